@@ -1,0 +1,74 @@
+/*
+ * Alignment of modality rows with the positions of a token sequence. (SEMANTICS: "Alignment of
+ * modality rows".)
+ *
+ * ids [B, S] are walked in (b, s) order; the n-th occurrence of modality m's special id takes row n
+ * of E_m, every other position takes the next text row. Order of operations in a step: modality
+ * rows cross the bridge, text rows are looked up locally, *merge* (here), cp split, sp split.
+ *
+ * Local and pure: no communicator. One thread at a time per object.
+ */
+#ifndef MIMO_ALIGNMENT_H
+#define MIMO_ALIGNMENT_H
+
+#include <mimo/tensor.h>
+
+MIMO_BEGIN_DECLS
+
+typedef struct mimo_alignment mimo_alignment;
+
+typedef struct mimo_alignment_desc {
+    size_t size;    /* set by the initializer */
+    int modalities; /* M, >= 0 */
+    const int64_t
+        *special;       /* special[M]: the id that stands for one row of each modality; copied */
+    int64_t vocabulary; /* ids in [0, vocabulary) that are not special are text; 0: any id >= 0 */
+} mimo_alignment_desc;
+
+#define MIMO_ALIGNMENT_DESC_INIT                \
+    {                                           \
+        sizeof(mimo_alignment_desc), 0, NULL, 0 \
+    }
+
+/** Create. The caller owns *out. Errors: MIMO_ERR_ARGUMENT (NULL, a special id that is negative or
+ *  named twice), MIMO_ERR_MEMORY. */
+MIMO_API mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alignment_desc *desc);
+
+/** Release. NULL is fine. */
+MIMO_API void mimo_alignment_destroy(mimo_alignment *alignment);
+
+/** Take the ids of a micro-batch: "bs" [B, S], i32 or i64, host memory; read during the call only.
+ *  Errors: MIMO_ERR_SHAPE; MIMO_ERR_ARGUMENT for an unknown id (named with its sample and
+ * position). After an error the previous ids stay in force. */
+MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids);
+
+/** How many rows modality m takes (-1: text rows) by the ids in force. MIMO_ERR_STATE before the
+ *  first update; MIMO_ERR_ARGUMENT (no such modality). */
+MIMO_API mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality,
+                                         int64_t *rows);
+
+/**
+ * Merge: to, "sbh" [S, B, H] or "bsh" [B, S, H], from the modalities' rows and the text rows. Every
+ * row of `to` is written. Enqueued with a stream.
+ *
+ * rows[M]: per modality "th" or "bh" [N_m, H], sample-major; or "bsh" [b, s, H], or "sbh" [s, b,
+ * H], b*s = N_m, whose rows are taken sample-major by their letters (never as they lie). A modality
+ * without rows passes an empty view. text: "th" [N_text, H]. All share H, dtype and memory. `rows`
+ * may be NULL where M = 0.
+ *
+ * Errors: MIMO_ERR_SHAPE where a count differs (prints both; a special id present without rows is
+ * this error) or a view does not fit; MIMO_ERR_STATE before the first update.
+ */
+MIMO_API mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const mimo_tensor *to,
+                                          const mimo_tensor *rows, const mimo_tensor *text,
+                                          mimo_stream stream);
+
+/** The adjoint: the gradient of `to` is dealt out to rows[M] and text (each row written once). A
+ * view with data NULL (and its true shape) is skipped. Rules and errors as mimo_alignment_merge. */
+MIMO_API mimo_status mimo_alignment_split(const mimo_alignment *alignment, const mimo_tensor *rows,
+                                          const mimo_tensor *text, const mimo_tensor *from,
+                                          mimo_stream stream);
+
+MIMO_END_DECLS
+
+#endif

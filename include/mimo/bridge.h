@@ -1,0 +1,132 @@
+/*
+ * The bridge: encoder activations forward into the LLM's layout, gradients backward.
+ *
+ * The encoder (src) and the LLM (dst) live on the same ranks under different grids. The source
+ * tensor is the same on all src tp ranks (MIMO_CHECK_REPLICAS=1 verifies it); the bridge never
+ * gathers or sums along tp, and never divides.
+ *
+ *   src tile  [S, b, H], b = B / src dp      the rank's encoder output
+ *   dst tile  without a partition: [S, B / dst dp, H], full sequences; backward takes the
+ * zero-padded gradient that mimo_partition_adjoint made, and sums it over cp with a partition:
+ * [rows, B / dst dp, H], already this rank's shard (cp, then sp); backward takes the shard's
+ * gradient
+ *
+ * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
+ * b*S (then without a partition). Where both tiles of a call are flat, rows move as samples do and
+ * S is not needed. (SEMANTICS: "Bridge".)
+ */
+#ifndef MIMO_BRIDGE_H
+#define MIMO_BRIDGE_H
+
+#include <mimo/pairing.h>
+#include <mimo/partition.h>
+
+MIMO_BEGIN_DECLS
+
+typedef struct mimo_bridge mimo_bridge;
+typedef struct mimo_op mimo_op;
+
+typedef enum mimo_executor {
+    MIMO_EXECUTOR_AUTO = 0,       /* the library picks; today always collective */
+    MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
+} mimo_executor;
+
+typedef struct mimo_bridge_desc {
+    size_t size;          /* set by the initializer */
+    const mimo_grid *src; /* borrowed, as is dst: both outlive the bridge; need not be connected */
+    const mimo_grid *dst;
+    const mimo_partition_rule *partition; /* copied; NULL: the dst tile holds full sequences */
+    mimo_executor executor;
+} mimo_bridge_desc;
+
+#define MIMO_BRIDGE_DESC_INIT                                          \
+    {                                                                  \
+        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO \
+    }
+
+/**
+ * Create a bridge. Collective over `comm` (rank r of it is rank r of both grids), blocking. The
+ * communicator is borrowed and must outlive the bridge; the bridge splits its own groups from it,
+ * so its messages never meet others'. The caller owns *out.
+ *
+ * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors differ between ranks; the first
+ * rank that differs from rank 0 is named), MIMO_ERR_GRID (the rules of mimo_pairing_of, or the span
+ * is not the communicator), MIMO_ERR_UNSUPPORTED (a thd partition), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
+                                        const mimo_bridge_desc *desc);
+
+/** Release. Collective in effect. NULL is fine. No operation may be in flight. */
+MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
+
+/**
+ * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
+ * over the communicator; done on return on the host, enqueued with a stream. Each pair has one
+ * dtype; `to` and `from` must not overlap. `from` is only read. Forward without backward, and
+ * forward twice, are normal uses.
+ *
+ * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
+ * the bridge needs), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks call different things),
+ * MIMO_ERR_UNSUPPORTED; then MIMO_ERR_COMM. After an error `to` is unspecified where data had begun
+ * to move (MIMO_ERR_COMM) and untouched else.
+ */
+MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
+                                         const mimo_tensor *from, int n, mimo_stream stream);
+
+/** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
+ *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward;
+ *  MIMO_F8 can't be summed: MIMO_ERR_UNSUPPORTED where dst cp > 1. */
+MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
+                                          const mimo_tensor *from, int n, mimo_stream stream);
+
+/**
+ * Begin a forward or backward without waiting. Requests and staging belong to the operation, so
+ * several may be in flight on one bridge; they move data in the order in which they were begun. All
+ * ranks begin the same operations in the same order. Until mimo_op_wait, `to` must not be touched
+ * and `from` not be written; the views themselves are copied.
+ *
+ * An error on one rank is reported by mimo_op_wait on every rank; only a failure to make the
+ * operation itself (MIMO_ERR_MEMORY, NULL bridge) is returned here.
+ *
+ * Open MPI moves data only inside MPI calls: overlap needs calls of mimo_op_test in between.
+ */
+MIMO_API mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge,
+                                               const mimo_tensor *to, const mimo_tensor *from,
+                                               int n, mimo_stream stream);
+MIMO_API mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge,
+                                                const mimo_tensor *to, const mimo_tensor *from,
+                                                int n, mimo_stream stream);
+
+/** Move the bridge's operations on, without blocking; *done says whether this one has ended (well
+ * or not). Returns MIMO_OK while nothing failed, else the operation's error. */
+MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
+
+/** Wait for the end, release the operation and null the handle. Returns its status. A handle that
+ * is NULL already gives MIMO_OK. */
+MIMO_API mimo_status mimo_op_wait(mimo_op **op);
+
+/* ---------------------------------------- accessors ----------------------------------------- */
+/* Local. The group lists of any rank are in <mimo/pairing.h>. */
+
+/** Direction, scale and groups of the bridge. */
+MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);
+
+/** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot; nothing
+ * and slot 0 where EQUAL. */
+MIMO_API mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks,
+                                              int64_t *slot);
+
+/** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples: the rows
+ * that it keeps where the bridge narrows, and the place of its own where it gathers. MIMO_ERR_SHAPE
+ * where the scale does not divide the batch. */
+MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
+                                       int64_t *length);
+
+/** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
+ *  (MIMO_DST). MIMO_ERR_SHAPE where the side's dp does not divide the batch. */
+MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
+                                         int64_t *first, int64_t *count);
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * The gradient rules of a step: local sums and counts in, one global token count N, every reduction
+ * a SUM, one scale 1/max(N, 1) on both modules. (SEMANTICS: "Loss and gradients".)
+ *
+ *   per micro-batch   mimo_gradient_add(loss sum, token count)          local
+ *   end of step       mimo_gradient_count()      N and the loss         collective
+ *                     mimo_gradient_finalize()   sum and scale          collective
+ *                     mimo_gradient_norm()       one norm, f64          collective
+ *                     mimo_gradient_reset()                             local
+ *
+ * Nothing divides before the end of the step: not by micro-batches, not by dp, not by cp. Backward
+ * runs on the *sum* of token losses, with no scale.
+ */
+#ifndef MIMO_GRADIENT_H
+#define MIMO_GRADIENT_H
+
+#include <stdio.h>
+
+#include <mimo/grid.h>
+#include <mimo/pairing.h>
+
+MIMO_BEGIN_DECLS
+
+typedef struct mimo_gradient mimo_gradient;
+
+/** One run of parameters whose gradients lie together and follow the same rule. */
+typedef struct mimo_gradient_span {
+    const char *name;  /* for explain and errors; borrowed during the call */
+    void *grad;        /* borrowed; summed and scaled in place */
+    int64_t count;     /* elements on this rank */
+    mimo_dtype dtype;  /* f32, f64, f16 or bf16 */
+    mimo_side module;  /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
+    const char *shard; /* dims along which ranks hold different elements ("tp"); "" where none */
+    /* Dims along which ranks hold the same elements but only a part of the gradient, to be SUMmed
+     * there: "tp" for norm weights and row-parallel biases under sp, for q/k norms with heads split
+     * over tp, and for replicated low-rank factors beside a sharded one. "" where none. */
+    const char *partial;
+} mimo_gradient_span;
+
+/**
+ * Create over the two grids of a step. Collective over `comm` (rank r of it is rank r of both
+ * grids), blocking. Grids and communicator are borrowed and outlive the object. The caller owns
+ * *out.
+ *
+ * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1 are
+ * MIMO_ERR_UNSUPPORTED. Errors: MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
+                                          const mimo_grid *src, const mimo_grid *dst);
+
+/** Release. Collective in effect. NULL is fine. */
+MIMO_API void mimo_gradient_destroy(mimo_gradient *gradient);
+
+/** Add a micro-batch: the sum of this rank's token losses over its own tokens, and how many valid
+ *  tokens these are (a rank without a sample adds 0 and 0, or nothing). tp ranks pass the same
+ * values and are counted once; only the last pp stage counts. Local. MIMO_ERR_ARGUMENT: negative
+ * count. */
+MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens);
+
+/** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
+ * the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
+ *  communicator, blocking. Errors: MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
+MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double *loss);
+
+/**
+ * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
+ * dimensions and over each span's `partial` dims, then * 1/max(N, 1). Collective over the
+ * communicator; blocking on the host, enqueued with a stream. All ranks pass spans in the same
+ * order with the same names, modules, dims and dtypes (counts agree within each sum).
+ *
+ * Errors, on every rank before a gradient is touched: MIMO_ERR_STATE (mimo_gradient_count was not
+ * called since the last add), MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data
+ * dim in either), MIMO_ERR_MISMATCH, MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
+ */
+MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
+                                            const mimo_gradient_span *spans, int n,
+                                            mimo_stream stream);
+
+/** The global L2 norm over both modules, each parameter element once, partial sums in f64. Call it
+ *  after finalize. Collective, blocking the host. Errors as finalize. */
+MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans,
+                                        int n, double *norm);
+
+/** Begin the next step: forget losses and counts. Local. */
+MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
+
+/** Print, for each span, every factor that finalize applies and why: which dims are summed over and
+ *  how many ranks that is, which are not and why not, and the scale with N. Local. MIMO_ERR_IO. */
+MIMO_API mimo_status mimo_gradient_explain(const mimo_gradient *gradient,
+                                           const mimo_gradient_span *spans, int n, FILE *stream);
+
+MIMO_END_DECLS
+
+#endif

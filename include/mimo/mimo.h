@@ -1,0 +1,20 @@
+/*
+ * mimo-bridge: one header for the core library. The backend for MPI is <mimo/mpi.h>.
+ */
+#ifndef MIMO_MIMO_H
+#define MIMO_MIMO_H
+
+#include <mimo/alignment.h>
+#include <mimo/bridge.h>
+#include <mimo/comm.h>
+#include <mimo/dtype.h>
+#include <mimo/env.h>
+#include <mimo/gradient.h>
+#include <mimo/grid.h>
+#include <mimo/pairing.h>
+#include <mimo/partition.h>
+#include <mimo/plan.h>
+#include <mimo/status.h>
+#include <mimo/tensor.h>
+
+#endif

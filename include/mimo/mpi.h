@@ -1,0 +1,36 @@
+/* The Open MPI backend: tensors in host memory. Not included by <mimo/mimo.h>. */
+#ifndef MIMO_MPI_H
+#define MIMO_MPI_H
+
+#include <mpi.h>
+
+#include <mimo/comm.h>
+
+MIMO_BEGIN_DECLS
+
+/**
+ * A communicator over the ranks of `mpi`, on a duplicate of it, so that the library's messages
+ * never meet the caller's. Collective over `mpi`, blocking. MPI must be initialised and must stay
+ * so until the communicator is destroyed. The library's duplicates return errors instead of
+ * aborting.
+ *
+ * Errors: MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, intercommunicator), MIMO_ERR_STATE (MPI not
+ * initialised or finalized), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
+
+/**
+ * The same without a duplicate: the library uses `mpi` itself until mimo_comm_destroy, and does not
+ * free it. The caller keeps its own traffic off `mpi` meanwhile, and sets MPI_ERRORS_RETURN on it
+ * where MPI errors shall come back as statuses. Local. Errors as above.
+ */
+MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi);
+
+/** Fill a bootstrap from an MPI communicator. `mpi` is borrowed through *mpi (a pointer to the
+ *  caller's handle) and must outlive the bootstrap. Local. Errors: MIMO_ERR_ARGUMENT,
+ *  MIMO_ERR_STATE, MIMO_ERR_COMM. */
+MIMO_API mimo_status mimo_bootstrap_from_mpi(mimo_bootstrap *out, MPI_Comm *mpi);
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * How two grids over the same ranks stand to each other: the seed algorithm's table of directions,
+ * gather groups and slices. Pure and local. (SEMANTICS: "Bridge"; after Megatron-LM's
+ * ColocatedBridgeCommunicator, but by full coordinates.)
+ *
+ *            FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
+ *  k         src dp / dst dp                dst dp / src dp                 1
+ *  groups    d < dst dp, t < src tp:        d < src dp, t < dst tp,         none
+ *            src(dp = d*k + j, tp = t)      c < dst cp:
+ *                                           dst(dp = d*k + j, tp = t, cp = c),   j < k
+ *  forward   all-gather along the batch     narrow, slot = dst dp mod k     copy
+ *  backward  SUM over dst cp, then          SUM over dst cp, then           SUM over dst cp,
+ *            narrow, slot = src dp mod k    all-gather along the batch      then copy
+ *
+ * A slot's slice of B samples is [slot * (B/k), (slot + 1) * (B/k)).
+ */
+#ifndef MIMO_PAIRING_H
+#define MIMO_PAIRING_H
+
+#include <mimo/grid.h>
+
+MIMO_BEGIN_DECLS
+
+typedef enum mimo_direction {
+    MIMO_EQUAL = 0,
+    MIMO_FAN_IN = 1,
+    MIMO_FAN_OUT = 2,
+} mimo_direction;
+
+/** Which of the two grids of a bridge. */
+typedef enum mimo_side {
+    MIMO_SRC = 0, /* the encoder's */
+    MIMO_DST = 1, /* the LLM's */
+} mimo_side;
+
+typedef struct mimo_pairing {
+    mimo_direction direction;
+    int64_t scale;      /* k; 1 where EQUAL */
+    int64_t groups;     /* number of gather groups; 0 where EQUAL */
+    int64_t group_size; /* k, or 0 where EQUAL */
+} mimo_pairing;
+
+/** "equal", "fan_in" or "fan_out". Never NULL. */
+MIMO_API const char *mimo_direction_name(mimo_direction direction);
+
+/**
+ * Check the rules of the `collective` executor and say how the grids pair up.
+ *
+ * Errors, all MIMO_ERR_GRID with the numbers: a grid without tp or dp; sizes or offsets differ; src
+ * cp or pp > 1; dst pp > 1; another dimension > 1; dp sizes do not divide one another; placement
+ * (the first rank whose src dp and dst dp coordinates do not belong together, named with both).
+ */
+MIMO_API mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_grid *dst);
+
+/** The ranks of gather group `index` in slot order, into ranks[group_size]. Groups are listed as
+ *  the loops of the table run, the first loop outermost. Errors: as mimo_pairing_of;
+ * MIMO_ERR_ARGUMENT (index). */
+MIMO_API mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
+                                        int64_t *ranks);
+
+/** The gather group of `rank` and its slot there. EQUAL gives -1 and slot 0. Either output may be
+ *  NULL. Errors: as mimo_pairing_of; MIMO_ERR_GRID (rank outside the span). */
+MIMO_API mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
+                                        int64_t *index, int64_t *slot);
+
+/** The samples [*first, *first + *count) of a global batch that `rank` loads, or holds, in a role:
+ *  the slice of its dp coordinate in that grid. Errors: MIMO_ERR_GRID (rank outside the span),
+ *  MIMO_ERR_SHAPE (batch not divisible by the side's dp). */
+MIMO_API mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch,
+                                          int64_t *first, int64_t *count);
+
+MIMO_END_DECLS
+
+#endif

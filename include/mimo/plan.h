@@ -1,0 +1,147 @@
+/*
+ * Layouts and plans: which rows move between which ranks. Pure, local, without a communicator: any
+ * process can build any rank's plan.
+ *
+ * A *row* is one token of one sample: H contiguous elements. A *layout* says which ranks hold row
+ * (sample, position), and at which local row. A *plan* is what one rank sends, receives and keeps
+ * so that every row that a rank needs under the dst layout arrives exactly once from one owner
+ * under the src layout. Forward is plan(src -> dst); backward is plan(dst -> src), the same
+ * function with its arguments swapped: tp copies are equal by contract, and each src copy needs its
+ * own gradient.
+ */
+#ifndef MIMO_PLAN_H
+#define MIMO_PLAN_H
+
+#include <stdio.h>
+
+#include <mimo/grid.h>
+#include <mimo/partition.h>
+
+MIMO_BEGIN_DECLS
+
+/* ----------------------------------------- layouts ------------------------------------------ */
+
+typedef struct mimo_layout mimo_layout;
+
+/** Samples [b0, b0+nb) x positions [s0, s0+ns) lie at local row
+ *  row0 + (b - b0) * row_b + (s - s0) * row_s. */
+typedef struct mimo_box {
+    int64_t b0, nb;
+    int64_t s0, ns;
+    int64_t row0, row_b, row_s;
+} mimo_box;
+
+/** The order of a tile's rows in memory. */
+typedef enum mimo_row_order {
+    MIMO_ROWS_SBH = 0, /* [S, B, H]: row_b = 1, row_s = local B */
+    MIMO_ROWS_BSH = 1, /* [B, S, H], and flat sample-major [B*S, H]: row_b = local S, row_s = 1 */
+} mimo_row_order;
+
+/** What the ranks along a dimension that does not cut the rows (cp without a partition) mean. */
+typedef enum mimo_copies {
+    MIMO_COPIES_EQUAL = 0,   /* replicas: any one of them is as good as another */
+    MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added in coordinate order */
+} mimo_copies;
+
+typedef struct mimo_layout_desc {
+    size_t size;           /* set by the initializer */
+    const mimo_grid *grid; /* borrowed; must outlive the layout */
+    mimo_row_order order;
+    int64_t batch; /* global B; cut along dp: the first B mod dp ranks hold one sample more */
+    int64_t seq;   /* global S */
+    const mimo_partition_rule *partition; /* how cp (and tp under sp) cut S; NULL: not at all */
+    mimo_copies cp_copies;                /* what the cp ranks are where no partition cuts S */
+} mimo_layout_desc;
+
+#define MIMO_LAYOUT_DESC_INIT                                                        \
+    {                                                                                \
+        sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL \
+    }
+
+/**
+ * A layout: dp cuts the batch, cp (and tp under sp) cut the sequence where there is a partition,
+ * every other dimension replicates; ranks with pp > 0 hold nothing. The caller owns *out. Local.
+ *
+ * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks),
+ * MIMO_ERR_UNSUPPORTED (thd), MIMO_ERR_OVERFLOW.
+ */
+MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc);
+
+/** Release. NULL is fine. */
+MIMO_API void mimo_layout_destroy(mimo_layout *layout);
+
+/** The boxes of `rank`, in ascending local row, into boxes[capacity]; *count boxes in all (call
+ * with capacity 0 to learn it). A rank outside the span has none. Thread-safe. */
+MIMO_API mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
+                                       int64_t capacity, int64_t *count);
+
+/** Number of local rows of `rank`. Thread-safe. */
+MIMO_API mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *rows);
+
+/* ------------------------------------------ plans ------------------------------------------- */
+
+typedef struct mimo_plan mimo_plan;
+
+/**
+ * One block: nb x ns rows that move from one rank to another, in two loops with a stride on either
+ * side. Row (i, j), i < nb, j < ns, goes from src_row + i*src_b + j*src_s on the sender to
+ * dst_row + i*dst_b + j*dst_s on the receiver. b0 and s0 say which global rows these are.
+ */
+typedef struct mimo_block {
+    int64_t peer;  /* recv: who sends; send: who receives; local: this rank */
+    int64_t klass; /* contribution class; 0 where src copies are equal */
+    int64_t b0, nb;
+    int64_t s0, ns;
+    int64_t src_row, src_b, src_s;
+    int64_t dst_row, dst_b, dst_s;
+} mimo_block;
+
+typedef enum mimo_block_kind {
+    MIMO_RECV = 0,
+    MIMO_SEND = 1,
+    MIMO_LOCAL = 2,
+} mimo_block_kind;
+
+/**
+ * The plan of one rank for moving rows from layout `src` to layout `dst`. Cost and memory grow with
+ * the rank's own peers, not with the grids. The caller owns *out; the layouts are only read during
+ * the call. Local, thread-safe.
+ *
+ * Owner of a needed row: the rank itself where it holds the row, else one of the equal copies by a
+ * closed rule that spreads the consumers over the copies. Where src copies are partial, one owner
+ * per class. Blocks are sorted by (peer, class, b0, s0), so the i-th block that a rank sends to a
+ * peer is the i-th that the peer receives from it.
+ *
+ * Errors: MIMO_ERR_SHAPE (the layouts differ in batch or seq), MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT.
+ */
+MIMO_API mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src,
+                                      const mimo_layout *dst, int64_t rank);
+
+/** Release. NULL is fine. */
+MIMO_API void mimo_plan_destroy(mimo_plan *plan);
+
+/** The blocks of a kind; *count of them. Owned by the plan. Thread-safe. */
+MIMO_API const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind,
+                                            int64_t *count);
+
+/** Rows in all the blocks of a kind. Thread-safe. */
+MIMO_API int64_t mimo_plan_rows(const mimo_plan *plan, mimo_block_kind kind);
+
+/** Number of contribution classes (1 where src copies are equal). Thread-safe. */
+MIMO_API int64_t mimo_plan_classes(const mimo_plan *plan);
+
+/**
+ * Prove all ranks' plans of a pair of layouts: every row that a rank needs is written exactly once
+ * per class, from a rank that holds it; nothing else is written; sends match receives in order and
+ * size; nobody receives a row that it holds. Builds every plan (O(ranks)): for tests and tools.
+ * MIMO_ERR_INTERNAL names the first rank and row that break a rule.
+ */
+MIMO_API mimo_status mimo_plan_check(const mimo_layout *src, const mimo_layout *dst);
+
+/** Print the blocks, one a line, in a form that is stable enough to be stored as golden text.
+ *  MIMO_ERR_IO where the stream fails. */
+MIMO_API mimo_status mimo_plan_print(const mimo_plan *plan, FILE *stream);
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * Status codes and the last error.
+ *
+ * Every function that can fail returns a mimo_status. The sentence with the actual numbers is in
+ * mimo_last_error(), which is kept per thread. A failed call leaves its outputs untouched. The
+ * library never aborts, never exits and never writes to stdout.
+ */
+#ifndef MIMO_STATUS_H
+#define MIMO_STATUS_H
+
+#include <mimo/export.h>
+
+MIMO_BEGIN_DECLS
+
+/** One row per status: X(name, value, text). Values are part of the ABI and never change. */
+#define MIMO_STATUS_LIST(X)                                                \
+    X(MIMO_OK, 0, "success")                                               \
+    X(MIMO_ERR_ARGUMENT, 1, "invalid argument")                            \
+    X(MIMO_ERR_SHAPE, 2, "tensor shape, dtype or layout does not fit")     \
+    X(MIMO_ERR_GRID, 3, "grid or pair of grids breaks a rule")             \
+    X(MIMO_ERR_STATE, 4, "object is not in the state that the call needs") \
+    X(MIMO_ERR_NOT_FOUND, 5, "no such object")                             \
+    X(MIMO_ERR_EXISTS, 6, "object exists already")                         \
+    X(MIMO_ERR_OVERFLOW, 7, "size does not fit its type")                  \
+    X(MIMO_ERR_MEMORY, 8, "out of memory")                                 \
+    X(MIMO_ERR_UNSUPPORTED, 9, "not supported")                            \
+    X(MIMO_ERR_MISMATCH, 10, "ranks disagree")                             \
+    X(MIMO_ERR_COMM, 11, "communication backend failed")                   \
+    X(MIMO_ERR_TIMEOUT, 12, "deadline passed")                             \
+    X(MIMO_ERR_ABORTED, 13, "communicator was aborted")                    \
+    X(MIMO_ERR_IO, 14, "input or output failed")                           \
+    X(MIMO_ERR_INTERNAL, 15, "internal invariant broken")
+
+typedef enum mimo_status {
+#define MIMO_STATUS_ENUM(name, value, text) name = (value),
+    MIMO_STATUS_LIST(MIMO_STATUS_ENUM)
+#undef MIMO_STATUS_ENUM
+} mimo_status;
+
+/** The identifier of a status ("MIMO_ERR_SHAPE"); "MIMO_ERR_?" for an unknown value. Never NULL.
+ *  Thread-safe. */
+MIMO_API const char *mimo_status_name(mimo_status status);
+
+/** A short English text for a status, without numbers. Never NULL. Thread-safe. */
+MIMO_API const char *mimo_status_text(mimo_status status);
+
+/**
+ * The sentence of the last failed call of this thread, with the numbers that were wrong.
+ *
+ * Never NULL; "" before the first failure. Owned by the library, valid until the next failing call
+ * of the same thread. A successful call leaves it as it was: read it only after a failure.
+ */
+MIMO_API const char *mimo_last_error(void);
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * The agreement that every collective host call begins with: one nonblocking MAX over three words.
+ * Where all is well that is all; else the first failing rank tells its sentence to all, or, where
+ * signatures differ, all learn what rank 0 and the first rank that differs from it called.
+ */
+#ifndef MIMO_COMM_AGREEMENT_H
+#define MIMO_COMM_AGREEMENT_H
+
+#include "comm/comm_backend.h"
+
+enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
+
+typedef struct mimo_verdict {
+    uint64_t signature;
+    int32_t status;
+    char call[MIMO_CALL_TEXT];         /* "bridge forward bf16 sbh[577,4,4096]" */
+    char sentence[MIMO_SENTENCE_TEXT]; /* mimo_last_error() where status is an error */
+} mimo_verdict;
+
+typedef struct mimo_agreement {
+    mimo_comm *comm;
+    mimo_request *request;
+    uint64_t vote[3]; /* size - rank where this rank fails; signature; ~signature */
+    mimo_verdict mine;
+    mimo_verdict *all; /* gathered only where signatures differ */
+    enum {
+        MIMO_AGREEMENT_OFF,
+        MIMO_AGREEMENT_VOTE,
+        MIMO_AGREEMENT_TELL,
+        MIMO_AGREEMENT_COLLECT,
+        MIMO_AGREEMENT_DONE
+    } stage;
+    mimo_status result;
+} mimo_agreement;
+
+/* Begin. `local` is this rank's own status (its sentence is mimo_last_error()), `signature` a hash
+ * of what must be the same on all ranks and `call` the same in words. With MIMO_AGREE=0 the result
+ * is `local` at once, unless `always`. */
+void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_status local,
+                          uint64_t signature, const char *call, bool always);
+
+/* Move on without blocking. Returns true when ended: then `result` holds the status that all ranks
+ * share, and mimo_last_error() its sentence where it is an error. */
+bool mimo_agreement_test(mimo_agreement *agreement);
+
+/* Begin and wait: the form for blocking calls. `local` MIMO_OK and no surprise gives MIMO_OK. */
+mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
+
+#endif

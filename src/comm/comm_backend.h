@@ -1,0 +1,68 @@
+/*
+ * The backend table: how one kind of communicator moves bytes. The front (comm.c, the bridge's
+ * executors) has validated and agreed; a backend trusts its arguments and reports only its own
+ * failures, as MIMO_ERR_COMM with the library's words.
+ *
+ * Every _start slot is nonblocking, allocates at most the request, and must be followed by `test`
+ * until done (mimo_wait does both) and then `release`. Buffers belong to the caller and stay put
+ * until then. Within one communicator all ranks start the same operations in the same order.
+ */
+#ifndef MIMO_COMM_COMM_BACKEND_H
+#define MIMO_COMM_COMM_BACKEND_H
+
+#include <stdbool.h>
+
+#include <mimo/comm.h>
+
+#include "core/rows.h"
+#include "device/device.h"
+
+typedef struct mimo_request mimo_request; /* one backend's operation in flight */
+
+typedef struct mimo_comm_backend {
+    const char *name;
+
+    /* Blocking and collective; colour -1 gives NULL. */
+    mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);
+    /* Releases everything, the struct included. */
+    void (*destroy)(mimo_comm *comm);
+
+    /* MAX of `count` host words over the ranks, in place: the carrier of agreements. */
+    mimo_status (*vote_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
+    /* Host bytes from root to all, and from all to all in rank order: the carriers of sentences. */
+    mimo_status (*tell_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root);
+    mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
+                                 int bytes);
+
+    /* Reduction in place. f16 and bf16 are combined in f32. Never MIMO_F8. */
+    mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm, void *data, int64_t count,
+                                   mimo_dtype dtype, mimo_reduce op, mimo_stream stream);
+    /* Bytes from root to all. */
+    mimo_status (*broadcast_start)(mimo_request **out, mimo_comm *comm, void *data, int64_t bytes,
+                                   int root, mimo_stream stream);
+    /* Rank j's rows `from` land at to + j * step rows, on every rank; j in rank order. `to`
+     * describes rank 0's place and matches `from` in both counts. from->base may be NULL: this
+     * rank's rows lie in place already. */
+    mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
+                                   int64_t step, const mimo_rows *from, mimo_stream stream);
+
+    /* Progress; *done once complete. Never blocks. Not called again after done. */
+    mimo_status (*test)(mimo_request *request, bool *done);
+    /* Free a request that is done, or one whose test failed. NULL is fine. */
+    void (*release)(mimo_request *request);
+} mimo_comm_backend;
+
+/* The head of every backend's communicator struct. */
+struct mimo_comm {
+    const mimo_comm_backend *backend;
+    const mimo_device *device;
+    mimo_memory memory;
+    int rank, size;
+    uint64_t calls; /* sequence number of collective calls, part of their signature */
+};
+
+/* Wait for a request, release it and null the handle: the one place where the host waits for a
+ * peer. Yields between tests. (A deadline and an abort are to be watched here.) */
+mimo_status mimo_wait(mimo_comm *comm, mimo_request **request);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * The one family of checks. The message, with numbers, sits in the check:
+ *
+ *   MIMO_TRY(call)                            return the status of a failing call as it is
+ *   MIMO_TRY_GOTO(status, label, call)        the same where something must be released
+ *   MIMO_CHECK(condition, status, format...)  fail with a sentence unless the condition holds
+ *   MIMO_KEEP_FIRST(status, call)             teardown: run the call, keep the first error
+ */
+#ifndef MIMO_CORE_CHECK_H
+#define MIMO_CORE_CHECK_H
+
+#include <mimo/status.h>
+
+/* Record the sentence of a fresh failure for this thread and return `status`. */
+MIMO_PRINTF(2, 3) mimo_status mimo_fail(mimo_status status, const char *format, ...);
+
+/* Put a sentence in front of the last error ("rank 3: ") and return `status`. */
+MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *format, ...);
+
+#define MIMO_TRY(call)                        \
+    do {                                      \
+        mimo_status mimo_try_status = (call); \
+        if (mimo_try_status != MIMO_OK)       \
+            return mimo_try_status;           \
+    } while (0)
+
+#define MIMO_TRY_GOTO(status, label, call) \
+    do {                                   \
+        (status) = (call);                 \
+        if ((status) != MIMO_OK)           \
+            goto label;                    \
+    } while (0)
+
+#define MIMO_CHECK(condition, status, ...)           \
+    do {                                             \
+        if (!(condition))                            \
+            return mimo_fail((status), __VA_ARGS__); \
+    } while (0)
+
+#define MIMO_KEEP_FIRST(status, call)          \
+    do {                                       \
+        mimo_status mimo_keep_status = (call); \
+        if ((status) == MIMO_OK)               \
+            (status) = mimo_keep_status;       \
+    } while (0)
+
+#endif

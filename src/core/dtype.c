@@ -1,0 +1,42 @@
+#include <string.h>
+
+#include <mimo/dtype.h>
+
+#include "core/check.h"
+
+size_t mimo_dtype_size(mimo_dtype dtype)
+{
+    switch (dtype) {
+#define BYTES(name, value, text, bytes) \
+    case name:                          \
+        return bytes;
+        MIMO_DTYPE_LIST(BYTES)
+#undef BYTES
+    }
+    return 0;
+}
+
+const char *mimo_dtype_name(mimo_dtype dtype)
+{
+    switch (dtype) {
+#define TEXT(name, value, text, bytes) \
+    case name:                         \
+        return text;
+        MIMO_DTYPE_LIST(TEXT)
+#undef TEXT
+    }
+    return "?";
+}
+
+mimo_status mimo_dtype_parse(mimo_dtype *out, const char *name)
+{
+    MIMO_CHECK(out && name, MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL argument");
+#define MATCH(dtype, value, text, bytes) \
+    if (strcmp(name, text) == 0) {       \
+        *out = dtype;                    \
+        return MIMO_OK;                  \
+    }
+    MIMO_DTYPE_LIST(MATCH)
+#undef MATCH
+    return mimo_fail(MIMO_ERR_ARGUMENT, "no dtype is named '%s'", name);
+}

@@ -1,0 +1,50 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+
+static mimo_status byte_count(int64_t *bytes, int64_t count, size_t size)
+{
+    MIMO_TRY(mimo_mul(bytes, count, (int64_t)size));
+    MIMO_CHECK(*bytes >= 0, MIMO_ERR_OVERFLOW, "cannot allocate %" PRId64 " bytes", *bytes);
+    return MIMO_OK;
+}
+
+mimo_status mimo_reserve(void *out, int64_t count, size_t size)
+{
+    int64_t bytes;
+    MIMO_TRY(byte_count(&bytes, count, size));
+    void *room = calloc(1, bytes > 0 ? (size_t)bytes : 1);
+    MIMO_CHECK(room, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
+    memcpy(out, &room, sizeof room);
+    return MIMO_OK;
+}
+
+mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size)
+{
+    int64_t bytes;
+    MIMO_TRY(byte_count(&bytes, count, size));
+    void *room;
+    memcpy(&room, out, sizeof room);
+    char *grown = realloc(room, bytes > 0 ? (size_t)bytes : 1);
+    MIMO_CHECK(grown, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
+    if (count > old_count)
+        memset(grown + (size_t)old_count * size, 0, (size_t)(count - old_count) * size);
+    memcpy(out, &grown, sizeof grown);
+    return MIMO_OK;
+}
+
+mimo_status mimo_copy_string(char **out, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    MIMO_TRY(mimo_reserve(out, (int64_t)bytes, 1));
+    memcpy(*out, text, bytes);
+    return MIMO_OK;
+}
+
+void mimo_release(void *pointer)
+{
+    free(pointer);
+}

@@ -1,0 +1,24 @@
+/* Host allocation for the library's own objects: checked sizes, and one place where a test can make
+ * an allocation fail. */
+#ifndef MIMO_CORE_MEMORY_H
+#define MIMO_CORE_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/check.h"
+
+/* Zeroed room for count elements of `size` bytes; count 0 gives a pointer that may be freed. The
+ * caller releases *out (a pointer to any object pointer) with mimo_release. */
+mimo_status mimo_reserve(void *out, int64_t count, size_t size);
+
+/* Grow *out from old_count to count elements, keeping the old ones and zeroing the new. On failure
+ * *out stays as it was. */
+mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size);
+
+/* A copy of a string. */
+mimo_status mimo_copy_string(char **out, const char *text);
+
+void mimo_release(void *pointer);
+
+#endif

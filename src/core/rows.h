@@ -1,0 +1,18 @@
+/* Rows of a tile in two loops: the one description of "these rows, with these strides" that plans,
+ * backends and device copies share. Row (i, j), i < n_outer, j < n_inner, is row
+ * first + i*outer + j*inner of the tile at `base`. Two descriptions match where n_outer, n_inner
+ * and row_bytes agree: then row (i, j) of one is row (i, j) of the other. */
+#ifndef MIMO_CORE_ROWS_H
+#define MIMO_CORE_ROWS_H
+
+#include <stdint.h>
+
+typedef struct mimo_rows {
+    void *base;        /* row 0 of the tile */
+    int64_t row_bytes; /* bytes of one row */
+    int64_t first;
+    int64_t n_outer, outer; /* count and stride, in rows */
+    int64_t n_inner, inner;
+} mimo_rows;
+
+#endif

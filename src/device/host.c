@@ -1,0 +1,150 @@
+/* The device table for host memory. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/float16.h"
+#include "core/memory.h"
+#include "device/device.h"
+
+static mimo_status host_reserve(void **out, int64_t bytes)
+{
+    return mimo_reserve(out, bytes, 1);
+}
+
+static mimo_status host_copy(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    (void)stream;
+    if (bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+    return MIMO_OK;
+}
+
+static mimo_status host_zero(void *to, int64_t bytes, mimo_stream stream)
+{
+    (void)stream;
+    if (bytes > 0)
+        memset(to, 0, (size_t)bytes);
+    return MIMO_OK;
+}
+
+static char *row_at(const mimo_rows *rows, int64_t i, int64_t j)
+{
+    return (char *)rows->base + (rows->first + i * rows->outer + j * rows->inner) * rows->row_bytes;
+}
+
+static mimo_status host_copy_rows(const mimo_rows *to, const mimo_rows *from, mimo_stream stream)
+{
+    (void)stream;
+    size_t bytes = (size_t)to->row_bytes;
+    bool runs = to->inner == 1 && from->inner == 1; /* the inner loop is one contiguous run */
+    if (bytes == 0)
+        return MIMO_OK;
+    for (int64_t i = 0; i < to->n_outer; i++) {
+        if (runs && to->n_inner > 0) {
+            memcpy(row_at(to, i, 0), row_at(from, i, 0), bytes * (size_t)to->n_inner);
+            continue;
+        }
+        for (int64_t j = 0; j < to->n_inner; j++)
+            memcpy(row_at(to, i, j), row_at(from, i, j), bytes);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status host_gather_rows(void *to, const void *from, const int64_t *index, int64_t rows,
+                                    int64_t row_bytes, mimo_stream stream)
+{
+    (void)stream;
+    if (row_bytes > 0)
+        for (int64_t i = 0; i < rows; i++)
+            memcpy((char *)to + i * row_bytes, (const char *)from + index[i] * row_bytes,
+                   (size_t)row_bytes);
+    return MIMO_OK;
+}
+
+static mimo_status host_scatter_rows(void *to, const void *from, const int64_t *index, int64_t rows,
+                                     int64_t row_bytes, mimo_stream stream)
+{
+    (void)stream;
+    if (row_bytes > 0)
+        for (int64_t i = 0; i < rows; i++)
+            memcpy((char *)to + index[i] * row_bytes, (const char *)from + i * row_bytes,
+                   (size_t)row_bytes);
+    return MIMO_OK;
+}
+
+static mimo_status no_float(mimo_dtype dtype)
+{
+    return mimo_fail(MIMO_ERR_UNSUPPORTED, "dtype %s is not a float that can be scaled",
+                     mimo_dtype_name(dtype));
+}
+
+static mimo_status host_scale(void *data, int64_t count, mimo_dtype dtype, double factor,
+                              mimo_stream stream)
+{
+    (void)stream;
+    float narrow = (float)factor;
+    switch (dtype) {
+    case MIMO_F32:
+        for (int64_t i = 0; i < count; i++)
+            ((float *)data)[i] *= narrow;
+        return MIMO_OK;
+    case MIMO_F64:
+        for (int64_t i = 0; i < count; i++)
+            ((double *)data)[i] *= factor;
+        return MIMO_OK;
+    case MIMO_F16:
+        for (int64_t i = 0; i < count; i++)
+            ((uint16_t *)data)[i] = mimo_f16_from(mimo_f16_to(((uint16_t *)data)[i]) * narrow);
+        return MIMO_OK;
+    case MIMO_BF16:
+        for (int64_t i = 0; i < count; i++)
+            ((uint16_t *)data)[i] = mimo_bf16_from(mimo_bf16_to(((uint16_t *)data)[i]) * narrow);
+        return MIMO_OK;
+    default:
+        return no_float(dtype);
+    }
+}
+
+static mimo_status host_sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
+                                    mimo_stream stream)
+{
+    (void)stream;
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double x;
+        switch (dtype) {
+        case MIMO_F32:
+            x = ((const float *)data)[i];
+            break;
+        case MIMO_F64:
+            x = ((const double *)data)[i];
+            break;
+        case MIMO_F16:
+            x = mimo_f16_to(((const uint16_t *)data)[i]);
+            break;
+        case MIMO_BF16:
+            x = mimo_bf16_to(((const uint16_t *)data)[i]);
+            break;
+        default:
+            return no_float(dtype);
+        }
+        sum += x * x;
+    }
+    *out = sum;
+    return MIMO_OK;
+}
+
+const mimo_device mimo_device_host = {
+    .name = "host",
+    .reserve = host_reserve,
+    .release = mimo_release,
+    .copy = host_copy,
+    .zero = host_zero,
+    .copy_rows = host_copy_rows,
+    .gather_rows = host_gather_rows,
+    .scatter_rows = host_scatter_rows,
+    .scale = host_scale,
+    .sum_squares = host_sum_squares,
+};

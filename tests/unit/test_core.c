@@ -1,0 +1,159 @@
+/* Status, dtypes, environment, tensor views, checked sizes, 16-bit floats. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include <mimo/mimo.h>
+
+#include "core/check.h"
+#include "core/checked.h"
+#include "core/float16.h"
+#include "core/memory.h"
+
+Test(status, names_and_texts)
+{
+    cr_assert_str_eq(mimo_status_name(MIMO_ERR_SHAPE), "MIMO_ERR_SHAPE");
+    cr_assert_str_eq(mimo_status_text(MIMO_OK), "success");
+    cr_assert_str_eq(mimo_status_name((mimo_status)999), "MIMO_ERR_?");
+}
+
+Test(status, sentence_is_kept_and_prefixed)
+{
+    cr_assert_str_eq(mimo_last_error(), "");
+    cr_assert_eq(mimo_fail(MIMO_ERR_GRID, "size %d", 7), MIMO_ERR_GRID);
+    cr_assert_str_eq(mimo_last_error(), "size 7");
+    cr_assert_eq(mimo_fail(MIMO_ERR_COMM, "again: %s", mimo_last_error()), MIMO_ERR_COMM);
+    cr_assert_str_eq(mimo_last_error(), "again: size 7");
+    mimo_fail_prefix(MIMO_ERR_COMM, "rank %d: ", 3);
+    cr_assert_str_eq(mimo_last_error(), "rank 3: again: size 7");
+}
+
+Test(dtype, sizes_and_names_round_trip)
+{
+    static const mimo_dtype all[] = {MIMO_F32, MIMO_F16, MIMO_BF16, MIMO_F64,
+                                     MIMO_I32, MIMO_I64, MIMO_F8};
+    static const size_t bytes[] = {4, 2, 2, 8, 4, 8, 1};
+    for (int i = 0; i < 7; i++) {
+        mimo_dtype parsed;
+        cr_assert_eq(mimo_dtype_size(all[i]), bytes[i]);
+        cr_assert_eq(mimo_dtype_parse(&parsed, mimo_dtype_name(all[i])), MIMO_OK);
+        cr_assert_eq(parsed, all[i]);
+    }
+    mimo_dtype untouched = MIMO_I64;
+    cr_assert_eq(mimo_dtype_parse(&untouched, "f12"), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(untouched, MIMO_I64);
+    cr_assert(strstr(mimo_last_error(), "f12"));
+    cr_assert_eq(mimo_dtype_size((mimo_dtype)77), 0);
+}
+
+Test(env, default_value_and_nonsense)
+{
+    int64_t value = -1;
+    unsetenv("MIMO_AGREE");
+    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_OK);
+    cr_assert_eq(value, 1);
+    setenv("MIMO_AGREE", "0", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_OK);
+    cr_assert_eq(value, 0);
+    setenv("MIMO_AGREE", "yes", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "MIMO_AGREE='yes'"));
+}
+
+Test(tensor, extent_size_and_text)
+{
+    char text[64];
+    int64_t elements, bytes;
+    mimo_tensor view = mimo_tensor_3d(NULL, MIMO_BF16, "sbh", 577, 4, 1024);
+    cr_assert_eq(mimo_tensor_extent(&view, &elements, &bytes), MIMO_OK);
+    cr_assert_eq(elements, 577 * 4 * 1024);
+    cr_assert_eq(bytes, 2 * elements);
+    cr_assert_eq(mimo_tensor_size(&view, 'b'), 4);
+    cr_assert_eq(mimo_tensor_size(&view, 't'), -1);
+    cr_assert_str_eq(mimo_tensor_text(&view, text, sizeof text), "bf16 sbh[577,4,1024]");
+    cr_assert_str_eq(mimo_tensor_text(&view, text, 9), "bf16 sbh");
+}
+
+Test(tensor, errors_name_the_view)
+{
+    mimo_tensor huge = mimo_tensor_3d(NULL, MIMO_F64, "sbh", INT64_MAX / 2, 4, 4);
+    cr_assert_eq(mimo_tensor_extent(&huge, NULL, NULL), MIMO_ERR_OVERFLOW);
+    mimo_tensor twice = mimo_tensor_3d(NULL, MIMO_F32, "ssh", 1, 2, 3);
+    cr_assert_eq(mimo_tensor_extent(&twice, NULL, NULL), MIMO_ERR_SHAPE);
+    mimo_tensor negative = mimo_tensor_2d(NULL, MIMO_F32, "th", -1, 3);
+    cr_assert_eq(mimo_tensor_extent(&negative, NULL, NULL), MIMO_ERR_SHAPE);
+    cr_assert(strstr(mimo_last_error(), "f32 th[-1,3]"));
+}
+
+Test(checked, overflow_is_an_error)
+{
+    int64_t out;
+    cr_assert_eq(mimo_mul(&out, INT64_C(1) << 40, INT64_C(1) << 40), MIMO_ERR_OVERFLOW);
+    cr_assert_eq(mimo_add(&out, INT64_MAX, 1), MIMO_ERR_OVERFLOW);
+    void *room = NULL;
+    cr_assert_eq(mimo_reserve(&room, INT64_MAX, 16), MIMO_ERR_OVERFLOW);
+    cr_assert_null(room);
+}
+
+Test(memory, regrow_keeps_and_zeroes)
+{
+    int64_t *values;
+    cr_assert_eq(mimo_reserve(&values, 2, sizeof *values), MIMO_OK);
+    values[0] = 5;
+    values[1] = 6;
+    cr_assert_eq(mimo_regrow(&values, 2, 100, sizeof *values), MIMO_OK);
+    cr_assert_eq(values[0] + values[1], 11);
+    for (int i = 2; i < 100; i++)
+        cr_assert_eq(values[i], 0);
+    mimo_release(values);
+}
+
+Test(float16, every_word_survives_the_round_trip)
+{
+    for (uint32_t word = 0; word < 0x10000u; word++) {
+        float half = mimo_f16_to((uint16_t)word), brain = mimo_bf16_to((uint16_t)word);
+        if (isnan(half))
+            cr_assert(isnan(mimo_f16_to(mimo_f16_from(half))));
+        else
+            cr_assert_eq(mimo_f16_from(half), word);
+        if (isnan(brain))
+            cr_assert(isnan(mimo_bf16_to(mimo_bf16_from(brain))));
+        else
+            cr_assert_eq(mimo_bf16_from(brain), word);
+    }
+}
+
+/* Nearest of the two neighbouring words, ties to even: checked against doubles. */
+static void check_rounding(float x, float (*to)(uint16_t), uint16_t (*from)(float), uint16_t limit)
+{
+    uint16_t word = from(x);
+    double error = fabs((double)to(word) - x);
+    uint16_t magnitude = word & 0x7fffu;
+    if (magnitude >= limit)
+        return; /* rounded to infinity */
+    double up = magnitude + 1 < limit ? fabs((double)to((uint16_t)(word + 1)) - x) : INFINITY;
+    double down = magnitude > 0 ? fabs((double)to((uint16_t)(word - 1)) - x) : INFINITY;
+    cr_assert(error <= up && error <= down, "%a -> %04x", (double)x, word);
+    if (error == up || error == down)
+        cr_assert_eq(word & 1, 0, "tie of %a went to odd %04x", (double)x, word);
+}
+
+Test(float16, rounds_to_nearest_even)
+{
+    uint32_t state = 12345;
+    for (int i = 0; i < 200000; i++) {
+        state = state * 1664525u + 1013904223u;
+        float x = mimo_bits_float(state);
+        if (!isfinite(x))
+            continue;
+        check_rounding(x, mimo_bf16_to, mimo_bf16_from, 0x7f80u);
+        float small = mimo_bits_float((state & 0x8fffffffu) | 0x30000000u); /* f16's range */
+        check_rounding(small, mimo_f16_to, mimo_f16_from, 0x7c00u);
+    }
+    cr_assert_eq(mimo_f16_from(65519.0f), 0x7bff);
+    cr_assert_eq(mimo_f16_from(65520.0f), 0x7c00);
+    cr_assert_eq(mimo_f16_from(0x1p-25f), 0);
+    cr_assert_eq(mimo_f16_from(0x1.8p-25f), 1);
+}
