@@ -24,11 +24,10 @@ typedef struct mimo_agreement {
     mimo_verdict mine;
     mimo_verdict *all; /* gathered only where signatures differ */
     enum {
-        MIMO_AGREEMENT_OFF,
         MIMO_AGREEMENT_VOTE,
         MIMO_AGREEMENT_TELL,
         MIMO_AGREEMENT_COLLECT,
-        MIMO_AGREEMENT_DONE
+        MIMO_AGREEMENT_DONE,
     } stage;
     mimo_status result;
 } mimo_agreement;

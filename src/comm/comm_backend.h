@@ -61,8 +61,11 @@ struct mimo_comm {
     uint64_t calls; /* sequence number of collective calls, part of their signature */
 };
 
-/* Wait for a request, release it and null the handle: the one place where the host waits for a
- * peer. Yields between tests. (A deadline and an abort are to be watched here.) */
+/* Wait for a request, release it and null the handle. A NULL request is done. */
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request);
+
+/* What the host does between two tests of something unfinished: every wait loop of the library calls
+ * it, so a deadline and an abort are to be watched here. Yields, as ranks may outnumber cores. */
+void mimo_pause(mimo_comm *comm);
 
 #endif

@@ -1,0 +1,168 @@
+/* The front of every communicator: checks, agreement, then the backend's nonblocking call, waited. */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "comm/agreement.h"
+#include "core/check.h"
+#include "core/checked.h"
+#include "core/hash.h"
+
+enum { CALL_SPLIT = 1, CALL_ALLREDUCE, CALL_ALLGATHER, CALL_BROADCAST, CALL_BARRIER };
+
+void mimo_pause(mimo_comm *comm)
+{
+    (void)comm;
+    sched_yield();
+}
+
+mimo_status mimo_wait(mimo_comm *comm, mimo_request **request)
+{
+    mimo_status status = MIMO_OK;
+    bool done = *request == NULL;
+    while (!done && status == MIMO_OK) {
+        status = comm->backend->test(*request, &done);
+        if (!done && status == MIMO_OK)
+            mimo_pause(comm);
+    }
+    comm->backend->release(*request);
+    *request = NULL;
+    return status;
+}
+
+void mimo_comm_destroy(mimo_comm *comm)
+{
+    if (comm)
+        comm->backend->destroy(comm);
+}
+
+int mimo_comm_rank(const mimo_comm *comm)
+{
+    return comm->rank;
+}
+
+int mimo_comm_size(const mimo_comm *comm)
+{
+    return comm->size;
+}
+
+mimo_memory mimo_comm_memory(const mimo_comm *comm)
+{
+    return comm->memory;
+}
+
+static uint64_t signature_of(int call, int64_t a, int64_t b, int64_t c)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call);
+    return mimo_hash_int(mimo_hash_int(mimo_hash_int(hash, a), b), c);
+}
+
+static mimo_status split_check(mimo_comm **out, int color)
+{
+    MIMO_CHECK(out, MIMO_ERR_ARGUMENT, "split: out is NULL");
+    MIMO_CHECK(color >= -1, MIMO_ERR_ARGUMENT, "split: colour %d is below -1", color);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
+{
+    MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
+    MIMO_TRY(mimo_agree(parent, split_check(out, color), signature_of(CALL_SPLIT, 0, 0, 0),
+                        "comm split"));
+    return parent->backend->split(out, parent, color, key);
+}
+
+static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype dtype,
+                                   mimo_reduce op)
+{
+    int64_t bytes;
+    MIMO_CHECK(count >= 0, MIMO_ERR_ARGUMENT, "allreduce: count %" PRId64 " is negative", count);
+    MIMO_CHECK(data || count == 0, MIMO_ERR_ARGUMENT, "allreduce: data is NULL, count %" PRId64,
+               count);
+    MIMO_CHECK(mimo_dtype_size(dtype) > 0, MIMO_ERR_ARGUMENT, "allreduce: unknown dtype %d",
+               (int)dtype);
+    MIMO_CHECK(dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+               "allreduce: f8 can be moved, not combined (count %" PRId64 ")", count);
+    MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "allreduce: unknown op %d",
+               (int)op);
+    return mimo_mul(&bytes, count, (int64_t)mimo_dtype_size(dtype));
+}
+
+mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo_dtype dtype,
+                                mimo_reduce op, mimo_stream stream)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
+    snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
+             mimo_dtype_name(dtype), count);
+    MIMO_TRY(mimo_agree(comm, allreduce_check(data, count, dtype, op),
+                        signature_of(CALL_ALLREDUCE, count, dtype, op), call));
+    if (count == 0 || comm->size == 1)
+        return MIMO_OK;
+    MIMO_TRY(comm->backend->allreduce_start(&request, comm, data, count, dtype, op, stream));
+    return mimo_wait(comm, &request);
+}
+
+static mimo_status allgather_check(const mimo_comm *comm, const void *to, const void *from,
+                                   int64_t bytes)
+{
+    int64_t total;
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "allgather: %" PRId64 " bytes", bytes);
+    MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
+               "allgather: %s is NULL, %" PRId64 " bytes a rank", to ? "from" : "to", bytes);
+    return mimo_mul(&total, bytes, comm->size);
+}
+
+mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,
+                                mimo_stream stream)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
+    snprintf(call, sizeof call, "allgather of %" PRId64 " bytes a rank", bytes);
+    MIMO_TRY(mimo_agree(comm, allgather_check(comm, to, from, bytes),
+                        signature_of(CALL_ALLGATHER, bytes, 0, 0), call));
+    if (bytes == 0)
+        return MIMO_OK;
+    bool in_place = from == (const char *)to + comm->rank * bytes;
+    mimo_rows all = {to, bytes, 0, 1, 1, 1, 1};
+    mimo_rows mine = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1};
+    MIMO_TRY(comm->backend->allgather_start(&request, comm, &all, 1, &mine, stream));
+    return mimo_wait(comm, &request);
+}
+
+static mimo_status broadcast_check(const mimo_comm *comm, const void *data, int64_t bytes, int root)
+{
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "broadcast: %" PRId64 " bytes", bytes);
+    MIMO_CHECK(data || bytes == 0, MIMO_ERR_ARGUMENT, "broadcast: data is NULL, %" PRId64 " bytes",
+               bytes);
+    MIMO_CHECK(root >= 0 && root < comm->size, MIMO_ERR_ARGUMENT,
+               "broadcast: root %d is not one of %d ranks", root, comm->size);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int root,
+                                mimo_stream stream)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
+    snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
+    MIMO_TRY(mimo_agree(comm, broadcast_check(comm, data, bytes, root),
+                        signature_of(CALL_BROADCAST, bytes, root, 0), call));
+    if (bytes == 0 || comm->size == 1)
+        return MIMO_OK;
+    MIMO_TRY(comm->backend->broadcast_start(&request, comm, data, bytes, root, stream));
+    return mimo_wait(comm, &request);
+}
+
+mimo_status mimo_comm_barrier(mimo_comm *comm)
+{
+    uint64_t word = 0;
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
+    MIMO_TRY(mimo_agree(comm, MIMO_OK, signature_of(CALL_BARRIER, 0, 0, 0), "barrier"));
+    MIMO_TRY(comm->backend->vote_start(&request, comm, &word, 1));
+    return mimo_wait(comm, &request);
+}

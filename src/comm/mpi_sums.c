@@ -1,0 +1,74 @@
+#include "comm/mpi_sums.h"
+#include "comm/mpi_types.h"
+#include "core/float16.h"
+
+#define COMBINE(name, to, from, expression)                                 \
+    static void name(void *in, void *inout, int *count, MPI_Datatype *type) \
+    {                                                                       \
+        const uint16_t *left = in;                                          \
+        uint16_t *right = inout;                                            \
+        (void)type;                                                         \
+        for (int i = 0; i < *count; i++) {                                  \
+            float a = to(left[i]), b = to(right[i]);                        \
+            right[i] = from(expression);                                    \
+        }                                                                   \
+    }
+
+COMBINE(add_f16, mimo_f16_to, mimo_f16_from, a + b)
+COMBINE(max_f16, mimo_f16_to, mimo_f16_from, a > b ? a : b)
+COMBINE(add_bf16, mimo_bf16_to, mimo_bf16_from, a + b)
+COMBINE(max_bf16, mimo_bf16_to, mimo_bf16_from, a > b ? a : b)
+
+static mimo_status create_all(mimo_mpi_sums *sums)
+{
+    MIMO_TRY_MPI(MPI_Op_create(add_f16, 1, &sums->f16_sum));
+    MIMO_TRY_MPI(MPI_Op_create(max_f16, 1, &sums->f16_max));
+    MIMO_TRY_MPI(MPI_Op_create(add_bf16, 1, &sums->bf16_sum));
+    MIMO_TRY_MPI(MPI_Op_create(max_bf16, 1, &sums->bf16_max));
+    return MIMO_OK;
+}
+
+mimo_status mimo_mpi_sums_create(mimo_mpi_sums *out)
+{
+    *out = (mimo_mpi_sums){MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
+    mimo_status status = create_all(out);
+    if (status != MIMO_OK)
+        mimo_mpi_sums_release(out);
+    return status;
+}
+
+void mimo_mpi_sums_release(mimo_mpi_sums *sums)
+{
+    MPI_Op *all[] = {&sums->f16_sum, &sums->f16_max, &sums->bf16_sum, &sums->bf16_max};
+    for (int i = 0; i < 4; i++)
+        if (*all[i] != MPI_OP_NULL)
+            MPI_Op_free(all[i]);
+}
+
+void mimo_mpi_sums_pick(const mimo_mpi_sums *sums, mimo_dtype dtype, mimo_reduce op,
+                        MPI_Datatype *type, MPI_Op *mpi_op)
+{
+    *mpi_op = op == MIMO_MAX ? MPI_MAX : MPI_SUM;
+    switch (dtype) {
+    case MIMO_F32:
+        *type = MPI_FLOAT;
+        return;
+    case MIMO_F64:
+        *type = MPI_DOUBLE;
+        return;
+    case MIMO_I32:
+        *type = MPI_INT32_T;
+        return;
+    case MIMO_I64:
+        *type = MPI_INT64_T;
+        return;
+    case MIMO_F16:
+        *type = MPI_UINT16_T;
+        *mpi_op = op == MIMO_MAX ? sums->f16_max : sums->f16_sum;
+        return;
+    default:
+        *type = MPI_UINT16_T;
+        *mpi_op = op == MIMO_MAX ? sums->bf16_max : sums->bf16_sum;
+        return;
+    }
+}

@@ -1,0 +1,79 @@
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "mpi_test.h"
+
+static mimo_comm *comm;
+static int failures;
+static bool finished, skipped;
+
+void mpi_test_begin(void)
+{
+    MPI_Init(NULL, NULL);
+}
+
+int mpi_test_rank(void)
+{
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+int mpi_test_size(void)
+{
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    return size;
+}
+
+mimo_comm *mpi_test_comm(void)
+{
+    if (!comm && mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK) {
+        fprintf(stderr, "no communicator: %s\n", mimo_last_error());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return comm;
+}
+
+void mpi_test_note(const char *file, int line, const char *format, ...)
+{
+    va_list arguments;
+    if (failures++ > 10)
+        return;
+    fprintf(stderr, "%s:%d: rank %d: ", file, line, mpi_test_rank());
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+/* Agree first, assert then: a rank that fails alone would strand the others in their next call. */
+void mpi_test_verdict(void)
+{
+    int all = failures;
+    mimo_comm_destroy(comm);
+    comm = NULL;
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    finished = true;
+    cr_assert_eq(all, 0, "%d checks failed over all ranks, %d on this one", all, failures);
+}
+
+void mpi_test_skip(const char *reason)
+{
+    skipped = true;
+    mimo_comm_destroy(comm);
+    MPI_Finalize();
+    cr_skip_test("%s", reason);
+    abort();
+}
+
+void mpi_test_end(void)
+{
+    if (skipped)
+        return;
+    if (!finished)
+        MPI_Abort(MPI_COMM_WORLD, 1); /* the body died: end the launch, the others wait for us */
+    MPI_Finalize();
+}

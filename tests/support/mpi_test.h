@@ -1,0 +1,67 @@
+/*
+ * Tests on real MPI ranks with Criterion.
+ *
+ *   MPI_TEST(suite, name)
+ *   {
+ *       mimo_comm *comm = mpi_test_comm();     made on first use, destroyed at the end
+ *       MPI_EXPECT(x == 3, "x is %d", x);      notes a failure, goes on: nobody is stranded
+ *   }                                          the end agrees on the verdict over all ranks
+ *
+ * One launch runs one test: `mpirun -n N exe --filter suite/name` (Criterion runs a test in a process
+ * of its own, so MPI is initialised once). The runner in mpi_main.c fails unless exactly one test ran
+ * and turns an agreed skip into exit status 77. A test that dies aborts the launch, so no rank waits.
+ */
+#ifndef MIMO_TESTS_MPI_TEST_H
+#define MIMO_TESTS_MPI_TEST_H
+
+#include <criterion/criterion.h>
+#include <mpi.h>
+
+#include <mimo/mimo.h>
+#include <mimo/mpi.h>
+
+void mpi_test_begin(void);
+void mpi_test_end(void);
+void mpi_test_verdict(void);
+void mpi_test_note(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+mimo_comm *mpi_test_comm(void);
+int mpi_test_rank(void);
+int mpi_test_size(void);
+/* Skip, agreed by all ranks: every rank calls it with the same reason. Does not return. */
+void mpi_test_skip(const char *reason) __attribute__((noreturn));
+
+#define MPI_TEST(suite, name)                                                       \
+    static void mpi_body_##suite##_##name(void);                                    \
+    Test(suite, name, .init = mpi_test_begin, .fini = mpi_test_end, .timeout = 240) \
+    {                                                                               \
+        mpi_body_##suite##_##name();                                                \
+        mpi_test_verdict();                                                         \
+    }                                                                               \
+    static void mpi_body_##suite##_##name(void)
+
+/* Notes a failure with a sentence and goes on. */
+#define MPI_EXPECT(condition, ...)                          \
+    do {                                                    \
+        if (!(condition))                                   \
+            mpi_test_note(__FILE__, __LINE__, __VA_ARGS__); \
+    } while (0)
+
+/* The call must give exactly this status; prints the last error else. */
+#define MPI_EXPECT_STATUS(call, expected)                                            \
+    do {                                                                             \
+        mimo_status mpi_got = (call);                                                \
+        if (mpi_got != (expected))                                                   \
+            mpi_test_note(__FILE__, __LINE__, "%s gave %s (%s), expected %s", #call, \
+                          mimo_status_name(mpi_got), mimo_last_error(),              \
+                          mimo_status_name(expected));                               \
+    } while (0)
+
+#define MPI_EXPECT_OK(call) MPI_EXPECT_STATUS(call, MIMO_OK)
+
+/* The last error's sentence holds these words. */
+#define MPI_EXPECT_SENTENCE(words)                                               \
+    MPI_EXPECT(strstr(mimo_last_error(), words), "sentence \"%s\" lacks \"%s\"", \
+               mimo_last_error(), words)
+
+#endif
