@@ -1,0 +1,202 @@
+/* How two grids over the same ranks stand to each other: directions, gather groups, slices. */
+#include <string.h>
+
+#include <mimo/pairing.h>
+
+#include "core/checked.h"
+#include "grid/grid_types.h"
+
+const char *mimo_direction_name(mimo_direction direction)
+{
+    switch (direction) {
+    case MIMO_FAN_IN:
+        return "fan_in";
+    case MIMO_FAN_OUT:
+        return "fan_out";
+    case MIMO_EQUAL:
+        break;
+    }
+    return "equal";
+}
+
+/* ---------------------------------------- validation ---------------------------------------- */
+
+typedef struct grid_pair {
+    const mimo_grid *src, *dst;
+    char src_text[MIMO_GRID_TEXT], dst_text[MIMO_GRID_TEXT];
+} grid_pair;
+
+/* What both sides must have, and must not have. */
+static mimo_status check_side(const mimo_grid *grid, const char *side, const char *text)
+{
+    static const char *const needed[] = {"tp", "dp"};
+    static const char *const known[] = {"tp", "cp", "pp", "dp"};
+    for (int i = 0; i < 2; i++)
+        MIMO_CHECK(mimo_grid_find(grid, needed[i]) >= 0, MIMO_ERR_GRID,
+                   "%s grid %s has no dimension '%s'", side, text, needed[i]);
+    MIMO_CHECK(mimo_grid_dim_size(grid, "pp") == 1, MIMO_ERR_GRID,
+               "%s grid %s has pp = %" PRId64 ", and the collective executor needs pp = 1", side,
+               text, mimo_grid_dim_size(grid, "pp"));
+    for (int i = 0; i < grid->ndims; i++) {
+        bool is_known = false;
+        for (int j = 0; j < 4; j++)
+            is_known = is_known || strcmp(grid->dims[i].name, known[j]) == 0;
+        MIMO_CHECK(is_known || grid->dims[i].size == 1, MIMO_ERR_GRID,
+                   "%s grid %s has %s = %" PRId64
+                   ", and the collective executor takes size 1 in dimensions other than tp, cp and "
+                   "dp",
+                   side, text, grid->dims[i].name, grid->dims[i].size);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_span(const grid_pair *pair)
+{
+    MIMO_CHECK(pair->src->size == pair->dst->size, MIMO_ERR_GRID,
+               "src grid %s has %" PRId64 " ranks and dst grid %s has %" PRId64, pair->src_text,
+               pair->src->size, pair->dst_text, pair->dst->size);
+    MIMO_CHECK(pair->src->offset == pair->dst->offset, MIMO_ERR_GRID,
+               "src grid %s is at offset %" PRId64 " and dst grid %s at offset %" PRId64,
+               pair->src_text, pair->src->offset, pair->dst_text, pair->dst->offset);
+    return MIMO_OK;
+}
+
+static void set_direction(mimo_pairing *pairing, const mimo_grid *src, const mimo_grid *dst)
+{
+    int64_t src_dp = mimo_grid_dim_size(src, "dp"), dst_dp = mimo_grid_dim_size(dst, "dp");
+    *pairing = (mimo_pairing){MIMO_EQUAL, 1, 0, 0};
+    if (src_dp > dst_dp)
+        pairing->direction = MIMO_FAN_IN;
+    else if (dst_dp > src_dp)
+        pairing->direction = MIMO_FAN_OUT;
+    else
+        return;
+    pairing->scale = src_dp > dst_dp ? src_dp / dst_dp : dst_dp / src_dp;
+    pairing->groups = src->size / pairing->scale; /* every rank is in exactly one */
+    pairing->group_size = pairing->scale;
+}
+
+/*
+ * Placement: the smaller side's dp coordinate must be the larger side's divided by k, on every
+ * rank. With n = the smaller dp, and r counted from the offset, both are digits of r in base n:
+ * r / (stride * k) mod n on the larger side, because (r / stride mod n*k) / k is just that, and
+ * r / stride mod n on the smaller. With n = 1 both are 0. Else two such digits are equal for every
+ * rank if and only if their strides are; and where they are not, both are 0 below the smaller
+ * stride, where one becomes 1: that is the first rank that breaks the rule.
+ */
+static mimo_status check_placement(const grid_pair *pair, const mimo_pairing *pairing)
+{
+    int64_t src_step = mimo_grid_stride(pair->src, "dp"),
+            dst_step = mimo_grid_stride(pair->dst, "dp");
+    if (pairing->direction == MIMO_FAN_IN)
+        src_step *= pairing->scale;
+    else
+        dst_step *= pairing->scale;
+    int64_t src_dp = mimo_grid_dim_size(pair->src, "dp"),
+            dst_dp = mimo_grid_dim_size(pair->dst, "dp");
+    if (src_step == dst_step || src_dp == 1 || dst_dp == 1)
+        return MIMO_OK;
+
+    int64_t rank = pair->src->offset + (src_step < dst_step ? src_step : dst_step);
+    int64_t src_coord, dst_coord;
+    MIMO_TRY(mimo_grid_coord(pair->src, rank, "dp", &src_coord));
+    MIMO_TRY(mimo_grid_coord(pair->dst, rank, "dp", &dst_coord));
+    return mimo_fail(MIMO_ERR_GRID,
+                     "placement: rank %" PRId64 " has dp coordinate %" PRId64 " of %" PRId64
+                     " in src grid %s and %" PRId64 " of %" PRId64
+                     " in dst grid %s: these are different samples",
+                     rank, src_coord, src_dp, pair->src_text, dst_coord, dst_dp, pair->dst_text);
+}
+
+mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_grid *dst)
+{
+    MIMO_CHECK(out && src && dst, MIMO_ERR_ARGUMENT, "mimo_pairing_of: %s is NULL",
+               !out ? "out" : (src ? "dst" : "src"));
+    grid_pair pair = {.src = src, .dst = dst};
+    mimo_grid_text(src, pair.src_text, sizeof pair.src_text);
+    mimo_grid_text(dst, pair.dst_text, sizeof pair.dst_text);
+    MIMO_TRY(check_side(src, "src", pair.src_text));
+    MIMO_TRY(check_side(dst, "dst", pair.dst_text));
+    MIMO_TRY(check_span(&pair));
+    MIMO_CHECK(mimo_grid_dim_size(src, "cp") == 1, MIMO_ERR_GRID,
+               "src grid %s has cp = %" PRId64 ", and the collective executor needs src cp = 1",
+               pair.src_text, mimo_grid_dim_size(src, "cp"));
+
+    int64_t src_dp = mimo_grid_dim_size(src, "dp"), dst_dp = mimo_grid_dim_size(dst, "dp");
+    MIMO_CHECK(src_dp % dst_dp == 0 || dst_dp % src_dp == 0, MIMO_ERR_GRID,
+               "src grid %s has dp = %" PRId64 " and dst grid %s has dp = %" PRId64
+               ": neither divides the other",
+               pair.src_text, src_dp, pair.dst_text, dst_dp);
+    mimo_pairing pairing;
+    set_direction(&pairing, src, dst);
+    MIMO_TRY(check_placement(&pair, &pairing));
+    *out = pairing;
+    return MIMO_OK;
+}
+
+/* -------------------------------------- gather groups --------------------------------------- */
+
+/* The grid whose ranks a gather group runs along: the one with the larger dp. Its dimensions other
+ * than tp, cp and dp have size 1, and cp is 1 in src, so FAN_IN and FAN_OUT are one table. */
+static const mimo_grid *wide_side(const mimo_pairing *pairing, const mimo_grid *src,
+                                  const mimo_grid *dst)
+{
+    return pairing->direction == MIMO_FAN_IN ? src : dst;
+}
+
+mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
+                               int64_t *ranks)
+{
+    mimo_pairing pairing;
+    MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
+    MIMO_CHECK(ranks, MIMO_ERR_ARGUMENT, "mimo_pairing_group: ranks is NULL");
+    MIMO_CHECK(index >= 0 && index < pairing.groups, MIMO_ERR_ARGUMENT,
+               "gather group %" PRId64 " is outside the %" PRId64 " groups there are", index,
+               pairing.groups);
+
+    const mimo_grid *wide = wide_side(&pairing, src, dst);
+    int64_t tp = mimo_grid_dim_size(wide, "tp"), cp = mimo_grid_dim_size(wide, "cp");
+    int64_t c = index % cp, t = index / cp % tp, d = index / cp / tp;
+    int64_t dp_stride = mimo_grid_stride(wide, "dp");
+    int64_t first = wide->offset + t * mimo_grid_stride(wide, "tp") +
+                    c * mimo_grid_stride(wide, "cp") + d * pairing.scale * dp_stride;
+    for (int64_t j = 0; j < pairing.scale; j++)
+        ranks[j] = first + j * dp_stride;
+    return MIMO_OK;
+}
+
+mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
+                               int64_t *index, int64_t *slot)
+{
+    mimo_pairing pairing;
+    int64_t t, c, d;
+    MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
+    const mimo_grid *wide = wide_side(&pairing, src, dst);
+    MIMO_TRY(mimo_grid_coord(wide, rank, "tp", &t));
+    MIMO_TRY(mimo_grid_coord(wide, rank, "cp", &c));
+    MIMO_TRY(mimo_grid_coord(wide, rank, "dp", &d));
+    int64_t tp = mimo_grid_dim_size(wide, "tp"), cp = mimo_grid_dim_size(wide, "cp");
+    bool equal = pairing.direction == MIMO_EQUAL;
+    if (index)
+        *index = equal ? -1 : (d / pairing.scale * tp + t) * cp + c;
+    if (slot)
+        *slot = d % pairing.scale;
+    return MIMO_OK;
+}
+
+mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch, int64_t *first,
+                                 int64_t *count)
+{
+    char text[MIMO_GRID_TEXT];
+    int64_t d;
+    MIMO_CHECK(grid && first && count, MIMO_ERR_ARGUMENT, "mimo_pairing_samples: %s is NULL",
+               !grid ? "grid" : (first ? "count" : "first"));
+    MIMO_TRY(mimo_grid_coord(grid, rank, "dp", &d));
+    int64_t dp = mimo_grid_dim_size(grid, "dp");
+    MIMO_CHECK(batch >= 0 && batch % dp == 0, MIMO_ERR_SHAPE,
+               "a batch of %" PRId64 " samples does not divide over dp = %" PRId64 " of grid %s",
+               batch, dp, mimo_grid_text(grid, text, sizeof text));
+    *first = d * (batch / dp);
+    *count = batch / dp;
+    return MIMO_OK;
+}

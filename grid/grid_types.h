@@ -1,0 +1,72 @@
+/*
+ * What a grid is made of, for the files of this room and for those that need strides (bridge/).
+ * Pure: names no communication library.
+ */
+#ifndef MIMO_GRID_GRID_TYPES_H
+#define MIMO_GRID_GRID_TYPES_H
+
+#include <mimo/grid.h>
+
+/* Room for a grid in a sentence; a longer one is cut. */
+enum { MIMO_GRID_TEXT = 256 };
+
+/* Groups that were created, newest first. All belong to the base, so that every rank releases them
+ * in one order whatever the order in which it added its views. */
+typedef struct mimo_group_entry mimo_group_entry;
+
+struct mimo_grid {
+    mimo_dim *dims; /* dims[ndims], fastest first; names owned */
+    int ndims;
+    int64_t *strides; /* strides[ndims] */
+    int64_t offset, size;
+
+    mimo_grid *base;      /* a view's base; NULL on a base */
+    char *view_name;      /* NULL on a base */
+    mimo_grid *next_view; /* from the base: the chain of its views */
+
+    mimo_comm *comm; /* borrowed; NULL until connected, and on a view (ask mimo_grid_comm) */
+    mimo_group_entry *groups; /* NULL on a view */
+};
+
+/* --------------------------------------- arithmetic ----------------------------------------- */
+
+/* Stride of a dimension by name; 0 where the grid has none of that name (its coordinate is 0). */
+int64_t mimo_grid_stride(const mimo_grid *grid, const char *name);
+
+/* Coordinate of a rank of the span along dimension i. */
+static inline int64_t mimo_grid_digit(const mimo_grid *grid, int64_t rank, int i)
+{
+    return (rank - grid->offset) / grid->strides[i] % grid->dims[i].size;
+}
+
+/* MIMO_ERR_GRID where the rank is outside the span. */
+mimo_status mimo_grid_check_rank(const mimo_grid *grid, int64_t rank);
+
+/* Fold dims, sizes and offset into a hash. */
+uint64_t mimo_grid_hash(uint64_t hash, const mimo_grid *grid);
+
+/* ------------------------------------ sets of dimensions ------------------------------------ */
+/* A set is the string that the caller wrote, "tp,cp", checked once and then only asked. */
+
+/* MIMO_ERR_GRID where the set is empty, repeats a name or names an unknown dimension. */
+mimo_status mimo_dim_set_check(const mimo_grid *grid, const char *dims);
+
+/* Whether a set names a dimension. */
+bool mimo_dim_set_has(const char *dims, const char *name);
+
+/* The key of a checked set: its names in grid order, whatever the order in which they were written.
+ * The caller releases *out with mimo_release. */
+mimo_status mimo_dim_set_key(char **out, const mimo_grid *grid, const char *dims);
+
+/* ------------------------------------------ views ------------------------------------------- */
+
+/* The grid that owns the groups along a checked set: the base where `grid` is a view and every
+ * dimension of the set is shared with its base, else `grid` itself. */
+const mimo_grid *mimo_grid_owner(const mimo_grid *grid, const char *dims);
+
+/* ------------------------------------------ groups ------------------------------------------ */
+
+/* Release every group of a base and of its views, newest first: one order on all ranks. */
+void mimo_grid_release_groups(mimo_grid *grid);
+
+#endif

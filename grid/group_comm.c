@@ -1,0 +1,174 @@
+/* The connected half of a grid: its communicator, and the process groups along sets of dimensions.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/agreement.h"
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "grid/grid_types.h"
+
+struct mimo_group_entry {
+    mimo_group_entry *next; /* created before this one */
+    const mimo_grid *owner; /* the base or one of its views */
+    char *key;              /* the set in the owner's grid order */
+    mimo_comm *comm;        /* NULL on a rank outside the span */
+};
+
+enum { CONNECT = 1, CREATE_GROUP = 2 }; /* keep the signatures of the two calls apart */
+
+static const mimo_grid *base_of(const mimo_grid *grid)
+{
+    return grid->base ? grid->base : grid;
+}
+
+mimo_comm *mimo_grid_comm(const mimo_grid *grid)
+{
+    return base_of(grid)->comm;
+}
+
+/* ----------------------------------------- connect ------------------------------------------ */
+
+static mimo_status connect_check(const mimo_grid *grid, const mimo_comm *comm)
+{
+    char text[MIMO_GRID_TEXT];
+    MIMO_CHECK(grid, MIMO_ERR_ARGUMENT, "mimo_grid_connect: grid is NULL");
+    MIMO_CHECK(!grid->base, MIMO_ERR_STATE,
+               "view '%s' (%s) cannot be connected: connect its base, which connects its views",
+               grid->view_name, mimo_grid_text(grid, text, sizeof text));
+    MIMO_CHECK(!grid->comm, MIMO_ERR_STATE, "grid %s is connected already, to %d ranks",
+               mimo_grid_text(grid, text, sizeof text), mimo_comm_size(grid->comm));
+    return mimo_grid_check_world(grid, mimo_comm_size(comm));
+}
+
+mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_grid_connect: comm is NULL");
+    char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
+    uint64_t signature = mimo_hash_int(MIMO_HASH_START, CONNECT);
+    mimo_status status = connect_check(grid, comm);
+    if (status == MIMO_OK) {
+        /* Views are no part of this: the first group of a view compares it. */
+        signature = mimo_grid_hash(signature, grid);
+        snprintf(call, sizeof call, "connect grid %s at offset %" PRId64,
+                 mimo_grid_text(grid, text, sizeof text), grid->offset);
+    }
+    MIMO_TRY(mimo_agree(comm, status, signature, call));
+    grid->comm = comm;
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ groups ------------------------------------------ */
+
+static mimo_group_entry *find_entry(const mimo_grid *owner, const char *key)
+{
+    mimo_group_entry *entry = base_of(owner)->groups;
+    while (entry && (entry->owner != owner || strcmp(entry->key, key) != 0))
+        entry = entry->next;
+    return entry;
+}
+
+static void release_entry(mimo_group_entry *entry)
+{
+    if (!entry)
+        return;
+    mimo_comm_destroy(entry->comm);
+    mimo_release(entry->key);
+    mimo_release(entry);
+}
+
+void mimo_grid_release_groups(mimo_grid *grid)
+{
+    while (grid->groups) {
+        mimo_group_entry *entry = grid->groups;
+        grid->groups = entry->next;
+        release_entry(entry);
+    }
+}
+
+/* All of an entry but its communicator. *out is set also on failure, and released by the caller. */
+static mimo_status prepare_entry(mimo_group_entry **out, const mimo_grid *grid, const char *dims)
+{
+    char text[MIMO_GRID_TEXT];
+    MIMO_TRY(mimo_dim_set_check(grid, dims));
+    MIMO_TRY(mimo_reserve(out, 1, sizeof **out));
+    mimo_group_entry *entry = *out;
+    entry->owner = mimo_grid_owner(grid, dims);
+    MIMO_TRY(mimo_dim_set_key(&entry->key, entry->owner, dims));
+    MIMO_CHECK(!find_entry(entry->owner, entry->key), MIMO_ERR_EXISTS,
+               "the groups along '%s' of grid %s were created before", entry->key,
+               mimo_grid_text(entry->owner, text, sizeof text));
+    return MIMO_OK;
+}
+
+/* Agree over the ranks on what is created; `local` is this rank's status of prepare_entry. */
+static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_group_entry *entry)
+{
+    char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
+    uint64_t signature = mimo_hash_int(MIMO_HASH_START, CREATE_GROUP);
+    if (local == MIMO_OK) {
+        signature = mimo_grid_hash(signature, entry->owner);
+        signature = mimo_hash_bytes(signature, entry->key, strlen(entry->key));
+        snprintf(call, sizeof call, "create_group '%s' of grid %s", entry->key,
+                 mimo_grid_text(entry->owner, text, sizeof text));
+    }
+    return mimo_agree(comm, local, signature, call);
+}
+
+/* Colour: the group's index; key: the place in it. Both fit an int because the span does. */
+static mimo_status split_entry(mimo_group_entry *entry, mimo_comm *comm)
+{
+    int64_t index = -1, place = 0, rank = mimo_comm_rank(comm);
+    if (mimo_grid_contains(entry->owner, rank))
+        MIMO_TRY(mimo_grid_group_of(entry->owner, entry->key, rank, &index, &place));
+    mimo_status status = mimo_comm_split(&entry->comm, comm, (int)index, (int)place);
+    /* All ranks keep the groups or none does: else EXISTS would differ between ranks later. */
+    return mimo_comm_agree(comm, status);
+}
+
+static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char *what)
+{
+    char text[MIMO_GRID_TEXT];
+    MIMO_CHECK(grid, MIMO_ERR_ARGUMENT, "%s: grid is NULL", what);
+    mimo_comm *comm = mimo_grid_comm(grid);
+    MIMO_CHECK(comm, MIMO_ERR_STATE, "%s: grid %s is not connected to a communicator", what,
+               mimo_grid_text(grid, text, sizeof text));
+    *out = comm;
+    return MIMO_OK;
+}
+
+mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims)
+{
+    mimo_comm *comm;
+    mimo_group_entry *entry = NULL;
+    MIMO_TRY(connected(&comm, grid, "mimo_grid_create_group"));
+    mimo_status status = prepare_entry(&entry, grid, dims);
+    MIMO_TRY_GOTO(status, fail, agree_entry(comm, status, entry));
+    MIMO_TRY_GOTO(status, fail, split_entry(entry, comm));
+    mimo_grid *base = grid->base ? grid->base : grid;
+    entry->next = base->groups;
+    base->groups = entry;
+    return MIMO_OK;
+fail:
+    release_entry(entry);
+    return status;
+}
+
+mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out)
+{
+    char text[MIMO_GRID_TEXT], *key;
+    mimo_comm *comm;
+    MIMO_TRY(connected(&comm, grid, "mimo_grid_group"));
+    MIMO_CHECK(out, MIMO_ERR_ARGUMENT, "mimo_grid_group: out is NULL");
+    MIMO_TRY(mimo_dim_set_check(grid, dims));
+    const mimo_grid *owner = mimo_grid_owner(grid, dims);
+    MIMO_TRY(mimo_dim_set_key(&key, owner, dims));
+    const mimo_group_entry *entry = find_entry(owner, key);
+    mimo_release(key);
+    MIMO_CHECK(entry, MIMO_ERR_NOT_FOUND, "no groups along '%s' of grid %s were created", dims,
+               mimo_grid_text(grid, text, sizeof text));
+    MIMO_TRY(mimo_grid_check_rank(owner, mimo_comm_rank(comm)));
+    *out = entry->comm;
+    return MIMO_OK;
+}

@@ -1,0 +1,473 @@
+/* Grids without a communicator: goldens, properties against a slow reference, every error. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include <mimo/grid.h>
+
+#include "core/hash.h"
+
+enum { MAX_DIMS = 6, MAX_RANKS = 4096 };
+
+static mimo_grid *parse(const char *spec, int64_t offset)
+{
+    mimo_grid *grid = NULL;
+    cr_assert_eq(mimo_grid_parse(&grid, spec, offset), MIMO_OK, "%s: %s", spec, mimo_last_error());
+    return grid;
+}
+
+/* The call failed with this status, and its sentence holds each of the words. */
+#define FAILS(call, status, ...)                                                        \
+    do {                                                                                \
+        const char *words[] = {__VA_ARGS__};                                            \
+        cr_assert_eq((call), (status), "expected " #status " of " #call);               \
+        for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)                     \
+            cr_assert(strstr(mimo_last_error(), words[w]), "no '%s' in '%s'", words[w], \
+                      mimo_last_error());                                               \
+    } while (0)
+
+/* -------------------------------------- slow reference -------------------------------------- */
+
+/* Shares no code with the library: coordinates by counting up from the first rank, groups by
+ * comparing every pair of ranks. */
+typedef struct world {
+    int ndims;
+    const char *names[MAX_DIMS];
+    int64_t sizes[MAX_DIMS];
+    int64_t offset, size;
+    int64_t (*coords)[MAX_DIMS];
+} world;
+
+static world world_of(const mimo_grid *grid)
+{
+    world w = {.ndims = mimo_grid_ndims(grid), .offset = mimo_grid_offset(grid), .size = 1};
+    for (int i = 0; i < w.ndims; i++) {
+        w.names[i] = mimo_grid_dim(grid, i).name;
+        w.sizes[i] = mimo_grid_dim(grid, i).size;
+        w.size *= w.sizes[i];
+    }
+    w.coords = calloc((size_t)w.size, sizeof *w.coords);
+    for (int64_t r = 1; r < w.size; r++) { /* an odometer */
+        memcpy(w.coords[r], w.coords[r - 1], sizeof *w.coords);
+        for (int i = 0; i < w.ndims && ++w.coords[r][i] == w.sizes[i]; i++)
+            w.coords[r][i] = 0;
+    }
+    return w;
+}
+
+static bool same_group(const world *w, unsigned set, int64_t a, int64_t b)
+{
+    for (int i = 0; i < w->ndims; i++)
+        if (!(set >> i & 1) && w->coords[a][i] != w->coords[b][i])
+            return false;
+    return true;
+}
+
+/* "cp,tp" of the dims in a set, in an order that the seed chooses. */
+static void write_set(char *text, const world *w, unsigned set, uint64_t seed)
+{
+    int turn = (int)(seed % (uint64_t)w->ndims);
+    text[0] = '\0';
+    for (int n = 0; n < w->ndims; n++) {
+        int i = seed & 1 << 20 ? (n + turn) % w->ndims : (2 * w->ndims - 1 - n - turn) % w->ndims;
+        if (!(set >> i & 1))
+            continue;
+        if (*text)
+            strcat(text, ",");
+        strcat(text, w->names[i]);
+    }
+}
+
+/* Every group along a set equals the reference, in content and order, and group_of inverts it. */
+static void check_groups(const mimo_grid *grid, const world *w, unsigned set, uint64_t seed)
+{
+    char dims[256];
+    int64_t groups, group_size, index = 0;
+    write_set(dims, w, set, seed);
+    cr_assert_eq(mimo_grid_group_count(grid, dims, &groups, &group_size), MIMO_OK, "%s",
+                 mimo_last_error());
+    int64_t *ranks = calloc((size_t)group_size, sizeof *ranks);
+    bool *seen = calloc((size_t)w->size, sizeof *seen);
+    for (int64_t first = 0; first < w->size; first++) { /* so: listed by ascending first rank */
+        if (seen[first])
+            continue;
+        cr_assert_eq(mimo_grid_group_at(grid, dims, index, ranks), MIMO_OK, "%s",
+                     mimo_last_error());
+        int64_t place = 0;
+        for (int64_t r = first; r < w->size; r++) { /* so: ascending inside */
+            if (!same_group(w, set, first, r))
+                continue;
+            int64_t got_index = -1, got_place = -1;
+            seen[r] = true;
+            cr_assert_lt(place, group_size, "group %" PRId64 " along %s is too short", index, dims);
+            cr_assert_eq(ranks[place], w->offset + r,
+                         "group %" PRId64 " along %s place %" PRId64 ": %" PRId64
+                         " instead of %" PRId64,
+                         index, dims, place, ranks[place], w->offset + r);
+            cr_assert_eq(mimo_grid_group_of(grid, dims, w->offset + r, &got_index, &got_place),
+                         MIMO_OK);
+            cr_assert(got_index == index && got_place == place,
+                      "rank %" PRId64 " along %s: group %" PRId64 " place %" PRId64
+                      " instead of %" PRId64 " and %" PRId64,
+                      w->offset + r, dims, got_index, got_place, index, place);
+            place++;
+        }
+        cr_assert_eq(place, group_size);
+        index++;
+    }
+    cr_assert_eq(index, groups, "%" PRId64 " groups along %s, not %" PRId64, groups, dims, index);
+    free(seen);
+    free(ranks);
+}
+
+static void check_coords(const mimo_grid *grid, const world *w)
+{
+    for (int64_t r = 0; r < w->size; r++) {
+        int64_t coords[MAX_DIMS], rank = -1;
+        cr_assert_eq(mimo_grid_coords(grid, w->offset + r, coords), MIMO_OK);
+        for (int i = 0; i < w->ndims; i++) {
+            int64_t one = -1;
+            cr_assert_eq(coords[i], w->coords[r][i]);
+            cr_assert_eq(mimo_grid_coord(grid, w->offset + r, w->names[i], &one), MIMO_OK);
+            cr_assert_eq(one, coords[i]);
+        }
+        cr_assert_eq(mimo_grid_rank(grid, coords, &rank), MIMO_OK);
+        cr_assert_eq(rank, w->offset + r);
+    }
+}
+
+/* ----------------------------------------- goldens ------------------------------------------ */
+
+static void expect_groups(const char *spec, int64_t offset, const char *dims, int64_t groups,
+                          int64_t group_size, const int64_t *expected)
+{
+    mimo_grid *grid = parse(spec, offset);
+    int64_t got_groups, got_size, ranks[16];
+    cr_assert_eq(mimo_grid_group_count(grid, dims, &got_groups, &got_size), MIMO_OK);
+    cr_assert(got_groups == groups && got_size == group_size, "%s along %s", spec, dims);
+    for (int64_t g = 0; g < groups; g++) {
+        cr_assert_eq(mimo_grid_group_at(grid, dims, g, ranks), MIMO_OK);
+        cr_assert_arr_eq(ranks, expected + g * group_size, (size_t)group_size * sizeof *ranks,
+                         "%s along %s group %" PRId64, spec, dims, g);
+    }
+    mimo_grid_destroy(grid);
+}
+
+Test(grid, goldens)
+{
+    expect_groups("tp=2,cp=2,dp=2", 0, "tp,cp", 2, 4, (int64_t[]){0, 1, 2, 3, 4, 5, 6, 7});
+    expect_groups("tp=2,cp=2,dp=2", 0, "tp,dp", 2, 4, (int64_t[]){0, 1, 4, 5, 2, 3, 6, 7});
+    expect_groups("tp=2,cp=2,dp=2", 0, "dp,tp", 2, 4, (int64_t[]){0, 1, 4, 5, 2, 3, 6, 7});
+    expect_groups("tp=2,cp=1,dp=2", 4, "dp", 2, 2, (int64_t[]){4, 6, 5, 7});
+    expect_groups("tp=2,cp=1,dp=2", 4, "cp", 4, 1, (int64_t[]){4, 5, 6, 7});
+    expect_groups("tp=1", 0, "tp", 1, 1, (int64_t[]){0});
+}
+
+Test(grid, text_and_questions)
+{
+    char text[64];
+    mimo_grid *grid = parse("tp=2,cp=2,pp=1,dp=2", 8);
+    cr_assert_str_eq(mimo_grid_text(grid, text, sizeof text), "tp=2,cp=2,pp=1,dp=2");
+    cr_assert_str_eq(mimo_grid_text(grid, text, 7), "tp=2,c");
+    cr_assert_str_eq(mimo_grid_text(grid, text, 1), "");
+    cr_assert_eq(mimo_grid_size(grid), 8);
+    cr_assert_eq(mimo_grid_offset(grid), 8);
+    cr_assert_eq(mimo_grid_ndims(grid), 4);
+    cr_assert(mimo_grid_contains(grid, 8) && mimo_grid_contains(grid, 15));
+    cr_assert(!mimo_grid_contains(grid, 7) && !mimo_grid_contains(grid, 16));
+    cr_assert_str_eq(mimo_grid_dim(grid, 3).name, "dp");
+    cr_assert_eq(mimo_grid_dim(grid, 3).size, 2);
+    cr_assert_null(mimo_grid_dim(grid, 4).name);
+    cr_assert_eq(mimo_grid_dim(grid, -1).size, 0);
+    cr_assert_eq(mimo_grid_find(grid, "pp"), 2);
+    cr_assert_eq(mimo_grid_find(grid, "p"), -1);
+    cr_assert_eq(mimo_grid_dim_size(grid, "cp"), 2);
+    cr_assert_eq(mimo_grid_dim_size(grid, "ep"), 1);
+    int64_t coord = -1;
+    cr_assert_eq(mimo_grid_coord(grid, 15, "ep", &coord), MIMO_OK);
+    cr_assert_eq(coord, 0, "the coordinate of an absent dimension is 0");
+    cr_assert_eq(mimo_grid_check_world(grid, 16), MIMO_OK);
+    cr_assert_null(mimo_grid_comm(grid));
+    mimo_grid_destroy(grid);
+    mimo_grid_destroy(NULL);
+}
+
+/* ---------------------------------------- properties ---------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return mimo_mix64(*state);
+}
+
+static mimo_grid *random_grid(uint64_t *state)
+{
+    static const char *const names[MAX_DIMS] = {"tp", "cp", "ep", "pp", "dp", "gtp_remat"};
+    static const int64_t sizes[] = {1, 1, 2, 2, 3, 4, 5, 7, 8};
+    mimo_dim dims[MAX_DIMS];
+    int ndims = 1 + (int)(next_random(state) % MAX_DIMS);
+    int64_t product = 1;
+    for (int i = 0; i < ndims; i++) {
+        int64_t size = sizes[next_random(state) % 9];
+        dims[i] = (mimo_dim){names[i], product * size <= MAX_RANKS / 8 ? size : 1};
+        product *= dims[i].size;
+    }
+    mimo_grid *grid;
+    int64_t offset = (int64_t)(next_random(state) % 3) * 1000;
+    cr_assert_eq(mimo_grid_create(&grid, dims, ndims, offset), MIMO_OK, "%s", mimo_last_error());
+    return grid;
+}
+
+Test(grid, random_grids_equal_the_reference)
+{
+    uint64_t state = 1;
+    for (int trial = 0; trial < 60; trial++) {
+        mimo_grid *grid = random_grid(&state);
+        world w = world_of(grid);
+        check_coords(grid, &w);
+        for (int s = 0; s < 3; s++) {
+            unsigned sets = (1u << w.ndims) - 1;
+            check_groups(grid, &w, 1 + (unsigned)(next_random(&state) % sets), next_random(&state));
+        }
+        free(w.coords);
+        mimo_grid_destroy(grid);
+    }
+}
+
+Test(grid, text_round_trip)
+{
+    uint64_t state = 2;
+    char text[128], again[128];
+    for (int trial = 0; trial < 50; trial++) {
+        mimo_grid *grid = random_grid(&state);
+        mimo_grid_text(grid, text, sizeof text);
+        mimo_grid *copy = parse(text, mimo_grid_offset(grid));
+        cr_assert_str_eq(mimo_grid_text(copy, again, sizeof again), text);
+        mimo_grid_destroy(copy);
+        mimo_grid_destroy(grid);
+    }
+}
+
+Test(grid, the_own_groups_of_a_rank_among_65536)
+{
+    /* tp=8,cp=16,pp=4,dp=128: the strides are 1, 8, 128 and 512. */
+    mimo_grid *grid = parse("tp=8,cp=16,pp=4,dp=128", 7);
+    int64_t rank = 7 + 5 + 3 * 8 + 2 * 128 + 100 * 512, index, place, ranks[2048];
+    cr_assert_eq(mimo_grid_size(grid), 65536);
+    cr_assert_eq(mimo_grid_group_of(grid, "dp,cp", rank, &index, &place), MIMO_OK);
+    cr_assert_eq(index, 5 + 2 * 8);
+    cr_assert_eq(place, 3 + 100 * 16);
+    cr_assert_eq(mimo_grid_group_at(grid, "cp,dp", index, ranks), MIMO_OK);
+    for (int64_t d = 0; d < 128; d++)
+        for (int64_t c = 0; c < 16; c++)
+            cr_assert_eq(ranks[d * 16 + c], 7 + 5 + c * 8 + 2 * 128 + d * 512);
+    /* All groups at once: they partition the span. */
+    int64_t groups, size;
+    char *seen = calloc(65536, 1);
+    cr_assert_eq(mimo_grid_group_count(grid, "tp,pp", &groups, &size), MIMO_OK);
+    for (int64_t g = 0; g < groups; g++) {
+        cr_assert_eq(mimo_grid_group_at(grid, "tp,pp", g, ranks), MIMO_OK);
+        for (int64_t i = 0; i < size; i++)
+            cr_assert_eq(seen[ranks[i] - 7]++, 0, "rank %" PRId64 " is in two groups", ranks[i]);
+    }
+    cr_assert_eq(groups * size, 65536);
+    free(seen);
+    mimo_grid_destroy(grid);
+}
+
+Test(grid, the_largest_span)
+{
+    mimo_grid *grid = parse("a=2,b=1073741824", 0); /* last rank 2^31 - 1 */
+    int64_t coords[2];
+    cr_assert_eq(mimo_grid_coords(grid, INT32_MAX, coords), MIMO_OK);
+    cr_assert(coords[0] == 1 && coords[1] == 1073741823);
+    mimo_grid_destroy(grid);
+}
+
+/* ------------------------------------------ errors ------------------------------------------ */
+
+Test(grid, creation_errors)
+{
+    mimo_grid *const untouched = (mimo_grid *)&(char){0};
+    mimo_grid *grid = untouched;
+    mimo_dim two[] = {{"tp", 2}, {"dp", 4}};
+    FAILS(mimo_grid_create(&grid, two, 0, 0), MIMO_ERR_GRID, "0 dimensions");
+    FAILS(mimo_grid_create(&grid, two, -3, 0), MIMO_ERR_GRID, "-3 dimensions");
+    FAILS(mimo_grid_create(&grid, NULL, 2, 0), MIMO_ERR_ARGUMENT, "dims is NULL");
+    FAILS(mimo_grid_create(NULL, two, 2, 0), MIMO_ERR_ARGUMENT, "out is NULL");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{NULL, 2}}, 1, 0), MIMO_ERR_ARGUMENT, "NULL name");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"tp", 2}, {"", 2}}, 2, 0), MIMO_ERR_GRID,
+          "dimension 1", "empty name");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"t p", 2}}, 1, 0), MIMO_ERR_GRID, "'t p'");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"tp", 2}, {"x", 1}, {"tp", 3}}, 3, 0),
+          MIMO_ERR_GRID, "dimensions 0 and 2", "'tp'");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"tp", 0}}, 1, 0), MIMO_ERR_GRID, "'tp'", "size 0");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"tp", -2}}, 1, 0), MIMO_ERR_GRID, "size -2");
+    FAILS(mimo_grid_create(&grid, two, 2, -1), MIMO_ERR_GRID, "offset is -1");
+    FAILS(mimo_grid_create(&grid, two, 2, INT32_MAX - 6), MIMO_ERR_GRID, "8 ranks",
+          "offset 2147483641", "2147483647");
+    FAILS(mimo_grid_create(&grid, two, 2, INT64_MAX), MIMO_ERR_GRID, "offset 9223372036854775807");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"a", INT64_C(1) << 31}, {"b", 2}}, 2, 0),
+          MIMO_ERR_GRID, "4294967296 ranks");
+    FAILS(mimo_grid_create(&grid, (mimo_dim[]){{"a", INT64_C(1) << 40}, {"b", INT64_C(1) << 40}}, 2,
+                           0),
+          MIMO_ERR_OVERFLOW, "'b'", "1099511627776 * 1099511627776");
+    cr_assert_eq(grid, untouched, "a failed call leaves its outputs untouched");
+}
+
+Test(grid, parse_errors)
+{
+    static const char *const bad[] = {
+        "",      "tp",    "tp=",        "tp=2,",  ",tp=2",  "tp=2x",     "tp= 2",
+        "tp=+2", "tp==2", "tp=2,,dp=2", "tp=0x2", "tp=2.0", "tp=2;dp=2", "tp=99999999999999999999"};
+    mimo_grid *grid = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        FAILS(mimo_grid_parse(&grid, bad[i], 0), MIMO_ERR_ARGUMENT, bad[i]);
+    FAILS(mimo_grid_parse(&grid, "tp=2,dp=x,cp=2", 0), MIMO_ERR_ARGUMENT, "part 2", "'dp=x'");
+    FAILS(mimo_grid_parse(&grid, "tp=-2", 0), MIMO_ERR_GRID, "size -2");
+    FAILS(mimo_grid_parse(&grid, "=2", 0), MIMO_ERR_GRID, "empty name");
+    FAILS(mimo_grid_parse(&grid, "tp=2,tp=2", 0), MIMO_ERR_GRID, "'tp'");
+    FAILS(mimo_grid_parse(&grid, NULL, 0), MIMO_ERR_ARGUMENT, "spec is NULL");
+    FAILS(mimo_grid_parse(NULL, "tp=2", 0), MIMO_ERR_ARGUMENT, "out is NULL");
+    cr_assert_null(grid);
+}
+
+Test(grid, rank_and_set_errors)
+{
+    mimo_grid *grid = parse("tp=2,cp=1,dp=2", 4);
+    int64_t coords[3] = {-7, -7, -7}, out = -7;
+    FAILS(mimo_grid_check_world(grid, 7), MIMO_ERR_GRID, "offset 4", "needs 8", "are 7");
+    FAILS(mimo_grid_coords(grid, 3, coords), MIMO_ERR_GRID, "rank 3", "4 to 7", "tp=2,cp=1,dp=2");
+    FAILS(mimo_grid_coords(grid, 8, coords), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_coord(grid, 8, "tp", &out), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_coord(grid, -1, "none", &out), MIMO_ERR_GRID, "rank -1");
+    FAILS(mimo_grid_rank(grid, (int64_t[]){0, 0, 2}, &out), MIMO_ERR_GRID, "coordinate 2", "'dp'",
+          "size 2");
+    FAILS(mimo_grid_rank(grid, (int64_t[]){0, -1, 0}, &out), MIMO_ERR_GRID, "coordinate -1",
+          "'cp'");
+    FAILS(mimo_grid_group_count(grid, "", &out, &out), MIMO_ERR_GRID, "empty");
+    FAILS(mimo_grid_group_count(grid, "tp,dp,tp", &out, &out), MIMO_ERR_GRID, "'tp' twice",
+          "'tp,dp,tp'");
+    FAILS(mimo_grid_group_count(grid, "tp,ep", &out, &out), MIMO_ERR_GRID, "'ep'",
+          "tp=2,cp=1,dp=2");
+    FAILS(mimo_grid_group_count(grid, "t", &out, &out), MIMO_ERR_GRID, "'t'");
+    FAILS(mimo_grid_group_count(grid, "tp,", &out, &out), MIMO_ERR_GRID, "'tp,'", "''");
+    FAILS(mimo_grid_group_count(grid, NULL, &out, &out), MIMO_ERR_ARGUMENT, "NULL");
+    FAILS(mimo_grid_group_at(grid, "tp", 2, coords), MIMO_ERR_ARGUMENT, "group 2", "2 groups");
+    FAILS(mimo_grid_group_at(grid, "tp", -1, coords), MIMO_ERR_ARGUMENT, "group -1");
+    FAILS(mimo_grid_group_of(grid, "tp", 8, &out, &out), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_group_of(grid, "pp", 4, &out, &out), MIMO_ERR_GRID, "'pp'");
+    cr_assert(out == -7 && coords[0] == -7 && coords[2] == -7, "outputs stay untouched");
+    mimo_grid_destroy(grid);
+}
+
+/* ------------------------------------------ views ------------------------------------------- */
+
+static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
+{
+    mimo_grid *as_grid = NULL, *view = NULL;
+    mimo_dim dims[MAX_DIMS];
+    cr_assert_eq(mimo_grid_parse(&as_grid, spec, 0), MIMO_OK);
+    int ndims = mimo_grid_ndims(as_grid);
+    for (int i = 0; i < ndims; i++)
+        dims[i] = mimo_grid_dim(as_grid, i);
+    mimo_status status = mimo_grid_add_view(&view, base, name, dims, ndims);
+    mimo_grid_destroy(as_grid);
+    cr_assert_eq(status == MIMO_OK, view != NULL);
+    return status;
+}
+
+Test(view, experts_beside_attention)
+{
+    /* Experts: etp 1, ep 4 over what attention calls tp and cp; pp and dp lie alike. */
+    mimo_grid *base = parse("tp=2,cp=2,dp=3,pp=2", 5), *view = NULL;
+    int64_t ranks[8];
+    char text[64];
+    cr_assert_eq(add_view(base, "experts", "etp=1,ep=4,edp=3,pp=2"), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(add_view(base, "flat", "all=24"), MIMO_OK);
+    cr_assert_eq(mimo_grid_view(&view, base, "experts"), MIMO_OK);
+    cr_assert_str_eq(mimo_grid_text(view, text, sizeof text), "etp=1,ep=4,edp=3,pp=2");
+    cr_assert_eq(mimo_grid_offset(view), 5, "a view has its base's span");
+    cr_assert_eq(mimo_grid_group_at(view, "ep", 1, ranks), MIMO_OK);
+    cr_assert_arr_eq(ranks, ((int64_t[]){9, 10, 11, 12}), 4 * sizeof *ranks);
+    mimo_grid_destroy(base);
+}
+
+static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const world *w, unsigned set)
+{
+    char dims[256];
+    int64_t groups, size, other_groups, other_size, left[512], right[512];
+    write_set(dims, w, set, 0);
+    cr_assert_eq(mimo_grid_group_count(a, dims, &groups, &size), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_count(b, dims, &other_groups, &other_size), MIMO_OK);
+    if (groups != other_groups || size != other_size)
+        return false;
+    for (int64_t g = 0; g < groups; g++) {
+        cr_assert_eq(mimo_grid_group_at(a, dims, g, left), MIMO_OK);
+        cr_assert_eq(mimo_grid_group_at(b, dims, g, right), MIMO_OK);
+        if (memcmp(left, right, (size_t)size * sizeof *left) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The rule by sizes and strides says yes exactly where all group lists of all sets of shared
+ * dimensions are equal, by enumeration. */
+Test(view, shared_dimensions_are_judged_as_if_enumerated)
+{
+    static const char *const specs[] = {"tp=2,cp=2,dp=2",      "tp=2,ep=2,dp=2",
+                                        "cp=2,tp=2,dp=2",      "dp=2,tp=2,cp=2",
+                                        "tp=4,dp=2",           "tp=2,dp=4",
+                                        "x=2,cp=2,dp=2",       "x=4,dp=2",
+                                        "x=2,dp=2,y=2",        "tp=8",
+                                        "cp=1,tp=8",           "tp=8,cp=1",
+                                        "tp=2,pp=1,ep=2,dp=2", "pp=1,x=4,dp=2,tp=1",
+                                        "x=2,tp=2,cp=2",       "tp=1,cp=4,dp=2",
+                                        "dp=2,cp=4,tp=1"};
+    enum { SPECS = sizeof specs / sizeof specs[0] };
+    int accepted = 0, refused = 0;
+    for (int i = 0; i < SPECS; i++)
+        for (int j = 0; j < SPECS; j++) {
+            mimo_grid *base = parse(specs[i], 3), *other = parse(specs[j], 3);
+            world w = world_of(base);
+            unsigned shared = 0;
+            for (int d = 0; d < w.ndims; d++)
+                if (mimo_grid_find(other, w.names[d]) >= 0)
+                    shared |= 1u << d;
+            bool expected = true;
+            for (unsigned set = 1; set < 1u << w.ndims; set++)
+                if ((set & ~shared) == 0)
+                    expected = expected && groups_equal(base, other, &w, set);
+            mimo_status status = add_view(base, "v", specs[j]);
+            cr_assert_eq(status, expected ? MIMO_OK : MIMO_ERR_GRID, "view %s of base %s: %s",
+                         specs[j], specs[i], mimo_last_error());
+            *(expected ? &accepted : &refused) += 1;
+            free(w.coords);
+            mimo_grid_destroy(other);
+            mimo_grid_destroy(base);
+        }
+    cr_assert(accepted > 20 && refused > 20, "%d accepted, %d refused", accepted, refused);
+}
+
+Test(view, errors)
+{
+    mimo_grid *base = parse("tp=2,cp=2,dp=2", 0), *view = NULL, *none = NULL;
+    mimo_dim one[] = {{"x", 8}};
+    FAILS(add_view(base, "v", "x=4,dp=4"), MIMO_ERR_GRID, "'v'", "16 ranks", "has 8");
+    FAILS(add_view(base, "v", "x=2,dp=2,y=2"), MIMO_ERR_GRID, "'dp'", "stride 2 in the view",
+          "stride 4 in the base");
+    FAILS(add_view(base, "v", "x=2,dp=4"), MIMO_ERR_GRID, "'dp'", "size 4 stride 2",
+          "size 2 stride 4");
+    FAILS(add_view(base, "", "x=8"), MIMO_ERR_GRID, "empty");
+    cr_assert_eq(mimo_grid_add_view(&view, base, "v", one, 1), MIMO_OK);
+    FAILS(add_view(base, "v", "y=8"), MIMO_ERR_EXISTS, "'v'");
+    FAILS(mimo_grid_add_view(&none, view, "w", one, 1), MIMO_ERR_GRID, "'w'", "'v'");
+    FAILS(mimo_grid_add_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");
+    FAILS(mimo_grid_add_view(&none, base, NULL, one, 1), MIMO_ERR_ARGUMENT, "name is NULL");
+    FAILS(mimo_grid_view(&none, base, "w"), MIMO_ERR_NOT_FOUND, "'w'");
+    cr_assert_null(none);
+    mimo_grid_destroy(base);
+}
