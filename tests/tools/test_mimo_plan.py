@@ -1,0 +1,165 @@
+"""mimo-plan as a user runs it: the goldens, and bad input. Usage: test_mimo_plan.py MIMO_PLAN"""
+
+import json
+import subprocess
+import sys
+
+PROGRAM = sys.argv[1]
+failures = []
+
+
+def run(*arguments):
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def expect(condition, arguments, what):
+    if not condition:
+        failures.append(f"mimo-plan {' '.join(arguments)}: {what}")
+
+
+def expect_output(expected, *arguments):
+    """Success with exactly this on stdout and nothing on stderr."""
+    status, out, err = run(*arguments)
+    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
+    expect(out == expected, arguments, f"printed\n{out}instead of\n{expected}")
+
+
+def expect_groups(spec, offset, sets, expected):
+    """The JSON groups of a grid; `sets` as asked, `expected` as [(dims in grid order, ranks)]."""
+    arguments = ["grid", spec, "--offset", str(offset), "--json"]
+    for one in sets:
+        arguments += ["--dims", one]
+    status, out, err = run(*arguments)
+    expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
+    groups = json.loads(out)["groups"] if status == 0 else None
+    wanted = [{"dims": dims, "ranks": ranks} for dims, ranks in expected]
+    expect(groups == wanted, arguments, f"groups {groups} instead of {wanted}")
+
+
+def expect_error(words, *arguments):
+    """Status 2, nothing on stdout, one sentence on stderr that holds the words."""
+    status, out, err = run(*arguments)
+    expect(status == 2, arguments, f"status {status} instead of 2")
+    expect(out == "", arguments, f"stdout {out!r} instead of nothing")
+    expect(err.startswith("mimo-plan: ") and err.endswith("\n") and err.count("\n") == 1,
+           arguments, f"stderr {err!r} is not one sentence")
+    for word in words:
+        expect(word in err, arguments, f"no {word!r} in {err!r}")
+
+
+def grid_goldens():
+    expect_output('{"size":8,"offset":0,"dims":[{"name":"tp","size":2},{"name":"cp","size":2},'
+                  '{"name":"pp","size":1},{"name":"dp","size":2}],"groups":['
+                  '{"dims":["tp"],"ranks":[[0,1],[2,3],[4,5],[6,7]]},'
+                  '{"dims":["cp","dp"],"ranks":[[0,2,4,6],[1,3,5,7]]}]}\n',
+                  "grid", "tp=2,cp=2,pp=1,dp=2", "--dims", "tp", "--dims", "dp,cp", "--json")
+    expect_output('{"size":1,"offset":0,"dims":[{"name":"tp","size":1}],"groups":[]}\n',
+                  "grid", "--json", "tp=1")
+    expect_groups("tp=2,cp=2,dp=2", 0, ["tp,cp", "dp,tp"],
+                  [(["tp", "cp"], [[0, 1, 2, 3], [4, 5, 6, 7]]),
+                   (["tp", "dp"], [[0, 1, 4, 5], [2, 3, 6, 7]])])
+    expect_groups("tp=2,cp=1,dp=2", 4, ["dp"], [(["dp"], [[4, 6], [5, 7]])])
+    expect_groups("a=1,b=3", 2147483645, ["b", "a"],
+                  [(["b"], [[2147483645, 2147483646, 2147483647]]),
+                   (["a"], [[2147483645], [2147483646], [2147483647]])])
+
+
+def grid_text():
+    expect_output("grid tp=2,gtp_remat=1,dp=2: 4 ranks, 8 to 11\n"
+                  "\n"
+                  "dim          size  stride\n"
+                  "tp              2       1\n"
+                  "gtp_remat       1       2\n"
+                  "dp              2       2\n"
+                  "\n"
+                  "groups along tp,dp: 1 of 4 ranks\n"
+                  "  0:  8  9 10 11\n"
+                  "\n"
+                  "groups along dp: 2 of 2 ranks\n"
+                  "  0:  8 10\n"
+                  "  1:  9 11\n",
+                  "grid", "tp=2,gtp_remat=1,dp=2", "--offset=8", "--dims=dp,tp", "--dims=dp",
+                  "--world", "12")
+
+
+def large_grid():
+    arguments = ["grid", "tp=8,cp=8,pp=16,dp=16", "--dims", "cp,dp", "--json"]
+    status, out, _ = run(*arguments)
+    groups = json.loads(out)["groups"][0]["ranks"] if status == 0 else []
+    expect(len(groups) == 128 and sorted(sum(groups, [])) == list(range(16384)), arguments,
+           f"{len(groups)} groups that do not partition 16384 ranks")
+
+
+def environment():
+    status, out, err = run("env", "--json")
+    expect(status == 0 and err == "", ["env"], f"status {status}, stderr {err!r}")
+    rows = {row["name"]: row for row in json.loads(out)["environment"]}
+    expect(rows["MIMO_AGREE"]["default"] == 1, ["env"], f"rows {rows}")
+    expect(all(set(row) == {"name", "default", "help"} for row in rows.values()), ["env"],
+           f"rows {rows}")
+    _, text, _ = run("env")
+    for name, row in rows.items():
+        expect(f"{name} (default {row['default']})" in text and row["help"] in text, ["env"],
+               f"no {name} in\n{text}")
+
+
+def help_and_version():
+    for arguments in (["--help"], ["grid", "--help"], ["env", "--help"], ["grid", "--usage"]):
+        status, out, err = run(*arguments)
+        expect(status == 0 and err == "" and out.startswith("Usage: mimo-plan"), arguments,
+               f"status {status}, stdout {out!r}, stderr {err!r}")
+    status, out, _ = run("--version")
+    expect(status == 0 and out.startswith("mimo-plan "), ["--version"], out)
+    _, out, _ = run("grid", "--help")
+    expect("--dims" in out and "Usage: mimo-plan grid" in out, ["grid", "--help"], out)
+
+
+def bad_usage():
+    expect_error(["command is missing"])
+    expect_error(["'gird'"], "gird", "tp=2")
+    expect_error(["'--loud'"], "--loud")
+    expect_error(["'--loud'"], "grid", "tp=2", "--loud")
+    expect_error(["'--loud'"], "grid", "tp=2", "--loud=3")
+    expect_error(["'-x'"], "grid", "tp=2", "-x")
+    expect_error(["'--dims' needs a value"], "grid", "tp=2", "--dims")
+    expect_error(["'--json' takes no value"], "grid", "tp=2", "--json=1")
+    expect_error(["grid such as"], "grid", "--json")
+    expect_error(["'tp=2'", "'dp=2'"], "grid", "tp=2", "dp=2")
+    expect_error(["--offset 'x'"], "grid", "tp=2", "--offset", "x")
+    expect_error(["--offset ''"], "grid", "tp=2", "--offset", "")
+    expect_error(["--offset is -4"], "grid", "tp=2", "--offset", "-4")
+    expect_error(["--offset '99999999999999999999'"], "grid", "tp=2", "--offset",
+                 "99999999999999999999")
+    expect_error(["'more'"], "env", "more")
+
+
+def bad_grids():
+    expect_error(["part 2", "'dp'"], "grid", "tp=2,dp")
+    expect_error(["''"], "grid", "")
+    expect_error(["'tp'", "size 0"], "grid", "tp=0")
+    expect_error(["both named 'tp'"], "grid", "tp=2,tp=2")
+    expect_error(["does not fit 64 bits"], "grid", "a=9223372036854775807,b=2")
+    expect_error(["past the last rank 2147483647"], "grid", "a=2", "--offset", "2147483647")
+    expect_error(["needs 12 ranks", "are 11"], "grid", "tp=8", "--offset", "4", "--world", "11")
+    expect_error(["'ep'"], "grid", "tp=2", "--dims", "ep")
+    expect_error(["'tp' twice"], "grid", "tp=2", "--dims", "tp,tp")
+    expect_error(["is empty"], "grid", "tp=2", "--dims", "")
+    # An error in the second set leaves the first unprinted.
+    expect_error(["'ep'"], "grid", "tp=2", "--dims", "tp", "--dims", "ep", "--json")
+
+
+def full_disk():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for arguments in (["env"], ["--help"]):
+            done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60)
+            expect(done.returncode == 2 and "cannot write" in done.stderr, arguments,
+                   f"to a full disk: status {done.returncode}, stderr {done.stderr!r}")
+
+
+for check in (grid_goldens, grid_text, large_grid, environment, help_and_version, bad_usage,
+              bad_grids, full_disk):
+    check()
+print("\n".join(failures) if failures else "all as expected")
+sys.exit(1 if failures else 0)
