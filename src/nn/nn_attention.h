@@ -1,0 +1,50 @@
+/*
+ * Multi-head self-attention, y = out(softmax(q k^T / sqrt(dh) + mask) v): heads over tp, positions
+ * over cp, exact.
+ *
+ * Parameters: NAME.qkv.weight [3H, H], NAME.qkv.bias [3H], column-parallel; rows in the order (head,
+ * query | key | value, dh), so that a slice along rows is a slice of heads whatever tp is.
+ * NAME.out.weight [H, H], row-parallel, and NAME.out.bias [H].
+ *
+ * Under cp, keys and values of all cp ranks are gathered (one all-gather of the rank's own), the mask
+ * comes from global positions, and gradients of keys and values are summed over cp (one all-reduce).
+ */
+#ifndef MIMO_NN_NN_ATTENTION_H
+#define MIMO_NN_NN_ATTENTION_H
+
+#include "nn/nn_linear.h"
+#include "nn/nn_sequence.h"
+
+typedef struct nn_attention_desc {
+    const char *name;
+    int64_t hidden, heads;       /* tp divides heads, heads divides hidden */
+    int64_t max_rows, max_batch; /* ceilings for S_local and B of the sequence */
+    int64_t max_parts;           /* cp size; 0 counts as 1 */
+    double std;                  /* of qkv */
+    double out_std;              /* of the output projection */
+} nn_attention_desc;
+
+typedef struct nn_attention {
+    nn_linear qkv, out;
+    int64_t heads, dh; /* this rank's heads */
+    int64_t max_rows, max_batch, max_parts;
+    const nn_sequence *sequence;        /* of the last forward; borrowed until backward */
+    nn_real *projected;                 /* [n, heads, 3, dh] */
+    nn_real *query;                     /* panels [B, heads, rows, dh], scaled by 1 / sqrt(dh) */
+    nn_real *keys_values;               /* panels [parts, 2, B, heads, rows, dh] */
+    nn_real *weights;                   /* softmax [B, heads, rows, parts * rows] */
+    nn_real *context;                   /* [n, heads, dh] */
+    nn_real *d_keys_values, *d_scores;  /* room of backward */
+    nn_real *panel, *d_query, *d_panel; /* panels of one (sample, head) */
+} nn_attention;
+
+mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,
+                              const nn_attention_desc *desc);
+void nn_attention_release(nn_attention *layer);
+
+/** y, x "sbh" [sequence rows, sequence batch, H]. Collective over tp and the sequence's cp. */
+mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real *x,
+                                 const nn_sequence *sequence);
+mimo_status nn_attention_backward(nn_attention *layer, nn_real *dx, const nn_real *dy);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Vocabulary-parallel cross-entropy: tp rank t holds the logits of ids [t V/tp, (t+1) V/tp). Maxima and
+ * sums go over tp in f64. Rows whose label is NN_IGNORE count nowhere and get gradient 0. Also the
+ * greedy choice over the whole vocabulary.
+ */
+#ifndef MIMO_NN_NN_LOSS_H
+#define MIMO_NN_NN_LOSS_H
+
+#include <mimo/comm.h>
+
+#include "nn/nn_real.h"
+
+enum { NN_IGNORE = -100 };
+
+typedef struct nn_loss {
+    mimo_comm *tp;
+    int64_t vocabulary;   /* V; tp divides it */
+    int64_t first, local; /* this rank's ids */
+    int64_t max_rows;
+    double *maxima; /* [max_rows] */
+    double *sums;   /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
+    double *losses; /* [max_rows]: loss of every row of the last forward, 0 where ignored */
+    const nn_real *logits;
+    const int64_t *labels;
+    int64_t rows;
+} nn_loss;
+
+mimo_status nn_loss_init(nn_loss *loss, mimo_comm *tp, int64_t vocabulary, int64_t max_rows);
+void nn_loss_release(nn_loss *loss);
+
+/** logits [rows, V/tp], labels [rows] global ids or NN_IGNORE, both borrowed until backward. *sum: the
+ *  losses of this rank's rows, *tokens: how many count; the same on every tp rank, as
+ *  mimo_gradient_add wants them. Per-row losses: loss->losses. rows may be 0. Errors:
+ *  MIMO_ERR_ARGUMENT: a label outside [0, V), with its row. */
+mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,
+                            int64_t rows, double *sum, int64_t *tokens);
+
+/** d_logits [rows, V/tp]: gradient of the sum of the losses. May be the logits themselves. */
+mimo_status nn_loss_backward(nn_loss *loss, nn_real *d_logits);
+
+/** ids[i]: the id of the largest logit of row i over all tp ranks; the lowest one where several are
+ *  equal. Independent of forward and backward. */
+mimo_status nn_loss_argmax(nn_loss *loss, const nn_real *logits, int64_t rows, int64_t *ids);
+
+#endif

@@ -1,0 +1,29 @@
+/* y = down(gelu(up(x))): up column-parallel [inner, H], down row-parallel [H, inner]. GELU is the tanh
+ * form, 0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))). Parameters NAME.up.*, NAME.down.*. */
+#ifndef MIMO_NN_NN_MLP_H
+#define MIMO_NN_NN_MLP_H
+
+#include "nn/nn_linear.h"
+
+typedef struct nn_mlp_desc {
+    const char *name;
+    int64_t hidden, inner; /* tp divides inner */
+    int64_t max_rows;
+    double std;     /* of up */
+    double out_std; /* of down */
+} nn_mlp_desc;
+
+typedef struct nn_mlp {
+    nn_linear up, down;
+    int64_t max_rows;
+    nn_real *u, *activated; /* [max_rows, inner / tp] */
+    nn_real *du;            /* room of backward */
+} nn_mlp;
+
+mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);
+void nn_mlp_release(nn_mlp *layer);
+
+mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows);
+mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy);
+
+#endif

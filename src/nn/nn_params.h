@@ -1,0 +1,111 @@
+/*
+ * The parameters of one module: values, gradients and Adam moments in flat arenas, ordered so that
+ * parameters of one gradient rule lie together (few spans, few reductions).
+ *
+ * Initial values come from a counter-based generator keyed by (seed, name, global element index), so
+ * every topology starts from the same model, bit for bit.
+ */
+#ifndef MIMO_NN_NN_PARAMS_H
+#define MIMO_NN_NN_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mimo/gradient.h>
+
+#include "nn/nn_real.h"
+
+typedef struct nn_params nn_params;
+
+typedef enum nn_rule {
+    NN_REPLICATED = 0, /* the same elements and the whole gradient on every tp rank */
+    NN_SHARDED = 1,    /* every tp rank holds its slice along one dimension */
+    NN_PARTIAL = 2,    /* the same elements on every tp rank, a part of the gradient on each */
+} nn_rule;
+enum { NN_RULES = 3 };
+
+typedef enum nn_init {
+    NN_INIT_ZEROS = 0,
+    NN_INIT_ONES = 1,
+    NN_INIT_NORMAL = 2, /* mean 0, standard deviation `std` */
+} nn_init;
+
+/** What to add. Shapes are global; a vector has ndim 1 and shape[1] = 1. */
+typedef struct nn_param_desc {
+    const char *name; /* unique in the store; copied */
+    int ndim;         /* 1 or 2 */
+    int64_t shape[2];
+    nn_rule rule;
+    int shard_dim; /* NN_SHARDED: the dimension that tp cuts into equal slices */
+    bool decay;    /* weight decay applies */
+    nn_init init;
+    double std;
+} nn_param_desc;
+
+/** One parameter as this rank holds it; enough for a checkpoint that saves tensors whole. The local
+ * tensor is contiguous, row-major. Pointers are NULL before seal. */
+typedef struct nn_param {
+    char *name;
+    int ndim;
+    int64_t shape[2]; /* global */
+    int64_t local[2]; /* this rank's */
+    int shard_dim;    /* -1 where not sharded */
+    int64_t start;    /* first global index along shard_dim; 0 where not sharded */
+    int64_t count;    /* local elements */
+    nn_rule rule;
+    bool decay;
+    nn_init init;
+    double std;
+    nn_real *value, *grad, *m, *v;
+} nn_param;
+
+typedef struct nn_params_desc {
+    const char *name; /* "encoder"; leads the names of the spans; copied */
+    mimo_side module; /* MIMO_SRC or MIMO_DST, for the spans */
+    int tp_rank, tp_size;
+    uint64_t seed;
+} nn_params_desc;
+
+/** Create an empty store; also sets OpenBLAS to one thread in this process (ranks share cores). Local.
+ *  The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
+mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc);
+
+/** Release the store with everything in it. NULL is fine. */
+void nn_params_destroy(nn_params *params);
+
+/** Add a parameter; *index names it from now on (0, 1, 2, ... in the order of adding). Errors:
+ *  MIMO_ERR_ARGUMENT (tp does not divide shape[shard_dim], both printed), MIMO_ERR_EXISTS,
+ *  MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index);
+
+/** Reserve the arenas and set initial values; gradients and moments are 0. Nothing can be added after.
+ *  Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+mimo_status nn_params_seal(nn_params *params);
+bool nn_params_sealed(const nn_params *params);
+
+/** Number of parameters, and the one at `index`, in the order of adding. The caller may write the
+ *  elements behind value, m and v (a checkpoint is read so), nothing else. */
+int nn_params_count(const nn_params *params);
+const nn_param *nn_params_at(const nn_params *params, int index);
+
+/** Index of the parameter named `name`; -1 where there is none. */
+int nn_params_find(const nn_params *params, const char *name);
+
+int nn_params_tp_rank(const nn_params *params);
+int nn_params_tp_size(const nn_params *params);
+
+/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, empty ones left out,
+ * owned by the store. The same number in the same order on every rank. MIMO_ERR_STATE before seal. */
+mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
+
+/** Set all gradients to 0. */
+void nn_params_zero_grad(nn_params *params);
+
+/** Number of optimizer steps taken: part of a checkpoint. */
+int64_t nn_params_steps(const nn_params *params);
+void nn_params_set_steps(nn_params *params, int64_t steps);
+
+/** The counter-based generator itself: a standard normal number keyed by (seed, name, index). Pure. */
+double nn_normal(uint64_t seed, const char *name, int64_t index);
+
+#endif
