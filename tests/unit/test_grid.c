@@ -8,8 +8,10 @@
 #include <mimo/grid.h>
 
 #include "core/hash.h"
+#include "expect_failure.h"
+#include "slow_grid.h"
 
-enum { MAX_DIMS = 6, MAX_RANKS = 4096 };
+enum { MAX_DIMS = SLOW_DIMS, MAX_RANKS = 4096 };
 
 static mimo_grid *parse(const char *spec, int64_t offset)
 {
@@ -18,46 +20,10 @@ static mimo_grid *parse(const char *spec, int64_t offset)
     return grid;
 }
 
-/* The call failed with this status, and its sentence holds each of the words. */
-#define FAILS(call, status, ...)                                                        \
-    do {                                                                                \
-        const char *words[] = {__VA_ARGS__};                                            \
-        cr_assert_eq((call), (status), "expected " #status " of " #call);               \
-        for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)                     \
-            cr_assert(strstr(mimo_last_error(), words[w]), "no '%s' in '%s'", words[w], \
-                      mimo_last_error());                                               \
-    } while (0)
-
 /* -------------------------------------- slow reference -------------------------------------- */
 
-/* Shares no code with the library: coordinates by counting up from the first rank, groups by
- * comparing every pair of ranks. */
-typedef struct world {
-    int ndims;
-    const char *names[MAX_DIMS];
-    int64_t sizes[MAX_DIMS];
-    int64_t offset, size;
-    int64_t (*coords)[MAX_DIMS];
-} world;
-
-static world world_of(const mimo_grid *grid)
-{
-    world w = {.ndims = mimo_grid_ndims(grid), .offset = mimo_grid_offset(grid), .size = 1};
-    for (int i = 0; i < w.ndims; i++) {
-        w.names[i] = mimo_grid_dim(grid, i).name;
-        w.sizes[i] = mimo_grid_dim(grid, i).size;
-        w.size *= w.sizes[i];
-    }
-    w.coords = calloc((size_t)w.size, sizeof *w.coords);
-    for (int64_t r = 1; r < w.size; r++) { /* an odometer */
-        memcpy(w.coords[r], w.coords[r - 1], sizeof *w.coords);
-        for (int i = 0; i < w.ndims && ++w.coords[r][i] == w.sizes[i]; i++)
-            w.coords[r][i] = 0;
-    }
-    return w;
-}
-
-static bool same_group(const world *w, unsigned set, int64_t a, int64_t b)
+/* Groups by comparing every pair of ranks. */
+static bool same_group(const slow_grid *w, unsigned set, int64_t a, int64_t b)
 {
     for (int i = 0; i < w->ndims; i++)
         if (!(set >> i & 1) && w->coords[a][i] != w->coords[b][i])
@@ -66,7 +32,7 @@ static bool same_group(const world *w, unsigned set, int64_t a, int64_t b)
 }
 
 /* "cp,tp" of the dims in a set, in an order that the seed chooses. */
-static void write_set(char *text, const world *w, unsigned set, uint64_t seed)
+static void write_set(char *text, const slow_grid *w, unsigned set, uint64_t seed)
 {
     int turn = (int)(seed % (uint64_t)w->ndims);
     text[0] = '\0';
@@ -81,7 +47,7 @@ static void write_set(char *text, const world *w, unsigned set, uint64_t seed)
 }
 
 /* Every group along a set equals the reference, in content and order, and group_of inverts it. */
-static void check_groups(const mimo_grid *grid, const world *w, unsigned set, uint64_t seed)
+static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set, uint64_t seed)
 {
     char dims[256];
     int64_t groups, group_size, index = 0;
@@ -122,7 +88,7 @@ static void check_groups(const mimo_grid *grid, const world *w, unsigned set, ui
     free(ranks);
 }
 
-static void check_coords(const mimo_grid *grid, const world *w)
+static void check_coords(const mimo_grid *grid, const slow_grid *w)
 {
     for (int64_t r = 0; r < w->size; r++) {
         int64_t coords[MAX_DIMS], rank = -1;
@@ -211,7 +177,7 @@ static mimo_grid *random_grid(uint64_t *state)
     int64_t product = 1;
     for (int i = 0; i < ndims; i++) {
         int64_t size = sizes[next_random(state) % 9];
-        dims[i] = (mimo_dim){names[i], product * size <= MAX_RANKS / 8 ? size : 1};
+        dims[i] = (mimo_dim){names[i], product * size <= MAX_RANKS ? size : 1};
         product *= dims[i].size;
     }
     mimo_grid *grid;
@@ -225,13 +191,13 @@ Test(grid, random_grids_equal_the_reference)
     uint64_t state = 1;
     for (int trial = 0; trial < 60; trial++) {
         mimo_grid *grid = random_grid(&state);
-        world w = world_of(grid);
+        slow_grid w = slow_grid_of(grid);
         check_coords(grid, &w);
         for (int s = 0; s < 3; s++) {
             unsigned sets = (1u << w.ndims) - 1;
             check_groups(grid, &w, 1 + (unsigned)(next_random(&state) % sets), next_random(&state));
         }
-        free(w.coords);
+        slow_grid_free(&w);
         mimo_grid_destroy(grid);
     }
 }
@@ -396,7 +362,7 @@ Test(view, experts_beside_attention)
     mimo_grid_destroy(base);
 }
 
-static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const world *w, unsigned set)
+static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid *w, unsigned set)
 {
     char dims[256];
     int64_t groups, size, other_groups, other_size, left[512], right[512];
@@ -432,7 +398,7 @@ Test(view, shared_dimensions_are_judged_as_if_enumerated)
     for (int i = 0; i < SPECS; i++)
         for (int j = 0; j < SPECS; j++) {
             mimo_grid *base = parse(specs[i], 3), *other = parse(specs[j], 3);
-            world w = world_of(base);
+            slow_grid w = slow_grid_of(base);
             unsigned shared = 0;
             for (int d = 0; d < w.ndims; d++)
                 if (mimo_grid_find(other, w.names[d]) >= 0)
@@ -445,7 +411,7 @@ Test(view, shared_dimensions_are_judged_as_if_enumerated)
             cr_assert_eq(status, expected ? MIMO_OK : MIMO_ERR_GRID, "view %s of base %s: %s",
                          specs[j], specs[i], mimo_last_error());
             *(expected ? &accepted : &refused) += 1;
-            free(w.coords);
+            slow_grid_free(&w);
             mimo_grid_destroy(other);
             mimo_grid_destroy(base);
         }
