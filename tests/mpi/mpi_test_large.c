@@ -1,0 +1,90 @@
+/* Messages past 2^31 bytes. Skipped, visibly, where memory is short. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "comm/comm_backend.h"
+#include "mpi_test.h"
+#include "reference_grid.h"
+
+static int64_t available_bytes(void)
+{
+    char line[128];
+    long long kilobytes = 0;
+    FILE *info = fopen("/proc/meminfo", "r");
+    while (info && fgets(line, sizeof line, info))
+        if (sscanf(line, "MemAvailable: %lld", &kilobytes) == 1)
+            break;
+    if (info)
+        fclose(info);
+    return (int64_t)kilobytes * 1024;
+}
+
+static void skip_unless_available(int64_t bytes)
+{
+    int enough = available_bytes() >= bytes;
+    MPI_Allreduce(MPI_IN_PLACE, &enough, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    if (!enough)
+        mpi_test_skip("not enough free memory for messages past 2^31 bytes");
+}
+
+/* One byte in every 4,099, and the last. */
+static int64_t next_probe(int64_t i, int64_t bytes)
+{
+    return i + 4099 < bytes || i == bytes - 1 ? i + 4099 : bytes - 1;
+}
+
+static unsigned char probe(int64_t rank, int64_t i)
+{
+    return (unsigned char)ref_word(9, rank, i & 0xfffff, i >> 20);
+}
+
+MPI_TEST(large, broadcast)
+{
+    int64_t bytes = (INT64_C(1) << 31) + 4099 * 3 + 5;
+    skip_unless_available(3 * bytes);
+    unsigned char *data = malloc((size_t)bytes);
+    for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
+        data[i] = mpi_test_rank() == 0 ? probe(0, i) : 0;
+    MPI_EXPECT_OK(mimo_comm_broadcast(mpi_test_comm(), data, bytes, 0, NULL));
+    for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
+        MPI_EXPECT(data[i] == probe(0, i), "byte %lld", (long long)i);
+    free(data);
+}
+
+/* The strided all-gather of the bridge: 2 positions x 2 ranks x 0.6 GiB a row. */
+MPI_TEST(large, allgather_rows)
+{
+    int64_t row = (INT64_C(6) << 27) / 10 * 8 + 3;
+    mimo_comm *comm = mpi_test_comm();
+    int rank = mpi_test_rank();
+    skip_unless_available(10 * row);
+    unsigned char *to = malloc((size_t)(4 * row));
+    for (int s = 0; s < 2; s++)
+        for (int64_t i = 0; i < row; i = next_probe(i, row)) {
+            to[(s * 2 + rank) * row + i] = probe(rank, s * row + i);
+            to[(s * 2 + 1 - rank) * row + i] = 0;
+        }
+    mimo_rows all = {to, row, 0, 2, 2, 1, 1}, mine = {NULL, row, 0, 2, 1, 1, 1};
+    mimo_request *request = NULL;
+    MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &all, 1, &mine, NULL));
+    MPI_EXPECT_OK(mimo_wait(comm, &request));
+    for (int s = 0; s < 2; s++)
+        for (int r = 0; r < 2; r++)
+            for (int64_t i = 0; i < row; i = next_probe(i, row))
+                MPI_EXPECT(to[(s * 2 + r) * row + i] == probe(r, s * row + i),
+                           "s %d, rank %d, byte %lld", s, r, (long long)i);
+    free(to);
+}
+
+MPI_TEST(large, allreduce)
+{
+    int64_t count = (INT64_C(1) << 31) / 2 + 77;
+    skip_unless_available(8 * count);
+    uint16_t *data = calloc((size_t)count, sizeof *data);
+    for (int64_t i = 0; i < count; i = next_probe(i, count))
+        data[i] = (uint16_t)(0x3f80 + mpi_test_rank() * 0x80); /* bf16 1 and 2 */
+    MPI_EXPECT_OK(mimo_comm_allreduce(mpi_test_comm(), data, count, MIMO_BF16, MIMO_SUM, NULL));
+    for (int64_t i = 0; i < count; i = next_probe(i, count))
+        MPI_EXPECT(data[i] == 0x4040, "element %lld is %04x", (long long)i, data[i]);
+    free(data);
+}
