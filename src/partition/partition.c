@@ -1,0 +1,226 @@
+/* A partition: creation with its checks, rows and index map, padding helper. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "partition/partition_runs.h"
+
+/* ------------------------------------ divisibility ------------------------------------ */
+
+/* The rules on the number of rows of a whole sequence, or of all packed ones. */
+static mimo_status check_division(const mimo_partition *partition, bool sp, int64_t seq)
+{
+    int64_t cp = partition->place.cp_size, tp = partition->place.tp_size;
+    int64_t chunks = cp > 1 ? 2 * cp : 1, all;
+    MIMO_CHECK(seq >= 0, MIMO_ERR_SHAPE, "a sequence of %" PRId64 " rows", seq);
+    if (partition->strict) {
+        MIMO_TRY(mimo_mul(&all, chunks, tp));
+        MIMO_CHECK(seq % all == 0, MIMO_ERR_SHAPE,
+                   "%" PRId64 " rows are not a multiple of %" PRId64
+                   " (strict: 2*cp*tp, cp %" PRId64 ", tp %" PRId64 ")",
+                   seq, all, cp, tp);
+    }
+    MIMO_CHECK(seq % chunks == 0, MIMO_ERR_SHAPE,
+               "%" PRId64 " rows are not a multiple of 2*cp = %" PRId64, seq, chunks);
+    MIMO_CHECK(!sp || (seq / cp) % tp == 0, MIMO_ERR_SHAPE,
+               "%" PRId64 " rows over cp %" PRId64 " leave %" PRId64
+               ", not a multiple of tp %" PRId64,
+               seq, cp, seq / cp, tp);
+    return MIMO_OK;
+}
+
+/* -------------------------------------- creation -------------------------------------- */
+
+/* Fields that a caller built against an older header does not know keep their defaults. */
+static mimo_status read_rule(mimo_partition_rule *own, const mimo_partition_rule *rule)
+{
+    MIMO_CHECK(rule->size > 0 && rule->size <= sizeof *own, MIMO_ERR_ARGUMENT,
+               "partition: the rule's size is %zu, this library knows up to %zu (use "
+               "MIMO_PARTITION_RULE_INIT)",
+               rule->size, sizeof *own);
+    memcpy(own, rule, rule->size);
+    MIMO_CHECK(own->format == MIMO_SBHD || own->format == MIMO_THD, MIMO_ERR_ARGUMENT,
+               "partition: unknown format %d", (int)own->format);
+    return MIMO_OK;
+}
+
+static mimo_status check_place(const char *dim, int64_t rank, int64_t size)
+{
+    MIMO_CHECK(size >= 1 && size <= INT32_MAX, MIMO_ERR_ARGUMENT,
+               "partition: %s size %" PRId64 " is not in [1, 2^31)", dim, size);
+    MIMO_CHECK(rank >= 0 && rank < size, MIMO_ERR_ARGUMENT,
+               "partition: %s rank %" PRId64 " is outside its size %" PRId64, dim, rank, size);
+    return MIMO_OK;
+}
+
+static mimo_status check_packed(const mimo_partition_rule *rule, int64_t cp)
+{
+    int64_t n = rule->sequences;
+    const char *name = rule->cu_padded ? "cu_padded" : "cu";
+    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    MIMO_CHECK(n >= 0, MIMO_ERR_ARGUMENT, "partition: %" PRId64 " sequences", n);
+    MIMO_CHECK(rule->cu, MIMO_ERR_ARGUMENT,
+               "partition: thd with %" PRId64 " sequences, and cu is NULL", n);
+    MIMO_TRY(mimo_packed_check(rule->cu, n, "cu"));
+    MIMO_TRY(mimo_packed_check(cu, n, name));
+    for (int64_t i = 0; i < n; i++)
+        MIMO_CHECK(cu[i + 1] - cu[i] >= rule->cu[i + 1] - rule->cu[i], MIMO_ERR_SHAPE,
+                   "sequence %" PRId64 " has %" PRId32 " rows in cu and only %" PRId32
+                   " in cu_padded",
+                   i, rule->cu[i + 1] - rule->cu[i], cu[i + 1] - cu[i]);
+    return cp > 1 ? mimo_packed_check_multiple(cu, n, 2 * cp, name) : MIMO_OK;
+}
+
+static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_rule *rule)
+{
+    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    int64_t n = rule->sequences, room;
+    mimo_cp_place cp = {partition->place.cp_rank, partition->place.cp_size};
+    MIMO_TRY(check_packed(rule, cp.size));
+    partition->packed_rows = cu[n];
+    MIMO_TRY(check_division(partition, partition->sp, cu[n]));
+    MIMO_TRY(mimo_mul(&room, n, 2));
+    MIMO_TRY(mimo_reserve(&partition->packed, room, sizeof *partition->packed));
+    partition->packed_count = mimo_packed_runs(partition->packed, cu, n, cp);
+    for (int64_t i = 0; i <= n; i++)
+        partition->hash = mimo_hash_int(partition->hash, cu[i]);
+    return MIMO_OK;
+}
+
+static void hash_shared(mimo_partition *partition)
+{
+    const mimo_partition_place *place = &partition->place;
+    const int64_t shared[] = {partition->format, partition->sp,  partition->strict,
+                              place->cp_rank,    place->cp_size, place->tp_size};
+    partition->hash = mimo_hash_bytes(MIMO_HASH_START, shared, sizeof shared);
+}
+
+mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
+                                  const mimo_partition_place *place)
+{
+    mimo_partition_rule own = MIMO_PARTITION_RULE_INIT;
+    mimo_partition *partition;
+    MIMO_CHECK(out && rule && place, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
+               !out ? "out" : (!rule ? "rule" : "place"));
+    MIMO_TRY(read_rule(&own, rule));
+    MIMO_TRY(check_place("cp", place->cp_rank, place->cp_size));
+    if (own.sp)
+        MIMO_TRY(check_place("tp", place->tp_rank, place->tp_size));
+    MIMO_TRY(mimo_reserve(&partition, 1, sizeof *partition));
+    partition->format = own.format;
+    partition->sp = own.sp;
+    partition->strict = own.strict;
+    partition->place = *place;
+    if (!own.sp) {
+        partition->place.tp_rank = 0;
+        partition->place.tp_size = 1;
+    }
+    hash_shared(partition);
+    mimo_status status = own.format == MIMO_THD ? keep_packed(partition, &own) : MIMO_OK;
+    if (status == MIMO_OK)
+        *out = partition;
+    else
+        mimo_partition_destroy(partition);
+    return status;
+}
+
+void mimo_partition_destroy(mimo_partition *partition)
+{
+    if (!partition)
+        return;
+    mimo_release(partition->packed);
+    mimo_release(partition);
+}
+
+/* ---------------------------------------- runs ---------------------------------------- */
+
+bool mimo_partition_run(mimo_run *part, const mimo_partition_runs *runs, int64_t i, int64_t tp_rank)
+{
+    const mimo_run *run = runs->runs ? &runs->runs[i] : &runs->zigzag[i];
+    return mimo_run_cut(part, run, tp_rank * runs->shard_rows, runs->shard_rows);
+}
+
+mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,
+                                   mimo_content content, int64_t seq)
+{
+    const mimo_partition_place *place = &partition->place;
+    bool sp = partition->sp && content == MIMO_EMBEDDINGS;
+    MIMO_CHECK(content == MIMO_EMBEDDINGS || content == MIMO_LABELS, MIMO_ERR_ARGUMENT,
+               "partition: unknown content %d", (int)content);
+    MIMO_CHECK(partition->format != MIMO_THD || seq == partition->packed_rows, MIMO_ERR_SHAPE,
+               "%" PRId64 " rows, but the packed sequences have %" PRId64, seq,
+               partition->packed_rows);
+    MIMO_TRY(check_division(partition, sp, seq));
+    out->tp_size = sp ? place->tp_size : 1;
+    out->tp_rank = sp ? place->tp_rank : 0;
+    out->shard_rows = seq / place->cp_size / out->tp_size;
+    out->runs = partition->packed;
+    out->count = partition->packed_count;
+    if (partition->format == MIMO_SBHD)
+        out->count = mimo_zigzag_append(out->zigzag, 0, 0, seq,
+                                        (mimo_cp_place){place->cp_rank, place->cp_size});
+    return MIMO_OK;
+}
+
+mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content, int64_t seq,
+                                int64_t *rows)
+{
+    mimo_partition_runs runs;
+    MIMO_CHECK(partition && rows, MIMO_ERR_ARGUMENT, "mimo_partition_rows: %s is NULL",
+               partition ? "rows" : "partition");
+    MIMO_TRY(mimo_partition_runs_of(&runs, partition, content, seq));
+    *rows = runs.shard_rows;
+    return MIMO_OK;
+}
+
+mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content content, int64_t seq,
+                                 int64_t *global)
+{
+    mimo_partition_runs runs;
+    mimo_run part;
+    MIMO_CHECK(partition, MIMO_ERR_ARGUMENT, "mimo_partition_index: partition is NULL");
+    MIMO_TRY(mimo_partition_runs_of(&runs, partition, content, seq));
+    MIMO_CHECK(global || runs.shard_rows == 0, MIMO_ERR_ARGUMENT,
+               "mimo_partition_index: global is NULL for %" PRId64 " rows", runs.shard_rows);
+    for (int64_t i = 0; i < runs.count; i++)
+        if (mimo_partition_run(&part, &runs, i, runs.tp_rank))
+            for (int64_t j = 0; j < part.length; j++)
+                global[part.local + j] = part.global + j;
+    return MIMO_OK;
+}
+
+/* --------------------------------------- padding -------------------------------------- */
+
+static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple, int64_t sequence)
+{
+    MIMO_CHECK(length >= 0, MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: sequence %" PRId64 " has %" PRId32 " rows", sequence, length);
+    int64_t short_by = length % multiple == 0 ? 0 : multiple - length % multiple;
+    return mimo_add(out, length, short_by);
+}
+
+mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
+                               int32_t *cu_padded)
+{
+    int64_t total = 0, length;
+    MIMO_CHECK(sequences >= 0 && multiple >= 1, MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: %" PRId64 " sequences, multiple %" PRId64, sequences, multiple);
+    MIMO_CHECK(cu_padded && (lengths || sequences == 0), MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: %s is NULL", cu_padded ? "lengths" : "cu_padded");
+    for (int64_t i = 0; i < sequences; i++) {
+        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
+        MIMO_TRY(mimo_add(&total, total, length));
+        MIMO_CHECK(total <= INT32_MAX, MIMO_ERR_OVERFLOW,
+                   "mimo_partition_pad: %" PRId64 " rows up to sequence %" PRId64
+                   " do not fit 32 bits",
+                   total, i);
+    }
+    cu_padded[0] = 0;
+    for (int64_t i = 0; i < sequences; i++) {
+        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
+        cu_padded[i + 1] = cu_padded[i] + (int32_t)length;
+    }
+    return MIMO_OK;
+}

@@ -1,0 +1,39 @@
+/* What a partition keeps, and its runs for a sequence: shared by partition.c and
+ * partition_shard.c. */
+#ifndef MIMO_PARTITION_PARTITION_RUNS_H
+#define MIMO_PARTITION_PARTITION_RUNS_H
+
+#include <mimo/partition.h>
+
+#include "partition/run_map.h"
+
+struct mimo_partition {
+    mimo_sequence_format format;
+    bool sp, strict;
+    mimo_partition_place place; /* tp 0 of 1 without sp */
+    uint64_t hash;              /* of all that the tp ranks of one cp place share */
+    mimo_run *packed;           /* thd: the runs of this cp rank */
+    int64_t packed_count;
+    int64_t packed_rows; /* thd: T */
+};
+
+/* The runs of a cp rank, and how sp cuts them: tp rank t keeps local rows
+ * [t * shard_rows, (t + 1) * shard_rows). */
+typedef struct mimo_partition_runs {
+    const mimo_run *runs; /* owned by the partition (thd), or NULL: `zigzag` */
+    int64_t count;
+    int64_t tp_size;    /* 1 where sp does not apply */
+    int64_t tp_rank;    /* 0 where sp does not apply */
+    int64_t shard_rows; /* rows of one rank */
+    mimo_run zigzag[2];
+} mimo_partition_runs;
+
+/* Run i of tp rank `tp_rank`; false where that rank has no part in it. */
+bool mimo_partition_run(mimo_run *part, const mimo_partition_runs *runs, int64_t i,
+                        int64_t tp_rank);
+
+/* The runs for a sequence of `seq` rows, with every check of mimo_partition_rows. */
+mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,
+                                   mimo_content content, int64_t seq);
+
+#endif

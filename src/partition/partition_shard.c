@@ -1,0 +1,231 @@
+/* Moving rows between a full tensor and a rank's shard: each run is one strided copy, whatever the
+ * place of the sequence in the letters. Dimensions before it are the outer loop, those after it are
+ * the row. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/agreement.h"
+#include "core/checked.h"
+#include "core/hash.h"
+#include "partition/partition_runs.h"
+
+enum { VIEW_TEXT = 96 };
+
+/* Both tensors of a call, looked at as [outer, sequence, row]. */
+typedef struct shard_pair {
+    const mimo_device *device;
+    char *full, *shard;
+    int64_t outer; /* product of the dimensions before the sequence */
+    int64_t row_bytes;
+    int64_t full_rows, full_bytes;
+    int64_t shard_bytes;
+    mimo_partition_runs runs;
+} shard_pair;
+
+/* ---------------------------------------- checks --------------------------------------- */
+
+static mimo_status misfit(const mimo_tensor *full, const mimo_tensor *shard, const char *what)
+{
+    char full_text[VIEW_TEXT], shard_text[VIEW_TEXT];
+    return mimo_fail(MIMO_ERR_SHAPE, "partition: full %s and shard %s %s",
+                     mimo_tensor_text(full, full_text, sizeof full_text),
+                     mimo_tensor_text(shard, shard_text, sizeof shard_text), what);
+}
+
+/* Everything but the sequence dimension agrees; its place in the letters is *at. */
+static mimo_status check_alike(int *at, const mimo_tensor *full, const mimo_tensor *shard,
+                               char letter)
+{
+    char text[VIEW_TEXT];
+    *at = -1;
+    if (strncmp(full->letters, shard->letters, sizeof full->letters) != 0)
+        return misfit(full, shard, "have different letters");
+    if (full->dtype != shard->dtype)
+        return misfit(full, shard, "have different dtypes");
+    if (full->memory != shard->memory)
+        return misfit(full, shard, "lie in different kinds of memory");
+    for (int i = 0; i < mimo_tensor_ndim(full); i++)
+        if (full->letters[i] == letter)
+            *at = i;
+        else if (full->shape[i] != shard->shape[i])
+            return misfit(full, shard, "differ in another dimension than the sequence");
+    MIMO_CHECK(*at >= 0, MIMO_ERR_SHAPE, "partition: %s has no sequence dimension '%c'",
+               mimo_tensor_text(full, text, sizeof text), letter);
+    return MIMO_OK;
+}
+
+static mimo_status check_room(const shard_pair *pair)
+{
+    const char *full = pair->full, *shard = pair->shard;
+    MIMO_CHECK(full || pair->full_bytes == 0, MIMO_ERR_ARGUMENT,
+               "partition: the full tensor's data is NULL for %" PRId64 " bytes", pair->full_bytes);
+    MIMO_CHECK(shard || pair->shard_bytes == 0, MIMO_ERR_ARGUMENT,
+               "partition: the shard's data is NULL for %" PRId64 " bytes", pair->shard_bytes);
+    MIMO_CHECK(pair->full_bytes == 0 || pair->shard_bytes == 0 ||
+                   full + pair->full_bytes <= shard || shard + pair->shard_bytes <= full,
+               MIMO_ERR_ARGUMENT,
+               "partition: the full tensor (%" PRId64 " bytes) and the shard (%" PRId64
+               " bytes) overlap",
+               pair->full_bytes, pair->shard_bytes);
+    return MIMO_OK;
+}
+
+/* The tensors as [outer, sequence, row]; the sequence is dimension `at`. */
+static mimo_status measure(shard_pair *out, const mimo_tensor *full, const mimo_tensor *shard,
+                           int at)
+{
+    MIMO_TRY(mimo_device_for(&out->device, full->memory));
+    out->full = full->data;
+    out->shard = shard->data;
+    out->full_rows = full->shape[at];
+    out->outer = 1;
+    out->row_bytes = (int64_t)mimo_dtype_size(full->dtype);
+    for (int i = 0; i < mimo_tensor_ndim(full); i++) {
+        int64_t *product = i < at ? &out->outer : &out->row_bytes;
+        MIMO_TRY(mimo_mul(product, *product, i == at ? 1 : full->shape[i]));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mimo_content content,
+                           const mimo_tensor *full, const mimo_tensor *shard)
+{
+    char text[VIEW_TEXT], want[VIEW_TEXT];
+    int at;
+    MIMO_CHECK(partition && full && shard, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
+               partition ? "a view" : "the partition");
+    MIMO_TRY(mimo_tensor_extent(full, NULL, &out->full_bytes));
+    MIMO_TRY(mimo_tensor_extent(shard, NULL, &out->shard_bytes));
+    MIMO_TRY(check_alike(&at, full, shard, partition->format == MIMO_SBHD ? 's' : 't'));
+    mimo_status status = mimo_partition_runs_of(&out->runs, partition, content, full->shape[at]);
+    if (status != MIMO_OK)
+        return mimo_fail_prefix(status,
+                                "partition of %s: ", mimo_tensor_text(full, text, sizeof text));
+    if (shard->shape[at] != out->runs.shard_rows) {
+        snprintf(want, sizeof want,
+                 "do not fit: the shard has %" PRId64 " rows, it must have %" PRId64,
+                 shard->shape[at], out->runs.shard_rows);
+        return misfit(full, shard, want);
+    }
+    MIMO_TRY(measure(out, full, shard, at));
+    return check_room(out);
+}
+
+/* ---------------------------------------- copies --------------------------------------- */
+
+/* Copy the runs of one tp rank between the full tensor and that rank's shard at `shard`. */
+static mimo_status copy_runs(const shard_pair *pair, char *shard, int64_t tp_rank, bool put_back,
+                             mimo_stream stream)
+{
+    mimo_run part;
+    mimo_rows in_full = {pair->full, pair->row_bytes, 0, pair->outer, pair->full_rows, 0, 1};
+    mimo_rows in_shard = {shard, pair->row_bytes, 0, pair->outer, pair->runs.shard_rows, 0, 1};
+    for (int64_t i = 0; i < pair->runs.count; i++) {
+        if (!mimo_partition_run(&part, &pair->runs, i, tp_rank))
+            continue;
+        in_full.first = part.global;
+        in_shard.first = part.local;
+        in_full.n_inner = in_shard.n_inner = part.length;
+        MIMO_TRY(pair->device->copy_rows(put_back ? &in_full : &in_shard,
+                                         put_back ? &in_shard : &in_full, stream));
+    }
+    return MIMO_OK;
+}
+
+mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content content,
+                                 const mimo_tensor *to, const mimo_tensor *from, mimo_stream stream)
+{
+    shard_pair pair;
+    MIMO_TRY(pair_of(&pair, partition, content, from, to));
+    return copy_runs(&pair, pair.shard, pair.runs.tp_rank, false, stream);
+}
+
+/* --------------------------------------- adjoint --------------------------------------- */
+
+/* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
+ * another row. */
+static mimo_status gather_shards(const shard_pair *pair, char *room, mimo_comm *tp,
+                                 mimo_stream stream)
+{
+    mimo_request *request = NULL;
+    mimo_rows all = {room, pair->shard_bytes, 0, 1, 1, 1, 1};
+    mimo_rows mine = {pair->shard, pair->shard_bytes, 0, 1, 1, 1, 1};
+    if (pair->shard_bytes == 0)
+        return MIMO_OK;
+    MIMO_TRY(tp->backend->allgather_start(&request, tp, &all, 1, &mine, stream));
+    return mimo_wait(tp, &request);
+}
+
+static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
+{
+    const mimo_partition_place *place = &partition->place;
+    MIMO_CHECK(tp->size == place->tp_size && tp->rank == place->tp_rank, MIMO_ERR_ARGUMENT,
+               "partition: the tp communicator has rank %d of %d, the place says %" PRId64
+               " of %" PRId64,
+               tp->rank, tp->size, place->tp_rank, place->tp_size);
+    return MIMO_OK;
+}
+
+/* What this rank can say about the call on its own; *room is the staging of the gather. */
+static mimo_status prepare_gather(shard_pair *pair, void **room, const mimo_partition *partition,
+                                  const mimo_comm *tp, const mimo_tensor *to,
+                                  const mimo_tensor *from)
+{
+    int64_t bytes;
+    MIMO_TRY(check_tp(partition, tp));
+    MIMO_TRY(pair_of(pair, partition, MIMO_EMBEDDINGS, to, from));
+    MIMO_CHECK(from->memory == tp->memory, MIMO_ERR_ARGUMENT,
+               "partition: tensors in memory kind %d, the tp communicator moves kind %d",
+               (int)from->memory, (int)tp->memory);
+    MIMO_TRY(mimo_mul(&bytes, pair->shard_bytes, tp->size));
+    return pair->device->reserve(room, bytes);
+}
+
+/* All tp ranks of a cp place hold the same partition and pass the same shapes. */
+static uint64_t signature_of(const mimo_partition *partition, const mimo_tensor *from)
+{
+    uint64_t hash = mimo_hash_int(partition->hash, from->dtype);
+    hash = mimo_hash_bytes(hash, from->letters, sizeof from->letters);
+    for (int i = 0; i < mimo_tensor_ndim(from); i++)
+        hash = mimo_hash_int(hash, from->shape[i]);
+    return hash;
+}
+
+static mimo_status adjoint_sp(const mimo_partition *partition, const mimo_tensor *to,
+                              const mimo_tensor *from, mimo_comm *tp, mimo_stream stream)
+{
+    char text[VIEW_TEXT], call[MIMO_CALL_TEXT];
+    shard_pair pair;
+    void *room = NULL;
+    mimo_status status = prepare_gather(&pair, &room, partition, tp, to, from);
+    uint64_t signature = status == MIMO_OK ? signature_of(partition, from) : 0;
+    snprintf(call, sizeof call, "partition adjoint of %s",
+             from ? mimo_tensor_text(from, text, sizeof text) : "NULL");
+    MIMO_TRY_GOTO(status, done, mimo_agree(tp, status, signature, call));
+    MIMO_TRY_GOTO(status, done, gather_shards(&pair, room, tp, stream));
+    MIMO_TRY_GOTO(status, done, pair.device->zero(pair.full, pair.full_bytes, stream));
+    for (int64_t t = 0; t < tp->size && status == MIMO_OK; t++)
+        status = copy_runs(&pair, (char *)room + t * pair.shard_bytes, t, true, stream);
+done:
+    if (room)
+        pair.device->release(room);
+    return status;
+}
+
+mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content content,
+                                   const mimo_tensor *to, const mimo_tensor *from, mimo_comm *tp,
+                                   mimo_stream stream)
+{
+    shard_pair pair;
+    MIMO_CHECK(partition, MIMO_ERR_ARGUMENT, "mimo_partition_adjoint: partition is NULL");
+    if (partition->sp && content == MIMO_EMBEDDINGS) {
+        MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
+                   "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
+                   partition->place.tp_size);
+        return adjoint_sp(partition, to, from, tp, stream);
+    }
+    MIMO_TRY(pair_of(&pair, partition, content, to, from));
+    MIMO_TRY(pair.device->zero(pair.full, pair.full_bytes, stream));
+    return copy_runs(&pair, pair.shard, 0, true, stream);
+}

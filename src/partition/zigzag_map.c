@@ -1,0 +1,43 @@
+/* Zigzag: of 2*cp chunks of a sequence, rank c keeps chunk c, then chunk 2cp-1-c. Under a causal
+ * mask early rows are cheap and late ones dear: one of each gives every rank the same work. */
+#include "partition/run_map.h"
+
+static int64_t append(mimo_run *runs, int64_t count, int64_t global, int64_t length)
+{
+    int64_t local = mimo_run_rows(runs, count);
+    if (length == 0)
+        return count;
+    if (count > 0 && runs[count - 1].global + runs[count - 1].length == global) {
+        runs[count - 1].length += length;
+        return count;
+    }
+    runs[count] = (mimo_run){local, global, length};
+    return count + 1;
+}
+
+int64_t mimo_zigzag_append(mimo_run *runs, int64_t count, int64_t start, int64_t length,
+                           mimo_cp_place cp)
+{
+    if (cp.size == 1) /* not split, so of any length */
+        return append(runs, count, start, length);
+    int64_t chunk = length / (2 * cp.size);
+    count = append(runs, count, start + cp.rank * chunk, chunk);
+    return append(runs, count, start + (2 * cp.size - 1 - cp.rank) * chunk, chunk);
+}
+
+int64_t mimo_run_rows(const mimo_run *runs, int64_t count)
+{
+    return count > 0 ? runs[count - 1].local + runs[count - 1].length : 0;
+}
+
+bool mimo_run_cut(mimo_run *part, const mimo_run *run, int64_t first, int64_t rows)
+{
+    int64_t begin = run->local > first ? run->local : first;
+    int64_t end = run->local + run->length;
+    if (end > first + rows)
+        end = first + rows;
+    if (begin >= end)
+        return false;
+    *part = (mimo_run){begin - first, run->global + (begin - run->local), end - begin};
+    return true;
+}
