@@ -9,16 +9,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
-
-static uint64_t hash_grid(uint64_t hash, const mimo_grid *grid)
-{
-    hash = mimo_hash_int(hash, mimo_grid_offset(grid));
-    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
-        mimo_dim dim = mimo_grid_dim(grid, i);
-        hash = mimo_hash_int(mimo_hash_bytes(hash, dim.name, strlen(dim.name)), dim.size);
-    }
-    return hash;
-}
+#include "grid/grid_types.h"
 
 static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
 {
@@ -92,7 +83,7 @@ static uint64_t describe(char *text, const mimo_bridge_desc *desc)
              : desc->partition->sp ? " with a partition over cp and sp"
                                    : " with a partition over cp");
     (void)mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas); /* fill_local reports it */
-    hash = hash_grid(hash_grid(hash, desc->src), desc->dst);
+    hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash, desc->partition);
     return mimo_hash_int(mimo_hash_int(hash, desc->executor), check_replicas);
 }
