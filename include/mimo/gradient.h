@@ -17,6 +17,7 @@
 #include <stdio.h>
 
 #include <mimo/grid.h>
+#include <mimo/pairing.h>
 
 MIMO_BEGIN_DECLS
 

@@ -38,20 +38,19 @@ static mimo_status check_alike(int *at, const mimo_tensor *full, const mimo_tens
                                char letter)
 {
     char text[VIEW_TEXT];
-    *at = -1;
-    if (strncmp(full->letters, shard->letters, sizeof full->letters) != 0)
+    const char *found = strchr(full->letters, letter);
+    if (strncmp(full->letters, shard->letters, MIMO_TENSOR_DIMS) != 0)
         return misfit(full, shard, "have different letters");
+    MIMO_CHECK(found, MIMO_ERR_SHAPE, "partition: %s has no sequence dimension '%c'",
+               mimo_tensor_text(full, text, sizeof text), letter);
+    *at = (int)(found - full->letters);
     if (full->dtype != shard->dtype)
         return misfit(full, shard, "have different dtypes");
     if (full->memory != shard->memory)
         return misfit(full, shard, "lie in different kinds of memory");
     for (int i = 0; i < mimo_tensor_ndim(full); i++)
-        if (full->letters[i] == letter)
-            *at = i;
-        else if (full->shape[i] != shard->shape[i])
+        if (i != *at && full->shape[i] != shard->shape[i])
             return misfit(full, shard, "differ in another dimension than the sequence");
-    MIMO_CHECK(*at >= 0, MIMO_ERR_SHAPE, "partition: %s has no sequence dimension '%c'",
-               mimo_tensor_text(full, text, sizeof text), letter);
     return MIMO_OK;
 }
 
@@ -92,7 +91,7 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
                            const mimo_tensor *full, const mimo_tensor *shard)
 {
     char text[VIEW_TEXT], want[VIEW_TEXT];
-    int at;
+    int at = -1;
     MIMO_CHECK(partition && full && shard, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
                partition ? "a view" : "the partition");
     MIMO_TRY(mimo_tensor_extent(full, NULL, &out->full_bytes));

@@ -1,0 +1,83 @@
+/* For tests: poisoned memory between guard bands, and data that is an injective hash of its index. */
+#ifndef MIMO_TESTS_GUARDED_H
+#define MIMO_TESTS_GUARDED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD_BYTES = 64, GUARD_POISON = 0xa5 };
+
+/* `bytes` bytes of poison with a guard band on either side; guarded_free releases them. */
+static inline void *guarded_new(int64_t bytes)
+{
+    char *room = malloc((size_t)bytes + 2 * GUARD_BYTES);
+    memset(room, GUARD_POISON, (size_t)bytes + 2 * GUARD_BYTES);
+    return room + GUARD_BYTES;
+}
+
+static inline bool guarded_poison(const void *data, int64_t first, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i++)
+        if (((const unsigned char *)data)[first + i] != GUARD_POISON)
+            return false;
+    return true;
+}
+
+/* True where nobody wrote outside. */
+static inline bool guarded_intact(const void *data, int64_t bytes)
+{
+    return guarded_poison(data, -GUARD_BYTES, GUARD_BYTES) &&
+           guarded_poison(data, bytes, GUARD_BYTES);
+}
+
+static inline void guarded_free(void *data)
+{
+    free((char *)data - GUARD_BYTES);
+}
+
+/* Byte `byte` of element `index` of a tensor that `seed` names: the bytes of one element together
+ * are an injective mix of (seed, index) where elements have 8, and its low bytes else. */
+static inline unsigned char element_byte(uint64_t seed, int64_t index, int64_t byte)
+{
+    uint64_t x = (uint64_t)index + seed * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    return (unsigned char)(x >> (8 * (byte % 8)));
+}
+
+static inline void fill_elements(void *data, uint64_t seed, int64_t count, int64_t element_bytes)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t b = 0; b < element_bytes; b++)
+            ((unsigned char *)data)[i * element_bytes + b] = element_byte(seed, i, b);
+}
+
+/* True where the element at data[at] is the one that the tensor `seed` has at `index`. */
+static inline bool is_element(const void *data, int64_t at, uint64_t seed, int64_t index,
+                              int64_t element_bytes)
+{
+    for (int64_t b = 0; b < element_bytes; b++)
+        if (((const unsigned char *)data)[at * element_bytes + b] != element_byte(seed, index, b))
+            return false;
+    return true;
+}
+
+/* A small generator for random cases. */
+static inline uint64_t next_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = *state;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+static inline int64_t random_below(uint64_t *state, int64_t limit)
+{
+    return (int64_t)(next_random(state) % (uint64_t)limit);
+}
+
+#endif

@@ -1,0 +1,515 @@
+/* Partitions: goldens, random cases of every letter and dtype against a slow reference, every
+ * error. The adjoint under sp needs ranks: mpi_test_partition.c. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <criterion/criterion.h>
+
+#include <mimo/partition.h>
+
+#include "expect_failure.h"
+#include "guarded.h"
+#include "slow_partition.h"
+
+typedef mimo_partition_place place;
+
+static mimo_partition *partition_of(const mimo_partition_rule *rule, place at)
+{
+    mimo_partition *partition = NULL;
+    cr_assert_eq(mimo_partition_create(&partition, rule, &at), MIMO_OK, "%s", mimo_last_error());
+    return partition;
+}
+
+static mimo_partition_rule sbhd(bool sp, bool strict)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.sp = sp;
+    rule.strict = strict;
+    return rule;
+}
+
+static mimo_partition_rule thd(const int32_t *cu, const int32_t *cu_padded, int64_t n, bool sp)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.format = MIMO_THD;
+    rule.sp = sp;
+    rule.sequences = n;
+    rule.cu = cu;
+    rule.cu_padded = cu_padded;
+    return rule;
+}
+
+/* ----------------------------------------- goldens ------------------------------------------ */
+
+static void expect_index(const mimo_partition_rule *rule, place at, mimo_content content,
+                         int64_t seq, const int64_t *expected, int64_t count)
+{
+    mimo_partition *partition = partition_of(rule, at);
+    int64_t rows, index[64];
+    cr_assert_eq(mimo_partition_rows(partition, content, seq, &rows), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(rows, count, "%" PRId64 " rows, not %" PRId64, rows, count);
+    cr_assert_eq(mimo_partition_index(partition, content, seq, index), MIMO_OK);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert_eq(index[i], expected[i], "row %" PRId64 " is %" PRId64 ", not %" PRId64, i,
+                     index[i], expected[i]);
+    mimo_partition_destroy(partition);
+}
+
+Test(partition, golden_zigzag)
+{
+    const int64_t first[] = {0, 1, 6, 7}, second[] = {2, 3, 4, 5};
+    mimo_partition_rule rule = sbhd(false, false);
+    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
+    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_LABELS, 8, second, 4);
+}
+
+Test(partition, golden_sp_cuts_embeddings_only)
+{
+    const int64_t late[] = {6, 7}, all[] = {0, 1, 6, 7};
+    mimo_partition_rule rule = sbhd(true, false);
+    expect_index(&rule, (place){0, 2, 1, 2}, MIMO_EMBEDDINGS, 8, late, 2);
+    expect_index(&rule, (place){0, 2, 1, 2}, MIMO_LABELS, 8, all, 4);
+}
+
+Test(partition, golden_packed)
+{
+    const int32_t cu[] = {0, 8, 16};
+    const int64_t first[] = {0, 1, 6, 7, 8, 9, 14, 15}, second[] = {2, 3, 4, 5, 10, 11, 12, 13};
+    mimo_partition_rule rule = thd(cu, NULL, 2, false);
+    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 16, first, 8);
+    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_LABELS, 16, second, 8);
+}
+
+Test(partition, golden_empty_sequences_and_sentinels)
+{
+    const int32_t cu[] = {0, 0, 4, 4, 8, 8, 8};
+    const int64_t first[] = {0, 3, 4, 7}, second[] = {1, 2, 5, 6};
+    mimo_partition_rule rule = thd(cu, NULL, 6, false);
+    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
+    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 8, second, 4);
+    const int32_t nothing[] = {0};
+    rule = thd(nothing, NULL, 0, false);
+    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 0, NULL, 0);
+}
+
+/* Lengths 3 and 5 lie in rooms of 4 and 8: the padded ones are split. */
+Test(partition, golden_padded_lengths_drive_the_split)
+{
+    const int32_t cu[] = {0, 3, 8}, padded[] = {0, 4, 12};
+    const int64_t first[] = {0, 3, 4, 5, 10, 11}, second[] = {1, 2, 6, 7, 8, 9};
+    mimo_partition_rule rule = thd(cu, padded, 2, false);
+    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 12, first, 6);
+    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 12, second, 6);
+}
+
+Test(partition, cp_1_takes_any_length)
+{
+    const int64_t all[] = {0, 1, 2, 3, 4, 5, 6};
+    const int32_t cu[] = {0, 3, 7};
+    mimo_partition_rule rule = sbhd(false, true), packed = thd(cu, NULL, 2, false);
+    expect_index(&rule, (place){0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
+    expect_index(&packed, (place){0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
+}
+
+/* The formula of a packed row, as the specification writes it, and one sequence equals zigzag. */
+Test(partition, packed_formula_and_one_sequence)
+{
+    for (int64_t cp = 1; cp <= 8; cp++)
+        for (int64_t c = 0; c < cp; c++) {
+            const int32_t seq = (int32_t)(6 * cp), cu[] = {0, seq};
+            int64_t zigzag[64], packed[64];
+            mimo_partition_rule whole = sbhd(false, false), one = thd(cu, NULL, 1, false);
+            mimo_partition *a = partition_of(&whole, (place){c, cp, 0, 1});
+            mimo_partition *b = partition_of(&one, (place){c, cp, 0, 1});
+            cr_assert_eq(mimo_partition_index(a, MIMO_LABELS, seq, zigzag), MIMO_OK);
+            cr_assert_eq(mimo_partition_index(b, MIMO_LABELS, seq, packed), MIMO_OK);
+            for (int64_t i = 0; i < 6; i++) {
+                int64_t row = i + 3 * (i < 3 ? c : 2 * (cp - 1) - c);
+                cr_assert(zigzag[i] == row && packed[i] == row,
+                          "cp %" PRId64 ", rank %" PRId64 ", row %" PRId64 ": %" PRId64
+                          " and %" PRId64 ", not %" PRId64,
+                          cp, c, i, zigzag[i], packed[i], row);
+            }
+            mimo_partition_destroy(a);
+            mimo_partition_destroy(b);
+        }
+}
+
+/* -------------------------------------- random cases ---------------------------------------- */
+
+enum { MAX_SEQUENCES = 5, MAX_ROWS = 1 << 10 };
+
+typedef struct random_case {
+    place at;
+    bool sp, packed;
+    int64_t sequences;
+    int32_t cu[MAX_SEQUENCES + 1];
+    mimo_content content;
+    int64_t rows, global[MAX_ROWS]; /* the reference's answer */
+} random_case;
+
+static random_case draw_case(uint64_t *state, bool packed, bool sp)
+{
+    random_case it;
+    memset(&it, 0, sizeof it);
+    it.at.cp_size = 1 + random_below(state, 8);
+    it.at.cp_rank = random_below(state, it.at.cp_size);
+    it.at.tp_size = 1 + random_below(state, 4);
+    it.at.tp_rank = random_below(state, it.at.tp_size);
+    it.sp = sp;
+    it.packed = packed;
+    it.content = random_below(state, 2) ? MIMO_EMBEDDINGS : MIMO_LABELS;
+    it.sequences = packed ? random_below(state, MAX_SEQUENCES + 1) : 1;
+    int64_t multiple = 2 * it.at.cp_size * (sp ? it.at.tp_size : 1);
+    for (int64_t i = 0; i < it.sequences; i++)
+        it.cu[i + 1] = it.cu[i] + (int32_t)(multiple * random_below(state, 4));
+    int64_t tp = sp && it.content == MIMO_EMBEDDINGS ? it.at.tp_size : 1;
+    it.rows = slow_rows(it.global, it.cu, it.sequences, it.at.cp_size, it.at.cp_rank, tp,
+                        tp > 1 ? it.at.tp_rank : 0);
+    return it;
+}
+
+static mimo_partition *partition_of_case(const random_case *it)
+{
+    mimo_partition_rule rule =
+        it->packed ? thd(it->cu, NULL, it->sequences, it->sp) : sbhd(it->sp, false);
+    return partition_of(&rule, it->at);
+}
+
+Test(partition, random_index_maps)
+{
+    uint64_t state = 1;
+    for (int i = 0; i < 4000; i++) {
+        random_case it = draw_case(&state, i & 1, i & 2);
+        mimo_partition *partition = partition_of_case(&it);
+        int64_t rows, *index = guarded_new(it.rows * 8);
+        cr_assert_eq(mimo_partition_rows(partition, it.content, it.cu[it.sequences], &rows),
+                     MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(rows, it.rows);
+        cr_assert_eq(mimo_partition_index(partition, it.content, it.cu[it.sequences], index),
+                     MIMO_OK);
+        cr_assert_eq(memcmp(index, it.global, (size_t)rows * 8), 0, "case %d", i);
+        cr_assert(guarded_intact(index, rows * 8));
+        guarded_free(index);
+        mimo_partition_destroy(partition);
+    }
+}
+
+/* A tensor of the letters with random sizes; its sequence has `rows` rows. */
+static mimo_tensor draw_view(uint64_t state, const char *letters, mimo_dtype dtype, int64_t rows)
+{
+    mimo_tensor view = mimo_tensor_3d(NULL, dtype, letters, 1, 1, 1);
+    for (int i = 0; letters[i]; i++)
+        view.shape[i] = letters[i] == 's' || letters[i] == 't' ? rows : 1 + random_below(&state, 4);
+    return view;
+}
+
+/* Element (o, row, r) of a view whose sequence dimension is the letter s or t. */
+typedef struct walk {
+    int64_t outer, rows, inner;
+} walk;
+
+static walk walk_of(const mimo_tensor *view)
+{
+    walk w = {1, 1, 1};
+    bool before = true;
+    for (int i = 0; view->letters[i]; i++) {
+        if (view->letters[i] == 's' || view->letters[i] == 't') {
+            w.rows = view->shape[i];
+            before = false;
+        } else {
+            *(before ? &w.outer : &w.inner) *= view->shape[i];
+        }
+    }
+    return w;
+}
+
+static void expect_shard(const mimo_tensor *shard, const mimo_tensor *full, const random_case *it,
+                         uint64_t seed)
+{
+    int64_t size = (int64_t)mimo_dtype_size(full->dtype);
+    walk w = walk_of(full);
+    for (int64_t o = 0; o < w.outer; o++)
+        for (int64_t j = 0; j < it->rows; j++)
+            for (int64_t r = 0; r < w.inner; r++) {
+                int64_t at = (o * it->rows + j) * w.inner + r;
+                int64_t from = (o * w.rows + it->global[j]) * w.inner + r;
+                cr_assert(is_element(shard->data, at, seed, from, size),
+                          "%s: shard row %" PRId64 " is not row %" PRId64, full->letters, j,
+                          it->global[j]);
+            }
+}
+
+/* The full tensor is the shard's rows where this rank owns them, and zero bytes elsewhere. */
+static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint64_t seed)
+{
+    int64_t size = (int64_t)mimo_dtype_size(full->dtype);
+    walk w = walk_of(full);
+    for (int64_t o = 0; o < w.outer; o++)
+        for (int64_t g = 0, j = 0; g < w.rows; g++) {
+            bool mine = j < it->rows && it->global[j] == g;
+            for (int64_t r = 0; r < w.inner; r++) {
+                int64_t at = (o * w.rows + g) * w.inner + r;
+                const char *element = (const char *)full->data + at * size;
+                static const char zero[8];
+                bool right =
+                    mine ? is_element(full->data, at, seed, (o * it->rows + j) * w.inner + r, size)
+                         : memcmp(element, zero, (size_t)size) == 0;
+                cr_assert(right, "%s: full row %" PRId64 " is wrong", full->letters, g);
+            }
+            j += mine;
+        }
+}
+
+static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
+{
+    int64_t full_count, full_bytes, shard_count, shard_bytes;
+    mimo_partition *partition = partition_of_case(it);
+    mimo_tensor full = draw_view(seed, letters, dtype, it->cu[it->sequences]);
+    mimo_tensor shard = draw_view(seed, letters, dtype, it->rows);
+    cr_assert_eq(mimo_tensor_extent(&full, &full_count, &full_bytes), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&shard, &shard_count, &shard_bytes), MIMO_OK);
+    full.data = guarded_new(full_bytes);
+    shard.data = guarded_new(shard_bytes);
+    fill_elements(full.data, seed, full_count, (int64_t)mimo_dtype_size(dtype));
+    cr_assert_eq(mimo_partition_shard(partition, it->content, &shard, &full, NULL), MIMO_OK, "%s",
+                 mimo_last_error());
+    expect_shard(&shard, &full, it, seed);
+    if (!it->sp || it->content == MIMO_LABELS) {
+        fill_elements(shard.data, seed + 1, shard_count, (int64_t)mimo_dtype_size(dtype));
+        memset(full.data, GUARD_POISON, (size_t)full_bytes);
+        cr_assert_eq(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL),
+                     MIMO_OK, "%s", mimo_last_error());
+        expect_adjoint(&full, it, seed + 1);
+    }
+    cr_assert(guarded_intact(full.data, full_bytes) && guarded_intact(shard.data, shard_bytes));
+    guarded_free(full.data);
+    guarded_free(shard.data);
+    mimo_partition_destroy(partition);
+}
+
+Test(partition, random_moves_of_every_letter_and_dtype)
+{
+    static const char *const whole[] = {"sbh", "bsh", "bs", "sb", "pbs", "s", "bhs"};
+    static const char *const packed[] = {"th", "t", "pt", "bth"};
+    uint64_t state = 2;
+    for (int i = 0; i < 40; i++)
+        for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++) {
+            for (size_t l = 0; l < sizeof whole / sizeof whole[0]; l++) {
+                random_case it = draw_case(&state, false, i & 1);
+                check_moves(next_random(&state), whole[l], dtype, &it);
+            }
+            for (size_t l = 0; l < sizeof packed / sizeof packed[0]; l++) {
+                random_case it = draw_case(&state, true, i & 1);
+                check_moves(next_random(&state), packed[l], dtype, &it);
+            }
+        }
+}
+
+/* <shard(x), y> = <x, adjoint(y)> in whole numbers. */
+Test(partition, shard_and_adjoint_are_adjoint)
+{
+    enum { B = 3, H = 2 };
+    uint64_t state = 3;
+    for (int i = 0; i < 200; i++) {
+        random_case it = draw_case(&state, false, false);
+        int64_t seq = it.cu[1], n = seq * B * H, m = it.rows * B * H, left = 0, right = 0;
+        int64_t *x = guarded_new(n * 8), *shard = guarded_new(m * 8);
+        int64_t *y = guarded_new(m * 8), *adjoint = guarded_new(n * 8);
+        for (int64_t k = 0; k < n; k++)
+            x[k] = random_below(&state, 2001) - 1000;
+        for (int64_t k = 0; k < m; k++)
+            y[k] = random_below(&state, 2001) - 1000;
+        mimo_partition *partition = partition_of_case(&it);
+        mimo_tensor full = mimo_tensor_3d(x, MIMO_I64, "bsh", B, seq, H);
+        mimo_tensor part = mimo_tensor_3d(shard, MIMO_I64, "bsh", B, it.rows, H);
+        cr_assert_eq(mimo_partition_shard(partition, it.content, &part, &full, NULL), MIMO_OK);
+        full.data = adjoint;
+        part.data = y;
+        cr_assert_eq(mimo_partition_adjoint(partition, it.content, &full, &part, NULL, NULL),
+                     MIMO_OK);
+        for (int64_t k = 0; k < m; k++)
+            left += shard[k] * y[k];
+        for (int64_t k = 0; k < n; k++)
+            right += x[k] * adjoint[k];
+        cr_assert_eq(left, right, "%" PRId64 " and %" PRId64, left, right);
+        guarded_free(x), guarded_free(y), guarded_free(shard), guarded_free(adjoint);
+        mimo_partition_destroy(partition);
+    }
+}
+
+/* ------------------------------------------ errors ------------------------------------------ */
+
+static mimo_status create(const mimo_partition_rule *rule, place at)
+{
+    mimo_partition *partition = NULL;
+    mimo_status status = mimo_partition_create(&partition, rule, &at);
+    cr_assert_eq(partition == NULL, status != MIMO_OK, "a failed call made an object");
+    mimo_partition_destroy(partition);
+    return status;
+}
+
+Test(partition, errors_of_creation)
+{
+    mimo_partition *partition;
+    mimo_partition_rule rule = sbhd(false, false);
+    place at = {0, 1, 0, 1};
+    FAILS(mimo_partition_create(NULL, &rule, &at), MIMO_ERR_ARGUMENT, "out is NULL");
+    FAILS(mimo_partition_create(&partition, NULL, &at), MIMO_ERR_ARGUMENT, "rule is NULL");
+    FAILS(mimo_partition_create(&partition, &rule, NULL), MIMO_ERR_ARGUMENT, "place is NULL");
+    FAILS(create(&rule, (place){2, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank 2", "size 2");
+    FAILS(create(&rule, (place){-1, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank -1");
+    FAILS(create(&rule, (place){0, 0, 0, 1}), MIMO_ERR_ARGUMENT, "cp size 0");
+    cr_assert_eq(create(&rule, (place){0, 1, 7, 0}), MIMO_OK, "tp is not used without sp");
+    rule.sp = true;
+    FAILS(create(&rule, (place){0, 1, 0, 0}), MIMO_ERR_ARGUMENT, "tp size 0");
+    FAILS(create(&rule, (place){0, 1, 3, 3}), MIMO_ERR_ARGUMENT, "tp rank 3", "size 3");
+    rule.format = (mimo_sequence_format)9;
+    FAILS(create(&rule, at), MIMO_ERR_ARGUMENT, "format 9");
+    rule.size = 0;
+    FAILS(create(&rule, at), MIMO_ERR_ARGUMENT, "size is 0");
+}
+
+Test(partition, errors_of_packed_lengths)
+{
+    const place cp2 = {0, 2, 0, 1}, cp1 = {0, 1, 0, 1};
+    const int32_t late[] = {4, 8}, falling[] = {0, 8, 4}, odd[] = {0, 8, 14}, good[] = {0, 8, 16};
+    const int32_t tight[] = {0, 8, 12}, falling_pad[] = {0, 12, 8};
+    mimo_partition_rule rule = thd(late, NULL, 1, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "cu[0] is 4");
+    rule = thd(falling, NULL, 2, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "sequence 1", "8, then 4");
+    rule = thd(odd, NULL, 2, false);
+    cr_assert_eq(create(&rule, cp1), MIMO_OK);
+    FAILS(create(&rule, cp2), MIMO_ERR_SHAPE, "sequence 1 of cu", "6 rows", "= 4");
+    rule = thd(good, odd, 2, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "sequence 1", "8 rows", "only 6");
+    rule = thd(good, tight, 2, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "sequence 1", "8 rows", "only 4");
+    rule = thd(good, falling_pad, 2, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "cu_padded", "12, then 8");
+    rule = thd(good, late, 0, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_SHAPE, "cu_padded[0] is 4");
+    rule = thd(odd, (const int32_t[]){0, 8, 18}, 2, false);
+    FAILS(create(&rule, cp2), MIMO_ERR_SHAPE, "sequence 1 of cu_padded", "10 rows", "= 4");
+    rule = thd(good, NULL, 2, true);
+    FAILS(create(&rule, (place){0, 2, 0, 3}), MIMO_ERR_SHAPE, "16 rows", "leave 8", "tp 3");
+    rule.strict = true;
+    rule.sequences = 1;
+    FAILS(create(&rule, (place){0, 2, 0, 4}), MIMO_ERR_SHAPE, "8 rows", "16", "strict");
+    rule.strict = false;
+    cr_assert_eq(create(&rule, (place){0, 2, 0, 4}), MIMO_OK);
+    rule = thd(NULL, NULL, 3, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_ARGUMENT, "3 sequences", "cu is NULL");
+    rule = thd(good, NULL, -1, false);
+    FAILS(create(&rule, cp1), MIMO_ERR_ARGUMENT, "-1 sequences");
+}
+
+Test(partition, errors_of_division)
+{
+    const int32_t cu[] = {0, 8, 16};
+    mimo_partition_rule plain = sbhd(true, false), strict = sbhd(true, true),
+                        packed = thd(cu, NULL, 2, false);
+    mimo_partition *p = partition_of(&plain, (place){0, 2, 0, 4});
+    mimo_partition *s = partition_of(&strict, (place){0, 2, 0, 4});
+    mimo_partition *t = partition_of(&packed, (place){0, 2, 0, 1});
+    int64_t rows = -7, index[16] = {-7};
+    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 10, &rows), MIMO_ERR_SHAPE, "10 rows", "= 4");
+    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 12, &rows), MIMO_ERR_SHAPE, "12 rows", "leave 6",
+          "tp 4");
+    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, -8, &rows), MIMO_ERR_SHAPE, "-8");
+    FAILS(mimo_partition_rows(s, MIMO_EMBEDDINGS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "16",
+          "strict");
+    FAILS(mimo_partition_rows(s, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "strict");
+    FAILS(mimo_partition_rows(t, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "have 16");
+    FAILS(mimo_partition_rows(t, (mimo_content)5, 16, &rows), MIMO_ERR_ARGUMENT, "content 5");
+    FAILS(mimo_partition_rows(NULL, MIMO_LABELS, 16, &rows), MIMO_ERR_ARGUMENT, "partition");
+    FAILS(mimo_partition_rows(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "rows is NULL");
+    FAILS(mimo_partition_index(p, MIMO_EMBEDDINGS, 12, index), MIMO_ERR_SHAPE, "leave 6");
+    FAILS(mimo_partition_index(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
+    FAILS(mimo_partition_index(NULL, MIMO_LABELS, 16, index), MIMO_ERR_ARGUMENT, "NULL");
+    cr_assert(rows == -7 && index[0] == -7, "a failed call wrote its output");
+    cr_assert_eq(mimo_partition_rows(p, MIMO_LABELS, 12, &rows), MIMO_OK);
+    cr_assert_eq(rows, 6, "labels are not cut by sp");
+    mimo_partition_destroy(p);
+    mimo_partition_destroy(s);
+    mimo_partition_destroy(t);
+}
+
+Test(partition, errors_of_views)
+{
+    float full[8 * 3 * 2], shard[4 * 3 * 2];
+    mimo_partition_rule rule = sbhd(false, false);
+    mimo_partition *p = partition_of(&rule, (place){1, 2, 0, 1});
+    const mimo_tensor from = mimo_tensor_3d(full, MIMO_F32, "sbh", 8, 3, 2);
+    const mimo_tensor good = mimo_tensor_3d(shard, MIMO_F32, "sbh", 4, 3, 2);
+    mimo_tensor to = good, other = from;
+#define SHARD(to, from) mimo_partition_shard(p, MIMO_EMBEDDINGS, &(to), &(from), NULL)
+    memset(shard, GUARD_POISON, sizeof shard);
+    to.shape[0] = 5;
+    FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "f32 sbh[8,3,2]", "f32 sbh[5,3,2]", "has 5",
+          "must have 4");
+    to = good, to.shape[1] = 2;
+    FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "sbh[8,3,2]", "sbh[4,2,2]", "another dimension");
+    to = good, to.dtype = MIMO_I32;
+    FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "f32 sbh", "i32 sbh", "dtypes");
+    to = good, memcpy(to.letters, "bsh", 3);
+    FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "sbh[8,3,2]", "bsh[4,3,2]", "letters");
+    to = good, to.memory = MIMO_MEMORY_CUDA;
+    FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "memory");
+    to = good, other.memory = to.memory = (mimo_memory)3;
+    FAILS(SHARD(to, other), MIMO_ERR_UNSUPPORTED, "3");
+    to = good, to.data = NULL;
+    FAILS(SHARD(to, from), MIMO_ERR_ARGUMENT, "shard's data is NULL", "96 bytes");
+    other = from, other.data = NULL;
+    FAILS(SHARD(good, other), MIMO_ERR_ARGUMENT, "full tensor's data is NULL", "192 bytes");
+    to = good, to.data = full + 47;
+    FAILS(SHARD(to, from), MIMO_ERR_ARGUMENT, "192 bytes", "96 bytes", "overlap");
+    to = good, other = from, to.dtype = other.dtype = (mimo_dtype)77;
+    FAILS(SHARD(to, other), MIMO_ERR_ARGUMENT, "dtype 77");
+    other = from, other.shape[0] = 10;
+    FAILS(SHARD(good, other), MIMO_ERR_SHAPE, "sbh[10,3,2]", "10 rows", "= 4");
+    to = mimo_tensor_2d(shard, MIMO_F32, "th", 4, 6);
+    other = mimo_tensor_2d(full, MIMO_F32, "th", 8, 6);
+    FAILS(SHARD(to, other), MIMO_ERR_SHAPE, "th[8,6]", "'s'");
+    /* A dense attention mask has the sequence twice: it can't be split by one map. */
+    to = mimo_tensor_3d(shard, MIMO_F32, "bss", 1, 4, 4);
+    other = mimo_tensor_3d(full, MIMO_F32, "bss", 1, 4, 4);
+    FAILS(SHARD(to, other), MIMO_ERR_SHAPE, "bss[1,4,4]", "'s' twice");
+    FAILS(mimo_partition_shard(NULL, MIMO_LABELS, &good, &from, NULL), MIMO_ERR_ARGUMENT, "NULL");
+    FAILS(mimo_partition_shard(p, MIMO_LABELS, NULL, &from, NULL), MIMO_ERR_ARGUMENT, "view");
+    FAILS(mimo_partition_adjoint(p, MIMO_LABELS, &good, &from, NULL, NULL), MIMO_ERR_SHAPE,
+          "full f32 sbh[4,3,2]", "shard f32 sbh[8,3,2]", "must have 2");
+    FAILS(mimo_partition_adjoint(NULL, MIMO_LABELS, &from, &good, NULL, NULL), MIMO_ERR_ARGUMENT,
+          "partition is NULL");
+    cr_assert(guarded_poison(shard, 0, sizeof shard), "a failed call wrote");
+    mimo_partition_destroy(p);
+    rule.sp = true;
+    p = partition_of(&rule, (place){1, 2, 0, 2});
+    FAILS(mimo_partition_adjoint(p, MIMO_EMBEDDINGS, &from, &good, NULL, NULL), MIMO_ERR_ARGUMENT,
+          "tp 2", "communicator");
+    mimo_partition_destroy(p);
+    mimo_partition_destroy(NULL);
+}
+
+/* ------------------------------------------ padding ----------------------------------------- */
+
+Test(partition, pad)
+{
+    const int32_t lengths[] = {3, 0, 8, 9}, expected[] = {0, 4, 4, 12, 24};
+    const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
+    int32_t cu[5];
+    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, cu), MIMO_OK);
+    cr_assert_eq(memcmp(cu, expected, sizeof cu), 0);
+    cr_assert_eq(mimo_partition_pad(NULL, 0, 4, cu), MIMO_OK);
+    memset(cu, GUARD_POISON, sizeof cu);
+    FAILS(mimo_partition_pad(negative, 2, 4, cu), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
+    FAILS(mimo_partition_pad(lengths, 2, 0, cu), MIMO_ERR_ARGUMENT, "multiple 0");
+    FAILS(mimo_partition_pad(lengths, -2, 4, cu), MIMO_ERR_ARGUMENT, "-2 sequences");
+    FAILS(mimo_partition_pad(huge, 2, 1, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 1");
+    FAILS(mimo_partition_pad(huge, 1, 4, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
+    FAILS(mimo_partition_pad(NULL, 2, 4, cu), MIMO_ERR_ARGUMENT, "lengths is NULL");
+    FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
+    cr_assert(guarded_poison(cu, 0, sizeof cu), "a failed call wrote");
+}
