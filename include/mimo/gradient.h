@@ -17,7 +17,6 @@
 #include <stdio.h>
 
 #include <mimo/grid.h>
-#include <mimo/pairing.h>
 
 MIMO_BEGIN_DECLS
 

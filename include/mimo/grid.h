@@ -29,6 +29,12 @@ typedef struct mimo_dim {
     int64_t size;     /* ranks along the dimension, >= 1 */
 } mimo_dim;
 
+/** Which of the two grids of a pair. */
+typedef enum mimo_side {
+    MIMO_SRC = 0, /* the encoder's */
+    MIMO_DST = 1, /* the LLM's */
+} mimo_side;
+
 /**
  * A grid of `ndims` dimensions, fastest first, over the ranks [offset, offset + product of sizes).
  * The caller owns *out. Local.

@@ -27,12 +27,6 @@ typedef enum mimo_direction {
     MIMO_FAN_OUT = 2,
 } mimo_direction;
 
-/** Which of the two grids of a bridge. */
-typedef enum mimo_side {
-    MIMO_SRC = 0, /* the encoder's */
-    MIMO_DST = 1, /* the LLM's */
-} mimo_side;
-
 typedef struct mimo_pairing {
     mimo_direction direction;
     int64_t scale;      /* k; 1 where EQUAL */

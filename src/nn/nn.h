@@ -29,7 +29,8 @@
  *
  * Errors of every init: MIMO_ERR_ARGUMENT (a size < 1, a size that tp does not divide, a tp
  * communicator of another size or rank than the store), MIMO_ERR_STATE (store sealed),
- * MIMO_ERR_EXISTS (a name twice), MIMO_ERR_MEMORY; nothing is held after a failure. Errors of every
+ * MIMO_ERR_EXISTS (a name twice), MIMO_ERR_MEMORY; the layer holds nothing after a failure, but the
+ * store keeps what was added: destroy it. Errors of every
  * forward: MIMO_ERR_SHAPE (rows beyond the ceiling), MIMO_ERR_STATE (store not sealed),
  * MIMO_ERR_COMM; of every backward: MIMO_ERR_STATE (no forward before), MIMO_ERR_COMM.
  *

@@ -28,14 +28,13 @@ typedef struct nn_attention {
     nn_linear qkv, out;
     int64_t heads, dh; /* this rank's heads */
     int64_t max_rows, max_batch, max_parts;
-    const nn_sequence *sequence;        /* of the last forward; borrowed until backward */
-    nn_real *projected;                 /* [n, heads, 3, dh] */
-    nn_real *query;                     /* panels [B, heads, rows, dh], scaled by 1 / sqrt(dh) */
-    nn_real *keys_values;               /* panels [parts, 2, B, heads, rows, dh] */
-    nn_real *weights;                   /* softmax [B, heads, rows, parts * rows] */
-    nn_real *context;                   /* [n, heads, dh] */
-    nn_real *d_keys_values, *d_scores;  /* room of backward */
-    nn_real *panel, *d_query, *d_panel; /* panels of one (sample, head) */
+    const nn_sequence *sequence; /* of the last forward; borrowed until backward; NULL before */
+    nn_real *projected;          /* [n, heads, 3, dh] */
+    nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
+    nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
+    nn_real *context;            /* [n, heads, dh] */
+    nn_real *d_projected, *d_gathered, *d_context; /* room of backward */
+    nn_real *d_scores;                             /* of one (sample, head) */
 } nn_attention;
 
 mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,

@@ -21,7 +21,7 @@ typedef struct nn_block {
     nn_attention attention;
     nn_mlp mlp;
     int64_t hidden;
-    int64_t rows;               /* n of the last forward; 0 before */
+    int64_t rows;               /* n of the last forward; -1 before */
     nn_real *normed1, *normed2; /* [max n, H] */
     nn_real *middle;            /* a */
     nn_real *room;              /* of backward */

@@ -13,7 +13,7 @@ typedef struct nn_embedding {
     int weight;
     int64_t entries, width;
     const int64_t *ids; /* of the last forward or add; borrowed until backward */
-    int64_t n, repeat;
+    int64_t n, repeat;  /* n -1 before */
 } nn_embedding;
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,

@@ -37,8 +37,8 @@ typedef struct nn_linear {
     int weight, bias; /* parameter indices; bias -1 where none */
     int64_t in, out;  /* this rank's widths of x and y */
     nn_split split;
-    const nn_real *x; /* of the last forward */
-    int64_t rows;
+    const nn_real *x;
+    int64_t rows; /* of the last forward; -1 before */
 } nn_linear;
 
 mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,

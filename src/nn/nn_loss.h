@@ -17,12 +17,13 @@ typedef struct nn_loss {
     int64_t vocabulary;   /* V; tp divides it */
     int64_t first, local; /* this rank's ids */
     int64_t max_rows;
-    double *maxima; /* [max_rows] */
-    double *sums;   /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
-    double *losses; /* [max_rows]: loss of every row of the last forward, 0 where ignored */
+    double *maxima;  /* [max_rows] */
+    double *sums;    /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
+    double *losses;  /* [max_rows]: loss of every row of the last forward, 0 where ignored */
+    double *choices; /* [2, max_rows]: room of argmax */
     const nn_real *logits;
     const int64_t *labels;
-    int64_t rows;
+    int64_t rows; /* of the last forward; -1 before */
 } nn_loss;
 
 mimo_status nn_loss_init(nn_loss *loss, mimo_comm *tp, int64_t vocabulary, int64_t max_rows);

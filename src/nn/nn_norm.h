@@ -9,8 +9,8 @@ typedef struct nn_norm {
     nn_params *params;
     int scale, shift; /* parameter indices */
     int64_t width, max_rows;
-    const nn_real *x; /* of the last forward */
-    int64_t rows;
+    const nn_real *x;
+    int64_t rows;         /* of the last forward; -1 before */
     nn_real *mean, *rstd; /* [max_rows] */
 } nn_norm;
 

@@ -11,6 +11,8 @@
 
 #include <mimo/comm.h>
 
+#include "nn/nn_real.h"
+
 typedef struct nn_sequence_desc {
     mimo_comm *cp;            /* NULL: this rank has the whole sequence */
     bool causal;              /* a query sees keys at its own position and before; else all keys */
@@ -27,6 +29,7 @@ typedef struct nn_sequence {
     int64_t parts;      /* cp size */
     int64_t part;       /* cp rank */
     int64_t *positions; /* [parts * rows]: every cp rank's positions, in rank order */
+    nn_real *mask;      /* causal: [rows, parts * rows], 1 where the query sees the key, else 0 */
 } nn_sequence;
 
 /** Fill *sequence. Collective over cp, blocking. Errors: MIMO_ERR_ARGUMENT (a size < 1, a negative

@@ -1,0 +1,204 @@
+/* Creation, release and accessors of the bridge. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <mimo/env.h>
+
+#include "bridge/bridge_types.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "grid/grid_types.h"
+
+static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
+{
+    if (!rule)
+        return mimo_hash_int(hash, -1);
+    hash = mimo_hash_int(hash, rule->format);
+    return mimo_hash_int(hash, rule->sp * 2 + rule->strict);
+}
+
+static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
+{
+    MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
+    MIMO_CHECK(desc->size == sizeof *desc, MIMO_ERR_ARGUMENT,
+               "bridge: desc has %zu bytes, this library's has %zu: start from "
+               "MIMO_BRIDGE_DESC_INIT",
+               desc->size, sizeof *desc);
+    MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
+               desc->src ? "dst" : "src");
+    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO || desc->executor == MIMO_EXECUTOR_COLLECTIVE,
+               MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)desc->executor);
+    MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
+               "bridge: packed (thd) partitions are not supported by the collective executor");
+    int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
+    MIMO_CHECK(first == 0 && size == comm->size, MIMO_ERR_GRID,
+               "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
+               "), the communicator has %d ranks",
+               first, first + size, comm->size);
+    return MIMO_OK;
+}
+
+/* What can be known without a word to the other ranks. */
+static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
+                              const mimo_bridge_desc *desc)
+{
+    int64_t check_replicas;
+    MIMO_TRY(check_desc(comm, desc));
+    bridge->src = desc->src;
+    bridge->dst = desc->dst;
+    bridge->rank = comm->rank;
+    bridge->executor = &mimo_collective_executor;
+    bridge->cp = mimo_grid_dim_size(desc->dst, "cp");
+    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas));
+    MIMO_TRY(mimo_pairing_of(&bridge->rules.pairing, desc->src, desc->dst));
+    MIMO_TRY(mimo_pairing_place(desc->src, desc->dst, bridge->rank, NULL, &bridge->slot));
+    bridge->rules.memory = comm->memory;
+    bridge->rules.cuts = 1;
+    int64_t tp = mimo_grid_dim_size(desc->dst, "tp");
+    bool cuts = desc->partition && (bridge->cp > 1 || (desc->partition->sp && tp > 1));
+    if (!cuts)
+        return MIMO_OK; /* a partition that cuts nothing is none */
+    mimo_partition_place place = {0, bridge->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(desc->dst, bridge->rank, "cp", &place.cp_rank));
+    MIMO_TRY(mimo_grid_coord(desc->dst, bridge->rank, "tp", &place.tp_rank));
+    MIMO_TRY(mimo_partition_create(&bridge->partition, desc->partition, &place));
+    bridge->rules.partition = bridge->partition;
+    bridge->rules.cuts = bridge->cp * (desc->partition->sp ? tp : 1);
+    return MIMO_OK;
+}
+
+static uint64_t describe(char *text, const mimo_bridge_desc *desc)
+{
+    char src[64], dst[64];
+    uint64_t hash = MIMO_HASH_START;
+    int64_t check_replicas = 0;
+    snprintf(text, MIMO_CALL_TEXT, "bridge create");
+    if (!desc || !desc->src || !desc->dst)
+        return hash;
+    snprintf(text, MIMO_CALL_TEXT, "bridge create src %s dst %s%s",
+             mimo_grid_text(desc->src, src, sizeof src), mimo_grid_text(desc->dst, dst, sizeof dst),
+             !desc->partition      ? ""
+             : desc->partition->sp ? " with a partition over cp and sp"
+                                   : " with a partition over cp");
+    (void)mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas); /* fill_local reports it */
+    hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
+    hash = hash_rule(hash, desc->partition);
+    return mimo_hash_int(mimo_hash_int(hash, desc->executor), check_replicas);
+}
+
+/* Groups of a grid along one dimension, on the bridge's own communicator. */
+static mimo_status split_along(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
+                               const char *dim)
+{
+    int64_t index, place;
+    MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &place));
+    return mimo_comm_split(out, bridge->comm, (int)index, (int)place);
+}
+
+static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_desc *desc)
+{
+    int64_t check_replicas;
+    MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas));
+    if (check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1)
+        MIMO_TRY(split_along(&bridge->src_tp, bridge, bridge->src, "tp"));
+    if (bridge->cp > 1)
+        MIMO_TRY(split_along(&bridge->cp_sum, bridge, bridge->dst, "cp"));
+    if (bridge->partition && desc->partition->sp && mimo_grid_dim_size(bridge->dst, "tp") > 1)
+        MIMO_TRY(split_along(&bridge->sp_join, bridge, bridge->dst, "tp"));
+    if (bridge->rules.pairing.direction == MIMO_EQUAL)
+        return MIMO_OK;
+    int64_t index, slot;
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
+    return mimo_comm_split(&bridge->gather, bridge->comm, (int)index, (int)slot);
+}
+
+mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_bridge *bridge = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
+    mimo_status local = mimo_reserve(&bridge, 1, sizeof *bridge);
+    if (local == MIMO_OK)
+        local = mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
+    if (local == MIMO_OK)
+        local = fill_local(bridge, comm, desc);
+    if (local == MIMO_OK && !out)
+        local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
+    uint64_t signature = describe(call, desc);
+    mimo_status status = mimo_agree(comm, local, signature, call);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(comm, connect(bridge, comm, desc));
+    if (status != MIMO_OK) {
+        mimo_bridge_destroy(bridge);
+        return status;
+    }
+    *out = bridge;
+    return MIMO_OK;
+}
+
+static void destroy_op(mimo_bridge *bridge, mimo_op *op)
+{
+    for (int i = 0; i < MIMO_STAGES; i++)
+        if (op->stage[i].room)
+            bridge->comm->device->release(op->stage[i].room);
+    mimo_release(op->hashes);
+    mimo_release(op->transfers);
+    mimo_release(op);
+}
+
+void mimo_bridge_destroy(mimo_bridge *bridge)
+{
+    if (!bridge)
+        return;
+    while (bridge->spare) {
+        mimo_op *op = bridge->spare;
+        bridge->spare = op->next;
+        destroy_op(bridge, op);
+    }
+    mimo_comm_destroy(bridge->gather);
+    mimo_comm_destroy(bridge->sp_join);
+    mimo_comm_destroy(bridge->cp_sum);
+    mimo_comm_destroy(bridge->src_tp);
+    mimo_comm_destroy(bridge->comm);
+    mimo_partition_destroy(bridge->partition);
+    mimo_release(bridge);
+}
+
+mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge)
+{
+    return bridge->rules.pairing;
+}
+
+mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks, int64_t *slot)
+{
+    int64_t index;
+    MIMO_CHECK(bridge && ranks && slot, MIMO_ERR_ARGUMENT, "gather group: NULL argument");
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, NULL));
+    if (index >= 0)
+        MIMO_TRY(mimo_pairing_group(bridge->src, bridge->dst, index, ranks));
+    *slot = bridge->slot;
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
+                              int64_t *length)
+{
+    MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
+    int64_t k = bridge->rules.pairing.scale;
+    MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
+               "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
+    *start = bridge->slot * (batch / k);
+    *length = batch / k;
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
+                                int64_t *first, int64_t *count)
+{
+    MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
+    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
+                                first, count);
+}

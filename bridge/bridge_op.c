@@ -1,0 +1,301 @@
+/*
+ * Operations: each checks locally, agrees with the other ranks, then runs its executor's steps one
+ * tensor after the other. Only the first operation of a bridge's queue moves, so every rank starts
+ * the same communication in the same order however its progress calls fall.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge/bridge_types.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
+{
+    const mimo_device *device = op->bridge->comm->device;
+    if (bytes > op->stage[stage].bytes) {
+        void *room;
+        MIMO_TRY(device->reserve(&room, bytes));
+        if (op->stage[stage].room)
+            device->release(op->stage[stage].room);
+        op->stage[stage].room = room;
+        op->stage[stage].bytes = bytes;
+    }
+    *out = op->stage[stage].room;
+    return MIMO_OK;
+}
+
+/* ----------------------------------- beginning ------------------------------------ */
+
+static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
+{
+    if (bridge->spare) {
+        *out = bridge->spare;
+        bridge->spare = (*out)->next;
+        return MIMO_OK;
+    }
+    return mimo_reserve(out, 1, sizeof **out);
+}
+
+static mimo_status check_transfers(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
+                                   int n)
+{
+    const mimo_bridge *bridge = op->bridge;
+    MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->call, n);
+    MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", op->call, to ? "from" : "to");
+    if (n > op->capacity) {
+        MIMO_TRY(mimo_regrow(&op->transfers, op->capacity, n, sizeof *op->transfers));
+        op->capacity = n;
+    }
+    for (int i = 0; i < n; i++) {
+        const mimo_tensor *src = op->backward ? &to[i] : &from[i];
+        const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
+        mimo_tile_pair *tiles = &op->transfers[i].tiles;
+        MIMO_TRY(mimo_tile_pair_of(tiles, &bridge->rules, src, dst));
+        MIMO_CHECK(!op->backward || bridge->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+                   "%s: f8 can be moved, not summed over cp = %lld", op->call,
+                   (long long)bridge->cp);
+    }
+    if (bridge->src_tp && !op->hashes)
+        MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
+    op->count = n;
+    return MIMO_OK;
+}
+
+static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
+{
+    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, sizeof view->letters), view->dtype);
+    return mimo_hash_bytes(hash, view->shape, sizeof view->shape);
+}
+
+/* What all ranks must call alike: in the collective geometry local shapes are the same everywhere. */
+static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    char first[64] = "", second[64] = "";
+    op->signature = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, op->backward), n);
+    for (int i = 0; to && from && i < n; i++)
+        op->signature = hash_view(hash_view(op->signature, &to[i]), &from[i]);
+    if (to && from && n > 0) {
+        mimo_tensor_text(&to[0], first, sizeof first);
+        mimo_tensor_text(&from[0], second, sizeof second);
+    }
+    snprintf(op->call, sizeof op->call, "bridge %s of %d: %s from %s",
+             op->backward ? "backward" : "forward", n, first, second);
+}
+
+static mimo_status start(mimo_op **out, mimo_bridge *bridge, bool backward, const mimo_tensor *to,
+                         const mimo_tensor *from, int n, mimo_stream stream)
+{
+    mimo_op *op;
+    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
+               backward ? "backward" : "forward", out ? "bridge" : "out");
+    MIMO_TRY(take_op(&op, bridge));
+    op->bridge = bridge;
+    op->next = NULL;
+    op->backward = backward;
+    op->stream = stream;
+    op->count = op->transfer = op->step = 0;
+    op->status = MIMO_OK;
+    op->state = MIMO_OP_QUEUED;
+    describe(op, to, from, n);
+    op->local = check_transfers(op, to, from, n);
+    if (op->local != MIMO_OK)
+        snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
+    mimo_op **last = &bridge->queue;
+    while (*last)
+        last = &(*last)->next;
+    *last = op;
+    *out = op;
+    return MIMO_OK;
+}
+
+/* ------------------------------------ progress ------------------------------------ */
+
+static void end_op(mimo_op *op, mimo_status status)
+{
+    op->bridge->comm->backend->release(op->request);
+    op->request = NULL;
+    op->status = status;
+    if (status != MIMO_OK)
+        snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
+    op->state = MIMO_OP_ENDED;
+}
+
+/* Run steps until one leaves a request, or the last tensor is through. */
+static void run_steps(mimo_op *op)
+{
+    const mimo_executor_table *executor = op->bridge->executor;
+    const mimo_step *steps = op->backward ? executor->backward : executor->forward;
+    while (!op->request) {
+        if (op->transfer == op->count) {
+            end_op(op, MIMO_OK);
+            return;
+        }
+        const mimo_transfer *transfer = &op->transfers[op->transfer];
+        bool empty = mimo_tile_bytes(&transfer->tiles.src) == 0;
+        if (empty || !steps[op->step]) {
+            op->transfer++;
+            op->step = 0;
+            continue;
+        }
+        mimo_status status = steps[op->step++](op, transfer);
+        if (status != MIMO_OK) {
+            end_op(op, status);
+            return;
+        }
+    }
+}
+
+/* True once the request in flight, if any, is over. */
+static bool request_over(mimo_op *op)
+{
+    const mimo_comm_backend *backend = op->bridge->comm->backend;
+    bool done = op->request == NULL;
+    mimo_status status = done ? MIMO_OK : backend->test(op->request, &done);
+    if (status != MIMO_OK) {
+        end_op(op, status);
+        return true;
+    }
+    if (done) {
+        backend->release(op->request);
+        op->request = NULL;
+    }
+    return done;
+}
+
+static void begin_agreement(mimo_op *op)
+{
+    if (op->local != MIMO_OK)
+        mimo_fail(op->local, "%s", op->sentence);
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, op->local, op->signature, op->call,
+                         false);
+    op->state = MIMO_OP_AGREEING;
+}
+
+static void agreed(mimo_op *op)
+{
+    bool compare = op->bridge->src_tp && !op->backward && op->state == MIMO_OP_AGREEING;
+    if (op->agreement.result != MIMO_OK) {
+        end_op(op, op->agreement.result);
+        return;
+    }
+    op->state = compare ? MIMO_OP_COMPARING : MIMO_OP_MOVING;
+    if (compare) {
+        mimo_status status = mimo_replicas_start(op);
+        if (status != MIMO_OK)
+            end_op(op, status);
+    }
+}
+
+static void compared(mimo_op *op)
+{
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, mimo_replicas_outcome(op), op->signature,
+                         "replica check", true);
+    op->state = MIMO_OP_COMPARED;
+}
+
+/* Move the operation as far as it goes without blocking. */
+static void progress(mimo_op *op)
+{
+    while (op->state != MIMO_OP_ENDED) {
+        switch (op->state) {
+        case MIMO_OP_QUEUED:
+            begin_agreement(op);
+            break;
+        case MIMO_OP_AGREEING:
+        case MIMO_OP_COMPARED:
+            if (!mimo_agreement_test(&op->agreement))
+                return;
+            agreed(op);
+            break;
+        case MIMO_OP_COMPARING:
+            if (!request_over(op))
+                return;
+            if (op->state != MIMO_OP_ENDED)
+                compared(op);
+            break;
+        default:
+            if (!request_over(op))
+                return;
+            if (op->state != MIMO_OP_ENDED)
+                run_steps(op);
+            break;
+        }
+    }
+}
+
+static void progress_queue(mimo_bridge *bridge)
+{
+    while (bridge->queue) {
+        progress(bridge->queue);
+        if (bridge->queue->state != MIMO_OP_ENDED)
+            return;
+        bridge->queue = bridge->queue->next;
+    }
+}
+
+/* ------------------------------------- public ------------------------------------- */
+
+mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
+                                      const mimo_tensor *from, int n, mimo_stream stream)
+{
+    MIMO_TRY(start(out, bridge, false, to, from, n, stream));
+    progress_queue(bridge);
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
+                                       const mimo_tensor *from, int n, mimo_stream stream)
+{
+    MIMO_TRY(start(out, bridge, true, to, from, n, stream));
+    progress_queue(bridge);
+    return MIMO_OK;
+}
+
+static mimo_status outcome(const mimo_op *op)
+{
+    return op->status == MIMO_OK ? MIMO_OK : mimo_fail(op->status, "%s", op->sentence);
+}
+
+mimo_status mimo_op_test(mimo_op *op, bool *done)
+{
+    MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
+    progress_queue(op->bridge);
+    *done = op->state == MIMO_OP_ENDED;
+    return *done ? outcome(op) : MIMO_OK;
+}
+
+mimo_status mimo_op_wait(mimo_op **handle)
+{
+    MIMO_CHECK(handle, MIMO_ERR_ARGUMENT, "mimo_op_wait: NULL");
+    mimo_op *op = *handle;
+    if (!op)
+        return MIMO_OK;
+    for (;;) {
+        progress_queue(op->bridge);
+        if (op->state == MIMO_OP_ENDED)
+            break;
+        mimo_pause(op->bridge->comm);
+    }
+    op->next = op->bridge->spare;
+    op->bridge->spare = op;
+    *handle = NULL;
+    return outcome(op);
+}
+
+mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,
+                                int n, mimo_stream stream)
+{
+    mimo_op *op;
+    MIMO_TRY(mimo_bridge_forward_start(&op, bridge, to, from, n, stream));
+    return mimo_op_wait(&op);
+}
+
+mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
+                                 const mimo_tensor *from, int n, mimo_stream stream)
+{
+    mimo_op *op;
+    MIMO_TRY(mimo_bridge_backward_start(&op, bridge, to, from, n, stream));
+    return mimo_op_wait(&op);
+}

@@ -1,0 +1,155 @@
+/*
+ * The collective executor: the seed algorithm, word for word, and the yardstick for others.
+ *
+ *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a partition
+ *             is attached, keep this rank's shard of the full sequences
+ *   backward  where a partition is attached, its adjoint: join sp shards, put rows back into zeros;
+ *             all_reduce SUM over dst cp, on a copy; then narrow, all-gather or copy
+ *
+ * The sum comes before the narrowing, as a cp group can hold different slots.
+ */
+#include "bridge/bridge_types.h"
+#include "core/check.h"
+
+enum { STAGE_FULL = 0, STAGE_JOINED = 1 };
+
+static const mimo_device *device_of(const mimo_op *op)
+{
+    return op->bridge->comm->device;
+}
+
+/* The loop order that gives the longest runs at the receiving end. */
+static bool along_samples(const mimo_tile *to)
+{
+    return to->row_b == 1;
+}
+
+/* The dst tile before the partition cut it: staging, or the tile itself where nothing cuts. */
+static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_transfer *transfer)
+{
+    const mimo_tile *dst = &transfer->tiles.dst;
+    void *room;
+    *out = *dst;
+    if (!op->bridge->partition && !(op->backward && op->bridge->cp_sum))
+        return MIMO_OK;
+    *out = mimo_tile_like(dst, NULL, transfer->tiles.seq);
+    MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, mimo_tile_bytes(out)));
+    out->view.data = room;
+    return MIMO_OK;
+}
+
+/* All-gather along the batch: every member's whole tile into its slot of `to`. */
+static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    mimo_comm *comm = op->bridge->gather;
+    mimo_rows first_slot = mimo_tile_rows(to, 0, from->batch, inner);
+    mimo_rows mine = mimo_tile_rows(from, 0, from->batch, inner);
+    return comm->backend->allgather_start(&op->request, comm, &first_slot, from->batch * to->row_b,
+                                          &mine, op->stream);
+}
+
+/* Keep this rank's slot of a larger batch, or all of an equal one. */
+static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    int64_t first = from->batch == to->batch ? 0 : op->bridge->slot * to->batch;
+    mimo_rows all = mimo_tile_rows(to, 0, to->batch, inner);
+    mimo_rows slice = mimo_tile_rows(from, first, to->batch, inner);
+    return device_of(op)->copy_rows(&all, &slice, op->stream);
+}
+
+static mimo_status bring_samples(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    if (op->bridge->rules.pairing.direction == MIMO_FAN_IN)
+        return gather(op, &full, &transfer->tiles.src);
+    return narrow(op, &full, &transfer->tiles.src);
+}
+
+static mimo_status keep_shard(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full;
+    if (!op->bridge->partition)
+        return MIMO_OK;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    return mimo_partition_shard(op->bridge->partition, MIMO_EMBEDDINGS, &transfer->tiles.dst.view,
+                                &full.view, op->stream);
+}
+
+/* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
+static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_transfer *transfer)
+{
+    void *room;
+    *out = transfer->tiles.dst;
+    if (!op->bridge->sp_join)
+        return MIMO_OK;
+    *out = mimo_tile_like(out, NULL, out->seq * op->bridge->sp_join->size);
+    MIMO_TRY(mimo_op_stage(&room, op, STAGE_JOINED, mimo_tile_bytes(out)));
+    out->view.data = room;
+    return MIMO_OK;
+}
+
+static mimo_status join_sp(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile joined;
+    mimo_comm *comm = op->bridge->sp_join;
+    const mimo_tile *dst = &transfer->tiles.dst;
+    if (!comm)
+        return MIMO_OK;
+    MIMO_TRY(joined_tile(&joined, op, transfer));
+    bool inner = along_samples(dst);
+    mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
+    part.seq = dst->seq;
+    mimo_rows first_part = mimo_tile_rows(&part, 0, dst->batch, inner);
+    mimo_rows mine = mimo_tile_rows(dst, 0, dst->batch, inner);
+    return comm->backend->allgather_start(&op->request, comm, &first_part, dst->seq * joined.row_s,
+                                          &mine, op->stream);
+}
+
+/* The full-sequence gradient of this rank, on a copy as it is summed in place. */
+static mimo_status spread(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full, joined;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    MIMO_TRY(joined_tile(&joined, op, transfer));
+    if (op->bridge->partition) /* sp is undone already, so what is left is the cp map alone */
+        return mimo_partition_adjoint(op->bridge->partition, MIMO_LABELS, &full.view, &joined.view,
+                                      NULL, op->stream);
+    if (full.view.data == joined.view.data)
+        return MIMO_OK;
+    return device_of(op)->copy(full.view.data, joined.view.data, mimo_tile_bytes(&full),
+                               op->stream);
+}
+
+static mimo_status sum_over_cp(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full;
+    int64_t elements;
+    mimo_comm *comm = op->bridge->cp_sum;
+    if (!comm)
+        return MIMO_OK;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
+    return comm->backend->allreduce_start(&op->request, comm, full.view.data, elements,
+                                          full.view.dtype, MIMO_SUM, op->stream);
+}
+
+static mimo_status return_samples(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    if (op->bridge->rules.pairing.direction == MIMO_FAN_OUT)
+        return gather(op, &transfer->tiles.src, &full);
+    return narrow(op, &transfer->tiles.src, &full);
+}
+
+static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
+static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
+
+const mimo_executor_table mimo_collective_executor = {
+    .name = "collective",
+    .forward = forward_steps,
+    .backward = backward_steps,
+};

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and trains the captioner on 8 MPI ranks: an encoder (tp=2, dp=4)
+# and an LLM (tp=2, cp=2, dp=2) on the same ranks. No GPU needed.
+#
+#   scripts/demo.sh [captioner argument...]     see --help
+#
+# Pictures and the log go to out/ in the source tree unless --out says otherwise.
+# MIMO_BUILD: the build folder (default: build-demo in the source tree).
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+build=${MIMO_BUILD:-$root/build-demo}
+install_packages demo
+configure_and_build "$build" --buildtype=release -Dtests=false
+
+out=("--out=$root/out")
+for argument in "$@"; do
+    case "$argument" in
+    --out | --out=*) out=() ;;
+    esac
+done
+[ ${#out[@]} -eq 0 ] || mkdir -p "$root/out"
+
+use_local_mpi
+exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${out[@]}" "$@"

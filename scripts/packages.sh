@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The Debian packages of mimo-bridge, in one list, and their installation.
+#
+#   scripts/packages.sh [library|demo|test]    install what is missing (test: everything; default)
+#   scripts/packages.sh --list                 print the list
+#
+# Sourced by the other scripts of this folder for install_packages.
+# MIMO_INSTALL=0 leaves the machine as it is: whatever is missing then shows up in the build.
+set -euo pipefail
+
+# package | who needs it: library, demo (and test), test, or extra (a test is skipped without it) | why
+packages='
+gcc                     | library | the C compiler
+libc6-dev               | library | C headers; gcc only recommends them
+meson                   | library | the build
+ninja-build             | library | what Meson drives
+pkg-config              | library | finds the libraries
+libopenmpi-dev          | library | MPI headers
+openmpi-bin             | library | mpirun
+libcjson-dev            | library | JSON, written by mimo-plan
+libopenblas-dev         | demo    | matrix products of the layers in src/nn
+libfreetype-dev         | demo    | loads the emoji glyphs
+libharfbuzz-dev         | demo    | shapes emoji sequences
+libpng-dev              | demo    | writes the pictures
+fonts-noto-color-emoji  | demo    | the images that the captioner learns from
+unicode-data            | demo    | their names (emoji-test.txt)
+fonts-dejavu-core       | demo    | letters in the pictures
+libcriterion-dev        | test    | the test framework
+g++                     | test    | public headers as C++17
+python3                 | test    | the checks that read sources
+binutils                | test    | nm: which symbols the library shows
+clang                   | extra   | -Wdocumentation over the public headers
+'
+
+# The packages of a purpose, one name a line.
+packages_for() {
+    local purpose=$1 name who
+    while IFS='|' read -r name who _; do
+        name=${name// /} who=${who// /}
+        case "$purpose:$who" in
+        *:) ;;
+        library:library | demo:library | demo:demo | extra:extra) echo "$name" ;;
+        test:library | test:demo | test:test) echo "$name" ;;
+        esac
+    done <<<"$packages"
+}
+
+# Those of a purpose's packages that are not installed.
+missing_packages() {
+    local name
+    packages_for "$1" | while read -r name; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
+    done
+}
+
+fail() {
+    echo "$(basename -- "$0"): $*" >&2
+    exit 1
+}
+
+# apt_get ARGUMENT...: as root, without questions; its output is shown only where it fails.
+apt_get() {
+    local sudo=() log status=0
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo=(sudo)
+        [ -t 0 ] || sudo=(sudo -n)
+    fi
+    log=$(mktemp)
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" </dev/null >"$log" 2>&1 || status=$?
+    [ "$status" -eq 0 ] || tail -n 20 "$log" >&2
+    rm -f "$log"
+    return "$status"
+}
+
+# install_packages PURPOSE: library, demo or test.
+install_packages() {
+    [ "${MIMO_INSTALL:-1}" != 0 ] || return 0
+    local missing extra=()
+    type dpkg-query apt-get >/dev/null 2>&1 ||
+        fail "this is not a Debian system (no apt-get): install what 'scripts/packages.sh --list'" \
+            "names by other means, then run again with MIMO_INSTALL=0"
+    mapfile -t missing < <(missing_packages "$1")
+    [ "$1" != test ] || mapfile -t extra < <(missing_packages extra)
+    [ $((${#missing[@]} + ${#extra[@]})) -gt 0 ] || return 0
+
+    echo "Installing Debian packages: ${missing[*]} ${extra[*]}"
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
+        fail "not root and no sudo: as root, run  apt-get install ${missing[*]} ${extra[*]}"
+    apt_get update || echo "apt-get update failed; trying with the package lists at hand" >&2
+    if [ ${#missing[@]} -gt 0 ]; then
+        apt_get install -y --no-install-recommends "${missing[@]}" ||
+            fail "apt-get could not install ${missing[*]} (its last lines are above): is this" \
+                "machine online, and may this user install packages?"
+    fi
+    if [ ${#extra[@]} -gt 0 ]; then
+        apt_get install -y --no-install-recommends "${extra[@]}" ||
+            echo "Going on without ${extra[*]}: the tests that need it are skipped" >&2
+    fi
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+    case "${1:-test}" in
+    library | demo | test) install_packages "${1:-test}" ;;
+    --list) sed '/^$/d' <<<"$packages" ;;
+    *) fail "unknown argument '$1': library, demo, test or --list" ;;
+    esac
+fi

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds with warnings as errors and runs every test suite. The last line
+# is "N passed, N failed, N skipped"; the exit status is 0 only where nothing failed.
+#
+#   scripts/test.sh [meson test argument...]    such as --suite unit
+#
+# MIMO_BUILD: the build folder (default: build-test in the source tree).
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+build=${MIMO_BUILD:-$root/build-test}
+install_packages test
+configure_and_build "$build" --werror
+
+log=$build/meson-logs/testlog.json
+rm -f "$log"
+status=0
+meson test -C "$build" --no-rebuild --print-errorlogs "$@" || status=$?
+
+# One JSON object a line. Meson's own summary has other lines for timeouts and unexpected passes.
+python3 - "$log" "$status" <<'END'
+import json
+import sys
+
+log, status = sys.argv[1], int(sys.argv[2])
+counts = {"passed": 0, "failed": 0, "skipped": 0}
+kinds = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
+try:
+    with open(log, encoding="utf-8") as lines:
+        for line in lines:
+            counts[kinds.get(json.loads(line)["result"], "failed")] += 1
+except OSError:
+    print("no test ran", file=sys.stderr)
+    status = status or 1
+print(", ".join(f"{number} {kind}" for kind, number in counts.items()))
+sys.exit(1 if status or counts["failed"] else 0)
+END

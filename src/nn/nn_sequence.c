@@ -1,0 +1,112 @@
+#include "nn/nn_sequence.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "nn/nn_support.h"
+
+static mimo_status check_desc(const nn_sequence_desc *desc)
+{
+    MIMO_TRY(nn_check_size("sequence", "rows", desc->rows));
+    MIMO_TRY(nn_check_size("sequence", "batch", desc->batch));
+    MIMO_TRY(nn_check_size("sequence", "rows over cp", desc->rows * nn_comm_size(desc->cp)));
+    MIMO_CHECK(desc->positions || nn_comm_size(desc->cp) == 1, MIMO_ERR_ARGUMENT,
+               "sequence: cp is %d and no positions are given", nn_comm_size(desc->cp));
+    for (int64_t i = 0; desc->positions && i < desc->rows; i++)
+        MIMO_CHECK(desc->positions[i] >= 0, MIMO_ERR_ARGUMENT,
+                   "sequence: positions[%" PRId64 "] is %" PRId64 ", must not be negative", i,
+                   desc->positions[i]);
+    return MIMO_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static mimo_status check_distinct(const int64_t *positions, int64_t n)
+{
+    int64_t *sorted;
+    MIMO_TRY(mimo_reserve(&sorted, n, sizeof *sorted));
+    memcpy(sorted, positions, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    mimo_status status = MIMO_OK;
+    for (int64_t i = 1; i < n && status == MIMO_OK; i++)
+        if (sorted[i] == sorted[i - 1])
+            status = mimo_fail(MIMO_ERR_ARGUMENT,
+                               "sequence: position %" PRId64 " appears twice among %" PRId64
+                               " rows over cp",
+                               sorted[i], n);
+    mimo_release(sorted);
+    return status;
+}
+
+static mimo_status reserve(nn_sequence *made, const nn_sequence_desc *desc)
+{
+    int64_t all, cells;
+    MIMO_TRY(check_desc(desc));
+    made->cp = desc->cp;
+    made->causal = desc->causal;
+    made->rows = desc->rows;
+    made->batch = desc->batch;
+    made->parts = nn_comm_size(desc->cp);
+    made->part = nn_comm_rank(desc->cp);
+    MIMO_TRY(mimo_mul(&all, made->parts, made->rows));
+    MIMO_TRY(mimo_mul(&cells, made->rows, all));
+    MIMO_TRY(mimo_reserve(&made->positions, all, sizeof *made->positions));
+    if (desc->causal)
+        MIMO_TRY(mimo_reserve(&made->mask, cells, sizeof *made->mask));
+    int64_t *own = made->positions + made->part * made->rows;
+    for (int64_t i = 0; i < made->rows; i++)
+        own[i] = desc->positions ? desc->positions[i] : i;
+    return MIMO_OK;
+}
+
+static void fill_mask(nn_sequence *made)
+{
+    int64_t all = made->parts * made->rows;
+    const int64_t *own = made->positions + made->part * made->rows;
+    for (int64_t i = 0; i < made->rows; i++)
+        for (int64_t j = 0; j < all; j++)
+            made->mask[i * all + j] = (nn_real)(made->positions[j] <= own[i]);
+}
+
+mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc)
+{
+    MIMO_CHECK(sequence && desc, MIMO_ERR_ARGUMENT, "sequence: NULL struct or descriptor");
+    nn_sequence made = {0};
+    mimo_status status = reserve(&made, desc);
+    if (desc->cp) /* a rank whose own arguments are wrong must not strand the others */
+        status = mimo_comm_agree(desc->cp, status);
+    if (status != MIMO_OK)
+        goto fail;
+    if (made.parts > 1)
+        MIMO_TRY_GOTO(status, fail,
+                      mimo_comm_allgather(desc->cp, made.positions,
+                                          made.positions + made.part * made.rows,
+                                          made.rows * (int64_t)sizeof *made.positions, NULL));
+    MIMO_TRY_GOTO(status, fail, check_distinct(made.positions, made.parts * made.rows));
+    if (made.mask)
+        fill_mask(&made);
+    *sequence = made;
+    return MIMO_OK;
+fail:
+    nn_sequence_release(&made);
+    return status;
+}
+
+void nn_sequence_release(nn_sequence *sequence)
+{
+    mimo_release(sequence->positions);
+    mimo_release(sequence->mask);
+    memset(sequence, 0, sizeof *sequence);
+}
+
+mimo_status nn_sequence_set_batch(nn_sequence *sequence, int64_t batch)
+{
+    MIMO_TRY(nn_check_size("sequence", "batch", batch));
+    sequence->batch = batch;
+    return MIMO_OK;
+}

@@ -1,0 +1,9 @@
+/* A program of nothing but the public headers, linked with the library. */
+#include <mimo/mimo.h>
+#include <mimo/mpi.h>
+
+int main(void)
+{
+    mimo_grid *grid = NULL;
+    return mimo_grid_parse(&grid, "tp", 0) == MIMO_ERR_ARGUMENT && mimo_last_error()[0] ? 0 : 1;
+}

@@ -1,0 +1,22 @@
+/* What a stranger's first program needs: the installed headers and the library. */
+#include <stdio.h>
+
+#include <mimo/mimo.h>
+#include <mimo/mpi.h>
+
+int main(int argc, char **argv)
+{
+    char text[64];
+    mimo_grid *grid = NULL;
+    mimo_comm *comm = NULL;
+    MPI_Init(&argc, &argv);
+    if (mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) || mimo_grid_parse(&grid, "tp=1,dp=1", 0)) {
+        fprintf(stderr, "%s\n", mimo_last_error());
+        return 1;
+    }
+    printf("%d of %s\n", mimo_comm_size(comm), mimo_grid_text(grid, text, sizeof text));
+    mimo_grid_destroy(grid);
+    mimo_comm_destroy(comm);
+    MPI_Finalize();
+    return 0;
+}

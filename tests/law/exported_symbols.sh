@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# exported_symbols.sh SHARED STATIC HEADER...
+# The libraries show only mimo_* names, and the shared one every function of the public headers.
+set -euo pipefail
+shared=$1 static=$2
+shift 2
+
+status=0
+complain() {
+    printf '%s:\n%s\n' "$1" "$2"
+    status=1
+}
+
+shown=$(nm -D --defined-only "$shared" | awk '{ print $3 }' | sort -u)
+foreign=$(grep -v '^mimo_' <<<"$shown" || true)
+[ -z "$foreign" ] || complain "the shared library shows foreign names" "$foreign"
+
+foreign=$(nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | grep -v '^mimo_' || true)
+[ -z "$foreign" ] || complain "the static library shows foreign names" "$foreign"
+
+# A header of which nothing is shown has no code yet.
+declared=
+for header in "$@"; do
+    names=$(grep -A1 '^MIMO_API' "$header" | grep -oE '\bmimo_[a-z0-9_]+\(' | tr -d '(' || true)
+    [ -z "$(comm -12 <(sort -u <<<"$names") <(echo "$shown"))" ] || declared+=$names$'\n'
+done
+declared=$(sed '/^$/d' <<<"$declared" | sort -u)
+[ "$(wc -l <<<"$declared")" -gt 40 ] || complain "too few functions found in the headers" "$declared"
+missing=$(comm -23 <(echo "$declared") <(echo "$shown"))
+[ -z "$missing" ] || complain "declared in a public header, but not shown by the library" "$missing"
+exit "$status"

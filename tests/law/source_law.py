@@ -1,0 +1,361 @@
+#!/usr/bin/env python3
+"""The rules that the source tree keeps, checked by reading it.
+
+    source_law.py ROOT          check the tree; one line per broken rule, exit status 1
+    source_law.py --self-test   break every rule in a small tree and see that each is noticed
+
+Rules: who may include whom (docs/architecture.md), where MPI, NCCL and CUDA may be named, unique
+file names, the length of functions and of their parameter lists, no machine paths or leftovers.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
+PARTITION, BRIDGE, GRADIENT, NN = "partition", "bridge", "gradient", "nn"
+
+# Which rooms the files of a room may include, beside their own.
+MAY_INCLUDE = {
+    CORE: set(),
+    DEVICE: {CORE},
+    COMM: {CORE, DEVICE},
+    GRID: {CORE, DEVICE, COMM},
+    PARTITION: {CORE, DEVICE, COMM},
+    BRIDGE: {CORE, DEVICE, COMM, GRID, PARTITION},
+    GRADIENT: {CORE, DEVICE, COMM, GRID},
+    NN: {CORE, DEVICE, COMM, GRID, PARTITION, BRIDGE, GRADIENT},
+    "tools": {CORE, GRID, PARTITION, BRIDGE},
+}
+# Users of the library are free to include anything.
+FREE_ROOMS = {"tests", "examples", "bench"}
+
+# The room of a folder, the longest prefix first.
+FOLDERS = [
+    ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
+    ("src/partition/", PARTITION), ("src/gradient/", GRADIENT), ("grid/", GRID),
+    ("bridge/", BRIDGE), ("tools/", "tools"), ("tests/", "tests"), ("examples/", "examples"),
+    ("bench/", "bench"),
+]
+PUBLIC = "include/mimo/"
+HEADERS = {
+    "status": CORE, "export": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
+    "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID, "partition": PARTITION,
+    "alignment": PARTITION, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
+    "gradient": GRADIENT,
+}
+UMBRELLA = "include/mimo/mimo.h"
+
+# A file is pure when every rank of any grid can be asked about in one process: arithmetic only.
+PURE = re.compile(r"(grid/(?!group_comm)|src/partition/.*(?:map|index|rule)|bridge/(?:layout|plan|"
+                  r"pairing|alignment)|tools/|src/core/).*\.[ch]$")
+# The only files of the library that name a backend.
+BACKEND_FILES = re.compile(r"(src/comm/.*(mpi|nccl)|src/device/.*cuda|include/mimo/(mpi|nccl)\.h$)")
+BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
+BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
+
+MAY_REPEAT = {"meson.build", "README.md"}
+MAX_LINES, MAX_PARAMETERS = 80, 6
+# Criterion's Test(suite, name, .option = ...) is not a parameter list; one slot awaits its struct.
+NOT_PARAMETERS = {"Test", "ParameterizedTest", "allreduce_start"}
+SOURCE = (".c", ".h", ".cu", ".cuh")
+TEXT = SOURCE + (".py", ".sh", ".md", ".build", ".txt", ".in", ".svg", ".supp", ".yml")
+# Written so that this file does not contain what it looks for.
+LEFTOVERS = [
+    (re.compile(r"(?<![\w.}])/(?:wor[k]|hom[e]|roo[t]|mn[t]|User[s])/\w"), "a machine's path"),
+    (re.compile(r"/tm[p]/wt\b"), "a machine's path"),
+    (re.compile(r"\b(?:FIXM[E]|TOD[O]|XX[X])\b"), "a leftover note"),
+    (re.compile(r"^(?:<{7}|>{7}|={7})(?: |$)"), "a merge conflict"),
+    (re.compile(r"[ \t]+$"), "white space at the end of the line"),
+]
+
+
+def list_files(root):
+    """Every file that belongs to the tree, as paths from its root."""
+    git = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others",
+                          "--exclude-standard"], capture_output=True, text=True, check=False)
+    if git.returncode == 0 and os.path.exists(os.path.join(root, ".git")):
+        names = git.stdout.splitlines()
+    else:
+        names = []
+        for folder, folders, files in os.walk(root):
+            folders[:] = [f for f in folders if f != "out" and not f.startswith((".", "build"))]
+            names += [os.path.relpath(os.path.join(folder, f), root) for f in files]
+    return sorted(n for n in set(names) if os.path.isfile(os.path.join(root, n)))
+
+
+def room_of(name):
+    if name.startswith(PUBLIC):
+        return HEADERS.get(os.path.splitext(os.path.basename(name))[0])
+    for folder, room in FOLDERS:
+        if name.startswith(folder):
+            return room
+    return None
+
+
+def blank(text):
+    """The text with comments, strings and preprocessor lines blanked; lines stay where they are."""
+    def spaces(match):
+        return re.sub(r"[^\n]", " ", match.group())
+
+    text = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", spaces, text,
+                  flags=re.S)
+    return re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", spaces, text, flags=re.M)
+
+
+def includes(text):
+    """(line, quoted or angled, name) of each include."""
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def resolve(name, include, files):
+    """The file of the tree that an include names, or None where it is not ours."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(name), include))
+    for path in (beside, "include/" + include, "src/" + include, include):
+        if path in files:
+            return path
+    return None
+
+
+class Law:
+    def __init__(self, root):
+        self.files = {}
+        self.findings = []
+        for name in list_files(root):
+            if name.endswith(TEXT) or name.startswith("scripts/"):
+                with open(os.path.join(root, name), encoding="utf-8", errors="replace") as f:
+                    self.files[name] = f.read()
+            else:
+                self.files[name] = None
+        self.sources = [n for n in self.files if n.endswith(SOURCE)]
+
+    def find(self, name, line, rule):
+        self.findings.append(f"{name}:{line}: {rule}")
+
+    def check(self):
+        self.unique_names()
+        for name in self.sources:
+            self.rooms(name)
+            self.backends(name)
+            self.functions(name)
+        for name, text in self.files.items():
+            if text is not None and not name.startswith("LICENSE"):
+                self.leftovers(name, text)
+        return self.findings
+
+    def unique_names(self):
+        seen = {}
+        for name in self.files:
+            base = os.path.basename(name)
+            if base in MAY_REPEAT:
+                continue
+            if base in seen:
+                self.find(name, 1, f"file name {base} is taken by {seen[base]}")
+            seen.setdefault(base, name)
+
+    def rooms(self, name):
+        room = room_of(name)
+        if name == UMBRELLA or room in FREE_ROOMS:
+            return
+        if room is None:
+            self.find(name, 1, "the file has no room: add it to FOLDERS or HEADERS here")
+            return
+        for line, _, include in includes(self.files[name]):
+            target = resolve(name, include, self.files)
+            if target is None:
+                continue
+            if target == UMBRELLA:
+                if room not in (NN, "tools"):
+                    self.find(name, line, f"{room} includes everything by <mimo/mimo.h>")
+                continue
+            other = room_of(target)
+            if other != room and other not in MAY_INCLUDE[room]:
+                self.find(name, line, f"{room} may not include {other} ({include})")
+
+    def reaches_backend(self, name, seen):
+        """The chain of includes from a file to a backend header, or None."""
+        for _, _, include in includes(self.files[name]):
+            target = resolve(name, include, self.files)
+            if BACKEND_HEADER.match(include):
+                return [include]
+            if target and target not in seen:
+                seen.add(target)
+                chain = self.reaches_backend(target, seen)
+                if chain:
+                    return [include] + chain
+        return None
+
+    def backends(self, name):
+        room = room_of(name)
+        if room in FREE_ROOMS or room is None:
+            return
+        if not BACKEND_FILES.match(name):
+            chain = self.reaches_backend(name, {name})
+            if chain:
+                self.find(name, 1, "reaches a backend's header: " + " -> ".join(chain))
+        if name.startswith(PUBLIC) and not BACKEND_FILES.match(name) or PURE.match(name):
+            for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
+                match = BACKEND_NAME.search(line)
+                if match:
+                    self.find(name, number, f"names {match.group()} of a backend")
+        if PURE.match(name):
+            for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
+                match = re.search(r"\bmimo_comm_\w+\s*\(", line)
+                if match:
+                    self.find(name, number, "a pure file communicates: " + match.group())
+
+    def functions(self, name):
+        for function, line, lines, parameters in scan_functions(self.files[name]):
+            if lines > MAX_LINES:
+                self.find(name, line, f"{function} has {lines} lines, at most {MAX_LINES}")
+            if parameters > MAX_PARAMETERS and function not in NOT_PARAMETERS:
+                self.find(name, line,
+                          f"{function} has {parameters} parameters, at most {MAX_PARAMETERS}")
+
+    def leftovers(self, name, text):
+        for number, line in enumerate(text.splitlines(), 1):
+            for pattern, what in LEFTOVERS:
+                if pattern.search(line):
+                    self.find(name, number, what)
+            if name.endswith(SOURCE) and "\t" in line:
+                self.find(name, number, "a tab")
+
+
+def scan_functions(source):
+    """(name, line, lines, parameters) of every function definition (and prototype: 0 lines)."""
+    text = blank(source)
+    text = re.sub(r"__attribute__\s*\(\(.*?\)\)\s*", lambda m: re.sub(r"[^\n]", " ", m.group()),
+                  text, flags=re.S)
+    found, start, depth, opened = [], 0, 0, None
+    for i, letter in enumerate(text):
+        if letter == "{":
+            if depth == 0:
+                opened = function_head(text, start, i)
+                if opened is None and re.search(r"extern\s*$", text[start:i]):
+                    start = i + 1
+                    continue
+            depth += 1
+        elif letter == "}":
+            depth = max(depth - 1, 0)
+            if depth == 0:
+                if opened:
+                    name, at, parameters = opened
+                    first = text.count("\n", 0, at) + 1
+                    found.append((name, first, text.count("\n", 0, i) + 2 - first, parameters))
+                    opened = None
+                start = i + 1
+        elif letter == ";" and depth == 0:
+            head = function_head(text, start, i)
+            if head and not re.search(r"\b(typedef|return)\b|=", text[start:i]):
+                name, at, parameters = head
+                found.append((name, text.count("\n", 0, at) + 1, 0, parameters))
+            start = i + 1
+    return found
+
+
+def function_head(text, start, end):
+    """(name, position, parameters) where text[start:end] ends like the head of a function."""
+    chunk = text[start:end].rstrip()
+    if not chunk.endswith(")"):
+        return None
+    depth = commas = 0
+    for i in range(len(chunk) - 1, -1, -1):
+        if chunk[i] == ")":
+            depth += 1
+        elif chunk[i] == "(":
+            depth -= 1
+            if depth == 0:
+                break
+        elif chunk[i] == "," and depth == 1:
+            commas += 1
+    name = re.search(r"(\w+)\s*$", chunk[:i])
+    if depth or not name or name.group(1) in ("if", "for", "while", "switch"):
+        return None
+    inside = chunk[i + 1:-1].strip()
+    return name.group(1), start + name.start(1), 0 if inside in ("", "void") else commas + 1
+
+
+LONG = "int grown(void)\n{\n" + "    step();\n" * 79 + "}\n"
+# path -> text, and what the one finding must say. Each breaks one rule.
+SAMPLES = [
+    ("grid/up.c", '#include "bridge/plan_walk.h"\n', "grid may not include bridge"),
+    ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
+    ("src/partition/side.c", "#include <mimo/grid.h>\n", "partition may not include grid"),
+    ("src/gradient/side.c", "#include <mimo/bridge.h>\n", "gradient may not include bridge"),
+    ("bridge/net.c", '#include "nn/linear.h"\n', "bridge may not include nn"),
+    ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
+    ("bridge/plan_bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
+    ("bridge/plan_far.c", '#include "comm/mpi_inner.h"\n', "comm/mpi_inner.h -> mpi.h"),
+    ("grid/device.c", "#include <cuda_runtime.h>\n", "reaches a backend's header: cuda_runtime"),
+    ("include/mimo/plan.h", "void f(MPI_Comm comm);\n", "names MPI_Comm"),
+    ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
+    ("bridge/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
+     "a pure file communicates"),
+    ("include/mimo/stray.h", "int x;\n", "the file has no room"),
+    ("src/nowhere/a.c", "int x;\n", "the file has no room"),
+    ("bridge/linear.h", "int x;\n", "file name linear.h is taken"),
+    ("grid/long.c", LONG, "grown has 82 lines"),
+    ("grid/wide.c", "static int wide(int a, int b, int c,\n    int d, int e, int f, int g)\n{\n}\n",
+     "wide has 7 parameters"),
+    ("src/core/wide.h", "int wide(int a, int b, int c, int d, void (*e)(int, int), int f, int g);",
+     "wide has 7 parameters"),
+    ("tests/unit/long.c", LONG.replace("int grown(void)", "Test(suite, grown)"),
+     "Test has 82 lines"),
+    ("docs/place.md", "See /hom" + "e/somebody/notes.\n", "a machine's path"),
+    ("docs/note.md", "TO" + "DO\n", "a leftover note"),
+    ("docs/space.md", "text \n", "white space"),
+    ("grid/tab.c", "int\tx;\n", "a tab"),
+]
+# A tree that keeps every rule, with what could be mistaken for a broken one.
+GOOD = {
+    "include/mimo/mimo.h": "#include <mimo/bridge.h>\n#include <mimo/comm.h>\n",
+    "include/mimo/comm.h": "/* a cudaStream_t, an MPI_Comm */\n",
+    "include/mimo/mpi.h": "#include <mpi.h>\nvoid g(MPI_Comm comm);\n",
+    "include/mimo/grid.h": "#include <mimo/comm.h>\n",
+    "include/mimo/plan.h": "#include <mimo/grid.h>\n",
+    "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
+    "src/comm/mpi_inner.h": "#include <mpi.h>\n",
+    "src/nn/linear.h": "#include <mimo/mimo.h>\n",
+    "bridge/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
+    "examples/show.c": "#include <mpi.h>\n#include <mimo/mimo.h>\n",
+    "grid/fits.c": LONG.replace("    step();\n", "", 2) + "struct s {\n" + "    int a;\n" * 90
+                   + "};\nstatic int table[] = {\n" + "    1,\n" * 90 + "};\n"
+                   + "#define TALL \\\n" + "    x; \\\n" * 90 + "    y\nint last(int (*f)(int, int))"
+                   + "\n{\n    if (a) {\n    }\n    return 0;\n}\n",
+}
+
+
+def findings_of(files):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in files.items():
+            os.makedirs(os.path.join(root, os.path.dirname(name)), exist_ok=True)
+            with open(os.path.join(root, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        return Law(root).check()
+
+
+def self_test():
+    wrong = [f"the good tree: {f}" for f in findings_of(GOOD)]
+    for name, text, said in SAMPLES:
+        found = findings_of({**GOOD, name: text})
+        if not any(said in f and f.startswith(name) for f in found) and not (
+                "is taken" in said and any(said in f for f in found)):
+            wrong.append(f"{name}: '{said}' was not noticed; found {found}")
+    return wrong
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    wrong = self_test() if sys.argv[1] == "--self-test" else Law(sys.argv[1]).check()
+    print("\n".join(wrong) or "no rule is broken")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

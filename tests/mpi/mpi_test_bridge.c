@@ -1,0 +1,481 @@
+/* The bridge on real ranks, bit for bit against a loop over global elements. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi_test.h"
+#include "reference_grid.h"
+
+enum { GUARD = 64, HIDDEN = 3 };
+
+typedef struct grids {
+    const char *src, *dst;
+} grids;
+
+/* Every direction, every cp, on 1, 3, 4, 6 and 8 ranks. */
+static const grids pairs[] = {
+    {"tp=1,dp=1", "tp=1,cp=1,dp=1"}, {"tp=1,dp=3", "tp=1,cp=3,dp=1"},
+    {"tp=3,dp=1", "tp=1,cp=1,dp=3"}, {"tp=1,dp=3", "tp=3,cp=1,dp=1"},
+    {"tp=1,dp=4", "tp=1,cp=2,dp=2"}, {"tp=1,dp=4", "tp=1,cp=4,dp=1"},
+    {"tp=2,dp=2", "tp=1,cp=4,dp=1"}, {"tp=2,dp=2", "tp=1,cp=2,pp=1,dp=2"},
+    {"tp=4,dp=1", "tp=1,cp=2,dp=2"}, {"tp=4,dp=1", "tp=2,cp=2,dp=1"},
+    {"tp=4,dp=1", "tp=1,cp=1,dp=4"}, {"tp=1,dp=4", "tp=2,cp=1,dp=2"},
+    {"tp=1,dp=4", "tp=4,dp=1"},      {"dp=4,tp=1", "tp=2,gtp=1,cp=2,dp=1"},
+    {"tp=1,dp=6", "tp=1,cp=3,dp=2"}, {"tp=1,dp=6", "tp=1,cp=2,dp=3"},
+    {"tp=2,dp=3", "tp=1,cp=2,dp=3"}, {"tp=6,dp=1", "tp=1,cp=3,dp=2"},
+    {"tp=3,dp=2", "tp=1,cp=1,dp=6"}, {"tp=2,dp=4", "tp=2,cp=2,dp=2"},
+    {"tp=4,dp=2", "tp=1,cp=2,dp=4"}, {"tp=1,dp=8", "tp=2,cp=4,dp=1"},
+    {"tp=1,dp=8", "tp=2,cp=2,dp=2"}, {"tp=2,dp=4", "tp=1,cp=8,dp=1"},
+    {"tp=8,dp=1", "tp=1,cp=4,dp=2"}, {"tp=8,dp=1", "tp=2,cp=2,dp=2"},
+    {"tp=2,dp=4", "tp=2,cp=1,dp=4"}, {"tp=4,dp=2", "tp=2,cp=2,dp=2"},
+};
+
+typedef struct tile_case {
+    grids grids;
+    const char *src_letters, *dst_letters;
+    bool partition, sp;
+    mimo_dtype dtype;
+    int64_t batch, seq;
+} tile_case;
+
+/* A tile between guard bands, poisoned. */
+typedef struct guarded {
+    unsigned char *room;
+    int64_t bytes;
+    mimo_tensor view;
+} guarded;
+
+static guarded guarded_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
+{
+    guarded tile;
+    tile.bytes = seq * batch * HIDDEN * (int64_t)mimo_dtype_size(dtype);
+    tile.room = malloc((size_t)tile.bytes + 2 * GUARD);
+    memset(tile.room, 0xa5, (size_t)tile.bytes + 2 * GUARD);
+    void *data = tile.room + GUARD;
+    if (strcmp(letters, "sbh") == 0)
+        tile.view = mimo_tensor_3d(data, dtype, letters, seq, batch, HIDDEN);
+    else if (strcmp(letters, "bsh") == 0)
+        tile.view = mimo_tensor_3d(data, dtype, letters, batch, seq, HIDDEN);
+    else
+        tile.view = mimo_tensor_2d(data, dtype, letters, batch * seq, HIDDEN);
+    return tile;
+}
+
+static void release_guarded(guarded *tile)
+{
+    for (int i = 0; i < GUARD; i++)
+        MPI_EXPECT(tile->room[i] == 0xa5 && tile->room[GUARD + tile->bytes + i] == 0xa5,
+                   "guard byte %d was written", i);
+    free(tile->room);
+}
+
+static int64_t row_of(const char *letters, int64_t seq, int64_t batch, int64_t b, int64_t s)
+{
+    return letters[0] == 's' ? s * batch + b : b * seq + s;
+}
+
+/* What one rank holds on a side: samples of its dp coordinate; all positions, or its shard. */
+typedef struct holding {
+    int64_t first, batch, rows;
+    bool shard, zero_padded;
+} holding;
+
+static holding holding_of(const tile_case *c, const char *spec, bool dst, int64_t rank)
+{
+    holding h = {0};
+    h.batch = c->batch / ref_size(spec, "dp");
+    h.first = ref_coord(spec, "dp", rank) * h.batch;
+    h.shard = dst && c->partition;
+    h.rows = c->seq;
+    if (h.shard)
+        h.rows /= ref_size(spec, "cp") * (c->sp ? ref_size(spec, "tp") : 1);
+    return h;
+}
+
+static bool owns_position(const char *spec, int64_t rank, int64_t seq, int64_t position)
+{
+    int64_t mine = seq / ref_size(spec, "cp");
+    for (int64_t i = 0; i < mine; i++)
+        if (ref_position(spec, rank, seq, false, i) == position)
+            return true;
+    return false;
+}
+
+typedef void (*visitor)(unsigned char *element, const unsigned char *expected, int64_t bytes);
+
+static void store(unsigned char *element, const unsigned char *expected, int64_t bytes)
+{
+    memcpy(element, expected, (size_t)bytes);
+}
+
+static void compare(unsigned char *element, const unsigned char *expected, int64_t bytes)
+{
+    MPI_EXPECT(memcmp(element, expected, (size_t)bytes) == 0, "an element differs");
+}
+
+/* Store or compare every element of a rank's tile. */
+static void visit(const tile_case *c, const char *spec, const holding *h, int64_t rank,
+                  guarded *tile, uint64_t seed, visitor at)
+{
+    int64_t bytes = (int64_t)mimo_dtype_size(c->dtype);
+    for (int64_t b = 0; b < h->batch; b++)
+        for (int64_t i = 0; i < h->rows; i++) {
+            int64_t s = h->shard ? ref_position(spec, rank, c->seq, c->sp, i) : i;
+            bool zero = h->zero_padded && !owns_position(spec, rank, c->seq, s);
+            int64_t row = row_of(tile->view.letters, h->rows, h->batch, b, i);
+            for (int64_t e = 0; e < HIDDEN; e++) {
+                unsigned char expected[8] = {0};
+                if (!zero)
+                    ref_store(expected, ref_word(seed, h->first + b, s, e), bytes);
+                at((unsigned char *)tile->view.data + (row * HIDDEN + e) * bytes, expected, bytes);
+            }
+        }
+}
+
+static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid **dst)
+{
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.sp = c->sp;
+    MPI_EXPECT_OK(mimo_grid_parse(src, c->grids.src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(dst, c->grids.dst, 0));
+    desc.src = *src;
+    desc.dst = *dst;
+    desc.partition = c->partition ? &rule : NULL;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    return bridge;
+}
+
+/* One transfer either way: fill the source, move, compare the destination, the source untouched. */
+static void check_one_way(const tile_case *c, mimo_bridge *bridge, bool backward)
+{
+    int64_t rank = mpi_test_rank();
+    uint64_t seed = backward ? 2 : 1;
+    holding src = holding_of(c, c->grids.src, false, rank);
+    holding dst = holding_of(c, c->grids.dst, true, rank);
+    dst.zero_padded = backward && !c->partition;
+    guarded encoder = guarded_tile(c->src_letters, c->dtype, src.rows, src.batch);
+    guarded language = guarded_tile(c->dst_letters, c->dtype, dst.rows, dst.batch);
+    if (backward) {
+        visit(c, c->grids.dst, &dst, rank, &language, seed, store);
+        MPI_EXPECT_OK(mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, NULL));
+    } else {
+        visit(c, c->grids.src, &src, rank, &encoder, seed, store);
+        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &language.view, &encoder.view, 1, NULL));
+    }
+    visit(c, c->grids.src, &src, rank, &encoder, seed, compare);
+    visit(c, c->grids.dst, &dst, rank, &language, seed, compare);
+    release_guarded(&encoder);
+    release_guarded(&language);
+}
+
+static void check_case(const tile_case *c)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = make_bridge(c, &src, &dst);
+    if (bridge) {
+        check_one_way(c, bridge, false);
+        check_one_way(c, bridge, false);
+        if (c->dtype != MIMO_F8 || ref_size(c->grids.dst, "cp") == 1)
+            check_one_way(c, bridge, true);
+    }
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static tile_case case_of(grids pair)
+{
+    tile_case c = {.grids = pair, .src_letters = "sbh", .dst_letters = "sbh", .dtype = MIMO_F32};
+    c.batch = 2 * larger(ref_size(pair.src, "dp"), ref_size(pair.dst, "dp"));
+    c.seq = 2 * ref_size(pair.dst, "cp") * ref_size(pair.dst, "tp") * 3;
+    return c;
+}
+
+#define FOR_EACH_PAIR(pair)                                              \
+    for (size_t pair = 0; pair < sizeof pairs / sizeof pairs[0]; pair++) \
+        if (ref_ranks(pairs[pair].src) == mpi_test_size())
+
+MPI_TEST(bridge, every_pair_and_order)
+{
+    static const char *letters[] = {"sbh", "bsh", "bh", "th"};
+    FOR_EACH_PAIR(p)
+    for (int from = 0; from < 4; from++)
+        for (int to = 0; to < 4; to++) {
+            tile_case c = case_of(pairs[p]);
+            c.src_letters = letters[from];
+            c.dst_letters = letters[to];
+            check_case(&c);
+        }
+}
+
+MPI_TEST(bridge, with_a_partition)
+{
+    static const char *letters[] = {"sbh", "bsh", "th"};
+    FOR_EACH_PAIR(p)
+    for (int way = 0; way < 12; way++) {
+        tile_case c = case_of(pairs[p]);
+        c.partition = true;
+        c.sp = way % 2;
+        c.dst_letters = letters[way / 2 % 2];
+        c.src_letters = letters[way / 4];
+        check_case(&c);
+    }
+}
+
+MPI_TEST(bridge, every_dtype)
+{
+    FOR_EACH_PAIR(p)
+    for (int dtype = MIMO_F32; dtype <= MIMO_F8; dtype++)
+        for (int partition = 0; partition < 2; partition++) {
+            tile_case c = case_of(pairs[p]);
+            c.dtype = (mimo_dtype)dtype;
+            c.partition = partition;
+            check_case(&c);
+        }
+}
+
+/* SEMANTICS, "Worked": slots, groups and samples of the two 8-rank examples. */
+MPI_TEST(bridge, accessors)
+{
+    static const int64_t group_of[8] = {0, 1, 0, 1, 4, 5, 4, 5};
+    mimo_grid *src = NULL, *dst = NULL;
+    int64_t ranks[2], slot, start, length, first, count, rank = mpi_test_rank();
+    tile_case fan_in = case_of((grids){"tp=2,dp=4", "tp=2,cp=2,dp=2"});
+    mimo_bridge *bridge = make_bridge(&fan_in, &src, &dst);
+    mimo_pairing pairing = mimo_bridge_pairing(bridge);
+    MPI_EXPECT(pairing.direction == MIMO_FAN_IN && pairing.scale == 2 && pairing.groups == 4,
+               "%s by %d, %d groups", mimo_direction_name(pairing.direction), (int)pairing.scale,
+               (int)pairing.groups);
+    MPI_EXPECT_OK(mimo_bridge_gather_group(bridge, ranks, &slot));
+    MPI_EXPECT(ranks[0] == group_of[rank] && ranks[1] == ranks[0] + 2, "group {%d, %d}",
+               (int)ranks[0], (int)ranks[1]);
+    MPI_EXPECT(ranks[slot] == rank, "slot %d", (int)slot);
+    MPI_EXPECT_OK(mimo_bridge_slice(bridge, 4, &start, &length));
+    MPI_EXPECT(start == slot * 2 && length == 2, "slice [%d, +%d)", (int)start, (int)length);
+    MPI_EXPECT_STATUS(mimo_bridge_slice(bridge, 5, &start, &length), MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(mimo_bridge_samples(bridge, MIMO_SRC, 8, &first, &count));
+    MPI_EXPECT(first == rank / 2 * 2 && count == 2, "src samples [%d, +%d)", (int)first,
+               (int)count);
+    MPI_EXPECT_OK(mimo_bridge_samples(bridge, MIMO_DST, 8, &first, &count));
+    MPI_EXPECT(first == rank / 4 * 4 && count == 4, "dst samples [%d, +%d)", (int)first,
+               (int)count);
+    MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, 6, &first, &count), MIMO_ERR_SHAPE);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+/* Several operations in flight, ended in another order than begun, and progressed differently on
+ * each rank: each moves its own data. */
+MPI_TEST(bridge, several_in_flight)
+{
+    enum { FLIGHTS = 5 };
+    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    int64_t rank = mpi_test_rank();
+    holding from = holding_of(&c, c.grids.src, false, rank);
+    holding to = holding_of(&c, c.grids.dst, true, rank);
+    to.zero_padded = true;
+    guarded encoder[FLIGHTS], language[FLIGHTS];
+    mimo_op *ops[FLIGHTS];
+    for (int i = 0; i < FLIGHTS; i++) {
+        bool backward = i % 2;
+        holding full = to;
+        full.zero_padded = backward;
+        encoder[i] = guarded_tile("sbh", c.dtype, from.rows, from.batch);
+        language[i] = guarded_tile("sbh", c.dtype, to.rows, to.batch);
+        if (backward) {
+            visit(&c, c.grids.dst, &full, rank, &language[i], (uint64_t)i, store);
+            MPI_EXPECT_OK(mimo_bridge_backward_start(&ops[i], bridge, &encoder[i].view,
+                                                     &language[i].view, 1, NULL));
+        } else {
+            visit(&c, c.grids.src, &from, rank, &encoder[i], (uint64_t)i, store);
+            MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bridge, &language[i].view,
+                                                    &encoder[i].view, 1, NULL));
+        }
+        bool done;
+        for (int64_t tests = 0; tests < rank * 7; tests++)
+            MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
+    }
+    for (int i = 0; i < FLIGHTS; i++) {
+        int which = (int)((i * 2 + rank) % FLIGHTS);
+        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
+        MPI_EXPECT(ops[which] == NULL, "the handle was kept");
+        MPI_EXPECT_OK(mimo_op_wait(&ops[which]));
+    }
+    for (int i = 0; i < FLIGHTS; i++) {
+        holding full = to;
+        full.zero_padded = i % 2;
+        visit(&c, c.grids.src, &from, rank, &encoder[i], (uint64_t)i, compare);
+        visit(&c, c.grids.dst, &full, rank, &language[i], (uint64_t)i, compare);
+        release_guarded(&encoder[i]);
+        release_guarded(&language[i]);
+    }
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+/* Three tensors of one call, of different widths and dtypes, one of them empty. */
+MPI_TEST(bridge, many_tensors)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
+    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    int rank = mpi_test_rank();
+    int64_t narrow[2] = {rank, rank + 100}, wide[8];
+    double rows[2][3], all[8][3];
+    for (int i = 0; i < 6; i++)
+        rows[i / 3][i % 3] = rank * 10 + i;
+    mimo_tensor from[] = {mimo_tensor_2d(narrow, MIMO_I64, "th", 2, 1),
+                          mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 1, 0),
+                          mimo_tensor_3d(rows, MIMO_F64, "bsh", 1, 2, 3)};
+    mimo_tensor to[] = {mimo_tensor_2d(wide, MIMO_I64, "th", 8, 1),
+                        mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 4, 0),
+                        mimo_tensor_3d(all, MIMO_F64, "bsh", 4, 2, 3)};
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to, from, 3, NULL));
+    for (int r = 0; r < 4; r++) {
+        MPI_EXPECT(wide[2 * r] == r && wide[2 * r + 1] == r + 100, "rank %d's words", r);
+        for (int i = 0; i < 6; i++)
+            MPI_EXPECT(all[2 * r + i / 3][i % 3] == r * 10 + i, "rank %d, %d", r, i);
+    }
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+/* A call that is wrong on one rank is an error on all; nothing moves; the next call works. */
+MPI_TEST(bridge, mistakes_of_one_rank)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    int rank = mpi_test_rank();
+    float from[8 * 3], to[16 * 3];
+    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 8, 1, 3);
+    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 8, 2, 3);
+    mimo_tensor bad = source;
+    memset(from, 0, sizeof from);
+    memset(to, 0x5a, sizeof to);
+    bad.shape[0] = 7;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 3: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
+                        "sbh[7,1,3] needs f32 sbh[7,2,3]");
+    bad = source;
+    bad.dtype = MIMO_I32;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_SHAPE);
+    bad = source;
+    bad.data = NULL;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: src tile f32 sbh[8,1,3] has data NULL");
+    bad = source;
+    bad.letters[0] = 'p';
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_SHAPE);
+    bad = source;
+    bad.data = to + 3;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("overlap");
+    bad = source;
+    bad.memory = MIMO_MEMORY_CUDA;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, &source, rank == 1 ? 0 : 1, NULL),
+                      MIMO_ERR_ARGUMENT);
+    mimo_status mixed = rank == 2 ? mimo_bridge_backward(bridge, &source, &target, 1, NULL)
+                                  : mimo_bridge_forward(bridge, &target, &source, 1, NULL);
+    MPI_EXPECT(mixed == MIMO_ERR_MISMATCH, "%s", mimo_status_name(mixed));
+    MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[8,2,3], "
+                        "rank 0 called bridge forward");
+    mimo_tensor bytes_src = mimo_tensor_3d(from, MIMO_F8, "sbh", 8, 1, 3);
+    mimo_tensor bytes_dst = mimo_tensor_3d(to, MIMO_F8, "sbh", 8, 2, 3);
+    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &bytes_src, &bytes_dst, 1, NULL),
+                      MIMO_ERR_UNSUPPORTED);
+    for (size_t i = 0; i < sizeof to; i++)
+        MPI_EXPECT(((unsigned char *)to)[i] == 0x5a, "byte %d was written", (int)i);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
+    MPI_EXPECT(to[47] == 0, "%g", (double)to[47]);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+static mimo_status create_with(const char *src_spec, const char *dst_spec, int64_t offset,
+                               const mimo_partition_rule *rule)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_grid_parse(&src, src_spec, offset));
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, dst_spec, offset));
+    desc.src = src;
+    desc.dst = dst;
+    desc.partition = rule;
+    mimo_status status = mimo_bridge_create(&bridge, mpi_test_comm(), &desc);
+    MPI_EXPECT((status == MIMO_OK) == (bridge != NULL), "%s, but bridge %p",
+               mimo_status_name(status), (void *)bridge);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+    return status;
+}
+
+MPI_TEST(bridge, wrong_creation)
+{
+    int rank = mpi_test_rank();
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    MPI_EXPECT_STATUS(
+        create_with("tp=1,dp=4", rank == 2 ? "tp=1,cp=4,dp=1" : "tp=1,cp=2,dp=2", 0, NULL),
+        MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=1,dp=4 dst tp=1,cp=4,dp=1");
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, rank == 3 ? &rule : NULL),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 3");
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID);
+    MPI_EXPECT_SENTENCE("[0, 3), the communicator has 4 ranks");
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 1, NULL), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(create_with("tp=1,cp=2,dp=2", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(create_with("tp=2,dp=2", "dp=2,tp=2", 0, NULL), MIMO_ERR_GRID);
+    rule.format = MIMO_THD;
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, &rule), MIMO_ERR_UNSUPPORTED);
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge *bridge = NULL;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), NULL), MIMO_ERR_ARGUMENT);
+    desc.size = 3;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
+}
+
+/* MIMO_CHECK_REPLICAS: a source that differs between tp copies is named on every rank. */
+MPI_TEST(bridge, replica_check)
+{
+    setenv("MIMO_CHECK_REPLICAS", "1", 1);
+    mimo_grid *src = NULL, *dst = NULL;
+    tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
+    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    int rank = mpi_test_rank();
+    float from[8] = {0}, to[16];
+    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 8, 1, 1);
+    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 8, 2, 1);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
+    from[7] = rank == 3 ? 1.0f : 0.0f;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, &source, 1, NULL), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 3 (tp 1) from rank 2 (tp 0)");
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &source, &target, 1, NULL));
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}

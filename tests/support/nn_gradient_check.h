@@ -1,0 +1,46 @@
+/* Backward against central finite differences of forward, for every input and every parameter. */
+#ifndef MIMO_TESTS_NN_GRADIENT_CHECK_H
+#define MIMO_TESTS_NN_GRADIENT_CHECK_H
+
+#include <criterion/criterion.h>
+
+#include <mimo/mimo.h>
+
+#include "nn/nn.h"
+
+/* A layer on one rank, as two functions of its input. `layer` is theirs. */
+typedef struct nn_case {
+    const char *name;
+    void *layer;
+    nn_params *params; /* sealed */
+    int64_t inputs, outputs;
+    mimo_status (*forward)(void *layer, nn_real *y, const nn_real *x);
+    /* dx NULL where `inputs` is 0. */
+    mimo_status (*backward)(void *layer, nn_real *dx, const nn_real *dy);
+} nn_case;
+
+/* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first (ones and
+ * zeros hide mistakes), gradients start from a known offset (backward must add to them). */
+void nn_check_gradients(const nn_case *c);
+
+/* A store on rank `rank` of `size`, seed 7. */
+nn_params *nn_test_store(int rank, int size);
+
+/* Standard normal numbers keyed by `name`. */
+void nn_test_fill(nn_real *x, int64_t n, const char *name);
+
+#define NN_OK(call)                                                        \
+    do {                                                                   \
+        mimo_status nn_got = (call);                                       \
+        cr_assert_eq(nn_got, MIMO_OK, "%s: %s", #call, mimo_last_error()); \
+    } while (0)
+
+/* The call fails with this status and the sentence holds these words. */
+#define NN_FAILS(call, status, words)                                                         \
+    do {                                                                                      \
+        cr_assert_eq((call), (status), "%s did not give %s", #call, #status);                 \
+        cr_assert(strstr(mimo_last_error(), words), "\"%s\" lacks \"%s\"", mimo_last_error(), \
+                  words);                                                                     \
+    } while (0)
+
+#endif

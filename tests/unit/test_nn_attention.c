@@ -1,0 +1,237 @@
+/* Attention and the block: finite differences, and a dense loop that shares no code with the layer. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn_gradient_check.h"
+
+enum { S = 6, B = 2, HIDDEN = 8, HEADS = 2, DH = HIDDEN / HEADS, N = S * B };
+
+static const int64_t shuffled[S] = {0, 5, 1, 4, 9, 2};
+
+typedef struct subject {
+    nn_attention attention;
+    nn_block block;
+    nn_sequence sequence;
+    nn_params *params;
+} subject;
+
+static void make_sequence(nn_sequence *sequence, bool causal, const int64_t *positions)
+{
+    nn_sequence_desc desc = {NULL, causal, S, B, positions};
+    NN_OK(nn_sequence_init(sequence, &desc));
+}
+
+static void make_attention(subject *s, bool causal, const int64_t *positions)
+{
+    memset(s, 0, sizeof *s);
+    s->params = nn_test_store(0, 1);
+    nn_attention_desc desc = {"attention", HIDDEN, HEADS, S + 1, B + 1, 0, 0.1, 0.1};
+    NN_OK(nn_attention_init(&s->attention, s->params, NULL, &desc));
+    NN_OK(nn_params_seal(s->params));
+    make_sequence(&s->sequence, causal, positions);
+}
+
+static void make_block(subject *s, bool causal, const int64_t *positions)
+{
+    memset(s, 0, sizeof *s);
+    s->params = nn_test_store(0, 1);
+    nn_block_desc desc = {"block", HIDDEN, HEADS, 12, S, B, 0, 0.1, 0.1};
+    NN_OK(nn_block_init(&s->block, s->params, NULL, &desc));
+    NN_OK(nn_params_seal(s->params));
+    make_sequence(&s->sequence, causal, positions);
+}
+
+static void discard(subject *s)
+{
+    nn_attention_release(&s->attention);
+    nn_block_release(&s->block);
+    nn_sequence_release(&s->sequence);
+    nn_params_destroy(s->params);
+}
+
+static mimo_status attention_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    subject *s = layer;
+    return nn_attention_forward(&s->attention, y, x, &s->sequence);
+}
+
+static mimo_status attention_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    return nn_attention_backward(&((subject *)layer)->attention, dx, dy);
+}
+
+static mimo_status block_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    subject *s = layer;
+    return nn_block_forward(&s->block, y, x, &s->sequence);
+}
+
+/* In place: dx may be dy. */
+static mimo_status block_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    memcpy(dx, dy, sizeof(nn_real) * N * HIDDEN);
+    return nn_block_backward(&((subject *)layer)->block, dx, dx);
+}
+
+Test(nn_attention, gradients)
+{
+    static const int64_t *const positions[] = {NULL, shuffled};
+    for (int causal = 0; causal < 2; causal++)
+        for (int p = 0; p < 2; p++) {
+            subject s;
+            make_attention(&s, causal == 1, positions[p]);
+            nn_case c = {"attention",       &s, s.params, N * HIDDEN, N * HIDDEN, attention_forward,
+                         attention_backward};
+            nn_check_gradients(&c);
+            discard(&s);
+        }
+}
+
+Test(nn_block, gradients)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        subject s;
+        make_block(&s, causal == 1, shuffled);
+        nn_case c = {"block", &s, s.params, N * HIDDEN, N * HIDDEN, block_forward, block_backward};
+        nn_check_gradients(&c);
+        discard(&s);
+    }
+}
+
+typedef struct dense_weights {
+    const nn_real *qkv, *qkv_bias, *out, *out_bias;
+} dense_weights;
+
+static double affine(const nn_real *weight, const nn_real *bias, const nn_real *x, int64_t row)
+{
+    double sum = (double)bias[row];
+    for (int k = 0; k < HIDDEN; k++)
+        sum += (double)weight[row * HIDDEN + k] * (double)x[k];
+    return sum;
+}
+
+/* which: 0 query, 1 key, 2 value, of token (s, b). */
+static double projected(const dense_weights *w, const nn_real *x, int s, int b, int head, int which,
+                        int d)
+{
+    return affine(w->qkv, w->qkv_bias, x + (s * B + b) * HIDDEN, (head * 3 + which) * DH + d);
+}
+
+/* The context of one token and head, by the definition. */
+static void dense_context(double *context, const dense_weights *w, const nn_real *x, int s, int b,
+                          int head, bool causal)
+{
+    double weight[S], total = 0;
+    for (int k = 0; k < S; k++) {
+        double score = 0;
+        for (int d = 0; d < DH; d++)
+            score += projected(w, x, s, b, head, 0, d) * projected(w, x, k, b, head, 1, d);
+        bool seen = !causal || shuffled[k] <= shuffled[s];
+        weight[k] = seen ? exp(score / sqrt(DH)) : 0;
+        total += weight[k];
+    }
+    for (int d = 0; d < DH; d++) {
+        context[head * DH + d] = 0;
+        for (int k = 0; k < S; k++)
+            context[head * DH + d] += weight[k] / total * projected(w, x, k, b, head, 2, d);
+    }
+}
+
+Test(nn_attention, equals_a_dense_loop_at_shuffled_positions)
+{
+    for (int causal = 0; causal < 2; causal++) {
+        subject s;
+        make_attention(&s, causal == 1, shuffled);
+        nn_real x[N * HIDDEN], y[N * HIDDEN];
+        for (int i = 0; i < 4; i++)
+            nn_test_fill(nn_params_at(s.params, i)->value, nn_params_at(s.params, i)->count, "w");
+        nn_test_fill(x, N * HIDDEN, "x");
+        NN_OK(nn_attention_forward(&s.attention, y, x, &s.sequence));
+        dense_weights w = {nn_params_at(s.params, 0)->value, nn_params_at(s.params, 1)->value,
+                           nn_params_at(s.params, 2)->value, nn_params_at(s.params, 3)->value};
+        for (int i = 0; i < N; i++) {
+            double context[HIDDEN];
+            for (int head = 0; head < HEADS; head++)
+                dense_context(context, &w, x, i / B, i % B, head, causal == 1);
+            for (int o = 0; o < HIDDEN; o++) {
+                double expected = (double)w.out_bias[o];
+                for (int k = 0; k < HIDDEN; k++)
+                    expected += (double)w.out[o * HIDDEN + k] * context[k];
+                cr_assert_float_eq((double)y[i * HIDDEN + o], expected, 1e-10,
+                                   "causal %d, row %d, column %d: %g, dense %g", causal, i, o,
+                                   (double)y[i * HIDDEN + o], expected);
+            }
+        }
+        discard(&s);
+    }
+}
+
+Test(nn_attention, later_tokens_leave_earlier_ones_alone)
+{
+    subject s;
+    make_attention(&s, true, shuffled);
+    nn_real x[N * HIDDEN], before[N * HIDDEN], after[N * HIDDEN];
+    nn_test_fill(x, N * HIDDEN, "x");
+    NN_OK(nn_attention_forward(&s.attention, before, x, &s.sequence));
+    for (int k = 0; k < B * HIDDEN; k++)
+        x[3 * B * HIDDEN + k] += 1; /* local row 3 is position 4 */
+    NN_OK(nn_attention_forward(&s.attention, after, x, &s.sequence));
+    for (int i = 0; i < S; i++) {
+        bool same = memcmp(before + i * B * HIDDEN, after + i * B * HIDDEN,
+                           sizeof(nn_real) * B * HIDDEN) == 0;
+        cr_assert_eq(same, shuffled[i] < 4, "position %lld", (long long)shuffled[i]);
+    }
+    discard(&s);
+}
+
+/* Rooms are ceilings: a smaller batch gives the same rows as it does alone. */
+Test(nn_attention, takes_a_smaller_batch)
+{
+    subject s;
+    make_attention(&s, true, shuffled);
+    nn_real x[N * HIDDEN], y[N * HIDDEN], one[S * HIDDEN], y_one[S * HIDDEN];
+    nn_test_fill(x, N * HIDDEN, "x");
+    NN_OK(nn_attention_forward(&s.attention, y, x, &s.sequence));
+    for (int i = 0; i < S; i++)
+        memcpy(one + i * HIDDEN, x + (i * B + 1) * HIDDEN, sizeof(nn_real) * HIDDEN);
+    NN_OK(nn_sequence_set_batch(&s.sequence, 1));
+    NN_OK(nn_attention_forward(&s.attention, y_one, one, &s.sequence));
+    for (int i = 0; i < S; i++)
+        for (int k = 0; k < HIDDEN; k++)
+            cr_assert_float_eq((double)y_one[i * HIDDEN + k], (double)y[(i * B + 1) * HIDDEN + k],
+                               1e-12, "row %d", i);
+    NN_FAILS(nn_sequence_set_batch(&s.sequence, 0), MIMO_ERR_ARGUMENT, "batch is 0");
+    NN_OK(nn_sequence_set_batch(&s.sequence, B + 2));
+    NN_FAILS(nn_attention_forward(&s.attention, y, x, &s.sequence), MIMO_ERR_SHAPE,
+             "6 rows, batch 4, cp 1, made for 7, 3, 1");
+    discard(&s);
+}
+
+Test(nn_attention, refuses)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_attention layer = {0};
+    nn_attention_desc desc = {"attention", 8, 3, S, B, 0, 0.1, 0.1};
+    NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+             "hidden 8 is not divisible by 3");
+    desc.heads = 0;
+    NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "heads is 0");
+    nn_real x[1];
+    NN_FAILS(nn_attention_backward(&layer, x, x), MIMO_ERR_STATE, "before forward");
+    nn_params_destroy(params);
+}
+
+Test(nn_sequence, refuses)
+{
+    nn_sequence sequence = {0};
+    static const int64_t twice[] = {0, 3, 3}, negative[] = {0, -2, 1};
+    nn_sequence_desc desc = {NULL, true, 3, 1, twice};
+    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT,
+             "position 3 appears twice among 3");
+    desc.positions = negative;
+    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "positions[1] is -2");
+    desc.rows = 0;
+    NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT, "rows is 0");
+    cr_assert_null(sequence.positions);
+}

@@ -1,0 +1,242 @@
+/* Linear, norm, mlp, embeddings: backward against finite differences, refused arguments. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn_gradient_check.h"
+
+enum { ROWS = 5, IN = 6, OUT = 9 };
+
+static mimo_status linear_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    return nn_linear_forward(layer, y, x, ROWS);
+}
+
+static mimo_status linear_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    return nn_linear_backward(layer, dx, dy);
+}
+
+Test(nn_linear, gradients_of_every_split)
+{
+    for (int split = NN_SPLIT_NONE; split <= NN_SPLIT_ROWS; split++)
+        for (int bias = 0; bias < 2; bias++) {
+            nn_params *params = nn_test_store(0, 1);
+            nn_linear layer;
+            nn_linear_desc desc = {"linear", IN, OUT, (nn_split)split, bias == 1, 0.1};
+            NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+            NN_OK(nn_params_seal(params));
+            cr_assert_eq(nn_params_count(params), 1 + bias);
+            nn_case c = {"linear",   &layer,         params,         ROWS * IN,
+                         ROWS * OUT, linear_forward, linear_backward};
+            nn_check_gradients(&c);
+            nn_linear_release(&layer);
+            nn_params_destroy(params);
+        }
+}
+
+Test(nn_linear, is_the_plain_sum)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_linear layer;
+    nn_linear_desc desc = {"linear", IN, OUT, NN_SPLIT_NONE, true, 0.1};
+    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+    NN_OK(nn_params_seal(params));
+    const nn_real *w = nn_params_at(params, 0)->value;
+    nn_real *b = nn_params_at(params, 1)->value, x[ROWS * IN], y[ROWS * OUT];
+    nn_test_fill(x, ROWS * IN, "x");
+    nn_test_fill(b, OUT, "b");
+    NN_OK(nn_linear_forward(&layer, y, x, ROWS));
+    for (int i = 0; i < ROWS; i++)
+        for (int o = 0; o < OUT; o++) {
+            double sum = (double)b[o];
+            for (int k = 0; k < IN; k++)
+                sum += (double)x[i * IN + k] * (double)w[o * IN + k];
+            cr_assert_float_eq((double)y[i * OUT + o], sum, 1e-12, "y[%d][%d]", i, o);
+        }
+    nn_linear_release(&layer);
+    nn_params_destroy(params);
+}
+
+Test(nn_linear, refuses)
+{
+    nn_params *params = nn_test_store(1, 2);
+    nn_linear layer = {0};
+    nn_linear_desc desc = {"head", 6, 9, NN_SPLIT_COLUMNS, true, 0.1};
+    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+             "rank 0 of 1, the store is rank 1 of 2");
+    nn_params_destroy(params);
+    params = nn_test_store(0, 1);
+    desc.out = 0;
+    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "out is 0");
+    desc.out = 9;
+    NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
+    nn_real x[6] = {0}, y[9];
+    NN_FAILS(nn_linear_forward(&layer, y, x, 1), MIMO_ERR_STATE, "sealed");
+    NN_FAILS(nn_linear_backward(&layer, x, y), MIMO_ERR_STATE, "before forward");
+    NN_OK(nn_params_seal(params));
+    NN_FAILS(nn_linear_forward(&layer, y, x, -1), MIMO_ERR_SHAPE, "-1 rows");
+    desc.name = "other";
+    NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
+    nn_linear_release(&layer);
+    nn_params_destroy(params);
+}
+
+static mimo_status norm_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    return nn_norm_forward(layer, y, x, ROWS);
+}
+
+static mimo_status norm_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    return nn_norm_backward(layer, dx, dy, NULL);
+}
+
+Test(nn_norm, gradients)
+{
+    static const int64_t widths[] = {3, 8, 19};
+    for (int w = 0; w < 3; w++) {
+        nn_params *params = nn_test_store(0, 1);
+        nn_norm layer;
+        NN_OK(nn_norm_init(&layer, params, "norm", widths[w], ROWS));
+        NN_OK(nn_params_seal(params));
+        nn_case c = {"norm",           &layer,       params,       ROWS * widths[w],
+                     ROWS * widths[w], norm_forward, norm_backward};
+        nn_check_gradients(&c);
+        nn_norm_release(&layer);
+        nn_params_destroy(params);
+    }
+}
+
+Test(nn_norm, normalises_and_adds_the_residual_in_place)
+{
+    enum { W = 16 };
+    nn_params *params = nn_test_store(0, 1);
+    nn_norm layer;
+    NN_OK(nn_norm_init(&layer, params, "norm", W, 1));
+    NN_OK(nn_params_seal(params));
+    nn_real x[W], y[W], dy[W], apart[W], residual[W], together[W];
+    nn_test_fill(x, W, "x");
+    nn_test_fill(dy, W, "dy");
+    nn_test_fill(residual, W, "residual");
+    NN_OK(nn_norm_forward(&layer, y, x, 1));
+    double sum = 0, squares = 0;
+    for (int j = 0; j < W; j++) {
+        sum += (double)y[j];
+        squares += (double)y[j] * (double)y[j];
+    }
+    cr_assert_float_eq(sum, 0, 1e-12);
+    cr_assert_float_eq(squares / W, 1, 1e-4, "variance %g", squares / W);
+    NN_OK(nn_norm_backward(&layer, apart, dy, NULL));
+    memcpy(together, residual, sizeof together);
+    NN_OK(nn_norm_backward(&layer, together, dy, together));
+    for (int j = 0; j < W; j++)
+        cr_assert_eq(together[j], residual[j] + apart[j], "element %d", j);
+    NN_FAILS(nn_norm_forward(&layer, y, x, 2), MIMO_ERR_SHAPE, "2 rows, must be 0 to 1");
+    nn_norm_release(&layer);
+    NN_FAILS(nn_norm_backward(&layer, apart, dy, NULL), MIMO_ERR_STATE, "before forward");
+    nn_params_destroy(params);
+}
+
+static mimo_status mlp_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    return nn_mlp_forward(layer, y, x, ROWS);
+}
+
+static mimo_status mlp_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    return nn_mlp_backward(layer, dx, dy);
+}
+
+Test(nn_mlp, gradients)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_mlp layer;
+    nn_mlp_desc desc = {"mlp", IN, 11, ROWS, 0.1, 0.1};
+    NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
+    NN_OK(nn_params_seal(params));
+    nn_case c = {"mlp", &layer, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
+    nn_check_gradients(&c);
+    nn_mlp_release(&layer);
+    nn_params_destroy(params);
+}
+
+Test(nn_mlp, gelu_is_the_tanh_form)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_mlp layer;
+    nn_mlp_desc desc = {"mlp", 1, 1, ROWS, 0.1, 0.1};
+    NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
+    NN_OK(nn_params_seal(params));
+    nn_params_at(params, nn_params_find(params, "mlp.up.weight"))->value[0] = 1;
+    nn_params_at(params, nn_params_find(params, "mlp.down.weight"))->value[0] = 1;
+    nn_real x[ROWS] = {-40, -1.5, 0, 0.3, 40}, y[ROWS];
+    NN_OK(nn_mlp_forward(&layer, y, x, ROWS));
+    for (int i = 0; i < ROWS; i++) {
+        double u = (double)x[i];
+        double expected = 0.5 * u * (1 + tanh(sqrt(2 / acos(-1.0)) * (u + 0.044715 * u * u * u)));
+        cr_assert_float_eq((double)y[i], expected, 1e-12, "gelu(%g) is %g", u, (double)y[i]);
+    }
+    nn_mlp_release(&layer);
+    nn_params_destroy(params);
+}
+
+/* Ids repeat: the gradient of an entry is the sum over its uses. */
+static const int64_t ids[ROWS] = {3, 0, 3, 1, 3};
+
+static mimo_status embedding_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    (void)x;
+    return nn_embedding_forward(layer, y, ids, ROWS);
+}
+
+static mimo_status embedding_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    (void)dx;
+    return nn_embedding_backward(layer, dy);
+}
+
+/* y = x + positions, on a tile of ROWS positions and 2 samples. */
+static mimo_status positions_forward(void *layer, nn_real *y, const nn_real *x)
+{
+    memcpy(y, x, sizeof(nn_real) * ROWS * 2 * IN);
+    return nn_embedding_add(layer, y, ids, ROWS, 2);
+}
+
+static mimo_status positions_backward(void *layer, nn_real *dx, const nn_real *dy)
+{
+    memcpy(dx, dy, sizeof(nn_real) * ROWS * 2 * IN);
+    return nn_embedding_backward(layer, dy);
+}
+
+Test(nn_embedding, gradients)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_embedding layer;
+    NN_OK(nn_embedding_init(&layer, params, "tokens", 4, IN, 0.1));
+    NN_OK(nn_params_seal(params));
+    nn_case tokens = {"tokens",          &layer, params, 0, ROWS * IN, embedding_forward,
+                      embedding_backward};
+    nn_check_gradients(&tokens);
+    nn_case positions = {"positions",       &layer,        params,
+                         ROWS * 2 * IN,     ROWS * 2 * IN, positions_forward,
+                         positions_backward};
+    nn_check_gradients(&positions);
+    nn_embedding_release(&layer);
+    nn_params_destroy(params);
+}
+
+Test(nn_embedding, refuses_an_id_outside_the_table)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_embedding layer;
+    NN_OK(nn_embedding_init(&layer, params, "tokens", 3, IN, 0.1));
+    NN_OK(nn_params_seal(params));
+    nn_real y[ROWS * IN];
+    NN_FAILS(nn_embedding_backward(&layer, y), MIMO_ERR_STATE, "before forward");
+    NN_FAILS(nn_embedding_forward(&layer, y, ids, ROWS), MIMO_ERR_ARGUMENT,
+             "ids[0] is 3, must be 0 to 2");
+    nn_embedding_release(&layer);
+    nn_params_destroy(params);
+}
