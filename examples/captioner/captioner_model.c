@@ -1,0 +1,152 @@
+#include "captioner_model.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+#include "core/float16.h"
+#include "core/memory.h"
+
+/* Everything that must fit, in one place and before anything is built, so that a wrong flag is
+ * answered in the words of the flags. */
+static mimo_status check_desc(const model_desc *desc, const rank_topology *topology)
+{
+    int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
+    int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
+    int64_t heads = desc->heads;
+    MIMO_CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
+               "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side,
+               PATCH);
+    MIMO_CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
+               "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden,
+               heads);
+    MIMO_CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
+               "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
+    MIMO_CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
+               "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
+    MIMO_CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
+               "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
+               llm_tp);
+    MIMO_CHECK(desc->micro_batch % topology->encoder_dp == 0, MIMO_ERR_SHAPE,
+               "a micro-batch of %" PRId64
+               " samples does not divide over the encoder's dp=%" PRId64,
+               desc->micro_batch, topology->encoder_dp);
+    MIMO_CHECK(desc->micro_batch % topology->llm_dp == 0, MIMO_ERR_SHAPE,
+               "a micro-batch of %" PRId64 " samples does not divide over the LLM's dp=%" PRId64,
+               desc->micro_batch, topology->llm_dp);
+    MIMO_CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
+               "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
+               2 * topology->llm_cp);
+    return MIMO_OK;
+}
+
+static mimo_status create_modules(captioner_model *out)
+{
+    const model_desc *desc = &out->desc;
+    const rank_topology *topology = out->topology;
+    encoder_desc encoder = {.tp = topology->encoder_tp,
+                            .seed = desc->seed,
+                            .tokens = out->batch.tokens,
+                            .pictures = out->batch.pictures,
+                            .patch_values = PATCH_VALUES,
+                            .hidden = desc->hidden,
+                            .heads = desc->heads,
+                            .layers = desc->encoder_layers,
+                            .llm_hidden = desc->hidden};
+    MIMO_TRY(encoder_create(&out->encoder, &encoder));
+    language_desc language = {.tp = topology->llm_tp,
+                              .cp = topology->llm_cp_group,
+                              .partition = topology->partition,
+                              .seed = desc->seed,
+                              .image_tokens = out->batch.tokens,
+                              .seq = desc->seq,
+                              .sentences = out->batch.sentences,
+                              .hidden = desc->hidden,
+                              .heads = desc->heads,
+                              .layers = desc->llm_layers};
+    return language_create(&out->language, &language);
+}
+
+mimo_status model_create(captioner_model *out, const rank_topology *topology,
+                         const model_desc *desc)
+{
+    MIMO_TRY(check_desc(desc, topology));
+    out->desc = *desc;
+    out->topology = topology;
+    MIMO_TRY(batch_create(&out->batch, topology, desc->side, desc->seq, desc->micro_batch));
+    MIMO_TRY(create_modules(out));
+    int64_t src = out->batch.tokens * out->batch.pictures * desc->hidden;
+    int64_t dst = out->batch.tokens * out->batch.sentences * desc->hidden;
+    MIMO_TRY(mimo_reserve(&out->src_tile, src, sizeof *out->src_tile));
+    MIMO_TRY(mimo_reserve(&out->dst_tile, dst, sizeof *out->dst_tile));
+    MIMO_TRY(mimo_reserve(&out->src_half, src, sizeof *out->src_half));
+    return mimo_reserve(&out->dst_half, dst, sizeof *out->dst_half);
+}
+
+void model_destroy(captioner_model *model)
+{
+    mimo_release(model->src_half);
+    mimo_release(model->dst_half);
+    mimo_release(model->src_tile);
+    mimo_release(model->dst_tile);
+    language_destroy(&model->language);
+    encoder_destroy(&model->encoder);
+    batch_destroy(&model->batch);
+    *model = (captioner_model){0};
+}
+
+static void to_half(uint16_t *to, const nn_real *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = mimo_bf16_from((float)from[i]);
+}
+
+static void from_half(nn_real *to, const uint16_t *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (nn_real)mimo_bf16_to(from[i]);
+}
+
+/* The tiles of both sides as the bridge sees them, in f32 or in bf16. */
+static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *dst)
+{
+    bool half = model->desc.bridge_dtype == MIMO_BF16;
+    const micro_batch *batch = &model->batch;
+    int64_t hidden = model->desc.hidden;
+    void *src_data = half ? (void *)model->src_half : (void *)model->src_tile;
+    void *dst_data = half ? (void *)model->dst_half : (void *)model->dst_tile;
+    mimo_dtype dtype = model->desc.bridge_dtype;
+    *src = mimo_tensor_3d(src_data, dtype, "sbh", batch->tokens, batch->pictures, hidden);
+    *dst = mimo_tensor_3d(dst_data, dtype, "sbh", batch->tokens, batch->sentences, hidden);
+}
+
+mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens)
+{
+    mimo_tensor src, dst;
+    view_tiles(model, &src, &dst);
+    int64_t tile = model->batch.tokens * model->desc.hidden;
+    bool half = model->desc.bridge_dtype == MIMO_BF16;
+
+    MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, model->batch.patches));
+    if (half)
+        to_half(model->src_half, model->src_tile, tile * model->batch.pictures);
+    MIMO_TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, NULL));
+    if (half)
+        from_half(model->dst_tile, model->dst_half, tile * model->batch.sentences);
+    return language_forward(&model->language, model->dst_tile, &model->batch, loss_sum, tokens);
+}
+
+mimo_status model_backward(captioner_model *model)
+{
+    mimo_tensor src, dst;
+    view_tiles(model, &src, &dst);
+    int64_t tile = model->batch.tokens * model->desc.hidden;
+    bool half = model->desc.bridge_dtype == MIMO_BF16;
+
+    MIMO_TRY(language_backward(&model->language, model->dst_tile));
+    if (half)
+        to_half(model->dst_half, model->dst_tile, tile * model->batch.sentences);
+    MIMO_TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, NULL));
+    if (half)
+        from_half(model->src_tile, model->src_half, tile * model->batch.pictures);
+    return encoder_backward(&model->encoder, model->src_tile);
+}

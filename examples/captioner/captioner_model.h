@@ -1,0 +1,43 @@
+/* Encoder, bridge and LLM as one differentiable thing: a micro-batch in, loss sum and token count out,
+ * gradients into the two stores. */
+#ifndef CAPTIONER_CAPTIONER_MODEL_H
+#define CAPTIONER_CAPTIONER_MODEL_H
+
+#include "encoder.h"
+#include "language.h"
+
+/** The sizes that a checkpoint must agree with, and what else all ranks share. */
+typedef struct model_desc {
+    int64_t hidden, heads; /* of both modules */
+    int64_t encoder_layers, llm_layers;
+    int64_t side, seq;   /* picture side in pixels; S */
+    int64_t micro_batch; /* samples of a micro-batch over all ranks */
+    uint64_t seed;
+    mimo_dtype
+        bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
+} model_desc;
+
+typedef struct captioner_model {
+    model_desc desc;
+    const rank_topology *topology;
+    vision_encoder encoder;
+    language_model language;
+    micro_batch batch;  /* the caller fills it before forward */
+    nn_real *src_tile;  /* [P, b, H] out of the encoder; in backward its gradient */
+    nn_real *dst_tile;  /* [P, B, H] into the LLM; in backward its gradient */
+    uint16_t *src_half; /* the same in bf16, where that crosses */
+    uint16_t *dst_half;
+} captioner_model;
+
+/** Collective. The caller zeroes *out before and calls model_destroy after, whatever the result. */
+mimo_status model_create(captioner_model *out, const rank_topology *topology,
+                         const model_desc *desc);
+void model_destroy(captioner_model *model);
+
+/** The sum of the losses of this rank's labels of model->batch, and how many these are. Collective. */
+mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
+
+/** Add the gradients of the last forward to both stores. Collective. */
+mimo_status model_backward(captioner_model *model);
+
+#endif

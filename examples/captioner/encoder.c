@@ -1,0 +1,103 @@
+#include "encoder.h"
+
+#include <stdio.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+#include "layer_widths.h"
+
+static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
+{
+    out->layers = desc->layers;
+    out->hidden = desc->hidden;
+    out->rows = desc->tokens * desc->pictures;
+    MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
+    MIMO_TRY(mimo_reserve(&out->places, desc->tokens, sizeof *out->places));
+    for (int64_t i = 0; i < desc->tokens; i++)
+        out->places[i] = i;
+    MIMO_TRY(mimo_reserve(&out->activations, desc->layers + 2, sizeof *out->activations));
+    for (int64_t i = 0; i < desc->layers + 2; i++)
+        MIMO_TRY(mimo_reserve(&out->activations[i], out->rows * out->hidden, sizeof(nn_real)));
+    return mimo_reserve(&out->gradient, out->rows * out->hidden, sizeof *out->gradient);
+}
+
+static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
+{
+    int64_t hidden = desc->hidden;
+    nn_linear_desc patch = {"encoder.patch",
+                            desc->patch_values,
+                            hidden,
+                            NN_SPLIT_NONE,
+                            true,
+                            fan_in_std(desc->patch_values)};
+    MIMO_TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
+    MIMO_TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens,
+                               hidden, EMBEDDING_STD));
+    for (int64_t i = 0; i < desc->layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "encoder.block%d", (int)i);
+        nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
+        block.max_rows = desc->tokens;
+        block.max_batch = desc->pictures;
+        MIMO_TRY(nn_block_init(&out->blocks[i], out->params, desc->tp, &block));
+    }
+    MIMO_TRY(nn_norm_init(&out->norm, out->params, "encoder.norm", hidden, out->rows));
+    nn_linear_desc project = {"encoder.project", hidden, desc->llm_hidden,
+                              NN_SPLIT_NONE,     true,   fan_in_std(hidden)};
+    return nn_linear_init(&out->project, out->params, desc->tp, &project);
+}
+
+mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
+{
+    nn_params_desc store = {"encoder", MIMO_SRC, desc->tp ? mimo_comm_rank(desc->tp) : 0,
+                            desc->tp ? mimo_comm_size(desc->tp) : 1, desc->seed};
+    MIMO_TRY(nn_params_create(&out->params, &store));
+    MIMO_TRY(reserve_rooms(out, desc));
+    MIMO_TRY(add_layers(out, desc));
+    nn_sequence_desc sequence = {NULL, false, desc->tokens, desc->pictures, NULL};
+    MIMO_TRY(nn_sequence_init(&out->sequence, &sequence));
+    return nn_params_seal(out->params);
+}
+
+void encoder_destroy(vision_encoder *encoder)
+{
+    nn_sequence_release(&encoder->sequence);
+    nn_linear_release(&encoder->project);
+    nn_norm_release(&encoder->norm);
+    for (int64_t i = 0; encoder->blocks && i < encoder->layers; i++)
+        nn_block_release(&encoder->blocks[i]);
+    nn_embedding_release(&encoder->position);
+    nn_linear_release(&encoder->patch);
+    for (int64_t i = 0; encoder->activations && i < encoder->layers + 2; i++)
+        mimo_release(encoder->activations[i]);
+    mimo_release(encoder->activations);
+    mimo_release(encoder->blocks);
+    mimo_release(encoder->places);
+    mimo_release(encoder->gradient);
+    nn_params_destroy(encoder->params);
+    *encoder = (struct vision_encoder){0};
+}
+
+mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_real *patches)
+{
+    nn_real **x = encoder->activations;
+    int64_t tokens = encoder->sequence.rows, pictures = encoder->sequence.batch;
+    MIMO_TRY(nn_linear_forward(&encoder->patch, x[0], patches, encoder->rows));
+    MIMO_TRY(nn_embedding_add(&encoder->position, x[0], encoder->places, tokens, pictures));
+    for (int64_t i = 0; i < encoder->layers; i++, x++)
+        MIMO_TRY(nn_block_forward(&encoder->blocks[i], x[1], x[0], &encoder->sequence));
+    MIMO_TRY(nn_norm_forward(&encoder->norm, x[1], x[0], encoder->rows));
+    return nn_linear_forward(&encoder->project, rows, x[1], encoder->rows);
+}
+
+mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows)
+{
+    nn_real *d = encoder->gradient;
+    MIMO_TRY(nn_linear_backward(&encoder->project, d, d_rows));
+    MIMO_TRY(nn_norm_backward(&encoder->norm, d, d, NULL));
+    for (int64_t i = encoder->layers; i-- > 0;)
+        MIMO_TRY(nn_block_backward(&encoder->blocks[i], d, d));
+    MIMO_TRY(nn_embedding_backward(&encoder->position, d));
+    return nn_linear_backward(&encoder->patch, NULL, d);
+}

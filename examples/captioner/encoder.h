@@ -1,0 +1,42 @@
+/* The encoder: a vision transformer. Patches [P, b, 192] -> rows [P, b, H] for the LLM, in the order
+ * "sbh"; P image tokens, b pictures of this rank, H the hidden size of the LLM. */
+#ifndef CAPTIONER_ENCODER_H
+#define CAPTIONER_ENCODER_H
+
+#include "nn/nn.h"
+
+typedef struct encoder_desc {
+    mimo_comm *tp; /* NULL: one rank */
+    uint64_t seed;
+    int64_t tokens, pictures; /* P, b */
+    int64_t patch_values;     /* width of a patch's row */
+    int64_t hidden, heads, layers;
+    int64_t llm_hidden; /* H */
+} encoder_desc;
+
+typedef struct vision_encoder {
+    nn_params *params;
+    nn_linear patch;       /* patch -> hidden */
+    nn_embedding position; /* learned, one per place in the picture */
+    nn_block *blocks;
+    nn_norm norm;
+    nn_linear project; /* hidden -> H */
+    nn_sequence sequence;
+    int64_t layers, rows, hidden;
+    int64_t *places;       /* 0, 1, ..., P - 1 */
+    nn_real **activations; /* [layers + 2]: into each block, out of the last, out of the norm */
+    nn_real *gradient;     /* [rows, hidden] */
+} vision_encoder;
+
+/** Collective over tp. The caller zeroes *out before and calls encoder_destroy after, whatever the
+ *  result. */
+mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc);
+void encoder_destroy(vision_encoder *encoder);
+
+/** rows [P, b, H] from patches [P, b, 192], which stay where they are until backward. */
+mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_real *patches);
+
+/** Gradients of the parameters from the gradient of the rows; a picture needs none. */
+mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows);
+
+#endif

@@ -1,0 +1,135 @@
+#include "generate.h"
+
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+/* One micro-batch of names in the making. */
+typedef struct name_drafts {
+    captioner_model *model;
+    const batch_item *items;
+    generated_name *names;
+    int64_t count;      /* names of this micro-batch; the rest of it is masked */
+    batch_item *picked; /* [micro_batch] */
+    int32_t *next;      /* [micro_batch] the token after each name; -1 where another rank knows */
+    int64_t *predicted; /* [rows] */
+} name_drafts;
+
+static mimo_status draft_reserve(name_drafts *draft)
+{
+    int64_t total = draft->model->desc.micro_batch;
+    MIMO_TRY(mimo_reserve(&draft->picked, total, sizeof *draft->picked));
+    MIMO_TRY(mimo_reserve(&draft->next, total, sizeof *draft->next));
+    return mimo_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
+}
+
+static void draft_release(name_drafts *draft)
+{
+    mimo_release(draft->picked);
+    mimo_release(draft->next);
+    mimo_release(draft->predicted);
+}
+
+static void pick_beginnings(name_drafts *draft)
+{
+    for (int64_t i = 0; i < draft->model->desc.micro_batch; i++) {
+        int64_t at = i < draft->count ? i : draft->count - 1;
+        draft->picked[i] = (batch_item){draft->items[at].picture, draft->names[at].bytes,
+                                        draft->names[at].length, true};
+    }
+}
+
+/* The prediction after the last byte of each name, where this rank holds that position. */
+static void read_predictions(name_drafts *draft)
+{
+    const language_model *language = &draft->model->language;
+    const micro_batch *batch = &draft->model->batch;
+    for (int64_t i = 0; i < batch->total; i++)
+        draft->next[i] = -1;
+    for (int64_t s = 0; s < language->share; s++)
+        for (int64_t b = 0; b < batch->sentences; b++) {
+            int64_t i = batch->first_sentence + b;
+            if (language->positions[s] == batch->tokens + draft->picked[i].length - 1)
+                draft->next[i] = (int32_t)draft->predicted[s * batch->sentences + b];
+        }
+}
+
+/* Append what was predicted; returns whether any name goes on. `ended[i]` is set at EOS. */
+static bool append(name_drafts *draft, bool *ended)
+{
+    const micro_batch *batch = &draft->model->batch;
+    int64_t room = batch->seq - batch->tokens;
+    int64_t longest = room < NAME_CAPACITY ? room : NAME_CAPACITY;
+    bool open = false;
+    for (int64_t i = 0; i < draft->count; i++) {
+        generated_name *name = &draft->names[i];
+        int32_t token = draft->next[i];
+        if (!ended[i] && token >= 0 && token < TOKEN_END)
+            name->bytes[name->length++] = (char)token;
+        else
+            ended[i] = true;
+        ended[i] = ended[i] || name->length >= longest;
+        open = open || !ended[i];
+    }
+    return open;
+}
+
+static mimo_status extend_all(name_drafts *draft)
+{
+    captioner_model *model = draft->model;
+    bool *ended = NULL;
+    mimo_status status = mimo_reserve(&ended, draft->count, sizeof *ended);
+    bool open = true;
+    while (status == MIMO_OK && open) {
+        double loss_sum;
+        int64_t tokens;
+        pick_beginnings(draft);
+        batch_fill(&model->batch, draft->picked);
+        MIMO_TRY_GOTO(status, done, model_forward(model, &loss_sum, &tokens));
+        MIMO_TRY_GOTO(status, done, language_predict(&model->language, draft->predicted));
+        read_predictions(draft);
+        /* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
+        MIMO_TRY_GOTO(status, done,
+                      mimo_comm_allreduce(model->topology->world, draft->next,
+                                          model->desc.micro_batch, MIMO_I32, MIMO_MAX, NULL));
+        open = append(draft, ended);
+    }
+done:
+    mimo_release(ended);
+    return status;
+}
+
+/* An untrained model writes any byte: keep terminals and pictures safe. Names are ASCII but for a few
+ * letters with accents, which are left as they are where they form whole characters. */
+static void make_printable(generated_name *name)
+{
+    for (int64_t i = 0; i < name->length; i++) {
+        unsigned char byte = (unsigned char)name->bytes[i];
+        unsigned char next = (unsigned char)name->bytes[i + 1];
+        if (byte >= 0xc3 && byte <= 0xdf && (next & 0xc0) == 0x80)
+            i++;
+        else if (byte < 0x20 || byte > 0x7e)
+            name->bytes[i] = '?';
+    }
+}
+
+mimo_status generate_names(captioner_model *model, const batch_item *items, int64_t count,
+                           generated_name *names)
+{
+    mimo_status status = MIMO_OK;
+    int64_t total = model->desc.micro_batch;
+    memset(names, 0, (size_t)count * sizeof *names);
+    for (int64_t first = 0; status == MIMO_OK && first < count; first += total) {
+        int64_t rest = count - first;
+        name_drafts draft = {model, items + first, names + first, rest < total ? rest : total,
+                             NULL,  NULL,          NULL};
+        status = draft_reserve(&draft);
+        if (status == MIMO_OK)
+            status = extend_all(&draft);
+        draft_release(&draft);
+    }
+    for (int64_t i = 0; status == MIMO_OK && i < count; i++)
+        make_printable(&names[i]);
+    return status;
+}

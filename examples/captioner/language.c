@@ -1,0 +1,206 @@
+#include "language.h"
+
+#include <stdio.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+#include "layer_widths.h"
+
+static int64_t text_count(const language_model *language)
+{
+    return language->sentences * (language->seq - language->image_tokens);
+}
+
+static mimo_status reserve_rooms(language_model *out)
+{
+    int64_t width = out->hidden, text = text_count(out);
+    MIMO_TRY(mimo_reserve(&out->text_ids, text, sizeof *out->text_ids));
+    MIMO_TRY(mimo_reserve(&out->text_rows, text * width, sizeof *out->text_rows));
+    MIMO_TRY(mimo_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
+    MIMO_TRY(mimo_reserve(&out->labels, out->rows, sizeof *out->labels));
+    MIMO_TRY(mimo_reserve(&out->whole, out->seq * out->sentences * width, sizeof *out->whole));
+    MIMO_TRY(mimo_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
+    for (int64_t i = 0; i < out->layers + 2; i++)
+        MIMO_TRY(mimo_reserve(&out->activations[i], out->rows * width, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->logits, out->rows * out->head.out, sizeof *out->logits));
+    return mimo_reserve(&out->gradient, out->rows * width, sizeof *out->gradient);
+}
+
+static mimo_status add_layers(language_model *out, const language_desc *desc)
+{
+    int64_t hidden = desc->hidden;
+    nn_params *params = out->params;
+    MIMO_TRY(
+        nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD));
+    MIMO_TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden,
+                               EMBEDDING_STD));
+    for (int64_t i = 0; i < desc->layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "llm.block%d", (int)i);
+        nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
+        block.max_rows = out->share;
+        block.max_batch = desc->sentences;
+        block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
+        MIMO_TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
+    }
+    MIMO_TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows));
+    nn_linear_desc head = {"llm.head",       hidden, PADDED_VOCABULARY,
+                           NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
+    MIMO_TRY(nn_linear_init(&out->head, params, desc->tp, &head));
+    MIMO_TRY(nn_loss_init(&out->loss, desc->tp, PADDED_VOCABULARY, out->rows));
+    return nn_params_seal(params);
+}
+
+/* Which positions this rank keeps of every sequence: the map that splits embeddings and labels alike,
+ * that the mask of attention and the position table need. */
+static mimo_status find_positions(language_model *out, const language_desc *desc)
+{
+    MIMO_TRY(mimo_partition_rows(desc->partition, MIMO_LABELS, desc->seq, &out->share));
+    out->rows = out->share * desc->sentences;
+    MIMO_TRY(mimo_reserve(&out->positions, out->share, sizeof *out->positions));
+    MIMO_TRY(mimo_partition_index(desc->partition, MIMO_LABELS, desc->seq, out->positions));
+    nn_sequence_desc sequence = {desc->cp, true, out->share, desc->sentences, out->positions};
+    return nn_sequence_init(&out->sequence, &sequence);
+}
+
+mimo_status language_create(language_model *out, const language_desc *desc)
+{
+    out->partition = desc->partition;
+    out->layers = desc->layers;
+    out->hidden = desc->hidden;
+    out->seq = desc->seq;
+    out->image_tokens = desc->image_tokens;
+    out->sentences = desc->sentences;
+    nn_params_desc store = {"llm", MIMO_DST, desc->tp ? mimo_comm_rank(desc->tp) : 0,
+                            desc->tp ? mimo_comm_size(desc->tp) : 1, desc->seed};
+    MIMO_TRY(nn_params_create(&out->params, &store));
+    MIMO_TRY(find_positions(out, desc));
+
+    int64_t special = TOKEN_IMAGE;
+    mimo_alignment_desc alignment = MIMO_ALIGNMENT_DESC_INIT;
+    alignment.modalities = 1;
+    alignment.special = &special;
+    alignment.vocabulary = TEXT_VOCABULARY;
+    MIMO_TRY(mimo_alignment_create(&out->alignment, &alignment));
+    MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
+    MIMO_TRY(add_layers(out, desc));
+    return reserve_rooms(out);
+}
+
+void language_destroy(language_model *language)
+{
+    mimo_alignment_destroy(language->alignment);
+    nn_sequence_release(&language->sequence);
+    nn_loss_release(&language->loss);
+    nn_linear_release(&language->head);
+    nn_norm_release(&language->norm);
+    for (int64_t i = 0; language->blocks && i < language->layers; i++)
+        nn_block_release(&language->blocks[i]);
+    nn_embedding_release(&language->position);
+    nn_embedding_release(&language->text);
+    for (int64_t i = 0; language->activations && i < language->layers + 2; i++)
+        mimo_release(language->activations[i]);
+    mimo_release(language->activations);
+    mimo_release(language->blocks);
+    mimo_release(language->positions);
+    mimo_release(language->text_ids);
+    mimo_release(language->labels_share);
+    mimo_release(language->labels);
+    mimo_release(language->text_rows);
+    mimo_release(language->whole);
+    mimo_release(language->logits);
+    mimo_release(language->gradient);
+    nn_params_destroy(language->params);
+    *language = (struct language_model){0};
+}
+
+/* The views that merge, split, shard and adjoint work on. */
+typedef struct language_views {
+    mimo_tensor image, text, whole, share;
+} language_views;
+
+static language_views views_of(language_model *language, const nn_real *image, nn_real *share)
+{
+    int64_t count = language->sentences, width = language->hidden;
+    language_views views;
+    views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", language->image_tokens,
+                                 count, width);
+    views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text_count(language), width);
+    views.whole = mimo_tensor_3d(language->whole, NN_DTYPE, "sbh", language->seq, count, width);
+    views.share = mimo_tensor_3d(share, NN_DTYPE, "sbh", language->share, count, width);
+    return views;
+}
+
+/* Ids and image rows become this rank's share of the embedded sequence. */
+static mimo_status embed(language_model *language, const nn_real *image_rows,
+                         const micro_batch *batch)
+{
+    mimo_tensor ids =
+        mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
+    MIMO_TRY(mimo_alignment_update(language->alignment, &ids));
+    int64_t texts = 0;
+    for (int64_t i = 0; i < language->sentences * language->seq; i++)
+        if (batch->ids[i] != TOKEN_IMAGE)
+            language->text_ids[texts++] = batch->ids[i];
+    MIMO_TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
+
+    nn_real *share = language->activations[0];
+    language_views views = views_of(language, image_rows, share);
+    MIMO_TRY(
+        mimo_alignment_merge(language->alignment, &views.whole, &views.image, &views.text, NULL));
+    MIMO_TRY(mimo_partition_shard(language->partition, MIMO_EMBEDDINGS, &views.share, &views.whole,
+                                  NULL));
+    return nn_embedding_add(&language->position, share, language->positions, language->share,
+                            language->sentences);
+}
+
+/* Labels are split by the map of the embeddings, then put in the order of the rows. */
+static mimo_status split_labels(language_model *language, const micro_batch *batch)
+{
+    int64_t sentences = language->sentences, share = language->share;
+    mimo_tensor whole = mimo_tensor_2d(batch->labels, MIMO_I64, "bs", sentences, language->seq);
+    mimo_tensor mine = mimo_tensor_2d(language->labels_share, MIMO_I64, "bs", sentences, share);
+    MIMO_TRY(mimo_partition_shard(language->partition, MIMO_LABELS, &mine, &whole, NULL));
+    for (int64_t s = 0; s < share; s++)
+        for (int64_t b = 0; b < sentences; b++)
+            language->labels[s * sentences + b] = language->labels_share[b * share + s];
+    return MIMO_OK;
+}
+
+mimo_status language_forward(language_model *language, const nn_real *image_rows,
+                             const micro_batch *batch, double *loss_sum, int64_t *tokens)
+{
+    nn_real **x = language->activations;
+    MIMO_TRY(embed(language, image_rows, batch));
+    MIMO_TRY(split_labels(language, batch));
+    for (int64_t i = 0; i < language->layers; i++, x++)
+        MIMO_TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
+    MIMO_TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
+    MIMO_TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
+    return nn_loss_forward(&language->loss, language->logits, language->labels, language->rows,
+                           loss_sum, tokens);
+}
+
+mimo_status language_backward(language_model *language, nn_real *d_image)
+{
+    nn_real *d = language->gradient;
+    MIMO_TRY(nn_loss_backward(&language->loss, language->logits));
+    MIMO_TRY(nn_linear_backward(&language->head, d, language->logits));
+    MIMO_TRY(nn_norm_backward(&language->norm, d, d, NULL));
+    for (int64_t i = language->layers; i-- > 0;)
+        MIMO_TRY(nn_block_backward(&language->blocks[i], d, d));
+    MIMO_TRY(nn_embedding_backward(&language->position, d));
+
+    language_views views = views_of(language, d_image, d);
+    MIMO_TRY(mimo_partition_adjoint(language->partition, MIMO_EMBEDDINGS, &views.whole,
+                                    &views.share, NULL, NULL));
+    MIMO_TRY(
+        mimo_alignment_split(language->alignment, &views.image, &views.text, &views.whole, NULL));
+    return nn_embedding_backward(&language->text, language->text_rows);
+}
+
+mimo_status language_predict(language_model *language, int64_t *ids)
+{
+    return nn_loss_argmax(&language->loss, language->logits, language->rows, ids);
+}

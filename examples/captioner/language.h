@@ -1,0 +1,66 @@
+/*
+ * The LLM: image rows [P, B, H] and ids [B, S] -> logits of this rank's share of positions and of the
+ * vocabulary. B samples of this rank, S tokens per sample, P of them image tokens, H hidden.
+ *
+ *   text rows looked up -> merged with the image rows [S, B, H] -> cp share [S/cp, B, H]
+ *   -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
+ */
+#ifndef CAPTIONER_LANGUAGE_H
+#define CAPTIONER_LANGUAGE_H
+
+#include "nn/nn.h"
+
+#include "batch.h"
+
+/* The vocabulary with room to spare, so that tp divides it. It must not depend on tp: rows that are
+ * never right still take part in the softmax, and every topology shall compute the same loss. */
+enum { PADDED_VOCABULARY = 288 };
+
+typedef struct language_desc {
+    mimo_comm *tp, *cp; /* NULL: one rank */
+    const mimo_partition *partition;
+    uint64_t seed;
+    int64_t image_tokens, seq, sentences; /* P, S, B */
+    int64_t hidden, heads, layers;
+} language_desc;
+
+typedef struct language_model {
+    nn_params *params;
+    nn_embedding text, position;
+    nn_block *blocks;
+    nn_norm norm;
+    nn_linear head;
+    nn_loss loss;
+    nn_sequence sequence;
+    mimo_alignment *alignment;
+    const mimo_partition *partition;
+    int64_t layers, hidden, seq, image_tokens, sentences;
+    int64_t share, rows;   /* positions of this rank, S/cp, and rows, S/cp * B */
+    int64_t *positions;    /* [share] global position of each local one */
+    int64_t *text_ids;     /* [B * (S - P)] ids of the text positions, in the order of alignment */
+    int64_t *labels_share; /* [B, share] */
+    int64_t *labels;       /* [share, B]: in the order of the rows */
+    nn_real *text_rows;    /* [B * (S - P), H] */
+    nn_real *whole;        /* [S, B, H] the merged sequence; in backward its gradient */
+    nn_real **activations; /* [layers + 2]: into each block, out of the last, out of the norm */
+    nn_real *logits;       /* [rows, vocabulary / tp] */
+    nn_real *gradient;     /* [rows, H] */
+} language_model;
+
+/** Collective over tp and cp. The caller zeroes *out before and calls language_destroy after,
+ *  whatever the result. */
+mimo_status language_create(language_model *out, const language_desc *desc);
+void language_destroy(language_model *language);
+
+/** Forward from the image rows [P, B, H] and the batch's ids and labels: the sum of the losses of this
+ *  rank's labels, and how many these are. */
+mimo_status language_forward(language_model *language, const nn_real *image_rows,
+                             const micro_batch *batch, double *loss_sum, int64_t *tokens);
+
+/** d_image [P, B, H]: this cp rank's contribution, zero where other cp ranks hold the position. */
+mimo_status language_backward(language_model *language, nn_real *d_image);
+
+/** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp. */
+mimo_status language_predict(language_model *language, int64_t *ids);
+
+#endif

@@ -1,0 +1,32 @@
+/* What the blocks of both modules have in common: widths and the spread of initial weights. */
+#ifndef CAPTIONER_LAYER_WIDTHS_H
+#define CAPTIONER_LAYER_WIDTHS_H
+
+#include <math.h>
+
+#include "nn/nn.h"
+
+#define EMBEDDING_STD 0.02
+
+/* Keeps the variance of a linear layer's output that of its input. */
+static inline double fan_in_std(int64_t in)
+{
+    return 1.0 / sqrt((double)in);
+}
+
+/* A block of the usual proportions: an mlp four times as wide, and projections back to the residual
+ * that are smaller the more of them add up. The caller fills in the ceilings. */
+static inline nn_block_desc block_of(const char *name, int64_t hidden, int64_t heads,
+                                     int64_t layers)
+{
+    nn_block_desc block = {0};
+    block.name = name;
+    block.hidden = hidden;
+    block.heads = heads;
+    block.inner = 4 * hidden;
+    block.std = 0.5 * fan_in_std(hidden);
+    block.out_std = block.std / sqrt(2.0 * (double)layers);
+    return block;
+}
+
+#endif

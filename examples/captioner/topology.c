@@ -1,0 +1,88 @@
+#include "topology.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+
+/* A spec that wants another number of ranks is the most common mistake: say it in the words of the
+ * command line, before the library says it in the words of grids. */
+static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spec, int64_t ranks)
+{
+    MIMO_TRY(mimo_grid_parse(out, spec, 0));
+    MIMO_CHECK(mimo_grid_size(*out) == ranks, MIMO_ERR_GRID,
+               "%s %s is a grid of %" PRId64 " ranks, but %" PRId64
+               " were started: launch as many, or give another grid",
+               flag, spec, mimo_grid_size(*out), ranks);
+    return MIMO_OK;
+}
+
+/* The group along one dimension; NULL where it holds this rank alone, which the layers take to mean
+ * "nothing to talk to". */
+static mimo_status group_along(mimo_grid *grid, const char *dim, mimo_comm **out)
+{
+    if (mimo_grid_dim_size(grid, dim) == 1)
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_create_group(grid, dim));
+    return mimo_grid_group(grid, dim, out);
+}
+
+static mimo_status connect_grids(rank_topology *out)
+{
+    MIMO_TRY(mimo_grid_connect(out->encoder, out->world));
+    MIMO_TRY(mimo_grid_connect(out->llm, out->world));
+    MIMO_TRY(group_along(out->encoder, "tp", &out->encoder_tp));
+    MIMO_TRY(group_along(out->llm, "tp", &out->llm_tp));
+    return group_along(out->llm, "cp", &out->llm_cp_group);
+}
+
+static mimo_status read_coordinates(rank_topology *out)
+{
+    int64_t rank = mimo_comm_rank(out->world);
+    out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
+    out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
+    out->llm_dp = mimo_grid_dim_size(out->llm, "dp");
+    MIMO_TRY(mimo_grid_coord(out->encoder, rank, "dp", &out->encoder_dp_rank));
+    MIMO_TRY(mimo_grid_coord(out->llm, rank, "tp", &out->llm_tp_rank));
+    MIMO_TRY(mimo_grid_coord(out->llm, rank, "cp", &out->llm_cp_rank));
+    return mimo_grid_coord(out->llm, rank, "dp", &out->llm_dp_rank);
+}
+
+mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
+                            const char *llm_spec)
+{
+    int64_t ranks = mimo_comm_size(world);
+    out->world = world;
+    MIMO_TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
+    MIMO_TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
+    mimo_pairing pairing;
+    MIMO_TRY(mimo_pairing_of(&pairing, out->encoder, out->llm));
+    MIMO_TRY(connect_grids(out));
+    MIMO_TRY(read_coordinates(out));
+
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = out->encoder;
+    desc.dst = out->llm;
+    MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
+    MIMO_TRY(mimo_gradient_create(&out->gradient, world, out->encoder, out->llm));
+
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_place place = {out->llm_cp_rank, out->llm_cp, out->llm_tp_rank,
+                                  mimo_grid_dim_size(out->llm, "tp")};
+    return mimo_partition_create(&out->partition, &rule, &place);
+}
+
+void topology_destroy(rank_topology *topology)
+{
+    mimo_partition_destroy(topology->partition);
+    mimo_gradient_destroy(topology->gradient);
+    mimo_bridge_destroy(topology->bridge);
+    mimo_grid_destroy(topology->llm);
+    mimo_grid_destroy(topology->encoder);
+    *topology = (struct rank_topology){0};
+}
+
+mimo_status topology_samples(const rank_topology *topology, mimo_side side, int64_t batch,
+                             int64_t *first, int64_t *count)
+{
+    return mimo_bridge_samples(topology->bridge, side, batch, first, count);
+}

@@ -1,0 +1,41 @@
+/*
+ * Who is who: the two grids over the same ranks, the communicators that the layers need, and the
+ * bridge between the modules. Everything that the rest of the program wants to know about ranks is
+ * a field here, taken from coordinates (never from the index of a group in a list).
+ */
+#ifndef CAPTIONER_TOPOLOGY_H
+#define CAPTIONER_TOPOLOGY_H
+
+#include <mimo/mimo.h>
+
+typedef struct rank_topology {
+    mimo_comm *world;   /* borrowed */
+    mimo_grid *encoder; /* dims tp, dp */
+    mimo_grid *llm;     /* dims tp, cp, dp */
+
+    /* Groups that this rank belongs to, owned by the grids; NULL where the dimension has size 1. */
+    mimo_comm *encoder_tp, *llm_tp, *llm_cp_group;
+    int64_t encoder_dp_rank, encoder_dp;
+    int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
+
+    /* No partition is attached to the bridge: an LLM rank receives whole image sequences, merges
+     * them with its text, and only then keeps its cp share of the merged sequence. */
+    mimo_bridge *bridge;
+    mimo_partition *partition;
+    mimo_gradient *gradient;
+} rank_topology;
+
+/** Build everything for `world` from the two specs ("tp=2,dp=4"). Collective. The caller zeroes
+ *  *out before and calls topology_destroy after, whatever the result. */
+mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
+                            const char *llm_spec);
+
+/** Release in the opposite order. Collective in effect. */
+void topology_destroy(rank_topology *topology);
+
+/** This rank's samples of a micro-batch of `batch` samples, by role: the encoder loads pictures of
+ *  one slice, the LLM the names of another. */
+mimo_status topology_samples(const rank_topology *topology, mimo_side side, int64_t batch,
+                             int64_t *first, int64_t *count);
+
+#endif

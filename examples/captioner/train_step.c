@@ -1,0 +1,95 @@
+#include "train_step.h"
+
+#include <math.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+enum { WARMUP_STEPS = 100 };
+#define PI 3.14159265358979323846
+
+static mimo_status add_spans(step_trainer *out, nn_params *params)
+{
+    const mimo_gradient_span *spans;
+    int n;
+    MIMO_TRY(nn_params_spans(params, &spans, &n));
+    for (int i = 0; i < n; i++)
+        out->spans[out->span_count++] = spans[i];
+    return MIMO_OK;
+}
+
+mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc)
+{
+    out->desc = *desc;
+    out->model = model;
+    out->gradient = model->topology->gradient;
+    MIMO_TRY(add_spans(out, model->encoder.params));
+    MIMO_TRY(add_spans(out, model->language.params));
+    MIMO_TRY(mimo_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
+    return mimo_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
+}
+
+void trainer_destroy(step_trainer *trainer)
+{
+    mimo_release(trainer->chosen);
+    mimo_release(trainer->gathered);
+    *trainer = (struct step_trainer){0};
+}
+
+double learning_rate(const trainer_desc *desc, int64_t step)
+{
+    if (step < WARMUP_STEPS)
+        return desc->lr * (double)(step + 1) / WARMUP_STEPS;
+    double span = (double)(desc->steps - WARMUP_STEPS);
+    double done = fmin(1.0, (double)(step - WARMUP_STEPS) / fmax(span, 1.0));
+    return desc->lr * (0.1 + 0.45 * (1.0 + cos(PI * done)));
+}
+
+/* Sums of losses and of gradients over the micro-batches; nothing divides here. */
+static mimo_status accumulate(step_trainer *trainer)
+{
+    captioner_model *model = trainer->model;
+    int64_t count = trainer->desc.micro_batches;
+    for (int64_t m = 0; m < count; m++) {
+        double loss_sum;
+        int64_t tokens;
+        batch_fill(&model->batch, trainer->gathered + m * model->desc.micro_batch);
+        MIMO_TRY(model_forward(model, &loss_sum, &tokens));
+        MIMO_TRY(mimo_gradient_add(trainer->gradient, loss_sum, tokens));
+        MIMO_TRY(model_backward(model));
+    }
+    return MIMO_OK;
+}
+
+/* The local sums become the gradient of the mean loss over the step's tokens, wherever they lie. */
+static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
+{
+    mimo_gradient *gradient = trainer->gradient;
+    MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
+    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, NULL));
+    MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm));
+    MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
+               "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,
+               result->loss);
+    return MIMO_OK;
+}
+
+mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
+{
+    const trainer_desc *desc = &trainer->desc;
+    nn_params *stores[] = {trainer->model->encoder.params, trainer->model->language.params};
+    batch_choose(trainer->chosen, desc->global_batch, step, desc->seed, desc->samples);
+    for (int64_t i = 0; i < desc->global_batch; i++)
+        trainer->gathered[i] = desc->items[trainer->chosen[i]];
+
+    mimo_gradient_reset(trainer->gradient);
+    for (int i = 0; i < 2; i++)
+        nn_params_zero_grad(stores[i]);
+    MIMO_TRY(accumulate(trainer));
+    MIMO_TRY(finish_gradients(trainer, result));
+    nn_adamw rule = NN_ADAMW_INIT;
+    rule.lr = learning_rate(desc, step);
+    for (int i = 0; i < 2; i++)
+        MIMO_TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
+    return MIMO_OK;
+}
