@@ -1,0 +1,292 @@
+/* Layouts: which rows a rank holds, and which ranks hold a row, in closed form. */
+#include <string.h>
+
+#include "bridge/layout_types.h"
+#include "core/checked.h"
+#include "core/memory.h"
+
+/* ---------------------------------------- arithmetic ---------------------------------------- */
+
+static int64_t digit(const mimo_layout *layout, int64_t rank, mimo_axis axis)
+{
+    return axis.size == 1 ? 0 : (rank - layout->offset) / axis.stride % axis.size;
+}
+
+static bool holds_rows(const mimo_layout *layout, int64_t rank)
+{
+    return rank >= layout->offset && rank - layout->offset < layout->ranks &&
+           digit(layout, rank, layout->pp) == 0;
+}
+
+bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank)
+{
+    const mimo_cell_axes *cut = &layout->cut;
+    if (!holds_rows(layout, rank))
+        return false;
+    *out = (mimo_cell){digit(layout, rank, cut->dp), digit(layout, rank, cut->cp),
+                       digit(layout, rank, cut->tp), digit(layout, rank, cut->klass)};
+    return true;
+}
+
+int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell)
+{
+    const mimo_cell_axes *cut = &layout->cut;
+    return layout->offset + cell->dp * cut->dp.stride + cell->cp * cut->cp.stride +
+           cell->tp * cut->tp.stride + cell->klass * cut->klass.stride;
+}
+
+int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index)
+{
+    int64_t offset = 0;
+    for (int i = 0; i < axes->count; i++) {
+        offset += index % axes->axis[i].size * axes->axis[i].stride;
+        index /= axes->axis[i].size;
+    }
+    return offset;
+}
+
+bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank)
+{
+    if (!holds_rows(layout, rank))
+        return false;
+    int64_t reader = digit(layout, rank, layout->cut.dp);
+    for (int i = layout->readers.count - 1; i >= 0; i--)
+        reader =
+            reader * layout->readers.axis[i].size + digit(layout, rank, layout->readers.axis[i]);
+    *out = reader;
+    return true;
+}
+
+/* ----------------------------------------- samples ------------------------------------------ */
+
+mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp)
+{
+    int64_t least = layout->batch / layout->cut.dp.size, more = layout->batch % layout->cut.dp.size;
+    return (mimo_range){dp * least + (dp < more ? dp : more), least + (dp < more)};
+}
+
+int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample)
+{
+    int64_t least = layout->batch / layout->cut.dp.size, more = layout->batch % layout->cut.dp.size;
+    int64_t in_larger = more * (least + 1); /* samples of the ranks that hold one more */
+    if (sample < in_larger)
+        return sample / (least + 1);
+    return more + (sample - in_larger) / least;
+}
+
+/* ------------------------------------------ boxes ------------------------------------------- */
+
+static mimo_box box_of(const mimo_layout *layout, mimo_range samples, const mimo_run *run)
+{
+    mimo_box box = {.b0 = samples.first, .nb = samples.count, .s0 = run->global, .ns = run->length};
+    bool sbh = layout->order == MIMO_ROWS_SBH;
+    box.row_b = sbh ? 1 : layout->shard;
+    box.row_s = sbh ? samples.count : 1;
+    box.row0 = run->local * box.row_s;
+    return box;
+}
+
+int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, mimo_box *boxes)
+{
+    mimo_run zigzag[MIMO_LAYOUT_BOXES], part;
+    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    if (samples.count == 0)
+        return 0;
+    int64_t runs = mimo_zigzag_append(zigzag, 0, 0, layout->seq,
+                                      (mimo_cp_place){cell->cp, layout->cut.cp.size});
+    int count = 0;
+    for (int64_t i = 0; i < runs; i++)
+        if (mimo_run_cut(&part, &zigzag[i], cell->tp * layout->shard, layout->shard))
+            boxes[count++] = box_of(layout, samples, &part);
+    return count;
+}
+
+/* The zigzag map backwards: the cp coordinate of a position, and its row in that cp shard. */
+static int64_t cp_of(const mimo_layout *layout, int64_t position, int64_t *row)
+{
+    int64_t cp = layout->cut.cp.size;
+    *row = position;
+    if (cp == 1)
+        return 0;
+    int64_t length = layout->seq / (2 * cp), chunk = position / length;
+    *row = position - chunk * length + (chunk < cp ? 0 : length);
+    return chunk < cp ? chunk : 2 * cp - 1 - chunk;
+}
+
+void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t position, mimo_cell *cell,
+                      mimo_box *box)
+{
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    int64_t row;
+    cell->dp = mimo_layout_dp_of(layout, sample);
+    cell->cp = cp_of(layout, position, &row);
+    cell->tp = row / layout->shard;
+    cell->klass = 0;
+    int count = mimo_layout_cell_boxes(layout, cell, boxes);
+    bool last = count > 1 && position >= boxes[1].s0;
+    *box = boxes[last];
+}
+
+/* ----------------------------------------- creation ----------------------------------------- */
+
+/* Fields that a caller built against an older header does not know keep their defaults. */
+static mimo_status read_desc(mimo_layout_desc *own, const mimo_layout_desc *desc)
+{
+    MIMO_CHECK(desc->size > 0 && desc->size <= sizeof *own, MIMO_ERR_ARGUMENT,
+               "layout: the descriptor's size is %zu, this library knows up to %zu (use "
+               "MIMO_LAYOUT_DESC_INIT)",
+               desc->size, sizeof *own);
+    memcpy(own, desc, desc->size);
+    MIMO_CHECK(own->grid, MIMO_ERR_ARGUMENT, "layout: the grid is NULL");
+    MIMO_CHECK(own->order == MIMO_ROWS_SBH || own->order == MIMO_ROWS_BSH, MIMO_ERR_ARGUMENT,
+               "layout: unknown row order %d", (int)own->order);
+    MIMO_CHECK(own->cp_copies == MIMO_COPIES_EQUAL || own->cp_copies == MIMO_COPIES_PARTIAL,
+               MIMO_ERR_ARGUMENT, "layout: unknown kind of cp copies %d", (int)own->cp_copies);
+    MIMO_CHECK(own->batch >= 0 && own->seq >= 0, MIMO_ERR_ARGUMENT,
+               "layout: batch %" PRId64 " and seq %" PRId64 " must not be negative", own->batch,
+               own->seq);
+    return MIMO_OK;
+}
+
+/* Positions of one rank, by the partition's own rules. */
+static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mimo_layout *layout)
+{
+    mimo_partition_place place = {.cp_size = layout->cut.cp.size,
+                                  .tp_size = mimo_grid_dim_size(desc->grid, "tp")};
+    mimo_partition *partition;
+    if (!desc->partition) {
+        *out = desc->seq;
+        return MIMO_OK;
+    }
+    MIMO_CHECK(desc->partition->format != MIMO_THD, MIMO_ERR_UNSUPPORTED,
+               "layout: a thd partition has no boxes, and only sbhd can be planned");
+    MIMO_TRY(mimo_partition_create(&partition, desc->partition, &place));
+    mimo_status status = mimo_partition_rows(partition, MIMO_EMBEDDINGS, desc->seq, out);
+    mimo_partition_destroy(partition);
+    return status;
+}
+
+/* A rank receives at most batch * seq rows per class, of at most as many classes as src has ranks, and
+ * sends at most as many to each rank of dst: with this check every count of rows in a plan fits. */
+static mimo_status check_rows(const mimo_layout_desc *desc)
+{
+    int64_t rows;
+    if (mimo_mul(&rows, desc->batch, desc->seq) != MIMO_OK ||
+        mimo_mul(&rows, rows, mimo_grid_size(desc->grid)) != MIMO_OK)
+        return mimo_fail_prefix(
+            MIMO_ERR_OVERFLOW,
+            "rows of batch %" PRId64 " x seq %" PRId64 " on %" PRId64 " ranks: ", desc->batch,
+            desc->seq, mimo_grid_size(desc->grid));
+    return MIMO_OK;
+}
+
+static void add_axis(mimo_axes *axes, mimo_axis axis)
+{
+    axes->axis[axes->count++] = axis;
+    axes->size *= axis.size;
+}
+
+/* Gives every dimension of the grid its role. */
+static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
+{
+    bool cuts = desc->partition, partial = desc->cp_copies == MIMO_COPIES_PARTIAL;
+    bool sp = cuts && desc->partition->sp;
+    mimo_axis stride = {1, 1};
+    layout->cut = (mimo_cell_axes){stride, stride, stride, stride};
+    layout->pp = stride;
+    layout->copies.size = layout->readers.size = 1;
+    for (int i = 0; i < mimo_grid_ndims(desc->grid); i++) {
+        mimo_dim dim = mimo_grid_dim(desc->grid, i);
+        mimo_axis axis = {dim.size, stride.stride};
+        bool is_cp = strcmp(dim.name, "cp") == 0, is_dp = strcmp(dim.name, "dp") == 0;
+        stride.stride *= dim.size;
+        if (strcmp(dim.name, "pp") == 0) {
+            layout->pp = axis;
+            continue;
+        }
+        if (is_dp)
+            layout->cut.dp = axis;
+        else if (is_cp && cuts)
+            layout->cut.cp = axis;
+        else if (is_cp && partial)
+            layout->cut.klass = axis;
+        else if (strcmp(dim.name, "tp") == 0 && sp)
+            layout->cut.tp = axis;
+        else
+            add_axis(&layout->copies, axis);
+        if (!is_dp)
+            add_axis(&layout->readers, axis);
+    }
+}
+
+static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
+{
+    int ndims = mimo_grid_ndims(desc->grid);
+    MIMO_TRY(mimo_reserve(&layout->copies.axis, ndims, sizeof(mimo_axis)));
+    MIMO_TRY(mimo_reserve(&layout->readers.axis, ndims, sizeof(mimo_axis)));
+    layout->order = desc->order;
+    layout->batch = desc->batch;
+    layout->seq = desc->seq;
+    layout->offset = mimo_grid_offset(desc->grid);
+    layout->ranks = mimo_grid_size(desc->grid);
+    set_axes(layout, desc);
+    return shard_of(&layout->shard, desc, layout);
+}
+
+mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc)
+{
+    mimo_layout_desc own = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *layout;
+    MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "mimo_layout_create: %s is NULL",
+               out ? "desc" : "out");
+    MIMO_TRY(read_desc(&own, desc));
+    MIMO_TRY(check_rows(&own));
+    MIMO_TRY(mimo_reserve(&layout, 1, sizeof *layout));
+    mimo_status status = fill(layout, &own);
+    if (status == MIMO_OK)
+        *out = layout;
+    else
+        mimo_layout_destroy(layout);
+    return status;
+}
+
+void mimo_layout_destroy(mimo_layout *layout)
+{
+    if (!layout)
+        return;
+    mimo_release(layout->copies.axis);
+    mimo_release(layout->readers.axis);
+    mimo_release(layout);
+}
+
+/* ---------------------------------------- questions ----------------------------------------- */
+
+mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
+                              int64_t capacity, int64_t *count)
+{
+    mimo_cell cell;
+    mimo_box own[MIMO_LAYOUT_BOXES];
+    MIMO_CHECK(layout && count && (boxes || capacity == 0), MIMO_ERR_ARGUMENT,
+               "mimo_layout_boxes: %s is NULL", !layout ? "layout" : (count ? "boxes" : "count"));
+    MIMO_CHECK(capacity >= 0, MIMO_ERR_ARGUMENT, "mimo_layout_boxes: capacity is %" PRId64,
+               capacity);
+    int held =
+        mimo_layout_cell(&cell, layout, rank) ? mimo_layout_cell_boxes(layout, &cell, own) : 0;
+    for (int i = 0; i < held && i < capacity; i++)
+        boxes[i] = own[i];
+    *count = held;
+    return MIMO_OK;
+}
+
+mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *rows)
+{
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    int64_t count, sum = 0;
+    MIMO_CHECK(layout && rows, MIMO_ERR_ARGUMENT, "mimo_layout_rows: %s is NULL",
+               layout ? "rows" : "layout");
+    MIMO_TRY(mimo_layout_boxes(layout, rank, boxes, MIMO_LAYOUT_BOXES, &count));
+    for (int64_t i = 0; i < count; i++)
+        sum += boxes[i].nb * boxes[i].ns;
+    *rows = sum;
+    return MIMO_OK;
+}

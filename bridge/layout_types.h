@@ -1,0 +1,82 @@
+/*
+ * What a layout is made of: the arithmetic that turns ranks into the rows they hold, and back, in
+ * closed form. Planning asks nothing else, so its cost does not grow with the grids. Pure.
+ */
+#ifndef MIMO_BRIDGE_LAYOUT_TYPES_H
+#define MIMO_BRIDGE_LAYOUT_TYPES_H
+
+#include <mimo/plan.h>
+
+#include "partition/run_map.h"
+
+/* A grid dimension as arithmetic: coordinate = (rank - offset) / stride % size. An absent one has
+ * size 1. */
+typedef struct mimo_axis {
+    int64_t size, stride;
+} mimo_axis;
+
+/* Several dimensions, in grid order, and the product of their sizes. */
+typedef struct mimo_axes {
+    mimo_axis *axis; /* axis[count] */
+    int count;
+    int64_t size;
+} mimo_axes;
+
+/* The dimensions that decide which rows a rank holds. Where one does not apply, its size is 1. */
+typedef struct mimo_cell_axes {
+    mimo_axis dp;    /* cuts the batch */
+    mimo_axis cp;    /* cuts the sequence, where there is a partition */
+    mimo_axis tp;    /* cuts a cp shard, under sp */
+    mimo_axis klass; /* contribution classes, where the cp copies are partial */
+} mimo_cell_axes;
+
+struct mimo_layout {
+    mimo_row_order order;
+    int64_t batch, seq;
+    int64_t offset, ranks; /* the span */
+    mimo_axis pp;          /* only coordinate 0 holds rows */
+    mimo_cell_axes cut;
+    mimo_axes copies;  /* every other dimension: the ranks along these hold equal rows */
+    mimo_axes readers; /* every dimension but dp and pp: the ranks that read one sample */
+    int64_t shard;     /* positions of one rank */
+};
+
+/* A rank's place along the cutting dimensions. The ranks of one cell are copies of each other. */
+typedef struct mimo_cell {
+    int64_t dp, cp, tp, klass;
+} mimo_cell;
+
+/* A range of samples or positions: [first, first + count). */
+typedef struct mimo_range {
+    int64_t first, count;
+} mimo_range;
+
+/* The most boxes of a rank: the two chunks of zigzag. */
+enum { MIMO_LAYOUT_BOXES = 2 };
+
+/* The cell of a rank; false where it is outside the span, or at pp > 0. */
+bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank);
+
+/* The samples of a dp coordinate, and the dp coordinate of a sample (0 <= sample < batch). */
+mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp);
+int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample);
+
+/* The boxes of a cell, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns how many. */
+int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, mimo_box *boxes);
+
+/* The box that holds row (sample, position), which the layout must have, and its cell in class 0.
+ */
+void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t position, mimo_cell *cell,
+                      mimo_box *box);
+
+/* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */
+int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell);
+
+/* Distance in ranks of the place with this index, the first axis fastest. */
+int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
+
+/* A reader's number: dp slowest, then its place along the other dimensions in grid order. False
+ * where the rank holds no rows. */
+bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank);
+
+#endif

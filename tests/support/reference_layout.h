@@ -1,0 +1,43 @@
+/*
+ * A slow layout to compare with: every local row of every rank, listed one by one from the formulas
+ * of the specification. Shares no code with the library.
+ */
+#ifndef MIMO_TESTS_REFERENCE_LAYOUT_H
+#define MIMO_TESTS_REFERENCE_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <mimo/plan.h>
+
+/* A layout as a value: a case is a pair of these. */
+typedef struct layout_case {
+    const char *grid; /* "tp=2,cp=2,dp=2" */
+    int64_t offset;
+    mimo_row_order order;
+    bool partition, sp;
+    bool partial; /* cp copies without a partition are contributions */
+} layout_case;
+
+/* What one rank holds. */
+typedef struct reference_tile {
+    int64_t rows;
+    int64_t *b, *s; /* b[rows], s[rows]: the global row of each local one */
+    int64_t klass;
+} reference_tile;
+
+typedef struct reference_layout {
+    int64_t batch, seq;
+    int64_t end;           /* one past the last rank of the span */
+    int64_t classes;       /* 1 unless copies are partial */
+    reference_tile *tiles; /* tiles[end]; ranks outside the span, and at pp > 0, have no rows */
+} reference_layout;
+
+/* List all rows. The caller releases it with reference_release. */
+reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq);
+void reference_release(reference_layout *reference);
+
+/* The library's layout of a case; asserts that it can be made. */
+mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mimo_grid **grid);
+
+#endif

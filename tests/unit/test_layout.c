@@ -1,0 +1,223 @@
+/* Layouts: boxes by hand, then against a list of every row, then every error. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "bridge/layout_types.h"
+#include "expect_failure.h"
+#include "reference_layout.h"
+
+static void expect_boxes(const layout_case *layout, int64_t batch, int64_t seq, int64_t rank,
+                         const mimo_box *expected, int64_t count)
+{
+    mimo_grid *grid;
+    mimo_layout *made = layout_of(layout, batch, seq, &grid);
+    mimo_box boxes[4];
+    int64_t found = -1;
+    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, 4, &found), MIMO_OK);
+    cr_assert_eq(found, count, "%s rank %" PRId64 ": %" PRId64 " boxes", layout->grid, rank, found);
+    for (int64_t i = 0; i < count; i++)
+        cr_assert(memcmp(&boxes[i], &expected[i], sizeof boxes[i]) == 0,
+                  "%s rank %" PRId64 " box %" PRId64 ": samples %" PRId64 "+%" PRId64
+                  " positions %" PRId64 "+%" PRId64 " row %" PRId64 " +%" PRId64 " +%" PRId64,
+                  layout->grid, rank, i, boxes[i].b0, boxes[i].nb, boxes[i].s0, boxes[i].ns,
+                  boxes[i].row0, boxes[i].row_b, boxes[i].row_s);
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
+}
+
+/* ------------------------------------------ goldens ----------------------------------------- */
+
+/* tp=2,cp=2,dp=2, rank = tp + 2cp + 4dp; S = 8: cp 0 has 0,1,6,7 and cp 1 has 2,3,4,5. */
+Test(layout, zigzag_boxes)
+{
+    const layout_case sbh = {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false};
+    expect_boxes(&sbh, 4, 8, 0, (mimo_box[]){{0, 2, 0, 2, 0, 1, 2}, {0, 2, 6, 2, 4, 1, 2}}, 2);
+    expect_boxes(&sbh, 4, 8, 3, (mimo_box[]){{0, 2, 2, 4, 0, 1, 2}}, 1);
+    expect_boxes(&sbh, 4, 8, 5, (mimo_box[]){{2, 2, 0, 2, 0, 1, 2}, {2, 2, 6, 2, 4, 1, 2}}, 2);
+
+    const layout_case bsh = {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, false, false};
+    expect_boxes(&bsh, 4, 8, 0, (mimo_box[]){{0, 2, 0, 2, 0, 4, 1}, {0, 2, 6, 2, 2, 4, 1}}, 2);
+}
+
+/* cp 4, S = 24: cp 0 has 0,1,2,21,22,23 and, cut over tp 3, two rows each: 0,1 2,21 22,23. */
+Test(layout, sequence_parallel_cuts_the_shard)
+{
+    const layout_case sp = {"tp=3,cp=4", 0, MIMO_ROWS_SBH, true, true, false};
+    expect_boxes(&sp, 1, 24, 0, (mimo_box[]){{0, 1, 0, 2, 0, 1, 1}}, 1);
+    expect_boxes(&sp, 1, 24, 1, (mimo_box[]){{0, 1, 2, 1, 0, 1, 1}, {0, 1, 21, 1, 1, 1, 1}}, 2);
+    expect_boxes(&sp, 1, 24, 2, (mimo_box[]){{0, 1, 22, 2, 0, 1, 1}}, 1);
+    /* The chunks of cp 3 touch: 9..14. */
+    expect_boxes(&sp, 1, 24, 10, (mimo_box[]){{0, 1, 11, 2, 0, 1, 1}}, 1);
+}
+
+Test(layout, whole_sequences)
+{
+    const layout_case whole = {"tp=2,dp=4", 0, MIMO_ROWS_SBH, false, false, false};
+    expect_boxes(&whole, 8, 5, 3, (mimo_box[]){{2, 2, 0, 5, 0, 1, 2}}, 1);
+    const layout_case cp1 = {"tp=2,dp=4", 0, MIMO_ROWS_BSH, true, false, false};
+    expect_boxes(&cp1, 8, 5, 3, (mimo_box[]){{2, 2, 0, 5, 0, 5, 1}}, 1);
+}
+
+/* 7 samples on 3 ranks: 3, 2, 2; 2 samples on 3 ranks: 1, 1, 0. */
+Test(layout, uneven_batch)
+{
+    const layout_case three = {"dp=3", 0, MIMO_ROWS_SBH, false, false, false};
+    expect_boxes(&three, 7, 4, 0, (mimo_box[]){{0, 3, 0, 4, 0, 1, 3}}, 1);
+    expect_boxes(&three, 7, 4, 1, (mimo_box[]){{3, 2, 0, 4, 0, 1, 2}}, 1);
+    expect_boxes(&three, 7, 4, 2, (mimo_box[]){{5, 2, 0, 4, 0, 1, 2}}, 1);
+    expect_boxes(&three, 2, 4, 2, NULL, 0);
+    expect_boxes(&three, 7, 0, 0, NULL, 0);
+}
+
+Test(layout, ranks_without_rows)
+{
+    const layout_case piped = {"tp=2,pp=2,dp=2", 4, MIMO_ROWS_SBH, false, false, false};
+    expect_boxes(&piped, 2, 3, 4, (mimo_box[]){{0, 1, 0, 3, 0, 1, 1}}, 1);
+    expect_boxes(&piped, 2, 3, 6, NULL, 0); /* pp 1 */
+    expect_boxes(&piped, 2, 3, 3, NULL, 0);
+    expect_boxes(&piped, 2, 3, 12, NULL, 0);
+    expect_boxes(&piped, 2, 3, -1, NULL, 0);
+}
+
+/* ----------------------------------------- reference ---------------------------------------- */
+
+static void check_rank(const layout_case *layout, const mimo_layout *made,
+                       const reference_layout *reference, int64_t rank)
+{
+    const reference_tile none = {0, NULL, NULL, 0};
+    const reference_tile *tile = rank < reference->end ? &reference->tiles[rank] : &none;
+    mimo_box boxes[MIMO_LAYOUT_BOXES], only[1], found;
+    mimo_cell cell;
+    int64_t count, again, rows, covered = 0;
+    cr_assert_eq(mimo_layout_rows(made, rank, &rows), MIMO_OK);
+    cr_assert_eq(rows, tile->rows, "%s rank %" PRId64 ": %" PRId64 " rows, and should be %" PRId64,
+                 layout->grid, rank, rows, tile->rows);
+    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, MIMO_LAYOUT_BOXES, &count), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(made, rank, only, 1, &again), MIMO_OK);
+    cr_assert_eq(again, count);
+    for (int64_t i = 0; i < count; i++) {
+        const mimo_box *box = &boxes[i];
+        cr_assert(i == 0 || box->row0 > boxes[i - 1].row0, "boxes ascend in local row");
+        covered += box->nb * box->ns;
+        for (int64_t b = box->b0; b < box->b0 + box->nb; b++)
+            for (int64_t s = box->s0; s < box->s0 + box->ns; s++) {
+                int64_t row = box->row0 + (b - box->b0) * box->row_b + (s - box->s0) * box->row_s;
+                cr_assert(row >= 0 && row < tile->rows && tile->b[row] == b && tile->s[row] == s,
+                          "%s rank %" PRId64 ": (%" PRId64 ", %" PRId64 ") is not row %" PRId64,
+                          layout->grid, rank, b, s, row);
+                mimo_layout_find(made, b, s, &cell, &found);
+                cr_assert(memcmp(&found, box, sizeof found) == 0,
+                          "%s: (%" PRId64 ", %" PRId64 ") is found elsewhere", layout->grid, b, s);
+            }
+    }
+    cr_assert_eq(covered, tile->rows);
+}
+
+Test(layout, every_row_is_where_the_formulas_say)
+{
+    static const layout_case cases[] = {
+        {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false},
+        {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, true, false},
+        {"tp=3,cp=2,dp=7", 5, MIMO_ROWS_SBH, true, true, false},
+        {"dp=3,tp=2,cp=3", 1, MIMO_ROWS_BSH, true, true, false},
+        {"dp=2,pp=3,cp=6,tp=1", 0, MIMO_ROWS_SBH, true, false, false},
+        {"cp=3,ep=2,dp=3", 2, MIMO_ROWS_SBH, false, false, true},
+        {"tp=4,dp=6", 0, MIMO_ROWS_BSH, true, true, false},
+        {"x=1", 0, MIMO_ROWS_BSH, false, false, false},
+    };
+    static const int64_t batches[] = {0, 1, 5, 6, 13}, seqs[] = {0, 36, 72};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (size_t i = 0; i < 15; i++) {
+            mimo_grid *grid;
+            mimo_layout *made = layout_of(&cases[c], batches[i % 5], seqs[i / 5], &grid);
+            reference_layout reference = reference_of(&cases[c], batches[i % 5], seqs[i / 5]);
+            for (int64_t rank = 0; rank < reference.end + 2; rank++)
+                check_rank(&cases[c], made, &reference, rank);
+            reference_release(&reference);
+            mimo_layout_destroy(made);
+            mimo_grid_destroy(grid);
+        }
+}
+
+/* ------------------------------------------ errors ------------------------------------------ */
+
+static mimo_status attempt(const char *spec, mimo_partition_rule rule, int64_t batch, int64_t seq)
+{
+    mimo_grid *grid;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *made = NULL;
+    cr_assert_eq(mimo_grid_parse(&grid, spec, 0), MIMO_OK);
+    desc.grid = grid;
+    desc.batch = batch;
+    desc.seq = seq;
+    desc.partition = &rule;
+    mimo_status status = mimo_layout_create(&made, &desc);
+    cr_assert((status == MIMO_OK) == (made != NULL), "a failed call leaves its output");
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
+    return status;
+}
+
+Test(layout, sequence_does_not_divide)
+{
+    mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_rule sp = plain, strict = plain, thd = plain;
+    sp.sp = true;
+    strict.sp = strict.strict = true;
+    thd.format = MIMO_THD;
+    FAILS(attempt("cp=3,dp=2", plain, 2, 10), MIMO_ERR_SHAPE, "10", "6");
+    FAILS(attempt("tp=4,cp=2", sp, 2, 12), MIMO_ERR_SHAPE, "12", "6", "4");
+    cr_assert_eq(attempt("tp=2,cp=2", sp, 2, 12), MIMO_OK);
+    FAILS(attempt("tp=2,cp=2", strict, 2, 12), MIMO_ERR_SHAPE, "12", "8");
+    FAILS(attempt("tp=2,cp=2", thd, 2, 12), MIMO_ERR_UNSUPPORTED, "thd");
+}
+
+Test(layout, wrong_descriptors)
+{
+    mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
+    mimo_grid *grid;
+    cr_assert_eq(mimo_grid_parse(&grid, "tp=2,dp=2", 0), MIMO_OK);
+    const mimo_layout_desc good = {sizeof good, grid, MIMO_ROWS_SBH, 4, 8, NULL, MIMO_COPIES_EQUAL};
+    mimo_layout *made = NULL;
+    mimo_layout_desc desc = good;
+    FAILS(mimo_layout_create(NULL, &good), MIMO_ERR_ARGUMENT, "out");
+    FAILS(mimo_layout_create(&made, NULL), MIMO_ERR_ARGUMENT, "desc");
+    desc.size = sizeof desc + 8;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT, "size");
+    desc = good;
+    desc.grid = NULL;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT, "grid");
+    desc = good;
+    desc.order = (mimo_row_order)7;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT, "7");
+    desc = good;
+    desc.cp_copies = (mimo_copies)9;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_ARGUMENT, "9");
+    FAILS(attempt("dp=2", plain, -3, 8), MIMO_ERR_ARGUMENT, "-3", "8");
+    FAILS(attempt("dp=2", plain, 3, -8), MIMO_ERR_ARGUMENT, "3", "-8");
+    FAILS(attempt("dp=2", plain, INT64_MAX / 2, 3), MIMO_ERR_OVERFLOW, "4611686018427387903", "3");
+    FAILS(attempt("dp=8", plain, INT64_MAX / 8, 4), MIMO_ERR_OVERFLOW, "8 ranks");
+    cr_assert_null(made);
+    mimo_grid_destroy(grid);
+}
+
+Test(layout, wrong_questions)
+{
+    const layout_case two = {"dp=2", 0, MIMO_ROWS_SBH, false, false, false};
+    mimo_grid *grid;
+    mimo_layout *made = layout_of(&two, 2, 2, &grid);
+    mimo_box box;
+    int64_t count;
+    FAILS(mimo_layout_boxes(NULL, 0, &box, 1, &count), MIMO_ERR_ARGUMENT, "layout");
+    FAILS(mimo_layout_boxes(made, 0, NULL, 1, &count), MIMO_ERR_ARGUMENT, "boxes");
+    FAILS(mimo_layout_boxes(made, 0, &box, 1, NULL), MIMO_ERR_ARGUMENT, "count");
+    FAILS(mimo_layout_boxes(made, 0, &box, -2, &count), MIMO_ERR_ARGUMENT, "-2");
+    FAILS(mimo_layout_rows(NULL, 0, &count), MIMO_ERR_ARGUMENT, "layout");
+    FAILS(mimo_layout_rows(made, 0, NULL), MIMO_ERR_ARGUMENT, "rows");
+    mimo_layout_destroy(made);
+    mimo_layout_destroy(NULL);
+    mimo_grid_destroy(grid);
+}
