@@ -1,0 +1,31 @@
+/* What a plan is made of: shared by the planner and its printer. */
+#ifndef MIMO_BRIDGE_PLAN_TYPES_H
+#define MIMO_BRIDGE_PLAN_TYPES_H
+
+#include <mimo/plan.h>
+
+enum { MIMO_BLOCK_KINDS = 3 };
+
+/* Blocks of one kind: list[count] in room for `capacity`. */
+typedef struct mimo_blocks {
+    mimo_block *list;
+    int64_t count, capacity;
+    int64_t rows;
+} mimo_blocks;
+
+struct mimo_plan {
+    int64_t rank, classes;
+    mimo_blocks blocks[MIMO_BLOCK_KINDS]; /* by mimo_block_kind */
+};
+
+/* The plans of ranks [first, first + ranks), which cover both spans. */
+typedef struct mimo_plan_set {
+    int64_t first, ranks;
+    mimo_plan **plans;
+} mimo_plan_set;
+
+/* mimo_plan_check on plans that are there already. */
+mimo_status mimo_plan_check_set(const mimo_layout *src, const mimo_layout *dst,
+                                const mimo_plan_set *set);
+
+#endif

@@ -1,0 +1,729 @@
+/* Plans: by hand, then moved between the buffers of virtual ranks and compared with a slow reference,
+ * then the checker on plans that were tampered with, then every error. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "bridge/plan_types.h"
+#include "core/hash.h"
+#include "expect_failure.h"
+#include "reference_grid.h"
+#include "reference_layout.h"
+
+typedef struct pair_case {
+    layout_case src, dst;
+    int64_t batch, seq;
+} pair_case;
+
+static pair_case swapped(const pair_case *pair)
+{
+    return (pair_case){pair->dst, pair->src, pair->batch, pair->seq};
+}
+
+/* "tp=2,dp=4@0 -> tp=2,cp=2,dp=2@0 ..." for messages. */
+static const char *describe(const pair_case *pair)
+{
+    static char text[512];
+    snprintf(text, sizeof text,
+             "%s@%" PRId64 " order %d partition %d sp %d partial %d -> %s@%" PRId64
+             " order %d partition %d sp %d partial %d, batch %" PRId64 " seq %" PRId64,
+             pair->src.grid, pair->src.offset, (int)pair->src.order, pair->src.partition,
+             pair->src.sp, pair->src.partial, pair->dst.grid, pair->dst.offset,
+             (int)pair->dst.order, pair->dst.partition, pair->dst.sp, pair->dst.partial,
+             pair->batch, pair->seq);
+    return text;
+}
+
+/* ---------------------------------- layouts and their plans --------------------------------- */
+
+typedef struct planned {
+    mimo_grid *src_grid, *dst_grid;
+    mimo_layout *src, *dst;
+    mimo_plan_set set; /* from rank 0 on */
+} planned;
+
+static planned plan_pair(const pair_case *pair)
+{
+    planned made;
+    made.src = layout_of(&pair->src, pair->batch, pair->seq, &made.src_grid);
+    made.dst = layout_of(&pair->dst, pair->batch, pair->seq, &made.dst_grid);
+    int64_t src_end = pair->src.offset + mimo_grid_size(made.src_grid);
+    int64_t dst_end = pair->dst.offset + mimo_grid_size(made.dst_grid);
+    made.set.first = 0;
+    made.set.ranks = src_end > dst_end ? src_end : dst_end;
+    made.set.plans = calloc((size_t)made.set.ranks, sizeof(mimo_plan *));
+    for (int64_t r = 0; r < made.set.ranks; r++)
+        cr_assert_eq(mimo_plan_create(&made.set.plans[r], made.src, made.dst, r), MIMO_OK, "%s: %s",
+                     describe(pair), mimo_last_error());
+    return made;
+}
+
+static void release_pair(planned *made)
+{
+    for (int64_t r = 0; r < made->set.ranks; r++)
+        mimo_plan_destroy(made->set.plans[r]);
+    free(made->set.plans);
+    mimo_layout_destroy(made->src);
+    mimo_layout_destroy(made->dst);
+    mimo_grid_destroy(made->src_grid);
+    mimo_grid_destroy(made->dst_grid);
+}
+
+/* ------------------------------------------ goldens ----------------------------------------- */
+
+static void expect_text(const pair_case *pair, int64_t rank, const char *expected)
+{
+    planned made = plan_pair(pair);
+    char *text = NULL;
+    size_t length;
+    FILE *stream = open_memstream(&text, &length);
+    cr_assert_eq(mimo_plan_print(made.set.plans[rank], stream), MIMO_OK);
+    fclose(stream);
+    cr_assert_str_eq(text, expected, "%s", describe(pair));
+    free(text);
+    release_pair(&made);
+}
+
+#define WHOLE(grid)                                   \
+    {                                                 \
+        (grid), 0, MIMO_ROWS_SBH, false, false, false \
+    }
+#define ZIGZAG(grid)                                 \
+    {                                                \
+        (grid), 0, MIMO_ROWS_SBH, true, false, false \
+    }
+
+static const pair_case dp4_cp2 = {WHOLE("dp=4"), ZIGZAG("cp=2,dp=2"), 4, 8};
+static const pair_case fan_in = {WHOLE("tp=2,dp=4"), ZIGZAG("tp=2,cp=2,dp=2"), 8, 8};
+static const pair_case fan_out = {WHOLE("tp=4,dp=2"), ZIGZAG("tp=1,cp=2,dp=4"), 8, 8};
+static const pair_case to_cp4 = {WHOLE("tp=2,dp=2"), ZIGZAG("cp=4,dp=1"), 4, 8};
+
+/* Rank 0 is cp 0 of dp 0: samples 0 and 1 at 0,1,6,7. It has sample 0, rank 1 has sample 1; and
+ * rank 1, cp 1, reads 2,3,4,5 of sample 0. */
+Test(plan, text_of_dp4_to_cp2_dp2)
+{
+    expect_text(&dp4_cp2, 0,
+                "rank 0 classes 1 rows: recv 4 send 4 local 4\n"
+                "recv  peer 1 class 0 samples [1,2) positions [0,2) from 0 +1 +1 to 1 +1 +2\n"
+                "recv  peer 1 class 0 samples [1,2) positions [6,8) from 6 +1 +1 to 5 +1 +2\n"
+                "send  peer 1 class 0 samples [0,1) positions [2,6) from 2 +1 +1 to 0 +1 +2\n"
+                "local peer 0 class 0 samples [0,1) positions [0,2) from 0 +1 +1 to 0 +1 +2\n"
+                "local peer 0 class 0 samples [0,1) positions [6,8) from 6 +1 +1 to 4 +1 +2\n");
+}
+
+/* Rank 2 is tp 0 of encoder dp 1 (samples 2, 3) and tp 0, cp 1 of LLM dp 0 (samples 0 to 3 at
+ * 2,3,4,5). Samples 0 and 1 lie on ranks 0 and 1, which keep theirs: rank 2 is the first of the
+ * readers left, so rank 0 serves it, and rank 1 serves rank 3. In turn rank 2 serves rank 0. */
+Test(plan, text_of_fan_in)
+{
+    expect_text(&fan_in, 2,
+                "rank 2 classes 1 rows: recv 8 send 8 local 8\n"
+                "recv  peer 0 class 0 samples [0,2) positions [2,6) from 4 +1 +2 to 0 +1 +4\n"
+                "send  peer 0 class 0 samples [2,4) positions [0,2) from 0 +1 +2 to 2 +1 +4\n"
+                "send  peer 0 class 0 samples [2,4) positions [6,8) from 12 +1 +2 to 10 +1 +4\n"
+                "local peer 2 class 0 samples [2,4) positions [2,6) from 4 +1 +2 to 2 +1 +4\n");
+}
+
+/* Without a partition, the gradients of cp ranks 0 and 1 are two classes. Rank 3, dp 3 of 4, reads
+ * sample 3: class 0 from rank 2 (cp 0, dp 1), class 1 from itself. */
+Test(plan, text_of_classes)
+{
+    const pair_case partial = {
+        {"cp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true}, WHOLE("dp=4"), 4, 3};
+    expect_text(&partial, 3,
+                "rank 3 classes 2 rows: recv 3 send 3 local 3\n"
+                "recv  peer 2 class 0 samples [3,4) positions [0,3) from 1 +1 +2 to 0 +1 +1\n"
+                "send  peer 2 class 1 samples [2,3) positions [0,3) from 0 +1 +2 to 0 +1 +1\n"
+                "local peer 3 class 1 samples [3,4) positions [0,3) from 1 +1 +2 to 0 +1 +1\n");
+}
+
+Test(plan, one_block_from_sbh_to_bsh)
+{
+    const pair_case turn = {{"dp=1", 0, MIMO_ROWS_SBH, false, false, false},
+                            {"dp=1", 1, MIMO_ROWS_BSH, false, false, false},
+                            2,
+                            3};
+    expect_text(&turn, 0,
+                "rank 0 classes 1 rows: recv 0 send 6 local 0\n"
+                "send  peer 1 class 0 samples [0,2) positions [0,3) from 0 +1 +2 to 0 +3 +1\n");
+    expect_text(&turn, 1,
+                "rank 1 classes 1 rows: recv 6 send 0 local 0\n"
+                "recv  peer 0 class 0 samples [0,2) positions [0,3) from 0 +1 +2 to 0 +3 +1\n");
+}
+
+/* Not the forward plan reversed: each of the four tp copies gets its whole gradient. */
+Test(plan, every_copy_gets_its_gradient)
+{
+    const pair_case backward = swapped(&fan_out);
+    planned made = plan_pair(&backward);
+    for (int64_t r = 0; r < 8; r++) {
+        int64_t got = mimo_plan_rows(made.set.plans[r], MIMO_RECV) +
+                      mimo_plan_rows(made.set.plans[r], MIMO_LOCAL);
+        cr_assert_eq(got, 4 * 8, "rank %" PRId64 " gets %" PRId64 " rows of 32", r, got);
+    }
+    release_pair(&made);
+}
+
+/* Copies serve equally many readers. */
+Test(plan, owners_are_balanced)
+{
+    const pair_case disjoint = {
+        WHOLE("tp=4"), {"dp=4", 4, MIMO_ROWS_SBH, true, false, false}, 4, 8};
+    const pair_case *const cases[] = {&fan_in, &to_cp4, &disjoint};
+    for (size_t c = 0; c < 3; c++) {
+        planned made = plan_pair(cases[c]);
+        int64_t senders = mimo_grid_size(made.src_grid);
+        for (int64_t r = 1; r < senders; r++)
+            cr_assert_eq(mimo_plan_rows(made.set.plans[r], MIMO_SEND),
+                         mimo_plan_rows(made.set.plans[0], MIMO_SEND), "%s: rank %" PRId64,
+                         describe(cases[c]), r);
+        cr_assert_gt(mimo_plan_rows(made.set.plans[0], MIMO_SEND), 0);
+        release_pair(&made);
+    }
+}
+
+/* ---------------------------------------- virtual ranks ------------------------------------- */
+
+enum { GUARD = 3 };
+#define POISON INT64_C(0x7ff4deadbeef7ff4)
+
+typedef int64_t (*row_value)(uint64_t seed, int64_t b, int64_t s, int64_t klass);
+
+/* dst buffers of all ranks: tile[rank] is GUARD words, then [class][row], then GUARD words. */
+typedef struct moved {
+    const planned *made;
+    reference_layout src, dst;
+    int64_t **from, **to;
+} moved;
+
+static int64_t tile_words(const moved *m, int64_t rank)
+{
+    int64_t rows = rank < m->dst.end ? m->dst.tiles[rank].rows : 0;
+    return rows * m->src.classes + 2 * GUARD;
+}
+
+static void fill_buffers(moved *m, row_value value, uint64_t seed)
+{
+    int64_t ranks = m->made->set.ranks;
+    m->from = calloc((size_t)ranks, sizeof *m->from);
+    m->to = calloc((size_t)ranks, sizeof *m->to);
+    for (int64_t r = 0; r < ranks; r++) {
+        const reference_tile *tile = r < m->src.end ? &m->src.tiles[r] : NULL;
+        m->from[r] = calloc(tile ? (size_t)tile->rows + 1 : 1, sizeof(int64_t));
+        for (int64_t i = 0; tile && i < tile->rows; i++)
+            m->from[r][i] = value(seed, tile->b[i], tile->s[i], tile->klass);
+        m->to[r] = calloc((size_t)tile_words(m, r), sizeof(int64_t));
+        for (int64_t i = 0; i < tile_words(m, r); i++)
+            m->to[r][i] = POISON;
+    }
+}
+
+/* The sender reads by its own block, the receiver writes by its own. */
+static void copy_block(moved *m, int64_t sender, const mimo_block *sent, int64_t receiver,
+                       const mimo_block *got)
+{
+    int64_t rows = receiver < m->dst.end ? m->dst.tiles[receiver].rows : 0;
+    cr_assert(sent->nb == got->nb && sent->ns == got->ns, "sizes differ");
+    cr_assert(got->klass >= 0 && got->klass < m->src.classes);
+    int64_t *to = m->to[receiver] + GUARD + got->klass * rows;
+    for (int64_t i = 0; i < got->nb; i++)
+        for (int64_t j = 0; j < got->ns; j++) {
+            int64_t src_row = sent->src_row + i * sent->src_b + j * sent->src_s;
+            int64_t dst_row = got->dst_row + i * got->dst_b + j * got->dst_s;
+            cr_assert(src_row >= 0 && src_row < m->src.tiles[sender].rows, "reads past its tile");
+            cr_assert(dst_row >= 0 && dst_row < rows, "writes past its tile");
+            cr_assert_eq(to[dst_row], POISON, "rank %" PRId64 " row %" PRId64 " written twice",
+                         receiver, dst_row);
+            to[dst_row] = m->from[sender][src_row];
+        }
+}
+
+/* The next block that `sender` lists for `receiver`, from *cursor on. */
+static const mimo_block *next_sent(const moved *m, int64_t sender, int64_t receiver,
+                                   int64_t *cursor)
+{
+    int64_t count;
+    const mimo_block *sends = mimo_plan_blocks(m->made->set.plans[sender], MIMO_SEND, &count);
+    while (*cursor < count && sends[*cursor].peer != receiver)
+        ++*cursor;
+    cr_assert_lt(*cursor, count, "rank %" PRId64 " expects more than rank %" PRId64 " sends",
+                 receiver, sender);
+    return &sends[(*cursor)++];
+}
+
+static void move_all(moved *m)
+{
+    int64_t ranks = m->made->set.ranks, count, received = 0, sent = 0;
+    int64_t *cursors = calloc((size_t)ranks, sizeof *cursors);
+    for (int64_t r = 0; r < ranks; r++) {
+        const mimo_plan *plan = m->made->set.plans[r];
+        const mimo_block *list = mimo_plan_blocks(plan, MIMO_RECV, &count);
+        memset(cursors, 0, (size_t)ranks * sizeof *cursors);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t peer = list[i].peer;
+            cr_assert(peer >= 0 && peer < ranks && peer != r, "peer %" PRId64, peer);
+            copy_block(m, peer, next_sent(m, peer, r, &cursors[peer]), r, &list[i]);
+        }
+        received += count;
+        list = mimo_plan_blocks(plan, MIMO_LOCAL, &count);
+        for (int64_t i = 0; i < count; i++)
+            copy_block(m, r, &list[i], r, &list[i]);
+        mimo_plan_blocks(plan, MIMO_SEND, &count);
+        sent += count;
+    }
+    cr_assert_eq(sent, received, "%" PRId64 " blocks sent, %" PRId64 " received", sent, received);
+    free(cursors);
+}
+
+static moved move_pair(const pair_case *pair, const planned *made, row_value value, uint64_t seed)
+{
+    moved m = {.made = made,
+               .src = reference_of(&pair->src, pair->batch, pair->seq),
+               .dst = reference_of(&pair->dst, pair->batch, pair->seq)};
+    fill_buffers(&m, value, seed);
+    move_all(&m);
+    return m;
+}
+
+static void release_moved(moved *m)
+{
+    for (int64_t r = 0; r < m->made->set.ranks; r++) {
+        free(m->from[r]);
+        free(m->to[r]);
+    }
+    free(m->from);
+    free(m->to);
+    reference_release(&m->src);
+    reference_release(&m->dst);
+}
+
+/* What rank r has at (row, class) after the move. */
+static int64_t got(const moved *m, int64_t r, int64_t row, int64_t klass)
+{
+    return m->to[r][GUARD + klass * m->dst.tiles[r].rows + row];
+}
+
+/* Injective in (b, s, class). */
+static int64_t hashed(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+{
+    return (int64_t)mimo_mix64(seed + ((uint64_t)b << 40 | (uint64_t)s << 16 | (uint64_t)klass));
+}
+
+static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
+{
+    for (int64_t r = 0; r < m->made->set.ranks; r++) {
+        int64_t rows = r < m->dst.end ? m->dst.tiles[r].rows : 0;
+        for (int64_t i = 0; i < rows * m->src.classes; i++) {
+            const reference_tile *tile = &m->dst.tiles[r];
+            int64_t row = i % rows, klass = i / rows;
+            cr_assert_eq(got(m, r, row, klass), hashed(seed, tile->b[row], tile->s[row], klass),
+                         "%s: rank %" PRId64 " row %" PRId64 " class %" PRId64, describe(pair), r,
+                         row, klass);
+        }
+        for (int64_t i = 0; i < GUARD; i++)
+            cr_assert(m->to[r][i] == POISON && m->to[r][tile_words(m, r) - 1 - i] == POISON,
+                      "%s: rank %" PRId64 " writes past its tile", describe(pair), r);
+    }
+}
+
+/* Rows that a rank holds on both sides, in the class that it holds. */
+static int64_t held_rows(const moved *m, int64_t r)
+{
+    int64_t held = 0;
+    if (r >= m->src.end || r >= m->dst.end)
+        return 0;
+    bool *has = calloc((size_t)(m->src.batch * m->src.seq) + 1, sizeof *has);
+    for (int64_t i = 0; i < m->src.tiles[r].rows; i++)
+        has[m->src.tiles[r].b[i] * m->src.seq + m->src.tiles[r].s[i]] = true;
+    for (int64_t i = 0; i < m->dst.tiles[r].rows; i++)
+        held += has[m->dst.tiles[r].b[i] * m->src.seq + m->dst.tiles[r].s[i]];
+    free(has);
+    return held;
+}
+
+/* As every row arrives once, a minimal plan is one that keeps all that the rank has. */
+static void check_minimal(const pair_case *pair, const moved *m)
+{
+    for (int64_t r = 0; r < m->made->set.ranks; r++) {
+        const mimo_plan *plan = m->made->set.plans[r];
+        int64_t rows = r < m->dst.end ? m->dst.tiles[r].rows : 0, held = held_rows(m, r);
+        int64_t kept = mimo_plan_rows(plan, MIMO_LOCAL), count;
+        cr_assert_eq(mimo_plan_classes(plan), m->src.classes);
+        cr_assert_eq(kept, held, "%s: rank %" PRId64 " keeps %" PRId64 " of %" PRId64 " rows",
+                     describe(pair), r, kept, held);
+        cr_assert_eq(mimo_plan_rows(plan, MIMO_RECV), rows * m->src.classes - held, "%s",
+                     describe(pair));
+        for (int kind = 0; kind < MIMO_BLOCK_KINDS; kind++) {
+            int64_t sum = 0;
+            const mimo_block *list = mimo_plan_blocks(plan, (mimo_block_kind)kind, &count);
+            for (int64_t i = 0; i < count; i++)
+                sum += list[i].nb * list[i].ns;
+            cr_assert_eq(sum, mimo_plan_rows(plan, (mimo_block_kind)kind));
+        }
+    }
+}
+
+static void check_direction(const pair_case *pair, uint64_t seed)
+{
+    planned made = plan_pair(pair);
+    moved m = move_pair(pair, &made, hashed, seed);
+    check_tiles(pair, &m, seed);
+    check_minimal(pair, &m);
+    release_moved(&m);
+    cr_assert_eq(mimo_plan_check(made.src, made.dst), MIMO_OK, "%s: %s", describe(pair),
+                 mimo_last_error());
+    release_pair(&made);
+}
+
+/* ------------------------------------------ adjoint ----------------------------------------- */
+
+/* Small integers: sums and products are exact. */
+static int64_t small(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+{
+    return (int64_t)(mimo_mix64((uint64_t)hashed(seed, b, s, klass)) >> 32) % 101 - 50;
+}
+
+/* Whether a rank is copy 0 of its cell: at 0 along every dimension that only replicates. */
+static bool is_first_copy(const layout_case *layout, int64_t rank)
+{
+    static const char *const dims[] = {"tp", "cp", "pp", "ep"};
+    const bool cuts[] = {layout->partition && layout->sp, layout->partition || layout->partial,
+                         false, false};
+    for (int i = 0; i < 4; i++)
+        if (!cuts[i] && ref_coord(layout->grid, dims[i], rank - layout->offset) != 0)
+            return false;
+    return true;
+}
+
+/* <P x, y>: x on the src tiles, moved and summed over its classes, times y on the dst tiles. */
+static int64_t dot(const pair_case *pair, uint64_t x_seed, uint64_t y_seed)
+{
+    planned made = plan_pair(pair);
+    moved m = move_pair(pair, &made, small, x_seed);
+    int64_t sum = 0;
+    for (int64_t r = pair->dst.offset; r < m.dst.end; r++) {
+        const reference_tile *tile = &m.dst.tiles[r];
+        for (int64_t row = 0; is_first_copy(&pair->dst, r) && row < tile->rows; row++)
+            for (int64_t klass = 0; klass < m.src.classes; klass++)
+                sum +=
+                    got(&m, r, row, klass) * small(y_seed, tile->b[row], tile->s[row], tile->klass);
+    }
+    release_moved(&m);
+    release_pair(&made);
+    return sum;
+}
+
+static void check_adjoint(const pair_case *pair, uint64_t seed)
+{
+    const pair_case backward = swapped(pair);
+    int64_t forward_dot = dot(pair, seed, ~seed), backward_dot = dot(&backward, ~seed, seed);
+    cr_assert_eq(forward_dot, backward_dot, "%s: <Px, y> is %" PRId64 ", <x, P'y> is %" PRId64,
+                 describe(pair), forward_dot, backward_dot);
+}
+
+static void check_pair_case(const pair_case *pair, uint64_t seed)
+{
+    const pair_case backward = swapped(pair);
+    check_direction(pair, seed);
+    check_direction(&backward, seed + 1);
+    check_adjoint(pair, seed + 2);
+}
+
+/* ----------------------------------------- properties --------------------------------------- */
+
+Test(plan, chosen_pairs)
+{
+    static const pair_case cases[] = {
+        {WHOLE("dp=3"), WHOLE("dp=2"), 7, 3},
+        {WHOLE("dp=4"), ZIGZAG("cp=2,dp=6"), 5, 4},
+        {WHOLE("tp=2,dp=4"), WHOLE("dp=4,tp=2"), 8, 4}, /* dp innermost */
+        {WHOLE("tp=1"), ZIGZAG("cp=7"), 3, 14},
+        {WHOLE("tp=7"), {"cp=7", 0, MIMO_ROWS_BSH, true, true, false}, 3, 14},
+        {WHOLE("dp=8"), {"cp=8", 0, MIMO_ROWS_SBH, false, false, true}, 8, 2},
+        {{"tp=2,dp=3", 0, MIMO_ROWS_BSH, true, true, false},
+         {"tp=3,cp=2", 0, MIMO_ROWS_SBH, true, true, false},
+         4,
+         12},
+        {WHOLE("tp=2,dp=2"), {"cp=2,dp=3", 4, MIMO_ROWS_SBH, true, false, false}, 6, 4},
+        {WHOLE("tp=2,dp=3"), {"cp=2,pp=2,dp=2", 3, MIMO_ROWS_BSH, true, false, false}, 6, 4},
+        {WHOLE("dp=6"), ZIGZAG("cp=3,dp=2"), 0, 12},
+        {WHOLE("dp=6"), ZIGZAG("cp=3,dp=2"), 3, 0},
+    };
+    check_pair_case(&dp4_cp2, 1);
+    check_pair_case(&fan_in, 2);
+    check_pair_case(&fan_out, 3);
+    check_pair_case(&to_cp4, 4);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        check_pair_case(&cases[c], 100 + c);
+}
+
+/* -------- random pairs: a counter-based stream, so that a failing case can be made again ------ */
+
+typedef struct stream {
+    uint64_t seed, next;
+} stream;
+
+static int64_t draw(stream *random, int64_t choices)
+{
+    return (int64_t)(mimo_mix64(mimo_mix64(random->seed) + ++random->next) % (uint64_t)choices);
+}
+
+static bool flip(stream *random)
+{
+    return draw(random, 2) == 1;
+}
+
+/* Some of the dimensions in some order, at most `limit` ranks. */
+static void draw_grid(stream *random, int64_t limit, char text[64])
+{
+    const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
+    static const int64_t sizes[] = {1, 2, 3, 2, 4, 6, 7};
+    int64_t ranks = 1, size;
+    size_t used = 0;
+    for (int i = 0; i < 5; i++) {
+        int64_t j = i + draw(random, 5 - i);
+        const char *dim = dims[j];
+        dims[j] = dims[i];
+        size = sizes[draw(random, (dim[0] == 'p' || dim[0] == 'e') ? 2 : 7)];
+        if (ranks * size > limit)
+            size = 1;
+        ranks *= size;
+        if (size > 1 || flip(random))
+            used += (size_t)snprintf(text + used, 64 - used, "%s%s=%" PRId64, used > 0 ? "," : "",
+                                     dim, size);
+    }
+    if (used == 0)
+        snprintf(text, 64, "dp=1");
+}
+
+static layout_case draw_layout(stream *random, int64_t limit, char text[64])
+{
+    layout_case layout = {.grid = text, .order = flip(random) ? MIMO_ROWS_BSH : MIMO_ROWS_SBH};
+    draw_grid(random, limit, text);
+    layout.offset = flip(random) ? 0 : draw(random, 9);
+    layout.partition = flip(random);
+    layout.sp = flip(random);
+    layout.partial = flip(random);
+    return layout;
+}
+
+/* A number that S must be a multiple of. */
+static int64_t divisor(const layout_case *layout)
+{
+    int64_t cp = ref_size(layout->grid, "cp"), tp = ref_size(layout->grid, "tp");
+    if (!layout->partition)
+        return 1;
+    return 2 * cp * (layout->sp ? tp : 1);
+}
+
+static bool divides(const layout_case *layout, int64_t seq)
+{
+    return seq % divisor(layout) == 0;
+}
+
+static int64_t draw_seq(stream *random, const layout_case *src, const layout_case *dst)
+{
+    int64_t least = divisor(src);
+    while (!divides(dst, least))
+        least += divisor(src);
+    return least > 120 ? 0 : least * (1 + draw(random, 120 / least < 3 ? 120 / least : 3));
+}
+
+Test(plan, random_pairs, .timeout = 250)
+{
+    int64_t moving = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        stream random = {seed, 0};
+        char src_text[64], dst_text[64];
+        pair_case pair = {.src = draw_layout(&random, 36, src_text),
+                          .dst = draw_layout(&random, 36, dst_text),
+                          .batch = draw(&random, 11)};
+        pair.seq = draw_seq(&random, &pair.src, &pair.dst);
+        moving += pair.batch * pair.seq > 0;
+        check_pair_case(&pair, seed);
+    }
+    cr_assert_gt(moving, 250, "only %" PRId64 " random pairs move anything", moving);
+}
+
+/* Gradients of cp ranks without a partition, padded with zeros: the sum of the classes is the
+ * gradient that a partition's ranks would have sent. */
+static int64_t zero_padded(uint64_t seed, int64_t b, int64_t s, int64_t klass)
+{
+    const int64_t cp = 3, seq = 12, chunk = s / (seq / (2 * cp));
+    return (chunk < cp ? chunk : 2 * cp - 1 - chunk) == klass ? hashed(seed, b, s, 0) : 0;
+}
+
+Test(plan, classes_add_up_to_the_zero_padded_gradient)
+{
+    const pair_case pair = {
+        {"cp=3,tp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true}, WHOLE("tp=3,dp=4"), 8, 12};
+    planned made = plan_pair(&pair);
+    moved m = move_pair(&pair, &made, zero_padded, 5);
+    for (int64_t r = 0; r < 12; r++)
+        for (int64_t row = 0; row < m.dst.tiles[r].rows; row++) {
+            int64_t sum = 0;
+            for (int64_t klass = 0; klass < 3; klass++)
+                sum += got(&m, r, row, klass);
+            cr_assert_eq(sum, hashed(5, m.dst.tiles[r].b[row], m.dst.tiles[r].s[row], 0));
+        }
+    release_moved(&m);
+    release_pair(&made);
+}
+
+/* ------------------------------------------ 4,096 ranks ------------------------------------- */
+
+static void check_large(const pair_case *pair)
+{
+    mimo_grid *src_grid, *dst_grid;
+    mimo_layout *src = layout_of(&pair->src, pair->batch, pair->seq, &src_grid);
+    mimo_layout *dst = layout_of(&pair->dst, pair->batch, pair->seq, &dst_grid);
+    cr_assert_eq(mimo_plan_check(src, dst), MIMO_OK, "%s: %s", describe(pair), mimo_last_error());
+    cr_assert_eq(mimo_plan_check(dst, src), MIMO_OK, "%s: %s", describe(pair), mimo_last_error());
+    mimo_layout_destroy(src);
+    mimo_layout_destroy(dst);
+    mimo_grid_destroy(src_grid);
+    mimo_grid_destroy(dst_grid);
+}
+
+Test(plan, thousands_of_ranks)
+{
+    static const pair_case cases[] = {
+        {WHOLE("tp=8,dp=512"), ZIGZAG("tp=8,cp=8,dp=64"), 512, 16},
+        {WHOLE("tp=64,dp=64"), {"tp=2,cp=4,dp=512", 0, MIMO_ROWS_BSH, true, true, false}, 512, 16},
+        {WHOLE("dp=4096"), {"tp=4,cp=16,dp=64", 0, MIMO_ROWS_SBH, false, false, true}, 4096, 1},
+        {WHOLE("tp=4,dp=300"),
+         {"tp=8,cp=4,pp=2,dp=60", 1200, MIMO_ROWS_SBH, true, true, false},
+         307,
+         32},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        check_large(&cases[c]);
+}
+
+/* ----------------------------------------- the checker -------------------------------------- */
+
+typedef void (*tamper)(mimo_plan_set *set);
+
+static void expect_caught(const pair_case *pair, tamper change, const char *sentence)
+{
+    planned made = plan_pair(pair);
+    cr_assert_eq(mimo_plan_check_set(made.src, made.dst, &made.set), MIMO_OK);
+    change(&made.set);
+    FAILS(mimo_plan_check_set(made.src, made.dst, &made.set), MIMO_ERR_INTERNAL, sentence);
+    release_pair(&made);
+}
+
+static mimo_blocks *blocks_of(mimo_plan_set *set, int64_t rank, mimo_block_kind kind)
+{
+    return &set->plans[rank]->blocks[kind];
+}
+
+static void drop_receive(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->count--;
+}
+
+static void drop_send(mimo_plan_set *set)
+{
+    blocks_of(set, 0, MIMO_SEND)->count--;
+}
+
+static void receive_twice(mimo_plan_set *set)
+{
+    mimo_blocks *blocks = blocks_of(set, 0, MIMO_RECV);
+    blocks->list[1] = blocks->list[0];
+}
+
+static void receive_from_stranger(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].peer = 5;
+}
+
+static void receive_from_other_copy(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].peer = 1;
+}
+
+static void receive_what_it_holds(mimo_plan_set *set)
+{
+    mimo_blocks *blocks = blocks_of(set, 2, MIMO_RECV);
+    blocks->list[0] = blocks_of(set, 2, MIMO_LOCAL)->list[0];
+    blocks->list[0].peer = 3;
+    blocks_of(set, 2, MIMO_LOCAL)->count = 0;
+}
+
+static void write_elsewhere(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].dst_row++;
+}
+
+static void read_elsewhere(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].src_row++;
+}
+
+static void send_other_rows(mimo_plan_set *set)
+{
+    blocks_of(set, 0, MIMO_SEND)->list[0].src_row++;
+}
+
+static void send_out_of_order(mimo_plan_set *set)
+{
+    mimo_blocks *blocks = blocks_of(set, 2, MIMO_SEND);
+    mimo_block first = blocks->list[0];
+    blocks->list[0] = blocks->list[1];
+    blocks->list[1] = first;
+}
+
+Test(plan, checker_catches)
+{
+    expect_caught(&fan_in, drop_receive, "never written");
+    expect_caught(&fan_in, drop_send, "sends 0");
+    expect_caught(&fan_in, receive_twice, "written twice");
+    expect_caught(&fan_in, receive_from_stranger, "rank 5");
+    expect_caught(&fan_in, receive_from_other_copy, "which sends 0");
+    expect_caught(&fan_in, receive_what_it_holds, "and holds it");
+    expect_caught(&fan_in, write_elsewhere, "does not belong at row 1");
+    expect_caught(&fan_in, read_elsewhere, "does not hold it at row 5");
+    expect_caught(&fan_in, send_other_rows, "block 0");
+    expect_caught(&fan_in, send_out_of_order, "the sender's at (2, 6)");
+}
+
+/* ------------------------------------------ errors ------------------------------------------ */
+
+Test(plan, wrong_arguments)
+{
+    const layout_case two = WHOLE("dp=2");
+    mimo_grid *grids[3];
+    mimo_layout *good = layout_of(&two, 4, 6, &grids[0]);
+    mimo_layout *batch = layout_of(&two, 5, 6, &grids[1]), *seq = layout_of(&two, 4, 7, &grids[2]);
+    mimo_plan *plan = NULL;
+    FAILS(mimo_plan_create(NULL, good, good, 0), MIMO_ERR_ARGUMENT, "out");
+    FAILS(mimo_plan_create(&plan, NULL, good, 0), MIMO_ERR_ARGUMENT, "src");
+    FAILS(mimo_plan_create(&plan, good, NULL, 0), MIMO_ERR_ARGUMENT, "dst");
+    FAILS(mimo_plan_create(&plan, good, good, -4), MIMO_ERR_ARGUMENT, "-4");
+    FAILS(mimo_plan_create(&plan, good, batch, 0), MIMO_ERR_SHAPE, "batch 4", "batch 5");
+    FAILS(mimo_plan_create(&plan, good, seq, 0), MIMO_ERR_SHAPE, "seq 6", "seq 7");
+    FAILS(mimo_plan_check(NULL, good), MIMO_ERR_ARGUMENT, "src");
+    FAILS(mimo_plan_check(good, NULL), MIMO_ERR_ARGUMENT, "dst");
+    FAILS(mimo_plan_check(good, seq), MIMO_ERR_SHAPE, "seq 7");
+    cr_assert_null(plan, "a failed call leaves its output");
+
+    cr_assert_eq(mimo_plan_create(&plan, good, good, 99), MIMO_OK, "a rank of neither span");
+    FAILS(mimo_plan_print(NULL, stdout), MIMO_ERR_ARGUMENT, "plan");
+    FAILS(mimo_plan_print(plan, NULL), MIMO_ERR_ARGUMENT, "stream");
+    FILE *full = fopen("/dev/full", "w");
+    cr_assert_not_null(full);
+    FAILS(mimo_plan_print(plan, full), MIMO_ERR_IO, "rank 99");
+    fclose(full);
+    mimo_plan_destroy(plan);
+    mimo_plan_destroy(NULL);
+    mimo_layout *layouts[] = {good, batch, seq};
+    for (int i = 0; i < 3; i++) {
+        mimo_layout_destroy(layouts[i]);
+        mimo_grid_destroy(grids[i]);
+    }
+}
