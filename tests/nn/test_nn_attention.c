@@ -111,30 +111,31 @@ static double affine(const nn_real *weight, const nn_real *bias, const nn_real *
     return sum;
 }
 
-/* which: 0 query, 1 key, 2 value, of token (s, b). */
-static double projected(const dense_weights *w, const nn_real *x, int s, int b, int head, int which,
+/* which: 0 query, 1 key, 2 value, of the token at `row`. */
+static double projected(const dense_weights *w, const nn_real *x, int row, int head, int which,
                         int d)
 {
-    return affine(w->qkv, w->qkv_bias, x + (s * B + b) * HIDDEN, (head * 3 + which) * DH + d);
+    return affine(w->qkv, w->qkv_bias, x + row * HIDDEN, (head * 3 + which) * DH + d);
 }
 
 /* The context of one token and head, by the definition. */
-static void dense_context(double *context, const dense_weights *w, const nn_real *x, int s, int b,
+static void dense_context(double *context, const dense_weights *w, const nn_real *x, int row,
                           int head, bool causal)
 {
     double weight[S], total = 0;
+    int b = row % B;
     for (int k = 0; k < S; k++) {
         double score = 0;
         for (int d = 0; d < DH; d++)
-            score += projected(w, x, s, b, head, 0, d) * projected(w, x, k, b, head, 1, d);
-        bool seen = !causal || shuffled[k] <= shuffled[s];
+            score += projected(w, x, row, head, 0, d) * projected(w, x, k * B + b, head, 1, d);
+        bool seen = !causal || shuffled[k] <= shuffled[row / B];
         weight[k] = seen ? exp(score / sqrt(DH)) : 0;
         total += weight[k];
     }
     for (int d = 0; d < DH; d++) {
         context[head * DH + d] = 0;
         for (int k = 0; k < S; k++)
-            context[head * DH + d] += weight[k] / total * projected(w, x, k, b, head, 2, d);
+            context[head * DH + d] += weight[k] / total * projected(w, x, k * B + b, head, 2, d);
     }
 }
 
@@ -153,7 +154,7 @@ Test(nn_attention, equals_a_dense_loop_at_shuffled_positions)
         for (int i = 0; i < N; i++) {
             double context[HIDDEN];
             for (int head = 0; head < HEADS; head++)
-                dense_context(context, &w, x, i / B, i % B, head, causal == 1);
+                dense_context(context, &w, x, i, head, causal == 1);
             for (int o = 0; o < HIDDEN; o++) {
                 double expected = (double)w.out_bias[o];
                 for (int k = 0; k < HIDDEN; k++)

@@ -1,0 +1,251 @@
+/* The layers on real ranks, f64: any tp x cp split of a block, a head and the loss equals one rank. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi_test.h"
+#include "nn/nn.h"
+
+enum { S = 48, B = 2, HIDDEN = 16, HEADS = 8, INNER = 32, V = 24, N = S * B };
+
+static const double tolerance = 1e-11;
+
+typedef struct team {
+    mimo_comm *tp, *cp; /* NULL: one rank */
+    int tp_rank, tp_size, cp_rank, cp_size;
+    int64_t rows;         /* S_local */
+    int64_t positions[S]; /* zigzag */
+} team;
+
+typedef struct model {
+    nn_params *params;
+    nn_sequence sequence;
+    nn_block block;
+    nn_linear head;
+    nn_loss loss;
+} model;
+
+/* What one micro-batch gives, this rank's rows; logits and d_logits this rank's columns. */
+typedef struct results {
+    double y[N * HIDDEN], dx[N * HIDDEN], logits[N * V], d_logits[N * V], losses[N];
+    int64_t ids[N], labels[N];
+    double sum;
+    int64_t tokens;
+} results;
+
+static void set_positions(team *t)
+{
+    t->rows = S / t->cp_size;
+    int64_t chunk = t->rows / 2;
+    for (int64_t i = 0; i < t->rows; i++)
+        t->positions[i] = i < chunk ? t->cp_rank * chunk + i
+                                    : (2 * t->cp_size - 1 - t->cp_rank) * chunk + (i - chunk);
+}
+
+static team make_team(mimo_comm *comm, int tp_size)
+{
+    int rank = mimo_comm_rank(comm);
+    team t = {.tp_size = tp_size, .cp_size = mimo_comm_size(comm) / tp_size};
+    t.tp_rank = rank % tp_size;
+    t.cp_rank = rank / tp_size;
+    MPI_EXPECT_OK(mimo_comm_split(&t.tp, comm, t.cp_rank, t.tp_rank));
+    MPI_EXPECT_OK(mimo_comm_split(&t.cp, comm, t.tp_rank, t.cp_rank));
+    set_positions(&t);
+    return t;
+}
+
+/* Values by global index, biases and norms included. */
+static void set_parameters(nn_params *params)
+{
+    for (int p = 0; p < nn_params_count(params); p++) {
+        const nn_param *param = nn_params_at(params, p);
+        for (int64_t i = 0; i < param->local[0]; i++)
+            for (int64_t j = 0; j < param->local[1]; j++) {
+                int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
+                int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
+                param->value[i * param->local[1] + j] =
+                    0.4 * nn_normal(5, param->name, row * param->shape[1] + column);
+            }
+    }
+}
+
+static void make_model(model *m, const team *t, bool causal)
+{
+    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, B, t->positions};
+    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, B, t->cp_size, 0.1, 0.1};
+    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
+    memset(m, 0, sizeof *m);
+    MPI_EXPECT_OK(nn_params_create(&m->params, &store));
+    MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
+    MPI_EXPECT_OK(nn_block_init(&m->block, m->params, t->tp, &block));
+    MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
+    MPI_EXPECT_OK(nn_loss_init(&m->loss, t->tp, V, t->rows * B));
+    MPI_EXPECT_OK(nn_params_seal(m->params));
+    set_parameters(m->params);
+}
+
+static void discard(model *m)
+{
+    nn_sequence_release(&m->sequence);
+    nn_block_release(&m->block);
+    nn_linear_release(&m->head);
+    nn_loss_release(&m->loss);
+    nn_params_destroy(m->params);
+}
+
+static void run(model *m, const team *t, results *r)
+{
+    static double x[N * HIDDEN];
+    int64_t n = t->rows * B;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t global = t->positions[i / B] * B + i % B;
+        r->labels[i] = global % 3 == 1 ? NN_IGNORE : (global * 7) % V;
+        for (int k = 0; k < HIDDEN; k++)
+            x[i * HIDDEN + k] = nn_normal(6, "x", global * HIDDEN + k);
+    }
+    MPI_EXPECT_OK(nn_block_forward(&m->block, r->y, x, &m->sequence));
+    MPI_EXPECT_OK(nn_linear_forward(&m->head, r->logits, r->y, n));
+    MPI_EXPECT_OK(nn_loss_forward(&m->loss, r->logits, r->labels, n, &r->sum, &r->tokens));
+    MPI_EXPECT_OK(nn_loss_argmax(&m->loss, r->logits, n, r->ids));
+    memcpy(r->losses, m->loss.losses, (size_t)n * sizeof(double));
+    MPI_EXPECT_OK(nn_loss_backward(&m->loss, r->d_logits));
+    MPI_EXPECT_OK(nn_linear_backward(&m->head, r->dx, r->d_logits));
+    MPI_EXPECT_OK(nn_block_backward(&m->block, r->dx, r->dx));
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= tolerance * (1 + fabs(b));
+}
+
+/* Columns [first, first + width) of rows that are `whole` wide. */
+typedef struct columns {
+    int64_t first, width, whole;
+} columns;
+
+/* This rank's rows hold these columns of the whole's rows, at this rank's positions. */
+static void compare_rows(const char *what, const team *t, const double *mine, const double *whole,
+                         columns part)
+{
+    for (int64_t i = 0; i < t->rows * B; i++) {
+        int64_t global = t->positions[i / B] * B + i % B;
+        for (int64_t k = 0; k < part.width; k++) {
+            double expected = whole[global * part.whole + part.first + k];
+            MPI_EXPECT(near(mine[i * part.width + k], expected),
+                       "tp %d cp %d: %s at row %lld, column %lld is %.15g, one rank %.15g",
+                       t->tp_size, t->cp_size, what, (long long)global, (long long)(part.first + k),
+                       mine[i * part.width + k], expected);
+        }
+    }
+}
+
+static void compare_results(const team *t, results *mine, const results *whole)
+{
+    int64_t local = V / t->tp_size;
+    columns hidden = {0, HIDDEN, HIDDEN}, one = {0, 1, 1};
+    columns vocabulary = {t->tp_rank * local, local, V};
+    compare_rows("y", t, mine->y, whole->y, hidden);
+    compare_rows("dx", t, mine->dx, whole->dx, hidden);
+    compare_rows("logits", t, mine->logits, whole->logits, vocabulary);
+    compare_rows("d_logits", t, mine->d_logits, whole->d_logits, vocabulary);
+    compare_rows("losses", t, mine->losses, whole->losses, one);
+    for (int64_t i = 0; i < t->rows * B; i++) {
+        int64_t global = t->positions[i / B] * B + i % B;
+        MPI_EXPECT(mine->ids[i] == whole->ids[global], "argmax of row %lld is %lld, one rank %lld",
+                   (long long)global, (long long)mine->ids[i], (long long)whole->ids[global]);
+    }
+    MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, &mine->sum, 1, MIMO_F64, MIMO_SUM, NULL));
+    MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, &mine->tokens, 1, MIMO_I64, MIMO_SUM, NULL));
+    MPI_EXPECT(near(mine->sum, whole->sum), "loss %.15g, one rank %.15g", mine->sum, whole->sum);
+    MPI_EXPECT(mine->tokens == whole->tokens, "%lld tokens, one rank %lld", (long long)mine->tokens,
+               (long long)whole->tokens);
+}
+
+/* Summed over cp, as mimo_gradient_finalize does, and over nothing else. */
+static void compare_gradients(const team *t, const nn_params *mine, const nn_params *whole)
+{
+    for (int i = 0; i < nn_params_count(mine); i++) {
+        const nn_param *p = nn_params_at(mine, i), *w = nn_params_at(whole, i);
+        MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, p->grad, p->count, MIMO_F64, MIMO_SUM, NULL));
+        int64_t row0 = p->shard_dim == 0 ? p->start : 0;
+        int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+        for (int64_t r = 0; r < p->local[0]; r++)
+            for (int64_t c = 0; c < p->local[1]; c++) {
+                double expected = w->grad[(row0 + r) * w->shape[1] + column0 + c];
+                double got = p->grad[r * p->local[1] + c];
+                MPI_EXPECT(fabs(got - expected) <= 10 * tolerance * (1 + fabs(expected)),
+                           "tp %d cp %d: gradient of %s[%lld][%lld] is %.15g, one rank %.15g",
+                           t->tp_size, t->cp_size, p->name, (long long)(row0 + r),
+                           (long long)(column0 + c), got, expected);
+            }
+    }
+}
+
+MPI_TEST(nn, every_split_equals_one_rank)
+{
+    mimo_comm *comm = mpi_test_comm();
+    results *mine = calloc(1, sizeof *mine), *whole = calloc(1, sizeof *whole);
+    team alone = {.tp_size = 1, .cp_size = 1};
+    set_positions(&alone);
+    for (int64_t i = 0; i < S; i++)
+        alone.positions[i] = i;
+    for (int causal = 0; causal < 2; causal++)
+        for (int tp = 1; tp <= mimo_comm_size(comm); tp++) {
+            if (mimo_comm_size(comm) % tp != 0 || HEADS % tp != 0)
+                continue;
+            model one, split;
+            team t = make_team(comm, tp);
+            make_model(&one, &alone, causal == 1);
+            make_model(&split, &t, causal == 1);
+            for (int batch = 0; batch < 2; batch++) { /* gradients add up over micro-batches */
+                run(&one, &alone, whole);
+                run(&split, &t, mine);
+                compare_results(&t, mine, whole);
+            }
+            compare_gradients(&t, split.params, one.params);
+            discard(&one);
+            discard(&split);
+            mimo_comm_destroy(t.cp);
+            mimo_comm_destroy(t.tp);
+        }
+    free(mine), free(whole);
+}
+
+/* Equal logits everywhere: the lowest id, which lies on the first rank. */
+MPI_TEST(nn, argmax_of_equals)
+{
+    mimo_comm *comm = mpi_test_comm();
+    int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    nn_loss loss;
+    nn_real logits[2][3] = {{0}};
+    int64_t ids[2] = {-1, -1};
+    logits[1][2] = rank > 0 ? 1 : 0; /* row 1: the last column of every rank but the first */
+    MPI_EXPECT_OK(nn_loss_init(&loss, comm, 3 * size, 2));
+    MPI_EXPECT_OK(nn_loss_argmax(&loss, logits[0], 2, ids));
+    MPI_EXPECT(ids[0] == 0, "row 0: %lld", (long long)ids[0]);
+    MPI_EXPECT(ids[1] == (size > 1 ? 5 : 0), "row 1: %lld", (long long)ids[1]);
+    nn_loss_release(&loss);
+}
+
+/* What is wrong on one rank is an error on all, and nobody waits. */
+MPI_TEST(nn, refuses_on_all_ranks)
+{
+    mimo_comm *comm = mpi_test_comm();
+    int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    nn_sequence sequence = {0};
+    int64_t positions[2] = {2 * rank, rank == size - 1 ? -4 : 2 * rank + 1};
+    nn_sequence_desc desc = {comm, true, 2, 1, positions};
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("positions[1] is -4");
+    positions[1] = 2 * rank + 1;
+    positions[0] = rank == 1 ? 0 : 2 * rank;
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("position 0 appears twice");
+    desc.positions = NULL;
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("no positions are given");
+    nn_loss loss;
+    MPI_EXPECT_STATUS(nn_loss_init(&loss, comm, 2 * size + 1, 1), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("is not divisible by");
+}

@@ -1,0 +1,100 @@
+/* Built against nn and against nn_f64: both reproduce numbers that nn_f64 gave, each to its digits. What
+ * only the f32 build has (its exp, its BLAS calls) is seen here. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/nn_math.h"
+#include "nn_gradient_check.h"
+
+enum { S = 12, B = 2, HIDDEN = 16, HEADS = 4, V = 24, N = S * B };
+
+#ifdef NN_REAL_F64
+static const double tolerance = 1e-12;
+#else
+static const double tolerance = 2e-6;
+#endif
+
+typedef struct model {
+    nn_params *params;
+    nn_sequence sequence;
+    nn_block block;
+    nn_linear head;
+    nn_loss loss;
+} model;
+
+static void make(model *m)
+{
+    m->params = nn_test_store(0, 1);
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL};
+    nn_block_desc block = {"block", HIDDEN, HEADS, 64, S, B, 0, 0.3, 0.3};
+    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
+    NN_OK(nn_sequence_init(&m->sequence, &sequence));
+    NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
+    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
+    NN_OK(nn_loss_init(&m->loss, NULL, V, N));
+    NN_OK(nn_params_seal(m->params));
+}
+
+static void discard(model *m)
+{
+    nn_sequence_release(&m->sequence);
+    nn_block_release(&m->block);
+    nn_linear_release(&m->head);
+    nn_loss_release(&m->loss);
+    nn_params_destroy(m->params);
+}
+
+/* Loss, and the gradient's norm, after one AdamW step. */
+static void step(model *m, double *sum, double *norm)
+{
+    static nn_real x[N * HIDDEN], y[N * HIDDEN], logits[N * V];
+    int64_t labels[N], tokens;
+    nn_test_fill(x, N * HIDDEN, "x");
+    for (int i = 0; i < N; i++)
+        labels[i] = i % 3 ? (i * 7) % V : NN_IGNORE;
+    NN_OK(nn_block_forward(&m->block, y, x, &m->sequence));
+    NN_OK(nn_linear_forward(&m->head, logits, y, N));
+    NN_OK(nn_loss_forward(&m->loss, logits, labels, N, sum, &tokens));
+    NN_OK(nn_loss_backward(&m->loss, logits));
+    nn_params_zero_grad(m->params);
+    NN_OK(nn_linear_backward(&m->head, y, logits));
+    NN_OK(nn_block_backward(&m->block, y, y));
+    *norm = 0;
+    for (int i = 0; i < nn_params_count(m->params); i++) {
+        const nn_param *p = nn_params_at(m->params, i);
+        *norm += nn_sum_deviations(p->grad, 0, p->count);
+    }
+    *norm = sqrt(*norm);
+    nn_adamw rule = NN_ADAMW_INIT;
+    NN_OK(nn_adamw_step(&rule, m->params, *norm));
+}
+
+Test(nn_precision, both_builds_train_alike)
+{
+    static const double losses[] = {80.199650720473798, 76.362709238044673, 72.634884126786659};
+    static const double norms[] = {91.09246154798052, 88.580734365774703, 86.106214272885623};
+    model m;
+    make(&m);
+    for (int t = 0; t < 3; t++) {
+        double sum, norm;
+        step(&m, &sum, &norm);
+        cr_assert(fabs(sum - losses[t]) <= tolerance * losses[t], "step %d: loss %.17g, not %.17g",
+                  t, sum, losses[t]);
+        cr_assert(fabs(norm - norms[t]) <= 10 * tolerance * norms[t],
+                  "step %d: norm %.17g, not %.17g", t, norm, norms[t]);
+    }
+    discard(&m);
+}
+
+Test(nn_precision, exp_is_within_its_bound)
+{
+    for (int i = -86000; i <= 86000; i += 7) {
+        double x = (double)(nn_real)(i * 1e-3), exact = exp(x);
+        double error = fabs((double)nn_exp((nn_real)x) - exact) / exact;
+        cr_assert(error < 2.5e-7, "exp(%g): relative error %g", x, error);
+    }
+    cr_assert_eq((double)nn_exp(0), 1.0);
+    cr_assert((double)nn_exp((nn_real)-1e30) < 1e-37, "%g", (double)nn_exp((nn_real)-1e30));
+    cr_assert(isnan((double)nn_exp((nn_real)NAN)));
+}
