@@ -15,7 +15,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-enum { ELEMENTS_PER_PIECE = 1 << 28 };
+enum { ELEMENTS_PER_PIECE = 1 << 28, GATHER_TAG = 1 };
 
 typedef struct mpi_comm {
     mimo_comm base;
@@ -154,27 +154,47 @@ static char *first_row(const mimo_rows *rows)
     return (char *)rows->base + rows->first * rows->row_bytes;
 }
 
-static mimo_status allgather_rows(mimo_request *request, mimo_comm *comm, const mimo_rows *to,
-                                  int64_t step, const mimo_rows *from)
+static char *slot_of(const mimo_rows *to, int64_t step, int rank)
 {
-    bool in_place = from->base == NULL;
+    return first_row(to) + rank * step * to->row_bytes;
+}
+
+/* Every receive before any send, peers in the order of their distance, so that no rank is everybody's
+ * first target. The order of messages between two ranks is the order of the calls. */
+static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const mimo_rows *to,
+                                   int64_t step, const mimo_rows *from)
+{
+    int rank = comm->rank, size = comm->size;
+    MPI_Request *piece = request->piece;
     MIMO_TRY(mimo_mpi_rows_type(&request->types[0], to, step));
-    if (!in_place)
-        MIMO_TRY(mimo_mpi_rows_type(&request->types[1], from, 0));
-    MPI_Datatype sent = in_place ? MPI_DATATYPE_NULL : request->types[1];
-    MIMO_TRY_MPI(MPI_Iallgather(in_place ? MPI_IN_PLACE : first_row(from), in_place ? 0 : 1, sent,
-                                first_row(to), 1, request->types[0], handle_of(comm),
-                                request->piece));
+    MIMO_TRY(mimo_mpi_rows_type(&request->types[1], from, 0));
+    for (int distance = 1; distance < size; distance++) {
+        int peer = (rank - distance + size) % size;
+        MIMO_TRY_MPI(MPI_Irecv(slot_of(to, step, peer), 1, request->types[0], peer, GATHER_TAG,
+                               handle_of(comm), piece++));
+    }
+    for (int distance = 1; distance < size; distance++) {
+        int peer = (rank + distance) % size;
+        MIMO_TRY_MPI(MPI_Isend(first_row(from), 1, request->types[1], peer, GATHER_TAG,
+                               handle_of(comm), piece++));
+    }
     return MIMO_OK;
 }
 
+/* Direct exchange instead of MPI_Iallgather: each tile goes once from its owner straight into its
+ * place (0.9 to 1.1 times a bare MPI_Allgather of contiguous tiles, where MPI_Iallgather into a
+ * strided type took 1.1 to 1.5; bench/bridge_bench). */
 static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
                                    int64_t step, const mimo_rows *from, mimo_stream stream)
 {
     mimo_request *request;
-    (void)stream;
-    MIMO_TRY(request_create(&request, 1));
-    return hand_over(out, request, allgather_rows(request, comm, to, step, from));
+    mimo_rows own = *to;
+    own.first += comm->rank * step;
+    MIMO_TRY(request_create(&request, 2 * ((int64_t)comm->size - 1)));
+    mimo_status status = allgather_peers(request, comm, to, step, from->base ? from : &own);
+    if (status == MIMO_OK && from->base)
+        status = comm->device->copy_rows(&own, from, stream);
+    return hand_over(out, request, status);
 }
 
 /* --------------------------------- life of a comm --------------------------------- */
