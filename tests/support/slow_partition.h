@@ -5,28 +5,35 @@
 
 #include <stdint.h>
 
-/* Row g of sequences with cumulative lengths cu[0..n] belongs to this cp rank. */
-static inline int64_t slow_cp_owner(const int32_t *cu, int64_t n, int64_t cp, int64_t g)
+/* A rank's place, and the sequences with cumulative lengths cu[0..n] that it keeps a part of. */
+typedef struct slow_place {
+    const int32_t *cu;
+    int64_t n;
+    int64_t cp, c; /* size and coordinate */
+    int64_t tp, t; /* 1 and 0 where sp does not cut */
+} slow_place;
+
+/* The cp rank that row g belongs to. */
+static inline int64_t slow_cp_owner(const slow_place *at, int64_t g)
 {
-    for (int64_t s = 0; s < n; s++) {
-        if (g < cu[s] || g >= cu[s + 1] || cp == 1)
+    for (int64_t s = 0; s < at->n; s++) {
+        int64_t begin = at->cu[s], end = at->cu[s + 1];
+        if (g < begin || g >= end || at->cp == 1)
             continue;
-        int64_t chunk = (g - cu[s]) / ((cu[s + 1] - cu[s]) / (2 * cp));
-        return chunk < cp ? chunk : 2 * cp - 1 - chunk;
+        int64_t chunk = (g - begin) / ((end - begin) / (2 * at->cp));
+        return chunk < at->cp ? chunk : 2 * at->cp - 1 - chunk;
     }
     return 0;
 }
 
-/* The global rows of cp rank c and tp rank t (of tp; 1 without sp) into rows[cu[n]]; returns how
- * many. A rank's rows keep their order. */
-static inline int64_t slow_rows(int64_t *rows, const int32_t *cu, int64_t n, int64_t cp, int64_t c,
-                                int64_t tp, int64_t t)
+/* The global rows of the place into rows[cu[n]]; returns how many. A rank's rows keep their order. */
+static inline int64_t slow_rows(int64_t *rows, const slow_place *at)
 {
     int64_t mine = 0, kept = 0, place = 0;
-    for (int64_t g = 0; g < cu[n]; g++)
-        mine += slow_cp_owner(cu, n, cp, g) == c;
-    for (int64_t g = 0; g < cu[n]; g++)
-        if (slow_cp_owner(cu, n, cp, g) == c && place++ / (mine / tp) == t)
+    for (int64_t g = 0; g < at->cu[at->n]; g++)
+        mine += slow_cp_owner(at, g) == at->c;
+    for (int64_t g = 0; g < at->cu[at->n]; g++)
+        if (slow_cp_owner(at, g) == at->c && place++ / (mine / at->tp) == at->t)
             rows[kept++] = g;
     return kept;
 }

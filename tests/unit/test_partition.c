@@ -165,8 +165,9 @@ static random_case draw_case(uint64_t *state, bool packed, bool sp)
     for (int64_t i = 0; i < it.sequences; i++)
         it.cu[i + 1] = it.cu[i] + (int32_t)(multiple * random_below(state, 4));
     int64_t tp = sp && it.content == MIMO_EMBEDDINGS ? it.at.tp_size : 1;
-    it.rows = slow_rows(it.global, it.cu, it.sequences, it.at.cp_size, it.at.cp_rank, tp,
-                        tp > 1 ? it.at.tp_rank : 0);
+    slow_place slow = {it.cu,         it.sequences, it.at.cp_size,
+                       it.at.cp_rank, tp,           tp > 1 ? it.at.tp_rank : 0};
+    it.rows = slow_rows(it.global, &slow);
     return it;
 }
 

@@ -1,0 +1,160 @@
+/* The adjoint of a partition under sequence parallelism: the ranks of a launch are the tp ranks of
+ * one cp place after the other. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "guarded.h"
+#include "mpi_test.h"
+#include "slow_partition.h"
+
+typedef struct sp_case {
+    const char *letters;
+    mimo_dtype dtype;
+    int64_t cp, c;
+} sp_case;
+
+static mimo_partition *partition_of(const sp_case *it, const int32_t *cu, int64_t n)
+{
+    mimo_partition *partition = NULL;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_place place = {it->c, it->cp, mpi_test_rank(), mpi_test_size()};
+    rule.sp = true;
+    if (strchr(it->letters, 't')) {
+        rule.format = MIMO_THD;
+        rule.cu = cu;
+        rule.sequences = n;
+    }
+    MPI_EXPECT_OK(mimo_partition_create(&partition, &rule, &place));
+    return partition;
+}
+
+static mimo_tensor view_of(const sp_case *it, int64_t rows)
+{
+    mimo_tensor view = mimo_tensor_3d(NULL, it->dtype, it->letters, 3, 3, 3);
+    int64_t bytes = 0;
+    for (int i = 0; it->letters[i]; i++)
+        if (it->letters[i] == 's' || it->letters[i] == 't')
+            view.shape[i] = rows;
+    MPI_EXPECT_OK(mimo_tensor_extent(&view, NULL, &bytes));
+    view.data = guarded_new(bytes);
+    return view;
+}
+
+static int64_t bytes_of(const mimo_tensor *view)
+{
+    int64_t bytes = 0;
+    MPI_EXPECT_OK(mimo_tensor_extent(view, NULL, &bytes));
+    return bytes;
+}
+
+/* Row g of the full tensor is row j of the shard of tp rank t, which the seed 100 + t fills. */
+static void expect_row(const mimo_tensor *full, const mimo_tensor *shard, const int64_t g[2], int t)
+{
+    static const char zero[8];
+    int64_t size = (int64_t)mimo_dtype_size(full->dtype), outer = 1, inner = 1, rows = 1, kept = 1;
+    bool before = true;
+    for (int i = 0; full->letters[i]; i++) {
+        bool sequence = full->letters[i] == 's' || full->letters[i] == 't';
+        before = before && !sequence;
+        if (sequence)
+            rows = full->shape[i], kept = shard->shape[i];
+        else
+            *(before ? &outer : &inner) *= full->shape[i];
+    }
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = 0; r < inner; r++) {
+            int64_t at = (o * rows + g[0]) * inner + r, from = (o * kept + g[1]) * inner + r;
+            bool right = t < 0 ? memcmp((char *)full->data + at * size, zero, (size_t)size) == 0
+                               : is_element(full->data, at, 100 + (uint64_t)t, from, size);
+            MPI_EXPECT(right, "%s: row %d, from tp rank %d", full->letters, (int)g[0], t);
+        }
+}
+
+static void check_case(mimo_comm *tp, const sp_case *it)
+{
+    enum { MOST = 256 };
+    int32_t multiple = (int32_t)(2 * it->cp * mpi_test_size());
+    int32_t cu[] = {0, 0, multiple, 3 * multiple, 3 * multiple};
+    if (!strchr(it->letters, 't'))
+        cu[1] = 2 * multiple; /* one sequence */
+    int64_t n = strchr(it->letters, 't') ? 4 : 1, seq = cu[n], global[MOST];
+    mimo_partition *partition = partition_of(it, cu, n);
+    mimo_tensor full = view_of(it, seq), shard = view_of(it, seq / it->cp / mpi_test_size());
+    int64_t size = (int64_t)mimo_dtype_size(it->dtype), count = bytes_of(&shard) / size;
+    fill_elements(shard.data, 100 + (uint64_t)mpi_test_rank(), count, size);
+    MPI_EXPECT_OK(mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, &full, &shard, tp, NULL));
+    slow_place at = {cu, n, it->cp, it->c, mpi_test_size(), 0};
+    for (int64_t g = 0; g < seq; g++)
+        if (slow_cp_owner(&at, g) != it->c)
+            expect_row(&full, &shard, (int64_t[]){g, 0}, -1);
+    for (at.t = 0; at.t < at.tp; at.t++) {
+        int64_t rows = slow_rows(global, &at);
+        for (int64_t j = 0; j < rows; j++)
+            expect_row(&full, &shard, (int64_t[]){global[j], j}, (int)at.t);
+    }
+    MPI_EXPECT(guarded_intact(full.data, bytes_of(&full)), "wrote outside the full tensor");
+    MPI_EXPECT(guarded_intact(shard.data, bytes_of(&shard)), "wrote outside the shard");
+    guarded_free(full.data);
+    guarded_free(shard.data);
+    mimo_partition_destroy(partition);
+}
+
+MPI_TEST(partition, sp_adjoint)
+{
+    static const char *const letters[] = {"sbh", "bsh", "bs", "pbs", "th", "t"};
+    for (int64_t cp = 1; cp <= 3; cp++)
+        for (int64_t c = 0; c < cp; c++)
+            for (int l = 0; l < 6; l++)
+                for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++)
+                    check_case(mpi_test_comm(), &(sp_case){letters[l], dtype, cp, c});
+}
+
+/* What is wrong on one rank is an error on all of them, and nobody writes. */
+MPI_TEST(partition, sp_errors)
+{
+    mimo_comm *tp = mpi_test_comm();
+    int rank = mpi_test_rank(), size = mpi_test_size();
+    bool odd = rank == size - 1;
+    sp_case it = {"sbh", MIMO_F32, 2, 1};
+    int32_t cu[] = {0, 0};
+    mimo_partition *partition = partition_of(&it, cu, 0), *other, *stranger = NULL;
+    mimo_tensor full = view_of(&it, 4 * size), shard = view_of(&it, 2), bad = shard;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_place place = {1, 2, (rank + 1) % size, size};
+    rule.sp = true;
+    char words[64];
+#define ADJOINT(partition, to, from) \
+    mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, to, from, tp, NULL)
+
+    bad.shape[0] = odd ? 3 : 2;
+    MPI_EXPECT_STATUS(ADJOINT(partition, &full, &bad), MIMO_ERR_SHAPE);
+    snprintf(words, sizeof words, "rank %d: partition: full f32 sbh[%d,3,3]", size - 1, 4 * size);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_SENTENCE("has 3 rows, it must have 2");
+
+    MPI_EXPECT_STATUS(ADJOINT(partition, odd ? NULL : &full, &shard), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("a view is NULL");
+
+    /* Right in itself, but not what the others call. */
+    mimo_tensor other_full = full, other_shard = shard;
+    other_full.dtype = other_shard.dtype = odd ? MIMO_I32 : MIMO_F32;
+    MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("i32 sbh[2,3,3]");
+    it.c = odd ? 0 : 1;
+    other = partition_of(&it, cu, 0);
+    MPI_EXPECT_STATUS(ADJOINT(other, &full, &shard), MIMO_ERR_MISMATCH);
+
+    MPI_EXPECT_OK(mimo_partition_create(&stranger, &rule, &place));
+    MPI_EXPECT_STATUS(ADJOINT(odd ? stranger : partition, &full, &shard), MIMO_ERR_ARGUMENT);
+    snprintf(words, sizeof words, "has rank %d of %d, the place says 0 of %d", size - 1, size,
+             size);
+    MPI_EXPECT_SENTENCE(words);
+
+    MPI_EXPECT(guarded_poison(full.data, 0, bytes_of(&full)), "a failed call wrote");
+    MPI_EXPECT_OK(ADJOINT(partition, &full, &shard));
+    guarded_free(full.data);
+    guarded_free(shard.data);
+    mimo_partition_destroy(partition);
+    mimo_partition_destroy(other);
+    mimo_partition_destroy(stranger);
+}
