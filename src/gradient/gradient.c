@@ -1,0 +1,140 @@
+/* The token count of a step: creation, the local sums, N and the reported loss. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "gradient/gradient_state.h"
+#include "grid/grid_types.h"
+
+enum { CALL_CREATE = 101, CALL_COUNT };
+
+static mimo_status check_grids(const mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
+{
+    const mimo_grid *const grids[] = {src, dst};
+    MIMO_CHECK(src && dst, MIMO_ERR_ARGUMENT, "gradient: the %s grid is NULL", src ? "dst" : "src");
+    for (int module = 0; module < 2; module++) {
+        MIMO_TRY(mimo_grid_check_world(grids[module], comm->size));
+        MIMO_TRY(mimo_rule_check_grid(grids[module], (mimo_side)module));
+    }
+    return MIMO_OK;
+}
+
+static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst)
+{
+    char src_text[64], dst_text[64];
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_CREATE);
+    snprintf(text, MIMO_CALL_TEXT, "gradient create");
+    if (!src || !dst)
+        return hash;
+    snprintf(text, MIMO_CALL_TEXT, "gradient create src %s dst %s",
+             mimo_grid_text(src, src_text, sizeof src_text),
+             mimo_grid_text(dst, dst_text, sizeof dst_text));
+    return mimo_grid_hash(mimo_grid_hash(hash, src), dst);
+}
+
+mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mimo_grid *src,
+                                 const mimo_grid *dst)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_gradient *made = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "gradient: comm is NULL");
+    mimo_status status = check_grids(comm, src, dst);
+    if (status == MIMO_OK && !out)
+        status = mimo_fail(MIMO_ERR_ARGUMENT, "gradient: out is NULL");
+    if (status == MIMO_OK)
+        status = mimo_reserve(&made, 1, sizeof *made);
+    uint64_t signature = describe(call, src, dst);
+    status = mimo_agree(comm, status, signature, call);
+    if (status != MIMO_OK) {
+        mimo_release(made);
+        return status;
+    }
+    made->comm = comm;
+    made->grid[MIMO_SRC] = src;
+    made->grid[MIMO_DST] = dst;
+    *out = made;
+    return MIMO_OK;
+}
+
+void mimo_gradient_destroy(mimo_gradient *gradient)
+{
+    if (!gradient)
+        return;
+    for (int module = 0; module < 2; module++)
+        for (int mask = 0; mask < MIMO_RULE_MASKS; mask++)
+            mimo_comm_destroy(gradient->group[module][mask]);
+    mimo_release(gradient);
+}
+
+void mimo_gradient_reset(mimo_gradient *gradient)
+{
+    if (!gradient)
+        return;
+    gradient->loss = 0;
+    gradient->tokens = 0;
+    gradient->counted = false;
+}
+
+mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens)
+{
+    int64_t sum;
+    MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_add: gradient is NULL");
+    MIMO_CHECK(tokens >= 0, MIMO_ERR_ARGUMENT, "mimo_gradient_add: %" PRId64 " tokens", tokens);
+    MIMO_TRY(mimo_add(&sum, gradient->tokens, tokens));
+    gradient->tokens = sum;
+    gradient->loss += loss_sum;
+    gradient->counted = false;
+    return MIMO_OK;
+}
+
+mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
+                                     mimo_share *all)
+{
+    mimo_comm *comm = gradient->comm;
+    mimo_request *request = NULL;
+    mimo_share total = {0, 0};
+    MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
+    MIMO_TRY(mimo_wait(comm, &request));
+    for (int rank = 0; rank < comm->size; rank++) {
+        total.value += all[rank].value;
+        MIMO_TRY(mimo_add(&total.count, total.count, all[rank].count));
+    }
+    *sum = total;
+    return MIMO_OK;
+}
+
+/* Each token once: tp ranks hold copies, and only the last pipeline stage sees the loss. */
+static bool counts_tokens(const mimo_gradient *gradient)
+{
+    const mimo_grid *llm = gradient->grid[MIMO_DST];
+    int64_t rank = gradient->comm->rank, tp, pp;
+    return mimo_grid_contains(llm, rank) && mimo_grid_coord(llm, rank, "tp", &tp) == MIMO_OK &&
+           mimo_grid_coord(llm, rank, "pp", &pp) == MIMO_OK && tp == 0 &&
+           pp == mimo_grid_dim_size(llm, "pp") - 1;
+}
+
+mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double *loss)
+{
+    mimo_share *all = NULL, mine = {0, 0}, sum;
+    MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
+    mimo_comm *comm = gradient->comm;
+    mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
+    MIMO_TRY_GOTO(
+        status, done,
+        mimo_agree(comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNT), "gradient count"));
+    if (counts_tokens(gradient))
+        mine = (mimo_share){gradient->loss, gradient->tokens};
+    MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));
+    gradient->total = sum.count;
+    gradient->mean_loss = sum.value / (double)(sum.count > 0 ? sum.count : 1);
+    gradient->counted = true;
+    if (tokens)
+        *tokens = gradient->total;
+    if (loss)
+        *loss = gradient->mean_loss;
+done:
+    mimo_release(all);
+    return status;
+}

@@ -1,0 +1,258 @@
+/* Finalize: sums over data and partial dimensions, then one scale. Norm: each element once. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "gradient/gradient_state.h"
+
+enum { CALL_FINALIZE = 111, CALL_NORM, CALL_COUNTS };
+
+/* ----------------------------------------- checks ---------------------------------------- */
+
+static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient,
+                             const mimo_gradient_span *span, int i)
+{
+    int64_t bytes;
+    MIMO_CHECK(span->name, MIMO_ERR_ARGUMENT, "gradient span %d has no name", i);
+    MIMO_CHECK(span->module == MIMO_SRC || span->module == MIMO_DST, MIMO_ERR_ARGUMENT,
+               "gradient span '%s': unknown module %d", span->name, (int)span->module);
+    MIMO_CHECK(span->dtype == MIMO_F32 || span->dtype == MIMO_F64 || span->dtype == MIMO_F16 ||
+                   span->dtype == MIMO_BF16,
+               MIMO_ERR_UNSUPPORTED, "gradient span '%s': dtype %s is no float that can be summed",
+               span->name, mimo_dtype_name(span->dtype));
+    MIMO_CHECK(span->count >= 0, MIMO_ERR_ARGUMENT, "gradient span '%s': %" PRId64 " elements",
+               span->name, span->count);
+    MIMO_TRY(mimo_mul(&bytes, span->count, (int64_t)mimo_dtype_size(span->dtype)));
+    MIMO_CHECK(span->grad || span->count == 0, MIMO_ERR_ARGUMENT,
+               "gradient span '%s': grad is NULL for %" PRId64 " elements", span->name,
+               span->count);
+    MIMO_CHECK(mimo_grid_contains(gradient->grid[span->module], gradient->comm->rank) ||
+                   span->count == 0,
+               MIMO_ERR_GRID,
+               "gradient span '%s': rank %d is outside the %s grid and has %" PRId64 " elements",
+               span->name, gradient->comm->rank, mimo_module_name(span->module), span->count);
+    return mimo_span_rule_of(rule, gradient->grid[span->module], span);
+}
+
+mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient *gradient,
+                                     const mimo_gradient_span *spans, int n)
+{
+    for (int i = 0; i < n; i++)
+        MIMO_TRY(read_span(&rules[i], gradient, &spans[i], i));
+    return MIMO_OK;
+}
+
+/* A call over spans: what it was given, and what was read from it. */
+typedef struct span_call {
+    mimo_gradient *gradient;
+    const mimo_gradient_span *spans;
+    int n;
+    mimo_span_rule *rules; /* [n] */
+    mimo_share *shares;    /* [comm size] */
+} span_call;
+
+static mimo_status prepare(span_call *call)
+{
+    const mimo_gradient *gradient = call->gradient;
+    MIMO_CHECK(call->n >= 0 && (call->spans || call->n == 0), MIMO_ERR_ARGUMENT,
+               "gradient: %d spans at %p", call->n, (const void *)call->spans);
+    MIMO_CHECK(gradient->counted, MIMO_ERR_STATE,
+               "gradient: mimo_gradient_count was not called since the last add (%" PRId64
+               " tokens here)",
+               gradient->tokens);
+    MIMO_TRY(mimo_reserve(&call->rules, call->n, sizeof *call->rules));
+    MIMO_TRY(mimo_reserve(&call->shares, gradient->comm->size, sizeof *call->shares));
+    return mimo_gradient_read_spans(call->rules, gradient, call->spans, call->n);
+}
+
+static void release(span_call *call)
+{
+    mimo_release(call->rules);
+    mimo_release(call->shares);
+}
+
+/* What must be the same on every rank: names, modules, dims and dtypes, in order. */
+static uint64_t signature_of(const span_call *call, int kind)
+{
+    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), call->n);
+    for (int i = 0; i < call->n; i++) {
+        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_span_rule *rule = &call->rules[i];
+        hash = mimo_hash_bytes(hash, span->name, strlen(span->name));
+        hash = mimo_hash_int(mimo_hash_int(hash, span->module), span->dtype);
+        hash = mimo_hash_int(mimo_hash_int(hash, rule->partial), rule->shard);
+    }
+    return hash;
+}
+
+/* Append to text[MIMO_CALL_TEXT], as much as there is room for. */
+MIMO_PRINTF(2, 3) static void append(char *text, const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, MIMO_CALL_TEXT - used, format, arguments);
+    va_end(arguments);
+}
+
+/* The one agreement of a call, on this rank's status and on what the spans say. */
+static mimo_status agree(const span_call *call, mimo_status local, int kind, const char *verb)
+{
+    char text[MIMO_CALL_TEXT] = "", partial[16], shard[16];
+    uint64_t signature = 0;
+    append(text, "%s of %d spans:", verb, call->n);
+    if (local == MIMO_OK) {
+        signature = signature_of(call, kind);
+        for (int i = 0; i < call->n; i++)
+            append(text, " %s %s %s partial '%s' shard '%s'", call->spans[i].name,
+                   mimo_module_name(call->spans[i].module), mimo_dtype_name(call->spans[i].dtype),
+                   mimo_rule_text(call->rules[i].partial, partial),
+                   mimo_rule_text(call->rules[i].shard, shard));
+    }
+    return mimo_agree(call->gradient->comm, local, signature, text);
+}
+
+/* ---------------------------------------- finalize --------------------------------------- */
+
+static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigned mask)
+{
+    char dims[16];
+    const mimo_grid *grid = gradient->grid[module];
+    int64_t index = -1, place = 0;
+    if (mask == 0 || gradient->made[module][mask])
+        return MIMO_OK;
+    if (mimo_grid_contains(grid, gradient->comm->rank))
+        MIMO_TRY(mimo_grid_group_of(grid, mimo_rule_text(mask, dims), gradient->comm->rank, &index,
+                                    &place));
+    MIMO_TRY(
+        mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)place));
+    gradient->made[module][mask] = true;
+    return MIMO_OK;
+}
+
+/* The groups that the spans need and that earlier calls did not. All ranks make the same ones, since
+ * they agreed on the spans; they agree again where one may have failed alone. */
+static mimo_status make_groups(const span_call *call)
+{
+    mimo_status status = MIMO_OK;
+    bool fresh = false;
+    for (int i = 0; i < call->n && status == MIMO_OK; i++) {
+        unsigned mask = mimo_rule_sum(&call->rules[i]);
+        fresh = fresh || (mask != 0 && !call->gradient->made[call->spans[i].module][mask]);
+        status = make_group(call->gradient, call->spans[i].module, mask);
+    }
+    return fresh ? mimo_comm_agree(call->gradient->comm, status) : status;
+}
+
+/* The spans that one group sums must have the same counts on all its ranks. */
+static mimo_status agree_on_counts(const span_call *call, mimo_side module, unsigned mask)
+{
+    char text[MIMO_CALL_TEXT] = "", dims[16];
+    mimo_comm *group = call->gradient->group[module][mask];
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_COUNTS);
+    bool asked = false;
+    append(text, "a sum over %s as rank %d of all, with", mimo_rule_text(mask, dims),
+           call->gradient->comm->rank);
+    for (int i = 0; i < call->n; i++) {
+        const mimo_gradient_span *span = &call->spans[i];
+        if (span->module != module || mimo_rule_sum(&call->rules[i]) != mask)
+            continue;
+        hash = mimo_hash_int(hash, span->count);
+        append(text, " %s[%" PRId64 "]", span->name, span->count);
+        asked = true;
+    }
+    return group && asked ? mimo_agree(group, MIMO_OK, hash, text) : MIMO_OK;
+}
+
+static mimo_status agree_on_all_counts(const span_call *call)
+{
+    mimo_status status = MIMO_OK;
+    for (int module = 0; module < 2; module++)
+        for (unsigned mask = 1; mask < MIMO_RULE_MASKS; mask++)
+            MIMO_KEEP_FIRST(status, agree_on_counts(call, (mimo_side)module, mask));
+    return mimo_agree(call->gradient->comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNTS),
+                      "gradient finalize");
+}
+
+static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
+{
+    const mimo_gradient_span *span = &call->spans[i];
+    mimo_comm *group = call->gradient->group[span->module][mimo_rule_sum(&call->rules[i])];
+    mimo_request *request = NULL;
+    if (!group || span->count == 0)
+        return MIMO_OK;
+    MIMO_TRY(group->backend->allreduce_start(&request, group, span->grad, span->count, span->dtype,
+                                             MIMO_SUM, stream));
+    return mimo_wait(group, &request);
+}
+
+static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
+{
+    const mimo_gradient *gradient = call->gradient;
+    double factor = 1.0 / (double)(gradient->total > 0 ? gradient->total : 1);
+    for (int i = 0; i < call->n; i++)
+        MIMO_TRY(sum_span(call, i, stream));
+    for (int i = 0; i < call->n; i++)
+        MIMO_TRY(gradient->comm->device->scale(call->spans[i].grad, call->spans[i].count,
+                                               call->spans[i].dtype, factor, stream));
+    return MIMO_OK;
+}
+
+mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
+                                   mimo_stream stream)
+{
+    span_call call = {gradient, spans, n, NULL, NULL};
+    mimo_status status;
+    MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
+    status = prepare(&call);
+    MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_FINALIZE, "gradient finalize"));
+    MIMO_TRY_GOTO(status, done, make_groups(&call));
+    MIMO_TRY_GOTO(status, done, agree_on_all_counts(&call));
+    MIMO_TRY_GOTO(status, done, sum_and_scale(&call, stream));
+done:
+    release(&call);
+    return status;
+}
+
+/* ------------------------------------------ norm ----------------------------------------- */
+
+/* The squares of the elements that this rank speaks for. */
+static mimo_status sum_own_squares(const span_call *call, double *sum)
+{
+    const mimo_comm *comm = call->gradient->comm;
+    *sum = 0;
+    for (int i = 0; i < call->n; i++) {
+        const mimo_gradient_span *span = &call->spans[i];
+        double squares;
+        if (!mimo_rule_speaks(call->rules[i].shard, call->gradient->grid[span->module], comm->rank))
+            continue;
+        MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, NULL));
+        *sum += squares;
+    }
+    return MIMO_OK;
+}
+
+mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
+                               double *norm)
+{
+    span_call call = {gradient, spans, n, NULL, NULL};
+    mimo_share mine = {0, 0}, sum;
+    mimo_status status;
+    MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");
+    status = prepare(&call);
+    if (status == MIMO_OK && !norm)
+        status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
+    if (status == MIMO_OK)
+        status = sum_own_squares(&call, &mine.value);
+    MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_NORM, "gradient norm"));
+    MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
+    *norm = sqrt(sum.value);
+done:
+    release(&call);
+    return status;
+}
