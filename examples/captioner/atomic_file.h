@@ -1,0 +1,48 @@
+/*
+ * A file that appears whole or not at all: bytes go to a temporary file in the same folder, commit
+ * makes them durable and renames it into place. A full disk, a failed write or a discard leaves
+ * whatever stood at the path before.
+ */
+#ifndef CAPTIONER_ATOMIC_FILE_H
+#define CAPTIONER_ATOMIC_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mimo/status.h>
+
+struct atomic_file {
+    int fd; /* -1 where nothing is open */
+    char *path;
+    char *temporary;
+};
+
+#define ATOMIC_FILE_INIT \
+    {                    \
+        .fd = -1         \
+    }
+
+/* Open the temporary file beside `path`. Every function here: MIMO_ERR_IO, with the path and the
+ * system's reason. */
+mimo_status atomic_file_open(struct atomic_file *file, const char *path);
+
+/* Append `bytes` bytes. */
+mimo_status atomic_file_write(struct atomic_file *file, const void *data, size_t bytes);
+
+/* Write at a byte offset; the append position stays. */
+mimo_status atomic_file_write_at(struct atomic_file *file, const void *data, size_t bytes,
+                                 int64_t offset);
+
+/* Reserve the disk space of the first `bytes` bytes, so that a full disk shows now. */
+mimo_status atomic_file_reserve(struct atomic_file *file, int64_t bytes);
+
+/* Flush to disk, rename into place, release. On failure nothing is left behind either. */
+mimo_status atomic_file_commit(struct atomic_file *file);
+
+/* Remove the temporary file and release; after a commit, or twice, it does nothing. */
+void atomic_file_discard(struct atomic_file *file);
+
+/* Make the folder at `path`, and those above it, where they are missing. */
+mimo_status make_folders(const char *path);
+
+#endif

@@ -1,0 +1,392 @@
+#include "options.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+#define PROGRAM "captioner"
+
+enum {
+    PATCH = 8,
+    LARGEST_IMAGE = 136, /* what the emoji font holds */
+};
+
+/* Keys past the characters: every flag is a long one. */
+enum option_key {
+    KEY_ENCODER = 0x100,
+    KEY_LLM,
+    KEY_IMAGE_SIZE,
+    KEY_SEQ,
+    KEY_HIDDEN,
+    KEY_HEADS,
+    KEY_LAYERS,
+    KEY_ENCODER_LAYERS,
+    KEY_LLM_LAYERS,
+    KEY_STEPS,
+    KEY_GLOBAL_BATCH,
+    KEY_MICRO_BATCHES,
+    KEY_SEED,
+    KEY_LR,
+    KEY_DEVICE,
+    KEY_DTYPE,
+    KEY_SAMPLES,
+    KEY_PREPARE,
+    KEY_FONT,
+    KEY_EMOJI_TEST,
+    KEY_OUT,
+    KEY_LOG,
+    KEY_SAVE,
+    KEY_RESUME,
+    KEY_PROGRESS,
+    KEY_HELP,
+    KEY_VERSION,
+};
+
+static const struct options defaults = {
+    .action = OPTIONS_TRAIN,
+    .encoder = "tp=2,dp=4",
+    .llm = "tp=2,cp=2,dp=2",
+    .image_size = 32,
+    .seq = 112,
+    .hidden = 128,
+    .heads = 8,
+    .encoder_layers = 2,
+    .llm_layers = 4,
+    .steps = 1500,
+    .global_batch = 16,
+    .micro_batches = 1,
+    .seed = 1,
+    .lr = 1e-3,
+    .device = OPTIONS_CPU,
+    .dtype = MIMO_F32,
+};
+
+/* A row of the help: {name, key, argument, flags, text, group}; a row of text alone is a heading. */
+#define HEADING(text, group)          \
+    {                                 \
+        NULL, 0, NULL, 0, text, group \
+    }
+#define FLAG(name, key, argument, text) \
+    {                                   \
+        name, key, argument, 0, text, 0 \
+    }
+
+static const struct argp_option rows[] = {
+    HEADING("Grids, on the same ranks:", 1),
+    FLAG("encoder", KEY_ENCODER, "SPEC", "Grid of the encoder (default tp=2,dp=4)"),
+    FLAG("llm", KEY_LLM, "SPEC", "Grid of the language model (default tp=2,cp=2,dp=2)"),
+    HEADING("Model:", 2),
+    FLAG("image-size", KEY_IMAGE_SIZE, "N",
+         "Pixels a side, a multiple of the patch of 8, at most 136 (default 32)"),
+    FLAG("seq", KEY_SEQ, "S", "Tokens of a sequence: image, then name (default 112)"),
+    FLAG("hidden", KEY_HIDDEN, "N", "Width of both models (default 128)"),
+    FLAG("heads", KEY_HEADS, "N", "Attention heads, a divisor of the width (default 8)"),
+    FLAG("layers", KEY_LAYERS, "E,L", "Layers of the encoder and of the LLM (default 2,4)"),
+    FLAG("encoder-layers", KEY_ENCODER_LAYERS, "N", "Layers of the encoder alone"),
+    FLAG("llm-layers", KEY_LLM_LAYERS, "N", "Layers of the LLM alone"),
+    HEADING("Training:", 3),
+    FLAG("steps", KEY_STEPS, "N", "Training steps (default 1500)"),
+    FLAG("global-batch", KEY_GLOBAL_BATCH, "B", "Samples of a step, over all ranks (default 16)"),
+    FLAG("micro-batches", KEY_MICRO_BATCHES, "M",
+         "Parts that the batch is cut into, one after another (default 1)"),
+    FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
+    FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.001)"),
+    FLAG("device", KEY_DEVICE, "cpu|cuda", "Where tensors live (default cpu)"),
+    FLAG("dtype", KEY_DTYPE, "f32|bf16", "What the models compute in (default f32)"),
+    HEADING("Samples:", 4),
+    FLAG("samples", KEY_SAMPLES, "FILE",
+         "Read the samples from FILE; without it they are rendered from the installed font into a "
+         "cache on first use"),
+    FLAG("prepare", KEY_PREPARE, "FILE", "Render the samples into FILE, then stop"),
+    FLAG("font", KEY_FONT, "FILE", "Colour emoji font (default: fonts-noto-color-emoji's)"),
+    FLAG("emoji-test", KEY_EMOJI_TEST, "FILE", "List of emoji (default: unicode-data's)"),
+    HEADING("Results:", 5),
+    FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
+    FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
+    FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
+    FLAG("resume", KEY_RESUME, "FILE", "Start from a checkpoint, of any topology"),
+    FLAG("progress", KEY_PROGRESS, "auto|bar|lines",
+         "How to show progress on stderr (default auto: a bar on a terminal)"),
+    HEADING("Other:", -1),
+    FLAG("help", KEY_HELP, NULL, "Print this help"),
+    FLAG("version", KEY_VERSION, NULL, "Print the version"),
+    {0},
+};
+
+/* What one parse carries through argp. */
+struct parse {
+    struct options options;
+    mimo_status status; /* of the first failure, whose sentence is mimo_last_error */
+};
+
+static mimo_status parse_int(int64_t *out, const char *flag, const char *text, int64_t low,
+                             int64_t high)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    bool number = end != text && *end == '\0' && strspn(text, "+-0123456789") == strlen(text);
+    MIMO_CHECK(number, MIMO_ERR_ARGUMENT, "%s needs a whole number, not \"%s\"", flag, text);
+    MIMO_CHECK(errno == 0 && value >= low && value <= high, MIMO_ERR_ARGUMENT,
+               "%s must be from %" PRId64 " to %" PRId64 ", not %s", flag, low, high, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+static mimo_status parse_seed(uint64_t *out, const char *flag, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    MIMO_CHECK(end != text && *end == '\0' && strspn(text, "0123456789") == strlen(text),
+               MIMO_ERR_ARGUMENT, "%s needs a whole number from 0, not \"%s\"", flag, text);
+    MIMO_CHECK(errno == 0, MIMO_ERR_ARGUMENT, "%s must be at most %" PRIu64 ", not %s", flag,
+               UINT64_MAX, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+static mimo_status parse_rate(double *out, const char *flag, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    MIMO_CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
+               MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
+    MIMO_CHECK(isfinite(value) && value > 0 && value <= 1, MIMO_ERR_ARGUMENT,
+               "%s must be above 0 and at most 1, not %s", flag, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+/* The place of `text` among the words of `choices`, "cpu|cuda". */
+static mimo_status parse_choice(int *out, const char *flag, const char *text, const char *choices)
+{
+    size_t length = strlen(text);
+    int place = 0;
+    for (const char *word = choices; *word; place++) {
+        size_t bytes = strcspn(word, "|");
+        if (bytes == length && memcmp(word, text, bytes) == 0) {
+            *out = place;
+            return MIMO_OK;
+        }
+        word += bytes + (word[bytes] == '|');
+    }
+    return mimo_fail(MIMO_ERR_ARGUMENT, "%s must be one of %s, not \"%s\"", flag, choices, text);
+}
+
+static mimo_status parse_text(const char **out, const char *flag, const char *text)
+{
+    MIMO_CHECK(text[0] != '\0', MIMO_ERR_ARGUMENT, "%s needs a value, not an empty one", flag);
+    *out = text;
+    return MIMO_OK;
+}
+
+enum { MOST_LAYERS = 1000 };
+
+static mimo_status parse_layers(struct options *options, const char *text)
+{
+    const char *comma = strchr(text, ',');
+    MIMO_CHECK(comma, MIMO_ERR_ARGUMENT, "--layers needs two numbers, \"2,4\", not \"%s\"", text);
+    char *encoder;
+    MIMO_TRY(mimo_copy_string(&encoder, text));
+    encoder[comma - text] = '\0';
+    mimo_status status =
+        parse_int(&options->encoder_layers, "--layers (encoder)", encoder, 1, MOST_LAYERS);
+    mimo_release(encoder);
+    MIMO_TRY(status);
+    return parse_int(&options->llm_layers, "--layers (LLM)", comma + 1, 1, MOST_LAYERS);
+}
+
+static mimo_status parse_model_flag(struct options *o, int key, const char *text)
+{
+    switch (key) {
+    case KEY_ENCODER:
+        return parse_text(&o->encoder, "--encoder", text);
+    case KEY_LLM:
+        return parse_text(&o->llm, "--llm", text);
+    case KEY_IMAGE_SIZE:
+        return parse_int(&o->image_size, "--image-size", text, PATCH, LARGEST_IMAGE);
+    case KEY_SEQ:
+        return parse_int(&o->seq, "--seq", text, 1, 1 << 20);
+    case KEY_HIDDEN:
+        return parse_int(&o->hidden, "--hidden", text, 1, 1 << 20);
+    case KEY_HEADS:
+        return parse_int(&o->heads, "--heads", text, 1, 1 << 20);
+    case KEY_LAYERS:
+        return parse_layers(o, text);
+    case KEY_ENCODER_LAYERS:
+        return parse_int(&o->encoder_layers, "--encoder-layers", text, 1, MOST_LAYERS);
+    default:
+        return parse_int(&o->llm_layers, "--llm-layers", text, 1, MOST_LAYERS);
+    }
+}
+
+static mimo_status parse_training_flag(struct options *o, int key, const char *text)
+{
+    int choice = 0;
+    switch (key) {
+    case KEY_STEPS:
+        return parse_int(&o->steps, "--steps", text, 0, 1000000000);
+    case KEY_GLOBAL_BATCH:
+        return parse_int(&o->global_batch, "--global-batch", text, 1, 1 << 20);
+    case KEY_MICRO_BATCHES:
+        return parse_int(&o->micro_batches, "--micro-batches", text, 1, 1 << 20);
+    case KEY_SEED:
+        return parse_seed(&o->seed, "--seed", text);
+    case KEY_LR:
+        return parse_rate(&o->lr, "--lr", text);
+    case KEY_DEVICE:
+        MIMO_TRY(parse_choice(&choice, "--device", text, "cpu|cuda"));
+        o->device = choice == 0 ? OPTIONS_CPU : OPTIONS_CUDA;
+        return MIMO_OK;
+    default:
+        MIMO_TRY(parse_choice(&choice, "--dtype", text, "f32|bf16"));
+        o->dtype = choice == 0 ? MIMO_F32 : MIMO_BF16;
+        return MIMO_OK;
+    }
+}
+
+static mimo_status parse_file_flag(struct options *o, int key, const char *text)
+{
+    int choice = 0;
+    switch (key) {
+    case KEY_SAMPLES:
+        return parse_text(&o->samples, "--samples", text);
+    case KEY_PREPARE:
+        if (o->action == OPTIONS_TRAIN)
+            o->action = OPTIONS_PREPARE;
+        return parse_text(&o->prepare, "--prepare", text);
+    case KEY_FONT:
+        return parse_text(&o->font, "--font", text);
+    case KEY_EMOJI_TEST:
+        return parse_text(&o->emoji_test, "--emoji-test", text);
+    case KEY_OUT:
+        return parse_text(&o->out, "--out", text);
+    case KEY_LOG:
+        return parse_text(&o->log, "--log", text);
+    case KEY_SAVE:
+        return parse_text(&o->save, "--save", text);
+    case KEY_RESUME:
+        return parse_text(&o->resume, "--resume", text);
+    default:
+        MIMO_TRY(parse_choice(&choice, "--progress", text, "auto|bar|lines"));
+        o->progress = (enum options_progress)choice;
+        return MIMO_OK;
+    }
+}
+
+static mimo_status parse_flag(struct options *options, int key, const char *text)
+{
+    if (key == KEY_HELP || key == KEY_VERSION) {
+        options->action = key == KEY_HELP ? OPTIONS_HELP : OPTIONS_VERSION;
+        return MIMO_OK;
+    }
+    if (key <= KEY_LLM_LAYERS)
+        return parse_model_flag(options, key, text);
+    return key <= KEY_DTYPE ? parse_training_flag(options, key, text)
+                            : parse_file_flag(options, key, text);
+}
+
+/* argp was told to keep quiet, so it only says that the word before state->next was refused. */
+static mimo_status explain_refusal(const struct argp_state *state)
+{
+    const char *word = state->argv[state->next > 1 ? state->next - 1 : 1];
+    const char *name = strncmp(word, "--", 2) == 0 ? word + 2 : "";
+    size_t length = strcspn(name, "=");
+    int matches = 0;
+    const struct argp_option *match = NULL;
+    for (const struct argp_option *row = rows; row->name || row->doc; row++) {
+        if (length == 0 || !row->name || strncmp(row->name, name, length) != 0)
+            continue;
+        match = row;
+        matches++;
+        if (row->name[length] == '\0') {
+            matches = 1;
+            break;
+        }
+    }
+    if (matches == 0)
+        return mimo_fail(MIMO_ERR_ARGUMENT, "unknown flag \"%s\": see --help", word);
+    if (matches > 1)
+        return mimo_fail(MIMO_ERR_ARGUMENT, "\"%s\" may mean %d flags: see --help", word, matches);
+    if (match->arg)
+        return mimo_fail(MIMO_ERR_ARGUMENT, "--%s needs a value, %s", match->name, match->arg);
+    return mimo_fail(MIMO_ERR_ARGUMENT, "--%s takes no value", match->name);
+}
+
+static error_t on_argument(int key, char *text, struct argp_state *state)
+{
+    struct parse *parse = state->input;
+    if (key == ARGP_KEY_ARG)
+        parse->status = mimo_fail(MIMO_ERR_ARGUMENT, "\"%s\" is no flag: see --help", text);
+    else if (key == ARGP_KEY_ERROR && parse->status == MIMO_OK)
+        parse->status = explain_refusal(state);
+    else if (key >= KEY_ENCODER && key <= KEY_VERSION)
+        parse->status = parse_flag(&parse->options, key, text);
+    else
+        return ARGP_ERR_UNKNOWN;
+    return parse->status == MIMO_OK ? 0 : EINVAL;
+}
+
+static const struct argp description = {
+    .options = rows,
+    .parser = on_argument,
+    .doc = "Train an image encoder and a language model together, on the same ranks but under "
+           "different grids, to name emoji."
+           "\vExample: mpirun -n 8 " PROGRAM " --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2 --out out",
+};
+
+static mimo_status check_together(const struct options *o)
+{
+    MIMO_CHECK(o->image_size % PATCH == 0, MIMO_ERR_ARGUMENT,
+               "--image-size must be a multiple of the patch of %d, not %" PRId64, PATCH,
+               o->image_size);
+    int64_t side = o->image_size / PATCH;
+    MIMO_CHECK(o->seq > side * side, MIMO_ERR_ARGUMENT,
+               "--seq %" PRId64 " leaves no room for a name after %" PRId64
+               " image tokens (--image-size %" PRId64 ")",
+               o->seq, side * side, o->image_size);
+    MIMO_CHECK(o->hidden % o->heads == 0, MIMO_ERR_ARGUMENT,
+               "--hidden %" PRId64 " is no multiple of --heads %" PRId64, o->hidden, o->heads);
+    MIMO_CHECK(o->global_batch % o->micro_batches == 0, MIMO_ERR_ARGUMENT,
+               "--global-batch %" PRId64 " is no multiple of --micro-batches %" PRId64,
+               o->global_batch, o->micro_batches);
+    MIMO_CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
+               "--samples reads a file and --prepare makes one: give one of them");
+    MIMO_CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,
+               "--samples is rendered already: %s does not go with it",
+               o->font ? "--font" : "--emoji-test");
+    return MIMO_OK;
+}
+
+mimo_status options_parse(struct options *out, int argc, char **argv)
+{
+    struct parse parse = {.options = defaults};
+    /* In order, and so without reordering argv, which MPI may look at again. */
+    const unsigned flags = ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_IN_ORDER;
+    error_t error = argc > 1 ? argp_parse(&description, argc, argv, flags, NULL, &parse) : 0;
+    MIMO_TRY(parse.status);
+    MIMO_CHECK(error == 0, MIMO_ERR_ARGUMENT, "cannot read the command line: %s", strerror(error));
+    if (parse.options.action == OPTIONS_TRAIN || parse.options.action == OPTIONS_PREPARE)
+        MIMO_TRY(check_together(&parse.options));
+    *out = parse.options;
+    return MIMO_OK;
+}
+
+void options_print_help(FILE *stream)
+{
+    char program[] = PROGRAM;
+    argp_help(&description, stream, ARGP_HELP_STD_HELP & ~(ARGP_HELP_EXIT_OK | ARGP_HELP_EXIT_ERR),
+              program);
+}
+
+void options_print_version(FILE *stream)
+{
+    fprintf(stream, PROGRAM " (mimo-bridge) %s\n", CAPTIONER_VERSION);
+}

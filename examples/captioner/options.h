@@ -1,0 +1,70 @@
+/*
+ * The command line of the captioner.
+ *
+ * Every rank parses the same words, so parsing never prints and never exits: it returns a status and
+ * leaves one sentence, which the program prints once, on one rank, and then exits with status 2 on
+ * all of them.
+ */
+#ifndef CAPTIONER_OPTIONS_H
+#define CAPTIONER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <mimo/dtype.h>
+
+enum options_action {
+    OPTIONS_TRAIN,   /* the ordinary run */
+    OPTIONS_PREPARE, /* --prepare FILE: render the samples, then stop */
+    OPTIONS_HELP,    /* --help: options_print_help, then stop with status 0 */
+    OPTIONS_VERSION, /* --version: options_print_version, then stop with status 0 */
+};
+
+enum options_device { OPTIONS_CPU, OPTIONS_CUDA };
+
+/* --progress: auto draws a bar where stderr is a terminal, which it never is under mpirun. */
+enum options_progress { OPTIONS_PROGRESS_AUTO, OPTIONS_PROGRESS_BAR, OPTIONS_PROGRESS_LINES };
+
+/* Texts belong to argv, or are constants. */
+struct options {
+    enum options_action action;
+
+    const char *encoder; /* grids as mimo_grid_parse reads them */
+    const char *llm;
+
+    int64_t image_size; /* pixels a side, a multiple of the patch of 8 */
+    int64_t seq;        /* tokens: image tokens, then the name */
+    int64_t hidden;
+    int64_t heads; /* divides hidden */
+    int64_t encoder_layers;
+    int64_t llm_layers;
+
+    int64_t steps;
+    int64_t global_batch;
+    int64_t micro_batches; /* divides global_batch */
+    uint64_t seed;
+    double lr;
+    enum options_device device;
+    mimo_dtype dtype; /* MIMO_F32 or MIMO_BF16 */
+
+    const char *samples;    /* --samples; NULL: the cache of the installed font */
+    const char *prepare;    /* --prepare */
+    const char *font;       /* NULL: the installed one */
+    const char *emoji_test; /* NULL: the installed one */
+    const char *out;        /* folder of the pictures; NULL: no pictures */
+    const char *log;        /* NULL: no log */
+    const char *save;       /* checkpoint to write at the end; NULL: none */
+    const char *resume;     /* checkpoint to start from; NULL: none */
+    enum options_progress progress;
+};
+
+/* Parse argv[1 .. argc) over the defaults; argv is not reordered. MIMO_ERR_ARGUMENT, with one
+ * sentence that names the flag and the value, for anything that is not understood, out of range or
+ * contradictory; *out is then untouched. Grids are not parsed here. */
+mimo_status options_parse(struct options *out, int argc, char **argv);
+
+void options_print_help(FILE *stream);
+void options_print_version(FILE *stream);
+
+#endif

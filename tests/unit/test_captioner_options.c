@@ -1,0 +1,181 @@
+/* The captioner's command line: every flag, every refusal. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "core/check.h"
+#include "options.h"
+
+enum { MOST_WORDS = 32 };
+
+/* Parse a command line written as one string, words parted by single spaces. */
+static mimo_status parse(struct options *options, char *line)
+{
+    char program[] = "captioner";
+    char *argv[MOST_WORDS + 1] = {program};
+    int argc = 1;
+    for (char *save, *word = strtok_r(line, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = word;
+    return options_parse(options, argc, argv);
+}
+
+Test(options, defaults)
+{
+    struct options o;
+    char line[] = "";
+    cr_assert_eq(parse(&o, line), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.action, OPTIONS_TRAIN);
+    cr_assert_str_eq(o.encoder, "tp=2,dp=4");
+    cr_assert_str_eq(o.llm, "tp=2,cp=2,dp=2");
+    cr_assert(o.image_size == 32 && o.seq == 112 && o.hidden == 128 && o.heads == 8);
+    cr_assert(o.encoder_layers == 2 && o.llm_layers == 4);
+    cr_assert(o.steps == 1500 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
+    cr_assert(o.lr == 1e-3 && o.device == OPTIONS_CPU && o.dtype == MIMO_F32);
+    cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
+    cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
+}
+
+Test(options, every_flag)
+{
+    struct options o;
+    char models[] = "--encoder dp=8 --llm=cp=4,dp=2 --image-size 64 --seq 160 --hidden 256 "
+                    "--heads 16 --layers 3,5 --samples s.bin --out pics --log l.jsonl "
+                    "--save a.safetensors --resume b.safetensors --progress bar";
+    cr_assert_eq(parse(&o, models), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_str_eq(o.encoder, "dp=8");
+    cr_assert_str_eq(o.llm, "cp=4,dp=2");
+    cr_assert(o.image_size == 64 && o.seq == 160 && o.hidden == 256 && o.heads == 16);
+    cr_assert(o.encoder_layers == 3 && o.llm_layers == 5);
+    cr_assert_str_eq(o.samples, "s.bin");
+    cr_assert_str_eq(o.out, "pics");
+    cr_assert_str_eq(o.log, "l.jsonl");
+    cr_assert_str_eq(o.save, "a.safetensors");
+    cr_assert_str_eq(o.resume, "b.safetensors");
+    cr_assert_eq(o.progress, OPTIONS_PROGRESS_BAR);
+    char training[] = "--steps 7 --global-batch 32 --micro-batches 4 --seed 18446744073709551615 "
+                      "--lr 2.5e-4 --device cuda --dtype bf16 --encoder-layers 1 --llm-layers 9";
+    cr_assert_eq(parse(&o, training), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(o.steps == 7 && o.global_batch == 32 && o.micro_batches == 4);
+    cr_assert(o.seed == UINT64_MAX && o.lr == 2.5e-4);
+    cr_assert(o.device == OPTIONS_CUDA && o.dtype == MIMO_BF16);
+    cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
+    char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt";
+    cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.action, OPTIONS_PREPARE);
+    cr_assert_str_eq(o.prepare, "s.bin");
+    cr_assert_str_eq(o.font, "f.ttf");
+    cr_assert_str_eq(o.emoji_test, "e.txt");
+}
+
+Test(options, each_refusal_has_its_sentence)
+{
+    static const struct {
+        const char *line, *part;
+    } cases[] = {
+        {"--bogus", "unknown flag \"--bogus\""},
+        {"--bogus=3", "unknown flag \"--bogus=3\""},
+        {"--steps 3 --bogus 4", "unknown flag \"--bogus\""},
+        {"-x", "unknown flag \"-x\""},
+        {"-xyz", "unknown flag \"-xyz\""},
+        {"stray", "\"stray\" is no flag"},
+        {"--steps 3 stray", "\"stray\" is no flag"},
+        {"--steps", "--steps needs a value, N"},
+        {"--s 3", "\"--s\" may mean"},
+        {"--help=3", "--help takes no value"},
+        {"--steps=", "--steps needs a whole number, not \"\""},
+        {"--steps 3x", "--steps needs a whole number, not \"3x\""},
+        {"--steps 0x10", "--steps needs a whole number"},
+        {"--steps -1", "--steps must be from 0 to 1000000000, not -1"},
+        {"--steps 99999999999999999999", "--steps must be from"},
+        {"--global-batch 0", "--global-batch must be from 1"},
+        {"--micro-batches 0", "--micro-batches must be from 1"},
+        {"--micro-batches 3", "--global-batch 16 is no multiple of --micro-batches 3"},
+        {"--seed -1", "--seed needs a whole number from 0, not \"-1\""},
+        {"--seed 18446744073709551616", "--seed must be at most 18446744073709551615"},
+        {"--lr 0", "--lr must be above 0 and at most 1, not 0"},
+        {"--lr nan", "--lr needs a number, not \"nan\""},
+        {"--lr 1e-3s", "--lr needs a number"},
+        {"--lr 2", "--lr must be above 0"},
+        {"--image-size 33", "--image-size must be a multiple of the patch of 8, not 33"},
+        {"--image-size 144", "--image-size must be from 8 to 136, not 144"},
+        {"--seq 16", "--seq 16 leaves no room for a name after 16 image tokens"},
+        {"--seq 0", "--seq must be from 1"},
+        {"--hidden 100", "--hidden 100 is no multiple of --heads 8"},
+        {"--hidden 0", "--hidden must be"},
+        {"--heads 0", "--heads must be"},
+        {"--layers 2", "--layers needs two numbers"},
+        {"--layers 2,x", "--layers (LLM) needs a whole number, not \"x\""},
+        {"--layers 0,2", "--layers (encoder) must be from 1 to 1000, not 0"},
+        {"--encoder-layers 0", "--encoder-layers must be"},
+        {"--llm-layers 1001", "--llm-layers must be"},
+        {"--encoder=", "--encoder needs a value"},
+        {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
+        {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
+        {"--progress no", "--progress must be one of auto|bar|lines, not \"no\""},
+        {"--samples a --prepare b", "give one of them"},
+        {"--samples a --font b", "--font does not go with it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct options o = {.steps = -7};
+        char line[256];
+        strcpy(line, cases[i].line);
+        cr_assert_eq(parse(&o, line), MIMO_ERR_ARGUMENT, "%s", cases[i].line);
+        cr_assert(strstr(mimo_last_error(), cases[i].part), "%s: %s", cases[i].line,
+                  mimo_last_error());
+        cr_assert(!strchr(mimo_last_error(), '\n'), "one sentence: %s", mimo_last_error());
+        cr_assert_eq(o.steps, -7, "a failed call leaves its output");
+    }
+}
+
+Test(options, help_and_version_win_over_contradictions)
+{
+    struct options o;
+    char help[] = "--help --hidden 100";
+    cr_assert_eq(parse(&o, help), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.action, OPTIONS_HELP);
+    char version[] = "--version";
+    cr_assert_eq(parse(&o, version), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.action, OPTIONS_VERSION);
+}
+
+Test(options, help_explains_each_flag)
+{
+    static const char *const flags[] = {
+        "--encoder=SPEC",
+        "--llm=SPEC",
+        "--steps=N",
+        "--global-batch=B",
+        "--micro-batches=M",
+        "--seq=S",
+        "--seed=K",
+        "--lr=X",
+        "--log=FILE",
+        "--image-size=N",
+        "--hidden=N",
+        "--heads=N",
+        "--layers=E,L",
+        "--encoder-layers=N",
+        "--llm-layers=N",
+        "--samples=FILE",
+        "--out=DIR",
+        "--save=FILE",
+        "--resume=FILE",
+        "--device=cpu|cuda",
+        "--dtype=f32|bf16",
+        "--prepare=FILE",
+        "--font=FILE",
+        "--emoji-test=FILE",
+        "--progress=auto|bar|lines",
+    };
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    options_print_help(stream);
+    options_print_version(stream);
+    fclose(stream);
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        cr_assert(strstr(text, flags[i]), "%s is not in the help", flags[i]);
+    cr_assert(strstr(text, "captioner (mimo-bridge) "));
+    free(text);
+}
