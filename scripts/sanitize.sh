@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds with the address and undefined-behaviour sanitizers and runs the unit tests and the MPI
+# tests under them.
+#
+#   scripts/sanitize.sh [meson test argument...]    (default: --suite unit --suite mpi)
+#
+# MIMO_BUILD: the build folder (default: build-san in the source tree).
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+build=${MIMO_BUILD:-$root/build-san}
+install_packages test
+# A shared library gets the sanitizers from the program: it has undefined symbols until then.
+configure_and_build "$build" --werror -Db_sanitize=address,undefined -Db_lundef=false
+
+# A test's process reports leaks after its verdict: the reports are collected in files and judged
+# here.
+reports=$build/sanitizer-reports
+rm -rf "$reports"
+mkdir -p "$reports"
+export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:log_path='$reports/asan'"
+export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:log_path='$reports/ubsan'"
+export LSAN_OPTIONS="suppressions='$root/tests/support/lsan.supp':print_suppressions=0"
+[ $# -gt 0 ] || set -- --suite unit --suite mpi
+status=0
+meson test -C "$build" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@" || status=$?
+
+python3 "$root/tests/support/sanitizer_reports.py" "$reports" || status=1
+exit "$status"
