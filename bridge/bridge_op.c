@@ -84,22 +84,29 @@ static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from
              op->backward ? "backward" : "forward", n, first, second);
 }
 
-static mimo_status start(mimo_op **out, mimo_bridge *bridge, bool backward, const mimo_tensor *to,
-                         const mimo_tensor *from, int n, mimo_stream stream)
+/* What the caller asked for. */
+typedef struct asked {
+    bool backward;
+    const mimo_tensor *to, *from;
+    int n;
+    mimo_stream stream;
+} asked;
+
+static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     mimo_op *op;
     MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
-               backward ? "backward" : "forward", out ? "bridge" : "out");
+               call->backward ? "backward" : "forward", out ? "bridge" : "out");
     MIMO_TRY(take_op(&op, bridge));
     op->bridge = bridge;
     op->next = NULL;
-    op->backward = backward;
-    op->stream = stream;
+    op->backward = call->backward;
+    op->stream = call->stream;
     op->count = op->transfer = op->step = 0;
     op->status = MIMO_OK;
     op->state = MIMO_OP_QUEUED;
-    describe(op, to, from, n);
-    op->local = check_transfers(op, to, from, n);
+    describe(op, call->to, call->from, call->n);
+    op->local = check_transfers(op, call->to, call->from, call->n);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     mimo_op **last = &bridge->queue;
@@ -240,7 +247,8 @@ static void progress_queue(mimo_bridge *bridge)
 mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
-    MIMO_TRY(start(out, bridge, false, to, from, n, stream));
+    const asked call = {false, to, from, n, stream};
+    MIMO_TRY(start(out, bridge, &call));
     progress_queue(bridge);
     return MIMO_OK;
 }
@@ -248,7 +256,8 @@ mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const 
 mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
-    MIMO_TRY(start(out, bridge, true, to, from, n, stream));
+    const asked call = {true, to, from, n, stream};
+    MIMO_TRY(start(out, bridge, &call));
     progress_queue(bridge);
     return MIMO_OK;
 }
