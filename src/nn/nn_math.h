@@ -21,13 +21,32 @@ static inline nn_real nn_sqrt(nn_real x)
     return sqrt(x);
 }
 #else
-/* exp to about 2 ulp for |x| < 87, clamped there: 2^n times a Taylor polynomial in r, |r| <= ln 2 / 2,
- * whose first missing term is below 6e-9. Branch-free; libm's expf would be a call per element. */
+static inline int32_t nn_float_word(float x)
+{
+    int32_t word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+static inline float nn_word_float(int32_t word)
+{
+    float x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+/* exp to about 2 ulp for |x| <= 60, and exp(+-60) beyond: nothing that a sum with 1 could feel, and
+ * far from subnormal numbers, which are slow. 2^n times a Taylor polynomial in r, |r| <= ln 2 / 2,
+ * whose first missing term is below 6e-9; libm's expf would be a call per element. NaN and infinities
+ * give NaN. The clamp works on the words: compilers turn one on floats into branches. */
 static inline nn_real nn_exp(nn_real x)
 {
     const float rounder = 0x1.8p23f; /* adding it rounds to an integer, left in the low bits */
-    x = x > 87.0f ? 87.0f : x;
-    x = x < -87.0f ? -87.0f : x;
+    const int32_t most = 0x42700000; /* 60 */
+    int32_t word = nn_float_word(x), size = word & INT32_MAX;
+    float nan = x - x;
+    size = size < most ? size : most;
+    x = nn_word_float(size | (word & INT32_MIN));
     float shifted = x * 0x1.715476p0f + rounder;
     float n = shifted - rounder;
     float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2 in two parts */
@@ -39,12 +58,8 @@ static inline nn_real nn_exp(nn_real x)
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    int32_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (int32_t)((uint32_t)(bits - 0x4b400000 + 127) << 23);
-    float power;
-    memcpy(&power, &bits, sizeof power);
-    return p * power;
+    int32_t power = (int32_t)((uint32_t)(nn_float_word(shifted) - 0x4b400000 + 127) << 23);
+    return p * nn_word_float(power) + nan;
 }
 static inline nn_real nn_sqrt(nn_real x)
 {

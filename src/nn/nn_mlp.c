@@ -26,6 +26,7 @@ mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const n
     mimo_status status;
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.u, count, sizeof *made.u));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.activated, count, sizeof *made.activated));
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.gate, count, sizeof *made.gate));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.du, count, sizeof *made.du));
     *layer = made;
     return MIMO_OK;
@@ -40,6 +41,7 @@ void nn_mlp_release(nn_mlp *layer)
     nn_linear_release(&layer->down);
     mimo_release(layer->u);
     mimo_release(layer->activated);
+    mimo_release(layer->gate);
     mimo_release(layer->du);
     memset(layer, 0, sizeof *layer);
 }
@@ -49,20 +51,26 @@ void nn_mlp_release(nn_mlp *layer)
 static const nn_real slope = (nn_real)1.5957691216057308; /* 2 sqrt(2 / pi) */
 static const nn_real cubic = (nn_real)0.044715;
 
-static void gelu(nn_real *to, const nn_real *from, int64_t n)
+/* The gate 0.5 (1 + tanh(z)) is kept for backward: an exp costs more than a load. */
+static void gelu(nn_mlp *layer, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        nn_real u = from[i];
-        to[i] = u / (1 + nn_exp(-slope * (u + cubic * u * u * u)));
-    }
-}
-
-/* d[i] *= gelu'(u[i]). */
-static void gelu_backward(nn_real *d, const nn_real *from, int64_t n)
-{
+    const nn_real *restrict from = layer->u;
+    nn_real *restrict to = layer->activated, *restrict gate = layer->gate;
     for (int64_t i = 0; i < n; i++) {
         nn_real u = from[i];
         nn_real s = 1 / (1 + nn_exp(-slope * (u + cubic * u * u * u)));
+        gate[i] = s;
+        to[i] = u * s;
+    }
+}
+
+/* du *= gelu'(u). */
+static void gelu_backward(nn_mlp *layer, int64_t n)
+{
+    const nn_real *restrict from = layer->u, *restrict gate = layer->gate;
+    nn_real *restrict d = layer->du;
+    for (int64_t i = 0; i < n; i++) {
+        nn_real u = from[i], s = gate[i];
         d[i] *= s + u * s * (1 - s) * slope * (1 + 3 * cubic * u * u);
     }
 }
@@ -71,7 +79,7 @@ mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t 
 {
     MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows));
     MIMO_TRY(nn_linear_forward(&layer->up, layer->u, x, rows));
-    gelu(layer->activated, layer->u, rows * layer->up.out);
+    gelu(layer, rows * layer->up.out);
     return nn_linear_forward(&layer->down, y, layer->activated, rows);
 }
 
@@ -80,6 +88,6 @@ mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy)
     MIMO_CHECK(layer->down.params && layer->down.rows >= 0, MIMO_ERR_STATE,
                "mlp: backward before forward");
     MIMO_TRY(nn_linear_backward(&layer->down, layer->du, dy));
-    gelu_backward(layer->du, layer->u, layer->down.rows * layer->up.out);
+    gelu_backward(layer, layer->down.rows * layer->up.out);
     return nn_linear_backward(&layer->up, dx, layer->du);
 }

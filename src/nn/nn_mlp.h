@@ -16,8 +16,8 @@ typedef struct nn_mlp_desc {
 typedef struct nn_mlp {
     nn_linear up, down;
     int64_t max_rows;
-    nn_real *u, *activated; /* [max_rows, inner / tp] */
-    nn_real *du;            /* room of backward */
+    nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */
+    nn_real *du;                   /* room of backward */
 } nn_mlp;
 
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);
