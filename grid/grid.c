@@ -50,8 +50,7 @@ static mimo_status check_span(const mimo_dim *dims, int ndims, int64_t offset)
     return MIMO_OK;
 }
 
-/* Frees one grid with what it owns alone: neither views nor groups. `grid` may be half made. */
-static void release_value(mimo_grid *grid)
+void mimo_grid_release_value(mimo_grid *grid)
 {
     for (int i = 0; grid->dims && i < grid->ndims; i++)
         mimo_release((void *)grid->dims[i].name);
@@ -91,24 +90,11 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
     MIMO_TRY(mimo_reserve(&grid, 1, sizeof *grid));
     mimo_status status = fill(grid, dims, ndims, offset);
     if (status != MIMO_OK) {
-        release_value(grid);
+        mimo_grid_release_value(grid);
         return status;
     }
     *out = grid;
     return MIMO_OK;
-}
-
-void mimo_grid_destroy(mimo_grid *grid)
-{
-    if (!grid || grid->base)
-        return;
-    mimo_grid_release_groups(grid);
-    while (grid->next_view) {
-        mimo_grid *view = grid->next_view;
-        grid->next_view = view->next_view;
-        release_value(view);
-    }
-    release_value(grid);
 }
 
 /* ------------------------------------------- text ------------------------------------------- */

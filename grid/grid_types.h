@@ -28,6 +28,9 @@ struct mimo_grid {
     mimo_group_entry *groups; /* NULL on a view */
 };
 
+/* Frees one grid with what it owns alone: neither views nor groups. `grid` may be half made. */
+void mimo_grid_release_value(mimo_grid *grid);
+
 /* --------------------------------------- arithmetic ----------------------------------------- */
 
 /* Stride of a dimension by name; 0 where the grid has none of that name (its coordinate is 0). */
@@ -63,10 +66,5 @@ mimo_status mimo_dim_set_key(char **out, const mimo_grid *grid, const char *dims
 /* The grid that owns the groups along a checked set: the base where `grid` is a view and every
  * dimension of the set is shared with its base, else `grid` itself. */
 const mimo_grid *mimo_grid_owner(const mimo_grid *grid, const char *dims);
-
-/* ------------------------------------------ groups ------------------------------------------ */
-
-/* Release every group of a base and of its views, newest first: one order on all ranks. */
-void mimo_grid_release_groups(mimo_grid *grid);
 
 #endif

@@ -1,5 +1,4 @@
-/* The connected half of a grid: its communicator, and the process groups along sets of dimensions.
- */
+/* The connected half of a grid: its communicator, the process groups, and the end of both. */
 #include <stdio.h>
 #include <string.h>
 
@@ -78,13 +77,27 @@ static void release_entry(mimo_group_entry *entry)
     mimo_release(entry);
 }
 
-void mimo_grid_release_groups(mimo_grid *grid)
+/* Newest first: one order on all ranks. */
+static void release_groups(mimo_grid *grid)
 {
     while (grid->groups) {
         mimo_group_entry *entry = grid->groups;
         grid->groups = entry->next;
         release_entry(entry);
     }
+}
+
+void mimo_grid_destroy(mimo_grid *grid)
+{
+    if (!grid || grid->base)
+        return;
+    release_groups(grid);
+    while (grid->next_view) {
+        mimo_grid *view = grid->next_view;
+        grid->next_view = view->next_view;
+        mimo_grid_release_value(view);
+    }
+    mimo_grid_release_value(grid);
 }
 
 /* All of an entry but its communicator. *out is set also on failure, and released by the caller. */

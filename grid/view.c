@@ -76,7 +76,7 @@ mimo_status mimo_grid_add_view(mimo_grid **out, mimo_grid *base, const char *nam
     *out = view;
     return MIMO_OK;
 fail:
-    mimo_grid_destroy(view);
+    mimo_grid_release_value(view);
     return status;
 }
 

@@ -1,6 +1,5 @@
 /* The front of every communicator: checks, agreement, then the backend's nonblocking call, waited. */
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 
 #include "comm/agreement.h"
@@ -9,26 +8,6 @@
 #include "core/hash.h"
 
 enum { CALL_SPLIT = 1, CALL_ALLREDUCE, CALL_ALLGATHER, CALL_BROADCAST, CALL_BARRIER };
-
-void mimo_pause(mimo_comm *comm)
-{
-    (void)comm;
-    sched_yield();
-}
-
-mimo_status mimo_wait(mimo_comm *comm, mimo_request **request)
-{
-    mimo_status status = MIMO_OK;
-    bool done = *request == NULL;
-    while (!done && status == MIMO_OK) {
-        status = comm->backend->test(*request, &done);
-        if (!done && status == MIMO_OK)
-            mimo_pause(comm);
-    }
-    comm->backend->release(*request);
-    *request = NULL;
-    return status;
-}
 
 void mimo_comm_destroy(mimo_comm *comm)
 {
