@@ -1,7 +1,6 @@
 /* Finalize: sums over data and partial dimensions, then one scale. Norm: each element once. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,45 +75,46 @@ static void release(span_call *call)
     mimo_release(call->shares);
 }
 
-/* What must be the same on every rank: names, modules, dims and dtypes, in order. */
-static uint64_t signature_of(const span_call *call, int kind)
+/* What must be the same of a span on every rank: name, module, dims and dtype. */
+static uint64_t hash_span(uint64_t hash, const span_call *call, int i)
 {
-    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), call->n);
+    const mimo_gradient_span *span = &call->spans[i];
+    hash = mimo_hash_bytes(hash, span->name, strlen(span->name));
+    hash = mimo_hash_int(mimo_hash_int(hash, span->module), span->dtype);
+    return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
+}
+
+/* The spans differ between ranks: find the first that does, for the sentence. */
+static mimo_status name_span(const span_call *call, const char *verb)
+{
+    char text[MIMO_CALL_TEXT], partial[16], shard[16];
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_span *span = &call->spans[i];
-        const mimo_span_rule *rule = &call->rules[i];
-        hash = mimo_hash_bytes(hash, span->name, strlen(span->name));
-        hash = mimo_hash_int(mimo_hash_int(hash, span->module), span->dtype);
-        hash = mimo_hash_int(mimo_hash_int(hash, rule->partial), rule->shard);
+        snprintf(text, sizeof text, "%s with span %d '%s' %s %s partial '%s' shard '%s'", verb, i,
+                 span->name, mimo_module_name(span->module), mimo_dtype_name(span->dtype),
+                 mimo_rule_text(call->rules[i].partial, partial),
+                 mimo_rule_text(call->rules[i].shard, shard));
+        MIMO_TRY(
+            mimo_agree(call->gradient->comm, MIMO_OK, hash_span(MIMO_HASH_START, call, i), text));
     }
-    return hash;
+    return MIMO_OK;
 }
 
-/* Append to text[MIMO_CALL_TEXT], as much as there is room for. */
-MIMO_PRINTF(2, 3) static void append(char *text, const char *format, ...)
-{
-    size_t used = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + used, MIMO_CALL_TEXT - used, format, arguments);
-    va_end(arguments);
-}
-
-/* The one agreement of a call, on this rank's status and on what the spans say. */
+/* Agree on this rank's status and on the call, then on what the spans say. Only ranks that are known
+ * to be in the same call, with as many spans, may go on to compare these one by one. */
 static mimo_status agree(const span_call *call, mimo_status local, int kind, const char *verb)
 {
-    char text[MIMO_CALL_TEXT] = "", partial[16], shard[16];
-    uint64_t signature = 0;
-    append(text, "%s of %d spans:", verb, call->n);
-    if (local == MIMO_OK) {
-        signature = signature_of(call, kind);
-        for (int i = 0; i < call->n; i++)
-            append(text, " %s %s %s partial '%s' shard '%s'", call->spans[i].name,
-                   mimo_module_name(call->spans[i].module), mimo_dtype_name(call->spans[i].dtype),
-                   mimo_rule_text(call->rules[i].partial, partial),
-                   mimo_rule_text(call->rules[i].shard, shard));
-    }
-    return mimo_agree(call->gradient->comm, local, signature, text);
+    char text[MIMO_CALL_TEXT];
+    mimo_comm *comm = call->gradient->comm;
+    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), call->n);
+    snprintf(text, sizeof text, "%s of %d spans", verb, call->n);
+    MIMO_TRY(mimo_agree(comm, local, hash, text));
+    for (int i = 0; i < call->n; i++)
+        hash = hash_span(hash, call, i);
+    mimo_status status = mimo_agree(comm, MIMO_OK, hash, text);
+    if (status == MIMO_ERR_MISMATCH)
+        MIMO_TRY(name_span(call, verb));
+    return status;
 }
 
 /* ---------------------------------------- finalize --------------------------------------- */
@@ -149,24 +149,36 @@ static mimo_status make_groups(const span_call *call)
     return fresh ? mimo_comm_agree(call->gradient->comm, status) : status;
 }
 
-/* The spans that one group sums must have the same counts on all its ranks. */
+static bool is_summed_by(const span_call *call, int i, mimo_side module, unsigned mask)
+{
+    return call->spans[i].module == module && mimo_rule_sum(&call->rules[i]) == mask;
+}
+
+/* The spans that one group sums must have the same counts on all its ranks; where they have not,
+ * the first that differs is named. */
 static mimo_status agree_on_counts(const span_call *call, mimo_side module, unsigned mask)
 {
-    char text[MIMO_CALL_TEXT] = "", dims[16];
+    char text[MIMO_CALL_TEXT], dims[16];
     mimo_comm *group = call->gradient->group[module][mask];
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_COUNTS);
-    bool asked = false;
-    append(text, "a sum over %s as rank %d of all, with", mimo_rule_text(mask, dims),
-           call->gradient->comm->rank);
-    for (int i = 0; i < call->n; i++) {
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_COUNTS), none = hash;
+    for (int i = 0; i < call->n; i++)
+        if (is_summed_by(call, i, module, mask))
+            hash = mimo_hash_int(hash, call->spans[i].count);
+    if (!group || hash == none)
+        return MIMO_OK;
+    mimo_rule_text(mask, dims);
+    snprintf(text, sizeof text, "a sum over %s", dims);
+    mimo_status status = mimo_agree(group, MIMO_OK, hash, text);
+    for (int i = 0; i < call->n && status == MIMO_ERR_MISMATCH; i++) {
         const mimo_gradient_span *span = &call->spans[i];
-        if (span->module != module || mimo_rule_sum(&call->rules[i]) != mask)
+        if (!is_summed_by(call, i, module, mask))
             continue;
-        hash = mimo_hash_int(hash, span->count);
-        append(text, " %s[%" PRId64 "]", span->name, span->count);
-        asked = true;
+        snprintf(text, sizeof text,
+                 "a sum over %s of span '%s' with %" PRId64 " elements, as rank %d of all", dims,
+                 span->name, span->count, call->gradient->comm->rank);
+        MIMO_TRY(mimo_agree(group, MIMO_OK, mimo_hash_int(none, span->count), text));
     }
-    return group && asked ? mimo_agree(group, MIMO_OK, hash, text) : MIMO_OK;
+    return status;
 }
 
 static mimo_status agree_on_all_counts(const span_call *call)
