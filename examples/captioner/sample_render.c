@@ -1,0 +1,190 @@
+#include "sample_render.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "atomic_file.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "emoji_list.h"
+#include "render_module.h"
+
+_Static_assert((int)SAMPLE_NAME_CAPACITY == (int)EMOJI_NAME_CAPACITY, "names fit samples");
+_Static_assert((int)SAMPLE_LARGEST_IMAGE == (int)RENDER_LARGEST, "sizes fit the renderer");
+
+static const struct plugin_name render_plugin = {
+    .file = "captioner-render.so",
+    .symbol = RENDER_MODULE_SYMBOL,
+    .version = RENDER_MODULE_VERSION,
+    .packages = "libfreetype-dev and libharfbuzz-dev",
+};
+
+static const char *font_path(const struct sample_source *source)
+{
+    return source->font ? source->font : SAMPLE_FONT_DEFAULT_PATH;
+}
+
+static const char *list_path(const struct sample_source *source)
+{
+    return source->emoji_test ? source->emoji_test : EMOJI_LIST_DEFAULT_PATH;
+}
+
+static mimo_status hash_file(uint64_t *hash, const char *path)
+{
+    struct stat found;
+    MIMO_CHECK(stat(path, &found) == 0, MIMO_ERR_NOT_FOUND, "cannot find %s: %s", path,
+               strerror(errno));
+    *hash = mimo_hash_bytes(*hash, path, strlen(path));
+    *hash = mimo_hash_int(*hash, found.st_size);
+    *hash = mimo_hash_int(*hash, found.st_mtim.tv_sec);
+    *hash = mimo_hash_int(*hash, found.st_mtim.tv_nsec);
+    return MIMO_OK;
+}
+
+/* Which font and list these are, by path, size and time of change; never 0. */
+static mimo_status identify(uint64_t *out, const struct sample_source *source)
+{
+    uint64_t hash = MIMO_HASH_START;
+    MIMO_TRY(hash_file(&hash, font_path(source)));
+    MIMO_TRY(hash_file(&hash, list_path(source)));
+    *out = hash ? hash : 1;
+    return MIMO_OK;
+}
+
+static mimo_status draw_all(struct samples *samples, const struct emoji_list *list,
+                            const struct render_module *module, struct render_font *font)
+{
+    struct plugin_sentence why = {.text = ""};
+    for (int64_t i = 0; i < list->count; i++) {
+        const struct emoji *emoji = &list->emoji[i];
+        mimo_status status = module->draw(font, emoji->codes, emoji->code_count,
+                                          samples->image_size, sample_image(samples, i), &why);
+        MIMO_CHECK(status == MIMO_OK, status, "cannot draw \"%s\": %s", emoji->name, why.text);
+        size_t length = strlen(emoji->name);
+        memcpy(sample_name(samples, i), emoji->name, length + 1);
+        samples->name_length[i] = (uint8_t)length;
+        samples->held_out[i] = emoji->held_out;
+        samples->held_out_count += emoji->held_out;
+    }
+    return MIMO_OK;
+}
+
+/* Load the module, open the font, draw, and put both away again. */
+static mimo_status render_list(struct samples *samples, const struct emoji_list *list,
+                               const struct sample_source *source)
+{
+    struct plugin plugin = {.library = NULL};
+    MIMO_TRY(plugin_open(&plugin, &render_plugin, source->module_folder));
+    const struct render_module *module = plugin.interface;
+    struct render_font *font = NULL;
+    struct plugin_sentence why = {.text = ""};
+    mimo_status status = module->open(&font, font_path(source), &why);
+    if (status != MIMO_OK)
+        mimo_fail(status, "%s", why.text);
+    else
+        status = draw_all(samples, list, module, font);
+    module->close(font);
+    plugin_close(&plugin);
+    return status;
+}
+
+mimo_status samples_render(struct samples *out, const struct sample_source *source)
+{
+    struct emoji_list list = {0};
+    struct samples samples = {0};
+    mimo_status status;
+    MIMO_TRY(emoji_list_read(&list, list_path(source)));
+    MIMO_TRY_GOTO(status, done, samples_create(&samples, list.count, source->image_size));
+    MIMO_TRY_GOTO(status, done, render_list(&samples, &list, source));
+    MIMO_TRY_GOTO(status, done, identify(&samples.source, source));
+    *out = samples;
+    samples = (struct samples){0};
+done:
+    samples_release(&samples);
+    emoji_list_release(&list);
+    return status;
+}
+
+mimo_status sample_file_prepare(const char *path, const struct sample_source *source)
+{
+    struct samples samples = {0};
+    MIMO_TRY(samples_render(&samples, source));
+    mimo_status status = sample_file_write(path, &samples);
+    samples_release(&samples);
+    return status;
+}
+
+/* "$XDG_CACHE_HOME/mimo-bridge", which counts only where it is absolute, or below $HOME. */
+static mimo_status cache_folder(char **out)
+{
+    const char *base = getenv("XDG_CACHE_HOME");
+    const char *tail = "/mimo-bridge";
+    if (!base || base[0] != '/') {
+        base = getenv("HOME");
+        tail = "/.cache/mimo-bridge";
+    }
+    MIMO_CHECK(base && base[0], MIMO_ERR_NOT_FOUND,
+               "neither XDG_CACHE_HOME nor HOME is set, so there is no cache of samples: make a "
+               "file with --prepare and name it with --samples");
+    size_t bytes = strlen(base) + strlen(tail) + 1;
+    MIMO_TRY(mimo_reserve(out, (int64_t)bytes, 1));
+    snprintf(*out, bytes, "%s%s", base, tail);
+    return MIMO_OK;
+}
+
+mimo_status sample_cache_path(char **out, int64_t image_size)
+{
+    char *folder;
+    MIMO_TRY(cache_folder(&folder));
+    size_t bytes = strlen(folder) + sizeof "/emoji-.samples" + 20; /* 20: any 64-bit number */
+    char *path;
+    mimo_status status = mimo_reserve(&path, (int64_t)bytes, 1);
+    if (status == MIMO_OK) {
+        snprintf(path, bytes, "%s/emoji-%" PRId64 ".samples", folder, image_size);
+        *out = path;
+    }
+    mimo_release(folder);
+    return status;
+}
+
+/* Whether the file at `path` can be used for the source as it is. */
+static bool cache_is_good(const char *path, const struct sample_source *source)
+{
+    struct samples samples = {0};
+    if (sample_file_read(&samples, path) != MIMO_OK)
+        return false;
+    uint64_t wanted = 0;
+    bool known = identify(&wanted, source) == MIMO_OK;
+    bool named = source->font || source->emoji_test;
+    bool good =
+        samples.image_size == source->image_size && (known ? samples.source == wanted : !named);
+    samples_release(&samples);
+    return good;
+}
+
+static mimo_status refill(const char *path, const struct sample_source *source)
+{
+    char *folder;
+    MIMO_TRY(cache_folder(&folder));
+    mimo_status status = make_folders(folder);
+    mimo_release(folder);
+    MIMO_TRY(status);
+    return sample_file_prepare(path, source);
+}
+
+mimo_status sample_cache_fill(char **path, const struct sample_source *source)
+{
+    char *cache;
+    MIMO_TRY(sample_cache_path(&cache, source->image_size));
+    mimo_status status = cache_is_good(cache, source) ? MIMO_OK : refill(cache, source);
+    if (status == MIMO_OK)
+        *path = cache;
+    else
+        mimo_release(cache);
+    return status;
+}

@@ -1,0 +1,281 @@
+/* Rendering: the box filter by hand, every emoji of the installed font, and each way to fail. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "box_filter.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "emoji_list.h"
+#include "plugin.h"
+#include "render_module.h"
+#include "sample_render.h"
+
+static const struct sample_source installed = {.module_folder = MODULE_FOLDER, .image_size = 32};
+
+Test(box, means_by_hand)
+{
+    static const uint8_t four[16 * 3] = {
+        0, 10, 255, 4,  10, 255, 100, 0, 0, 100, 0, 0, /* the 2 x 2 blocks are */
+        8, 10, 255, 12, 10, 255, 100, 0, 0, 101, 0, 0, /* {6, 10, 255} {100, 0, 0} */
+        1, 0,  0,   1,  0,  0,   0,   0, 9, 0,   0, 9, /* {1, 0, 0} {1, 0, 9} */
+        1, 0,  0,   2,  0,  0,   2,   0, 9, 2,   0, 9,
+    };
+    static const uint8_t want[4 * 3] = {6, 10, 255, 100, 0, 0, 1, 0, 0, 1, 0, 9};
+    uint8_t two[4 * 3], same[16 * 3];
+    box_filter_rgb(two, 2, four, 4);
+    cr_assert_eq(memcmp(two, want, sizeof two), 0, "2 x 2 means");
+    box_filter_rgb(same, 4, four, 4);
+    cr_assert_eq(memcmp(same, four, sizeof same), 0, "the same size is a copy");
+    /* 3 -> 2: a target pixel covers one and a half source pixels along each axis. */
+    static const uint8_t three[9 * 3] = {9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9};
+    static const uint8_t cut[4 * 3] = {4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4};
+    box_filter_rgb(two, 2, three, 3);
+    cr_assert_eq(memcmp(two, cut, sizeof two), 0, "fractions: %d", two[0]);
+}
+
+Test(box, white_stays_white_at_every_size)
+{
+    static uint8_t from[SAMPLE_LARGEST_IMAGE * SAMPLE_LARGEST_IMAGE * 3];
+    static uint8_t to[SAMPLE_LARGEST_IMAGE * SAMPLE_LARGEST_IMAGE * 3];
+    memset(from, 0xff, sizeof from);
+    for (int size = 1; size <= SAMPLE_LARGEST_IMAGE; size++) {
+        memset(to, 0, sizeof to);
+        box_filter_rgb(to, size, from, SAMPLE_LARGEST_IMAGE);
+        for (int i = 0; i < size * size * 3; i++)
+            cr_assert_eq(to[i], 0xff, "size %d, byte %d", size, i);
+    }
+}
+
+static bool blank(const uint8_t *image, size_t bytes)
+{
+    for (size_t i = 1; i < bytes; i++)
+        if (image[i] != image[0])
+            return false;
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+Test(render, every_emoji_once_and_the_same_again)
+{
+    struct samples s = {0}, again = {0};
+    cr_assert_eq(samples_render(&s, &installed), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(samples_render(&again, &installed), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(s.count, 3655, "%lld", (long long)s.count);
+    cr_assert_eq(s.held_out_count, 196, "%lld", (long long)s.held_out_count);
+    const size_t bytes = 32 * 32 * 3;
+    cr_assert_eq(memcmp(s.images, again.images, bytes * (size_t)s.count), 0, "not deterministic");
+    uint64_t *hashes = calloc((size_t)s.count, sizeof *hashes);
+    cr_assert(hashes);
+    for (int64_t i = 0; i < s.count; i++) {
+        cr_assert(!blank(sample_image(&s, i), bytes), "\"%s\" is blank", sample_name(&s, i));
+        hashes[i] = mimo_hash_bytes(MIMO_HASH_START, sample_image(&s, i), bytes);
+    }
+    qsort(hashes, (size_t)s.count, sizeof *hashes, by_value);
+    int64_t duplicates = 0;
+    for (int64_t i = 1; i < s.count; i++)
+        duplicates += hashes[i] == hashes[i - 1];
+    cr_assert(duplicates <= 22, "%lld images equal another", (long long)duplicates);
+    /* "flag: Japan" is a red disc on white: the middle is red, the corner is the white around it. */
+    for (int64_t i = 0; i < s.count; i++) {
+        if (strcmp(sample_name(&s, i), "flag: Japan") != 0)
+            continue;
+        const uint8_t *corner = sample_image(&s, i), *middle = corner + (16 * 32 + 16) * 3;
+        cr_assert(corner[0] == 255 && corner[1] == 255 && corner[2] == 255);
+        cr_assert(middle[0] > 150 && middle[1] < 80 && middle[2] < 100, "%d %d %d: RGB or BGR?",
+                  middle[0], middle[1], middle[2]);
+    }
+    free(hashes);
+    samples_release(&s);
+    samples_release(&again);
+}
+
+Test(render, cache_is_filled_once_and_follows_its_source)
+{
+    char folder[] = "/tmp/captioner-cache-XXXXXX", made[64], *path = NULL;
+    struct stat first, second;
+    struct sample_source small = {.module_folder = MODULE_FOLDER, .image_size = 8};
+    cr_assert(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_OK, "%s", mimo_last_error());
+    snprintf(made, sizeof made, "%s/mimo-bridge/emoji-8.samples", folder);
+    cr_assert_str_eq(path, made);
+    cr_assert_eq(stat(path, &first), 0);
+    mimo_release(path);
+    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(stat(path, &second), 0);
+    cr_assert_eq(first.st_ino, second.st_ino, "rendered twice");
+    mimo_release(path);
+    small.font = "/nowhere/font.ttf";
+    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_ERR_NOT_FOUND,
+                 "a named font must be there");
+    small.font = NULL;
+    cr_assert_eq(truncate(made, 1000), 0);
+    cr_assert_eq(sample_cache_fill(&path, &small), MIMO_OK, "damaged: %s", mimo_last_error());
+    cr_assert_eq(stat(path, &second), 0);
+    cr_assert_eq(first.st_size, second.st_size, "a damaged cache is rendered again");
+    mimo_release(path);
+    unlink(made);
+    snprintf(made, sizeof made, "%s/mimo-bridge", folder);
+    rmdir(made);
+    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
+}
+
+Test(render, cache_needs_a_home)
+{
+    char *path = NULL;
+    setenv("XDG_CACHE_HOME", "relative/does/not/count", 1);
+    setenv("HOME", "/home/someone", 1);
+    cr_assert_eq(sample_cache_path(&path, 32), MIMO_OK);
+    cr_assert_str_eq(path, "/home/someone/.cache/mimo-bridge/emoji-32.samples");
+    mimo_release(path);
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    cr_assert_eq(sample_cache_path(&path, 32), MIMO_ERR_NOT_FOUND);
+    cr_assert(strstr(mimo_last_error(), "--samples"), "%s", mimo_last_error());
+}
+
+static void expect(const struct sample_source *source, mimo_status status, const char *part)
+{
+    struct samples s = {.count = -7};
+    cr_assert_eq(samples_render(&s, source), status, "%s: %s", part, mimo_last_error());
+    cr_assert(strstr(mimo_last_error(), part), "%s", mimo_last_error());
+    cr_assert(!strchr(mimo_last_error(), '\n'), "one sentence: %s", mimo_last_error());
+    cr_assert_eq(s.count, -7, "a failed call leaves its output");
+}
+
+/* The first `bytes` bytes of the installed font. */
+static void cut_font(char *path, size_t bytes)
+{
+    FILE *from = fopen(SAMPLE_FONT_DEFAULT_PATH, "rb");
+    int fd = mkstemp(path);
+    cr_assert(from && fd >= 0);
+    char *data = malloc(bytes);
+    cr_assert_eq(fread(data, 1, bytes, from), bytes);
+    cr_assert_eq(write(fd, data, bytes), (ssize_t)bytes);
+    free(data);
+    close(fd);
+    fclose(from);
+}
+
+Test(render, each_failure_has_its_sentence)
+{
+    struct sample_source source = installed;
+    source.font = "/nowhere/font.ttf";
+    expect(&source, MIMO_ERR_NOT_FOUND, "/nowhere/font.ttf");
+    source.font = EMOJI_LIST_DEFAULT_PATH;
+    expect(&source, MIMO_ERR_IO, "no TrueType or OpenType font");
+    source.font = "/tmp";
+    expect(&source, MIMO_ERR_IO, "/tmp is no TrueType");
+    static const size_t cuts[] = {0, 11, 100, 5000, 1000000, 10000000};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        char cut[] = "/tmp/captioner-font-XXXXXX";
+        cut_font(cut, cuts[i]);
+        source.font = cut;
+        expect(&source, MIMO_ERR_IO, cuts[i] < 12 ? "no TrueType" : "cut short: its tables reach");
+        unlink(cut);
+    }
+    source = installed;
+    source.emoji_test = "/nowhere/emoji-test.txt";
+    expect(&source, MIMO_ERR_NOT_FOUND, "/nowhere/emoji-test.txt");
+    source = installed;
+    source.image_size = 200;
+    expect(&source, MIMO_ERR_ARGUMENT, "8 to 136 pixels a side, not 200");
+}
+
+Test(render, a_font_without_colour)
+{
+    struct sample_source source = installed;
+    source.font = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
+    if (access(source.font, R_OK) != 0)
+        cr_skip_test("no fonts-dejavu-core");
+    expect(&source, MIMO_ERR_UNSUPPORTED, "has no colour bitmaps");
+}
+
+static void expect_with_list(const char *text, const char *part)
+{
+    char path[] = "/tmp/captioner-list-XXXXXX";
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    struct sample_source source = installed;
+    source.emoji_test = path;
+    expect(&source, MIMO_ERR_NOT_FOUND, part);
+    unlink(path);
+}
+
+Test(render, missing_glyphs)
+{
+    expect_with_list("4E00 ; fully-qualified # x E1.0 one\n#EOF\n", "no glyph for U+4E00");
+    expect_with_list("1F600 1F600 ; fully-qualified # x E1.0 two\n#EOF\n",
+                     "draws U+1F600 U+1F600 with 2 glyphs");
+}
+
+Test(render, missing_module)
+{
+    struct sample_source source = installed;
+    source.module_folder = "/nowhere";
+    expect(&source, MIMO_ERR_UNSUPPORTED, "libfreetype-dev and libharfbuzz-dev");
+    struct plugin plugin = {.library = NULL};
+    const struct plugin_name name = {"no-such-module.so", "symbol", 1, "package"};
+    cr_assert_eq(plugin_open(&plugin, &name, NULL), MIMO_ERR_UNSUPPORTED);
+    cr_assert(strstr(mimo_last_error(), "no-such-module.so is neither in /"), "%s",
+              mimo_last_error());
+    cr_assert_null(plugin.library);
+}
+
+Test(render, a_module_that_does_not_load)
+{
+    char folder[] = "/tmp/captioner-module-XXXXXX", file[64];
+    cr_assert(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/captioner-render.so", folder);
+    FILE *module = fopen(file, "w");
+    cr_assert(module);
+    fputs("not a module", module);
+    fclose(module);
+    struct sample_source source = installed;
+    source.module_folder = folder;
+    expect(&source, MIMO_ERR_UNSUPPORTED, "cannot load ");
+    unlink(file);
+    rmdir(folder);
+    struct plugin plugin = {.library = NULL};
+    struct plugin_name name = {"captioner-render.so", "no_such_symbol", 1, "package"};
+    cr_assert_eq(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED);
+    cr_assert(strstr(mimo_last_error(), "no symbol no_such_symbol"), "%s", mimo_last_error());
+    name.symbol = RENDER_MODULE_SYMBOL;
+    name.version = 99;
+    cr_assert_eq(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED);
+    cr_assert(strstr(mimo_last_error(), "has version 1, this program needs 99"), "%s",
+              mimo_last_error());
+}
+
+/* A machine without the font or the module skips visibly. */
+int main(int argc, char *argv[])
+{
+    static const char *const needed[] = {SAMPLE_FONT_DEFAULT_PATH, EMOJI_LIST_DEFAULT_PATH,
+                                         MODULE_FOLDER "/captioner-render.so"};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+        if (access(needed[i], R_OK) != 0) {
+            fprintf(stderr, "skipped: %s is missing\n", needed[i]);
+            return 77;
+        }
+    }
+    struct criterion_test_set *tests = criterion_initialize();
+    int result = 0;
+    if (criterion_handle_args(argc, argv, true))
+        result = !criterion_run_all_tests(tests);
+    criterion_finalize(tests);
+    return result;
+}

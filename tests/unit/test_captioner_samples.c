@@ -1,0 +1,233 @@
+/* The sample file: what is written is read, and nothing else is. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "atomic_file.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "little_endian.h"
+#include "sample_file.h"
+
+enum { SIDE = 8, COUNT = 3, HEADER = 48, PIXELS = SIDE * SIDE * 3 };
+
+static char folder[] = "/tmp/captioner-samples-XXXXXX";
+static char path[64];
+
+static void make_folder(void)
+{
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x.samples", folder);
+}
+
+static int entries(void)
+{
+    int count = 0;
+    DIR *open = opendir(folder);
+    cr_assert(open);
+    while (readdir(open))
+        count++;
+    closedir(open);
+    return count - 2;
+}
+
+static void remove_folder(void)
+{
+    unlink(path);
+    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
+}
+
+TestSuite(samples, .init = make_folder, .fini = remove_folder);
+
+static struct samples example(void)
+{
+    static const char *const names[COUNT] = {"grinning face", "Leo", "\xc3\x85land"};
+    struct samples s = {0};
+    cr_assert_eq(samples_create(&s, COUNT, SIDE), MIMO_OK, "%s", mimo_last_error());
+    for (int64_t i = 0; i < COUNT; i++) {
+        strcpy(sample_name(&s, i), names[i]);
+        s.name_length[i] = (uint8_t)strlen(names[i]);
+        s.held_out[i] = i == 1;
+        for (int64_t p = 0; p < PIXELS; p++)
+            sample_image(&s, i)[p] = (uint8_t)(mimo_mix64((uint64_t)(i * PIXELS + p)) >> 56);
+    }
+    s.source = UINT64_C(0xfedcba9876543210);
+    return s;
+}
+
+Test(samples, round_trip)
+{
+    struct samples s = example(), back = {0};
+    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(sample_file_read(&back, path), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(back.count == COUNT && back.image_size == SIDE && back.held_out_count == 1);
+    cr_assert_eq(back.source, s.source);
+    for (int64_t i = 0; i < COUNT; i++) {
+        cr_assert_str_eq(sample_name(&back, i), sample_name(&s, i));
+        cr_assert_eq(back.name_length[i], s.name_length[i]);
+        cr_assert_eq(back.held_out[i], s.held_out[i]);
+        cr_assert_eq(memcmp(sample_image(&back, i), sample_image(&s, i), PIXELS), 0, "image");
+    }
+    samples_release(&s);
+    samples_release(&back);
+}
+
+/* The example file in memory, to be damaged and written back. */
+static long load(unsigned char *bytes, size_t room)
+{
+    struct samples s = example();
+    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
+    samples_release(&s);
+    FILE *file = fopen(path, "rb");
+    cr_assert(file);
+    size_t size = fread(bytes, 1, room, file);
+    fclose(file);
+    cr_assert_eq(size, HEADER + COUNT * (2 + PIXELS) + 13 + 3 + 6);
+    return (long)size;
+}
+
+static mimo_status read_bytes(const unsigned char *bytes, long size)
+{
+    struct samples back = {.count = -7};
+    FILE *file = fopen(path, "wb");
+    cr_assert(file);
+    cr_assert_eq(fwrite(bytes, 1, (size_t)size, file), (size_t)size);
+    fclose(file);
+    mimo_status status = sample_file_read(&back, path);
+    if (status == MIMO_OK)
+        samples_release(&back);
+    else
+        cr_assert_eq(back.count, -7, "a failed call leaves its output");
+    return status;
+}
+
+Test(samples, every_flipped_byte_and_every_cut_is_found)
+{
+    unsigned char bytes[1024];
+    long size = load(bytes, sizeof bytes);
+    cr_assert_eq(read_bytes(bytes, size), MIMO_OK, "%s", mimo_last_error());
+    for (long i = 0; i < size; i++) {
+        bytes[i] ^= 0x81;
+        cr_assert_eq(read_bytes(bytes, size), MIMO_ERR_IO, "byte %ld", i);
+        cr_assert(strstr(mimo_last_error(), path), "%s", mimo_last_error());
+        bytes[i] ^= 0x81;
+    }
+    for (long cut = 0; cut < size; cut++)
+        cr_assert_eq(read_bytes(bytes, cut), MIMO_ERR_IO, "cut to %ld bytes", cut);
+    bytes[size] = 0;
+    cr_assert_eq(read_bytes(bytes, size + 1), MIMO_ERR_IO, "a byte too many");
+}
+
+static void put_checksum(unsigned char *bytes, long size)
+{
+    /* Over the header and over each record, whose lengths the bytes tell. */
+    uint64_t hash = mimo_hash_bytes(MIMO_HASH_START, bytes, 40);
+    for (long at = HEADER; at + 1 < size;) {
+        long length = 2 + bytes[at + 1] + PIXELS;
+        hash = mimo_hash_bytes(hash, bytes + at, (size_t)(at + length > size ? size - at : length));
+        at += length;
+    }
+    put_little_endian(bytes + 40, hash, 8);
+}
+
+Test(samples, hostile_files_with_a_right_checksum)
+{
+    static const struct {
+        int at, bytes;
+        uint64_t value;
+        const char *part;
+    } cases[] = {
+        {8, 4, 2, "has version 2, this program reads 1"},
+        {12, 4, 0, "images of 0 pixels, not 8 to 136"},
+        {12, 4, 0xffffffff, "images of 4294967295 pixels"},
+        {16, 8, 0, "promises 0 samples"},
+        {16, 8, UINT64_MAX, "promises 18446744073709551615 samples in"},
+        {16, 8, 2, "bytes follow the last of 2 samples"},
+        {24, 8, UINT64_MAX, "promises 18446744073709551615 bytes of samples and has"},
+        {48, 1, 2, "sample 0 has held-out mark 2, not 0 or 1"},
+        {49, 1, 0, "sample 0 has a name of 0 bytes, not 1 to 80"},
+        {49, 1, 81, "sample 0 has a name of 81 bytes, not 1 to 80"},
+        {50, 1, 0xff, "not UTF-8 at its byte 0"},
+        {51, 1, '\n', "not UTF-8 at its byte 1"},
+        {12, 4, 9, "promises 3 samples"},
+    };
+    unsigned char good[1024], bytes[1024];
+    long size = load(good, sizeof good);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        memcpy(bytes, good, sizeof good);
+        put_little_endian(bytes + cases[i].at, cases[i].value, cases[i].bytes);
+        put_checksum(bytes, size);
+        cr_assert_eq(read_bytes(bytes, size), MIMO_ERR_IO, "case %zu", i);
+        cr_assert(strstr(mimo_last_error(), cases[i].part), "case %zu: %s", i, mimo_last_error());
+    }
+}
+
+Test(samples, what_is_no_file)
+{
+    struct samples back;
+    cr_assert_eq(sample_file_read(&back, path), MIMO_ERR_NOT_FOUND);
+    cr_assert(strstr(mimo_last_error(), path));
+    cr_assert_eq(sample_file_read(&back, folder), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "no ordinary file"));
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_assert_eq(sample_file_read(&back, path), MIMO_ERR_IO, "a pipe must not hold us");
+    cr_assert_eq(samples_create(&back, 1, 7), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "8 to 136 pixels a side, not 7"), "%s", mimo_last_error());
+}
+
+/* The system's own limit stands in for a full disk. */
+Test(samples, a_write_that_fails_leaves_the_old_file)
+{
+    struct samples s = example(), back = {0};
+    cr_assert_eq(sample_file_write(path, &s), MIMO_OK, "%s", mimo_last_error());
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit before, low;
+    getrlimit(RLIMIT_FSIZE, &before);
+    low = before;
+    low.rlim_cur = 300;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    mimo_status status = sample_file_write(path, &s);
+    setrlimit(RLIMIT_FSIZE, &before);
+    cr_assert_eq(status, MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), path) && strstr(mimo_last_error(), "too large"), "%s",
+              mimo_last_error());
+    cr_assert_eq(entries(), 1, "no half file is left");
+    cr_assert_eq(sample_file_read(&back, path), MIMO_OK, "%s", mimo_last_error());
+    samples_release(&back);
+    samples_release(&s);
+}
+
+Test(samples, a_folder_that_is_not_there)
+{
+    struct samples s = example();
+    cr_assert_eq(sample_file_write("/nowhere/x.samples", &s), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "/nowhere/x.samples"), "%s", mimo_last_error());
+    samples_release(&s);
+}
+
+Test(samples, folders_are_made_and_never_over_a_file)
+{
+    char deep[128], below[160];
+    snprintf(deep, sizeof deep, "%s/a/b", folder);
+    cr_assert_eq(make_folders(deep), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(make_folders(deep), MIMO_OK, "twice: %s", mimo_last_error());
+    snprintf(below, sizeof below, "%s/a/f", folder);
+    FILE *file = fopen(below, "w");
+    cr_assert(file);
+    fclose(file);
+    snprintf(below, sizeof below, "%s/a/f/g", folder);
+    cr_assert_eq(make_folders(below), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), below), "%s", mimo_last_error());
+    snprintf(below, sizeof below, "%s/a/f", folder);
+    unlink(below);
+    rmdir(deep);
+    snprintf(deep, sizeof deep, "%s/a", folder);
+    rmdir(deep);
+}
