@@ -1,0 +1,543 @@
+/*
+ * Gradient rules on real ranks, against one loop over the whole step. Every loss, count and gradient
+ * is a whole number that any rank can tell for any place, so sums are exact and the reference needs
+ * no communication: it knows the places (dp, cp, tp, pp) only by arithmetic of its own.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "guarded.h"
+#include "mpi_test.h"
+
+/* --------------------------------------- pairs of grids ------------------------------------- */
+
+typedef struct sizes {
+    int64_t tp, cp, pp, dp, offset;
+} sizes;
+
+typedef struct grid_pair {
+    int ranks;
+    sizes side[2]; /* by mimo_side */
+} grid_pair;
+
+static const grid_pair pairs[] = {
+    {1, {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}}, {3, {{1, 1, 1, 3, 0}, {1, 3, 1, 1, 0}}},
+    {3, {{1, 1, 1, 2, 1}, {2, 1, 1, 1, 0}}}, {4, {{2, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}},
+    {4, {{1, 1, 1, 4, 0}, {2, 1, 2, 1, 0}}}, {6, {{2, 1, 1, 3, 0}, {1, 3, 1, 2, 0}}},
+    {6, {{2, 1, 1, 1, 0}, {1, 2, 1, 2, 2}}}, {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}},
+    {8, {{4, 1, 1, 2, 0}, {1, 2, 1, 4, 0}}}, {8, {{1, 1, 1, 8, 0}, {2, 2, 2, 1, 0}}},
+};
+enum { PAIRS = sizeof pairs / sizeof pairs[0] };
+
+static mimo_grid *grid_of(const sizes *s)
+{
+    char spec[128];
+    mimo_grid *grid = NULL;
+    snprintf(spec, sizeof spec, "tp=%" PRId64 ",remat=1,cp=%" PRId64 ",pp=%" PRId64 ",dp=%" PRId64,
+             s->tp, s->cp, s->pp, s->dp);
+    MPI_EXPECT_OK(mimo_grid_parse(&grid, spec, s->offset));
+    return grid;
+}
+
+/* A place in a grid; `inside` is false where the rank is outside. */
+typedef struct coords {
+    bool inside;
+    int64_t t, c, p, d;
+} coords;
+
+static coords coords_of(const sizes *s, int rank)
+{
+    int64_t r = rank - s->offset;
+    coords at = {r >= 0 && r < s->tp * s->cp * s->pp * s->dp, 0, 0, 0, 0};
+    at.t = r % s->tp;
+    at.c = r / s->tp % s->cp;
+    at.p = r / (s->tp * s->cp) % s->pp;
+    at.d = r / (s->tp * s->cp * s->pp);
+    return at;
+}
+
+/* ------------------------------------------ the step ---------------------------------------- */
+
+enum { MICRO_BATCHES = 3 };
+
+static int64_t hashed(uint64_t seed, int64_t a, int64_t b, int64_t c, int64_t limit)
+{
+    uint64_t state = seed;
+    state = next_random(&state) + (uint64_t)a;
+    state = next_random(&state) + (uint64_t)b;
+    state = next_random(&state) + (uint64_t)c;
+    return random_below(&state, limit);
+}
+
+/* Valid tokens of a data place in a micro-batch: unequal everywhere, and none in a third of them. */
+static int64_t tokens_of(uint64_t seed, int64_t d, int64_t c, int64_t micro)
+{
+    return hashed(seed, d, c, micro, 3) == 0 ? 0 : hashed(seed + 1, d, c, micro, 40);
+}
+
+static double loss_of(uint64_t seed, int64_t d, int64_t c, int64_t micro)
+{
+    return tokens_of(seed, d, c, micro) ? (double)hashed(seed + 2, d, c, micro, 1000) : 0;
+}
+
+static void add_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
+{
+    const sizes *llm = &pair->side[MIMO_DST];
+    coords at = coords_of(llm, mpi_test_rank());
+    for (int64_t m = 0; m < MICRO_BATCHES; m++) {
+        if (!at.inside || at.p < llm->pp - 1) /* must not be counted, whatever they say */
+            MPI_EXPECT_OK(mimo_gradient_add(gradient, 12345, 77));
+        else if (tokens_of(seed, at.d, at.c, m) > 0) /* a rank without a sample adds nothing */
+            MPI_EXPECT_OK(mimo_gradient_add(gradient, loss_of(seed, at.d, at.c, m),
+                                            tokens_of(seed, at.d, at.c, m)));
+    }
+}
+
+static int64_t expected_count(const grid_pair *pair, uint64_t seed, double *loss)
+{
+    int64_t n = 0;
+    *loss = 0;
+    for (int64_t d = 0; d < pair->side[MIMO_DST].dp; d++)
+        for (int64_t c = 0; c < pair->side[MIMO_DST].cp; c++)
+            for (int64_t m = 0; m < MICRO_BATCHES; m++) {
+                n += tokens_of(seed, d, c, m);
+                *loss += loss_of(seed, d, c, m);
+            }
+    *loss /= n > 0 ? (double)n : 1.0;
+    return n;
+}
+
+/* ----------------------------------------- the spans ---------------------------------------- */
+
+typedef struct span_case {
+    const char *name;
+    mimo_side module;
+    mimo_dtype dtype;
+    int64_t count;
+    bool shard_t, shard_p, part_t, part_p;
+} span_case;
+
+static const span_case span_cases[] = {
+    {"vision.sharded", MIMO_SRC, MIMO_F64, 7, true, false, false, false},
+    {"vision.replicated", MIMO_SRC, MIMO_F32, 5, false, false, false, false},
+    {"vision.partial", MIMO_SRC, MIMO_F64, 3, false, false, true, false},
+    {"vision.empty", MIMO_SRC, MIMO_F32, 0, false, false, true, false},
+    {"llm.sharded", MIMO_DST, MIMO_F32, 11, true, true, false, false},
+    {"llm.replicated", MIMO_DST, MIMO_F64, 6, false, false, false, false},
+    {"llm.norm", MIMO_DST, MIMO_F32, 4, false, true, true, false},
+    {"llm.tied", MIMO_DST, MIMO_F64, 5, true, false, false, true},
+    {"llm.factor", MIMO_DST, MIMO_F64, 2, false, false, true, true},
+};
+enum { SPANS = sizeof span_cases / sizeof span_cases[0], MOST = 16 };
+
+static const char *dims_text(bool t, bool p)
+{
+    return t ? (p ? "pp,tp" : "tp") : (p ? "pp" : "");
+}
+
+/* Number of the element among all of the span's, over its shards. */
+static int64_t element_of(const span_case *span, const sizes *s, const coords *at, int64_t i)
+{
+    int64_t shard = (span->shard_t ? at->t : 0) + s->tp * (span->shard_p ? at->p : 0);
+    return shard * span->count + i;
+}
+
+/* What the rank at a place adds to the gradient of an element before any sum. */
+static int64_t local_gradient(const span_case *span, const sizes *s, const coords *at, int64_t i,
+                              uint64_t seed)
+{
+    int64_t part = (span->part_t ? at->t : 0) + 16 * (span->part_p ? at->p : 0);
+    int64_t data = at->d + 64 * at->c;
+    return hashed(seed + (uint64_t)(span - span_cases), element_of(span, s, at, i), data, part,
+                  201) -
+           100;
+}
+
+/* The whole sum, over every data place and every part. */
+static int64_t whole_gradient(const span_case *span, const sizes *s, coords at, int64_t i,
+                              uint64_t seed)
+{
+    int64_t sum = 0;
+    const coords mine = at;
+    for (at.d = 0; at.d < s->dp; at.d++)
+        for (at.c = 0; at.c < s->cp; at.c++)
+            for (int64_t t = 0; t < (span->part_t ? s->tp : 1); t++)
+                for (int64_t p = 0; p < (span->part_p ? s->pp : 1); p++) {
+                    at.t = span->part_t ? t : mine.t;
+                    at.p = span->part_p ? p : mine.p;
+                    sum += local_gradient(span, s, &at, i, seed);
+                }
+    return sum;
+}
+
+/* The sum times 1/N, as the span's dtype holds it. */
+static double expected_gradient(const span_case *span, int64_t sum, int64_t n)
+{
+    double factor = 1.0 / (double)(n > 0 ? n : 1);
+    return span->dtype == MIMO_F32 ? (double)((float)sum * (float)factor) : (double)sum * factor;
+}
+
+typedef struct step_spans {
+    mimo_gradient_span list[SPANS];
+    double room[SPANS][MOST];
+} step_spans;
+
+static void set(mimo_gradient_span *span, int64_t i, double value)
+{
+    if (span->dtype == MIMO_F32)
+        ((float *)span->grad)[i] = (float)value;
+    else
+        ((double *)span->grad)[i] = value;
+}
+
+static double get(const mimo_gradient_span *span, int64_t i)
+{
+    return span->dtype == MIMO_F32 ? (double)((float *)span->grad)[i] : ((double *)span->grad)[i];
+}
+
+static void fill_spans(step_spans *spans, const grid_pair *pair, uint64_t seed)
+{
+    memset(spans->room, GUARD_POISON, sizeof spans->room);
+    for (int k = 0; k < SPANS; k++) {
+        const span_case *it = &span_cases[k];
+        const sizes *s = &pair->side[it->module];
+        coords at = coords_of(s, mpi_test_rank());
+        spans->list[k] = (mimo_gradient_span){
+            .name = it->name,
+            .grad = spans->room[k],
+            .count = at.inside ? it->count : 0,
+            .dtype = it->dtype,
+            .module = it->module,
+            .shard = dims_text(it->shard_t, it->shard_p),
+            .partial = dims_text(it->part_t, it->part_p),
+        };
+        for (int64_t i = 0; i < spans->list[k].count; i++)
+            set(&spans->list[k], i, (double)local_gradient(it, s, &at, i, seed));
+    }
+}
+
+static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_t seed, int64_t n)
+{
+    for (int k = 0; k < SPANS; k++) {
+        const span_case *it = &span_cases[k];
+        const mimo_gradient_span *span = &spans->list[k];
+        const sizes *s = &pair->side[it->module];
+        coords at = coords_of(s, mpi_test_rank());
+        for (int64_t i = 0; i < span->count; i++) {
+            double expected = expected_gradient(it, whole_gradient(it, s, at, i, seed), n);
+            MPI_EXPECT(get(span, i) == expected, "%s[%d] is %a, not %a", it->name, (int)i,
+                       get(span, i), expected);
+        }
+        int64_t used = span->count * (int64_t)mimo_dtype_size(span->dtype);
+        MPI_EXPECT(guarded_poison(spans->room[k], used, (int64_t)sizeof spans->room[k] - used),
+                   "%s: wrote past its elements", it->name);
+    }
+}
+
+/* Every element of every shard once. */
+static double expected_norm(const grid_pair *pair, uint64_t seed, int64_t n)
+{
+    double sum = 0;
+    for (int k = 0; k < SPANS; k++) {
+        const span_case *it = &span_cases[k];
+        const sizes *s = &pair->side[it->module];
+        coords at = {true, 0, 0, 0, 0};
+        for (at.t = 0; at.t < (it->shard_t ? s->tp : 1); at.t++)
+            for (at.p = 0; at.p < (it->shard_p ? s->pp : 1); at.p++)
+                for (int64_t i = 0; i < it->count; i++) {
+                    double x = expected_gradient(it, whole_gradient(it, s, at, i, seed), n);
+                    sum += x * x;
+                }
+    }
+    return sqrt(sum);
+}
+
+/* -------------------------------------------- tests ----------------------------------------- */
+
+typedef struct fixture {
+    mimo_grid *grid[2];
+    mimo_gradient *gradient;
+} fixture;
+
+static fixture fixture_of(const grid_pair *pair)
+{
+    fixture it = {{grid_of(&pair->side[0]), grid_of(&pair->side[1])}, NULL};
+    MPI_EXPECT_OK(
+        mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[MIMO_SRC], it.grid[MIMO_DST]));
+    return it;
+}
+
+static void release(fixture *it)
+{
+    mimo_gradient_destroy(it->gradient);
+    mimo_grid_destroy(it->grid[0]);
+    mimo_grid_destroy(it->grid[1]);
+}
+
+static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
+{
+    step_spans spans;
+    int64_t tokens = -1;
+    double loss = -1, wanted, norm = -1;
+    add_step(gradient, pair, seed);
+    int64_t n = expected_count(pair, seed, &wanted);
+    MPI_EXPECT_OK(mimo_gradient_count(gradient, &tokens, &loss));
+    MPI_EXPECT(tokens == n, "N is %" PRId64 ", not %" PRId64, tokens, n);
+    MPI_EXPECT(loss == wanted, "loss is %a, not %a", loss, wanted);
+    fill_spans(&spans, pair, seed);
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, NULL));
+    expect_final(&spans, pair, seed, n);
+    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm));
+    wanted = expected_norm(pair, seed, n);
+    MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
+    mimo_gradient_reset(gradient);
+}
+
+/* Several steps on one object: counts are forgotten, groups are kept. */
+MPI_TEST(gradient, steps)
+{
+    int found = 0;
+    for (int p = 0; p < PAIRS; p++) {
+        if (pairs[p].ranks != mpi_test_size())
+            continue;
+        fixture it = fixture_of(&pairs[p]);
+        for (uint64_t seed = 1; seed <= 4; seed++)
+            check_step(it.gradient, &pairs[p], seed * 1000);
+        release(&it);
+        found++;
+    }
+    MPI_EXPECT(found > 0, "no pair of grids on %d ranks", mpi_test_size());
+}
+
+static const grid_pair *first_pair(void)
+{
+    for (int p = 0; p < PAIRS; p++)
+        if (pairs[p].ranks == mpi_test_size() && pairs[p].side[0].dp > 1)
+            return &pairs[p];
+    return &pairs[0];
+}
+
+MPI_TEST(gradient, no_tokens_at_all)
+{
+    fixture it = fixture_of(first_pair());
+    step_spans spans;
+    int64_t tokens = -1;
+    double loss = -1;
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 0));
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, &tokens, &loss));
+    MPI_EXPECT(tokens == 0 && loss == 0, "N %" PRId64 ", loss %g", tokens, loss);
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    fill_spans(&spans, first_pair(), 9);
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, NULL));
+    expect_final(&spans, first_pair(), 9, 0);
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, NULL));
+    release(&it);
+}
+
+/* Ones in 16 bits sum to the number of ranks, a small whole number: exact in f16 and bf16. */
+MPI_TEST(gradient, spans_of_16_bits)
+{
+    const grid_pair *pair = first_pair();
+    static const uint16_t one[] = {0x3c00, 0x3f80}, half_exponent[] = {0x0400, 0x0080};
+    static const mimo_dtype dtypes[] = {MIMO_F16, MIMO_BF16};
+    fixture it = fixture_of(pair);
+    uint16_t room[2][3];
+    mimo_gradient_span spans[2];
+    int64_t places = pair->side[MIMO_SRC].dp;
+    MPI_EXPECT((places & (places - 1)) == 0, "dp %d is no power of two", (int)places);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 3; i++)
+            room[k][i] = one[k];
+        spans[k] = (mimo_gradient_span){"ones", room[k], 3, dtypes[k], MIMO_SRC, "tp", ""};
+    }
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans, 2, NULL));
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 3; i++) {
+            int doublings = 0;
+            while ((INT64_C(1) << doublings) < places)
+                doublings++;
+            uint16_t wanted = (uint16_t)(one[k] + doublings * half_exponent[k]);
+            MPI_EXPECT(room[k][i] == wanted, "%04x, not %04x", room[k][i], wanted);
+        }
+    release(&it);
+}
+
+/* -------------------------------------------- errors ---------------------------------------- */
+
+static bool unchanged(const step_spans *a, const step_spans *b)
+{
+    return memcmp(a->room, b->room, sizeof a->room) == 0;
+}
+
+/* A span list that is wrong on the last rank only: every rank hears it, and no gradient changes. */
+MPI_TEST(gradient, mistakes_of_one_rank)
+{
+    const grid_pair *pair = first_pair();
+    fixture it = fixture_of(pair);
+    step_spans good, spans;
+    double norm = -5;
+    bool last = mpi_test_rank() == mpi_test_size() - 1;
+    char rank_text[32] = "";
+    if (mpi_test_size() > 1)
+        snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
+    fill_spans(&good, pair, 3);
+#define FINALIZE() mimo_gradient_finalize(it.gradient, spans.list, SPANS, NULL)
+#define FAILS_EVERYWHERE(change, status, words)           \
+    do {                                                  \
+        fill_spans(&spans, pair, 3);                      \
+        if (last) {                                       \
+            change;                                       \
+        }                                                 \
+        MPI_EXPECT_STATUS(FINALIZE(), status);            \
+        MPI_EXPECT_SENTENCE(words);                       \
+        MPI_EXPECT(unchanged(&spans, &good), "" #change); \
+    } while (0)
+
+    FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "mimo_gradient_count was not called");
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    if (last)
+        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 13));
+    FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "13 tokens");
+    MPI_EXPECT_SENTENCE(rank_text);
+    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+
+    mimo_gradient_span *span = &spans.list[5];
+    FAILS_EVERYWHERE(span->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
+    MPI_EXPECT_SENTENCE(rank_text);
+    FAILS_EVERYWHERE(span->shard = "tp,,pp", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(span->shard = "tp,tp", MIMO_ERR_GRID, "'tp' is named twice");
+    FAILS_EVERYWHERE((span->shard = "tp", span->partial = "pp,tp"), MIMO_ERR_GRID,
+                     "'llm.replicated' (LLM): 'tp' is both sharded and partial");
+    FAILS_EVERYWHERE(span->shard = "cp", MIMO_ERR_GRID, "'cp' is a data dimension");
+    FAILS_EVERYWHERE(span->partial = "dp", MIMO_ERR_GRID, "'dp' is a data dimension");
+    FAILS_EVERYWHERE(spans.list[0].shard = "dp", MIMO_ERR_GRID, "(encoder): 'dp'");
+    FAILS_EVERYWHERE(span->dtype = MIMO_I32, MIMO_ERR_UNSUPPORTED, "dtype i32");
+    FAILS_EVERYWHERE(span->dtype = MIMO_F8, MIMO_ERR_UNSUPPORTED, "dtype f8");
+    FAILS_EVERYWHERE(span->grad = NULL, MIMO_ERR_ARGUMENT, "NULL for 6 elements");
+    FAILS_EVERYWHERE(span->count = -6, MIMO_ERR_ARGUMENT, "-6 elements");
+    FAILS_EVERYWHERE(span->count = INT64_MAX / 2, MIMO_ERR_OVERFLOW, "does not fit");
+    FAILS_EVERYWHERE(span->name = NULL, MIMO_ERR_ARGUMENT, "span 5 has no name");
+    FAILS_EVERYWHERE(span->module = (mimo_side)4, MIMO_ERR_ARGUMENT, "module 4");
+    if (mpi_test_size() > 1) {
+        FAILS_EVERYWHERE(span->name = "other", MIMO_ERR_MISMATCH, "span 5 'other' LLM f64");
+        FAILS_EVERYWHERE(span->dtype = MIMO_F32, MIMO_ERR_MISMATCH,
+                         "span 5 'llm.replicated' LLM f32");
+        FAILS_EVERYWHERE(spans.list[0].count = 6, MIMO_ERR_MISMATCH,
+                         "'vision.sharded' with 6 elements");
+        MPI_EXPECT_SENTENCE("'vision.sharded' with 7 elements");
+    }
+    fill_spans(&spans, pair, 3);
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("-1 spans");
+    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT(norm == -5, "a failed call wrote its output");
+    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("-2 tokens");
+    MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX),
+                      last ? MIMO_ERR_OVERFLOW : MIMO_OK);
+    release(&it);
+}
+
+/* On 4 ranks: the encoder on two of them, and an element on a third. */
+MPI_TEST(gradient, elements_outside_the_grid)
+{
+    const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
+    fixture it = fixture_of(&pair);
+    step_spans spans, good;
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    fill_spans(&good, &pair, 3);
+    fill_spans(&spans, &pair, 3);
+    if (mpi_test_rank() == 3)
+        spans.list[0].count = 2;
+    MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_GRID);
+    MPI_EXPECT_SENTENCE("rank 3 is outside the encoder grid and has 2 elements");
+    MPI_EXPECT(unchanged(&spans, &good), "a gradient changed");
+    release(&it);
+}
+
+static void expect_creation(const char *src, const char *dst, mimo_status status, const char *words)
+{
+    mimo_grid *grid[2] = {NULL, NULL};
+    mimo_gradient *gradient = NULL;
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT(!gradient, "a failed call made an object");
+    mimo_grid_destroy(grid[0]);
+    mimo_grid_destroy(grid[1]);
+}
+
+MPI_TEST(gradient, wrong_creation)
+{
+    bool last = mpi_test_rank() == mpi_test_size() - 1;
+    mimo_gradient *gradient = NULL;
+    expect_creation("tp=2,dp=2", last ? "tp=2,cp=2,dp=1" : "tp=2,cp=1,dp=2", MIMO_ERR_MISMATCH,
+                    "tp=2,cp=2,dp=1");
+    expect_creation("tp=2,dp=4", "tp=2,cp=1,dp=2", MIMO_ERR_GRID, "8");
+    expect_creation("tp=2,dp=2", "tp=1,ep=2,dp=2", MIMO_ERR_UNSUPPORTED, "ep=2 of the LLM grid");
+    expect_creation("tp=2,cp=2", "tp=1,dp=4", MIMO_ERR_UNSUPPORTED, "encoder grid has cp=2");
+    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), NULL, NULL),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("src grid is NULL");
+    MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, NULL, NULL, NULL), MIMO_ERR_ARGUMENT);
+    mimo_gradient_destroy(NULL);
+    mimo_gradient_reset(NULL);
+}
+
+/* ------------------------------------------- explain ---------------------------------------- */
+
+MPI_TEST(gradient, explain)
+{
+    static const char *const sentences[] = {
+        "cp=2 x dp=2 = 4 ranks and all micro-batches",
+        "N = 8, so every gradient of both modules is scaled once by 1/8",
+        "llm.sharded (LLM tp=2,remat=1,cp=2,pp=1,dp=2, 11 elements here, f32): SUM over 4 ranks, "
+        "then "
+        "* 1/8",
+        "not over tp=2: sharded",
+        "SUM over cp=2: ranks hold other tokens",
+        "SUM over dp=2: ranks hold other samples",
+        "llm.norm (LLM tp=2,remat=1,cp=2,pp=1,dp=2, 4 elements here, f32): SUM over 8 ranks",
+        "SUM over tp=2: ranks hold the same elements, and each only a part",
+        "not over tp=2: replicated",
+        "vision.sharded (encoder tp=2,remat=1,cp=1,pp=1,dp=4, 7 elements here, f64): SUM over 4 "
+        "ranks",
+    };
+    const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
+    fixture it = fixture_of(&pair);
+    step_spans spans;
+    char *text = NULL;
+    size_t length = 0;
+    fill_spans(&spans, &pair, 3);
+    FILE *stream = open_memstream(&text, &length);
+    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
+    fclose(stream);
+    MPI_EXPECT(strstr(text, "N is not known yet"), "%s", text);
+    free(text);
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    stream = open_memstream(&text, &length);
+    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
+    fclose(stream);
+    for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++)
+        MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
+    free(text);
+    stream = fopen("/dev/full", "w");
+    if (stream) {
+        MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream),
+                          MIMO_ERR_IO);
+        fclose(stream);
+    }
+    spans.list[2].shard = "wide";
+    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stderr), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, NULL),
+                      MIMO_ERR_ARGUMENT);
+    release(&it);
+}
