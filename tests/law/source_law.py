@@ -42,7 +42,7 @@ PUBLIC = "include/mimo/"
 HEADERS = {
     "status": CORE, "export": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
     "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID, "partition": PARTITION,
-    "alignment": PARTITION, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
+    "alignment": BRIDGE, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
     "gradient": GRADIENT,
 }
 UMBRELLA = "include/mimo/mimo.h"
