@@ -5,6 +5,8 @@
 #include "core/check.h"
 #include "core/memory.h"
 
+#include "utf8.h"
+
 /* One micro-batch of names in the making. */
 typedef struct name_drafts {
     captioner_model *model;
@@ -100,18 +102,12 @@ done:
     return status;
 }
 
-/* An untrained model writes any byte: keep terminals and pictures safe. Names are ASCII but for a few
- * letters with accents, which are left as they are where they form whole characters. */
+/* An untrained model writes any byte: keep terminals and pictures safe. */
 static void make_printable(generated_name *name)
 {
-    for (int64_t i = 0; i < name->length; i++) {
-        unsigned char byte = (unsigned char)name->bytes[i];
-        unsigned char next = (unsigned char)name->bytes[i + 1];
-        if (byte >= 0xc3 && byte <= 0xdf && (next & 0xc0) == 0x80)
-            i++;
-        else if (byte < 0x20 || byte > 0x7e)
-            name->bytes[i] = '?';
-    }
+    size_t length = (size_t)name->length, at = 0;
+    while ((at += utf8_printable(name->bytes + at, length - at)) < length)
+        name->bytes[at++] = '?';
 }
 
 mimo_status generate_names(captioner_model *model, const batch_item *items, int64_t count,

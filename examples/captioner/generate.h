@@ -8,7 +8,7 @@
 enum { NAME_CAPACITY = 80 };
 
 typedef struct generated_name {
-    char bytes[NAME_CAPACITY + 1]; /* terminated; bytes outside ASCII text become '?' */
+    char bytes[NAME_CAPACITY + 1]; /* terminated; bytes that cannot be printed become '?' */
     int64_t length;
 } generated_name;
 

@@ -1,0 +1,67 @@
+/*
+ * captioner: a vision transformer and a causal LLM, on the same ranks under different grids, learn to
+ * name emoji together. Start with training_run.c for the order of things, captioner_model.c for how
+ * activations and gradients cross the bridge, and train_step.c for the gradient rules.
+ *
+ *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
+ */
+#include <stdio.h>
+
+#include <mimo/mpi.h>
+
+#include "core/check.h"
+
+#include "caption_data.h"
+#include "options.h"
+#include "training_run.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static mimo_status act(const struct options *options, mimo_comm *world)
+{
+    bool lead = mimo_comm_rank(world) == 0;
+    switch (options->action) {
+    case OPTIONS_HELP:
+        if (lead)
+            options_print_help(stdout);
+        return MIMO_OK;
+    case OPTIONS_VERSION:
+        if (lead)
+            options_print_version(stdout);
+        return MIMO_OK;
+    case OPTIONS_PREPARE:
+        return caption_data_prepare(world, options);
+    default:
+        MIMO_CHECK(options->device == OPTIONS_CPU, MIMO_ERR_UNSUPPORTED,
+                   "--device cuda: this build of the captioner computes on the CPU only");
+        return training_run(options, world);
+    }
+}
+
+/* Every rank fails together, with one status; one of them says why. Nobody aborts: mpirun would drown
+ * the sentence in its own. */
+static int report(mimo_status status, bool lead)
+{
+    if (status == MIMO_OK)
+        return 0;
+    if (lead)
+        fprintf(stderr, "captioner: %s\n", mimo_last_error());
+    return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    mimo_comm *world = NULL;
+    struct options options;
+    if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
+        return EXIT_FAILED;
+    mimo_status status = mimo_comm_from_mpi(&world, MPI_COMM_WORLD);
+    if (status == MIMO_OK)
+        status = options_parse(&options, argc, argv);
+    if (status == MIMO_OK)
+        status = act(&options, world);
+    int code = report(status, !world || mimo_comm_rank(world) == 0);
+    mimo_comm_destroy(world);
+    MPI_Finalize();
+    return code;
+}

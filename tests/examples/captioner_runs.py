@@ -1,0 +1,67 @@
+"""Launch the captioner under mpirun and read its log. Shared by the tests of this folder."""
+import json
+import os
+import subprocess
+import sys
+
+SKIPPED = 77
+
+# Small enough for seconds, large enough that every kind of split happens: 8 heads (tp 4), S that
+# 2*cp = 8 divides, 8 samples a micro-batch (dp 8). Names differ in length, so counts of tokens
+# differ between ranks, samples and micro-batches.
+SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96",
+         "--global-batch", "32", "--micro-batches", "4", "--seed", "7"]
+
+TOPOLOGIES = [
+    ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1),
+    ("tp=2,dp=4", "tp=2,cp=2,dp=2", 8),
+    ("tp=4,dp=2", "tp=1,cp=2,dp=4", 8),
+    ("tp=1,dp=8", "tp=2,cp=4,dp=1", 8),
+]
+
+
+class Captioner:
+    def __init__(self, mpirun, program, folder):
+        self.mpirun, self.program, self.folder = mpirun, program, folder
+        self.samples = os.path.join(folder, "samples")
+
+    def launch(self, ranks, *flags):
+        command = [self.mpirun, "--oversubscribe", "-n", str(ranks), self.program, *flags]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=240)
+
+    def prepare(self, side):
+        """Render the pictures once for all runs; a machine without the font skips."""
+        done = self.launch(1, "--image-size", str(side), "--prepare", self.samples)
+        if done.returncode != 0:
+            print(done.stderr)
+            sys.exit(SKIPPED if "font" in done.stderr else 1)
+
+    def train(self, topology, *flags):
+        """The log's lines of a run on a topology."""
+        encoder, llm, ranks = topology
+        log = os.path.join(self.folder, "log")
+        done = self.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples", self.samples,
+                           "--log", log, "--out", self.folder, *flags)
+        if done.returncode != 0:
+            sys.exit(f"{encoder} -> {llm}: exit {done.returncode}\n{done.stderr}")
+        with open(log, encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+
+def compare(name, seen, expected, tolerance):
+    """Number of values that differ by more than `tolerance`, relative."""
+    wrong = 0
+    if [row["step"] for row in seen] != [row["step"] for row in expected]:
+        print(f"{name}: steps {[row['step'] for row in seen]}")
+        return 1
+    for row, reference in zip(seen, expected):
+        if row["tokens"] != reference["tokens"]:
+            print(f"{name}, step {row['step']}: {row['tokens']} tokens, not {reference['tokens']}")
+            wrong += 1
+        for key in ("loss", "grad_norm"):
+            gap = abs(row[key] - reference[key]) / abs(reference[key])
+            print(f"{name}, step {row['step']}: {key} {row[key]:.7g} and {reference[key]:.7g}, "
+                  f"relative gap {gap:.1e}")
+            wrong += not gap <= tolerance
+    return wrong
