@@ -30,9 +30,13 @@
  * Errors of every init: MIMO_ERR_ARGUMENT (a size < 1, a size that tp does not divide, a tp
  * communicator of another size or rank than the store), MIMO_ERR_STATE (store sealed),
  * MIMO_ERR_EXISTS (a name twice), MIMO_ERR_MEMORY; the layer holds nothing after a failure, but the
- * store keeps what was added: destroy it. Errors of every
- * forward: MIMO_ERR_SHAPE (rows beyond the ceiling), MIMO_ERR_STATE (store not sealed),
- * MIMO_ERR_COMM; of every backward: MIMO_ERR_STATE (no forward before), MIMO_ERR_COMM.
+ * store keeps what was added: destroy it. Errors of every forward: MIMO_ERR_SHAPE (rows beyond the
+ * ceiling), MIMO_ERR_STATE (store not sealed), MIMO_ERR_COMM; of every backward: MIMO_ERR_STATE (no
+ * forward before), MIMO_ERR_COMM.
+ *
+ * Arguments are checked on each rank alone, so that layers cost no more agreements than their
+ * reductions: a rank that returns an error has left its peers in the next collective call, and the
+ * program is to end (or to go through mimo_comm_agree before it goes on).
  *
  * H hidden, S tokens per sample, B samples, V vocabulary, n rows; tp, cp sizes of communicators.
  */

@@ -15,6 +15,9 @@ static mimo_status check_desc(const nn_attention_desc *desc, const mimo_comm *tp
     MIMO_TRY(nn_check_size(name, "max_rows", desc->max_rows));
     MIMO_TRY(nn_check_size(name, "max_batch", desc->max_batch));
     MIMO_TRY(nn_check_size(name, "max_parts", desc->max_parts > 0 ? desc->max_parts : 1));
+    int64_t stride; /* elements from one row of a (sample, head) to the next, an int for BLAS */
+    MIMO_TRY(mimo_mul(&stride, 3 * desc->hidden, desc->max_batch));
+    MIMO_TRY(nn_check_size(name, "3 * hidden * max_batch", stride));
     MIMO_TRY(nn_check_divides(name, "hidden", desc->hidden, desc->heads));
     return nn_check_divides(name, "heads", desc->heads, nn_comm_size(tp));
 }

@@ -185,6 +185,20 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
     return MIMO_OK;
 }
 
+/* Back to before a seal that failed. */
+static void unseal(nn_params *params)
+{
+    for (int i = 0; i < params->n; i++)
+        params->list[i].value = params->list[i].grad = params->list[i].m = params->list[i].v = NULL;
+    for (int r = 0; r < NN_RULES; r++) {
+        mimo_release(params->span_names[r]);
+        params->span_names[r] = NULL;
+    }
+    mimo_release(params->arena);
+    params->arena = NULL;
+    params->n_spans = 0;
+}
+
 mimo_status nn_params_seal(nn_params *params)
 {
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "seal: NULL store");
@@ -200,6 +214,8 @@ mimo_status nn_params_seal(nn_params *params)
     mimo_status status = MIMO_OK;
     for (int rule = 0; rule < NN_RULES && status == MIMO_OK; rule++)
         status = seal_rule(params, (nn_rule)rule, &offset);
+    if (status != MIMO_OK)
+        unseal(params);
     return status;
 }
 

@@ -1,19 +1,22 @@
-/* The layers on real ranks, f64: any tp x cp split of a block, a head and the loss equals one rank. */
+/* The layers on real ranks, f64: any tp x cp x dp split of a block, a head and the loss equals one rank,
+ * forward, backward, and trained through the gradient rules. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "mpi_test.h"
 #include "nn/nn.h"
 
-enum { S = 48, B = 2, HIDDEN = 16, HEADS = 8, INNER = 32, V = 24, N = S * B };
+enum { S = 48, B = 4, HIDDEN = 16, HEADS = 8, INNER = 32, V = 24, N = S * B };
 
 static const double tolerance = 1e-11;
 
 typedef struct team {
-    mimo_comm *tp, *cp; /* NULL: one rank */
-    int tp_rank, tp_size, cp_rank, cp_size;
-    int64_t rows;         /* S_local */
+    mimo_comm *tp, *cp, *data; /* NULL: one rank; data: cp x dp */
+    int tp_rank, tp_size, cp_rank, cp_size, dp_size;
+    int64_t rows, batch;  /* S_local, this rank's samples */
+    int64_t sample;       /* the first of them */
     int64_t positions[S]; /* zigzag */
 } team;
 
@@ -36,22 +39,66 @@ typedef struct results {
 static void set_positions(team *t)
 {
     t->rows = S / t->cp_size;
+    if (t->cp_size == 1)
+        for (int64_t i = 0; i < S; i++)
+            t->positions[i] = i;
     int64_t chunk = t->rows / 2;
-    for (int64_t i = 0; i < t->rows; i++)
+    for (int64_t i = 0; i < t->rows && t->cp_size > 1; i++)
         t->positions[i] = i < chunk ? t->cp_rank * chunk + i
                                     : (2 * t->cp_size - 1 - t->cp_rank) * chunk + (i - chunk);
 }
 
-static team make_team(mimo_comm *comm, int tp_size)
+static team make_alone(void)
 {
-    int rank = mimo_comm_rank(comm);
-    team t = {.tp_size = tp_size, .cp_size = mimo_comm_size(comm) / tp_size};
-    t.tp_rank = rank % tp_size;
-    t.cp_rank = rank / tp_size;
-    MPI_EXPECT_OK(mimo_comm_split(&t.tp, comm, t.cp_rank, t.tp_rank));
-    MPI_EXPECT_OK(mimo_comm_split(&t.cp, comm, t.tp_rank, t.cp_rank));
+    team t = {.tp_size = 1, .cp_size = 1, .dp_size = 1, .batch = B};
     set_positions(&t);
     return t;
+}
+
+/* Ranks in the order tp, cp, dp. */
+static team make_team(mimo_comm *comm, int tp, int cp)
+{
+    int rank = mimo_comm_rank(comm), dp_rank = rank / (tp * cp);
+    team t = {.tp_size = tp, .cp_size = cp, .dp_size = mimo_comm_size(comm) / (tp * cp)};
+    t.tp_rank = rank % tp;
+    t.cp_rank = rank / tp % cp;
+    t.batch = B / t.dp_size;
+    t.sample = dp_rank * t.batch;
+    MPI_EXPECT_OK(mimo_comm_split(&t.tp, comm, rank / tp, t.tp_rank));
+    MPI_EXPECT_OK(mimo_comm_split(&t.cp, comm, dp_rank * tp + t.tp_rank, t.cp_rank));
+    MPI_EXPECT_OK(mimo_comm_split(&t.data, comm, t.tp_rank, rank));
+    set_positions(&t);
+    return t;
+}
+
+static void discard_team(team *t)
+{
+    mimo_comm_destroy(t->data);
+    mimo_comm_destroy(t->cp);
+    mimo_comm_destroy(t->tp);
+}
+
+/* The row of the whole tile [S, B] that is this rank's row i. */
+static int64_t global_row(const team *t, int64_t i)
+{
+    return t->positions[i / t->batch] * B + t->sample + i % t->batch;
+}
+
+/* The next tp and cp sizes that divide the ranks and the model; false at the end. */
+static bool next_split(const mimo_comm *comm, int *tp, int *cp)
+{
+    int size = mimo_comm_size(comm);
+    while (*tp <= size) {
+        if (++*cp > size) {
+            *cp = 0;
+            ++*tp;
+            continue;
+        }
+        bool divides = size % (*tp * *cp) == 0 && HEADS % *tp == 0 && S % (2 * *cp) == 0;
+        if (divides && B % (size / (*tp * *cp)) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Values by global index, biases and norms included. */
@@ -72,15 +119,15 @@ static void set_parameters(nn_params *params)
 static void make_model(model *m, const team *t, bool causal)
 {
     nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, B, t->positions};
-    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, B, t->cp_size, 0.1, 0.1};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions};
+    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, t->batch, t->cp_size, 0.1, 0.1};
     nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
     memset(m, 0, sizeof *m);
     MPI_EXPECT_OK(nn_params_create(&m->params, &store));
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
     MPI_EXPECT_OK(nn_block_init(&m->block, m->params, t->tp, &block));
     MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
-    MPI_EXPECT_OK(nn_loss_init(&m->loss, t->tp, V, t->rows * B));
+    MPI_EXPECT_OK(nn_loss_init(&m->loss, t->tp, V, t->rows * t->batch));
     MPI_EXPECT_OK(nn_params_seal(m->params));
     set_parameters(m->params);
 }
@@ -94,15 +141,16 @@ static void discard(model *m)
     nn_params_destroy(m->params);
 }
 
-static void run(model *m, const team *t, results *r)
+/* Micro-batch `micro`: forward, loss, backward. */
+static void run(model *m, const team *t, results *r, int micro)
 {
     static double x[N * HIDDEN];
-    int64_t n = t->rows * B;
+    int64_t n = t->rows * t->batch;
     for (int64_t i = 0; i < n; i++) {
-        int64_t global = t->positions[i / B] * B + i % B;
-        r->labels[i] = global % 3 == 1 ? NN_IGNORE : (global * 7) % V;
+        int64_t global = global_row(t, i);
+        r->labels[i] = (global + micro) % 3 == 1 ? NN_IGNORE : (global * 7 + micro) % V;
         for (int k = 0; k < HIDDEN; k++)
-            x[i * HIDDEN + k] = nn_normal(6, "x", global * HIDDEN + k);
+            x[i * HIDDEN + k] = nn_normal((uint64_t)micro, "x", global * HIDDEN + k);
     }
     MPI_EXPECT_OK(nn_block_forward(&m->block, r->y, x, &m->sequence));
     MPI_EXPECT_OK(nn_linear_forward(&m->head, r->logits, r->y, n));
@@ -128,8 +176,8 @@ typedef struct columns {
 static void compare_rows(const char *what, const team *t, const double *mine, const double *whole,
                          columns part)
 {
-    for (int64_t i = 0; i < t->rows * B; i++) {
-        int64_t global = t->positions[i / B] * B + i % B;
+    for (int64_t i = 0; i < t->rows * t->batch; i++) {
+        int64_t global = global_row(t, i);
         for (int64_t k = 0; k < part.width; k++) {
             double expected = whole[global * part.whole + part.first + k];
             MPI_EXPECT(near(mine[i * part.width + k], expected),
@@ -150,35 +198,42 @@ static void compare_results(const team *t, results *mine, const results *whole)
     compare_rows("logits", t, mine->logits, whole->logits, vocabulary);
     compare_rows("d_logits", t, mine->d_logits, whole->d_logits, vocabulary);
     compare_rows("losses", t, mine->losses, whole->losses, one);
-    for (int64_t i = 0; i < t->rows * B; i++) {
-        int64_t global = t->positions[i / B] * B + i % B;
+    for (int64_t i = 0; i < t->rows * t->batch; i++) {
+        int64_t global = global_row(t, i);
         MPI_EXPECT(mine->ids[i] == whole->ids[global], "argmax of row %lld is %lld, one rank %lld",
                    (long long)global, (long long)mine->ids[i], (long long)whole->ids[global]);
     }
-    MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, &mine->sum, 1, MIMO_F64, MIMO_SUM, NULL));
-    MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, &mine->tokens, 1, MIMO_I64, MIMO_SUM, NULL));
+    MPI_EXPECT_OK(mimo_comm_allreduce(t->data, &mine->sum, 1, MIMO_F64, MIMO_SUM, NULL));
+    MPI_EXPECT_OK(mimo_comm_allreduce(t->data, &mine->tokens, 1, MIMO_I64, MIMO_SUM, NULL));
     MPI_EXPECT(near(mine->sum, whole->sum), "loss %.15g, one rank %.15g", mine->sum, whole->sum);
     MPI_EXPECT(mine->tokens == whole->tokens, "%lld tokens, one rank %lld", (long long)mine->tokens,
                (long long)whole->tokens);
 }
 
-/* Summed over cp, as mimo_gradient_finalize does, and over nothing else. */
+/* Elements of a parameter, at `mine` (this rank's part) and `whole`. */
+static void compare_parameter(const team *t, const nn_param *p, const double *mine,
+                              const double *whole, double bound)
+{
+    int64_t row0 = p->shard_dim == 0 ? p->start : 0;
+    int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+    for (int64_t r = 0; r < p->local[0]; r++)
+        for (int64_t c = 0; c < p->local[1]; c++) {
+            double expected = whole[(row0 + r) * p->shape[1] + column0 + c];
+            double got = mine[r * p->local[1] + c];
+            MPI_EXPECT(fabs(got - expected) <= bound * (1 + fabs(expected)),
+                       "tp %d cp %d: %s[%lld][%lld] is %.15g, one rank %.15g", t->tp_size,
+                       t->cp_size, p->name, (long long)(row0 + r), (long long)(column0 + c), got,
+                       expected);
+        }
+}
+
+/* Gradients are summed over cp x dp, as mimo_gradient_finalize does, and over nothing else. */
 static void compare_gradients(const team *t, const nn_params *mine, const nn_params *whole)
 {
     for (int i = 0; i < nn_params_count(mine); i++) {
-        const nn_param *p = nn_params_at(mine, i), *w = nn_params_at(whole, i);
-        MPI_EXPECT_OK(mimo_comm_allreduce(t->cp, p->grad, p->count, MIMO_F64, MIMO_SUM, NULL));
-        int64_t row0 = p->shard_dim == 0 ? p->start : 0;
-        int64_t column0 = p->shard_dim == 1 ? p->start : 0;
-        for (int64_t r = 0; r < p->local[0]; r++)
-            for (int64_t c = 0; c < p->local[1]; c++) {
-                double expected = w->grad[(row0 + r) * w->shape[1] + column0 + c];
-                double got = p->grad[r * p->local[1] + c];
-                MPI_EXPECT(fabs(got - expected) <= 10 * tolerance * (1 + fabs(expected)),
-                           "tp %d cp %d: gradient of %s[%lld][%lld] is %.15g, one rank %.15g",
-                           t->tp_size, t->cp_size, p->name, (long long)(row0 + r),
-                           (long long)(column0 + c), got, expected);
-            }
+        const nn_param *p = nn_params_at(mine, i);
+        MPI_EXPECT_OK(mimo_comm_allreduce(t->data, p->grad, p->count, MIMO_F64, MIMO_SUM, NULL));
+        compare_parameter(t, p, p->grad, nn_params_at(whole, i)->grad, 10 * tolerance);
     }
 }
 
@@ -186,30 +241,141 @@ MPI_TEST(nn, every_split_equals_one_rank)
 {
     mimo_comm *comm = mpi_test_comm();
     results *mine = calloc(1, sizeof *mine), *whole = calloc(1, sizeof *whole);
-    team alone = {.tp_size = 1, .cp_size = 1};
-    set_positions(&alone);
-    for (int64_t i = 0; i < S; i++)
-        alone.positions[i] = i;
-    for (int causal = 0; causal < 2; causal++)
-        for (int tp = 1; tp <= mimo_comm_size(comm); tp++) {
-            if (mimo_comm_size(comm) % tp != 0 || HEADS % tp != 0)
-                continue;
-            model one, split;
-            team t = make_team(comm, tp);
-            make_model(&one, &alone, causal == 1);
+    team alone = make_alone();
+    for (int causal = 0; causal < 2; causal++) {
+        model one;
+        int splits = 0;
+        make_model(&one, &alone, causal == 1);
+        run(&one, &alone, whole, 0);
+        run(&one, &alone, whole, 1); /* gradients add up over micro-batches */
+        for (int tp = 1, cp = 0; next_split(comm, &tp, &cp); splits++) {
+            model split;
+            team t = make_team(comm, tp, cp);
             make_model(&split, &t, causal == 1);
-            for (int batch = 0; batch < 2; batch++) { /* gradients add up over micro-batches */
-                run(&one, &alone, whole);
-                run(&split, &t, mine);
-                compare_results(&t, mine, whole);
-            }
+            run(&split, &t, mine, 0);
+            run(&split, &t, mine, 1);
+            compare_results(&t, mine, whole);
             compare_gradients(&t, split.params, one.params);
-            discard(&one);
             discard(&split);
-            mimo_comm_destroy(t.cp);
-            mimo_comm_destroy(t.tp);
+            discard_team(&t);
         }
+        discard(&one);
+        MPI_EXPECT(splits > 0, "no split of %d ranks was tried", mimo_comm_size(comm));
+    }
     free(mine), free(whole);
+}
+
+/* One optimizer step's numbers. */
+typedef struct progress {
+    double loss, norm;
+    int64_t tokens;
+} progress;
+
+enum { STEPS = 3, MICRO_BATCHES = 2 };
+
+static const nn_adamw adamw = {0.02, 0.9, 0.95, 1e-6, 0.1, 0.5};
+
+/* By hand: divide the sums by the count, take the norm. */
+static progress step_alone(model *m, const team *t, results *r, int step)
+{
+    progress p = {0};
+    nn_params_zero_grad(m->params);
+    for (int micro = 0; micro < MICRO_BATCHES; micro++) {
+        run(m, t, r, step * MICRO_BATCHES + micro);
+        p.loss += r->sum;
+        p.tokens += r->tokens;
+    }
+    for (int i = 0; i < nn_params_count(m->params); i++) {
+        const nn_param *param = nn_params_at(m->params, i);
+        for (int64_t j = 0; j < param->count; j++) {
+            param->grad[j] /= (double)p.tokens;
+            p.norm += param->grad[j] * param->grad[j];
+        }
+    }
+    p.loss /= (double)p.tokens;
+    p.norm = sqrt(p.norm);
+    MPI_EXPECT_OK(nn_adamw_step(&adamw, m->params, p.norm));
+    return p;
+}
+
+/* By the library's rules. */
+static progress step_together(model *m, const team *t, mimo_gradient *gradient, results *r,
+                              int step)
+{
+    progress p = {0};
+    const mimo_gradient_span *spans = NULL;
+    int n = 0;
+    nn_params_zero_grad(m->params);
+    mimo_gradient_reset(gradient);
+    for (int micro = 0; micro < MICRO_BATCHES; micro++) {
+        run(m, t, r, step * MICRO_BATCHES + micro);
+        MPI_EXPECT_OK(mimo_gradient_add(gradient, r->sum, r->tokens));
+    }
+    MPI_EXPECT_OK(nn_params_spans(m->params, &spans, &n));
+    MPI_EXPECT_OK(mimo_gradient_count(gradient, &p.tokens, &p.loss));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans, n, NULL));
+    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm));
+    MPI_EXPECT_OK(nn_adamw_step(&adamw, m->params, p.norm));
+    return p;
+}
+
+static mimo_gradient *make_gradient(mimo_comm *comm, const team *t, mimo_grid **grids)
+{
+    char encoder[64], llm[64];
+    mimo_gradient *gradient = NULL;
+    snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mimo_comm_size(comm));
+    snprintf(llm, sizeof llm, "tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
+    MPI_EXPECT_OK(mimo_grid_parse(&grids[0], encoder, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&grids[1], llm, 0));
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, grids[0], grids[1]));
+    return gradient;
+}
+
+static void train_together(mimo_comm *comm, const team *t, const progress *expected,
+                           const nn_params *trained)
+{
+    model m;
+    mimo_grid *grids[2] = {NULL, NULL};
+    mimo_gradient *gradient = make_gradient(comm, t, grids);
+    results *r = calloc(1, sizeof *r);
+    make_model(&m, t, true);
+    for (int step = 0; step < STEPS; step++) {
+        progress p = step_together(&m, t, gradient, r, step);
+        MPI_EXPECT(near(p.loss, expected[step].loss) && near(p.norm, expected[step].norm) &&
+                       p.tokens == expected[step].tokens,
+                   "tp %d cp %d, step %d: loss %.15g norm %.15g, one rank %.15g %.15g", t->tp_size,
+                   t->cp_size, step, p.loss, p.norm, expected[step].loss, expected[step].norm);
+    }
+    for (int i = 0; i < nn_params_count(m.params); i++) {
+        const nn_param *p = nn_params_at(m.params, i);
+        compare_parameter(t, p, p->value, nn_params_at(trained, i)->value, 100 * tolerance);
+    }
+    free(r);
+    discard(&m);
+    mimo_gradient_destroy(gradient);
+    mimo_grid_destroy(grids[0]);
+    mimo_grid_destroy(grids[1]);
+}
+
+MPI_TEST(nn, every_split_trains_like_one_rank)
+{
+    mimo_comm *comm = mpi_test_comm();
+    results *r = calloc(1, sizeof *r);
+    progress expected[STEPS];
+    team alone = make_alone();
+    model one;
+    int splits = 0;
+    make_model(&one, &alone, true);
+    for (int step = 0; step < STEPS; step++)
+        expected[step] = step_alone(&one, &alone, r, step);
+    for (int tp = 1, cp = 0; next_split(comm, &tp, &cp); splits++) {
+        team t = make_team(comm, tp, cp);
+        train_together(comm, &t, expected, one.params);
+        discard_team(&t);
+    }
+    MPI_EXPECT(splits > 0, "no split of %d ranks was tried", mimo_comm_size(comm));
+    discard(&one);
+    free(r);
 }
 
 /* Equal logits everywhere: the lowest id, which lies on the first rank. */

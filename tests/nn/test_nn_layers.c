@@ -58,6 +58,41 @@ Test(nn_linear, is_the_plain_sum)
     nn_params_destroy(params);
 }
 
+/* A rank may have no rows: nothing is read, gradients stay as they are. */
+Test(nn_linear, no_rows)
+{
+    nn_params *params = nn_test_store(0, 1);
+    nn_linear linear;
+    nn_norm norm;
+    nn_mlp mlp;
+    nn_embedding embedding;
+    nn_linear_desc linear_desc = {"linear", IN, OUT, NN_SPLIT_ROWS, true, 0.1};
+    nn_mlp_desc mlp_desc = {"mlp", IN, 11, ROWS, 0.1, 0.1};
+    nn_real room[1] = {42};
+    NN_OK(nn_linear_init(&linear, params, NULL, &linear_desc));
+    NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS));
+    NN_OK(nn_mlp_init(&mlp, params, NULL, &mlp_desc));
+    NN_OK(nn_embedding_init(&embedding, params, "tokens", 3, IN, 0.1));
+    NN_OK(nn_params_seal(params));
+    NN_OK(nn_linear_forward(&linear, room, room, 0));
+    NN_OK(nn_linear_backward(&linear, room, room));
+    NN_OK(nn_norm_forward(&norm, room, room, 0));
+    NN_OK(nn_norm_backward(&norm, room, room, NULL));
+    NN_OK(nn_mlp_forward(&mlp, room, room, 0));
+    NN_OK(nn_mlp_backward(&mlp, room, room));
+    NN_OK(nn_embedding_forward(&embedding, room, NULL, 0));
+    NN_OK(nn_embedding_backward(&embedding, room));
+    cr_assert_eq(room[0], 42);
+    for (int i = 0; i < nn_params_count(params); i++)
+        for (int64_t j = 0; j < nn_params_at(params, i)->count; j++)
+            cr_assert_eq(nn_params_at(params, i)->grad[j], 0);
+    nn_linear_release(&linear);
+    nn_norm_release(&norm);
+    nn_mlp_release(&mlp);
+    nn_embedding_release(&embedding);
+    nn_params_destroy(params);
+}
+
 Test(nn_linear, refuses)
 {
     nn_params *params = nn_test_store(1, 2);
