@@ -7,9 +7,13 @@
 
 /* ---------------------------------------- arithmetic ---------------------------------------- */
 
+/* Ranks fit 32 bits (mimo_grid_create), where division is several times faster; planning is made of
+ * this. */
 static int64_t digit(const mimo_layout *layout, int64_t rank, mimo_axis axis)
 {
-    return axis.size == 1 ? 0 : (rank - layout->offset) / axis.stride % axis.size;
+    if (axis.size == 1)
+        return 0;
+    return (uint32_t)(rank - layout->offset) / (uint32_t)axis.stride % (uint32_t)axis.size;
 }
 
 static bool holds_rows(const mimo_layout *layout, int64_t rank)
@@ -38,9 +42,11 @@ int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell)
 int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index)
 {
     int64_t offset = 0;
-    for (int i = 0; i < axes->count; i++) {
-        offset += index % axes->axis[i].size * axes->axis[i].stride;
-        index /= axes->axis[i].size;
+    uint32_t rest = (uint32_t)index;
+    for (int i = 0; rest > 0; i++) {
+        uint32_t size = (uint32_t)axes->axis[i].size;
+        offset += rest % size * axes->axis[i].stride;
+        rest /= size;
     }
     return offset;
 }

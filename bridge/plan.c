@@ -69,6 +69,13 @@ static mimo_block block_of(const mimo_box *src, const mimo_box *dst)
 
 /* ------------------------------------------ owners ------------------------------------------ */
 
+static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell *cell)
+{
+    mimo_cell own;
+    return mimo_layout_cell(&own, layout, rank) && own.dp == cell->dp && own.cp == cell->cp &&
+           own.tp == cell->tp && own.klass == cell->klass;
+}
+
 /*
  * Who sends a row: the rule that both ends evaluate.
  *
@@ -100,16 +107,12 @@ static void set_rule(owner_rule *rule, const mimo_layout *src, const mimo_layout
     }
 }
 
-/* The rank that sends to a reader; `self` where the reader holds the cell itself. */
-static int64_t owner_of(const owner_rule *rule, const mimo_layout *src, int64_t reader,
-                        int64_t self)
+/* The rank that sends to a reader that does not hold the cell. */
+static int64_t owner_of(const owner_rule *rule, const mimo_layout *src, int64_t reader)
 {
     int64_t before = 0;
-    for (int64_t i = 0; i < rule->held; i++) {
-        if (rule->holders[i] == reader)
-            return self;
+    for (int64_t i = 0; i < rule->held; i++)
         before += rule->holders[i] < reader;
-    }
     int64_t turn = (reader - rule->reader0 - before) % src->copies.size;
     return rule->first_rank + mimo_axes_offset(&src->copies, turn);
 }
@@ -152,10 +155,11 @@ static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_ce
     int64_t reader;
     mimo_layout_reader(&reader, maker->dst, plan->rank);
     for (from.klass = 0; from.klass < plan->classes; from.klass++) {
-        set_rule(&maker->rule, maker->src, maker->dst, &from);
+        bool local = holds_cell(maker->src, plan->rank, &from);
+        if (!local)
+            set_rule(&maker->rule, maker->src, maker->dst, &from);
         block.klass = from.klass;
-        block.peer = owner_of(&maker->rule, maker->src, reader, plan->rank);
-        bool local = block.peer == plan->rank;
+        block.peer = local ? plan->rank : owner_of(&maker->rule, maker->src, reader);
         MIMO_TRY(append(&plan->blocks[local ? MIMO_LOCAL : MIMO_RECV], &block));
     }
     return MIMO_OK;
@@ -177,9 +181,10 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
         for (int64_t i = 0; i < dst->copies.size; i++) {
             int64_t reader;
             block.peer = first + mimo_axes_offset(&dst->copies, i);
+            if (holds_cell(maker->src, block.peer, &self))
+                continue;
             mimo_layout_reader(&reader, dst, block.peer);
-            int64_t owner = owner_of(&maker->rule, maker->src, reader, block.peer);
-            if (owner == plan->rank && block.peer != plan->rank)
+            if (owner_of(&maker->rule, maker->src, reader) == plan->rank)
                 MIMO_TRY(append(&plan->blocks[MIMO_SEND], &block));
         }
     }
