@@ -4,8 +4,9 @@
 #include "plan_commands.h"
 
 /* One row per command: X(name, function, help). */
-#define PLAN_COMMANDS(X)                                              \
-    X("grid", plan_grid_command, "dimensions and groups of one grid") \
+#define PLAN_COMMANDS(X)                                                                        \
+    X("grid", plan_grid_command, "dimensions and groups of one grid")                           \
+    X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move") \
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {

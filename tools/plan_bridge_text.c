@@ -1,0 +1,237 @@
+/* mimo-plan bridge for a person: the pairing, what each rank holds, the bytes, and for small grids a
+ * drawing of who sends to whom. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "plan_bridge.h"
+
+static const char *const direction_names[PLAN_DIRECTIONS] = {"forward", "backward"};
+
+/* Text that is built piece by piece into a fixed room; what does not fit is cut. */
+typedef struct cell_text {
+    char text[96];
+    size_t used;
+} cell_text;
+
+MIMO_PRINTF(2, 3) static void add(cell_text *cell, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length =
+        vsnprintf(cell->text + cell->used, sizeof cell->text - cell->used, format, arguments);
+    va_end(arguments);
+    if (length > 0)
+        cell->used += (size_t)length;
+    if (cell->used >= sizeof cell->text)
+        cell->used = sizeof cell->text - 1;
+}
+
+/* ----------------------------------------- head --------------------------------------------- */
+
+static void print_head(const plan_bridge *bridge)
+{
+    const plan_bridge_request *request = bridge->request;
+    const mimo_grid *grid = bridge->grids[MIMO_SRC];
+    int64_t first = mimo_grid_offset(grid), size = mimo_grid_size(grid);
+    printf("%s -> %s on ranks %" PRId64 " to %" PRId64 ": %s", request->src, request->dst, first,
+           first + size - 1, mimo_direction_name(bridge->pairing.direction));
+    if (bridge->pairing.direction != MIMO_EQUAL)
+        printf(" by %" PRId64, bridge->pairing.scale);
+    printf("\nbatch %" PRId64 ", %" PRId64 " tokens, %s %s rows of %" PRId64 " bytes%s\n",
+           request->batch, request->seq, request->order == MIMO_ROWS_SBH ? "sbh" : "bsh",
+           request->dtype, bridge->row_bytes, request->sp ? ", sequence parallel" : "");
+}
+
+static void print_groups(const plan_bridge *bridge)
+{
+    if (bridge->pairing.groups == 0)
+        return;
+    printf("\ngather groups");
+    for (int64_t g = 0; g < bridge->pairing.groups; g++) {
+        if (plan_bridge_group(bridge, g, bridge->group) != MIMO_OK)
+            return;
+        for (int64_t i = 0; i < bridge->pairing.group_size; i++)
+            printf("%s%" PRId64, i == 0 ? "  {" : " ", bridge->group[i]);
+        putchar('}');
+    }
+    putchar('\n');
+}
+
+/* ----------------------------------------- ranks -------------------------------------------- */
+
+/* "tp 0 dp 1", without the dimensions of size 1. */
+static cell_text coords_of(const mimo_grid *grid, int64_t rank)
+{
+    cell_text cell = {.used = 0};
+    int64_t coord;
+    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        if (dim.size > 1 && mimo_grid_coord(grid, rank, dim.name, &coord) == MIMO_OK)
+            add(&cell, "%s%s %" PRId64, cell.used > 0 ? " " : "", dim.name, coord);
+    }
+    return cell;
+}
+
+static cell_text samples_of(const plan_bridge *bridge, mimo_side side, int64_t rank)
+{
+    cell_text cell = {.used = 0};
+    int64_t first, count;
+    if (mimo_pairing_samples(bridge->grids[side], rank, bridge->request->batch, &first, &count) ==
+        MIMO_OK)
+        add(&cell, "[%" PRId64 ",%" PRId64 ")", first, first + count);
+    return cell;
+}
+
+static cell_text tokens_of(const plan_bridge *bridge, int64_t rank)
+{
+    cell_text cell = {.used = 0};
+    mimo_box boxes[2];
+    int64_t count = 0;
+    mimo_layout_boxes(bridge->layouts[MIMO_DST], rank, boxes, 2, &count);
+    for (int64_t i = 0; i < count; i++)
+        add(&cell, "%s[%" PRId64 ",%" PRId64 ")", i > 0 ? " " : "", boxes[i].s0,
+            boxes[i].s0 + boxes[i].ns);
+    return cell;
+}
+
+static void print_ranks(const plan_bridge *bridge)
+{
+    printf("\n%6s  %-18s %-12s %-24s %-12s %s\n", "rank", "src", "samples", "dst", "samples",
+           "tokens");
+    for (int64_t rank = bridge->first; rank < bridge->first + bridge->ranks; rank++)
+        printf("%6" PRId64 "  %-18s %-12s %-24s %-12s %s\n", rank,
+               coords_of(bridge->grids[MIMO_SRC], rank).text,
+               samples_of(bridge, MIMO_SRC, rank).text,
+               coords_of(bridge->grids[MIMO_DST], rank).text,
+               samples_of(bridge, MIMO_DST, rank).text, tokens_of(bridge, rank).text);
+}
+
+/* ----------------------------------------- bytes -------------------------------------------- */
+
+static void print_flows(const char *title, const plan_flow flows[PLAN_DIRECTIONS])
+{
+    printf("%6s", title);
+    for (int i = 0; i < PLAN_DIRECTIONS; i++)
+        printf("  %14" PRId64 " %14" PRId64 " %14" PRId64, flows[i].recv, flows[i].send,
+               flows[i].local);
+    putchar('\n');
+}
+
+static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS])
+{
+    printf("\n%6s  %-44s  %s\n", "bytes", "forward", "backward");
+    printf("%6s  %14s %14s %14s  %14s %14s %14s\n", "rank", "receives", "sends", "keeps",
+           "receives", "sends", "keeps");
+    for (int64_t r = 0; r < bridge->ranks; r++) {
+        char title[24];
+        snprintf(title, sizeof title, "%" PRId64, bridge->first + r);
+        print_flows(title, bridge->flows[r]);
+        for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+            all[i].recv += bridge->flows[r][i].recv;
+            all[i].send += bridge->flows[r][i].send;
+            all[i].local += bridge->flows[r][i].local;
+        }
+    }
+    if (bridge->ranks > 1)
+        print_flows("all", all);
+}
+
+/*
+ * What one rank receives where the bridge gathers whole batches and sums zero-padded gradients, with
+ * ring algorithms; W = B/dp * S rows is the LLM's whole batch, V = B/dp * S the encoder's.
+ *
+ *   forward    all-gather over k (fan-in)               (k-1)/k * W
+ *   backward   all-gather of the shard over tp (sp)     (tp-1)/tp * W/cp
+ *              all-reduce over cp                       2 * (cp-1)/cp * W
+ *              all-gather over k (fan-out)              (k-1)/k * V
+ *
+ * All divisions are exact: the batch divides over both dp, S over 2cp, and S/cp over tp under sp.
+ */
+static void collective_bytes(const plan_bridge *bridge, int64_t bytes[PLAN_DIRECTIONS])
+{
+    const plan_bridge_request *request = bridge->request;
+    const mimo_grid *src = bridge->grids[MIMO_SRC], *dst = bridge->grids[MIMO_DST];
+    int64_t all = request->batch * request->seq * bridge->row_bytes;
+    int64_t whole = all / mimo_grid_dim_size(dst, "dp");
+    int64_t encoder = all / mimo_grid_dim_size(src, "dp");
+    int64_t cp = mimo_grid_dim_size(dst, "cp"), tp = mimo_grid_dim_size(dst, "tp");
+    int64_t k = bridge->pairing.scale;
+    bytes[PLAN_FORWARD] = bridge->pairing.direction == MIMO_FAN_IN ? (k - 1) * (whole / k) : 0;
+    bytes[PLAN_BACKWARD] = 2 * (cp - 1) * (whole / cp);
+    if (request->sp)
+        bytes[PLAN_BACKWARD] += (tp - 1) * (whole / cp / tp);
+    if (bridge->pairing.direction == MIMO_FAN_OUT)
+        bytes[PLAN_BACKWARD] += (k - 1) * (encoder / k);
+}
+
+static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN_DIRECTIONS])
+{
+    int64_t bytes[PLAN_DIRECTIONS];
+    collective_bytes(bridge, bytes);
+    printf(
+        "\nbytes received by %s: collective (gathered batches, sum over cp) against routed (each "
+        "needed row once)\n",
+        bridge->ranks > 1 ? "all ranks" : "this rank");
+    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+        int64_t collective = bytes[i] * bridge->ranks;
+        printf("%10s  collective %14" PRId64 "  routed %14" PRId64, direction_names[i], collective,
+               all[i].recv);
+        if (collective > 0)
+            printf("  %5.1f%%", 100.0 * (double)all[i].recv / (double)collective);
+        putchar('\n');
+    }
+}
+
+/* ---------------------------------------- drawing ------------------------------------------- */
+
+/* Width of the widest entry, brackets of kept bytes included. */
+static int drawing_width(const plan_bridge *bridge, const int64_t *traffic)
+{
+    int width = 4;
+    for (int64_t i = 0; i < bridge->ranks * bridge->ranks; i++) {
+        int length = snprintf(NULL, 0, "(%" PRId64 ")", traffic[i]);
+        width = length > width ? length : width;
+    }
+    return width;
+}
+
+static void print_cell(int width, int64_t bytes, bool kept)
+{
+    char text[32] = ".";
+    if (bytes > 0)
+        snprintf(text, sizeof text, kept ? "(%" PRId64 ")" : "%" PRId64, bytes);
+    printf(" %*s", width, text);
+}
+
+static void print_drawing(const plan_bridge *bridge, int direction)
+{
+    const int64_t *traffic = bridge->traffic[direction];
+    if (!traffic)
+        return;
+    int width = drawing_width(bridge, traffic);
+    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s",
+           direction_names[direction], "");
+    for (int64_t to = 0; to < bridge->ranks; to++)
+        printf(" %*" PRId64, width, bridge->first + to);
+    putchar('\n');
+    for (int64_t from = 0; from < bridge->ranks; from++) {
+        printf("%6" PRId64, bridge->first + from);
+        for (int64_t to = 0; to < bridge->ranks; to++)
+            print_cell(width, traffic[from * bridge->ranks + to], from == to);
+        putchar('\n');
+    }
+}
+
+int plan_bridge_print_text(const plan_bridge *bridge)
+{
+    plan_flow all[PLAN_DIRECTIONS] = {{0, 0, 0}, {0, 0, 0}};
+    print_head(bridge);
+    print_groups(bridge);
+    print_ranks(bridge);
+    print_bytes(bridge, all);
+    print_comparison(bridge, all);
+    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
+        print_drawing(bridge, direction);
+    return 0;
+}
