@@ -41,8 +41,10 @@ typedef struct mimo_gradient_span {
  * grids), blocking. Grids and communicator are borrowed and outlive the object. The caller owns
  * *out.
  *
- * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1 are
- * MIMO_ERR_UNSUPPORTED. Errors: MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
+ * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may span fewer ranks than the communicator: the
+ * others take part in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
                                           const mimo_grid *src, const mimo_grid *dst);
@@ -69,7 +71,8 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
  *
  * Errors, on every rank before a gradient is touched: MIMO_ERR_STATE (mimo_gradient_count was not
  * called since the last add), MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data
- * dim in either), MIMO_ERR_MISMATCH, MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
+ * dim in either, elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH, MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_span *spans, int n,

@@ -78,7 +78,8 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  * lengths that drive the split). Local.
  *
  * Errors: MIMO_ERR_SHAPE where seq does not divide (cp > 1: seq mod 2cp; sp: (seq/cp) mod tp;
- * strict: seq mod 2*cp*tp), with the numbers, or where thd has another T. cp = 1 takes any seq.
+ * strict: seq mod 2*cp*tp, of labels too; tp counts under sp only), with the numbers, or where thd
+ * has another T. cp = 1 without sp takes any seq.
  */
 MIMO_API mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content,
                                          int64_t seq, int64_t *rows);
@@ -96,7 +97,9 @@ MIMO_API mimo_status mimo_partition_index(const mimo_partition *partition, mimo_
  * along, at any place: "sbh", "bsh", "bs", "pbs", "th", "t". Both views have the same letters,
  * dtype and memory; shapes agree except along the sequence. They must not overlap. Any dtype.
  *
- * Errors: MIMO_ERR_SHAPE with both views; divisibility as mimo_partition_rows.
+ * Errors: MIMO_ERR_SHAPE with both views; divisibility as mimo_partition_rows; MIMO_ERR_ARGUMENT
+ * where data is NULL or the views overlap; MIMO_ERR_UNSUPPORTED (a kind of memory that this build
+ * lacks).
  */
 MIMO_API mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content content,
                                           const mimo_tensor *to, const mimo_tensor *from,
