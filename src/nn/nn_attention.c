@@ -154,11 +154,12 @@ static void softmax(nn_real *row, const nn_real *mask, int64_t n)
         for (int64_t j = 0; j < n; j++)
             row[j] = mask[j] > 0 ? row[j] : (nn_real)-1e30;
     nn_real most = nn_max(row, n);
-    for (int64_t j = 0; j < n; j++)
-        row[j] = nn_exp(row[j] - most);
     if (mask) /* exp is clamped: make the zeros exact */
         for (int64_t j = 0; j < n; j++)
-            row[j] *= mask[j];
+            row[j] = nn_exp(row[j] - most) * mask[j];
+    else
+        for (int64_t j = 0; j < n; j++)
+            row[j] = nn_exp(row[j] - most);
     nn_real scale = 1 / nn_sum(row, n);
     for (int64_t j = 0; j < n; j++)
         row[j] *= scale;
