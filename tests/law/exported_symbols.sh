@@ -18,14 +18,8 @@ foreign=$(grep -v '^mimo_' <<<"$shown" || true)
 foreign=$(nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' | grep -v '^mimo_' || true)
 [ -z "$foreign" ] || complain "the static library shows foreign names" "$foreign"
 
-# A header of which nothing is shown has no code yet.
-declared=
-for header in "$@"; do
-    names=$(grep -A1 '^MIMO_API' "$header" | grep -oE '\bmimo_[a-z0-9_]+\(' | tr -d '(' || true)
-    [ -z "$(comm -12 <(sort -u <<<"$names") <(echo "$shown"))" ] || declared+=$names$'\n'
-done
-declared=$(sed '/^$/d' <<<"$declared" | sort -u)
-[ "$(wc -l <<<"$declared")" -gt 40 ] || complain "too few functions found in the headers" "$declared"
+declared=$(cat "$@" | grep -A1 '^MIMO_API' | grep -oE '\bmimo_[a-z0-9_]+\(' | tr -d '(' | sort -u)
+[ "$(wc -l <<<"$declared")" -gt 90 ] || complain "too few functions found in the headers" "$declared"
 missing=$(comm -23 <(echo "$declared") <(echo "$shown"))
 [ -z "$missing" ] || complain "declared in a public header, but not shown by the library" "$missing"
 exit "$status"
