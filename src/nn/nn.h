@@ -1,6 +1,6 @@
 /*
- * The parallel layers that the examples and the oracle train with. A static library of its own (nn in
- * f32, nn_f64 the same sources in f64); never part of libmimo-bridge.
+ * The parallel layers that the examples and the oracle train with. A static library of its own (nn
+ * in f32, nn_f64 the same sources in f64); never part of libmimo-bridge.
  *
  * Life of a model:
  *
@@ -14,10 +14,10 @@
  *   nn_X_release, nn_params_destroy
  *
  * Rules for every layer:
- *  - activations are rows [n, width], row-major and contiguous. A sequence tile "sbh" [S_local, B, H]
- *    is rows [S_local * B, H], row = s * B + b;
- *  - a communicator may be NULL: one rank. Communicators are borrowed and outlive the layer. Calls of
- *    a layer with communicators are collective over them;
+ *  - activations are rows [n, width], row-major and contiguous. A sequence tile "sbh" [S_local, B,
+ *    H] is rows [S_local * B, H], row = s * B + b;
+ *  - a communicator may be NULL: one rank. Communicators are borrowed and outlive the layer. Calls
+ *    of a layer with communicators are collective over them;
  *  - an input of forward is *borrowed until backward*: it stays where it is, unchanged (layers keep
  *    no copy). Forward without backward, and forward twice, are fine; backward belongs to the last
  *    forward;

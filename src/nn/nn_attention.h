@@ -2,12 +2,13 @@
  * Multi-head self-attention, y = out(softmax(q k^T / sqrt(dh) + mask) v): heads over tp, positions
  * over cp, exact.
  *
- * Parameters: NAME.qkv.weight [3H, H], NAME.qkv.bias [3H], column-parallel; rows in the order (head,
- * query | key | value, dh), so that a slice along rows is a slice of heads whatever tp is.
+ * Parameters: NAME.qkv.weight [3H, H], NAME.qkv.bias [3H], column-parallel; rows in the order
+ * (head, query | key | value, dh), so that a slice along rows is a slice of heads whatever tp is.
  * NAME.out.weight [H, H], row-parallel, and NAME.out.bias [H].
  *
- * Under cp, keys and values of all cp ranks are gathered (one all-gather of the rank's own), the mask
- * comes from global positions, and gradients of keys and values are summed over cp (one all-reduce).
+ * Under cp, keys and values of all cp ranks are gathered (one all-gather of the rank's own), the
+ * mask comes from global positions, and gradients of keys and values are summed over cp (one
+ * all-reduce).
  */
 #ifndef MIMO_NN_NN_ATTENTION_H
 #define MIMO_NN_NN_ATTENTION_H

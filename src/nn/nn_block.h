@@ -1,5 +1,5 @@
-/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). Encoder or LLM by the
- * sequence (causal or not, cp or not). Parameters NAME.norm1.*, NAME.attention.*, NAME.norm2.*,
+/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). Encoder or LLM by
+ * the sequence (causal or not, cp or not). Parameters NAME.norm1.*, NAME.attention.*, NAME.norm2.*,
  * NAME.mlp.*. */
 #ifndef MIMO_NN_NN_BLOCK_H
 #define MIMO_NN_NN_BLOCK_H

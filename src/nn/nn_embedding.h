@@ -20,12 +20,12 @@ mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char
                               int64_t entries, int64_t width, double std);
 void nn_embedding_release(nn_embedding *layer);
 
-/** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT: an id outside [0, entries), with
- *  its place. */
+/** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT: an id outside [0, entries),
+ *  with its place. */
 mimo_status nn_embedding_forward(nn_embedding *layer, nn_real *y, const int64_t *ids, int64_t n);
 
-/** x[i * repeat + j] += table[ids[i]], i < n, j < repeat; x [n * repeat, H] in place. Positions of a
- *  tile "sbh": ids = global positions of the S_local rows (mimo_partition_index), repeat = B. The
+/** x[i * repeat + j] += table[ids[i]], i < n, j < repeat; x [n * repeat, H] in place. Positions of
+ *  a tile "sbh": ids = global positions of the S_local rows (mimo_partition_index), repeat = B. The
  *  gradient of x passes through unchanged. Errors as nn_embedding_forward. */
 mimo_status nn_embedding_add(nn_embedding *layer, nn_real *x, const int64_t *ids, int64_t n,
                              int64_t repeat);

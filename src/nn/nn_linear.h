@@ -4,8 +4,8 @@
  *   NN_SPLIT_NONE     W, b replicated              x, y replicated
  *   NN_SPLIT_COLUMNS  W, b cut along out           x replicated, y this rank's out/tp columns;
  *                                                  dx is all-reduced over tp
- *   NN_SPLIT_ROWS     W cut along in, b replicated x this rank's in/tp columns, y all-reduced over tp,
- *                                                  bias added once, after the sum
+ *   NN_SPLIT_ROWS     W cut along in, b replicated x this rank's in/tp columns, y all-reduced
+ *                                                  over tp, bias added once, after the sum
  *
  * With these, gradients of replicated parameters are whole on every tp rank. W is normal(std), b
  * zeros; weight decay on W only.

@@ -59,7 +59,7 @@ static mimo_status combine(nn_loss *loss, double *data, int64_t count, mimo_redu
     return mimo_comm_allreduce(loss->tp, data, count, MIMO_F64, op, NULL);
 }
 
-/* This rank's part of the sum of exp(logit - max), and logit - max of the label where it is here. */
+/* This rank's part of the sum of exp(logit - max), and the label's logit - max where it is here. */
 static void add_row(nn_loss *loss, int64_t i)
 {
     const nn_real *row = loss->logits + i * loss->local;

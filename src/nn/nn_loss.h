@@ -1,7 +1,7 @@
 /*
- * Vocabulary-parallel cross-entropy: tp rank t holds the logits of ids [t V/tp, (t+1) V/tp). Maxima and
- * sums go over tp in f64. Rows whose label is NN_IGNORE count nowhere and get gradient 0. Also the
- * greedy choice over the whole vocabulary.
+ * Vocabulary-parallel cross-entropy: tp rank t holds the logits of ids [t V/tp, (t+1) V/tp). Maxima
+ * and sums go over tp in f64. Rows whose label is NN_IGNORE count nowhere and get gradient 0. Also
+ * the greedy choice over the whole vocabulary.
  */
 #ifndef MIMO_NN_NN_LOSS_H
 #define MIMO_NN_NN_LOSS_H
@@ -29,8 +29,8 @@ typedef struct nn_loss {
 mimo_status nn_loss_init(nn_loss *loss, mimo_comm *tp, int64_t vocabulary, int64_t max_rows);
 void nn_loss_release(nn_loss *loss);
 
-/** logits [rows, V/tp], labels [rows] global ids or NN_IGNORE, both borrowed until backward. *sum: the
- *  losses of this rank's rows, *tokens: how many count; the same on every tp rank, as
+/** logits [rows, V/tp], labels [rows] global ids or NN_IGNORE, both borrowed until backward. *sum:
+ *  the losses of this rank's rows, *tokens: how many count; the same on every tp rank, as
  *  mimo_gradient_add wants them. Per-row losses: loss->losses. rows may be 0. Errors:
  *  MIMO_ERR_ARGUMENT: a label outside [0, V), with its row. */
 mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,

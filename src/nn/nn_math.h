@@ -37,8 +37,8 @@ static inline float nn_word_float(int32_t word)
 
 /* exp to about 2 ulp for |x| <= 60, and exp(+-60) beyond: nothing that a sum with 1 could feel, and
  * far from subnormal numbers, which are slow. 2^n times a Taylor polynomial in r, |r| <= ln 2 / 2,
- * whose first missing term is below 6e-9; libm's expf would be a call per element. NaN and infinities
- * give NaN. The clamp works on the words: compilers turn one on floats into branches. */
+ * whose first missing term is below 6e-9; libm's expf would be a call per element. NaN and
+ * infinities give NaN. The clamp works on the words: compilers turn one on floats into branches. */
 static inline nn_real nn_exp(nn_real x)
 {
     const float rounder = 0x1.8p23f; /* adding it rounds to an integer, left in the low bits */

@@ -1,5 +1,6 @@
-/* y = down(gelu(up(x))): up column-parallel [inner, H], down row-parallel [H, inner]. GELU is the tanh
- * form, 0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))). Parameters NAME.up.*, NAME.down.*. */
+/* y = down(gelu(up(x))): up column-parallel [inner, H], down row-parallel [H, inner]. GELU is the
+ * tanh form, 0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))). Parameters NAME.up.*,
+ * NAME.down.*. */
 #ifndef MIMO_NN_NN_MLP_H
 #define MIMO_NN_NN_MLP_H
 

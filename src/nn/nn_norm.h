@@ -1,5 +1,5 @@
-/* Layer norm over the last dimension, y = (x - mean) / sqrt(var + 1e-5) * scale + shift, sums in f64.
- * Parameters NAME.scale (ones) and NAME.shift (zeros) are replicated; no weight decay. */
+/* Layer norm over the last dimension, y = (x - mean) / sqrt(var + 1e-5) * scale + shift, sums in
+ * f64. Parameters NAME.scale (ones) and NAME.shift (zeros) are replicated; no weight decay. */
 #ifndef MIMO_NN_NN_NORM_H
 #define MIMO_NN_NN_NORM_H
 

@@ -1,5 +1,5 @@
-/* AdamW: decoupled weight decay, bias correction, clipping by the global norm. Moments and the number of
- * steps live in the store. */
+/* AdamW: decoupled weight decay, bias correction, clipping by the global norm. Moments and the
+ * number of steps live in the store. */
 #ifndef MIMO_NN_NN_OPTIMIZER_H
 #define MIMO_NN_NN_OPTIMIZER_H
 
@@ -23,8 +23,8 @@ typedef struct nn_adamw {
  * hold equal elements. m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
  * value -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay * value).
  *
- * Errors, before anything changes: MIMO_ERR_STATE (store not sealed), MIMO_ERR_ARGUMENT (norm negative
- * or not finite).
+ * Errors, before anything changes: MIMO_ERR_STATE (store not sealed), MIMO_ERR_ARGUMENT (norm
+ * negative or not finite).
  */
 mimo_status nn_adamw_step(const nn_adamw *rule, nn_params *params, double norm);
 

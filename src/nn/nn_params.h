@@ -2,8 +2,8 @@
  * The parameters of one module: values, gradients and Adam moments in flat arenas, ordered so that
  * parameters of one gradient rule lie together (few spans, few reductions).
  *
- * Initial values come from a counter-based generator keyed by (seed, name, global element index), so
- * every topology starts from the same model, bit for bit.
+ * Initial values come from a counter-based generator keyed by (seed, name, global element index),
+ * so every topology starts from the same model, bit for bit.
  */
 #ifndef MIMO_NN_NN_PARAMS_H
 #define MIMO_NN_NN_PARAMS_H
@@ -66,8 +66,8 @@ typedef struct nn_params_desc {
     uint64_t seed;
 } nn_params_desc;
 
-/** Create an empty store; also sets OpenBLAS to one thread in this process (ranks share cores). Local.
- *  The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
+/** Create an empty store; also sets OpenBLAS to one thread in this process (ranks share cores).
+ *  Local. The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
 mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc);
 
 /** Release the store with everything in it. NULL is fine. */
@@ -78,8 +78,8 @@ void nn_params_destroy(nn_params *params);
  *  MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index);
 
-/** Reserve the arenas and set initial values; gradients and moments are 0. Nothing can be added after.
- *  Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+/** Reserve the arenas and set initial values; gradients and moments are 0. Nothing can be added
+ *  after. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
@@ -94,8 +94,9 @@ int nn_params_find(const nn_params *params, const char *name);
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 
-/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, empty ones left out,
- * owned by the store. The same number in the same order on every rank. MIMO_ERR_STATE before seal. */
+/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, empty ones left
+ * out, owned by the store. The same number in the same order on every rank. MIMO_ERR_STATE before
+ * seal. */
 mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
 
 /** Set all gradients to 0. */
@@ -105,7 +106,7 @@ void nn_params_zero_grad(nn_params *params);
 int64_t nn_params_steps(const nn_params *params);
 void nn_params_set_steps(nn_params *params, int64_t steps);
 
-/** The counter-based generator itself: a standard normal number keyed by (seed, name, index). Pure. */
+/** The counter-based generator: a standard normal number keyed by (seed, name, index). Pure. */
 double nn_normal(uint64_t seed, const char *name, int64_t index);
 
 #endif

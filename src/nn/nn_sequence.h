@@ -1,7 +1,7 @@
 /*
- * The shape of a sequence tile "sbh" [rows, batch, H] and which positions its rows are: what attention
- * needs beside its input. Made once per shape, shared by all layers; attention exchanges no positions
- * per call.
+ * The shape of a sequence tile "sbh" [rows, batch, H] and which positions its rows are: what
+ * attention needs beside its input. Made once per shape, shared by all layers; attention exchanges
+ * no positions per call.
  */
 #ifndef MIMO_NN_NN_SEQUENCE_H
 #define MIMO_NN_NN_SEQUENCE_H

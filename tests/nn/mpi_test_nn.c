@@ -1,5 +1,5 @@
-/* The layers on real ranks, f64: any tp x cp x dp split of a block, a head and the loss equals one rank,
- * forward, backward, and trained through the gradient rules. */
+/* The layers on real ranks, f64: any tp x cp x dp split of a block, a head and the loss equals one
+ * rank, forward, backward, and trained through the gradient rules. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -19,8 +19,8 @@ typedef struct nn_case {
     mimo_status (*backward)(void *layer, nn_real *dx, const nn_real *dy);
 } nn_case;
 
-/* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first (ones and
- * zeros hide mistakes), gradients start from a known offset (backward must add to them). */
+/* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first (ones
+ * and zeros hide mistakes), gradients start from a known offset (backward must add to them). */
 void nn_check_gradients(const nn_case *c);
 
 /* A store on rank `rank` of `size`, seed 7. */

@@ -1,4 +1,4 @@
-/* Attention and the block: finite differences, and a dense loop that shares no code with the layer. */
+/* Attention and the block: finite differences, and a dense loop that shares no code with it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Built against nn and against nn_f64: both reproduce numbers that nn_f64 gave, each to its digits. What
- * only the f32 build has (its exp, its BLAS calls) is seen here. */
+/* Built against nn and against nn_f64: both reproduce numbers that nn_f64 gave, each to its digits.
+ * What only the f32 build has (its exp, its BLAS calls) is seen here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
