@@ -9,6 +9,7 @@
 #include <mimo/alignment.h>
 
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "core/memory.h"
 #include "device/device.h"
 
@@ -54,11 +55,7 @@ mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alignment_des
     mimo_alignment *made;
     mimo_status status;
     MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "alignment: %s is NULL", out ? "desc" : "out");
-    MIMO_CHECK(desc->size > 0 && desc->size <= sizeof own, MIMO_ERR_ARGUMENT,
-               "alignment: the descriptor's size is %zu, this library knows up to %zu (use "
-               "MIMO_ALIGNMENT_DESC_INIT)",
-               desc->size, sizeof own);
-    memcpy(&own, desc, desc->size);
+    MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "alignment"));
     MIMO_TRY(check_special(&own));
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->modalities = own.modalities;

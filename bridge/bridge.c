@@ -7,6 +7,7 @@
 
 #include "bridge/bridge_types.h"
 #include "core/check.h"
+#include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "grid/grid_types.h"
@@ -19,13 +20,14 @@ static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
     return mimo_hash_int(hash, rule->sp * 2 + rule->strict);
 }
 
-static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
+static mimo_status read_desc(mimo_bridge_desc *own, const mimo_bridge_desc *desc)
 {
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
-    MIMO_CHECK(desc->size == sizeof *desc, MIMO_ERR_ARGUMENT,
-               "bridge: desc has %zu bytes, this library's has %zu: start from "
-               "MIMO_BRIDGE_DESC_INIT",
-               desc->size, sizeof *desc);
+    return mimo_read_descriptor(own, sizeof *own, desc, "bridge");
+}
+
+static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
+{
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
     MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO || desc->executor == MIMO_EXECUTOR_COLLECTIVE,
@@ -37,6 +39,22 @@ static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *des
                "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
                "), the communicator has %d ranks",
                first, first + size, comm->size);
+    return MIMO_OK;
+}
+
+/* A partition that cuts nothing is none. */
+static mimo_status attach_partition(mimo_bridge *bridge, const mimo_partition_rule *rule)
+{
+    int64_t tp = mimo_grid_dim_size(bridge->dst, "tp");
+    bridge->rules.cuts = 1;
+    if (!rule || (bridge->cp == 1 && !(rule->sp && tp > 1)))
+        return MIMO_OK;
+    mimo_partition_place place = {0, bridge->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
+    MIMO_TRY(mimo_partition_create(&bridge->partition, rule, &place));
+    bridge->rules.partition = bridge->partition;
+    bridge->rules.cuts = bridge->cp * (rule->sp ? tp : 1);
     return MIMO_OK;
 }
 
@@ -55,18 +73,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     MIMO_TRY(mimo_pairing_of(&bridge->rules.pairing, desc->src, desc->dst));
     MIMO_TRY(mimo_pairing_place(desc->src, desc->dst, bridge->rank, NULL, &bridge->slot));
     bridge->rules.memory = comm->memory;
-    bridge->rules.cuts = 1;
-    int64_t tp = mimo_grid_dim_size(desc->dst, "tp");
-    bool cuts = desc->partition && (bridge->cp > 1 || (desc->partition->sp && tp > 1));
-    if (!cuts)
-        return MIMO_OK; /* a partition that cuts nothing is none */
-    mimo_partition_place place = {0, bridge->cp, 0, tp};
-    MIMO_TRY(mimo_grid_coord(desc->dst, bridge->rank, "cp", &place.cp_rank));
-    MIMO_TRY(mimo_grid_coord(desc->dst, bridge->rank, "tp", &place.tp_rank));
-    MIMO_TRY(mimo_partition_create(&bridge->partition, desc->partition, &place));
-    bridge->rules.partition = bridge->partition;
-    bridge->rules.cuts = bridge->cp * (desc->partition->sp ? tp : 1);
-    return MIMO_OK;
+    return attach_partition(bridge, desc->partition);
 }
 
 static uint64_t describe(char *text, const mimo_bridge_desc *desc)
@@ -75,7 +82,7 @@ static uint64_t describe(char *text, const mimo_bridge_desc *desc)
     uint64_t hash = MIMO_HASH_START;
     int64_t check_replicas = 0;
     snprintf(text, MIMO_CALL_TEXT, "bridge create");
-    if (!desc || !desc->src || !desc->dst)
+    if (!desc->src || !desc->dst)
         return hash;
     snprintf(text, MIMO_CALL_TEXT, "bridge create src %s dst %s%s",
              mimo_grid_text(desc->src, src, sizeof src), mimo_grid_text(desc->dst, dst, sizeof dst),
@@ -119,18 +126,21 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 {
     char call[MIMO_CALL_TEXT];
     mimo_bridge *bridge = NULL;
+    mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
-    mimo_status local = mimo_reserve(&bridge, 1, sizeof *bridge);
+    mimo_status local = read_desc(&own, desc);
+    if (local == MIMO_OK)
+        local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
     if (local == MIMO_OK)
-        local = fill_local(bridge, comm, desc);
+        local = fill_local(bridge, comm, &own);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
-    uint64_t signature = describe(call, desc);
+    uint64_t signature = describe(call, &own);
     mimo_status status = mimo_agree(comm, local, signature, call);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(comm, connect(bridge, comm, desc));
+        status = mimo_comm_agree(comm, connect(bridge, comm, &own));
     if (status != MIMO_OK) {
         mimo_bridge_destroy(bridge);
         return status;

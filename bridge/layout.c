@@ -3,6 +3,7 @@
 
 #include "bridge/layout_types.h"
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "core/memory.h"
 
 /* ---------------------------------------- arithmetic ---------------------------------------- */
@@ -135,14 +136,9 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
-/* Fields that a caller built against an older header does not know keep their defaults. */
 static mimo_status read_desc(mimo_layout_desc *own, const mimo_layout_desc *desc)
 {
-    MIMO_CHECK(desc->size > 0 && desc->size <= sizeof *own, MIMO_ERR_ARGUMENT,
-               "layout: the descriptor's size is %zu, this library knows up to %zu (use "
-               "MIMO_LAYOUT_DESC_INIT)",
-               desc->size, sizeof *own);
-    memcpy(own, desc, desc->size);
+    MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "layout"));
     MIMO_CHECK(own->grid, MIMO_ERR_ARGUMENT, "layout: the grid is NULL");
     MIMO_CHECK(own->order == MIMO_ROWS_SBH || own->order == MIMO_ROWS_BSH, MIMO_ERR_ARGUMENT,
                "layout: unknown row order %d", (int)own->order);

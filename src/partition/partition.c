@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/hash.h"
+#include "core/descriptor.h"
 #include "core/memory.h"
 #include "partition/partition_runs.h"
 
@@ -33,14 +34,9 @@ static mimo_status check_division(const mimo_partition *partition, bool sp, int6
 
 /* -------------------------------------- creation -------------------------------------- */
 
-/* Fields that a caller built against an older header does not know keep their defaults. */
 static mimo_status read_rule(mimo_partition_rule *own, const mimo_partition_rule *rule)
 {
-    MIMO_CHECK(rule->size > 0 && rule->size <= sizeof *own, MIMO_ERR_ARGUMENT,
-               "partition: the rule's size is %zu, this library knows up to %zu (use "
-               "MIMO_PARTITION_RULE_INIT)",
-               rule->size, sizeof *own);
-    memcpy(own, rule, rule->size);
+    MIMO_TRY(mimo_read_descriptor(own, sizeof *own, rule, "partition"));
     MIMO_CHECK(own->format == MIMO_SBHD || own->format == MIMO_THD, MIMO_ERR_ARGUMENT,
                "partition: unknown format %d", (int)own->format);
     return MIMO_OK;
