@@ -4,7 +4,8 @@
 #
 #   scripts/demo.sh [captioner argument...]     see --help
 #
-# Pictures and the log go to out/ in the source tree unless --out says otherwise.
+# Pictures and the log of the steps go to out/ in the source tree, unless --out (both) or --log say
+# otherwise.
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -13,13 +14,14 @@ build=${MIMO_BUILD:-$root/build-demo}
 install_packages demo
 configure_and_build "$build" --buildtype=release -Dtests=false
 
-out=("--out=$root/out")
+results=("--out=$root/out" "--log=$root/out/steps.jsonl")
 for argument in "$@"; do
     case "$argument" in
-    --out | --out=*) out=() ;;
+    --out | --out=*) results=() ;;
+    --log | --log=*) unset 'results[1]' ;;
     esac
 done
-[ ${#out[@]} -eq 0 ] || mkdir -p "$root/out"
+[ ${#results[@]} -eq 0 ] || mkdir -p "$root/out"
 
 use_local_mpi
-exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${out[@]}" "$@"
+exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${results[@]}" "$@"
