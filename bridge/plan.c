@@ -79,31 +79,29 @@ static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell 
 /*
  * Who sends a row: the rule that both ends evaluate.
  *
- * A src cell has `copies` ranks with equal rows. Its readers are the dst ranks that read its samples:
- * they are numbered (dp slowest, then their place along the other dimensions), and those that are
- * themselves among the copies drop out, since they keep what they have. The j-th of the remaining
- * readers gets its rows from copy j mod copies, so copies serve equally many readers, give or take
- * one. A reader's number does not depend on the position that it reads: the cp ranks of one sample
- * read different rows, and yet take turns.
+ * A src cell has `copies` ranks with equal rows. All dst ranks are numbered (dp slowest, then their
+ * place along the other dimensions), leaving out those that are themselves among the copies, since
+ * they keep what they have; number j gets its rows from copy j mod copies. The readers of a sample
+ * have consecutive numbers, so copies serve equally many of them, give or take one. A number does
+ * not depend on the position that is read: the cp ranks of one sample read different rows, and yet
+ * take turns.
  */
 typedef struct owner_rule {
     int64_t first_rank; /* copy 0 */
-    int64_t reader0;    /* number of the first reader */
-    int64_t *holders;   /* holders[held]: the readers' numbers of the copies that are readers too */
+    int64_t
+        *holders; /* holders[held]: the numbers of the copies that are dst ranks, which drop out */
     int64_t held;
 } owner_rule;
 
 static void set_rule(owner_rule *rule, const mimo_layout *src, const mimo_layout *dst,
                      const mimo_cell *cell)
 {
-    mimo_range samples = mimo_layout_samples(src, cell->dp);
     rule->first_rank = mimo_layout_first_rank(src, cell);
-    rule->reader0 = mimo_layout_dp_of(dst, samples.first) * dst->readers.size;
     rule->held = 0;
     for (int64_t i = 0; i < src->copies.size; i++) {
-        int64_t copy = rule->first_rank + mimo_axes_offset(&src->copies, i), reader;
-        if (mimo_layout_reader(&reader, dst, copy) && reader >= rule->reader0)
-            rule->holders[rule->held++] = reader;
+        int64_t copy = rule->first_rank + mimo_axes_offset(&src->copies, i);
+        if (mimo_layout_reader(&rule->holders[rule->held], dst, copy))
+            rule->held++;
     }
 }
 
@@ -113,7 +111,7 @@ static int64_t owner_of(const owner_rule *rule, const mimo_layout *src, int64_t 
     int64_t before = 0;
     for (int64_t i = 0; i < rule->held; i++)
         before += rule->holders[i] < reader;
-    int64_t turn = (reader - rule->reader0 - before) % src->copies.size;
+    int64_t turn = (reader - before) % src->copies.size;
     return rule->first_rank + mimo_axes_offset(&src->copies, turn);
 }
 

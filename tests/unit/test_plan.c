@@ -172,8 +172,10 @@ Test(plan, owners_are_balanced)
 {
     const pair_case disjoint = {
         WHOLE("tp=4"), {"dp=4", 4, MIMO_ROWS_SBH, true, false, false}, 4, 8};
-    const pair_case *const cases[] = {&fan_in, &to_cp4, &disjoint};
-    for (size_t c = 0; c < 3; c++) {
+    /* The copies of a sample are every second of its readers: those that keep it must not count. */
+    const pair_case interleaved = {WHOLE("dp=2,tp=2"), ZIGZAG("cp=4"), 4, 8};
+    const pair_case *const cases[] = {&fan_in, &to_cp4, &disjoint, &interleaved};
+    for (size_t c = 0; c < 4; c++) {
         planned made = plan_pair(cases[c]);
         int64_t senders = mimo_grid_size(made.src_grid);
         for (int64_t r = 1; r < senders; r++)
