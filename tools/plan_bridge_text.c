@@ -43,19 +43,23 @@ static void print_head(const plan_bridge *bridge)
            request->dtype, bridge->row_bytes, request->sp ? ", sequence parallel" : "");
 }
 
+/* All groups of a small grid, the first ones of a large one. */
 static void print_groups(const plan_bridge *bridge)
 {
-    if (bridge->pairing.groups == 0)
+    int64_t groups = bridge->pairing.groups, shown = groups;
+    if (groups == 0)
         return;
-    printf("\ngather groups");
-    for (int64_t g = 0; g < bridge->pairing.groups; g++) {
+    if (mimo_grid_size(bridge->grids[MIMO_SRC]) > PLAN_DRAWN_RANKS && groups > 4)
+        shown = 4;
+    printf("\n%" PRId64 " gather groups:", groups);
+    for (int64_t g = 0; g < shown; g++) {
         if (plan_bridge_group(bridge, g, bridge->group) != MIMO_OK)
             return;
         for (int64_t i = 0; i < bridge->pairing.group_size; i++)
             printf("%s%" PRId64, i == 0 ? "  {" : " ", bridge->group[i]);
         putchar('}');
     }
-    putchar('\n');
+    puts(shown < groups ? "  ..." : "");
 }
 
 /* ----------------------------------------- ranks -------------------------------------------- */

@@ -202,7 +202,7 @@ def text():
     status, out, err = run(*arguments)
     expect(status == 0 and err == "", arguments, f"status {status}, stderr {err!r}")
     for line in ("tp=1,dp=4 -> tp=1,cp=2,dp=2 on ranks 8 to 11: fan_in by 2",
-                 "gather groups  {8 9}  {10 11}",
+                 "2 gather groups:  {8 9}  {10 11}",
                  "     9  dp 1               [1,2)        cp 1 dp 0                [0,2)        "
                  "[1,3)",
                  "   forward  collective            512  routed            256   50.0%",

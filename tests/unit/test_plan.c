@@ -483,6 +483,7 @@ static void draw_grid(stream *random, int64_t limit, char text[64])
 {
     const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
     static const int64_t sizes[] = {1, 2, 3, 2, 4, 6, 7};
+    static const int64_t dp_sizes[] = {1, 2, 3, 31, 64, 100, 256};
     int64_t ranks = 1, size;
     size_t used = 0;
     for (int i = 0; i < 5; i++) {
@@ -490,6 +491,8 @@ static void draw_grid(stream *random, int64_t limit, char text[64])
         const char *dim = dims[j];
         dims[j] = dims[i];
         size = sizes[draw(random, (dim[0] == 'p' || dim[0] == 'e') ? 2 : 7)];
+        if (dim[0] == 'd' && limit > 100)
+            size = dp_sizes[draw(random, 7)];
         if (ranks * size > limit)
             size = 1;
         ranks *= size;
@@ -603,6 +606,24 @@ Test(plan, thousands_of_ranks)
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
         check_large(&cases[c]);
+}
+
+Test(plan, random_pairs_of_thousands_of_ranks, .timeout = 250)
+{
+    int64_t large = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        stream random = {seed + 7000, 0};
+        char src_text[64], dst_text[64];
+        pair_case pair = {.src = draw_layout(&random, 4096, src_text),
+                          .dst = draw_layout(&random, 4096, dst_text),
+                          .batch = draw(&random, 300)};
+        pair.seq = draw_seq(&random, &pair.src, &pair.dst);
+        if (pair.seq > 24)
+            continue;
+        large += pair.batch * pair.seq > 0 && ref_ranks(src_text) + ref_ranks(dst_text) > 1000;
+        check_large(&pair);
+    }
+    cr_assert_gt(large, 5, "only %" PRId64 " large pairs move anything", large);
 }
 
 /* ----------------------------------------- the checker -------------------------------------- */
