@@ -1,0 +1,160 @@
+/* The training log and the progress display. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+#include <criterion/criterion.h>
+
+#include "core/check.h"
+#include "progress.h"
+#include "train_log.h"
+
+static const struct train_log_line lines[] = {
+    {1, 5.545177444479562, 431, 1.0 / 3, 81.25},
+    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9},
+    {3, 2.0, 0, 0, DBL_MIN},
+};
+enum { LINES = sizeof lines / sizeof *lines };
+
+static double number(const cJSON *object, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    cr_assert(cJSON_IsNumber(item), "%s", name);
+    return item->valuedouble;
+}
+
+static void check_line(const char *text, const struct train_log_line *want)
+{
+    cJSON *object = cJSON_ParseWithOpts(text, NULL, 0);
+    cr_assert(cJSON_IsObject(object), "%s", text);
+    cr_assert_eq(cJSON_GetArraySize(object), 5, "%s", text);
+    cr_assert(strncmp(text, "{\"step\":", 8) == 0, "%s", text);
+    cr_assert_eq(number(object, "step"), (double)want->step, "%s", text);
+    cr_assert_eq(number(object, "loss"), want->loss, "%s", text);
+    cr_assert_eq(number(object, "tokens"), (double)want->tokens, "%s", text);
+    cr_assert_eq(number(object, "grad_norm"), want->grad_norm, "%s", text);
+    cr_assert_eq(number(object, "ms"), want->ms, "%s", text);
+    cJSON_Delete(object);
+}
+
+Test(log, lines_give_the_same_numbers_back_at_once)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX", text[512];
+    close(mkstemp(path));
+    struct train_log *log = NULL;
+    cr_assert_eq(train_log_open(&log, path, false), MIMO_OK, "%s", mimo_last_error());
+    FILE *reader = fopen(path, "r");
+    cr_assert(reader);
+    for (int i = 0; i < LINES; i++) {
+        cr_assert_eq(train_log_write(log, &lines[i]), MIMO_OK, "%s", mimo_last_error());
+        cr_assert(fgets(text, sizeof text, reader), "line %d was not flushed", i);
+        cr_assert_eq(text[strlen(text) - 1], '\n');
+        check_line(text, &lines[i]);
+        clearerr(reader);
+    }
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    /* A resumed run goes on behind them, a new one begins anew. */
+    cr_assert_eq(train_log_open(&log, path, true), MIMO_OK);
+    cr_assert_eq(train_log_write(log, &lines[0]), MIMO_OK);
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    cr_assert(fgets(text, sizeof text, reader), "nothing was appended");
+    fclose(reader);
+    cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    reader = fopen(path, "r");
+    cr_assert_null(fgets(text, sizeof text, reader), "a new log begins empty");
+    fclose(reader);
+    unlink(path);
+}
+
+Test(log, a_loss_that_is_not_finite_is_still_json)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX", text[512] = "";
+    close(mkstemp(path));
+    struct train_log *log = NULL;
+    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1};
+    cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
+    cr_assert_eq(train_log_write(log, &line), MIMO_OK);
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    FILE *reader = fopen(path, "r");
+    cr_assert(fgets(text, sizeof text, reader));
+    fclose(reader);
+    cr_assert_str_eq(text, "{\"step\":7,\"loss\":null,\"tokens\":3,\"grad_norm\":null,\"ms\":1}\n");
+    unlink(path);
+}
+
+Test(log, a_full_disk_is_one_sentence)
+{
+    struct train_log *log = NULL;
+    cr_assert_eq(train_log_open(&log, "/dev/full", false), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(train_log_write(log, &lines[0]), MIMO_ERR_IO);
+    cr_assert_str_eq(mimo_last_error(),
+                     "cannot write step 1 to the log /dev/full: No space left on device");
+    (void)train_log_close(log);
+    log = NULL;
+    cr_assert_eq(train_log_open(&log, "/nowhere/log", false), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "/nowhere/log"), "%s", mimo_last_error());
+    cr_assert_null(log);
+    cr_assert_eq(train_log_close(NULL), MIMO_OK);
+}
+
+/* What a run of steps (first, last] at 80 ms each prints. */
+static char *run(enum progress_kind kind, int64_t first, int64_t last)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    struct progress progress;
+    cr_assert_eq(progress_kind_of(stream), PROGRESS_LINES, "memory is no terminal");
+    progress_begin(&progress, stream, kind, first, last);
+    for (int64_t step = first + 1; step <= last; step++)
+        progress_step(&progress, step, 2.5, 0.08 * (double)(step - first));
+    progress_end(&progress);
+    fclose(stream);
+    return text;
+}
+
+static int count(const char *text, char wanted)
+{
+    int found = 0;
+    for (; *text; text++)
+        found += *text == wanted;
+    return found;
+}
+
+Test(progress, plain_lines)
+{
+    char *text = run(PROGRESS_LINES, 0, 1500);
+    cr_assert_eq(count(text, '\n'), 21, "the first and twenty more:\n%s", text);
+    cr_assert(!strchr(text, '\r') && !strchr(text, '\033'), "plain means plain");
+    cr_assert(strncmp(text, "step    1/1500  loss 2.5000  80 ms/step  2:00 left\n", 51) == 0, "%s",
+              text);
+    cr_assert(strstr(text, "step  750/1500  loss 2.5000  80 ms/step  1:00 left\n"), "%s", text);
+    cr_assert(strstr(text, "step 1500/1500  loss 2.5000  80 ms/step  0:00 left\n"), "%s", text);
+    free(text);
+    text = run(PROGRESS_LINES, 100, 103);
+    cr_assert_eq(count(text, '\n'), 3, "%s", text);
+    cr_assert(strncmp(text, "step 101/103", 12) == 0, "a resumed run: %s", text);
+    free(text);
+    text = run(PROGRESS_LINES, 5, 5);
+    cr_assert_str_eq(text, "", "no steps, no lines");
+    free(text);
+}
+
+Test(progress, bar)
+{
+    char *text = run(PROGRESS_BAR, 0, 100);
+    cr_assert_eq(count(text, '\n'), 1, "one line, ended once");
+    cr_assert_eq(text[strlen(text) - 1], '\n');
+    int drawn = count(text, '\r');
+    cr_assert(drawn > 40 && drawn < 60, "eight seconds, ten a second, every second step: %d",
+              drawn);
+    cr_assert(strstr(text, "%s") == NULL && strstr(text, "100/100  loss 2.5000"));
+    for (const char *at = text; (at = strchr(at, '\r')); at++)
+        cr_assert_leq(strcspn(at + 1, "\033\r\n"), 79, "a bar that wraps");
+    free(text);
+}
