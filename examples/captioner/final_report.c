@@ -27,7 +27,11 @@ void final_report_print(const final_report *report, FILE *stream)
 {
     fprintf(stream, "\nheld-out loss with the right images    %.4f\n", report->right_loss);
     fprintf(stream, "held-out loss with images shuffled     %.4f\n", report->shuffled_loss);
-    fprintf(stream, "\n%-44s %s\n", "held-out emoji", "what the model calls it");
+    int width = 0;
     for (int64_t i = 0; i < report->count; i++)
-        fprintf(stream, "%-44s %s\n", report->items[i].name, report->names[i].bytes);
+        if (report->items[i].length > width)
+            width = (int)report->items[i].length;
+    fprintf(stream, "\n%-*s  %s\n", width, "held-out emoji", "what the model calls it");
+    for (int64_t i = 0; i < report->count; i++)
+        fprintf(stream, "%-*s  %s\n", width, report->items[i].name, report->names[i].bytes);
 }

@@ -1,18 +1,15 @@
 #include "training_run.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "core/check.h"
-#include "core/memory.h"
 
 #include "caption_data.h"
-#include "evaluate.h"
+#include "checkpoint.h"
 #include "final_report.h"
-#include "generate.h"
+#include "progress.h"
+#include "train_log.h"
 #include "train_step.h"
 
 typedef struct run_state {
@@ -23,8 +20,9 @@ typedef struct run_state {
     rank_topology topology;
     captioner_model model;
     step_trainer trainer;
-    int64_t first_step; /* steps taken before this run */
-    FILE *log;
+    int64_t first_step;    /* steps taken before this run */
+    struct train_log *log; /* on rank 0, where --log is given */
+    struct progress progress;
 } run_state;
 
 static mimo_status build_model(run_state *run)
@@ -59,47 +57,57 @@ static double now_ms(void)
 
 static mimo_status open_log(run_state *run)
 {
+    const struct options *options = run->options;
     mimo_status status = MIMO_OK;
-    const char *path = run->options->log;
-    if (run->lead && path && !(run->log = fopen(path, "w")))
-        status = mimo_fail(MIMO_ERR_IO, "cannot write the log %s: %s", path, strerror(errno));
+    if (run->lead && options->log)
+        status = train_log_open(&run->log, options->log, run->first_step > 0);
     return mimo_comm_agree(run->world, status);
 }
 
-static mimo_status write_step(run_state *run, int64_t step, const step_result *result, double ms)
+/* A full disk ends the run on every rank: the others learn of it here, and only where there is a
+ * log. */
+static mimo_status log_step(run_state *run, int64_t step, const step_result *result, double ms)
 {
-    if (step % 50 == 0)
-        printf("step %" PRId64 " loss %.4f  %.0f ms\n", step, result->loss, ms), fflush(stdout);
-    if (!run->log)
+    if (!run->options->log)
         return MIMO_OK;
-    fprintf(run->log,
-            "{\"step\":%" PRId64 ",\"loss\":%.9g,\"tokens\":%" PRId64
-            ",\"grad_norm\":%.9g,\"ms\":%.1f}\n",
-            step, result->loss, result->tokens, result->grad_norm, ms);
-    MIMO_CHECK(fflush(run->log) == 0, MIMO_ERR_IO, "cannot write the log %s: %s", run->options->log,
-               strerror(errno));
-    return MIMO_OK;
+    struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms};
+    mimo_status status = run->lead ? train_log_write(run->log, &line) : MIMO_OK;
+    return mimo_comm_agree(run->world, status);
 }
 
-static mimo_status close_log(run_state *run)
+static void begin_progress(run_state *run)
 {
-    if (run->log)
-        fclose(run->log);
+    enum progress_kind kind = progress_kind_of(stderr);
+    if (run->options->progress != OPTIONS_PROGRESS_AUTO)
+        kind = run->options->progress == OPTIONS_PROGRESS_BAR ? PROGRESS_BAR : PROGRESS_LINES;
+    progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
+}
+
+static mimo_status take_steps(run_state *run)
+{
+    double begun = now_ms();
+    for (int64_t step = run->first_step; step < run->options->steps; step++) {
+        step_result result;
+        double start = now_ms();
+        MIMO_TRY(train_step(&run->trainer, step, &result));
+        double end = now_ms();
+        MIMO_TRY(log_step(run, step + 1, &result, end - start));
+        if (run->lead)
+            progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
+    }
     return MIMO_OK;
 }
 
 static mimo_status train(run_state *run)
 {
-    for (int64_t step = run->first_step; step < run->options->steps; step++) {
-        step_result result;
-        double start = now_ms();
-        MIMO_TRY(train_step(&run->trainer, step, &result));
-        mimo_status status = MIMO_OK;
-        if (run->lead)
-            status = write_step(run, step + 1, &result, now_ms() - start);
-        MIMO_TRY(mimo_comm_agree(run->world, status)); /* a full disk ends the run on every rank */
-    }
-    return MIMO_OK;
+    if (run->first_step >= run->options->steps)
+        return MIMO_OK;
+    if (run->lead)
+        begin_progress(run);
+    mimo_status status = take_steps(run);
+    if (run->lead)
+        progress_end(&run->progress);
+    return status;
 }
 
 static mimo_status finish(run_state *run)
@@ -111,13 +119,23 @@ static mimo_status finish(run_state *run)
     return MIMO_OK;
 }
 
+/* --steps is where training ends, resumed or not; a checkpoint may lie past it. */
+static int64_t steps_taken(const run_state *run)
+{
+    return run->first_step > run->options->steps ? run->first_step : run->options->steps;
+}
+
 static mimo_status run_all(run_state *run)
 {
     MIMO_TRY(topology_create(&run->topology, run->world, run->options->encoder, run->options->llm));
     MIMO_TRY(caption_data_load(&run->data, run->world, run->options));
     MIMO_TRY(build_model(run));
+    if (run->options->resume)
+        MIMO_TRY(checkpoint_load(run->options->resume, &run->model, &run->first_step));
     MIMO_TRY(open_log(run));
     MIMO_TRY(train(run));
+    if (run->options->save)
+        MIMO_TRY(checkpoint_save(run->options->save, &run->model, steps_taken(run)));
     return finish(run);
 }
 
@@ -125,7 +143,9 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
 {
     run_state run = {.options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
     mimo_status status = run_all(&run);
-    MIMO_KEEP_FIRST(status, close_log(&run));
+    mimo_status closed = train_log_close(run.log);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(world, closed);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);

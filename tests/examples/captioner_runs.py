@@ -9,7 +9,7 @@ SKIPPED = 77
 # Small enough for seconds, large enough that every kind of split happens: 8 heads (tp 4), S that
 # 2*cp = 8 divides, 8 samples a micro-batch (dp 8). Names differ in length, so counts of tokens
 # differ between ranks, samples and micro-batches.
-SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96",
+SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96", "--lr", "0.01",
          "--global-batch", "32", "--micro-batches", "4", "--seed", "7"]
 
 TOPOLOGIES = [
@@ -41,6 +41,8 @@ class Captioner:
         """The log's lines of a run on a topology."""
         encoder, llm, ranks = topology
         log = os.path.join(self.folder, "log")
+        if os.path.exists(log):
+            os.remove(log)
         done = self.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples", self.samples,
                            "--log", log, "--out", self.folder, *flags)
         if done.returncode != 0:

@@ -28,10 +28,10 @@ Test(options, defaults)
     cr_assert_eq(o.action, OPTIONS_TRAIN);
     cr_assert_str_eq(o.encoder, "tp=2,dp=4");
     cr_assert_str_eq(o.llm, "tp=2,cp=2,dp=2");
-    cr_assert(o.image_size == 32 && o.seq == 112 && o.hidden == 128 && o.heads == 8);
+    cr_assert(o.image_size == 32 && o.seq == 96 && o.hidden == 128 && o.heads == 8);
     cr_assert(o.encoder_layers == 2 && o.llm_layers == 4);
-    cr_assert(o.steps == 1500 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
-    cr_assert(o.lr == 1e-3 && o.device == OPTIONS_CPU && o.dtype == MIMO_F32);
+    cr_assert(o.steps == 2000 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
+    cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU && o.dtype == MIMO_F32);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
 }

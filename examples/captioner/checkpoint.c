@@ -1,0 +1,238 @@
+#include "checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+#include "safetensors.h"
+#include "whole_tensor.h"
+
+/* What a checkpoint holds of one parameter. */
+enum { PARTS = 3 };
+static const char *const part_suffix[PARTS] = {"", ".adam_m", ".adam_v"};
+
+static nn_real *part_of(const nn_param *param, int part)
+{
+    return part == 0 ? param->value : part == 1 ? param->m : param->v;
+}
+
+/* One tensor of the file: where it lies in the model. */
+typedef struct saved_tensor {
+    const nn_param *param;
+    mimo_comm *tp; /* of its module; NULL: one rank */
+    int part;
+    char name[160];
+} saved_tensor;
+
+typedef struct entry_list {
+    saved_tensor *entries;
+    int64_t count;
+    int64_t largest; /* elements of the largest whole tensor */
+} entry_list;
+
+static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
+{
+    for (int i = 0; i < nn_params_count(params); i++)
+        for (int part = 0; part < PARTS; part++) {
+            saved_tensor *entry = &list->entries[list->count++];
+            const nn_param *param = nn_params_at(params, i);
+            int64_t elements = param->shape[0] * param->shape[1];
+            entry->param = param;
+            entry->tp = tp;
+            entry->part = part;
+            snprintf(entry->name, sizeof entry->name, "%s%s", param->name, part_suffix[part]);
+            if (elements > list->largest)
+                list->largest = elements;
+        }
+}
+
+/* All tensors of both modules, in the same order on every rank. */
+static mimo_status list_entries(entry_list *out, const captioner_model *model)
+{
+    const nn_params *encoder = model->encoder.params, *language = model->language.params;
+    int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
+    MIMO_TRY(mimo_reserve(&out->entries, count, sizeof *out->entries));
+    list_store(out, encoder, model->topology->encoder_tp);
+    list_store(out, language, model->topology->llm_tp);
+    return MIMO_OK;
+}
+
+/* Numbers that must be the same when the run goes on. */
+enum { FACTS = 7 };
+typedef struct fact {
+    const char *key, *flag;
+    uint64_t value;
+} fact;
+
+static void list_facts(fact *facts, const model_desc *desc)
+{
+    fact all[FACTS] = {{"hidden", "--hidden", (uint64_t)desc->hidden},
+                       {"heads", "--heads", (uint64_t)desc->heads},
+                       {"encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers},
+                       {"llm_layers", "--llm-layers", (uint64_t)desc->llm_layers},
+                       {"image_size", "--image-size", (uint64_t)desc->side},
+                       {"seq", "--seq", (uint64_t)desc->seq},
+                       {"seed", "--seed", desc->seed}};
+    memcpy(facts, all, sizeof all);
+}
+
+/* ------------------------------------------- saving ------------------------------------------- */
+
+/* Header and metadata. On rank 0 only. */
+static mimo_status begin_file(safetensors_writer **out, const char *path, const entry_list *list,
+                              const model_desc *desc, int64_t step)
+{
+    enum { DIGITS = 24 };
+    char digits[FACTS + 1][DIGITS];
+    struct safetensors_text metadata[FACTS + 1];
+    fact facts[FACTS];
+    list_facts(facts, desc);
+    for (int i = 0; i < FACTS; i++) {
+        snprintf(digits[i], DIGITS, "%" PRIu64, facts[i].value);
+        metadata[i] = (struct safetensors_text){facts[i].key, digits[i]};
+    }
+    snprintf(digits[FACTS], DIGITS, "%" PRId64, step);
+    metadata[FACTS] = (struct safetensors_text){"step", digits[FACTS]};
+
+    struct safetensors_tensor *tensors = NULL;
+    MIMO_TRY(mimo_reserve(&tensors, list->count, sizeof *tensors));
+    for (int64_t i = 0; i < list->count; i++) {
+        const saved_tensor *entry = &list->entries[i];
+        tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
+                                                 entry->param->shape};
+    }
+    struct safetensors_content content = {tensors, list->count, metadata, FACTS + 1};
+    mimo_status status = safetensors_create(out, path, &content);
+    mimo_release(tensors);
+    return status;
+}
+
+/* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank 0
+ * has a writer. It must gather on after a failed write: its group counts on it. */
+static mimo_status write_entries(safetensors_writer *writer, const entry_list *list)
+{
+    nn_real *whole = NULL, *room = NULL;
+    mimo_status status = mimo_reserve(&whole, list->largest, sizeof *whole);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&room, list->largest, sizeof *room);
+    mimo_status written = MIMO_OK;
+    for (int64_t i = 0; status == MIMO_OK && i < list->count; i++) {
+        const nn_param *param = list->entries[i].param;
+        const nn_real *local = part_of(param, list->entries[i].part);
+        status = gather_whole(whole, room, local, param, list->entries[i].tp);
+        if (status == MIMO_OK && writer && written == MIMO_OK)
+            written = safetensors_write(writer, i, 0, param->shape[0] * param->shape[1], whole);
+    }
+    mimo_release(whole);
+    mimo_release(room);
+    return status != MIMO_OK ? status : written;
+}
+
+mimo_status checkpoint_save(const char *path, captioner_model *model, int64_t step)
+{
+    mimo_comm *world = model->topology->world;
+    safetensors_writer *writer = NULL;
+    entry_list list = {0};
+    mimo_status status = list_entries(&list, model);
+    if (status == MIMO_OK && mimo_comm_rank(world) == 0)
+        status = begin_file(&writer, path, &list, &model->desc, step);
+    status = mimo_comm_agree(world, status);
+    if (status == MIMO_OK) {
+        status = write_entries(writer, &list);
+        if (status == MIMO_OK) {
+            status = safetensors_commit(writer);
+            writer = NULL;
+        }
+        status = mimo_comm_agree(world, status);
+    }
+    safetensors_discard(writer);
+    mimo_release(list.entries);
+    return status;
+}
+
+/* ------------------------------------------ resuming ------------------------------------------ */
+
+static mimo_status read_number(uint64_t *out, const safetensors_file *file, const char *path,
+                               const char *key)
+{
+    const char *text = safetensors_metadata(file, key);
+    char *end = NULL;
+    uint64_t value = text ? strtoull(text, &end, 10) : 0;
+    MIMO_CHECK(text && end != text && *end == '\0', MIMO_ERR_IO,
+               "%s is no checkpoint of this program: its metadata say \"%s\" for %s", path,
+               text ? text : "nothing", key);
+    *out = value;
+    return MIMO_OK;
+}
+
+static mimo_status check_facts(const safetensors_file *file, const char *path,
+                               const model_desc *desc)
+{
+    fact facts[FACTS];
+    list_facts(facts, desc);
+    for (int i = 0; i < FACTS; i++) {
+        uint64_t saved;
+        MIMO_TRY(read_number(&saved, file, path, facts[i].key));
+        MIMO_CHECK(saved == facts[i].value, MIMO_ERR_SHAPE,
+                   "%s was saved with %s %" PRIu64 ", but this run has %" PRIu64, path,
+                   facts[i].flag, saved, facts[i].value);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status read_entry(const safetensors_file *file, const char *path,
+                              const saved_tensor *entry, nn_real *whole)
+{
+    const nn_param *param = entry->param;
+    int64_t index = safetensors_find(file, entry->name);
+    MIMO_CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, entry->name);
+    const struct safetensors_tensor *saved = safetensors_at(file, index);
+    bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
+    for (int i = 0; same && i < param->ndim; i++)
+        same = saved->shape[i] == param->shape[i];
+    MIMO_CHECK(same, MIMO_ERR_SHAPE,
+               "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
+               entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
+               param->shape[1]);
+    MIMO_TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], whole));
+    slice_whole(part_of(param, entry->part), whole, param);
+    return MIMO_OK;
+}
+
+static mimo_status read_entries(const safetensors_file *file, const char *path,
+                                const entry_list *list)
+{
+    nn_real *whole = NULL;
+    mimo_status status = mimo_reserve(&whole, list->largest, sizeof *whole);
+    for (int64_t i = 0; status == MIMO_OK && i < list->count; i++)
+        status = read_entry(file, path, &list->entries[i], whole);
+    mimo_release(whole);
+    return status;
+}
+
+mimo_status checkpoint_load(const char *path, captioner_model *model, int64_t *step)
+{
+    safetensors_file *file = NULL;
+    entry_list list = {0};
+    uint64_t saved = 0;
+    mimo_status status = list_entries(&list, model);
+    if (status == MIMO_OK)
+        status = safetensors_open(&file, path);
+    if (status == MIMO_OK)
+        status = check_facts(file, path, &model->desc);
+    if (status == MIMO_OK)
+        status = read_number(&saved, file, path, "step");
+    if (status == MIMO_OK)
+        status = read_entries(file, path, &list);
+    safetensors_close(file);
+    mimo_release(list.entries);
+    MIMO_TRY(mimo_comm_agree(model->topology->world, status));
+    *step = (int64_t)saved;
+    nn_params_set_steps(model->encoder.params, *step); /* bias correction goes on where it was */
+    nn_params_set_steps(model->language.params, *step);
+    return MIMO_OK;
+}
