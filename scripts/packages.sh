@@ -81,11 +81,12 @@ install_packages() {
             "names by other means, then run again with MIMO_INSTALL=0"
     mapfile -t missing < <(missing_packages "$1")
     [ "$1" != test ] || mapfile -t extra < <(missing_packages extra)
-    [ $((${#missing[@]} + ${#extra[@]})) -gt 0 ] || return 0
+    local all=("${missing[@]}" "${extra[@]}")
+    [ ${#all[@]} -gt 0 ] || return 0
 
-    echo "Installing Debian packages: ${missing[*]} ${extra[*]}"
+    echo "Installing Debian packages: ${all[*]}"
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null ||
-        fail "not root and no sudo: as root, run  apt-get install ${missing[*]} ${extra[*]}"
+        fail "not root and no sudo: as root, run  apt-get install ${all[*]}"
     apt_get update || echo "apt-get update failed; trying with the package lists at hand" >&2
     if [ ${#missing[@]} -gt 0 ]; then
         apt_get install -y --no-install-recommends "${missing[@]}" ||

@@ -9,6 +9,7 @@ file names, the length of functions and of their parameter lists, no machine pat
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,12 +74,12 @@ LEFTOVERS = [
 
 def list_files(root):
     """Every file that belongs to the tree, as paths from its root."""
-    git = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others",
-                          "--exclude-standard"], capture_output=True, text=True, check=False)
-    if git.returncode == 0 and os.path.exists(os.path.join(root, ".git")):
-        names = git.stdout.splitlines()
-    else:
-        names = []
+    names = []
+    if os.path.exists(os.path.join(root, ".git")) and shutil.which("git"):
+        git = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others",
+                              "--exclude-standard"], capture_output=True, text=True, check=False)
+        names = [n for n in git.stdout.split("\0") if n]
+    if not names:
         for folder, folders, files in os.walk(root):
             folders[:] = [f for f in folders if f != "out" and not f.startswith((".", "build"))]
             names += [os.path.relpath(os.path.join(folder, f), root) for f in files]
