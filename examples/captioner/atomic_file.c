@@ -27,12 +27,22 @@ static void widen_mode(int fd)
     (void)fchmod(fd, NEW_FILE_MODE & ~mask);
 }
 
+/* Renaming over a device or a pipe would replace it. */
+static mimo_status check_target(const char *path)
+{
+    struct stat target;
+    MIMO_CHECK(stat(path, &target) != 0 || S_ISREG(target.st_mode), MIMO_ERR_IO,
+               "cannot write %s: it exists and is no regular file", path);
+    return MIMO_OK;
+}
+
 mimo_status atomic_file_open(struct atomic_file *file, const char *path)
 {
     static const char tail[] = ".XXXXXX";
     struct atomic_file opened = ATOMIC_FILE_INIT;
     mimo_status status;
     size_t length = strlen(path);
+    MIMO_TRY(check_target(path));
     MIMO_TRY_GOTO(status, fail, mimo_copy_string(&opened.path, path));
     MIMO_TRY_GOTO(status, fail,
                   mimo_reserve(&opened.temporary, (int64_t)(length + sizeof tail), 1));

@@ -231,3 +231,11 @@ Test(samples, folders_are_made_and_never_over_a_file)
     snprintf(deep, sizeof deep, "%s/a", folder);
     rmdir(deep);
 }
+
+Test(atomic_file, only_a_regular_file_is_replaced)
+{
+    struct atomic_file file = ATOMIC_FILE_INIT;
+    cr_assert_eq(atomic_file_open(&file, "/dev/null"), MIMO_ERR_IO);
+    cr_assert_str_eq(mimo_last_error(),
+                     "cannot write /dev/null: it exists and is no regular file");
+}
