@@ -15,6 +15,7 @@
 #include "plugin.h"
 #include "render_module.h"
 #include "sample_render.h"
+#include "skip_unless.h"
 
 static const struct sample_source installed = {.module_folder = MODULE_FOLDER, .image_size = 32};
 
@@ -266,16 +267,5 @@ int main(int argc, char *argv[])
 {
     static const char *const needed[] = {SAMPLE_FONT_DEFAULT_PATH, EMOJI_LIST_DEFAULT_PATH,
                                          MODULE_FOLDER "/captioner-render.so"};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
-        if (access(needed[i], R_OK) != 0) {
-            fprintf(stderr, "skipped: %s is missing\n", needed[i]);
-            return 77;
-        }
-    }
-    struct criterion_test_set *tests = criterion_initialize();
-    int result = 0;
-    if (criterion_handle_args(argc, argv, true))
-        result = !criterion_run_all_tests(tests);
-    criterion_finalize(tests);
-    return result;
+    return run_unless_missing(argc, argv, needed, 3);
 }

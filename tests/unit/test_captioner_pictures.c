@@ -1,0 +1,221 @@
+/* The pictures: read back as PNG, looked at where the layout says what must be there. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+#include <png.h>
+
+#include "core/check.h"
+#include "core/hash.h"
+#include "pictures.h"
+#include "skip_unless.h"
+
+enum { SIDE = 32, PIXELS = SIDE * SIDE * 3, CELLS = 10, STEPS = 400 };
+
+static char folder[] = "/tmp/captioner-pictures-XXXXXX";
+static char path[64];
+
+static void make_folder(void)
+{
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x.png", folder);
+}
+
+static void remove_folder(void)
+{
+    unlink(path);
+    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
+}
+
+TestSuite(pictures, .init = make_folder, .fini = remove_folder, .timeout = 60);
+
+struct picture {
+    png_image png;
+    unsigned char *pixels; /* RGB */
+};
+
+static struct picture load(void)
+{
+    struct picture picture = {.png = {.version = PNG_IMAGE_VERSION}};
+    cr_assert(png_image_begin_read_from_file(&picture.png, path), "%s", picture.png.message);
+    picture.png.format = PNG_FORMAT_RGB;
+    picture.pixels = malloc(PNG_IMAGE_SIZE(picture.png));
+    cr_assert(picture.pixels);
+    cr_assert(png_image_finish_read(&picture.png, NULL, picture.pixels, 0, NULL), "%s",
+              picture.png.message);
+    return picture;
+}
+
+/* How many pixels have exactly this colour. */
+static int64_t count(const struct picture *picture, int red, int green, int blue)
+{
+    int64_t found = 0, pixels = (int64_t)picture->png.width * picture->png.height;
+    for (int64_t i = 0; i < pixels; i++) {
+        const unsigned char *p = picture->pixels + 3 * i;
+        found += p[0] == red && p[1] == green && p[2] == blue;
+    }
+    return found;
+}
+
+/* Ten images of one strange colour each, but for one strange pixel. */
+static struct contact_sheet example_sheet(uint8_t images[CELLS][PIXELS],
+                                          struct contact_cell cells[CELLS])
+{
+    for (int i = 0; i < CELLS; i++) {
+        for (int p = 0; p < SIDE * SIDE; p++) {
+            images[i][3 * p] = (uint8_t)(40 + i);
+            images[i][3 * p + 1] = 200;
+            images[i][3 * p + 2] = 7;
+        }
+        memcpy(images[i] + 3 * (5 * SIDE + 9), "\x03\x09\xee", 3);
+        cells[i] = (struct contact_cell){images[i], "grinning face", "grinning face"};
+    }
+    return (struct contact_sheet){"Title", "subtitle", SIDE, CELLS, cells};
+}
+
+Test(pictures, contact_sheet_has_every_image_in_crisp_pixels)
+{
+    static uint8_t images[CELLS][PIXELS];
+    struct contact_cell cells[CELLS];
+    struct contact_sheet sheet = example_sheet(images, cells);
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture picture = load();
+    cr_assert(picture.png.width > 5 * 256 && picture.png.height > 2 * 256);
+    /* 128 points at two pixels a point for 32 pixels: 8 x 8 for each. */
+    for (int i = 0; i < CELLS; i++)
+        cr_assert_eq(count(&picture, 40 + i, 200, 7), 64 * (SIDE * SIDE - 1), "image %d", i);
+    cr_assert_eq(count(&picture, 3, 9, 0xee), 64 * CELLS);
+    cr_assert_gt(count(&picture, 0x1d, 0x7d, 0x46), 100, "no green for a right name");
+    cr_assert_eq(count(&picture, 0xb3, 0x41, 0x2e), 0, "red for a right name");
+    free(picture.pixels);
+}
+
+Test(pictures, any_bytes_may_be_generated)
+{
+    static uint8_t images[CELLS][PIXELS];
+    static const char *const names[CELLS] = {
+        "",
+        "\xff\xfe\x80",
+        "\xc3",
+        " ",
+        "\x01",
+        "\xed\xa0\x80x",
+        "a\nb\t",
+        "\xf0\x9f\x98\x80",
+        "   a",
+        "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww"};
+    struct contact_cell cells[CELLS];
+    struct contact_sheet sheet = example_sheet(images, cells);
+    char *endless = malloc(100001);
+    memset(endless, 'w', 100000);
+    endless[100000] = '\0';
+    for (int i = 0; i < CELLS; i++)
+        cells[i].generated = names[i];
+    cells[3].generated = endless;
+    sheet.title = "\xff title";
+    sheet.subtitle = NULL;
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture picture = load();
+    cr_assert_gt(count(&picture, 0xb3, 0x41, 0x2e), 100, "no red for a wrong name");
+    free(picture.pixels);
+    sheet.count = 1;
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    free(endless);
+}
+
+static void example_losses(double loss[STEPS])
+{
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = 1 + 4 * exp(-i / 60.) + 1e-20 * (double)mimo_mix64((uint64_t)i);
+}
+
+Test(pictures, loss_curve_has_its_lines)
+{
+    static const struct loss_level levels[] = {{"right", 1.5}, {"shuffled", 2.5}};
+    double loss[STEPS];
+    example_losses(loss);
+    struct loss_curve curve = {"Title", NULL, 1, STEPS, loss, 2, levels};
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "%s", mimo_last_error());
+    struct picture picture = load();
+    cr_assert(picture.png.width == 1720 && picture.png.height == 1000);
+    cr_assert_gt(count(&picture, 0x23, 0x67, 0xb1), 1000, "no curve");
+    cr_assert_gt(count(&picture, 0xe8, 0xe6, 0xe0), 1000, "no grid");
+    free(picture.pixels);
+}
+
+Test(pictures, loss_curves_at_their_edges)
+{
+    double loss[STEPS];
+    example_losses(loss);
+    static const struct loss_level odd = {"not \xff finite", (double)NAN};
+    struct loss_curve curve = {NULL, NULL, 301, 1, loss, 1, &odd};
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "one step: %s",
+                 mimo_last_error());
+    curve.count = STEPS;
+    loss[0] = (double)INFINITY;
+    loss[100] = loss[101] = (double)NAN;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "holes: %s",
+                 mimo_last_error());
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = 3;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "flat: %s",
+                 mimo_last_error());
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = (double)NAN;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "nothing: %s",
+                 mimo_last_error());
+    for (int i = 0; i < STEPS; i++)
+        loss[i] = i % 2 ? 1e300 : -1e300;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "huge: %s",
+                 mimo_last_error());
+    loss[0] = 1;
+    for (int i = 1; i < STEPS; i++)
+        loss[i] = nextafter(1, 2);
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_OK, "tiny: %s",
+                 mimo_last_error());
+}
+
+Test(pictures, each_failure_has_its_sentence)
+{
+    double loss[STEPS];
+    example_losses(loss);
+    struct loss_curve curve = {NULL, NULL, 1, STEPS, loss, 0, NULL};
+    cr_assert_eq(picture_loss_curve(path, &curve, "/nowhere"), MIMO_ERR_UNSUPPORTED);
+    cr_assert(strstr(mimo_last_error(), "libcairo2-dev"), "%s", mimo_last_error());
+    cr_assert_eq(picture_loss_curve("/nowhere/x.png", &curve, MODULE_FOLDER), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "/nowhere/x.png"), "%s", mimo_last_error());
+    curve.count = 0;
+    cr_assert_eq(picture_loss_curve(path, &curve, MODULE_FOLDER), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "of 0 steps"), "%s", mimo_last_error());
+    const struct contact_sheet empty = {.image_size = 32};
+    cr_assert_eq(picture_contact_sheet(path, &empty, MODULE_FOLDER), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "of 0 images"), "%s", mimo_last_error());
+    /* The system's own limit stands in for a full disk. */
+    curve.count = STEPS;
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit before, low;
+    getrlimit(RLIMIT_FSIZE, &before);
+    low = before;
+    low.rlim_cur = 4096;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &low), 0);
+    mimo_status status = picture_loss_curve(path, &curve, MODULE_FOLDER);
+    setrlimit(RLIMIT_FSIZE, &before);
+    cr_assert_eq(status, MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), path) && strstr(mimo_last_error(), "too large"), "%s",
+              mimo_last_error());
+    cr_assert_neq(access(path, F_OK), 0, "half a picture was left");
+}
+
+int main(int argc, char *argv[])
+{
+    static const char *const needed[] = {MODULE_FOLDER "/captioner-pictures.so"};
+    return run_unless_missing(argc, argv, needed, 1);
+}
