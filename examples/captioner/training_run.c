@@ -4,11 +4,14 @@
 #include <time.h>
 
 #include "core/check.h"
+#include "core/memory.h"
 
+#include "atomic_file.h"
 #include "caption_data.h"
 #include "checkpoint.h"
 #include "final_report.h"
 #include "progress.h"
+#include "run_pictures.h"
 #include "train_log.h"
 #include "train_step.h"
 
@@ -23,6 +26,7 @@ typedef struct run_state {
     int64_t first_step;    /* steps taken before this run */
     struct train_log *log; /* on rank 0, where --log is given */
     struct progress progress;
+    double *losses; /* of each step of this run, for the curve */
 } run_state;
 
 static mimo_status build_model(run_state *run)
@@ -55,11 +59,15 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
-static mimo_status open_log(run_state *run)
+/* What can fail for the sake of a path fails before training, not after it. */
+static mimo_status open_results(run_state *run)
 {
     const struct options *options = run->options;
-    mimo_status status = MIMO_OK;
-    if (run->lead && options->log)
+    int64_t steps = options->steps > run->first_step ? options->steps - run->first_step : 0;
+    mimo_status status = mimo_reserve(&run->losses, steps, sizeof *run->losses);
+    if (status == MIMO_OK && run->lead && options->out)
+        status = make_folders(options->out);
+    if (status == MIMO_OK && run->lead && options->log)
         status = train_log_open(&run->log, options->log, run->first_step > 0);
     return mimo_comm_agree(run->world, status);
 }
@@ -91,6 +99,7 @@ static mimo_status take_steps(run_state *run)
         double start = now_ms();
         MIMO_TRY(train_step(&run->trainer, step, &result));
         double end = now_ms();
+        run->losses[step - run->first_step] = result.loss;
         MIMO_TRY(log_step(run, step + 1, &result, end - start));
         if (run->lead)
             progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
@@ -110,19 +119,33 @@ static mimo_status train(run_state *run)
     return status;
 }
 
+/* --steps is where training ends, resumed or not; a checkpoint may lie past it. */
+static int64_t steps_taken(const run_state *run)
+{
+    return run->first_step > run->options->steps ? run->first_step : run->options->steps;
+}
+
+static mimo_status draw_pictures(run_state *run, const final_report *report)
+{
+    if (!run->options->out)
+        return MIMO_OK;
+    run_pictures pictures = {.folder = run->options->out,
+                             .report = report,
+                             .image_size = run->options->image_size,
+                             .losses = run->losses,
+                             .count = steps_taken(run) - run->first_step,
+                             .first_step = run->first_step + 1};
+    mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
+    return mimo_comm_agree(run->world, status);
+}
+
 static mimo_status finish(run_state *run)
 {
     final_report report;
     MIMO_TRY(final_report_make(&report, &run->model, &run->data));
     if (run->lead)
         final_report_print(&report, stdout);
-    return MIMO_OK;
-}
-
-/* --steps is where training ends, resumed or not; a checkpoint may lie past it. */
-static int64_t steps_taken(const run_state *run)
-{
-    return run->first_step > run->options->steps ? run->first_step : run->options->steps;
+    return draw_pictures(run, &report);
 }
 
 static mimo_status run_all(run_state *run)
@@ -132,7 +155,7 @@ static mimo_status run_all(run_state *run)
     MIMO_TRY(build_model(run));
     if (run->options->resume)
         MIMO_TRY(checkpoint_load(run->options->resume, &run->model, &run->first_step));
-    MIMO_TRY(open_log(run));
+    MIMO_TRY(open_results(run));
     MIMO_TRY(train(run));
     if (run->options->save)
         MIMO_TRY(checkpoint_save(run->options->save, &run->model, steps_taken(run)));
@@ -146,6 +169,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     mimo_status closed = train_log_close(run.log);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
+    mimo_release(run.losses);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);

@@ -1,0 +1,68 @@
+#include "run_pictures.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+
+#include "pictures.h"
+
+enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128 };
+
+static mimo_status join_path(char *path, const char *folder, const char *file)
+{
+    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
+    MIMO_CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT,
+               "--out is longer than %d bytes", PATH_CAPACITY);
+    return MIMO_OK;
+}
+
+static mimo_status draw_curve(const run_pictures *pictures)
+{
+    const final_report *report = pictures->report;
+    char path[PATH_CAPACITY];
+    MIMO_TRY(join_path(path, pictures->folder, "loss-curve.png"));
+    struct loss_level levels[] = {{"held out, right images", report->right_loss},
+                                  {"held out, images shuffled", report->shuffled_loss}};
+    struct loss_curve curve = {.title = "Loss per token",
+                               .first_step = pictures->first_step,
+                               .count = pictures->count,
+                               .loss = pictures->losses,
+                               .level_count = 2,
+                               .levels = levels};
+    return picture_loss_curve(path, &curve, NULL);
+}
+
+static mimo_status draw_sheet(const run_pictures *pictures)
+{
+    const final_report *report = pictures->report;
+    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY];
+    MIMO_TRY(join_path(path, pictures->folder, "contact-sheet.png"));
+    struct contact_cell cells[REPORT_NAMES];
+    for (int64_t i = 0; i < report->count; i++)
+        cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
+                                         report->names[i].bytes};
+    snprintf(subtitle, sizeof subtitle,
+             "held-out loss: %.4f with the right images, %.4f with images shuffled",
+             report->right_loss, report->shuffled_loss);
+    struct contact_sheet sheet = {.title = "Held-out emoji and what the model calls them",
+                                  .subtitle = subtitle,
+                                  .image_size = (int)pictures->image_size,
+                                  .count = (int)report->count,
+                                  .cells = cells};
+    return picture_contact_sheet(path, &sheet, NULL);
+}
+
+mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream)
+{
+    mimo_status status = draw_sheet(pictures);
+    if (status == MIMO_OK && pictures->count > 0)
+        status = draw_curve(pictures);
+    if (status == MIMO_ERR_UNSUPPORTED) {
+        fprintf(stream, "no pictures: %s\n", mimo_last_error());
+        return MIMO_OK;
+    }
+    if (status == MIMO_OK)
+        fprintf(stream, "\npictures: %s/contact-sheet.png%s\n", pictures->folder,
+                pictures->count > 0 ? ", loss-curve.png" : "");
+    return status;
+}
