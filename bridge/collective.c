@@ -132,8 +132,8 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_transfer *transfer)
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, transfer));
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
-    return comm->backend->allreduce_start(&op->request, comm, full.view.data, elements,
-                                          full.view.dtype, MIMO_SUM, op->stream);
+    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM};
+    return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
 }
 
 static mimo_status return_samples(mimo_op *op, const mimo_transfer *transfer)

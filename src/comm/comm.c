@@ -79,7 +79,8 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
                         signature_of(CALL_ALLREDUCE, count, dtype, op), call));
     if (count == 0 || comm->size == 1)
         return MIMO_OK;
-    MIMO_TRY(comm->backend->allreduce_start(&request, comm, data, count, dtype, op, stream));
+    const mimo_reduction reduction = {data, count, dtype, op};
+    MIMO_TRY(comm->backend->allreduce_start(&request, comm, &reduction, stream));
     return mimo_wait(comm, &request);
 }
 

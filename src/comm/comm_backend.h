@@ -19,6 +19,14 @@
 
 typedef struct mimo_request mimo_request; /* one backend's operation in flight */
 
+/* An element-wise combination over the ranks, in place. */
+typedef struct mimo_reduction {
+    void *data;
+    int64_t count;
+    mimo_dtype dtype; /* never MIMO_F8; f16 and bf16 are combined in f32 */
+    mimo_reduce op;
+} mimo_reduction;
+
 typedef struct mimo_comm_backend {
     const char *name;
 
@@ -34,9 +42,8 @@ typedef struct mimo_comm_backend {
     mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes);
 
-    /* Reduction in place. f16 and bf16 are combined in f32. Never MIMO_F8. */
-    mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm, void *data, int64_t count,
-                                   mimo_dtype dtype, mimo_reduce op, mimo_stream stream);
+    mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm,
+                                   const mimo_reduction *reduction, mimo_stream stream);
     /* Bytes from root to all. */
     mimo_status (*broadcast_start)(mimo_request **out, mimo_comm *comm, void *data, int64_t bytes,
                                    int root, mimo_stream stream);

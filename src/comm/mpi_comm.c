@@ -110,23 +110,23 @@ static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, 
 /* -------------------------------------- data -------------------------------------- */
 
 /* Operators work on elements, so counts past an int go in pieces instead of a nested type. */
-static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm, void *data, int64_t count,
-                                   mimo_dtype dtype, mimo_reduce op, mimo_stream stream)
+static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
+                                   const mimo_reduction *reduction, mimo_stream stream)
 {
     mimo_request *request;
     MPI_Datatype type;
-    MPI_Op mpi_op;
+    MPI_Op op;
     mimo_status status = MIMO_OK;
     (void)stream;
+    int64_t count = reduction->count, bytes = (int64_t)mimo_dtype_size(reduction->dtype);
     int64_t pieces = (count + ELEMENTS_PER_PIECE - 1) / ELEMENTS_PER_PIECE;
     MIMO_TRY(request_create(&request, pieces));
-    mimo_mpi_sums_pick(&((mpi_comm *)comm)->sums, dtype, op, &type, &mpi_op);
+    mimo_mpi_sums_pick(&((mpi_comm *)comm)->sums, reduction->dtype, reduction->op, &type, &op);
     for (int64_t i = 0; i < pieces && status == MIMO_OK; i++) {
         int64_t first = i * ELEMENTS_PER_PIECE, left = count - first;
         int length = (int)(left < ELEMENTS_PER_PIECE ? left : ELEMENTS_PER_PIECE);
-        int code =
-            MPI_Iallreduce(MPI_IN_PLACE, (char *)data + first * (int64_t)mimo_dtype_size(dtype),
-                           length, type, mpi_op, handle_of(comm), &request->piece[i]);
+        int code = MPI_Iallreduce(MPI_IN_PLACE, (char *)reduction->data + first * bytes, length,
+                                  type, op, handle_of(comm), &request->piece[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");
     }
     return hand_over(out, request, status);

@@ -198,8 +198,8 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
     mimo_request *request = NULL;
     if (!group || span->count == 0)
         return MIMO_OK;
-    MIMO_TRY(group->backend->allreduce_start(&request, group, span->grad, span->count, span->dtype,
-                                             MIMO_SUM, stream));
+    const mimo_reduction sum = {span->grad, span->count, span->dtype, MIMO_SUM};
+    MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
     return mimo_wait(group, &request);
 }
 
