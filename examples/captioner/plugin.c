@@ -57,7 +57,9 @@ static mimo_status find_module(char **path, const struct plugin_name *name, cons
 
 static mimo_status load(struct plugin *plugin, const struct plugin_name *name, const char *path)
 {
-    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* Libraries below a module (fontconfig) keep caches that they cannot find again once they were
+     * unloaded and loaded anew: what is loaded stays. */
+    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     MIMO_CHECK(plugin->library, MIMO_ERR_UNSUPPORTED,
                "cannot load %s (it needs the Debian packages %s): %s", path, name->packages,
                dlerror());

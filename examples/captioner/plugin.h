@@ -39,7 +39,7 @@ struct plugin_name {
  */
 mimo_status plugin_open(struct plugin *out, const struct plugin_name *name, const char *folder);
 
-/* Unload; a zeroed plugin is fine. */
+/* Let go of a module (its code stays mapped); a zeroed plugin is fine. */
 void plugin_close(struct plugin *plugin);
 
 #endif
