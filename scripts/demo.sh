@@ -23,5 +23,8 @@ for argument in "$@"; do
 done
 [ ${#results[@]} -eq 0 ] || mkdir -p "$root/out"
 
+# mpirun hands the program a pipe: whether a person watches is known only here.
+[ ! -t 2 ] || results+=(--progress=bar)
+
 use_local_mpi
 exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${results[@]}" "$@"

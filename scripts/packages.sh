@@ -21,11 +21,12 @@ libcjson-dev            | library | JSON, written by mimo-plan
 libopenblas-dev         | demo    | matrix products of the layers in src/nn
 libfreetype-dev         | demo    | loads the emoji glyphs
 libharfbuzz-dev         | demo    | shapes emoji sequences
-libpng-dev              | demo    | writes the pictures
+libcairo2-dev           | demo    | draws the pictures
 fonts-noto-color-emoji  | demo    | the images that the captioner learns from
 unicode-data            | demo    | their names (emoji-test.txt)
 fonts-dejavu-core       | demo    | letters in the pictures
 libcriterion-dev        | test    | the test framework
+libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
 binutils                | test    | nm: which symbols the library shows
