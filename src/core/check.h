@@ -11,9 +11,6 @@
 
 #include <mimo/status.h>
 
-/* Record the sentence of a fresh failure for this thread and return `status`. */
-MIMO_PRINTF(2, 3) mimo_status mimo_fail(mimo_status status, const char *format, ...);
-
 /* Put a sentence in front of the last error ("rank 3: ") and return `status`. */
 MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *format, ...);
 
