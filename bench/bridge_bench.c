@@ -7,8 +7,8 @@
  *
  *   mpirun -n 4 bridge_bench [--repeats N] [--json] [--mib M]...
  *
- * A time is the slowest rank's; figures are medians over the repeats. "must move" is what the routed
- * plan says the busiest rank has to receive: the floor for any executor.
+ * A time is the slowest rank's; figures are medians over the repeats. "must move" is what the
+ * routed plan says the busiest rank has to receive: the floor for any executor.
  */
 #include <argp.h>
 #include <inttypes.h>

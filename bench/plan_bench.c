@@ -1,6 +1,6 @@
 /*
- * Times the planning of one rank in pairs of 16,384-rank grids, forward and backward: the median and
- * the slowest of ranks sampled over the whole span, and what the largest plan holds.
+ * Times the planning of one rank in pairs of 16,384-rank grids, forward and backward: the median
+ * and the slowest of ranks sampled over the whole span, and what the largest plan holds.
  *
  *   plan_bench [--json]
  *

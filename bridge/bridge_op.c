@@ -69,7 +69,8 @@ static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
     return mimo_hash_bytes(hash, view->shape, sizeof view->shape);
 }
 
-/* What all ranks must call alike: in the collective geometry local shapes are the same everywhere. */
+/* What all ranks must call alike: in the collective geometry local shapes are the same
+ * everywhere. */
 static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     char first[64] = "", second[64] = "";

@@ -80,7 +80,8 @@ struct mimo_bridge {
 /* Room of at least `bytes` bytes in a stage of the operation. */
 mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);
 
-/* Replica check (MIMO_CHECK_REPLICAS): start comparing this operation's sources, and the outcome. */
+/* Replica check (MIMO_CHECK_REPLICAS): start comparing this operation's sources, and the
+ * outcome. */
 mimo_status mimo_replicas_start(mimo_op *op);
 mimo_status mimo_replicas_outcome(const mimo_op *op);
 

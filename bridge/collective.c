@@ -1,8 +1,8 @@
 /*
  * The collective executor: the seed algorithm, word for word, and the yardstick for others.
  *
- *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a partition
- *             is attached, keep this rank's shard of the full sequences
+ *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
+ *             partition is attached, keep this rank's shard of the full sequences
  *   backward  where a partition is attached, its adjoint: join sp shards, put rows back into zeros;
  *             all_reduce SUM over dst cp, on a copy; then narrow, all-gather or copy
  *

@@ -168,8 +168,9 @@ static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mi
     return status;
 }
 
-/* A rank receives at most batch * seq rows per class, of at most as many classes as src has ranks, and
- * sends at most as many to each rank of dst: with this check every count of rows in a plan fits. */
+/* A rank receives at most batch * seq rows per class, of at most as many classes as src has ranks,
+ * and sends at most as many to each rank of dst: with this check every count of rows in a plan
+ * fits. */
 static mimo_status check_rows(const mimo_layout_desc *desc)
 {
     int64_t rows;

@@ -72,7 +72,8 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
 /* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */
 int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell);
 
-/* Distance in ranks of the place with this index (0 <= index < axes->size), the first axis fastest. */
+/* Distance in ranks of the place with this index (0 <= index < axes->size), the first axis
+ * fastest. */
 int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
 
 /* A reader's number: dp slowest, then its place along the other dimensions in grid order. False

@@ -1,8 +1,9 @@
 /*
- * The plan of one rank: boxes of src and dst intersected pair by pair, and one owner for each piece.
+ * The plan of one rank: boxes of src and dst intersected pair by pair, and one owner for each
+ * piece.
  *
- * Nothing here loops over a grid. A rank walks its own boxes; for each it steps through the boxes of
- * the other layout that overlap it, found by the layouts' closed forms.
+ * Nothing here loops over a grid. A rank walks its own boxes; for each it steps through the boxes
+ * of the other layout that overlap it, found by the layouts' closed forms.
  */
 #include <stdlib.h>
 

@@ -173,7 +173,8 @@ static bool same_rows(const mimo_block *a, const mimo_block *b)
            a->dst_s == b->dst_s;
 }
 
-/* What `rank` expects of one sender, from block `i` on, is what the sender's list has; *count blocks.
+/* What `rank` expects of one sender, from block `i` on, is what the sender's list has; *count
+ * blocks.
  */
 static mimo_status check_pair(const plan_proof *proof, int64_t rank, int64_t i, int64_t *count)
 {

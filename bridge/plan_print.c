@@ -7,8 +7,8 @@
 static const char *const kinds[MIMO_BLOCK_KINDS] = {
     [MIMO_RECV] = "recv", [MIMO_SEND] = "send", [MIMO_LOCAL] = "local"};
 
-/* recv peer 1 class 0 samples [0,2) positions [2,6) from 4 +1 +2 to 0 +1 +4: the first row on either
- * side, then the strides along samples and along positions. */
+/* recv peer 1 class 0 samples [0,2) positions [2,6) from 4 +1 +2 to 0 +1 +4: the first row on
+ * either side, then the strides along samples and along positions. */
 static bool print_block(FILE *stream, const char *kind, const mimo_block *block)
 {
     return fprintf(stream,

@@ -1,5 +1,5 @@
-/* MIMO_CHECK_REPLICAS: the source tile must be the same on all src tp ranks, as the bridge reads each
- * rank's own. Compares a hash per rank. */
+/* MIMO_CHECK_REPLICAS: the source tile must be the same on all src tp ranks, as the bridge reads
+ * each rank's own. Compares a hash per rank. */
 #include <inttypes.h>
 
 #include "bridge/bridge_types.h"

@@ -116,8 +116,8 @@ static mimo_status check_batch(const plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches a
- * rank. Checked here once, all arithmetic on bytes is safe. */
+/* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches
+ * a rank. Checked here once, all arithmetic on bytes is safe. */
 static mimo_status set_row_bytes(plan_bridge *bridge)
 {
     const plan_bridge_request *request = bridge->request;

@@ -1,6 +1,6 @@
-/* mimo-plan bridge --json. Written as it goes, not built as a document: a bridge of 16,384 ranks has
- * half a million numbers, and counts of bytes must not pass through doubles. No text here needs an
- * escape: names of dimensions are letters, digits, '_' and '-'. */
+/* mimo-plan bridge --json. Written as it goes, not built as a document: a bridge of 16,384 ranks
+ * has half a million numbers, and counts of bytes must not pass through doubles. No text here needs
+ * an escape: names of dimensions are letters, digits, '_' and '-'. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
-/* mimo-plan bridge for a person: the pairing, what each rank holds, the bytes, and for small grids a
- * drawing of who sends to whom. */
+/* mimo-plan bridge for a person: the pairing, what each rank holds, the bytes, and for small grids
+ * a drawing of who sends to whom. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -142,8 +142,8 @@ static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS
 }
 
 /*
- * What one rank receives where the bridge gathers whole batches and sums zero-padded gradients, with
- * ring algorithms; W = B/dp * S rows is the LLM's whole batch, V = B/dp * S the encoder's.
+ * What one rank receives where the bridge gathers whole batches and sums zero-padded gradients,
+ * with ring algorithms; W = B/dp * S rows is the LLM's whole batch, V = B/dp * S the encoder's.
  *
  *   forward    all-gather over k (fan-in)               (k-1)/k * W
  *   backward   all-gather of the shard over tp (sp)     (tp-1)/tp * W/cp

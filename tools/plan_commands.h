@@ -1,9 +1,9 @@
 /*
  * mimo-plan's commands and what they share.
  *
- * A command gets its own arguments (argv[0] is "mimo-plan NAME", for the usage text) and returns the
- * exit status. Every error, of usage too, is one sentence on stderr, printed by plan_fail, and exit
- * status 2; what a command prints goes to stdout only once nothing can fail any more.
+ * A command gets its own arguments (argv[0] is "mimo-plan NAME", for the usage text) and returns
+ * the exit status. Every error, of usage too, is one sentence on stderr, printed by plan_fail, and
+ * exit status 2; what a command prints goes to stdout only once nothing can fail any more.
  */
 #ifndef MIMO_TOOLS_PLAN_COMMANDS_H
 #define MIMO_TOOLS_PLAN_COMMANDS_H
@@ -52,7 +52,8 @@ int plan_parse(const struct argp *argp, int argc, char **argv, void *input);
 /* plan_fail from inside a parser: the sentence, once; returns EINVAL. */
 int plan_usage(const char *format, ...) MIMO_PRINTF(1, 2);
 
-/* The whole number `text`, given for `option`, at least `least`; else plan_usage. Returns 0 or EINVAL.
+/* The whole number `text`, given for `option`, at least `least`; else plan_usage. Returns 0 or
+ * EINVAL.
  */
 int plan_number(int64_t *out, const char *option, const char *text, int64_t least);
 

@@ -45,9 +45,9 @@ typedef struct micro_batch {
     int64_t *ids, *labels;  /* [sentences, S] */
 } micro_batch;
 
-/** Room for micro-batches of `total` samples over all ranks. The caller zeroes *out before and calls
- *  batch_destroy after, whatever the result. Local. MIMO_ERR_SHAPE where a dp does not divide the
- *  micro-batch. */
+/** Room for micro-batches of `total` samples over all ranks. The caller zeroes *out before and
+ *  calls batch_destroy after, whatever the result. Local. MIMO_ERR_SHAPE where a dp does not divide
+ *  the micro-batch. */
 mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
                          int64_t total);
 void batch_destroy(micro_batch *batch);

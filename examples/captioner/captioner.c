@@ -1,7 +1,7 @@
 /*
- * captioner: a vision transformer and a causal LLM, on the same ranks under different grids, learn to
- * name emoji together. Start with training_run.c for the order of things, captioner_model.c for how
- * activations and gradients cross the bridge, and train_step.c for the gradient rules.
+ * captioner: a vision transformer and a causal LLM, on the same ranks under different grids, learn
+ * to name emoji together. Start with training_run.c for the order of things, captioner_model.c for
+ * how activations and gradients cross the bridge, and train_step.c for the gradient rules.
  *
  *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
  */
@@ -38,8 +38,8 @@ static mimo_status act(const struct options *options, mimo_comm *world)
     }
 }
 
-/* Every rank fails together, with one status; one of them says why. Nobody aborts: mpirun would drown
- * the sentence in its own. */
+/* Every rank fails together, with one status; one of them says why. Nobody aborts: mpirun would
+ * drown the sentence in its own. */
 static int report(mimo_status status, bool lead)
 {
     if (status == MIMO_OK)

@@ -1,5 +1,5 @@
-/* Encoder, bridge and LLM as one differentiable thing: a micro-batch in, loss sum and token count out,
- * gradients into the two stores. */
+/* Encoder, bridge and LLM as one differentiable thing: a micro-batch in, loss sum and token count
+ * out, gradients into the two stores. */
 #ifndef CAPTIONER_CAPTIONER_MODEL_H
 #define CAPTIONER_CAPTIONER_MODEL_H
 
@@ -34,7 +34,8 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc);
 void model_destroy(captioner_model *model);
 
-/** The sum of the losses of this rank's labels of model->batch, and how many these are. Collective. */
+/** The sum of the losses of this rank's labels of model->batch, and how many these are.
+ *  Collective. */
 mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
 
 /** Add the gradients of the last forward to both stores. Collective. */

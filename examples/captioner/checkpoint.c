@@ -111,8 +111,8 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     return status;
 }
 
-/* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank 0
- * has a writer. It must gather on after a failed write: its group counts on it. */
+/* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
+ * 0 has a writer. It must gather on after a failed write: its group counts on it. */
 static mimo_status write_entries(safetensors_writer *writer, const entry_list *list)
 {
     nn_real *whole = NULL, *room = NULL;

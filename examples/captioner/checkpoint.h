@@ -10,8 +10,8 @@
 
 #include "captioner_model.h"
 
-/** Write the model after `step` steps. Collective: slices are gathered along tp, rank 0 writes, and a
- *  file that it cannot write is everybody's error. */
+/** Write the model after `step` steps. Collective: slices are gathered along tp, rank 0 writes, and
+ *  a file that it cannot write is everybody's error. */
 mimo_status checkpoint_save(const char *path, captioner_model *model, int64_t step);
 
 /** Read what was saved into a model of the same sizes and seed. Every rank reads its own slices.

@@ -1,5 +1,5 @@
-/* The encoder: a vision transformer. Patches [P, b, 192] -> rows [P, b, H] for the LLM, in the order
- * "sbh"; P image tokens, b pictures of this rank, H the hidden size of the LLM. */
+/* The encoder: a vision transformer. Patches [P, b, 192] -> rows [P, b, H] for the LLM, in the
+ * order "sbh"; P image tokens, b pictures of this rank, H the hidden size of the LLM. */
 #ifndef CAPTIONER_ENCODER_H
 #define CAPTIONER_ENCODER_H
 

@@ -1,5 +1,5 @@
-/* What the model has learned, on samples it has never seen: the loss with the right pictures and with
- * shuffled ones, and ten names that it writes. */
+/* What the model has learned, on samples it has never seen: the loss with the right pictures and
+ * with shuffled ones, and ten names that it writes. */
 #ifndef CAPTIONER_FINAL_REPORT_H
 #define CAPTIONER_FINAL_REPORT_H
 

@@ -12,8 +12,9 @@ typedef struct generated_name {
     int64_t length;
 } generated_name;
 
-/** Name the pictures of items[count] (their own names are not looked at), into names[count], the same
- *  on every rank. Runs the whole model once a byte: simple, and ten names take seconds. Collective. */
+/** Name the pictures of items[count] (their own names are not looked at), into names[count], the
+ *  same on every rank. Runs the whole model once a byte: simple, and ten names take seconds.
+ *  Collective. */
 mimo_status generate_names(captioner_model *model, const batch_item *items, int64_t count,
                            generated_name *names);
 

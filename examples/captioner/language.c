@@ -52,8 +52,8 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     return nn_params_seal(params);
 }
 
-/* Which positions this rank keeps of every sequence: the map that splits embeddings and labels alike,
- * that the mask of attention and the position table need. */
+/* Which positions this rank keeps of every sequence: the map that splits embeddings and labels
+ * alike, that the mask of attention and the position table need. */
 static mimo_status find_positions(language_model *out, const language_desc *desc)
 {
     MIMO_TRY(mimo_partition_rows(desc->partition, MIMO_LABELS, desc->seq, &out->share));

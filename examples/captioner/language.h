@@ -1,6 +1,6 @@
 /*
- * The LLM: image rows [P, B, H] and ids [B, S] -> logits of this rank's share of positions and of the
- * vocabulary. B samples of this rank, S tokens per sample, P of them image tokens, H hidden.
+ * The LLM: image rows [P, B, H] and ids [B, S] -> logits of this rank's share of positions and of
+ * the vocabulary. B samples of this rank, S tokens per sample, P of them image tokens, H hidden.
  *
  *   text rows looked up -> merged with the image rows [S, B, H] -> cp share [S/cp, B, H]
  *   -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
@@ -52,8 +52,8 @@ typedef struct language_model {
 mimo_status language_create(language_model *out, const language_desc *desc);
 void language_destroy(language_model *language);
 
-/** Forward from the image rows [P, B, H] and the batch's ids and labels: the sum of the losses of this
- *  rank's labels, and how many these are. */
+/** Forward from the image rows [P, B, H] and the batch's ids and labels: the sum of the losses of
+ *  this rank's labels, and how many these are. */
 mimo_status language_forward(language_model *language, const nn_real *image_rows,
                              const micro_batch *batch, double *loss_sum, int64_t *tokens);
 

@@ -67,7 +67,8 @@ static const struct options defaults = {
     .dtype = MIMO_F32,
 };
 
-/* A row of the help: {name, key, argument, flags, text, group}; a row of text alone is a heading. */
+/* A row of the help: {name, key, argument, flags, text, group}; a row of text alone is a
+ * heading. */
 #define HEADING(text, group)          \
     {                                 \
         NULL, 0, NULL, 0, text, group \

@@ -1,9 +1,9 @@
 /*
  * The command line of the captioner.
  *
- * Every rank parses the same words, so parsing never prints and never exits: it returns a status and
- * leaves one sentence, which the program prints once, on one rank, and then exits with status 2 on
- * all of them.
+ * Every rank parses the same words, so parsing never prints and never exits: it returns a status
+ * and leaves one sentence, which the program prints once, on one rank, and then exits with status 2
+ * on all of them.
  */
 #ifndef CAPTIONER_OPTIONS_H
 #define CAPTIONER_OPTIONS_H

@@ -1,8 +1,8 @@
 /*
  * The two pictures of a run, as PNG files: a contact sheet of held-out emoji with what the model
  * calls them, and the loss curve. Drawing is the module captioner-pictures (cairo), loaded for as
- * long as it takes: where it is missing the answer is MIMO_ERR_UNSUPPORTED with a sentence, and a run
- * without pictures is still a good run.
+ * long as it takes: where it is missing the answer is MIMO_ERR_UNSUPPORTED with a sentence, and a
+ * run without pictures is still a good run.
  */
 #ifndef CAPTIONER_PICTURES_H
 #define CAPTIONER_PICTURES_H
@@ -11,7 +11,8 @@
 
 #include <mimo/status.h>
 
-/* One picture of the sheet. Texts may hold any bytes; what is no printable UTF-8 shows as U+FFFD. */
+/* One picture of the sheet. Texts may hold any bytes; what is no printable UTF-8 shows as
+ * U+FFFD. */
 struct contact_cell {
     const uint8_t *image; /* [image_size, image_size, 3] RGB */
     const char *name;

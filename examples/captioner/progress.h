@@ -1,5 +1,5 @@
-/* How far the training is, for a person: a bar that is redrawn in place, or plain lines now and then.
- * Pure text over a stream; time is the caller's, in seconds since the first step began. */
+/* How far the training is, for a person: a bar that is redrawn in place, or plain lines now and
+ * then. Pure text over a stream; time is the caller's, in seconds since the first step began. */
 #ifndef CAPTIONER_PROGRESS_H
 #define CAPTIONER_PROGRESS_H
 

@@ -1,7 +1,7 @@
 /*
  * The face of captioner-render, the module that turns an emoji into pixels. It is loaded only while
- * samples are rendered, and it alone links FreeType and HarfBuzz. Plain C: errors are a status and a
- * sentence in the caller's room, and nothing of the program is called back.
+ * samples are rendered, and it alone links FreeType and HarfBuzz. Plain C: errors are a status and
+ * a sentence in the caller's room, and nothing of the program is called back.
  */
 #ifndef CAPTIONER_RENDER_MODULE_H
 #define CAPTIONER_RENDER_MODULE_H
@@ -25,10 +25,10 @@ struct render_module {
      * cut short or no font; MIMO_ERR_UNSUPPORTED where it has no colour bitmaps. */
     mimo_status (*open)(struct render_font **out, const char *path, struct plugin_sentence *why);
 
-    /* Shape codes[count] to its one glyph and draw it on white, centred in a square and box-filtered
-     * down to size x size x 3 bytes of RGB, rows from the top. `size` is 1 to RENDER_LARGEST. The
-     * same input gives the same bytes on every machine: integer arithmetic throughout.
-     * MIMO_ERR_NOT_FOUND where the font has no glyph, or several, for the sequence. */
+    /* Shape codes[count] to its one glyph and draw it on white, centred in a square and
+     * box-filtered down to size x size x 3 bytes of RGB, rows from the top. `size` is 1 to
+     * RENDER_LARGEST. The same input gives the same bytes on every machine: integer arithmetic
+     * throughout. MIMO_ERR_NOT_FOUND where the font has no glyph, or several, for the sequence. */
     mimo_status (*draw)(struct render_font *font, const uint32_t *codes, int count, int size,
                         uint8_t *rgb, struct plugin_sentence *why);
 

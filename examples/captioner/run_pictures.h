@@ -1,5 +1,5 @@
-/* The pictures of a run, in the folder of --out: loss-curve.png and contact-sheet.png. Local: rank 0
- * draws. */
+/* The pictures of a run, in the folder of --out: loss-curve.png and contact-sheet.png. Local: rank
+ * 0 draws. */
 #ifndef CAPTIONER_RUN_PICTURES_H
 #define CAPTIONER_RUN_PICTURES_H
 
@@ -14,8 +14,8 @@ typedef struct run_pictures {
     int64_t first_step; /* the step of losses[0], from 1 */
 } run_pictures;
 
-/** Draw both; a run without steps has no curve. Where the module that draws is missing, `stream` gets a
- *  sentence and the answer is MIMO_OK: a run without pictures is still a good run. */
+/** Draw both; a run without steps has no curve. Where the module that draws is missing, `stream`
+ *  gets a sentence and the answer is MIMO_OK: a run without pictures is still a good run. */
 mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream);
 
 #endif

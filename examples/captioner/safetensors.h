@@ -67,9 +67,9 @@ void safetensors_discard(safetensors_writer *writer);
 
 typedef struct safetensors_file safetensors_file;
 
-/** Open a file and check its header against it: lengths, names, dtypes, shapes, offsets. Data is read
- *  later. MIMO_ERR_NOT_FOUND, MIMO_ERR_IO (damaged, with the numbers) or MIMO_ERR_UNSUPPORTED (a
- *  dtype that mimo_dtype lacks). */
+/** Open a file and check its header against it: lengths, names, dtypes, shapes, offsets. Data is
+ *  read later. MIMO_ERR_NOT_FOUND, MIMO_ERR_IO (damaged, with the numbers) or MIMO_ERR_UNSUPPORTED
+ *  (a dtype that mimo_dtype lacks). */
 mimo_status safetensors_open(safetensors_file **out, const char *path);
 
 void safetensors_close(safetensors_file *file);

@@ -22,11 +22,13 @@ struct sample_source {
  * samples_release.
  *
  * Errors: MIMO_ERR_ARGUMENT (image size), MIMO_ERR_NOT_FOUND (font, list or a glyph is missing),
- * MIMO_ERR_UNSUPPORTED (no module, or no colour font), MIMO_ERR_IO (a file is cut short or damaged).
+ * MIMO_ERR_UNSUPPORTED (no module, or no colour font), MIMO_ERR_IO (a file is cut short or
+ * damaged).
  */
 mimo_status samples_render(struct samples *out, const struct sample_source *source);
 
-/** Render into the file at `path`, which appears whole or not at all (MIMO_ERR_IO on a full disk). */
+/** Render into the file at `path`, which appears whole or not at all (MIMO_ERR_IO on a full
+ *  disk). */
 mimo_status sample_file_prepare(const char *path, const struct sample_source *source);
 
 /** The cache of samples of one size: emoji-N.samples in $XDG_CACHE_HOME/mimo-bridge or
@@ -35,10 +37,10 @@ mimo_status sample_file_prepare(const char *path, const struct sample_source *so
 mimo_status sample_cache_path(char **out, int64_t image_size);
 
 /**
- * Make sure that the cache holds the samples of this source, rendering them where it does not, holds
- * others or is damaged. To be called on one rank; then all ranks read the file at *path (released
- * with mimo_release). Where the installed font or list is gone, a sound cache is used as it is; one
- * that the source names must be there.
+ * Make sure that the cache holds the samples of this source, rendering them where it does not,
+ * holds others or is damaged. To be called on one rank; then all ranks read the file at *path
+ * (released with mimo_release). Where the installed font or list is gone, a sound cache is used as
+ * it is; one that the source names must be there.
  */
 mimo_status sample_cache_fill(char **path, const struct sample_source *source);
 

@@ -26,7 +26,8 @@ mimo_status train_log_open(struct train_log **out, const char *path, bool append
 /** Write one line. MIMO_ERR_IO, on a full disk for one, names the path and the step. */
 mimo_status train_log_write(struct train_log *log, const struct train_log_line *line);
 
-/** Close and release. MIMO_ERR_IO where the system only now tells of a failed write. NULL is fine. */
+/** Close and release. MIMO_ERR_IO where the system only now tells of a failed write. NULL is
+ *  fine. */
 mimo_status train_log_close(struct train_log *log);
 
 #endif

@@ -1,5 +1,5 @@
-/* UTF-8, one code point at a time. Header only: the pictures module uses it too and links nothing of
- * the program. */
+/* UTF-8, one code point at a time. Header only: the pictures module uses it too and links nothing
+ * of the program. */
 #ifndef CAPTIONER_UTF8_H
 #define CAPTIONER_UTF8_H
 

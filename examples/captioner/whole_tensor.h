@@ -1,5 +1,5 @@
-/* Parameters whole and in slices: what a checkpoint holds does not know about tp, so a run can resume
- * on another topology. */
+/* Parameters whole and in slices: what a checkpoint holds does not know about tp, so a run can
+ * resume on another topology. */
 #ifndef CAPTIONER_WHOLE_TENSOR_H
 #define CAPTIONER_WHOLE_TENSOR_H
 

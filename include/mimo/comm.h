@@ -88,8 +88,9 @@ MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
  * for the caller's own steps (did every rank open its file?). Collective, blocking the host.
  *
  * `local` is this rank's status; where it is an error, mimo_last_error() is the sentence that
- * travels (mimo_fail sets it). Returns MIMO_OK when every rank passed MIMO_OK; else, on every rank, the status and the
- * sentence ("rank 3: ...") of the lowest failing rank. Not removed by MIMO_AGREE=0.
+ * travels (mimo_fail sets it). Returns MIMO_OK when every rank passed MIMO_OK; else, on every rank,
+ * the status and the sentence ("rank 3: ...") of the lowest failing rank. Not removed by
+ * MIMO_AGREE=0.
  */
 MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 

@@ -53,9 +53,9 @@ MIMO_API const char *mimo_status_text(mimo_status status);
 MIMO_API const char *mimo_last_error(void);
 
 /**
- * Record the sentence of a failure for this thread, printf-like, and return `status`: the caller's own
- * checks then travel through mimo_comm_agree as the library's do. A sentence longer than 1 KiB is cut.
- * Thread-safe.
+ * Record the sentence of a failure for this thread, printf-like, and return `status`: the caller's
+ * own checks then travel through mimo_comm_agree as the library's do. A sentence longer than 1 KiB
+ * is cut. Thread-safe.
  */
 MIMO_API MIMO_PRINTF(2, 3) mimo_status mimo_fail(mimo_status status, const char *format, ...);
 

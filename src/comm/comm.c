@@ -1,4 +1,5 @@
-/* The front of every communicator: checks, agreement, then the backend's nonblocking call, waited. */
+/* The front of every communicator: checks, agreement, then the backend's nonblocking call,
+ * waited. */
 #include <inttypes.h>
 #include <stdio.h>
 

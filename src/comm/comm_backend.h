@@ -71,8 +71,9 @@ struct mimo_comm {
 /* Wait for a request, release it and null the handle. A NULL request is done. */
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request);
 
-/* What the host does between two tests of something unfinished: every wait loop of the library calls
- * it, so a deadline and an abort are to be watched here. Yields, as ranks may outnumber cores. */
+/* What the host does between two tests of something unfinished: every wait loop of the library
+ * calls it, so a deadline and an abort are to be watched here. Yields, as ranks may outnumber
+ * cores. */
 void mimo_pause(mimo_comm *comm);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The Open MPI backend: host memory, nonblocking collectives on a duplicate of the caller's
- * communicator. Duplicating and splitting are the exception: MPI 3.1 has no nonblocking split, so the
- * front agrees first and every rank is known to arrive.
+ * communicator. Duplicating and splitting are the exception: MPI 3.1 has no nonblocking split, so
+ * the front agrees first and every rank is known to arrive.
  */
 #include <limits.h>
 #include <string.h>
@@ -159,8 +159,8 @@ static char *slot_of(const mimo_rows *to, int64_t step, int rank)
     return first_row(to) + rank * step * to->row_bytes;
 }
 
-/* Every receive before any send, peers in the order of their distance, so that no rank is everybody's
- * first target. The order of messages between two ranks is the order of the calls. */
+/* Every receive before any send, peers in the order of their distance, so that no rank is
+ * everybody's first target. The order of messages between two ranks is the order of the calls. */
 static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const mimo_rows *to,
                                    int64_t step, const mimo_rows *from)
 {

@@ -15,8 +15,8 @@ mimo_status mimo_mpi_status(int code, const char *call);
 /* `bytes` contiguous bytes as one committed type. The caller frees it. */
 mimo_status mimo_mpi_bytes_type(MPI_Datatype *out, int64_t bytes);
 
-/* The rows (i, j), in that order, seen from the tile's row `first`, as one committed type. Its extent
- * is `step` rows, so that consecutive elements of the type lie `step` rows apart. */
+/* The rows (i, j), in that order, seen from the tile's row `first`, as one committed type. Its
+ * extent is `step` rows, so that consecutive elements of the type lie `step` rows apart. */
 mimo_status mimo_mpi_rows_type(MPI_Datatype *out, const mimo_rows *rows, int64_t step);
 
 #endif

@@ -100,8 +100,8 @@ static mimo_status name_span(const span_call *call, const char *verb)
     return MIMO_OK;
 }
 
-/* Agree on this rank's status and on the call, then on what the spans say. Only ranks that are known
- * to be in the same call, with as many spans, may go on to compare these one by one. */
+/* Agree on this rank's status and on the call, then on what the spans say. Only ranks that are
+ * known to be in the same call, with as many spans, may go on to compare these one by one. */
 static mimo_status agree(const span_call *call, mimo_status local, int kind, const char *verb)
 {
     char text[MIMO_CALL_TEXT];
@@ -135,8 +135,8 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
     return MIMO_OK;
 }
 
-/* The groups that the spans need and that earlier calls did not. All ranks make the same ones, since
- * they agreed on the spans; they agree again where one may have failed alone. */
+/* The groups that the spans need and that earlier calls did not. All ranks make the same ones,
+ * since they agreed on the spans; they agree again where one may have failed alone. */
 static mimo_status make_groups(const span_call *call)
 {
     mimo_status status = MIMO_OK;

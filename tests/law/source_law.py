@@ -57,7 +57,7 @@ BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cu
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 
 MAY_REPEAT = {"meson.build", "README.md"}
-MAX_LINES, MAX_PARAMETERS = 80, 6
+MAX_LINES, MAX_PARAMETERS, MAX_COLUMNS = 80, 6, 100
 SOURCE = (".c", ".h", ".cu", ".cuh")
 TEXT = SOURCE + (".py", ".sh", ".md", ".build", ".txt", ".in", ".svg", ".supp", ".yml")
 # Written so that this file does not contain what it looks for.
@@ -223,6 +223,8 @@ class Law:
                     self.find(name, number, what)
             if name.endswith(SOURCE) and "\t" in line:
                 self.find(name, number, "a tab")
+            if name.endswith(SOURCE) and len(line) > MAX_COLUMNS:
+                self.find(name, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
 
 
 def scan_functions(source):
@@ -309,6 +311,7 @@ SAMPLES = [
     ("docs/note.md", "TO" + "DO\n", "a leftover note"),
     ("docs/space.md", "text \n", "white space"),
     ("grid/tab.c", "int\tx;\n", "a tab"),
+    ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
 # A tree that keeps every rule, with what could be mistaken for a broken one.
 GOOD = {

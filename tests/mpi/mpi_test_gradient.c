@@ -1,7 +1,8 @@
 /*
- * Gradient rules on real ranks, against one loop over the whole step. Every loss, count and gradient
- * is a whole number that any rank can tell for any place, so sums are exact and the reference needs
- * no communication: it knows the places (dp, cp, tp, pp) only by arithmetic of its own.
+ * Gradient rules on real ranks, against one loop over the whole step. Every loss, count and
+ * gradient is a whole number that any rank can tell for any place, so sums are exact and the
+ * reference needs no communication: it knows the places (dp, cp, tp, pp) only by arithmetic of its
+ * own.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -71,7 +72,8 @@ static int64_t hashed(uint64_t seed, int64_t a, int64_t b, int64_t c, int64_t li
     return random_below(&state, limit);
 }
 
-/* Valid tokens of a data place in a micro-batch: unequal everywhere, and none in a third of them. */
+/* Valid tokens of a data place in a micro-batch: unequal everywhere, and none in a third of
+ * them. */
 static int64_t tokens_of(uint64_t seed, int64_t d, int64_t c, int64_t micro)
 {
     return hashed(seed, d, c, micro, 3) == 0 ? 0 : hashed(seed + 1, d, c, micro, 40);

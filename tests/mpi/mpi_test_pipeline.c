@@ -33,7 +33,8 @@ static int64_t id_at(int64_t seq, int64_t sample, int64_t position)
     return turned < rows_per_sample[0] + rows_per_sample[1] ? SPECIAL + 1 : turned;
 }
 
-/* How often the id of this kind (modality, or -1 for text) occurs in the sample before a position. */
+/* How often the id of this kind (modality, or -1 for text) occurs in the sample before a
+ * position. */
 static int64_t kind_of(int64_t id)
 {
     return id >= SPECIAL ? id - SPECIAL : -1;

@@ -1,4 +1,5 @@
-/* For Criterion tests: the call fails with this status, and its sentence holds each of the words. */
+/* For Criterion tests: the call fails with this status, and its sentence holds each of the
+ * words. */
 #ifndef MIMO_TESTS_EXPECT_FAILURE_H
 #define MIMO_TESTS_EXPECT_FAILURE_H
 

@@ -1,4 +1,5 @@
-/* For tests: poisoned memory between guard bands, and data that is an injective hash of its index. */
+/* For tests: poisoned memory between guard bands, and data that is an injective hash of its
+ * index. */
 #ifndef MIMO_TESTS_GUARDED_H
 #define MIMO_TESTS_GUARDED_H
 

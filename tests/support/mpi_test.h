@@ -7,9 +7,10 @@
  *       MPI_EXPECT(x == 3, "x is %d", x);      notes a failure, goes on: nobody is stranded
  *   }                                          the end agrees on the verdict over all ranks
  *
- * One launch runs one test: `mpirun -n N exe --filter suite/name` (Criterion runs a test in a process
- * of its own, so MPI is initialised once). The runner in mpi_main.c fails unless exactly one test ran
- * and turns an agreed skip into exit status 77. A test that dies aborts the launch, so no rank waits.
+ * One launch runs one test: `mpirun -n N exe --filter suite/name` (Criterion runs a test in a
+ * process of its own, so MPI is initialised once). The runner in mpi_main.c fails unless exactly
+ * one test ran and turns an agreed skip into exit status 77. A test that dies aborts the launch, so
+ * no rank waits.
  */
 #ifndef MIMO_TESTS_MPI_TEST_H
 #define MIMO_TESTS_MPI_TEST_H

@@ -1,5 +1,5 @@
-/* A slow reference for tests: coordinates, shards and values by plain loops over the formulas of the
- * specification. Shares no code with the library. */
+/* A slow reference for tests: coordinates, shards and values by plain loops over the formulas of
+ * the specification. Shares no code with the library. */
 #ifndef MIMO_TESTS_REFERENCE_GRID_H
 #define MIMO_TESTS_REFERENCE_GRID_H
 

@@ -6,7 +6,8 @@
 
 #include "reference_grid.h"
 
-/* Samples are dealt out in runs: coordinate after coordinate, the first batch mod dp get one more. */
+/* Samples are dealt out in runs: coordinate after coordinate, the first batch mod dp get one
+ * more. */
 static int64_t deal(int64_t batch, int64_t dp, int64_t d, int64_t *first)
 {
     int64_t next = 0, count = 0;

@@ -26,7 +26,8 @@ static inline int64_t slow_cp_owner(const slow_place *at, int64_t g)
     return 0;
 }
 
-/* The global rows of the place into rows[cu[n]]; returns how many. A rank's rows keep their order. */
+/* The global rows of the place into rows[cu[n]]; returns how many. A rank's rows keep their
+ * order. */
 static inline int64_t slow_rows(int64_t *rows, const slow_place *at)
 {
     int64_t mine = 0, kept = 0, place = 0;

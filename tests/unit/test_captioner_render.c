@@ -88,7 +88,8 @@ Test(render, every_emoji_once_and_the_same_again)
     for (int64_t i = 1; i < s.count; i++)
         duplicates += hashes[i] == hashes[i - 1];
     cr_assert(duplicates <= 22, "%lld images equal another", (long long)duplicates);
-    /* "flag: Japan" is a red disc on white: the middle is red, the corner is the white around it. */
+    /* "flag: Japan" is a red disc on white: the middle is red, the corner is the white around
+     * it. */
     for (int64_t i = 0; i < s.count; i++) {
         if (strcmp(sample_name(&s, i), "flag: Japan") != 0)
             continue;

@@ -236,6 +236,5 @@ Test(atomic_file, only_a_regular_file_is_replaced)
 {
     struct atomic_file file = ATOMIC_FILE_INIT;
     cr_assert_eq(atomic_file_open(&file, "/dev/null"), MIMO_ERR_IO);
-    cr_assert_str_eq(mimo_last_error(),
-                     "cannot write /dev/null: it exists and is no regular file");
+    cr_assert_str_eq(mimo_last_error(), "cannot write /dev/null: it exists and is no regular file");
 }

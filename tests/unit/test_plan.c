@@ -1,5 +1,5 @@
-/* Plans: by hand, then moved between the buffers of virtual ranks and compared with a slow reference,
- * then the checker on plans that were tampered with, then every error. */
+/* Plans: by hand, then moved between the buffers of virtual ranks and compared with a slow
+ * reference, then the checker on plans that were tampered with, then every error. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
