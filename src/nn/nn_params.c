@@ -5,7 +5,9 @@
 
 #include "core/checked.h"
 #include "core/hash.h"
-#include "nn/nn_support.h"
+#include "core/memory.h"
+#include "nn/nn_params.h"
+#include "nn/nn_sizes.h"
 
 struct nn_params {
     char *name;

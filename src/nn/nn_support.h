@@ -1,4 +1,4 @@
-/* Private: what every layer needs of communicators, sizes and the store. */
+/* Private: what every layer needs of communicators and the store. */
 #ifndef MIMO_NN_NN_SUPPORT_H
 #define MIMO_NN_NN_SUPPORT_H
 
@@ -10,9 +10,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "nn/nn_params.h"
-
-/* Enough for a layer's name and a parameter's. */
-enum { NN_NAME_CAPACITY = 256 };
+#include "nn/nn_sizes.h"
 
 static inline int nn_comm_size(const mimo_comm *comm)
 {
@@ -42,16 +40,10 @@ static inline nn_real *nn_grad(const nn_params *params, int index)
     return nn_params_at(params, index)->grad;
 }
 
-/* 1 <= size <= INT_MAX (BLAS counts in int). */
-mimo_status nn_check_size(const char *layer, const char *what, int64_t size);
-/* parts divides size. */
-mimo_status nn_check_divides(const char *layer, const char *what, int64_t size, int64_t parts);
 /* The communicator is the store's tp: same size, same rank. */
 mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_comm *tp);
 /* The store is sealed and 0 <= rows <= most. */
 mimo_status nn_check_forward(const char *layer, const nn_params *params, int64_t rows,
                              int64_t most);
-/* "NAME.part" into name[NN_NAME_CAPACITY]. */
-mimo_status nn_join(char *name, const char *layer, const char *part);
 
 #endif
