@@ -20,10 +20,20 @@ static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
     return mimo_hash_int(hash, rule->sp * 2 + rule->strict);
 }
 
-static mimo_status read_desc(mimo_bridge_desc *own, const mimo_bridge_desc *desc)
+/* The descriptor and the rule that it points to, both in this version's form. */
+static mimo_status read_desc(mimo_bridge_desc *own, mimo_partition_rule *rule,
+                             const mimo_bridge_desc *desc)
 {
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
-    return mimo_read_descriptor(own, sizeof *own, desc, "bridge");
+    mimo_bridge_desc read = *own;
+    MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "bridge"));
+    if (read.partition) {
+        MIMO_TRY(mimo_read_descriptor(rule, sizeof *rule, read.partition, "bridge partition"));
+        rule->size = sizeof *rule;
+        read.partition = rule;
+    }
+    *own = read;
+    return MIMO_OK;
 }
 
 static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
@@ -122,13 +132,19 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     return mimo_comm_split(&bridge->gather, bridge->comm, (int)index, (int)slot);
 }
 
+static void move_on(void *bridge)
+{
+    mimo_bridge_progress(bridge);
+}
+
 mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
 {
     char call[MIMO_CALL_TEXT];
     mimo_bridge *bridge = NULL;
     mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
-    mimo_status local = read_desc(&own, desc);
+    mimo_status local = read_desc(&own, &rule, desc);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)
@@ -145,6 +161,9 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
         mimo_bridge_destroy(bridge);
         return status;
     }
+    bridge->parent = comm;
+    bridge->rider = (mimo_rider){NULL, move_on, bridge};
+    mimo_ride(comm, &bridge->rider);
     *out = bridge;
     return MIMO_OK;
 }
@@ -163,6 +182,8 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
 {
     if (!bridge)
         return;
+    if (bridge->parent)
+        mimo_unride(bridge->parent, &bridge->rider);
     while (bridge->spare) {
         mimo_op *op = bridge->spare;
         bridge->spare = op->next;
@@ -209,6 +230,8 @@ mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64
                                 int64_t *first, int64_t *count)
 {
     MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
+    MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
+               (int)side);
     return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
                                 first, count);
 }

@@ -56,6 +56,7 @@ static mimo_status check_transfers(mimo_op *op, const mimo_tensor *to, const mim
         MIMO_CHECK(!op->backward || bridge->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                    "%s: f8 can be moved, not summed over cp = %lld", op->call,
                    (long long)bridge->cp);
+        MIMO_TRY(bridge->executor->reserve(op, &op->transfers[i]));
     }
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
@@ -65,8 +66,9 @@ static mimo_status check_transfers(mimo_op *op, const mimo_tensor *to, const mim
 
 static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
 {
-    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, sizeof view->letters), view->dtype);
-    return mimo_hash_bytes(hash, view->shape, sizeof view->shape);
+    int ndim = mimo_tensor_ndim(view); /* what lies behind the letters is ignored */
+    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, (size_t)ndim), view->dtype);
+    return mimo_hash_bytes(hash, view->shape, (size_t)ndim * sizeof view->shape[0]);
 }
 
 /* What all ranks must call alike: in the collective geometry local shapes are the same
@@ -233,7 +235,7 @@ static void progress(mimo_op *op)
     }
 }
 
-static void progress_queue(mimo_bridge *bridge)
+void mimo_bridge_progress(mimo_bridge *bridge)
 {
     while (bridge->queue) {
         progress(bridge->queue);
@@ -250,7 +252,7 @@ mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const 
 {
     const asked call = {false, to, from, n, stream};
     MIMO_TRY(start(out, bridge, &call));
-    progress_queue(bridge);
+    mimo_bridge_progress(bridge);
     return MIMO_OK;
 }
 
@@ -259,7 +261,7 @@ mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const
 {
     const asked call = {true, to, from, n, stream};
     MIMO_TRY(start(out, bridge, &call));
-    progress_queue(bridge);
+    mimo_bridge_progress(bridge);
     return MIMO_OK;
 }
 
@@ -271,7 +273,7 @@ static mimo_status outcome(const mimo_op *op)
 mimo_status mimo_op_test(mimo_op *op, bool *done)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
-    progress_queue(op->bridge);
+    mimo_bridge_progress(op->bridge);
     *done = op->state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;
 }
@@ -283,10 +285,10 @@ mimo_status mimo_op_wait(mimo_op **handle)
     if (!op)
         return MIMO_OK;
     for (;;) {
-        progress_queue(op->bridge);
+        mimo_bridge_progress(op->bridge);
         if (op->state == MIMO_OP_ENDED)
             break;
-        mimo_pause(op->bridge->comm);
+        mimo_pause(op->bridge->parent);
     }
     op->next = op->bridge->spare;
     op->bridge->spare = op;

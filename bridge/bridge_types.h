@@ -53,6 +53,9 @@ typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_transfer *transfer);
 
 typedef struct mimo_executor_table {
     const char *name;
+    /* Before the agreement: get all the staging that the steps will ask for, so that a rank without
+     * memory fails while the others can still hear of it. */
+    mimo_status (*reserve)(mimo_op *op, const mimo_transfer *transfer);
     const mimo_step *forward;
     const mimo_step *backward;
 } mimo_executor_table;
@@ -60,7 +63,9 @@ typedef struct mimo_executor_table {
 extern const mimo_executor_table mimo_collective_executor;
 
 struct mimo_bridge {
-    mimo_comm *comm; /* own: agreements */
+    mimo_comm *comm;   /* own: agreements */
+    mimo_comm *parent; /* borrowed; NULL until the bridge is whole and rides on it */
+    mimo_rider rider;
     const mimo_grid *src, *dst;
     int64_t rank;
     mimo_tile_rules rules;
@@ -76,6 +81,9 @@ struct mimo_bridge {
                            their communication in the same order */
     mimo_op *spare;     /* ended ones, kept for their staging */
 };
+
+/* Move the operations of a bridge on, without blocking. */
+void mimo_bridge_progress(mimo_bridge *bridge);
 
 /* Room of at least `bytes` bytes in a stage of the operation. */
 mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);

@@ -145,11 +145,19 @@ static mimo_status return_samples(mimo_op *op, const mimo_transfer *transfer)
     return narrow(op, &transfer->tiles.src, &full);
 }
 
+static mimo_status reserve(mimo_op *op, const mimo_transfer *transfer)
+{
+    mimo_tile full, joined;
+    MIMO_TRY(full_tile(&full, op, transfer));
+    return op->backward ? joined_tile(&joined, op, transfer) : MIMO_OK;
+}
+
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
 static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
 
 const mimo_executor_table mimo_collective_executor = {
     .name = "collective",
+    .reserve = reserve,
     .forward = forward_steps,
     .backward = backward_steps,
 };

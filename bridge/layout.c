@@ -136,9 +136,16 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
-static mimo_status read_desc(mimo_layout_desc *own, const mimo_layout_desc *desc)
+/* The descriptor and the rule that it points to, both in this version's form. */
+static mimo_status read_desc(mimo_layout_desc *own, mimo_partition_rule *rule,
+                             const mimo_layout_desc *desc)
 {
     MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "layout"));
+    if (own->partition) {
+        MIMO_TRY(mimo_read_descriptor(rule, sizeof *rule, own->partition, "layout partition"));
+        rule->size = sizeof *rule;
+        own->partition = rule;
+    }
     MIMO_CHECK(own->grid, MIMO_ERR_ARGUMENT, "layout: the grid is NULL");
     MIMO_CHECK(own->order == MIMO_ROWS_SBH || own->order == MIMO_ROWS_BSH, MIMO_ERR_ARGUMENT,
                "layout: unknown row order %d", (int)own->order);
@@ -239,10 +246,11 @@ static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
 mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc)
 {
     mimo_layout_desc own = MIMO_LAYOUT_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_layout *layout;
     MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "mimo_layout_create: %s is NULL",
                out ? "desc" : "out");
-    MIMO_TRY(read_desc(&own, desc));
+    MIMO_TRY(read_desc(&own, &rule, desc));
     MIMO_TRY(check_rows(&own));
     MIMO_TRY(mimo_reserve(&layout, 1, sizeof *layout));
     mimo_status status = fill(layout, &own);

@@ -54,15 +54,15 @@ static mimo_status full_sequence(int64_t *out, const mimo_tile_rules *rules, con
                                  const mimo_tensor *dst)
 {
     char text[VIEW_TEXT];
-    if (!is_flat(src)) {
-        *out = mimo_tensor_size(src, 's');
-        return MIMO_OK;
-    }
     MIMO_CHECK(
         !is_flat(dst) || !rules->partition, MIMO_ERR_SHAPE,
         "dst tile is %s: with a partition it must be sbh or bsh, as a flat tile does not say "
         "where sequences end",
         mimo_tensor_text(dst, text, sizeof text));
+    if (!is_flat(src)) {
+        *out = mimo_tensor_size(src, 's');
+        return MIMO_OK;
+    }
     *out = is_flat(dst) ? 1 : mimo_tensor_size(dst, 's') * rules->cuts;
     return MIMO_OK;
 }

@@ -62,13 +62,13 @@ MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 /**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
  * over the communicator; done on return on the host, enqueued with a stream. Each pair has one
- * dtype; `to` and `from` must not overlap. `from` is only read. Forward without backward, and
+ * dtype; to[i] and from[i] must not overlap. `from` is only read. Forward without backward, and
  * forward twice, are normal uses.
  *
  * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
  * the bridge needs), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks call different things),
- * MIMO_ERR_UNSUPPORTED; then MIMO_ERR_COMM. After an error `to` is unspecified where data had begun
- * to move (MIMO_ERR_COMM) and untouched else.
+ * MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then MIMO_ERR_COMM. After an error `to` is unspecified
+ * where data had begun to move (MIMO_ERR_COMM) and untouched else.
  */
 MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
                                          const mimo_tensor *from, int n, mimo_stream stream);
@@ -82,8 +82,10 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
 /**
  * Begin a forward or backward without waiting. Requests and staging belong to the operation, so
  * several may be in flight on one bridge; they move data in the order in which they were begun. All
- * ranks begin the same operations in the same order. Until mimo_op_wait, `to` must not be touched
- * and `from` not be written; the views themselves are copied.
+ * ranks begin the same operations in the same order; they may wait for them in any order, also
+ * across the bridges of one communicator, as whatever waits on that moves all of them. Until
+ * mimo_op_wait, `to` must not be touched and `from` not be written; the views themselves are
+ * copied.
  *
  * An error on one rank is reported by mimo_op_wait on every rank; only a failure to make the
  * operation itself (MIMO_ERR_MEMORY, NULL bridge) is returned here.

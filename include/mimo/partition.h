@@ -126,6 +126,17 @@ MIMO_API mimo_status mimo_partition_adjoint(const mimo_partition *partition, mim
 MIMO_API mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
                                         int32_t *cu_padded);
 
+/**
+ * Padding helper: copy rows into their padded places. `to` "t" [cu_padded[n]] and `from` "t"
+ * [cu[n]], both i32 or both i64, host memory; every element of `to` is written, with `fill` (0 for
+ * tokens, -100 for labels) behind each sequence. Local.
+ * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (views that do not fit the lengths, with the numbers; a
+ * padded sequence shorter than its own, which is named).
+ */
+MIMO_API mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *from,
+                                             const int32_t *cu, const int32_t *cu_padded,
+                                             int64_t sequences, int64_t fill);
+
 MIMO_END_DECLS
 
 #endif

@@ -48,7 +48,8 @@ MIMO_API const char *mimo_status_text(mimo_status status);
  * The sentence of the last failed call of this thread, with the numbers that were wrong.
  *
  * Never NULL; "" before the first failure. Owned by the library, valid until the next failing call
- * of the same thread. A successful call leaves it as it was: read it only after a failure.
+ * of the same thread. Read it right after a failure: a later call that succeeds may still change
+ * it, where it moved on another operation that failed.
  */
 MIMO_API const char *mimo_last_error(void);
 

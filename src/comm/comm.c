@@ -49,7 +49,15 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
     MIMO_TRY(mimo_agree(parent, split_check(out, color), signature_of(CALL_SPLIT, 0, 0, 0),
                         "comm split"));
-    return parent->backend->split(out, parent, color, key);
+    /* A rank can still fail alone, of memory: then all fail, and none goes on to use its part. */
+    mimo_comm *part = NULL;
+    mimo_status status = mimo_comm_agree(parent, parent->backend->split(&part, parent, color, key));
+    if (status != MIMO_OK) {
+        mimo_comm_destroy(part);
+        return status;
+    }
+    *out = part;
+    return MIMO_OK;
 }
 
 static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype dtype,

@@ -59,6 +59,15 @@ typedef struct mimo_comm_backend {
     void (*release)(mimo_request *request);
 } mimo_comm_backend;
 
+/* Work that moves on wherever the host waits on a communicator: the operations of the bridges that
+ * were made from it. So ranks may wait for these in different orders, or wait for something
+ * else. */
+typedef struct mimo_rider {
+    struct mimo_rider *next;
+    void (*move)(void *context); /* never blocks */
+    void *context;
+} mimo_rider;
+
 /* The head of every backend's communicator struct. */
 struct mimo_comm {
     const mimo_comm_backend *backend;
@@ -66,14 +75,19 @@ struct mimo_comm {
     mimo_memory memory;
     int rank, size;
     uint64_t calls; /* sequence number of collective calls, part of their signature */
+    mimo_rider *riders;
 };
 
 /* Wait for a request, release it and null the handle. A NULL request is done. */
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request);
 
-/* What the host does between two tests of something unfinished: every wait loop of the library
- * calls it, so a deadline and an abort are to be watched here. Yields, as ranks may outnumber
- * cores. */
+/* What the host does between two tests of something unfinished: move the riders on, then yield, as
+ * ranks may outnumber cores. Every wait loop of the library calls it, so a deadline and an abort
+ * are to be watched here. */
 void mimo_pause(mimo_comm *comm);
+
+/* Put a rider on a communicator, and take it off. The rider is the caller's. */
+void mimo_ride(mimo_comm *comm, mimo_rider *rider);
+void mimo_unride(mimo_comm *comm, mimo_rider *rider);
 
 #endif

@@ -5,8 +5,24 @@
 
 void mimo_pause(mimo_comm *comm)
 {
-    (void)comm;
+    for (mimo_rider *rider = comm->riders; rider; rider = rider->next)
+        rider->move(rider->context);
     sched_yield();
+}
+
+void mimo_ride(mimo_comm *comm, mimo_rider *rider)
+{
+    rider->next = comm->riders;
+    comm->riders = rider;
+}
+
+void mimo_unride(mimo_comm *comm, mimo_rider *rider)
+{
+    mimo_rider **at = &comm->riders;
+    while (*at && *at != rider)
+        at = &(*at)->next;
+    if (*at)
+        *at = rider->next;
 }
 
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request)

@@ -186,37 +186,3 @@ mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content c
                 global[part.local + j] = part.global + j;
     return MIMO_OK;
 }
-
-/* --------------------------------------- padding -------------------------------------- */
-
-static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple, int64_t sequence)
-{
-    MIMO_CHECK(length >= 0, MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad: sequence %" PRId64 " has %" PRId32 " rows", sequence, length);
-    int64_t short_by = length % multiple == 0 ? 0 : multiple - length % multiple;
-    return mimo_add(out, length, short_by);
-}
-
-mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
-                               int32_t *cu_padded)
-{
-    int64_t total = 0, length;
-    MIMO_CHECK(sequences >= 0 && multiple >= 1, MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad: %" PRId64 " sequences, multiple %" PRId64, sequences, multiple);
-    MIMO_CHECK(cu_padded && (lengths || sequences == 0), MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad: %s is NULL", cu_padded ? "lengths" : "cu_padded");
-    for (int64_t i = 0; i < sequences; i++) {
-        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
-        MIMO_TRY(mimo_add(&total, total, length));
-        MIMO_CHECK(total <= INT32_MAX, MIMO_ERR_OVERFLOW,
-                   "mimo_partition_pad: %" PRId64 " rows up to sequence %" PRId64
-                   " do not fit 32 bits",
-                   total, i);
-    }
-    cu_padded[0] = 0;
-    for (int64_t i = 0; i < sequences; i++) {
-        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
-        cu_padded[i + 1] = cu_padded[i] + (int32_t)length;
-    }
-    return MIMO_OK;
-}

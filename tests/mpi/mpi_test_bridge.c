@@ -413,6 +413,79 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     mimo_grid_destroy(dst);
 }
 
+/* What does not fit a partition, or a fan-out, is refused with the numbers. */
+MPI_TEST(bridge, tiles_that_do_not_fit)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    float a[64] = {0}, b[64] = {0};
+    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
+    c.partition = true;
+    mimo_bridge *bridge = make_bridge(&c, &src, &dst);
+    mimo_tensor tile = mimo_tensor_3d(a, MIMO_F32, "sbh", 8, 1, 2);
+    mimo_tensor flat = mimo_tensor_2d(b, MIMO_F32, "bh", 16, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &flat, &tile, 1, NULL), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
+    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &tile, &flat, 1, NULL), MIMO_ERR_SHAPE);
+    mimo_tensor ragged = mimo_tensor_2d(a, MIMO_F32, "th", 9, 2);
+    mimo_tensor shard = mimo_tensor_3d(b, MIMO_F32, "sbh", 4, 2, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &shard, &ragged, 1, NULL), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("f32 th[9,2] is not a whole number of samples of 8 positions");
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+
+    tile_case out = case_of((grids){"tp=4,dp=1", "tp=1,cp=1,dp=4"});
+    bridge = make_bridge(&out, &src, &dst);
+    mimo_tensor six = mimo_tensor_3d(a, MIMO_F32, "sbh", 4, 6, 2);
+    mimo_tensor part = mimo_tensor_3d(b, MIMO_F32, "sbh", 4, 1, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, NULL), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("holds 6 samples, which fan-out by 4 does not divide");
+    /* What lies behind a view's letters means nothing: here the rank. */
+    mimo_tensor four = mimo_tensor_3d(a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
+    mimo_tensor one = mimo_tensor_3d(b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, NULL));
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
+/* Two bridges of one communicator: half the ranks wait for the one first, half for the other, while
+ * rank 0 is busy with a sum over all. */
+MPI_TEST(bridge, waits_in_any_order)
+{
+    mimo_grid *src[2], *dst[2];
+    mimo_bridge *bridge[2];
+    tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
+    int rank = mpi_test_rank();
+    for (int i = 0; i < 2; i++)
+        bridge[i] = make_bridge(&c, &src[i], &dst[i]);
+    for (int round = 0; round < 20; round++) {
+        float from[2][2], to[2][8], sum = 1;
+        mimo_op *op[2];
+        for (int i = 0; i < 2; i++) {
+            from[i][0] = from[i][1] = (float)(100 * round + 10 * i + rank);
+            mimo_tensor source = mimo_tensor_3d(from[i], MIMO_F32, "sbh", 2, 1, 1);
+            mimo_tensor target = mimo_tensor_3d(to[i], MIMO_F32, "sbh", 2, 4, 1);
+            MPI_EXPECT_OK(mimo_bridge_forward_start(&op[i], bridge[i], &target, &source, 1, NULL));
+        }
+        int first = rank % 2;
+        if (rank > 1)
+            MPI_EXPECT_OK(mimo_op_wait(&op[first]));
+        MPI_EXPECT_OK(mimo_comm_allreduce(mpi_test_comm(), &sum, 1, MIMO_F32, MIMO_SUM, NULL));
+        MPI_EXPECT_OK(mimo_op_wait(&op[1 - first]));
+        MPI_EXPECT_OK(mimo_op_wait(&op[first]));
+        for (int i = 0; i < 8; i++)
+            MPI_EXPECT(to[i / 4][i % 4] == (float)(100 * round + 10 * (i / 4) + i % 4),
+                       "round %d, %d: %g", round, i, (double)to[i / 4][i % 4]);
+        MPI_EXPECT(sum == 4, "sum %g", (double)sum);
+    }
+    for (int i = 0; i < 2; i++) {
+        mimo_bridge_destroy(bridge[i]);
+        mimo_grid_destroy(src[i]);
+        mimo_grid_destroy(dst[i]);
+    }
+}
+
 static mimo_status create_with(const char *src_spec, const char *dst_spec, int64_t offset,
                                const mimo_partition_rule *rule)
 {

@@ -514,3 +514,28 @@ Test(partition, pad)
     FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
     cr_assert(guarded_poison(cu, 0, sizeof cu), "a failed call wrote");
 }
+
+Test(padding, rows_go_to_their_padded_places)
+{
+    const int32_t lengths[] = {3, 0, 4, 1};
+    const int32_t cu[] = {0, 3, 3, 7, 8};
+    const int64_t tokens[] = {11, 12, 13, 21, 22, 23, 24, 31};
+    const int64_t expected[] = {11, 12, 13, -100, 21, 22, 23, 24, 31, -100, -100, -100};
+    int32_t padded[5];
+    int64_t out[12];
+    memset(out, 0x5a, sizeof out);
+    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, padded), MIMO_OK);
+    mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 12, 1);
+    mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
+    cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_arr_eq(out, expected, sizeof expected);
+
+    mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
+    cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
+    cr_assert(strstr(mimo_last_error(), "to is i64 t[11], the lengths need t[12]"));
+    mimo_tensor other = mimo_tensor_2d(out, MIMO_I32, "t", 12, 1);
+    cr_assert_eq(mimo_partition_pad_rows(&other, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
+    cr_assert_eq(mimo_partition_pad_rows(&to, &from, padded, cu, 4, 0), MIMO_ERR_SHAPE);
+    cr_assert(strstr(mimo_last_error(), "sequence 0 has rows 0 to 4 and padded rows 0 to 3"));
+}

@@ -1,0 +1,108 @@
+/* Padding of packed sequences: the padded lengths, and rows copied into their padded places. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <mimo/partition.h>
+
+#include "core/checked.h"
+
+static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple, int64_t sequence)
+{
+    MIMO_CHECK(length >= 0, MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: sequence %" PRId64 " has %" PRId32 " rows", sequence, length);
+    int64_t short_by = length % multiple == 0 ? 0 : multiple - length % multiple;
+    return mimo_add(out, length, short_by);
+}
+
+mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
+                               int32_t *cu_padded)
+{
+    int64_t total = 0, length;
+    MIMO_CHECK(sequences >= 0 && multiple >= 1, MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: %" PRId64 " sequences, multiple %" PRId64, sequences, multiple);
+    MIMO_CHECK(cu_padded && (lengths || sequences == 0), MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad: %s is NULL", cu_padded ? "lengths" : "cu_padded");
+    for (int64_t i = 0; i < sequences; i++) {
+        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
+        MIMO_TRY(mimo_add(&total, total, length));
+        MIMO_CHECK(total <= INT32_MAX, MIMO_ERR_OVERFLOW,
+                   "mimo_partition_pad: %" PRId64 " rows up to sequence %" PRId64
+                   " do not fit 32 bits",
+                   total, i);
+    }
+    cu_padded[0] = 0;
+    for (int64_t i = 0; i < sequences; i++) {
+        MIMO_TRY(padded_length(&length, lengths[i], multiple, i));
+        cu_padded[i + 1] = cu_padded[i] + (int32_t)length;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_packed_view(const mimo_tensor *view, const char *role, int32_t rows)
+{
+    char text[96];
+    int64_t elements;
+    MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "mimo_partition_pad_rows: %s is NULL", role);
+    MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
+    mimo_tensor_text(view, text, sizeof text);
+    MIMO_CHECK(strcmp(view->letters, "t") == 0 && elements == rows &&
+                   (view->dtype == MIMO_I32 || view->dtype == MIMO_I64),
+               MIMO_ERR_SHAPE,
+               "mimo_partition_pad_rows: %s is %s, the lengths need t[%" PRId32 "] in i32 or i64",
+               role, text, rows);
+    MIMO_CHECK(view->memory == MIMO_MEMORY_HOST && (view->data || elements == 0), MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad_rows: %s %s is not in host memory, or NULL", role, text);
+    return MIMO_OK;
+}
+
+static mimo_status check_places(const int32_t *cu, const int32_t *cu_padded, int64_t sequences)
+{
+    MIMO_CHECK(cu && cu_padded && sequences >= 0, MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad_rows: %s, %" PRId64 " sequences",
+               !cu ? "cu is NULL" : (cu_padded ? "lengths" : "cu_padded is NULL"), sequences);
+    MIMO_CHECK(cu[0] == 0 && cu_padded[0] == 0, MIMO_ERR_SHAPE,
+               "mimo_partition_pad_rows: lengths begin at %" PRId32 " and %" PRId32 ", not at 0",
+               cu[0], cu_padded[0]);
+    for (int64_t i = 0; i < sequences; i++)
+        MIMO_CHECK(cu[i + 1] >= cu[i] &&
+                       (int64_t)cu_padded[i + 1] - cu_padded[i] >= (int64_t)cu[i + 1] - cu[i],
+                   MIMO_ERR_SHAPE,
+                   "mimo_partition_pad_rows: sequence %" PRId64 " has rows %" PRId32 " to %" PRId32
+                   " and padded rows %" PRId32 " to %" PRId32,
+                   i, cu[i], cu[i + 1], cu_padded[i], cu_padded[i + 1]);
+    return MIMO_OK;
+}
+
+static void put(const mimo_tensor *to, int64_t at, int64_t value)
+{
+    if (to->dtype == MIMO_I32)
+        ((int32_t *)to->data)[at] = (int32_t)value;
+    else
+        ((int64_t *)to->data)[at] = value;
+}
+
+static int64_t get(const mimo_tensor *from, int64_t at)
+{
+    return from->dtype == MIMO_I32 ? ((const int32_t *)from->data)[at]
+                                   : ((const int64_t *)from->data)[at];
+}
+
+mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *from,
+                                    const int32_t *cu, const int32_t *cu_padded, int64_t sequences,
+                                    int64_t fill)
+{
+    MIMO_TRY(check_places(cu, cu_padded, sequences));
+    MIMO_TRY(check_packed_view(to, "to", cu_padded[sequences]));
+    MIMO_TRY(check_packed_view(from, "from", cu[sequences]));
+    MIMO_CHECK(to->dtype == from->dtype, MIMO_ERR_SHAPE,
+               "mimo_partition_pad_rows: to is %s and from is %s", mimo_dtype_name(to->dtype),
+               mimo_dtype_name(from->dtype));
+    MIMO_CHECK(to->dtype == MIMO_I64 || (fill >= INT32_MIN && fill <= INT32_MAX), MIMO_ERR_ARGUMENT,
+               "mimo_partition_pad_rows: fill %" PRId64 " does not fit i32", fill);
+    for (int64_t i = 0; i < sequences; i++) {
+        int32_t rows = cu[i + 1] - cu[i], padded = cu_padded[i + 1] - cu_padded[i];
+        for (int32_t j = 0; j < padded; j++)
+            put(to, cu_padded[i] + j, j < rows ? get(from, cu[i] + j) : fill);
+    }
+    return MIMO_OK;
+}
