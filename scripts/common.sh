@@ -8,13 +8,14 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=scripts/packages.sh
 . "$root/scripts/packages.sh"
 
-# configure_and_build DIR MESON-OPTION...: configure once, then build what changed.
+# configure_and_build DIR MESON-OPTION...: configure, again where packages may have come since, and
+# build what changed.
 configure_and_build() {
     local build=$1
     shift
-    if [ ! -f "$build/build.ninja" ]; then
-        meson setup "$build" "$root" "$@" || fail "Meson could not configure $build"
-    fi
+    local again=()
+    [ ! -f "$build/build.ninja" ] || again=(--reconfigure)
+    meson setup "${again[@]}" "$build" "$root" "$@" || fail "Meson could not configure $build"
     ninja -C "$build" || fail "the build in $build failed"
 }
 

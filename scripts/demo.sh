@@ -23,6 +23,9 @@ for argument in "$@"; do
 done
 [ ${#results[@]} -eq 0 ] || mkdir -p "$root/out"
 
+[ -x "$build/examples/captioner/captioner" ] ||
+    fail "the captioner was not built: libopenblas-dev is missing ('scripts/packages.sh demo' installs it)"
+
 # mpirun hands the program a pipe: whether a person watches is known only here.
 [ ! -t 2 ] || results+=(--progress=bar)
 

@@ -32,9 +32,10 @@ static mimo_status find_file(char **path, mimo_comm *world, const struct options
     if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_cache_fill(path, &source);
+    } else {
+        status = sample_cache_path(path, options->image_size);
     }
-    MIMO_TRY(mimo_comm_agree(world, status));
-    return *path ? MIMO_OK : sample_cache_path(path, options->image_size);
+    return mimo_comm_agree(world, status);
 }
 
 static mimo_status deal_out(caption_data *out)

@@ -57,7 +57,7 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     mimo_status status = mimo_comm_from_mpi(&world, MPI_COMM_WORLD);
     if (status == MIMO_OK)
-        status = options_parse(&options, argc, argv);
+        status = mimo_comm_agree(world, options_parse(&options, argc, argv));
     if (status == MIMO_OK)
         status = act(&options, world);
     int code = report(status, !world || mimo_comm_rank(world) == 0);
