@@ -135,9 +135,8 @@ static mimo_status split_entry(mimo_group_entry *entry, mimo_comm *comm)
     int64_t index = -1, place = 0, rank = mimo_comm_rank(comm);
     if (mimo_grid_contains(entry->owner, rank))
         MIMO_TRY(mimo_grid_group_of(entry->owner, entry->key, rank, &index, &place));
-    mimo_status status = mimo_comm_split(&entry->comm, comm, (int)index, (int)place);
-    /* All ranks keep the groups or none does: else EXISTS would differ between ranks later. */
-    return mimo_comm_agree(comm, status);
+    /* A split ends alike on all ranks, so all keep the groups or none does. */
+    return mimo_comm_split(&entry->comm, comm, (int)index, (int)place);
 }
 
 static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char *what)

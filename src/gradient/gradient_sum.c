@@ -136,17 +136,12 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
 }
 
 /* The groups that the spans need and that earlier calls did not. All ranks make the same ones,
- * since they agreed on the spans; they agree again where one may have failed alone. */
+ * since they agreed on the spans, and a split ends alike on all of them. */
 static mimo_status make_groups(const span_call *call)
 {
-    mimo_status status = MIMO_OK;
-    bool fresh = false;
-    for (int i = 0; i < call->n && status == MIMO_OK; i++) {
-        unsigned mask = mimo_rule_sum(&call->rules[i]);
-        fresh = fresh || (mask != 0 && !call->gradient->made[call->spans[i].module][mask]);
-        status = make_group(call->gradient, call->spans[i].module, mask);
-    }
-    return fresh ? mimo_comm_agree(call->gradient->comm, status) : status;
+    for (int i = 0; i < call->n; i++)
+        MIMO_TRY(make_group(call->gradient, call->spans[i].module, mimo_rule_sum(&call->rules[i])));
+    return MIMO_OK;
 }
 
 static bool is_summed_by(const span_call *call, int i, mimo_side module, unsigned mask)
