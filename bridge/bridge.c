@@ -174,7 +174,7 @@ static void destroy_op(mimo_bridge *bridge, mimo_op *op)
         if (op->stage[i].room)
             bridge->comm->device->release(op->stage[i].room);
     mimo_release(op->hashes);
-    mimo_release(op->transfers);
+    mimo_release(op->pairs);
     mimo_release(op);
 }
 

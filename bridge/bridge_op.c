@@ -38,25 +38,23 @@ static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
     return mimo_reserve(out, 1, sizeof **out);
 }
 
-static mimo_status check_transfers(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
-                                   int n)
+static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_bridge *bridge = op->bridge;
     MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->call, n);
     MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", op->call, to ? "from" : "to");
     if (n > op->capacity) {
-        MIMO_TRY(mimo_regrow(&op->transfers, op->capacity, n, sizeof *op->transfers));
+        MIMO_TRY(mimo_regrow(&op->pairs, op->capacity, n, sizeof *op->pairs));
         op->capacity = n;
     }
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
-        mimo_tile_pair *tiles = &op->transfers[i].tiles;
-        MIMO_TRY(mimo_tile_pair_of(tiles, &bridge->rules, src, dst));
+        MIMO_TRY(mimo_tile_pair_of(&op->pairs[i], &bridge->rules, src, dst));
         MIMO_CHECK(!op->backward || bridge->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                    "%s: f8 can be moved, not summed over cp = %lld", op->call,
                    (long long)bridge->cp);
-        MIMO_TRY(bridge->executor->reserve(op, &op->transfers[i]));
+        MIMO_TRY(bridge->executor->reserve(op, &op->pairs[i]));
     }
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
@@ -105,11 +103,11 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->next = NULL;
     op->backward = call->backward;
     op->stream = call->stream;
-    op->count = op->transfer = op->step = 0;
+    op->count = op->pair = op->step = 0;
     op->status = MIMO_OK;
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
-    op->local = check_transfers(op, call->to, call->from, call->n);
+    op->local = check_tensors(op, call->to, call->from, call->n);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     mimo_op **last = &bridge->queue;
@@ -138,18 +136,18 @@ static void run_steps(mimo_op *op)
     const mimo_executor_table *executor = op->bridge->executor;
     const mimo_step *steps = op->backward ? executor->backward : executor->forward;
     while (!op->request) {
-        if (op->transfer == op->count) {
+        if (op->pair == op->count) {
             end_op(op, MIMO_OK);
             return;
         }
-        const mimo_transfer *transfer = &op->transfers[op->transfer];
-        bool empty = mimo_tile_bytes(&transfer->tiles.src) == 0;
+        const mimo_tile_pair *tiles = &op->pairs[op->pair];
+        bool empty = mimo_tile_bytes(&tiles->src) == 0;
         if (empty || !steps[op->step]) {
-            op->transfer++;
+            op->pair++;
             op->step = 0;
             continue;
         }
-        mimo_status status = steps[op->step++](op, transfer);
+        mimo_status status = steps[op->step++](op, tiles);
         if (status != MIMO_OK) {
             end_op(op, status);
             return;

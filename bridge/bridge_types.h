@@ -10,17 +10,12 @@
 
 enum { MIMO_STAGES = 2 };
 
-/* One tensor of an operation. */
-typedef struct mimo_transfer {
-    mimo_tile_pair tiles;
-} mimo_transfer;
-
 struct mimo_op {
     mimo_bridge *bridge;
     mimo_op *next; /* in the bridge's queue, or in its list of spare operations */
     bool backward;
     mimo_stream stream;
-    mimo_transfer *transfers; /* `count` in use, room for `capacity` */
+    mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
     struct {
@@ -40,7 +35,7 @@ struct mimo_op {
         MIMO_OP_MOVING,
         MIMO_OP_ENDED,
     } state;
-    int transfer, step; /* where MOVING has got to */
+    int pair, step; /* where MOVING has got to */
     mimo_request *request;
     uint64_t *hashes; /* replica check: own hash, then those of all src tp ranks */
     mimo_status status;
@@ -49,13 +44,13 @@ struct mimo_op {
 
 /* One step of an executor for one tensor: local work, or a request to be waited for before the next
  * step. A list ends with NULL. */
-typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_transfer *transfer);
+typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
 
 typedef struct mimo_executor_table {
     const char *name;
     /* Before the agreement: get all the staging that the steps will ask for, so that a rank without
      * memory fails while the others can still hear of it. */
-    mimo_status (*reserve)(mimo_op *op, const mimo_transfer *transfer);
+    mimo_status (*reserve)(mimo_op *op, const mimo_tile_pair *tiles);
     const mimo_step *forward;
     const mimo_step *backward;
 } mimo_executor_table;

@@ -25,14 +25,14 @@ static bool along_samples(const mimo_tile *to)
 }
 
 /* The dst tile before the partition cut it: staging, or the tile itself where nothing cuts. */
-static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_transfer *transfer)
+static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
-    const mimo_tile *dst = &transfer->tiles.dst;
+    const mimo_tile *dst = &tiles->dst;
     void *room;
     *out = *dst;
     if (!op->bridge->partition && !(op->backward && op->bridge->cp_sum))
         return MIMO_OK;
-    *out = mimo_tile_like(dst, NULL, transfer->tiles.seq);
+    *out = mimo_tile_like(dst, NULL, tiles->seq);
     MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
@@ -59,30 +59,30 @@ static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
     return device_of(op)->copy_rows(&all, &slice, op->stream);
 }
 
-static mimo_status bring_samples(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
-    MIMO_TRY(full_tile(&full, op, transfer));
+    MIMO_TRY(full_tile(&full, op, tiles));
     if (op->bridge->rules.pairing.direction == MIMO_FAN_IN)
-        return gather(op, &full, &transfer->tiles.src);
-    return narrow(op, &full, &transfer->tiles.src);
+        return gather(op, &full, &tiles->src);
+    return narrow(op, &full, &tiles->src);
 }
 
-static mimo_status keep_shard(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     if (!op->bridge->partition)
         return MIMO_OK;
-    MIMO_TRY(full_tile(&full, op, transfer));
-    return mimo_partition_shard(op->bridge->partition, MIMO_EMBEDDINGS, &transfer->tiles.dst.view,
+    MIMO_TRY(full_tile(&full, op, tiles));
+    return mimo_partition_shard(op->bridge->partition, MIMO_EMBEDDINGS, &tiles->dst.view,
                                 &full.view, op->stream);
 }
 
 /* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
-static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_transfer *transfer)
+static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
     void *room;
-    *out = transfer->tiles.dst;
+    *out = tiles->dst;
     if (!op->bridge->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * op->bridge->sp_join->size);
@@ -91,14 +91,14 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_transfer 
     return MIMO_OK;
 }
 
-static mimo_status join_sp(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile joined;
     mimo_comm *comm = op->bridge->sp_join;
-    const mimo_tile *dst = &transfer->tiles.dst;
+    const mimo_tile *dst = &tiles->dst;
     if (!comm)
         return MIMO_OK;
-    MIMO_TRY(joined_tile(&joined, op, transfer));
+    MIMO_TRY(joined_tile(&joined, op, tiles));
     bool inner = along_samples(dst);
     mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
     part.seq = dst->seq;
@@ -109,11 +109,11 @@ static mimo_status join_sp(mimo_op *op, const mimo_transfer *transfer)
 }
 
 /* The full-sequence gradient of this rank, on a copy as it is summed in place. */
-static mimo_status spread(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full, joined;
-    MIMO_TRY(full_tile(&full, op, transfer));
-    MIMO_TRY(joined_tile(&joined, op, transfer));
+    MIMO_TRY(full_tile(&full, op, tiles));
+    MIMO_TRY(joined_tile(&joined, op, tiles));
     if (op->bridge->partition) /* sp is undone already, so what is left is the cp map alone */
         return mimo_partition_adjoint(op->bridge->partition, MIMO_LABELS, &full.view, &joined.view,
                                       NULL, op->stream);
@@ -123,33 +123,33 @@ static mimo_status spread(mimo_op *op, const mimo_transfer *transfer)
                                op->stream);
 }
 
-static mimo_status sum_over_cp(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     int64_t elements;
     mimo_comm *comm = op->bridge->cp_sum;
     if (!comm)
         return MIMO_OK;
-    MIMO_TRY(full_tile(&full, op, transfer));
+    MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
     const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM};
     return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
 }
 
-static mimo_status return_samples(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
-    MIMO_TRY(full_tile(&full, op, transfer));
+    MIMO_TRY(full_tile(&full, op, tiles));
     if (op->bridge->rules.pairing.direction == MIMO_FAN_OUT)
-        return gather(op, &transfer->tiles.src, &full);
-    return narrow(op, &transfer->tiles.src, &full);
+        return gather(op, &tiles->src, &full);
+    return narrow(op, &tiles->src, &full);
 }
 
-static mimo_status reserve(mimo_op *op, const mimo_transfer *transfer)
+static mimo_status reserve(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full, joined;
-    MIMO_TRY(full_tile(&full, op, transfer));
-    return op->backward ? joined_tile(&joined, op, transfer) : MIMO_OK;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    return op->backward ? joined_tile(&joined, op, tiles) : MIMO_OK;
 }
 
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};

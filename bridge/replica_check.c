@@ -11,7 +11,7 @@ mimo_status mimo_replicas_start(mimo_op *op)
     mimo_comm *tp = op->bridge->src_tp;
     uint64_t hash = MIMO_HASH_START;
     for (int i = 0; i < op->count; i++) {
-        const mimo_tile *src = &op->transfers[i].tiles.src;
+        const mimo_tile *src = &op->pairs[i].src;
         hash = mimo_hash_bytes(hash, src->view.data, (size_t)mimo_tile_bytes(src));
     }
     op->hashes[0] = hash;
