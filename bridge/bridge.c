@@ -20,20 +20,27 @@ static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
     return mimo_hash_int(hash, rule->sp * 2 + rule->strict);
 }
 
-/* The descriptor and the rule that it points to, both in this version's form. */
-static mimo_status read_desc(mimo_bridge_desc *own, mimo_partition_rule *rule,
-                             const mimo_bridge_desc *desc)
+/* What is asked of a creation, read once: the descriptor and the rule that it points to, both in
+ * this version's form, and the environment. */
+typedef struct asked {
+    mimo_bridge_desc desc;
+    mimo_partition_rule rule;
+    int64_t check_replicas;
+} asked;
+
+static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
 {
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
-    mimo_bridge_desc read = *own;
+    mimo_bridge_desc read = own->desc;
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "bridge"));
     if (read.partition) {
-        MIMO_TRY(mimo_read_descriptor(rule, sizeof *rule, read.partition, "bridge partition"));
-        rule->size = sizeof *rule;
-        read.partition = rule;
+        MIMO_TRY(
+            mimo_read_descriptor(&own->rule, sizeof own->rule, read.partition, "bridge partition"));
+        own->rule.size = sizeof own->rule;
+        read.partition = &own->rule;
     }
-    *own = read;
-    return MIMO_OK;
+    own->desc = read;
+    return mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &own->check_replicas);
 }
 
 static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
@@ -72,25 +79,23 @@ static mimo_status attach_partition(mimo_bridge *bridge, const mimo_partition_ru
 static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
                               const mimo_bridge_desc *desc)
 {
-    int64_t check_replicas;
     MIMO_TRY(check_desc(comm, desc));
     bridge->src = desc->src;
     bridge->dst = desc->dst;
     bridge->rank = comm->rank;
     bridge->executor = &mimo_collective_executor;
     bridge->cp = mimo_grid_dim_size(desc->dst, "cp");
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas));
     MIMO_TRY(mimo_pairing_of(&bridge->rules.pairing, desc->src, desc->dst));
     MIMO_TRY(mimo_pairing_place(desc->src, desc->dst, bridge->rank, NULL, &bridge->slot));
     bridge->rules.memory = comm->memory;
     return attach_partition(bridge, desc->partition);
 }
 
-static uint64_t describe(char *text, const mimo_bridge_desc *desc)
+static uint64_t describe(char *text, const asked *own)
 {
     char src[64], dst[64];
+    const mimo_bridge_desc *desc = &own->desc;
     uint64_t hash = MIMO_HASH_START;
-    int64_t check_replicas = 0;
     snprintf(text, MIMO_CALL_TEXT, "bridge create");
     if (!desc->src || !desc->dst)
         return hash;
@@ -99,10 +104,9 @@ static uint64_t describe(char *text, const mimo_bridge_desc *desc)
              !desc->partition      ? ""
              : desc->partition->sp ? " with a partition over cp and sp"
                                    : " with a partition over cp");
-    (void)mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas); /* fill_local reports it */
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash, desc->partition);
-    return mimo_hash_int(mimo_hash_int(hash, desc->executor), check_replicas);
+    return mimo_hash_int(mimo_hash_int(hash, desc->executor), own->check_replicas);
 }
 
 /* Groups of a grid along one dimension, on the bridge's own communicator. */
@@ -114,16 +118,14 @@ static mimo_status split_along(mimo_comm **out, mimo_bridge *bridge, const mimo_
     return mimo_comm_split(out, bridge->comm, (int)index, (int)place);
 }
 
-static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_desc *desc)
+static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *own)
 {
-    int64_t check_replicas;
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &check_replicas));
-    if (check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1)
+    if (own->check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1)
         MIMO_TRY(split_along(&bridge->src_tp, bridge, bridge->src, "tp"));
     if (bridge->cp > 1)
         MIMO_TRY(split_along(&bridge->cp_sum, bridge, bridge->dst, "cp"));
-    if (bridge->partition && desc->partition->sp && mimo_grid_dim_size(bridge->dst, "tp") > 1)
+    if (bridge->partition && own->rule.sp && mimo_grid_dim_size(bridge->dst, "tp") > 1)
         MIMO_TRY(split_along(&bridge->sp_join, bridge, bridge->dst, "tp"));
     if (bridge->rules.pairing.direction == MIMO_EQUAL)
         return MIMO_OK;
@@ -141,16 +143,15 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 {
     char call[MIMO_CALL_TEXT];
     mimo_bridge *bridge = NULL;
-    mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
-    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    asked own = {MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, 0};
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
-    mimo_status local = read_desc(&own, &rule, desc);
+    mimo_status local = read_asked(&own, desc);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
     if (local == MIMO_OK)
-        local = fill_local(bridge, comm, &own);
+        local = fill_local(bridge, comm, &own.desc);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
     uint64_t signature = describe(call, &own);
