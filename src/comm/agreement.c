@@ -123,21 +123,30 @@ bool mimo_agreement_test(mimo_agreement *agreement)
     return true;
 }
 
+static mimo_status wait_for(mimo_agreement *agreement)
+{
+    while (!mimo_agreement_test(agreement))
+        mimo_pause(agreement->comm);
+    return agreement->result;
+}
+
 mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call)
 {
     mimo_agreement agreement;
     mimo_agreement_begin(&agreement, comm, local, signature, call, false);
-    while (!mimo_agreement_test(&agreement))
-        mimo_pause(comm);
-    return agreement.result;
+    return wait_for(&agreement);
+}
+
+mimo_status mimo_agree_always(mimo_comm *comm, mimo_status local, uint64_t signature,
+                              const char *call)
+{
+    mimo_agreement agreement;
+    mimo_agreement_begin(&agreement, comm, local, signature, call, true);
+    return wait_for(&agreement);
 }
 
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
-    mimo_agreement agreement;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
-    mimo_agreement_begin(&agreement, comm, local, MIMO_HASH_START, "agree", true);
-    while (!mimo_agreement_test(&agreement))
-        mimo_pause(comm);
-    return agreement.result;
+    return mimo_agree_always(comm, local, MIMO_HASH_START, "agree");
 }

@@ -45,4 +45,8 @@ bool mimo_agreement_test(mimo_agreement *agreement);
 /* Begin and wait: the form for blocking calls. `local` MIMO_OK and no surprise gives MIMO_OK. */
 mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
 
+/* The same, whatever MIMO_AGREE says: where the agreement itself is what is asked for. */
+mimo_status mimo_agree_always(mimo_comm *comm, mimo_status local, uint64_t signature,
+                              const char *call);
+
 #endif

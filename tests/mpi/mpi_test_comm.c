@@ -1,6 +1,8 @@
 /* The communicators on real ranks: collectives, strided all-gather, split, agreement. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/check.h"
 #include "core/float16.h"
@@ -133,6 +135,31 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT(values[0] == size * size, "%d", values[0]);
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, rank == 1 ? mimo_fail(MIMO_ERR_IO, "late") : MIMO_OK),
                       MIMO_ERR_IO);
+}
+
+static int64_t nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Nobody leaves before the last rank has come, with and without the agreement. */
+MPI_TEST(comm, barrier)
+{
+    mimo_comm *comm = mpi_test_comm();
+    const struct timespec a_while = {0, 20000000};
+    for (int late = 0; late < 2 * mimo_comm_size(comm); late++) {
+        bool last = mimo_comm_rank(comm) == late / 2;
+        setenv("MIMO_AGREE", late % 2 ? "0" : "1", 1);
+        if (last)
+            nanosleep(&a_while, NULL);
+        int64_t came = nanoseconds();
+        MPI_EXPECT_OK(mimo_comm_barrier(comm));
+        int64_t left = nanoseconds();
+        MPI_Bcast(&came, 1, MPI_INT64_T, late / 2, MPI_COMM_WORLD);
+        MPI_EXPECT(left >= came, "left %" PRId64 " ns before rank %d came", came - left, late / 2);
+    }
 }
 
 /* Small integers are exact in both 16-bit floats, whatever the order. */
