@@ -27,6 +27,26 @@ typedef struct mimo_reduction {
     mimo_reduce op;
 } mimo_reduction;
 
+/* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
+ * and so on, each in the order of its two loops. Both ends list the same bytes in the same order;
+ * how the rows lie in memory is each end's own business. */
+typedef struct mimo_message {
+    int peer; /* another rank */
+    int64_t count;
+    const mimo_rows *rows; /* rows[count], of any number of tensors */
+} mimo_message;
+
+/* What one rank sends and receives: at most one message to each peer and one from each, peers
+ * ascending. No row that is received into is sent, or received into twice. */
+typedef struct mimo_messages {
+    const mimo_message *receives, *sends;
+    int receive_count, send_count;
+} mimo_messages;
+
+/* Messages made ready for fixed buffers: whatever can be prepared once (datatypes, requests, tables
+ * and room for packing), so that starting them again costs nothing but the transfer. */
+typedef struct mimo_exchange mimo_exchange;
+
 typedef struct mimo_comm_backend {
     const char *name;
 
@@ -52,6 +72,20 @@ typedef struct mimo_comm_backend {
      * rank's rows lie in place already. */
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
                                    int64_t step, const mimo_rows *from, mimo_stream stream);
+
+    /* Prepare messages. Local: no rank hears of it, so it is done before the agreement. The lists
+     * are read during the call only; the buffers stay put until exchange_destroy. */
+    mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
+                                   const mimo_messages *messages);
+    /* Send and receive. Every rank of the communicator that has a message starts its exchange, in
+     * the same order with its other operations; a rank without messages need not. Not started again
+     * before the request is done. With a stream, work is enqueued and the request is done as soon
+     * as the host need do no more. */
+    mimo_status (*exchange_start)(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
+                                  mimo_stream stream);
+    /* Free an exchange that is not in flight; where its work is still on a stream, what that needs
+     * is freed behind it. NULL is fine. */
+    void (*exchange_destroy)(mimo_exchange *exchange);
 
     /* Progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);

@@ -10,6 +10,7 @@
 
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
+#include "comm/mpi_exchange.h"
 #include "comm/mpi_sums.h"
 #include "comm/mpi_types.h"
 #include "core/hash.h"
@@ -197,6 +198,21 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
     return hand_over(out, request, status);
 }
 
+static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
+                                   const mimo_messages *messages)
+{
+    return mimo_mpi_exchange_create(out, handle_of(comm), comm->rank, messages);
+}
+
+static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
+                                  mimo_stream stream)
+{
+    mimo_request *request;
+    (void)comm, (void)stream;
+    MIMO_TRY(request_create(&request, mimo_mpi_exchange_pieces(exchange)));
+    return hand_over(out, request, mimo_mpi_exchange_start(exchange, request->piece));
+}
+
 /* --------------------------------- life of a comm --------------------------------- */
 
 static mimo_status comm_create(mimo_comm **out, MPI_Comm handle, bool owned)
@@ -268,6 +284,9 @@ static const mimo_comm_backend mpi_backend = {
     .allreduce_start = allreduce_start,
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,
+    .exchange_create = exchange_create,
+    .exchange_start = exchange_start,
+    .exchange_destroy = mimo_mpi_exchange_destroy,
     .test = request_test,
     .release = request_release,
 };

@@ -1,31 +1,10 @@
 /* Messages past 2^31 bytes. Skipped, visibly, where memory is short. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "comm/comm_backend.h"
+#include "free_memory.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
-
-static int64_t available_bytes(void)
-{
-    char line[128];
-    long long kilobytes = 0;
-    FILE *info = fopen("/proc/meminfo", "r");
-    while (info && fgets(line, sizeof line, info))
-        if (sscanf(line, "MemAvailable: %lld", &kilobytes) == 1)
-            break;
-    if (info)
-        fclose(info);
-    return (int64_t)kilobytes * 1024;
-}
-
-static void skip_unless_available(int64_t bytes)
-{
-    int enough = available_bytes() >= bytes;
-    MPI_Allreduce(MPI_IN_PLACE, &enough, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    if (!enough)
-        mpi_test_skip("not enough free memory for messages past 2^31 bytes");
-}
 
 /* One byte in every 4,099, and the last. */
 static int64_t next_probe(int64_t i, int64_t bytes)
@@ -41,7 +20,7 @@ static unsigned char probe(int64_t rank, int64_t i)
 MPI_TEST(large, broadcast)
 {
     int64_t bytes = (INT64_C(1) << 31) + 4099 * 3 + 5;
-    skip_unless_available(3 * bytes);
+    skip_unless_free(3 * bytes);
     unsigned char *data = malloc((size_t)bytes);
     for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
         data[i] = mpi_test_rank() == 0 ? probe(0, i) : 0;
@@ -57,7 +36,7 @@ MPI_TEST(large, allgather_rows)
     int64_t row = (INT64_C(6) << 27) / 10 * 8 + 3;
     mimo_comm *comm = mpi_test_comm();
     int rank = mpi_test_rank();
-    skip_unless_available(10 * row);
+    skip_unless_free(10 * row);
     unsigned char *to = malloc((size_t)(4 * row));
     for (int s = 0; s < 2; s++)
         for (int64_t i = 0; i < row; i = next_probe(i, row)) {
@@ -79,7 +58,7 @@ MPI_TEST(large, allgather_rows)
 MPI_TEST(large, allreduce)
 {
     int64_t count = (INT64_C(1) << 31) / 2 + 77;
-    skip_unless_available(8 * count);
+    skip_unless_free(8 * count);
     uint16_t *data = calloc((size_t)count, sizeof *data);
     for (int64_t i = 0; i < count; i = next_probe(i, count))
         data[i] = (uint16_t)(0x3f80 + mpi_test_rank() * 0x80); /* bf16 1 and 2 */

@@ -1,0 +1,186 @@
+/*
+ * One message is one datatype, committed once, and one persistent request: the rows of a peer over
+ * all tensors of a call, relative to the first of them. MPI walks the rows itself, so nothing is
+ * packed here, and a message past 2^31 bytes is still a count of one.
+ */
+#include "comm/mpi_exchange.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "comm/mpi_types.h"
+#include "core/memory.h"
+
+struct mimo_exchange {
+    int ready;             /* messages made, receives before sends */
+    MPI_Datatype *types;   /* types[ready] */
+    MPI_Request *requests; /* requests[ready], persistent */
+};
+
+/* ------------------------------------- datatypes -------------------------------------- */
+
+static char *first_row(const mimo_rows *rows)
+{
+    return (char *)rows->base + rows->first * rows->row_bytes;
+}
+
+/* The parts of a message's type. */
+typedef struct part_list {
+    int count; /* made so far */
+    MPI_Datatype *types;
+    MPI_Aint *places; /* bytes from the message's first row */
+    int *lengths;     /* all 1 */
+} part_list;
+
+static void release_parts(part_list *parts)
+{
+    for (int i = 0; i < parts->count; i++)
+        MPI_Type_free(&parts->types[i]);
+    mimo_release(parts->types);
+    mimo_release(parts->places);
+    mimo_release(parts->lengths);
+}
+
+static mimo_status list_parts(part_list *parts, const mimo_message *message)
+{
+    MPI_Aint origin, place;
+    MIMO_TRY(mimo_reserve(&parts->types, message->count, sizeof *parts->types));
+    MIMO_TRY(mimo_reserve(&parts->places, message->count, sizeof *parts->places));
+    MIMO_TRY(mimo_reserve(&parts->lengths, message->count, sizeof *parts->lengths));
+    MIMO_TRY_MPI(MPI_Get_address(first_row(&message->rows[0]), &origin));
+    for (int i = 0; i < (int)message->count; i++) {
+        MIMO_TRY(mimo_mpi_rows_type(&parts->types[i], &message->rows[i], 0));
+        parts->count = i + 1;
+        MIMO_TRY_MPI(MPI_Get_address(first_row(&message->rows[i]), &place));
+        parts->places[i] = MPI_Aint_diff(place, origin);
+        parts->lengths[i] = 1;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status join_parts(MPI_Datatype *out, const part_list *parts)
+{
+    MPI_Datatype joined;
+    MIMO_TRY_MPI(
+        MPI_Type_create_struct(parts->count, parts->lengths, parts->places, parts->types, &joined));
+    mimo_status status = mimo_mpi_status(MPI_Type_commit(&joined), "MPI_Type_commit");
+    if (status == MIMO_OK)
+        *out = joined;
+    else
+        MPI_Type_free(&joined);
+    return status;
+}
+
+/* All rows of a message as one committed type, seen from its first row. */
+static mimo_status message_type(MPI_Datatype *out, const mimo_message *message)
+{
+    part_list parts = {0};
+    MIMO_CHECK(message->count <= INT_MAX, MIMO_ERR_OVERFLOW,
+               "%" PRId64 " pieces in one message to or from rank %d", message->count,
+               message->peer);
+    if (message->count == 1)
+        return mimo_mpi_rows_type(out, &message->rows[0], 0);
+    mimo_status status = list_parts(&parts, message);
+    if (status == MIMO_OK)
+        status = join_parts(out, &parts);
+    release_parts(&parts);
+    return status;
+}
+
+/* -------------------------------------- requests -------------------------------------- */
+
+typedef int (*init_call)(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
+                         MPI_Request *request);
+
+static int init_receive(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
+                        MPI_Request *request)
+{
+    return MPI_Recv_init(first_row(&message->rows[0]), 1, type, message->peer,
+                         MIMO_MPI_EXCHANGE_TAG, comm, request);
+}
+
+static int init_send(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
+                     MPI_Request *request)
+{
+    return MPI_Send_init(first_row(&message->rows[0]), 1, type, message->peer,
+                         MIMO_MPI_EXCHANGE_TAG, comm, request);
+}
+
+static mimo_status add_message(mimo_exchange *exchange, MPI_Comm comm, const mimo_message *message,
+                               init_call init)
+{
+    int at = exchange->ready;
+    MIMO_TRY(message_type(&exchange->types[at], message));
+    int code = init(comm, message, exchange->types[at], &exchange->requests[at]);
+    if (code != MPI_SUCCESS)
+        MPI_Type_free(&exchange->types[at]);
+    else
+        exchange->ready++;
+    return mimo_mpi_status(code, init == init_send ? "MPI_Send_init" : "MPI_Recv_init");
+}
+
+/* Peers from the first one above `rank` on, and around: so no rank is everybody's first. */
+static mimo_status add_messages(mimo_exchange *exchange, MPI_Comm comm, int rank,
+                                const mimo_message *messages, int count, init_call init)
+{
+    int above = 0;
+    while (above < count && messages[above].peer < rank)
+        above++;
+    for (int i = 0; i < count; i++)
+        MIMO_TRY(add_message(exchange, comm, &messages[(above + i) % count], init));
+    return MIMO_OK;
+}
+
+mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int rank,
+                                     const mimo_messages *messages)
+{
+    mimo_exchange *exchange;
+    mimo_status status;
+    int64_t count = (int64_t)messages->receive_count + messages->send_count;
+    MIMO_TRY(mimo_reserve(&exchange, 1, sizeof *exchange));
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&exchange->types, count, sizeof *exchange->types));
+    MIMO_TRY_GOTO(status, fail,
+                  mimo_reserve(&exchange->requests, count, sizeof *exchange->requests));
+    MIMO_TRY_GOTO(status, fail,
+                  add_messages(exchange, comm, rank, messages->receives, messages->receive_count,
+                               init_receive));
+    MIMO_TRY_GOTO(
+        status, fail,
+        add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send));
+    *out = exchange;
+    return MIMO_OK;
+fail:
+    mimo_mpi_exchange_destroy(exchange);
+    return status;
+}
+
+void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
+{
+    int finalized = 1;
+    if (!exchange)
+        return;
+    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized)
+        for (int i = 0; i < exchange->ready; i++) {
+            MPI_Request_free(&exchange->requests[i]);
+            MPI_Type_free(&exchange->types[i]);
+        }
+    mimo_release(exchange->types);
+    mimo_release(exchange->requests);
+    mimo_release(exchange);
+}
+
+int mimo_mpi_exchange_pieces(const mimo_exchange *exchange)
+{
+    return exchange->ready;
+}
+
+/* A persistent request keeps its handle when it completes, so whoever tests can hold copies. */
+mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, MPI_Request *piece)
+{
+    if (exchange->ready == 0)
+        return MIMO_OK;
+    MIMO_TRY_MPI(MPI_Startall(exchange->ready, exchange->requests));
+    memcpy(piece, exchange->requests, (size_t)exchange->ready * sizeof *piece);
+    return MIMO_OK;
+}

@@ -1,0 +1,171 @@
+/* The backend's exchange: random messages between all ranks, their rows lying differently at either
+ * end, started again and again; and one past 2^31 bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm_backend.h"
+#include "free_memory.h"
+#include "guarded.h"
+#include "mpi_test.h"
+#include "reference_grid.h"
+
+enum {
+    RANKS = 8,
+    PIECES = 3,
+    PIECE_ROWS = 12,
+    ROW = 9,
+    ROOM = RANKS * PIECES * PIECE_ROWS * 2 * ROW
+};
+
+/* One end of a piece of a message: its rows, in tiles of PIECE_ROWS * 2 rows. */
+typedef struct end {
+    mimo_rows rows[RANKS][PIECES];
+    mimo_message messages[RANKS];
+    int count;
+    unsigned char *room, *expected;
+} end;
+
+static uint64_t pair_seed(uint64_t seed, int from, int to)
+{
+    return ref_word(seed, from, to, 0);
+}
+
+/* The rows of piece `piece` between two ranks: counts by the pair, strides by this end. */
+static mimo_rows piece_of(uint64_t pair, int piece, bool sender, unsigned char *tile)
+{
+    uint64_t shape = ref_word(pair, piece, 0, 0), lie = ref_word(pair, piece, 1, sender);
+    mimo_rows rows = {tile, 1 + (int64_t)(shape % ROW),    0, 1 + (int64_t)(shape / 16 % 3),
+                      0,    1 + (int64_t)(shape / 64 % 4), 0};
+    int64_t gap = 1 + (int64_t)(lie % 2);
+    rows.outer = lie / 2 % 2 ? gap : gap * rows.n_inner;
+    rows.inner = lie / 2 % 2 ? gap * rows.n_outer : gap;
+    rows.first = gap - 1;
+    return rows;
+}
+
+/* This rank's end of its messages to or from all others; a pair can have none. */
+static void list_end(end *out, uint64_t seed, bool sender)
+{
+    int rank = mpi_test_rank();
+    out->count = 0;
+    out->room = guarded_new(ROOM);
+    out->expected = guarded_new(ROOM);
+    for (int peer = 0; peer < mpi_test_size(); peer++) {
+        uint64_t pair = sender ? pair_seed(seed, rank, peer) : pair_seed(seed, peer, rank);
+        int pieces = (int)(pair % (PIECES + 1));
+        if (peer == rank || pieces == 0)
+            continue;
+        for (int p = 0; p < pieces; p++)
+            out->rows[peer][p] =
+                piece_of(pair, p, sender, out->room + (peer * PIECES + p) * PIECE_ROWS * 2 * ROW);
+        out->messages[out->count++] = (mimo_message){peer, pieces, out->rows[peer]};
+    }
+}
+
+/* Write what the rows of an end hold into an image of its room. */
+static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender)
+{
+    int rank = mpi_test_rank();
+    for (int m = 0; m < e->count; m++)
+        for (int p = 0; p < (int)e->messages[m].count; p++) {
+            const mimo_rows *r = &e->messages[m].rows[p];
+            int peer = e->messages[m].peer;
+            uint64_t pair = sender ? pair_seed(seed, rank, peer) : pair_seed(seed, peer, rank);
+            for (int64_t i = 0; i < r->n_outer; i++)
+                for (int64_t j = 0; j < r->n_inner; j++)
+                    for (int64_t b = 0; b < r->row_bytes; b++)
+                        image[(unsigned char *)r->base - e->room + b +
+                              (r->first + i * r->outer + j * r->inner) * r->row_bytes] =
+                            (unsigned char)ref_word(pair, p, i * 8 + j, b);
+        }
+}
+
+static void run(mimo_comm *comm, mimo_exchange *exchange)
+{
+    mimo_request *request = NULL;
+    MPI_EXPECT_OK(comm->backend->exchange_start(&request, comm, exchange, NULL));
+    MPI_EXPECT_OK(mimo_wait(comm, &request));
+}
+
+MPI_TEST(exchange, random_messages)
+{
+    mimo_comm *comm = mpi_test_comm();
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        end out, in;
+        mimo_exchange *exchange = NULL;
+        list_end(&out, seed, true);
+        list_end(&in, seed, false);
+        draw(&in, in.expected, seed, false);
+        mimo_messages messages = {in.messages, out.messages, in.count, out.count};
+        MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
+        draw(&out, out.room, seed, true);
+        for (int again = 0; again < 3; again++) {
+            memset(in.room, GUARD_POISON, ROOM);
+            run(comm, exchange);
+            MPI_EXPECT(memcmp(in.room, in.expected, ROOM) == 0, "seed %d, start %d", (int)seed,
+                       again);
+        }
+        MPI_EXPECT(guarded_intact(in.room, ROOM) && guarded_intact(out.room, ROOM), "guards");
+        comm->backend->exchange_destroy(exchange);
+        guarded_free(in.room);
+        guarded_free(in.expected);
+        guarded_free(out.room);
+        guarded_free(out.expected);
+    }
+}
+
+/* Two exchanges in flight at once: messages between two ranks stay in the order of the starts. */
+MPI_TEST(exchange, two_in_flight)
+{
+    mimo_comm *comm = mpi_test_comm();
+    int rank = mpi_test_rank(), size = mpi_test_size(), next = (rank + 1) % size,
+        last = (rank + size - 1) % size;
+    int64_t sent[2] = {rank, rank + 100}, received[2] = {-1, -1};
+    mimo_exchange *exchange[2];
+    mimo_request *request[2];
+    for (int i = 0; i < 2; i++) {
+        mimo_rows from = {&sent[i], 8, 0, 1, 1, 1, 1}, to = {&received[i], 8, 0, 1, 1, 1, 1};
+        mimo_message send = {next, 1, &from}, receive = {last, 1, &to};
+        mimo_messages messages = {&receive, &send, 1, 1};
+        MPI_EXPECT_OK(comm->backend->exchange_create(&exchange[i], comm, &messages));
+    }
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], NULL));
+    for (int i = 1; i >= 0; i--)
+        MPI_EXPECT_OK(mimo_wait(comm, &request[i]));
+    MPI_EXPECT(received[0] == last && received[1] == last + 100, "%d and %d", (int)received[0],
+               (int)received[1]);
+    for (int i = 0; i < 2; i++)
+        comm->backend->exchange_destroy(exchange[i]);
+}
+
+/* Two tensors of 1.1 GiB in one message, in rows with gaps at the receiver. */
+MPI_TEST(exchange, past_2_31_bytes)
+{
+    enum { TENSORS = 2, ROWS = 11 };
+    int64_t row = INT64_C(100) << 20, bytes = ROWS * row;
+    mimo_comm *comm = mpi_test_comm();
+    int rank = mpi_test_rank();
+    skip_unless_free(2 * TENSORS * bytes * 5 / 2);
+    unsigned char *room[TENSORS];
+    mimo_rows rows[TENSORS];
+    mimo_exchange *exchange = NULL;
+    for (int t = 0; t < TENSORS; t++) {
+        room[t] = malloc((size_t)(2 * bytes));
+        rows[t] = (mimo_rows){room[t], row, 0, ROWS, 1 + rank, 1, 1};
+        for (int64_t i = 0; rank == 0 && i < bytes; i += 4099)
+            room[t][i] = (unsigned char)ref_word(3, t, i / row, i % row);
+    }
+    mimo_message message = {1 - rank, TENSORS, rows};
+    mimo_messages messages = {&message, &message, rank, 1 - rank};
+    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
+    run(comm, exchange);
+    for (int t = 0; t < TENSORS; t++)
+        for (int64_t i = 0; i < bytes; i += 4099)
+            MPI_EXPECT(room[t][i / row * row * (1 + rank) + i % row] ==
+                           (unsigned char)ref_word(3, t, i / row, i % row),
+                       "tensor %d, byte %lld", t, (long long)i);
+    comm->backend->exchange_destroy(exchange);
+    for (int t = 0; t < TENSORS; t++)
+        free(room[t]);
+}
