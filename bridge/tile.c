@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/check.h"
+#include "core/checked.h"
 
 enum { VIEW_TEXT = 128 };
 
@@ -32,10 +32,11 @@ static mimo_status check_view(const mimo_tensor *view, mimo_memory memory, const
     return MIMO_OK;
 }
 
-static mimo_tile read_tile(const mimo_tensor *view, int64_t flat_seq)
+static mimo_status read_tile(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq)
 {
     mimo_tile tile = {.view = *view};
-    tile.row_bytes = mimo_tensor_size(view, 'h') * (int64_t)mimo_dtype_size(view->dtype);
+    MIMO_TRY(mimo_mul(&tile.row_bytes, mimo_tensor_size(view, 'h'),
+                      (int64_t)mimo_dtype_size(view->dtype)));
     if (is_flat(view)) {
         tile.seq = flat_seq;
         tile.batch = flat_seq > 0 ? view->shape[0] / flat_seq : 0;
@@ -46,7 +47,8 @@ static mimo_tile read_tile(const mimo_tensor *view, int64_t flat_seq)
     bool sequence_first = view->letters[0] == 's';
     tile.row_b = sequence_first ? 1 : tile.seq;
     tile.row_s = sequence_first ? tile.batch : 1;
-    return tile;
+    *out = tile;
+    return MIMO_OK;
 }
 
 /* The full sequence length, from whichever view tells it. */
@@ -63,8 +65,8 @@ static mimo_status full_sequence(int64_t *out, const mimo_tile_rules *rules, con
         *out = mimo_tensor_size(src, 's');
         return MIMO_OK;
     }
-    *out = is_flat(dst) ? 1 : mimo_tensor_size(dst, 's') * rules->cuts;
-    return MIMO_OK;
+    return mimo_mul(out, is_flat(dst) ? 1 : mimo_tensor_size(dst, 's'),
+                    is_flat(dst) ? 1 : rules->cuts);
 }
 
 /* The dst view that goes with the src view, to be compared and printed. */
@@ -72,7 +74,7 @@ static mimo_status needed_dst(mimo_tensor *out, const mimo_tile_rules *rules, co
                               int64_t seq, const mimo_tensor *dst)
 {
     char text[VIEW_TEXT];
-    int64_t rows = seq, k = rules->pairing.scale, batch = src->batch;
+    int64_t rows = seq, k = rules->pairing.scale, batch = src->batch, flat_rows = 0;
     if (rules->partition)
         MIMO_TRY(mimo_partition_rows(rules->partition, MIMO_EMBEDDINGS, seq, &rows));
     if (rules->pairing.direction == MIMO_FAN_OUT) {
@@ -82,13 +84,15 @@ static mimo_status needed_dst(mimo_tensor *out, const mimo_tile_rules *rules, co
                    mimo_tensor_text(&src->view, text, sizeof text), batch, k);
         batch /= k;
     } else {
-        batch *= k;
+        MIMO_TRY(mimo_mul(&batch, batch, k));
     }
+    if (is_flat(dst))
+        MIMO_TRY(mimo_mul(&flat_rows, batch, rows));
     *out = *dst;
     out->dtype = src->view.dtype;
     for (int i = 0; i < mimo_tensor_ndim(dst); i++)
         out->shape[i] = dst->letters[i] == 'h'   ? mimo_tensor_size(&src->view, 'h')
-                        : is_flat(dst)           ? batch * rows
+                        : is_flat(dst)           ? flat_rows
                         : dst->letters[i] == 'b' ? batch
                                                  : rows;
     return MIMO_OK;
@@ -105,31 +109,52 @@ static mimo_status check_apart(const mimo_tensor *src, const mimo_tensor *dst)
     return MIMO_OK;
 }
 
-mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
-                              const mimo_tensor *src, const mimo_tensor *dst)
+/* The views alone fit 64 bits; the dst tile with full sequences, which executors stage, may not. */
+static mimo_status check_full_size(const mimo_tile *dst, int64_t seq)
+{
+    int64_t rows, bytes;
+    MIMO_TRY(mimo_mul(&rows, dst->batch, seq));
+    return mimo_mul(&bytes, rows, dst->row_bytes);
+}
+
+static mimo_status read_pair(mimo_tile_pair *pair, const mimo_tile_rules *rules,
+                             const mimo_tensor *src, const mimo_tensor *dst)
 {
     char got[VIEW_TEXT], from[VIEW_TEXT], need[VIEW_TEXT];
     mimo_tensor needed;
-    mimo_tile_pair pair;
-    MIMO_TRY(check_view(src, rules->memory, "src"));
-    MIMO_TRY(check_view(dst, rules->memory, "dst"));
-    MIMO_TRY(full_sequence(&pair.seq, rules, src, dst));
+    MIMO_TRY(full_sequence(&pair->seq, rules, src, dst));
     mimo_tensor_text(src, from, sizeof from);
     mimo_tensor_text(dst, got, sizeof got);
-    MIMO_CHECK(!is_flat(src) || (pair.seq > 0 ? src->shape[0] % pair.seq : src->shape[0]) == 0,
+    MIMO_CHECK(!is_flat(src) || (pair->seq > 0 ? src->shape[0] % pair->seq : src->shape[0]) == 0,
                MIMO_ERR_SHAPE,
                "src tile %s is not a whole number of samples of %" PRId64
                " positions (dst tile %s)",
-               from, pair.seq, got);
-    pair.src = read_tile(src, pair.seq);
-    MIMO_TRY(needed_dst(&needed, rules, &pair.src, pair.seq, dst));
+               from, pair->seq, got);
+    MIMO_TRY(read_tile(&pair->src, src, pair->seq));
+    MIMO_TRY(needed_dst(&needed, rules, &pair->src, pair->seq, dst));
     MIMO_CHECK(needed.dtype == dst->dtype &&
                    memcmp(needed.shape, dst->shape, sizeof needed.shape) == 0,
                MIMO_ERR_SHAPE, "dst tile is %s; %s by %" PRId64 " from src tile %s needs %s", got,
                mimo_direction_name(rules->pairing.direction), rules->pairing.scale, from,
                mimo_tensor_text(&needed, need, sizeof need));
+    MIMO_TRY(read_tile(&pair->dst, dst, pair->seq));
+    return check_full_size(&pair->dst, pair->seq);
+}
+
+mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
+                              const mimo_tensor *src, const mimo_tensor *dst)
+{
+    char got[VIEW_TEXT], from[VIEW_TEXT];
+    mimo_tile_pair pair;
+    MIMO_TRY(check_view(src, rules->memory, "src"));
+    MIMO_TRY(check_view(dst, rules->memory, "dst"));
+    mimo_status status = read_pair(&pair, rules, src, dst);
+    if (status == MIMO_ERR_OVERFLOW)
+        mimo_fail_prefix(status,
+                         "dst tile %s, src tile %s: ", mimo_tensor_text(dst, got, sizeof got),
+                         mimo_tensor_text(src, from, sizeof from));
+    MIMO_TRY(status);
     MIMO_TRY(check_apart(src, dst));
-    pair.dst = read_tile(dst, pair.seq);
     *out = pair;
     return MIMO_OK;
 }

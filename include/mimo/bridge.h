@@ -66,9 +66,10 @@ MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
  * forward twice, are normal uses.
  *
  * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
- * the bridge needs), MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH (ranks call different things),
- * MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then MIMO_ERR_COMM. After an error `to` is unspecified
- * where data had begun to move (MIMO_ERR_COMM) and untouched else.
+ * the bridge needs), MIMO_ERR_OVERFLOW (a size does not fit 64 bits), MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_MISMATCH (ranks call different things), MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then
+ * MIMO_ERR_COMM. After an error `to` is unspecified where data had begun to move (MIMO_ERR_COMM)
+ * and untouched else.
  */
 MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
                                          const mimo_tensor *from, int n, mimo_stream stream);
