@@ -30,8 +30,8 @@ typedef struct mimo_tile_rules {
 } mimo_tile_rules;
 
 /* Read and check both views of one tensor's move. MIMO_ERR_SHAPE prints both views and what is
- * needed. MIMO_ERR_OVERFLOW: a size, that of the dst tile with full sequences included, does not fit
- * 64 bits; the other functions here need no check of their own. */
+ * needed. MIMO_ERR_OVERFLOW: a size, that of the dst tile with full sequences included, does not
+ * fit 64 bits; the other functions here need no check of their own. */
 mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
                               const mimo_tensor *src, const mimo_tensor *dst);
 
