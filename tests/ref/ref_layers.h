@@ -1,0 +1,60 @@
+/*
+ * Dense layers as plain loops in double precision, one sample at a time: what each does is meant to
+ * be read off the code. Backward *adds* to parameters' gradients and *writes* the input's.
+ */
+#ifndef REF_LAYERS_H
+#define REF_LAYERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ref_param {
+    const double *value;
+    double *grad;
+} ref_param;
+
+/* y[rows, out] = x[rows, in] W^T + b; W [out, in]. bias.value NULL: none. */
+typedef struct ref_linear {
+    ref_param weight, bias;
+    int64_t in, out;
+} ref_linear;
+
+void ref_linear_forward(const ref_linear *layer, double *y, const double *x, int64_t rows);
+/* dx NULL: not wanted. */
+void ref_linear_backward(const ref_linear *layer, double *dx, const double *dy, const double *x,
+                         int64_t rows);
+
+/* (x - mean) / sqrt(variance + 1e-5) * scale + shift, over each row. */
+typedef struct ref_norm {
+    ref_param scale, shift;
+    int64_t width;
+} ref_norm;
+
+void ref_norm_forward(const ref_norm *layer, double *y, const double *x, int64_t rows);
+void ref_norm_backward(const ref_norm *layer, double *dx, const double *dy, const double *x,
+                       int64_t rows);
+
+/* x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 and its derivative. */
+double ref_gelu(double x);
+double ref_gelu_slope(double x);
+
+/* softmax(q k^T / sqrt(dh) + mask) v by heads, between the two projections. Rows of the first are
+ * (head, query | key | value, dh). */
+typedef struct ref_attention {
+    ref_linear qkv, out;
+    int64_t heads;
+    bool causal;
+    double *projected; /* [rows, 3H], as are its gradient and what follows: of the last forward */
+    double *weights;   /* [heads, rows, rows] */
+    double *context;   /* [rows, H] */
+    double *d_projected, *d_context;
+} ref_attention;
+
+void ref_attention_forward(const ref_attention *layer, double *y, const double *x, int64_t rows);
+void ref_attention_backward(const ref_attention *layer, double *dx, const double *dy,
+                            const double *x, int64_t rows);
+
+/* -ln softmax(logits)[label], and its gradient into d[n]; 0 and zeros where label < 0. */
+double ref_cross_entropy(double *d, const double *logits, int64_t n, int64_t label);
+
+#endif

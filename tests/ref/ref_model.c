@@ -1,0 +1,391 @@
+#include "ref_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ref_block.h"
+#include "ref_random.h"
+
+/* Matrices of one sample: into each block, out of the last, out of the norm; and their gradient. */
+typedef struct ref_tower {
+    ref_block *blocks;
+    ref_norm norm;
+    int64_t layers, rows;
+    double **x; /* [layers + 2] of [rows, H] */
+    double *d;  /* [rows, H] */
+} ref_tower;
+
+struct ref_model {
+    ref_sizes sizes;
+    ref_table values, grads;
+    ref_tower encoder, llm;
+    ref_linear patch, project, head, adapter_a, adapter_b;
+    ref_param places, text, positions; /* tables [P, H], [text vocabulary, H], [S, H] */
+    double *rows, *merged;             /* [P, H], [S, H] */
+    double *logits, *adapted;          /* [S, vocabulary] */
+    double *d_logits, *d_room;
+    double *middle, *d_middle; /* [S, adapter] */
+    double *d_rows;            /* [P, H] */
+};
+
+/* ---------------------------------------- parameters ---------------------------------------- */
+
+typedef struct spread {
+    double about, std;
+} spread;
+
+static ref_param add_param(ref_model *model, const char *layer, const char *part, int64_t rows,
+                           int64_t columns, spread s)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", layer, part);
+    ref_param param = {ref_add(&model->values, name, rows, columns),
+                       ref_add(&model->grads, name, rows, columns)};
+    double *value = ref_find(&model->values, name)->data;
+    uint64_t key = ref_key(model->sizes.seed, name);
+    for (int64_t i = 0; i < rows * columns; i++) {
+        /* f32 at each step, as the library stores it */
+        float away = (float)(s.std * ref_normal(key, i));
+        value[i] = (double)((float)s.about + away);
+    }
+    return param;
+}
+
+static ref_linear add_linear(ref_model *model, const char *name, int64_t in, int64_t out,
+                             double std)
+{
+    ref_linear layer = {.in = in, .out = out};
+    layer.weight = add_param(model, name, "weight", out, in, (spread){0, std});
+    model->values.list[model->values.count - 1].decays = 1;
+    layer.bias = add_param(model, name, "bias", out, 1, (spread){0, 0.1});
+    return layer;
+}
+
+/* The head and its adapter have no bias. */
+static ref_linear add_matrix(ref_model *model, const char *name, int64_t in, int64_t out,
+                             double std)
+{
+    ref_linear layer = {.in = in, .out = out};
+    layer.weight = add_param(model, name, "weight", out, in, (spread){0, std});
+    model->values.list[model->values.count - 1].decays = 1;
+    return layer;
+}
+
+static ref_norm add_norm(ref_model *model, const char *name)
+{
+    ref_norm layer = {.width = model->sizes.hidden};
+    layer.scale = add_param(model, name, "scale", layer.width, 1, (spread){1, 0.1});
+    layer.shift = add_param(model, name, "shift", layer.width, 1, (spread){0, 0.1});
+    return layer;
+}
+
+static void add_block(ref_model *model, ref_block *block, const char *name, int64_t layers)
+{
+    char part[48];
+    int64_t hidden = model->sizes.hidden;
+    double std = 0.5 / sqrt((double)hidden), out_std = std / sqrt(2.0 * (double)layers);
+    block->hidden = hidden;
+    block->inner = 4 * hidden;
+    block->attention.heads = model->sizes.heads;
+    snprintf(part, sizeof part, "%s.norm1", name);
+    block->norm1 = add_norm(model, part);
+    snprintf(part, sizeof part, "%s.attention.qkv", name);
+    block->attention.qkv = add_linear(model, part, hidden, 3 * hidden, std);
+    snprintf(part, sizeof part, "%s.attention.out", name);
+    block->attention.out = add_linear(model, part, hidden, hidden, out_std);
+    snprintf(part, sizeof part, "%s.norm2", name);
+    block->norm2 = add_norm(model, part);
+    snprintf(part, sizeof part, "%s.mlp.up", name);
+    block->up = add_linear(model, part, hidden, 4 * hidden, std);
+    snprintf(part, sizeof part, "%s.mlp.down", name);
+    block->down = add_linear(model, part, 4 * hidden, hidden, out_std);
+}
+
+static void add_tower(ref_model *model, ref_tower *tower, const char *name)
+{
+    char part[32];
+    int64_t elements = tower->rows * model->sizes.hidden;
+    tower->blocks = calloc((size_t)tower->layers + 1, sizeof *tower->blocks);
+    tower->x = calloc((size_t)tower->layers + 2, sizeof *tower->x);
+    for (int64_t i = 0; i < tower->layers; i++) {
+        snprintf(part, sizeof part, "%s.block%d", name, (int)i);
+        add_block(model, &tower->blocks[i], part, tower->layers);
+        ref_block_reserve(&tower->blocks[i], tower->rows);
+    }
+    snprintf(part, sizeof part, "%s.norm", name);
+    tower->norm = add_norm(model, part);
+    for (int64_t i = 0; i < tower->layers + 2; i++)
+        tower->x[i] = ref_room(elements);
+    tower->d = ref_room(elements);
+}
+
+static void free_tower(ref_tower *tower)
+{
+    for (int64_t i = 0; i < tower->layers; i++)
+        ref_block_free(&tower->blocks[i]);
+    for (int64_t i = 0; i < tower->layers + 2; i++)
+        free(tower->x[i]);
+    free(tower->x);
+    free(tower->d);
+    free(tower->blocks);
+}
+
+static void add_encoder(ref_model *model)
+{
+    const ref_sizes *sizes = &model->sizes;
+    double patch_std = 1 / sqrt((double)sizes->patch_values);
+    model->encoder = (ref_tower){.layers = sizes->encoder_layers, .rows = sizes->image_tokens};
+    model->patch =
+        add_linear(model, "encoder.patch", sizes->patch_values, sizes->hidden, patch_std);
+    model->places = add_param(model, "encoder.position", "weight", sizes->image_tokens,
+                              sizes->hidden, (spread){0, 0.02});
+    add_tower(model, &model->encoder, "encoder");
+    model->project = add_linear(model, "encoder.project", sizes->hidden, sizes->hidden,
+                                1 / sqrt((double)sizes->hidden));
+}
+
+static void add_llm(ref_model *model)
+{
+    const ref_sizes *sizes = &model->sizes;
+    model->llm = (ref_tower){.layers = sizes->llm_layers, .rows = sizes->seq};
+    model->text = add_param(model, "llm.text", "weight", sizes->text_vocabulary, sizes->hidden,
+                            (spread){0, 0.02});
+    model->positions =
+        add_param(model, "llm.position", "weight", sizes->seq, sizes->hidden, (spread){0, 0.02});
+    add_tower(model, &model->llm, "llm");
+    for (int64_t i = 0; i < sizes->llm_layers; i++)
+        model->llm.blocks[i].attention.causal = true;
+    model->head = add_matrix(model, "llm.head", sizes->hidden, sizes->vocabulary, 0.02);
+    if (sizes->adapter == 0)
+        return;
+    model->adapter_a = add_matrix(model, "llm.adapter.a", sizes->hidden, sizes->adapter,
+                                  1 / sqrt((double)sizes->hidden));
+    model->adapter_b = add_matrix(model, "llm.adapter.b", sizes->adapter, sizes->vocabulary, 0.1);
+}
+
+ref_model *ref_model_create(const ref_sizes *sizes)
+{
+    ref_model *model = calloc(1, sizeof *model);
+    model->sizes = *sizes;
+    add_encoder(model);
+    add_llm(model);
+    model->rows = ref_room(sizes->image_tokens * sizes->hidden);
+    model->d_rows = ref_room(sizes->image_tokens * sizes->hidden);
+    model->merged = ref_room(sizes->seq * sizes->hidden);
+    model->d_room = ref_room(sizes->seq * sizes->hidden);
+    model->logits = ref_room(sizes->seq * sizes->vocabulary);
+    model->adapted = ref_room(sizes->seq * sizes->vocabulary);
+    model->d_logits = ref_room(sizes->seq * sizes->vocabulary);
+    model->middle = ref_room(sizes->seq * sizes->adapter);
+    model->d_middle = ref_room(sizes->seq * sizes->adapter);
+    return model;
+}
+
+void ref_model_destroy(ref_model *model)
+{
+    double *rooms[] = {model->rows,   model->d_rows,   model->merged,
+                       model->d_room, model->logits,   model->adapted,
+                       model->middle, model->d_middle, model->d_logits};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        free(rooms[i]);
+    free_tower(&model->encoder);
+    free_tower(&model->llm);
+    ref_free(&model->values);
+    ref_free(&model->grads);
+    free(model);
+}
+
+ref_table *ref_model_values(ref_model *model)
+{
+    return &model->values;
+}
+
+ref_table *ref_model_grads(ref_model *model)
+{
+    return &model->grads;
+}
+
+/* ------------------------------------------ forward ----------------------------------------- */
+
+/* Blocks and the norm, from tower->x[0]; the result is the last of tower->x. */
+static const double *run_tower(ref_tower *tower)
+{
+    double **x = tower->x;
+    for (int64_t i = 0; i < tower->layers; i++)
+        ref_block_forward(&tower->blocks[i], x[i + 1], x[i], tower->rows);
+    ref_norm_forward(&tower->norm, x[tower->layers + 1], x[tower->layers], tower->rows);
+    return x[tower->layers + 1];
+}
+
+static void encode(ref_model *model, const ref_sample *sample)
+{
+    int64_t elements = model->encoder.rows * model->sizes.hidden;
+    ref_linear_forward(&model->patch, model->encoder.x[0], sample->patches, model->encoder.rows);
+    for (int64_t i = 0; i < elements; i++)
+        model->encoder.x[0][i] += model->places.value[i];
+    const double *normed = run_tower(&model->encoder);
+    ref_linear_forward(&model->project, model->rows, normed, model->encoder.rows);
+}
+
+static void merge(ref_model *model, const ref_sample *sample)
+{
+    int64_t hidden = model->sizes.hidden, image = 0;
+    for (int64_t s = 0; s < model->sizes.seq; s++) {
+        const double *from = sample->ids[s] == model->sizes.image_id
+                                 ? model->rows + image++ * hidden
+                                 : model->text.value + sample->ids[s] * hidden;
+        memcpy(model->merged + s * hidden, from, (size_t)hidden * sizeof *from);
+    }
+    for (int64_t i = 0; i < model->sizes.seq * hidden; i++)
+        model->llm.x[0][i] = model->merged[i] + model->positions.value[i];
+}
+
+static void compute_logits(ref_model *model)
+{
+    const double *normed = run_tower(&model->llm);
+    ref_linear_forward(&model->head, model->logits, normed, model->sizes.seq);
+    if (model->sizes.adapter == 0)
+        return;
+    ref_linear_forward(&model->adapter_a, model->middle, normed, model->sizes.seq);
+    ref_linear_forward(&model->adapter_b, model->adapted, model->middle, model->sizes.seq);
+    for (int64_t i = 0; i < model->sizes.seq * model->sizes.vocabulary; i++)
+        model->logits[i] += model->adapted[i];
+}
+
+/* ----------------------------------------- backward ----------------------------------------- */
+
+/* From tower->d, the gradient of the norm's output, to that of tower->x[0], there too. */
+static void run_tower_backward(ref_tower *tower)
+{
+    double *d = tower->d;
+    ref_norm_backward(&tower->norm, d, d, tower->x[tower->layers], tower->rows);
+    for (int64_t i = tower->layers; i-- > 0;)
+        ref_block_backward(&tower->blocks[i], d, d, tower->x[i], tower->rows);
+}
+
+static void logits_backward(ref_model *model)
+{
+    const double *normed = model->llm.x[model->sizes.llm_layers + 1];
+    ref_linear_backward(&model->head, model->llm.d, model->d_logits, normed, model->sizes.seq);
+    if (model->sizes.adapter == 0)
+        return;
+    ref_linear_backward(&model->adapter_b, model->d_middle, model->d_logits, model->middle,
+                        model->sizes.seq);
+    ref_linear_backward(&model->adapter_a, model->d_room, model->d_middle, normed,
+                        model->sizes.seq);
+    for (int64_t i = 0; i < model->sizes.seq * model->sizes.hidden; i++)
+        model->llm.d[i] += model->d_room[i];
+}
+
+static void merge_backward(ref_model *model, const ref_sample *sample)
+{
+    int64_t hidden = model->sizes.hidden, image = 0;
+    const double *d = model->llm.d;
+    for (int64_t s = 0; s < model->sizes.seq; s++, d += hidden) {
+        bool is_image = sample->ids[s] == model->sizes.image_id;
+        for (int64_t e = 0; e < hidden; e++) {
+            model->positions.grad[s * hidden + e] += d[e];
+            if (is_image)
+                model->d_rows[image * hidden + e] = d[e];
+            else
+                model->text.grad[sample->ids[s] * hidden + e] += d[e];
+        }
+        image += is_image;
+    }
+}
+
+static void encode_backward(ref_model *model, const ref_sample *sample)
+{
+    ref_tower *tower = &model->encoder;
+    ref_linear_backward(&model->project, tower->d, model->d_rows, tower->x[tower->layers + 1],
+                        tower->rows);
+    run_tower_backward(tower);
+    for (int64_t i = 0; i < tower->rows * model->sizes.hidden; i++)
+        model->places.grad[i] += tower->d[i];
+    ref_linear_backward(&model->patch, NULL, tower->d, sample->patches, tower->rows);
+}
+
+/* ------------------------------------------- steps ------------------------------------------ */
+
+/* Keep a sample's matrix in the result, which has room for all samples' from the first on. */
+static void keep(ref_result *result, const char *name, int64_t samples, int64_t sample,
+                 const ref_tensor *matrix)
+{
+    int64_t elements = matrix->rows * matrix->columns;
+    if (sample == 0)
+        ref_add(&result->tensors, name, samples * matrix->rows, matrix->columns);
+    double *to = ref_find(&result->tensors, name)->data + sample * elements;
+    memcpy(to, matrix->data, (size_t)elements * sizeof *to);
+}
+
+static void keep_tower(const ref_model *model, ref_result *result, const char *name, int64_t n,
+                       int64_t sample)
+{
+    const ref_tower *tower = strcmp(name, "llm") == 0 ? &model->llm : &model->encoder;
+    char part[32];
+    for (int64_t i = 0; i < tower->layers + 2; i++) {
+        ref_tensor matrix = {.rows = tower->rows, .columns = model->sizes.hidden};
+        matrix.data = tower->x[i];
+        if (i == 0)
+            snprintf(part, sizeof part, "%s.input", name);
+        else if (i <= tower->layers)
+            snprintf(part, sizeof part, "%s.block%d", name, (int)i - 1);
+        else
+            snprintf(part, sizeof part, "%s.norm", name);
+        keep(result, part, n, sample, &matrix);
+    }
+}
+
+static void keep_sample(const ref_model *model, ref_result *result, int64_t n, int64_t sample)
+{
+    int64_t image = model->sizes.image_tokens, seq = model->sizes.seq, hidden = model->sizes.hidden;
+    ref_tensor rows = {.rows = image, .columns = hidden, .data = model->rows};
+    ref_tensor d_rows = {.rows = image, .columns = hidden, .data = model->d_rows};
+    ref_tensor merged = {.rows = seq, .columns = hidden, .data = model->merged};
+    ref_tensor logits = {.rows = seq, .columns = model->sizes.vocabulary, .data = model->logits};
+    keep_tower(model, result, "encoder", n, sample);
+    keep(result, "encoder.rows", n, sample, &rows);
+    keep(result, "encoder.d_rows", n, sample, &d_rows);
+    keep(result, "llm.merged", n, sample, &merged);
+    keep_tower(model, result, "llm", n, sample);
+    keep(result, "llm.logits", n, sample, &logits);
+}
+
+/* Loss of one sample, and gradients of the *sum* of its labels' losses. */
+static void run_sample(ref_model *model, const ref_sample *sample, double *losses,
+                       ref_result *result)
+{
+    int64_t vocabulary = model->sizes.vocabulary;
+    encode(model, sample);
+    merge(model, sample);
+    compute_logits(model);
+    for (int64_t s = 0; s < model->sizes.seq; s++) {
+        losses[s] =
+            ref_cross_entropy(model->d_logits + s * vocabulary, model->logits + s * vocabulary,
+                              vocabulary, sample->labels[s]);
+        result->loss += losses[s];
+        result->tokens += sample->labels[s] >= 0;
+    }
+    logits_backward(model);
+    run_tower_backward(&model->llm);
+    merge_backward(model, sample);
+    encode_backward(model, sample);
+}
+
+void ref_model_run(ref_model *model, const ref_sample *samples, int64_t n, ref_result *result)
+{
+    *result = (ref_result){0};
+    ref_zero(&model->grads);
+    double *losses = ref_add(&result->tensors, "losses", n * model->sizes.seq, 1);
+    for (int64_t i = 0; i < n; i++) {
+        run_sample(model, &samples[i], losses + i * model->sizes.seq, result);
+        keep_sample(model, result, n, i);
+    }
+    double count = result->tokens > 0 ? (double)result->tokens : 1;
+    result->loss /= count;
+    for (int t = 0; t < model->grads.count; t++)
+        for (int64_t i = 0; i < model->grads.list[t].rows * model->grads.list[t].columns; i++)
+            model->grads.list[t].data[i] /= count;
+}
