@@ -6,9 +6,19 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
-                         int64_t total)
+/* Up to a multiple of both dp sizes: of the larger, as the bridge takes only sizes of which one
+ * divides the other. */
+static int64_t padded_total(const rank_topology *topology, int64_t samples)
 {
+    int64_t encoder = topology->encoder_dp, llm = topology->llm_dp;
+    int64_t larger = encoder > llm ? encoder : llm;
+    return (samples + larger - 1) / larger * larger;
+}
+
+mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
+                         int64_t samples)
+{
+    int64_t total = padded_total(topology, samples);
     out->side = side;
     out->tokens = (side / PATCH) * (side / PATCH);
     out->seq = seq;
@@ -29,9 +39,19 @@ void batch_destroy(micro_batch *batch)
     *batch = (struct micro_batch){0};
 }
 
+static const batch_item *item_at(const batch_item *items, int64_t count, int64_t i)
+{
+    static const batch_item masked = {0};
+    return i < count ? &items[i] : &masked;
+}
+
 /* Patch p of a picture, pixels scaled to [-1, 1], as one row. */
 static void cut_patch(float *row, const uint8_t *picture, int64_t side, int64_t p)
 {
+    if (!picture) {
+        memset(row, 0, PATCH_VALUES * sizeof *row);
+        return;
+    }
     int64_t across = side / PATCH;
     int64_t y0 = p / across * PATCH, x0 = p % across * PATCH;
     for (int64_t y = 0; y < PATCH; y++) {
@@ -41,12 +61,12 @@ static void cut_patch(float *row, const uint8_t *picture, int64_t side, int64_t 
     }
 }
 
-static void fill_patches(micro_batch *batch, const batch_item *items)
+static void fill_patches(micro_batch *batch, const batch_item *items, int64_t count)
 {
     for (int64_t p = 0; p < batch->tokens; p++)
         for (int64_t b = 0; b < batch->pictures; b++)
             cut_patch(batch->patches + (p * batch->pictures + b) * PATCH_VALUES,
-                      items[batch->first_picture + b].picture, batch->side, p);
+                      item_at(items, count, batch->first_picture + b)->picture, batch->side, p);
 }
 
 /* Token i of a sentence. */
@@ -73,12 +93,12 @@ static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, con
     }
 }
 
-void batch_fill(micro_batch *batch, const batch_item *items)
+void batch_fill(micro_batch *batch, const batch_item *items, int64_t count)
 {
-    fill_patches(batch, items);
+    fill_patches(batch, items, count);
     for (int64_t b = 0; b < batch->sentences; b++)
         fill_sentence(batch, batch->ids + b * batch->seq, batch->labels + b * batch->seq,
-                      items + batch->first_sentence + b);
+                      item_at(items, count, batch->first_sentence + b));
 }
 
 /* A keyed permutation of [0, samples): a Feistel network over the next even number of bits, walked

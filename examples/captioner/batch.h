@@ -24,10 +24,10 @@ enum {
     PATCH_VALUES = PATCH * PATCH * 3,
 };
 
-/** One sample as the model sees it. */
+/** One sample as the model sees it. All zero is a masked sample: a blank picture without labels. */
 typedef struct batch_item {
     const uint8_t *picture; /* RGB, side x side x 3 */
-    const char *name;       /* `length` bytes of UTF-8; NULL: a masked sample, without labels */
+    const char *name;       /* `length` bytes of UTF-8 */
     int64_t length;
     bool open; /* the name is a beginning: no EOS follows it */
 } batch_item;
@@ -36,7 +36,7 @@ typedef struct batch_item {
 typedef struct micro_batch {
     int64_t side, tokens;   /* picture side in pixels, and P = (side / PATCH)^2 */
     int64_t seq;            /* S */
-    int64_t total;          /* B, samples of the micro-batch over all ranks */
+    int64_t total;          /* B over all ranks, masked samples included: both dp divide it */
     int64_t pictures;       /* b, samples this rank encodes */
     int64_t first_picture;  /* the first of them within the micro-batch */
     int64_t sentences;      /* samples this rank holds as part of the LLM */
@@ -45,15 +45,17 @@ typedef struct micro_batch {
     int64_t *ids, *labels;  /* [sentences, S] */
 } micro_batch;
 
-/** Room for micro-batches of `total` samples over all ranks. The caller zeroes *out before and
- *  calls batch_destroy after, whatever the result. Local. MIMO_ERR_SHAPE where a dp does not divide
- *  the micro-batch. */
+/** Room for micro-batches of up to `samples` samples over all ranks, whatever the grids: `total` is
+ *  what both dp divide. The caller zeroes *out before and calls batch_destroy after, whatever the
+ *  result. Local. */
 mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
-                         int64_t total);
+                         int64_t samples);
 void batch_destroy(micro_batch *batch);
 
-/** Fill this rank's part from the items[total] of the whole micro-batch. */
-void batch_fill(micro_batch *batch, const batch_item *items);
+/** Fill this rank's part from items[count], the samples of the whole micro-batch, count <= total.
+ *  The rest is masked: every rank runs the same calls, and a masked sample adds nothing to losses,
+ *  counts and gradients. */
+void batch_fill(micro_batch *batch, const batch_item *items, int64_t count);
 
 /** Which samples of [0, samples) step `step` (from 0) takes, into chosen[count]. A function of its
  *  arguments only, so that every topology sees the same global batch: each epoch is a permutation

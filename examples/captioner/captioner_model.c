@@ -26,13 +26,6 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     MIMO_CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
                "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
                llm_tp);
-    MIMO_CHECK(desc->micro_batch % topology->encoder_dp == 0, MIMO_ERR_SHAPE,
-               "a micro-batch of %" PRId64
-               " samples does not divide over the encoder's dp=%" PRId64,
-               desc->micro_batch, topology->encoder_dp);
-    MIMO_CHECK(desc->micro_batch % topology->llm_dp == 0, MIMO_ERR_SHAPE,
-               "a micro-batch of %" PRId64 " samples does not divide over the LLM's dp=%" PRId64,
-               desc->micro_batch, topology->llm_dp);
     MIMO_CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
                "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
                2 * topology->llm_cp);

@@ -11,7 +11,7 @@ typedef struct model_desc {
     int64_t hidden, heads; /* of both modules */
     int64_t encoder_layers, llm_layers;
     int64_t side, seq;   /* picture side in pixels; S */
-    int64_t micro_batch; /* samples of a micro-batch over all ranks */
+    int64_t micro_batch; /* most samples of a micro-batch over all ranks; dp need not divide it */
     uint64_t seed;
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */

@@ -12,17 +12,16 @@ typedef struct name_drafts {
     captioner_model *model;
     const batch_item *items;
     generated_name *names;
-    int64_t count;      /* names of this micro-batch; the rest of it is masked */
-    batch_item *picked; /* [micro_batch] */
-    int32_t *next;      /* [micro_batch] the token after each name; -1 where another rank knows */
+    int64_t count;      /* names of this micro-batch */
+    batch_item *picked; /* [count] */
+    int32_t *next;      /* [count] the token after each name; -1 where another rank knows */
     int64_t *predicted; /* [rows] */
 } name_drafts;
 
 static mimo_status draft_reserve(name_drafts *draft)
 {
-    int64_t total = draft->model->desc.micro_batch;
-    MIMO_TRY(mimo_reserve(&draft->picked, total, sizeof *draft->picked));
-    MIMO_TRY(mimo_reserve(&draft->next, total, sizeof *draft->next));
+    MIMO_TRY(mimo_reserve(&draft->picked, draft->count, sizeof *draft->picked));
+    MIMO_TRY(mimo_reserve(&draft->next, draft->count, sizeof *draft->next));
     return mimo_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
 }
 
@@ -35,11 +34,9 @@ static void draft_release(name_drafts *draft)
 
 static void pick_beginnings(name_drafts *draft)
 {
-    for (int64_t i = 0; i < draft->model->desc.micro_batch; i++) {
-        int64_t at = i < draft->count ? i : draft->count - 1;
-        draft->picked[i] = (batch_item){draft->items[at].picture, draft->names[at].bytes,
-                                        draft->names[at].length, true};
-    }
+    for (int64_t i = 0; i < draft->count; i++)
+        draft->picked[i] = (batch_item){draft->items[i].picture, draft->names[i].bytes,
+                                        draft->names[i].length, true};
 }
 
 /* The prediction after the last byte of each name, where this rank holds that position. */
@@ -47,12 +44,13 @@ static void read_predictions(name_drafts *draft)
 {
     const language_model *language = &draft->model->language;
     const micro_batch *batch = &draft->model->batch;
-    for (int64_t i = 0; i < batch->total; i++)
+    for (int64_t i = 0; i < draft->count; i++)
         draft->next[i] = -1;
     for (int64_t s = 0; s < language->share; s++)
         for (int64_t b = 0; b < batch->sentences; b++) {
             int64_t i = batch->first_sentence + b;
-            if (language->positions[s] == batch->tokens + draft->picked[i].length - 1)
+            if (i < draft->count &&
+                language->positions[s] == batch->tokens + draft->picked[i].length - 1)
                 draft->next[i] = (int32_t)draft->predicted[s * batch->sentences + b];
         }
 }
@@ -87,14 +85,14 @@ static mimo_status extend_all(name_drafts *draft)
         double loss_sum;
         int64_t tokens;
         pick_beginnings(draft);
-        batch_fill(&model->batch, draft->picked);
+        batch_fill(&model->batch, draft->picked, draft->count);
         MIMO_TRY_GOTO(status, done, model_forward(model, &loss_sum, &tokens));
         MIMO_TRY_GOTO(status, done, language_predict(&model->language, draft->predicted));
         read_predictions(draft);
         /* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
         MIMO_TRY_GOTO(status, done,
-                      mimo_comm_allreduce(model->topology->world, draft->next,
-                                          model->desc.micro_batch, MIMO_I32, MIMO_MAX, NULL));
+                      mimo_comm_allreduce(model->topology->world, draft->next, draft->count,
+                                          MIMO_I32, MIMO_MAX, NULL));
         open = append(draft, ended);
     }
 done:
@@ -114,7 +112,7 @@ mimo_status generate_names(captioner_model *model, const batch_item *items, int6
                            generated_name *names)
 {
     mimo_status status = MIMO_OK;
-    int64_t total = model->desc.micro_batch;
+    int64_t total = model->batch.total;
     memset(names, 0, (size_t)count * sizeof *names);
     for (int64_t first = 0; status == MIMO_OK && first < count; first += total) {
         int64_t rest = count - first;

@@ -94,9 +94,12 @@ static const struct argp_option rows[] = {
     HEADING("Training:", 3),
     FLAG("steps", KEY_STEPS, "N",
          "The step at which training ends, resumed or not; 0 only evaluates (default 2000)"),
-    FLAG("global-batch", KEY_GLOBAL_BATCH, "B", "Samples of a step, over all ranks (default 16)"),
+    FLAG("global-batch", KEY_GLOBAL_BATCH, "B",
+         "Samples of a step, over all ranks: any number, masked samples fill up what dp does not "
+         "divide (default 16)"),
     FLAG("micro-batches", KEY_MICRO_BATCHES, "M",
-         "Parts that the batch is cut into, one after another (default 1)"),
+         "Cut the batch into at most M parts, one after another: B/M samples each, rounded up, and "
+         "the last what is left (default 1)"),
     FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
     FLAG("device", KEY_DEVICE, "cpu|cuda", "Where tensors live (default cpu)"),
@@ -357,9 +360,9 @@ static mimo_status check_together(const struct options *o)
                o->seq, side * side, o->image_size);
     MIMO_CHECK(o->hidden % o->heads == 0, MIMO_ERR_ARGUMENT,
                "--hidden %" PRId64 " is no multiple of --heads %" PRId64, o->hidden, o->heads);
-    MIMO_CHECK(o->global_batch % o->micro_batches == 0, MIMO_ERR_ARGUMENT,
-               "--global-batch %" PRId64 " is no multiple of --micro-batches %" PRId64,
-               o->global_batch, o->micro_batches);
+    MIMO_CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
+               "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
+               o->micro_batches, o->global_batch);
     MIMO_CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
                "--samples reads a file and --prepare makes one: give one of them");
     MIMO_CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,

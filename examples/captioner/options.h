@@ -42,7 +42,7 @@ struct options {
 
     int64_t steps;
     int64_t global_batch;
-    int64_t micro_batches; /* divides global_batch */
+    int64_t micro_batches; /* at most global_batch */
     uint64_t seed;
     double lr;
     enum options_device device;

@@ -49,11 +49,12 @@ double learning_rate(const trainer_desc *desc, int64_t step)
 static mimo_status accumulate(step_trainer *trainer)
 {
     captioner_model *model = trainer->model;
-    int64_t count = trainer->desc.micro_batches;
-    for (int64_t m = 0; m < count; m++) {
+    int64_t count = trainer->desc.global_batch, most = model->desc.micro_batch;
+    for (int64_t first = 0; first < count; first += most) {
+        int64_t many = count - first < most ? count - first : most;
         double loss_sum;
         int64_t tokens;
-        batch_fill(&model->batch, trainer->gathered + m * model->desc.micro_batch);
+        batch_fill(&model->batch, trainer->gathered + first, many);
         MIMO_TRY(model_forward(model, &loss_sum, &tokens));
         MIMO_TRY(mimo_gradient_add(trainer->gradient, loss_sum, tokens));
         MIMO_TRY(model_backward(model));

@@ -7,8 +7,8 @@
 typedef struct trainer_desc {
     const batch_item *items; /* the training samples; borrowed */
     int64_t samples;
-    int64_t steps; /* where the learning rate's schedule ends */
-    int64_t global_batch, micro_batches;
+    int64_t steps;        /* where the learning rate's schedule ends */
+    int64_t global_batch; /* cut into micro-batches of the size that the model has */
     uint64_t seed;
     double lr; /* at its height */
 } trainer_desc;

@@ -32,13 +32,14 @@ typedef struct run_state {
 static mimo_status build_model(run_state *run)
 {
     const struct options *options = run->options;
+    int64_t parts = options->micro_batches;
     model_desc desc = {.hidden = options->hidden,
                        .heads = options->heads,
                        .encoder_layers = options->encoder_layers,
                        .llm_layers = options->llm_layers,
                        .side = options->image_size,
                        .seq = options->seq,
-                       .micro_batch = options->global_batch / options->micro_batches,
+                       .micro_batch = (options->global_batch + parts - 1) / parts,
                        .seed = options->seed,
                        .bridge_dtype = options->dtype};
     MIMO_TRY(model_create(&run->model, &run->topology, &desc));
@@ -46,7 +47,6 @@ static mimo_status build_model(run_state *run)
                             .samples = run->data.training_count,
                             .steps = options->steps,
                             .global_batch = options->global_batch,
-                            .micro_batches = options->micro_batches,
                             .seed = options->seed,
                             .lr = options->lr};
     return trainer_create(&run->trainer, &run->model, &trainer);

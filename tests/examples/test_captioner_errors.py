@@ -20,8 +20,6 @@ CASES = [
     (2, ["--no-such-flag"], "--no-such-flag"),
     (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--seq", "48"], "--seq 48"),
     (3, ["--encoder", "tp=3,dp=1", "--llm", "tp=3,dp=1"], "8 heads .* tp=3"),
-    (2, ["--encoder", "tp=1,dp=2", "--llm", "tp=2,dp=1", "--global-batch", "3",
-         "--micro-batches", "1"], "3 samples .* dp=2"),
     (2, ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1", "--seq", "90"], "90 .* 2\\*cp = 4"),
     (2, ["--device", "cuda"], "cuda"),
     (2, ["--dtype", "f64"], "f64"),

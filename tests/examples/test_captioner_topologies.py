@@ -1,4 +1,5 @@
-"""The loss and the gradient norm of steps 1 to 5 agree over topologies, micro-batches included."""
+"""The loss and the gradient norm of steps 1 to 5 agree over topologies, micro-batches included, and
+whether or not dp divides the samples of a step."""
 import sys
 import tempfile
 
@@ -20,9 +21,15 @@ def main():
             seen = captioner.train(topology, *SMALL, "--steps", "5")
             wrong += compare(f"{topology[0]} -> {topology[1]}", seen, reference, 1e-4)
         # One micro-batch instead of four: the same sums in another order.
-        whole = [flag if flag != "4" else "1" for flag in SMALL]
-        seen = captioner.train(TOPOLOGIES[1], *whole, "--steps", "5")
+        seen = captioner.train(TOPOLOGIES[1], *SMALL, "--micro-batches", "1", "--steps", "5")
         wrong += compare("one micro-batch", seen, reference, 1e-4)
+        # Neither dp divides the batch or its parts, and the last of three parts is short.
+        for batch, parts, topology in ((6, 1, TOPOLOGIES[1]), (13, 3, TOPOLOGIES[3])):
+            odd = [*SMALL, "--global-batch", str(batch), "--micro-batches", str(parts)]
+            reference = captioner.train(TOPOLOGIES[0], *odd, "--steps", "3")
+            seen = captioner.train(topology, *odd, "--steps", "3")
+            wrong += compare(f"batch of {batch} in {parts}, {topology[0]} -> {topology[1]}", seen,
+                             reference, 1e-4)
         sys.exit(f"{wrong} values differ" if wrong else 0)
 
 

@@ -90,7 +90,7 @@ Test(options, each_refusal_has_its_sentence)
         {"--steps 99999999999999999999", "--steps must be from"},
         {"--global-batch 0", "--global-batch must be from 1"},
         {"--micro-batches 0", "--micro-batches must be from 1"},
-        {"--micro-batches 3", "--global-batch 16 is no multiple of --micro-batches 3"},
+        {"--micro-batches 17", "--micro-batches 17 are more than the samples of --global-batch 16"},
         {"--seed -1", "--seed needs a whole number from 0, not \"-1\""},
         {"--seed 18446744073709551616", "--seed must be at most 18446744073709551615"},
         {"--lr 0", "--lr must be above 0 and at most 1, not 0"},
