@@ -11,6 +11,7 @@
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 #include "comm/mpi_exchange.h"
+#include "comm/mpi_request.h"
 #include "comm/mpi_sums.h"
 #include "comm/mpi_types.h"
 #include "core/hash.h"
@@ -23,13 +24,8 @@ typedef struct mpi_comm {
     MPI_Comm handle;
     bool owned;
     mimo_mpi_sums sums;
+    mimo_mpi_requests requests;
 } mpi_comm;
-
-struct mimo_request {
-    int pieces;
-    MPI_Datatype types[2];
-    MPI_Request piece[]; /* `pieces` of them */
-};
 
 static const mimo_comm_backend mpi_backend;
 
@@ -40,33 +36,10 @@ static MPI_Comm handle_of(mimo_comm *comm)
 
 /* ------------------------------------ requests ------------------------------------ */
 
-static mimo_status request_create(mimo_request **out, int64_t pieces)
+/* A request of so many pieces of this communicator. */
+static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces)
 {
-    MIMO_CHECK(pieces <= INT_MAX, MIMO_ERR_OVERFLOW, "%lld pieces in one call", (long long)pieces);
-    MIMO_TRY(mimo_reserve(out, (int64_t)sizeof **out + pieces * (int64_t)sizeof(MPI_Request), 1));
-    (*out)->pieces = (int)pieces;
-    (*out)->types[0] = (*out)->types[1] = MPI_DATATYPE_NULL;
-    for (int i = 0; i < (int)pieces; i++)
-        (*out)->piece[i] = MPI_REQUEST_NULL;
-    return MIMO_OK;
-}
-
-static void request_release(mimo_request *request)
-{
-    if (!request)
-        return;
-    for (int i = 0; i < 2; i++)
-        if (request->types[i] != MPI_DATATYPE_NULL)
-            MPI_Type_free(&request->types[i]);
-    mimo_release(request);
-}
-
-static mimo_status request_test(mimo_request *request, bool *done)
-{
-    int flag = 0;
-    MIMO_TRY_MPI(MPI_Testall(request->pieces, request->piece, &flag, MPI_STATUSES_IGNORE));
-    *done = flag != 0;
-    return MIMO_OK;
+    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces);
 }
 
 /* Hand a started request to the caller, or release it where starting failed. */
@@ -75,7 +48,7 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
     if (started == MIMO_OK)
         *out = request;
     else
-        request_release(request);
+        mimo_mpi_request_release(request);
     return started;
 }
 
@@ -84,7 +57,7 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
 static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
 {
     mimo_request *request;
-    MIMO_TRY(request_create(&request, 1));
+    MIMO_TRY(take(&request, comm, 1));
     int code = MPI_Iallreduce(MPI_IN_PLACE, words, count, MPI_UINT64_T, MPI_MAX, handle_of(comm),
                               request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallreduce"));
@@ -93,7 +66,7 @@ static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *wor
 static mimo_status tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root)
 {
     mimo_request *request;
-    MIMO_TRY(request_create(&request, 1));
+    MIMO_TRY(take(&request, comm, 1));
     int code = MPI_Ibcast(data, bytes, MPI_BYTE, root, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Ibcast"));
 }
@@ -102,7 +75,7 @@ static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, 
                                  int bytes)
 {
     mimo_request *request;
-    MIMO_TRY(request_create(&request, 1));
+    MIMO_TRY(take(&request, comm, 1));
     int code =
         MPI_Iallgather(from, bytes, MPI_BYTE, to, bytes, MPI_BYTE, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
@@ -121,7 +94,7 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
     (void)stream;
     int64_t count = reduction->count, bytes = (int64_t)mimo_dtype_size(reduction->dtype);
     int64_t pieces = (count + ELEMENTS_PER_PIECE - 1) / ELEMENTS_PER_PIECE;
-    MIMO_TRY(request_create(&request, pieces));
+    MIMO_TRY(take(&request, comm, pieces));
     mimo_mpi_sums_pick(&((mpi_comm *)comm)->sums, reduction->dtype, reduction->op, &type, &op);
     for (int64_t i = 0; i < pieces && status == MIMO_OK; i++) {
         int64_t first = i * ELEMENTS_PER_PIECE, left = count - first;
@@ -146,7 +119,7 @@ static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm, void *da
 {
     mimo_request *request;
     (void)stream;
-    MIMO_TRY(request_create(&request, 1));
+    MIMO_TRY(take(&request, comm, 1));
     return hand_over(out, request, broadcast_bytes(request, comm, data, bytes, root));
 }
 
@@ -167,6 +140,7 @@ static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const
 {
     int rank = comm->rank, size = comm->size;
     MPI_Request *piece = request->piece;
+    request->receives = size - 1;
     MIMO_TRY(mimo_mpi_rows_type(&request->types[0], to, step));
     MIMO_TRY(mimo_mpi_rows_type(&request->types[1], from, 0));
     for (int distance = 1; distance < size; distance++) {
@@ -191,7 +165,7 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
     mimo_request *request;
     mimo_rows own = *to;
     own.first += comm->rank * step;
-    MIMO_TRY(request_create(&request, 2 * ((int64_t)comm->size - 1)));
+    MIMO_TRY(take(&request, comm, 2 * ((int64_t)comm->size - 1)));
     mimo_status status = allgather_peers(request, comm, to, step, from->base ? from : &own);
     if (status == MIMO_OK && from->base)
         status = comm->device->copy_rows(&own, from, stream);
@@ -208,8 +182,8 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
                                   mimo_stream stream)
 {
     mimo_request *request;
-    (void)comm, (void)stream;
-    MIMO_TRY(request_create(&request, mimo_mpi_exchange_pieces(exchange)));
+    (void)stream;
+    MIMO_TRY(take(&request, comm, mimo_mpi_exchange_pieces(exchange)));
     return hand_over(out, request, mimo_mpi_exchange_start(exchange, request->piece));
 }
 
@@ -224,6 +198,8 @@ static mimo_status comm_create(mimo_comm **out, MPI_Comm handle, bool owned)
                     mimo_mpi_status(MPI_Comm_rank(handle, &comm->base.rank), "MPI_Comm_rank"));
     MIMO_KEEP_FIRST(status,
                     mimo_mpi_status(MPI_Comm_size(handle, &comm->base.size), "MPI_Comm_size"));
+    if (status == MIMO_OK)
+        status = mimo_mpi_requests_create(&comm->requests, comm->base.size);
     if (status != MIMO_OK) {
         mimo_mpi_sums_release(&comm->sums);
         mimo_release(comm);
@@ -247,6 +223,7 @@ static void comm_destroy(mimo_comm *base)
         if (comm->owned)
             MPI_Comm_free(&comm->handle);
     }
+    mimo_mpi_requests_release(&comm->requests);
     mimo_release(comm);
 }
 
@@ -287,8 +264,8 @@ static const mimo_comm_backend mpi_backend = {
     .exchange_create = exchange_create,
     .exchange_start = exchange_start,
     .exchange_destroy = mimo_mpi_exchange_destroy,
-    .test = request_test,
-    .release = request_release,
+    .test = mimo_mpi_request_test,
+    .release = mimo_mpi_request_release,
 };
 
 /* ----------------------------------- <mimo/mpi.h> --------------------------------- */
