@@ -7,14 +7,11 @@
 #include "comm/agreement.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "core/memory.h"
 
 static void end_with(mimo_agreement *agreement, mimo_status result)
 {
     agreement->comm->backend->release(agreement->request);
     agreement->request = NULL;
-    mimo_release(agreement->all);
-    agreement->all = NULL;
     agreement->result = result;
     agreement->stage = MIMO_AGREEMENT_DONE;
 }
@@ -59,66 +56,86 @@ static bool signatures_agree(const mimo_agreement *agreement)
     return agreement->vote[1] == ~agreement->vote[2];
 }
 
-static void vote_ended(mimo_agreement *agreement)
+/* The lowest rank that voted: see how vote[0] is cast. */
+static int lowest_voter(const mimo_agreement *agreement)
+{
+    return agreement->comm->size - (int)agreement->vote[0];
+}
+
+static void tell(mimo_agreement *agreement, mimo_verdict *verdict, int root, int stage)
 {
     mimo_comm *comm = agreement->comm;
-    agreement->comm->backend->release(agreement->request);
-    agreement->request = NULL;
+    start_stage(
+        agreement,
+        comm->backend->tell_start(&agreement->request, comm, verdict, (int)sizeof *verdict, root),
+        stage);
+}
+
+static void vote_ended(mimo_agreement *agreement)
+{
     if (agreement->vote[0] > 0) {
-        int root = comm->size - (int)agreement->vote[0];
-        start_stage(agreement,
-                    comm->backend->tell_start(&agreement->request, comm, &agreement->mine,
-                                              (int)sizeof agreement->mine, root),
-                    MIMO_AGREEMENT_TELL);
-        return;
-    }
-    if (signatures_agree(agreement)) {
+        tell(agreement, &agreement->mine, lowest_voter(agreement), MIMO_AGREEMENT_TELL);
+    } else if (signatures_agree(agreement)) {
         end_with(agreement, MIMO_OK);
-        return;
+    } else {
+        agreement->first = agreement->mine;
+        tell(agreement, &agreement->first, 0, MIMO_AGREEMENT_FIRST);
     }
-    mimo_status status = mimo_reserve(&agreement->all, comm->size, sizeof *agreement->all);
-    if (status == MIMO_OK)
-        status = comm->backend->collect_start(&agreement->request, comm, agreement->all,
-                                              &agreement->mine, (int)sizeof agreement->mine);
-    start_stage(agreement, status, MIMO_AGREEMENT_COLLECT);
 }
 
 static void tell_ended(mimo_agreement *agreement)
 {
-    int root = agreement->comm->size - (int)agreement->vote[0];
     mimo_status status = (mimo_status)agreement->mine.status;
-    end_with(agreement, mimo_fail(status, "rank %d: %s", root, agreement->mine.sentence));
+    end_with(agreement,
+             mimo_fail(status, "rank %d: %s", lowest_voter(agreement), agreement->mine.sentence));
 }
 
-static void collect_ended(mimo_agreement *agreement)
+static void first_ended(mimo_agreement *agreement)
 {
-    const mimo_verdict *all = agreement->all;
-    int other = 1;
-    while (other < agreement->comm->size - 1 && all[other].signature == all[0].signature)
-        other++;
-    const char *same = strcmp(all[other].call, all[0].call) == 0
+    mimo_comm *comm = agreement->comm;
+    bool differs = agreement->mine.signature != agreement->first.signature;
+    agreement->vote[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
+    start_stage(agreement, comm->backend->vote_start(&agreement->request, comm, agreement->vote, 1),
+                MIMO_AGREEMENT_SEARCH);
+}
+
+static void search_ended(mimo_agreement *agreement)
+{
+    tell(agreement, &agreement->mine, lowest_voter(agreement), MIMO_AGREEMENT_OTHER);
+}
+
+static void other_ended(mimo_agreement *agreement)
+{
+    const char *other = agreement->mine.call, *first = agreement->first.call;
+    const char *same = strcmp(other, first) == 0
                            ? " (the same in words: an earlier call was missing or extra, or "
                              "descriptors differ)"
                            : "";
-    end_with(agreement, mimo_fail(MIMO_ERR_MISMATCH, "rank %d called %s, rank 0 called %s%s", other,
-                                  all[other].call, all[0].call, same));
+    end_with(agreement, mimo_fail(MIMO_ERR_MISMATCH, "rank %d called %s, rank 0 called %s%s",
+                                  lowest_voter(agreement), other, first, same));
 }
+
+static void (*const stage_ended[])(mimo_agreement *agreement) = {
+    [MIMO_AGREEMENT_VOTE] = vote_ended,   [MIMO_AGREEMENT_TELL] = tell_ended,
+    [MIMO_AGREEMENT_FIRST] = first_ended, [MIMO_AGREEMENT_SEARCH] = search_ended,
+    [MIMO_AGREEMENT_OTHER] = other_ended,
+};
 
 bool mimo_agreement_test(mimo_agreement *agreement)
 {
+    const mimo_comm_backend *backend = agreement->comm->backend;
     while (agreement->stage != MIMO_AGREEMENT_DONE) {
         bool done = false;
-        mimo_status status = agreement->comm->backend->test(agreement->request, &done);
-        if (status != MIMO_OK)
+        mimo_status status = backend->test(agreement->request, &done);
+        if (status != MIMO_OK) {
             end_with(agreement, status);
-        else if (!done)
+        } else if (!done) {
             return false;
-        else if (agreement->stage == MIMO_AGREEMENT_VOTE)
-            vote_ended(agreement);
-        else if (agreement->stage == MIMO_AGREEMENT_TELL)
-            tell_ended(agreement);
-        else
-            collect_ended(agreement);
+        } else {
+            backend->release(agreement->request);
+            agreement->request = NULL;
+            stage_ended[agreement->stage](agreement);
+        }
     }
     return true;
 }

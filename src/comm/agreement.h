@@ -1,7 +1,8 @@
 /*
  * The agreement that every collective host call begins with: one nonblocking MAX over three words.
  * Where all is well that is all; else the first failing rank tells its sentence to all, or, where
- * signatures differ, all learn what rank 0 and the first rank that differs from it called.
+ * signatures differ, all learn what rank 0 and the first rank that differs from it called. Nothing
+ * is allocated on the way, whatever the number of ranks: a rank without memory is told too.
  */
 #ifndef MIMO_COMM_AGREEMENT_H
 #define MIMO_COMM_AGREEMENT_H
@@ -20,13 +21,15 @@ typedef struct mimo_verdict {
 typedef struct mimo_agreement {
     mimo_comm *comm;
     mimo_request *request;
-    uint64_t vote[3]; /* size - rank where this rank fails; signature; ~signature */
-    mimo_verdict mine;
-    mimo_verdict *all; /* gathered only where signatures differ */
+    uint64_t vote[3];   /* size - rank where this rank fails; signature; ~signature */
+    mimo_verdict mine;  /* after a failure that of the rank which tells */
+    mimo_verdict first; /* rank 0's, where signatures differ */
     enum {
         MIMO_AGREEMENT_VOTE,
-        MIMO_AGREEMENT_TELL,
-        MIMO_AGREEMENT_COLLECT,
+        MIMO_AGREEMENT_TELL,   /* a rank failed: its sentence */
+        MIMO_AGREEMENT_FIRST,  /* signatures differ: what rank 0 called, */
+        MIMO_AGREEMENT_SEARCH, /* which rank is the first to differ from it, */
+        MIMO_AGREEMENT_OTHER,  /* and what that one called */
         MIMO_AGREEMENT_DONE,
     } stage;
     mimo_status result;

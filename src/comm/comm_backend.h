@@ -57,8 +57,9 @@ typedef struct mimo_comm_backend {
 
     /* MAX of `count` host words over the ranks, in place: the carrier of agreements. */
     mimo_status (*vote_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
-    /* Host bytes from root to all, and from all to all in rank order: the carriers of sentences. */
+    /* Host bytes from root to all: the carrier of sentences. */
     mimo_status (*tell_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root);
+    /* Host bytes from all to all, in rank order: the carrier of what ranks compare. */
     mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes);
 
