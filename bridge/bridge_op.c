@@ -30,12 +30,18 @@ mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
 
 static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
 {
-    if (bridge->spare) {
-        *out = bridge->spare;
-        bridge->spare = (*out)->next;
-        return MIMO_OK;
-    }
-    return mimo_reserve(out, 1, sizeof **out);
+    if (!bridge->spare)
+        MIMO_TRY(mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare));
+    *out = bridge->spare;
+    bridge->spare = (*out)->next;
+    return MIMO_OK;
+}
+
+/* The next operation is made along with this one: without memory for it this one fails, which the
+ * agreement carries to all ranks, where the next would fail on this rank alone. */
+static mimo_status make_next(mimo_bridge *bridge)
+{
+    return bridge->spare ? MIMO_OK : mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
 }
 
 static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
@@ -107,7 +113,9 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->status = MIMO_OK;
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
-    op->local = check_tensors(op, call->to, call->from, call->n);
+    op->local = make_next(bridge);
+    if (op->local == MIMO_OK)
+        op->local = check_tensors(op, call->to, call->from, call->n);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     mimo_op **last = &bridge->queue;

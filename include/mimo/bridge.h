@@ -88,8 +88,9 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
  * mimo_op_wait, `to` must not be touched and `from` not be written; the views themselves are
  * copied.
  *
- * An error on one rank is reported by mimo_op_wait on every rank; only a failure to make the
- * operation itself (MIMO_ERR_MEMORY, NULL bridge) is returned here.
+ * An error on one rank is reported by mimo_op_wait on every rank. Returned here, on one rank alone,
+ * are only a NULL bridge and MIMO_ERR_MEMORY for a further operation while one that ran out of
+ * memory waits for its mimo_op_wait.
  *
  * Open MPI moves data only inside MPI calls: overlap needs calls of mimo_op_test in between.
  */

@@ -1,9 +1,31 @@
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/checked.h"
 #include "core/memory.h"
+
+#ifdef MIMO_TEST_HOOKS
+static int64_t until_failure; /* 0: none is to fail */
+
+int64_t mimo_fail_allocation(int64_t n)
+{
+    int64_t left = until_failure;
+    until_failure = n;
+    return left;
+}
+
+static bool must_fail(void)
+{
+    return until_failure > 0 && --until_failure == 0;
+}
+#else
+static bool must_fail(void)
+{
+    return false;
+}
+#endif
 
 static mimo_status byte_count(int64_t *bytes, int64_t count, size_t size)
 {
@@ -16,7 +38,7 @@ mimo_status mimo_reserve(void *out, int64_t count, size_t size)
 {
     int64_t bytes;
     MIMO_TRY(byte_count(&bytes, count, size));
-    void *room = calloc(1, bytes > 0 ? (size_t)bytes : 1);
+    void *room = must_fail() ? NULL : calloc(1, bytes > 0 ? (size_t)bytes : 1);
     MIMO_CHECK(room, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
     memcpy(out, &room, sizeof room);
     return MIMO_OK;
@@ -28,7 +50,7 @@ mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size
     MIMO_TRY(byte_count(&bytes, count, size));
     void *room;
     memcpy(&room, out, sizeof room);
-    char *grown = realloc(room, bytes > 0 ? (size_t)bytes : 1);
+    char *grown = must_fail() ? NULL : realloc(room, bytes > 0 ? (size_t)bytes : 1);
     MIMO_CHECK(grown, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
     if (count > old_count)
         memset(grown + (size_t)old_count * size, 0, (size_t)(count - old_count) * size);

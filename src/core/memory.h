@@ -21,4 +21,11 @@ mimo_status mimo_copy_string(char **out, const char *text);
 
 void mimo_release(void *pointer);
 
+/* In the copy of the library that tests link (tests/meson.build): the n-th allocation from now
+ * fails, once; 0 calls that off. Returns what is left of the count before: 0 where it came to
+ * fail. */
+#ifdef MIMO_TEST_HOOKS
+int64_t mimo_fail_allocation(int64_t n);
+#endif
+
 #endif

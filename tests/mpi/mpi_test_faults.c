@@ -1,7 +1,10 @@
 /* What goes wrong on one rank alone, and must end as an error and not as a hang or a late write. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm_backend.h"
+#include "core/memory.h"
 #include "mpi_test.h"
 
 enum { WORDS = 5, GATHER_TAG = 1 };
@@ -69,4 +72,179 @@ MPI_TEST(faults, gather_that_is_refused)
     for (int i = 0; i < SIZE * WORDS; i++)
         MPI_EXPECT(to[i] == 100 * (i / WORDS) + i % WORDS, "[%d] is %d", i, to[i]);
     mimo_comm_destroy(comm);
+}
+
+/* ------------------------------------- no memory -------------------------------------- */
+
+enum { H = 3, SEQ = 8, BATCH = 2, ROWS = 2 };
+
+/* A bridge that uses all it has, staging and the replica check included: two samples, one a pair of
+ * tp replicas, to four shards over cp and sp. */
+typedef struct fixture {
+    mimo_comm *comm;
+    mimo_grid *src, *dst;
+    mimo_bridge *bridge;
+    float full[SEQ][H];          /* this rank's sample */
+    float shard[ROWS][BATCH][H]; /* this rank's rows of both */
+    float second[ROWS][BATCH][H];
+} fixture;
+
+typedef mimo_status (*attempt)(fixture *it);
+
+static float value_of(int sample, int position, int h)
+{
+    return (float)(1000 * sample + 10 * position + h);
+}
+
+static mimo_tensor full_view(fixture *it)
+{
+    return mimo_tensor_3d(it->full, MIMO_F32, "sbh", SEQ, 1, H);
+}
+
+static mimo_tensor shard_view(float shard[ROWS][BATCH][H])
+{
+    return mimo_tensor_3d(shard, MIMO_F32, "sbh", ROWS, BATCH, H);
+}
+
+/* Write what belongs there, or compare with it. */
+static void visit_full(fixture *it, bool compare)
+{
+    int sample = mpi_test_rank() / 2;
+    for (int i = 0; i < SEQ * H; i++) {
+        float *at = &it->full[i / H][i % H], value = value_of(sample, i / H, i % H);
+        MPI_EXPECT(!compare || *at == value, "full [%d] is %g", i, (double)*at);
+        *at = value;
+    }
+}
+
+static void visit_shard(float shard[ROWS][BATCH][H], bool compare)
+{
+    static const int first[] = {0, 6, 2, 4}; /* zigzag over cp, each half cut over tp */
+    for (int i = 0; i < ROWS * BATCH * H; i++) {
+        int row = i / (BATCH * H), sample = i / H % BATCH;
+        float *at = &shard[row][sample][i % H];
+        float value = value_of(sample, first[mpi_test_rank()] + row, i % H);
+        MPI_EXPECT(!compare || *at == value, "shard [%d] is %g", i, (double)*at);
+        *at = value;
+    }
+}
+
+static void expect_poison(const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        MPI_EXPECT(((const unsigned char *)data)[i] == 0x5a, "byte %zu was written", i);
+}
+
+static mimo_status create(fixture *it)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    rule.sp = true;
+    desc.src = it->src;
+    desc.dst = it->dst;
+    desc.partition = &rule;
+    return mimo_bridge_create(&it->bridge, it->comm, &desc);
+}
+
+static mimo_status forward(fixture *it)
+{
+    mimo_tensor from = full_view(it), to = shard_view(it->shard);
+    visit_full(it, false);
+    memset(it->shard, 0x5a, sizeof it->shard);
+    mimo_status status = mimo_bridge_forward(it->bridge, &to, &from, 1, NULL);
+    if (status == MIMO_OK)
+        visit_shard(it->shard, true);
+    else
+        expect_poison(it->shard, sizeof it->shard);
+    return status;
+}
+
+static mimo_status backward(fixture *it)
+{
+    mimo_tensor to = full_view(it), from = shard_view(it->shard);
+    visit_shard(it->shard, false);
+    memset(it->full, 0x5a, sizeof it->full);
+    mimo_status status = mimo_bridge_backward(it->bridge, &to, &from, 1, NULL);
+    if (status == MIMO_OK)
+        visit_full(it, true);
+    else
+        expect_poison(it->full, sizeof it->full);
+    return status;
+}
+
+/* One that fails does not hinder the other. */
+static mimo_status two_forwards(fixture *it)
+{
+    mimo_op *ops[2] = {NULL, NULL};
+    mimo_status status[2];
+    mimo_tensor from = full_view(it), to[] = {shard_view(it->shard), shard_view(it->second)};
+    visit_full(it, false);
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], it->bridge, &to[i], &from, 1, NULL));
+    for (int i = 1; i >= 0; i--) {
+        status[i] = mimo_op_wait(&ops[i]);
+        if (status[i] == MIMO_OK)
+            visit_shard(i == 0 ? it->shard : it->second, true);
+    }
+    MPI_EXPECT(status[0] == MIMO_OK || status[1] == MIMO_OK, "both failed");
+    return status[0] == MIMO_OK ? status[1] : status[0];
+}
+
+/* The n-th allocation of the attempt fails on one rank: that is every rank's error, and the same
+ * attempt and all others succeed after it. False where there are fewer than n. */
+static bool nth_fails(attempt act, int failing, int n)
+{
+    char sentence[64];
+    fixture it = {.comm = mpi_test_comm()};
+    MPI_EXPECT_OK(mimo_grid_parse(&it.src, "tp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&it.dst, "tp=2,cp=2,dp=1", 0));
+    if (act != create)
+        MPI_EXPECT_OK(create(&it));
+    if (mpi_test_rank() == failing)
+        mimo_fail_allocation(n);
+    mimo_status status = act(&it);
+    int failed = mpi_test_rank() == failing && mimo_fail_allocation(0) == 0;
+    MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
+    MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
+               mimo_status_name(status), mimo_last_error());
+    snprintf(sentence, sizeof sentence, "rank %d: out of memory allocating ", failing);
+    if (failed) {
+        MPI_EXPECT_SENTENCE(sentence);
+        MPI_EXPECT_OK(act(&it));
+    }
+    MPI_EXPECT_OK(forward(&it));
+    MPI_EXPECT_OK(backward(&it));
+    mimo_bridge_destroy(it.bridge);
+    mimo_grid_destroy(it.src);
+    mimo_grid_destroy(it.dst);
+    return failed;
+}
+
+/* Every allocation in turn, on the first rank and on the last; there are at least so many. */
+static void each_fails(attempt act, int least)
+{
+    setenv("MIMO_CHECK_REPLICAS", "1", 1);
+    for (int failing = 0; failing < 4; failing += 3) {
+        int n = 1;
+        while (nth_fails(act, failing, n))
+            n++;
+        MPI_EXPECT(n > least, "only %d allocations", n - 1);
+    }
+}
+
+MPI_TEST(faults, no_memory_to_create_a_bridge)
+{
+    each_fails(create, 8);
+}
+
+/* The next operation, the pair of tiles, the staging, the hashes. */
+MPI_TEST(faults, no_memory_to_move)
+{
+    each_fails(forward, 4);
+    each_fails(backward, 5);
+}
+
+MPI_TEST(faults, no_memory_for_two_in_flight)
+{
+    each_fails(two_forwards, 8);
 }
