@@ -26,10 +26,10 @@ mimo_status caption_data_prepare(mimo_comm *world, const struct options *options
  * agreement. */
 static mimo_status find_file(char **path, mimo_comm *world, const struct options *options)
 {
-    if (options->samples)
-        return mimo_copy_string(path, options->samples);
-    mimo_status status = MIMO_OK;
-    if (mimo_comm_rank(world) == 0) {
+    mimo_status status;
+    if (options->samples) {
+        status = mimo_copy_string(path, options->samples);
+    } else if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_cache_fill(path, &source);
     } else {
@@ -74,17 +74,21 @@ static mimo_status check_samples(const caption_data *data, const struct options 
     return MIMO_OK;
 }
 
+static mimo_status read_samples(caption_data *out, const char *path, const struct options *options)
+{
+    MIMO_TRY(sample_file_read(&out->samples, path));
+    MIMO_TRY(deal_out(out));
+    return check_samples(out, options);
+}
+
 mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options)
 {
     char *path = NULL;
-    MIMO_TRY(find_file(&path, world, options));
-    mimo_status status = sample_file_read(&out->samples, path);
+    mimo_status status = find_file(&path, world, options);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(world, read_samples(out, path, options));
     mimo_release(path);
-    if (status == MIMO_OK)
-        status = deal_out(out);
-    if (status == MIMO_OK)
-        status = check_samples(out, options);
-    return mimo_comm_agree(world, status);
+    return status;
 }
 
 void caption_data_release(caption_data *data)

@@ -13,6 +13,7 @@
 
 #include "caption_data.h"
 #include "options.h"
+#include "options_compare.h"
 #include "training_run.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -58,6 +59,8 @@ int main(int argc, char **argv)
     mimo_status status = mimo_comm_from_mpi(&world, MPI_COMM_WORLD);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, options_parse(&options, argc, argv));
+    if (status == MIMO_OK)
+        status = options_compare(&options, world);
     if (status == MIMO_OK)
         status = act(&options, world);
     int code = report(status, !world || mimo_comm_rank(world) == 0);

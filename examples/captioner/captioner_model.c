@@ -59,13 +59,10 @@ static mimo_status create_modules(captioner_model *out)
     return language_create(&out->language, &language);
 }
 
-mimo_status model_create(captioner_model *out, const rank_topology *topology,
-                         const model_desc *desc)
+static mimo_status reserve_model(captioner_model *out)
 {
-    MIMO_TRY(check_desc(desc, topology));
-    out->desc = *desc;
-    out->topology = topology;
-    MIMO_TRY(batch_create(&out->batch, topology, desc->side, desc->seq, desc->micro_batch));
+    const model_desc *desc = &out->desc;
+    MIMO_TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
     MIMO_TRY(create_modules(out));
     int64_t src = out->batch.tokens * out->batch.pictures * desc->hidden;
     int64_t dst = out->batch.tokens * out->batch.sentences * desc->hidden;
@@ -73,6 +70,16 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     MIMO_TRY(mimo_reserve(&out->dst_tile, dst, sizeof *out->dst_tile));
     MIMO_TRY(mimo_reserve(&out->src_half, src, sizeof *out->src_half));
     return mimo_reserve(&out->dst_half, dst, sizeof *out->dst_half);
+}
+
+mimo_status model_create(captioner_model *out, const rank_topology *topology,
+                         const model_desc *desc)
+{
+    MIMO_TRY(check_desc(desc, topology)); /* the same answer on every rank */
+    out->desc = *desc;
+    out->topology = topology;
+    MIMO_TRY(mimo_comm_agree(topology->world, reserve_model(out)));
+    return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 
 void model_destroy(captioner_model *model)
@@ -119,6 +126,8 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     int64_t tile = model->batch.tokens * model->desc.hidden;
     bool half = model->desc.bridge_dtype == MIMO_BF16;
 
+    mimo_status read = language_read(&model->language, &model->batch);
+    MIMO_TRY(mimo_comm_agree(model->topology->world, read));
     MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, model->batch.patches));
     if (half)
         to_half(model->src_half, model->src_tile, tile * model->batch.pictures);

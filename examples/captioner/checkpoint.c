@@ -32,6 +32,7 @@ typedef struct entry_list {
     saved_tensor *entries;
     int64_t count;
     int64_t largest; /* elements of the largest whole tensor */
+    nn_real *whole;  /* [largest] */
 } entry_list;
 
 static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
@@ -50,7 +51,7 @@ static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
         }
 }
 
-/* All tensors of both modules, in the same order on every rank. */
+/* All tensors of both modules, in the same order on every rank, and room for any one of them. */
 static mimo_status list_entries(entry_list *out, const captioner_model *model)
 {
     const nn_params *encoder = model->encoder.params, *language = model->language.params;
@@ -58,7 +59,13 @@ static mimo_status list_entries(entry_list *out, const captioner_model *model)
     MIMO_TRY(mimo_reserve(&out->entries, count, sizeof *out->entries));
     list_store(out, encoder, model->topology->encoder_tp);
     list_store(out, language, model->topology->llm_tp);
-    return MIMO_OK;
+    return mimo_reserve(&out->whole, out->largest, sizeof *out->whole);
+}
+
+static void release_entries(entry_list *list)
+{
+    mimo_release(list->entries);
+    mimo_release(list->whole);
 }
 
 /* Numbers that must be the same when the run goes on. */
@@ -111,46 +118,56 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     return status;
 }
 
+/* What saving needs besides the entries. */
+typedef struct save_rooms {
+    nn_real *gathered;          /* [largest] */
+    safetensors_writer *writer; /* on rank 0 */
+} save_rooms;
+
+/* Local, and before anything collective: the tp groups gather only where every rank can. */
+static mimo_status prepare_save(save_rooms *rooms, entry_list *list, const char *path,
+                                const captioner_model *model, int64_t step)
+{
+    MIMO_TRY(list_entries(list, model));
+    MIMO_TRY(mimo_reserve(&rooms->gathered, list->largest, sizeof *rooms->gathered));
+    if (mimo_comm_rank(model->topology->world) != 0)
+        return MIMO_OK;
+    return begin_file(&rooms->writer, path, list, &model->desc, step);
+}
+
 /* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
  * 0 has a writer. It must gather on after a failed write: its group counts on it. */
-static mimo_status write_entries(safetensors_writer *writer, const entry_list *list)
+static mimo_status write_entries(const save_rooms *rooms, const entry_list *list)
 {
-    nn_real *whole = NULL, *room = NULL;
-    mimo_status status = mimo_reserve(&whole, list->largest, sizeof *whole);
-    if (status == MIMO_OK)
-        status = mimo_reserve(&room, list->largest, sizeof *room);
     mimo_status written = MIMO_OK;
-    for (int64_t i = 0; status == MIMO_OK && i < list->count; i++) {
+    for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
         const nn_real *local = part_of(param, list->entries[i].part);
-        status = gather_whole(whole, room, local, param, list->entries[i].tp);
-        if (status == MIMO_OK && writer && written == MIMO_OK)
-            written = safetensors_write(writer, i, 0, param->shape[0] * param->shape[1], whole);
+        MIMO_TRY(gather_whole(list->whole, rooms->gathered, local, param, list->entries[i].tp));
+        if (rooms->writer && written == MIMO_OK)
+            written = safetensors_write(rooms->writer, i, 0, param->shape[0] * param->shape[1],
+                                        list->whole);
     }
-    mimo_release(whole);
-    mimo_release(room);
-    return status != MIMO_OK ? status : written;
+    return written;
 }
 
 mimo_status checkpoint_save(const char *path, captioner_model *model, int64_t step)
 {
     mimo_comm *world = model->topology->world;
-    safetensors_writer *writer = NULL;
+    save_rooms rooms = {0};
     entry_list list = {0};
-    mimo_status status = list_entries(&list, model);
-    if (status == MIMO_OK && mimo_comm_rank(world) == 0)
-        status = begin_file(&writer, path, &list, &model->desc, step);
-    status = mimo_comm_agree(world, status);
+    mimo_status status = mimo_comm_agree(world, prepare_save(&rooms, &list, path, model, step));
     if (status == MIMO_OK) {
-        status = write_entries(writer, &list);
+        status = write_entries(&rooms, &list);
         if (status == MIMO_OK) {
-            status = safetensors_commit(writer);
-            writer = NULL;
+            status = safetensors_commit(rooms.writer);
+            rooms.writer = NULL;
         }
         status = mimo_comm_agree(world, status);
     }
-    safetensors_discard(writer);
-    mimo_release(list.entries);
+    safetensors_discard(rooms.writer);
+    mimo_release(rooms.gathered);
+    release_entries(&list);
     return status;
 }
 
@@ -203,36 +220,35 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     return MIMO_OK;
 }
 
-static mimo_status read_entries(const safetensors_file *file, const char *path,
-                                const entry_list *list)
+/* Everything that the file says, into this rank's slices. Local. */
+static mimo_status read_file(const safetensors_file *file, const char *path, captioner_model *model,
+                             int64_t *step)
 {
-    nn_real *whole = NULL;
-    mimo_status status = mimo_reserve(&whole, list->largest, sizeof *whole);
-    for (int64_t i = 0; status == MIMO_OK && i < list->count; i++)
-        status = read_entry(file, path, &list->entries[i], whole);
-    mimo_release(whole);
+    entry_list list = {0};
+    uint64_t saved = 0;
+    mimo_status status = check_facts(file, path, &model->desc);
+    if (status == MIMO_OK)
+        status = read_number(&saved, file, path, "step");
+    if (status == MIMO_OK)
+        status = list_entries(&list, model);
+    for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
+        status = read_entry(file, path, &list.entries[i], list.whole);
+    release_entries(&list);
+    *step = (int64_t)saved;
     return status;
 }
 
 mimo_status checkpoint_load(const char *path, captioner_model *model, int64_t *step)
 {
     safetensors_file *file = NULL;
-    entry_list list = {0};
-    uint64_t saved = 0;
-    mimo_status status = list_entries(&list, model);
+    int64_t saved = 0;
+    mimo_status status = safetensors_open(&file, path);
     if (status == MIMO_OK)
-        status = safetensors_open(&file, path);
-    if (status == MIMO_OK)
-        status = check_facts(file, path, &model->desc);
-    if (status == MIMO_OK)
-        status = read_number(&saved, file, path, "step");
-    if (status == MIMO_OK)
-        status = read_entries(file, path, &list);
+        status = read_file(file, path, model, &saved);
     safetensors_close(file);
-    mimo_release(list.entries);
     MIMO_TRY(mimo_comm_agree(model->topology->world, status));
-    *step = (int64_t)saved;
-    nn_params_set_steps(model->encoder.params, *step); /* bias correction goes on where it was */
-    nn_params_set_steps(model->language.params, *step);
+    *step = saved;
+    nn_params_set_steps(model->encoder.params, saved); /* bias correction goes on where it was */
+    nn_params_set_steps(model->language.params, saved);
     return MIMO_OK;
 }

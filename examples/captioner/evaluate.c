@@ -27,6 +27,7 @@ mimo_status evaluate_loss(captioner_model *model, const batch_item *items, int64
 {
     batch_item *picked = NULL;
     mimo_status status = mimo_reserve(&picked, model->batch.total, sizeof *picked);
+    status = mimo_comm_agree(model->topology->world, status);
     mimo_gradient_reset(model->topology->gradient);
     if (status == MIMO_OK)
         status = add_losses(model, items, count, rotation, picked);

@@ -12,16 +12,19 @@ typedef struct name_drafts {
     captioner_model *model;
     const batch_item *items;
     generated_name *names;
-    int64_t count;      /* names of this micro-batch */
-    batch_item *picked; /* [count] */
-    int32_t *next;      /* [count] the token after each name; -1 where another rank knows */
+    int64_t count;      /* names of this micro-batch, at most its total */
+    batch_item *picked; /* [total] */
+    int32_t *next;      /* [total] the token after each name; -1 where another rank knows */
+    bool *ended;        /* [total] */
     int64_t *predicted; /* [rows] */
 } name_drafts;
 
 static mimo_status draft_reserve(name_drafts *draft)
 {
-    MIMO_TRY(mimo_reserve(&draft->picked, draft->count, sizeof *draft->picked));
-    MIMO_TRY(mimo_reserve(&draft->next, draft->count, sizeof *draft->next));
+    int64_t total = draft->model->batch.total;
+    MIMO_TRY(mimo_reserve(&draft->picked, total, sizeof *draft->picked));
+    MIMO_TRY(mimo_reserve(&draft->next, total, sizeof *draft->next));
+    MIMO_TRY(mimo_reserve(&draft->ended, total, sizeof *draft->ended));
     return mimo_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
 }
 
@@ -29,6 +32,7 @@ static void draft_release(name_drafts *draft)
 {
     mimo_release(draft->picked);
     mimo_release(draft->next);
+    mimo_release(draft->ended);
     mimo_release(draft->predicted);
 }
 
@@ -55,8 +59,8 @@ static void read_predictions(name_drafts *draft)
         }
 }
 
-/* Append what was predicted; returns whether any name goes on. `ended[i]` is set at EOS. */
-static bool append(name_drafts *draft, bool *ended)
+/* Append what was predicted; returns whether any name goes on: to EOS, or for want of room. */
+static bool append(name_drafts *draft)
 {
     const micro_batch *batch = &draft->model->batch;
     int64_t room = batch->seq - batch->tokens;
@@ -65,12 +69,13 @@ static bool append(name_drafts *draft, bool *ended)
     for (int64_t i = 0; i < draft->count; i++) {
         generated_name *name = &draft->names[i];
         int32_t token = draft->next[i];
-        if (!ended[i] && token >= 0 && token < TOKEN_END)
+        bool *ended = &draft->ended[i];
+        if (!*ended && token >= 0 && token < TOKEN_END)
             name->bytes[name->length++] = (char)token;
         else
-            ended[i] = true;
-        ended[i] = ended[i] || name->length >= longest;
-        open = open || !ended[i];
+            *ended = true;
+        *ended = *ended || name->length >= longest;
+        open = open || !*ended;
     }
     return open;
 }
@@ -78,26 +83,22 @@ static bool append(name_drafts *draft, bool *ended)
 static mimo_status extend_all(name_drafts *draft)
 {
     captioner_model *model = draft->model;
-    bool *ended = NULL;
-    mimo_status status = mimo_reserve(&ended, draft->count, sizeof *ended);
     bool open = true;
-    while (status == MIMO_OK && open) {
+    memset(draft->ended, 0, (size_t)draft->count * sizeof *draft->ended);
+    while (open) {
         double loss_sum;
         int64_t tokens;
         pick_beginnings(draft);
         batch_fill(&model->batch, draft->picked, draft->count);
-        MIMO_TRY_GOTO(status, done, model_forward(model, &loss_sum, &tokens));
-        MIMO_TRY_GOTO(status, done, language_predict(&model->language, draft->predicted));
+        MIMO_TRY(model_forward(model, &loss_sum, &tokens));
+        MIMO_TRY(language_predict(&model->language, draft->predicted));
         read_predictions(draft);
         /* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
-        MIMO_TRY_GOTO(status, done,
-                      mimo_comm_allreduce(model->topology->world, draft->next, draft->count,
-                                          MIMO_I32, MIMO_MAX, NULL));
-        open = append(draft, ended);
+        MIMO_TRY(mimo_comm_allreduce(model->topology->world, draft->next, draft->count, MIMO_I32,
+                                     MIMO_MAX, NULL));
+        open = append(draft);
     }
-done:
-    mimo_release(ended);
-    return status;
+    return MIMO_OK;
 }
 
 /* An untrained model writes any byte: keep terminals and pictures safe. */
@@ -111,18 +112,17 @@ static void make_printable(generated_name *name)
 mimo_status generate_names(captioner_model *model, const batch_item *items, int64_t count,
                            generated_name *names)
 {
-    mimo_status status = MIMO_OK;
     int64_t total = model->batch.total;
+    name_drafts draft = {.model = model};
+    mimo_status status = mimo_comm_agree(model->topology->world, draft_reserve(&draft));
     memset(names, 0, (size_t)count * sizeof *names);
     for (int64_t first = 0; status == MIMO_OK && first < count; first += total) {
-        int64_t rest = count - first;
-        name_drafts draft = {model, items + first, names + first, rest < total ? rest : total,
-                             NULL,  NULL,          NULL};
-        status = draft_reserve(&draft);
-        if (status == MIMO_OK)
-            status = extend_all(&draft);
-        draft_release(&draft);
+        draft.items = items + first;
+        draft.names = names + first;
+        draft.count = count - first < total ? count - first : total;
+        status = extend_all(&draft);
     }
+    draft_release(&draft);
     for (int64_t i = 0; status == MIMO_OK && i < count; i++)
         make_printable(&names[i]);
     return status;

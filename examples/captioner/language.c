@@ -59,14 +59,13 @@ static mimo_status find_positions(language_model *out, const language_desc *desc
     MIMO_TRY(mimo_partition_rows(desc->partition, MIMO_LABELS, desc->seq, &out->share));
     out->rows = out->share * desc->sentences;
     MIMO_TRY(mimo_reserve(&out->positions, out->share, sizeof *out->positions));
-    MIMO_TRY(mimo_partition_index(desc->partition, MIMO_LABELS, desc->seq, out->positions));
-    nn_sequence_desc sequence = {desc->cp, true, out->share, desc->sentences, out->positions};
-    return nn_sequence_init(&out->sequence, &sequence);
+    return mimo_partition_index(desc->partition, MIMO_LABELS, desc->seq, out->positions);
 }
 
 mimo_status language_create(language_model *out, const language_desc *desc)
 {
     out->partition = desc->partition;
+    out->cp = desc->cp;
     out->layers = desc->layers;
     out->hidden = desc->hidden;
     out->seq = desc->seq;
@@ -86,6 +85,13 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
     MIMO_TRY(add_layers(out, desc));
     return reserve_rooms(out);
+}
+
+mimo_status language_connect(language_model *language)
+{
+    nn_sequence_desc sequence = {language->cp, true, language->share, language->sentences,
+                                 language->positions};
+    return nn_sequence_init(&language->sequence, &sequence);
 }
 
 void language_destroy(language_model *language)
@@ -132,13 +138,17 @@ static language_views views_of(language_model *language, const nn_real *image, n
     return views;
 }
 
+mimo_status language_read(language_model *language, const micro_batch *batch)
+{
+    mimo_tensor ids =
+        mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
+    return mimo_alignment_update(language->alignment, &ids);
+}
+
 /* Ids and image rows become this rank's share of the embedded sequence. */
 static mimo_status embed(language_model *language, const nn_real *image_rows,
                          const micro_batch *batch)
 {
-    mimo_tensor ids =
-        mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
-    MIMO_TRY(mimo_alignment_update(language->alignment, &ids));
     int64_t texts = 0;
     for (int64_t i = 0; i < language->sentences * language->seq; i++)
         if (batch->ids[i] != TOKEN_IMAGE)

@@ -34,6 +34,7 @@ typedef struct language_model {
     nn_sequence sequence;
     mimo_alignment *alignment;
     const mimo_partition *partition;
+    mimo_comm *cp;
     int64_t layers, hidden, seq, image_tokens, sentences;
     int64_t share, rows;   /* positions of this rank, S/cp, and rows, S/cp * B */
     int64_t *positions;    /* [share] global position of each local one */
@@ -47,17 +48,25 @@ typedef struct language_model {
     nn_real *gradient;     /* [rows, H] */
 } language_model;
 
-/** Collective over tp and cp. The caller zeroes *out before and calls language_destroy after,
- *  whatever the result. */
+/** Local. The caller zeroes *out before and calls language_destroy after, whatever the result. */
 mimo_status language_create(language_model *out, const language_desc *desc);
 void language_destroy(language_model *language);
 
+/** Tell the other cp ranks this one's positions: once, before the first forward. Collective over
+ *  cp. */
+mimo_status language_connect(language_model *language);
+
+/** Find the image tokens of the batch to come. Local, and the one step of a forward that takes
+ *  memory: the caller sees to it that all ranks agree on its status. */
+mimo_status language_read(language_model *language, const micro_batch *batch);
+
 /** Forward from the image rows [P, B, H] and the batch's ids and labels: the sum of the losses of
- *  this rank's labels, and how many these are. */
+ *  this rank's labels, and how many these are. After language_read. Collective over tp and cp. */
 mimo_status language_forward(language_model *language, const nn_real *image_rows,
                              const micro_batch *batch, double *loss_sum, int64_t *tokens);
 
-/** d_image [P, B, H]: this cp rank's contribution, zero where other cp ranks hold the position. */
+/** d_image [P, B, H]: this cp rank's contribution, zero where other cp ranks hold the position.
+ *  Collective over tp and cp. */
 mimo_status language_backward(language_model *language, nn_real *d_image);
 
 /** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp. */

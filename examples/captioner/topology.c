@@ -16,27 +16,52 @@ static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spe
     return MIMO_OK;
 }
 
-/* The group along one dimension; NULL where it holds this rank alone, which the layers take to mean
- * "nothing to talk to". */
-static mimo_status group_along(mimo_grid *grid, const char *dim, mimo_comm **out)
+static mimo_status parse_grids(rank_topology *out, const char *encoder_spec, const char *llm_spec)
 {
-    if (mimo_grid_dim_size(grid, dim) == 1)
-        return MIMO_OK;
-    MIMO_TRY(mimo_grid_create_group(grid, dim));
-    return mimo_grid_group(grid, dim, out);
+    int64_t ranks = mimo_comm_size(out->world);
+    mimo_pairing pairing;
+    MIMO_TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
+    MIMO_TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
+    return mimo_pairing_of(&pairing, out->encoder, out->llm);
+}
+
+static bool has_groups(const mimo_grid *grid, const char *dim)
+{
+    return mimo_grid_dim_size(grid, dim) > 1;
+}
+
+static mimo_status create_groups(mimo_grid *grid, const char *dim)
+{
+    return has_groups(grid, dim) ? mimo_grid_create_group(grid, dim) : MIMO_OK;
 }
 
 static mimo_status connect_grids(rank_topology *out)
 {
     MIMO_TRY(mimo_grid_connect(out->encoder, out->world));
     MIMO_TRY(mimo_grid_connect(out->llm, out->world));
-    MIMO_TRY(group_along(out->encoder, "tp", &out->encoder_tp));
-    MIMO_TRY(group_along(out->llm, "tp", &out->llm_tp));
-    return group_along(out->llm, "cp", &out->llm_cp_group);
+    MIMO_TRY(create_groups(out->encoder, "tp"));
+    MIMO_TRY(create_groups(out->llm, "tp"));
+    MIMO_TRY(create_groups(out->llm, "cp"));
+
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = out->encoder;
+    desc.dst = out->llm;
+    MIMO_TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
+    return mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm);
 }
 
-static mimo_status read_coordinates(rank_topology *out)
+/* The group along one dimension; NULL where it holds this rank alone, which the layers take to mean
+ * "nothing to talk to". */
+static mimo_status find_group(const mimo_grid *grid, const char *dim, mimo_comm **out)
 {
+    return has_groups(grid, dim) ? mimo_grid_group(grid, dim, out) : MIMO_OK;
+}
+
+static mimo_status find_place(rank_topology *out)
+{
+    MIMO_TRY(find_group(out->encoder, "tp", &out->encoder_tp));
+    MIMO_TRY(find_group(out->llm, "tp", &out->llm_tp));
+    MIMO_TRY(find_group(out->llm, "cp", &out->llm_cp_group));
     int64_t rank = mimo_comm_rank(out->world);
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
@@ -44,31 +69,23 @@ static mimo_status read_coordinates(rank_topology *out)
     MIMO_TRY(mimo_grid_coord(out->encoder, rank, "dp", &out->encoder_dp_rank));
     MIMO_TRY(mimo_grid_coord(out->llm, rank, "tp", &out->llm_tp_rank));
     MIMO_TRY(mimo_grid_coord(out->llm, rank, "cp", &out->llm_cp_rank));
-    return mimo_grid_coord(out->llm, rank, "dp", &out->llm_dp_rank);
-}
-
-mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
-                            const char *llm_spec)
-{
-    int64_t ranks = mimo_comm_size(world);
-    out->world = world;
-    MIMO_TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
-    MIMO_TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
-    mimo_pairing pairing;
-    MIMO_TRY(mimo_pairing_of(&pairing, out->encoder, out->llm));
-    MIMO_TRY(connect_grids(out));
-    MIMO_TRY(read_coordinates(out));
-
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = out->encoder;
-    desc.dst = out->llm;
-    MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
-    MIMO_TRY(mimo_gradient_create(&out->gradient, world, out->encoder, out->llm));
+    MIMO_TRY(mimo_grid_coord(out->llm, rank, "dp", &out->llm_dp_rank));
 
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_partition_place place = {out->llm_cp_rank, out->llm_cp, out->llm_tp_rank,
                                   mimo_grid_dim_size(out->llm, "tp")};
     return mimo_partition_create(&out->partition, &rule, &place);
+}
+
+/* What is local fails on one rank alone, if only for want of memory: all agree on it before the
+ * next collective call. */
+mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
+                            const char *llm_spec)
+{
+    out->world = world;
+    MIMO_TRY(mimo_comm_agree(world, parse_grids(out, encoder_spec, llm_spec)));
+    MIMO_TRY(connect_grids(out));
+    return mimo_comm_agree(world, find_place(out));
 }
 
 void topology_destroy(rank_topology *topology)

@@ -49,7 +49,7 @@ static mimo_status build_model(run_state *run)
                             .global_batch = options->global_batch,
                             .seed = options->seed,
                             .lr = options->lr};
-    return trainer_create(&run->trainer, &run->model, &trainer);
+    return mimo_comm_agree(run->world, trainer_create(&run->trainer, &run->model, &trainer));
 }
 
 static double now_ms(void)

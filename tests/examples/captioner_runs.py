@@ -25,10 +25,15 @@ class Captioner:
         self.mpirun, self.program, self.folder = mpirun, program, folder
         self.samples = os.path.join(folder, "samples")
 
-    def launch(self, ranks, *flags):
-        command = [self.mpirun, "--oversubscribe", "-n", str(ranks), self.program, *flags]
+    def mpirun_with(self, words):
+        """A whole launch. One that hangs is ended by SIGTERM, which mpirun passes on to its ranks;
+        SIGKILL, as subprocess has it, would leave them running."""
+        command = ["timeout", "120", self.mpirun, "--oversubscribe", *words]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              timeout=240)
+                              check=False)
+
+    def launch(self, ranks, *flags):
+        return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
     def prepare(self, side):
         """Render the pictures once for all runs; a machine without the font skips."""

@@ -1,7 +1,6 @@
 """Bad input: one sentence with the numbers, on one rank, and a failing exit on every rank."""
 import os
 import re
-import subprocess
 import sys
 import tempfile
 
@@ -35,15 +34,33 @@ CASES = [
 ]
 
 
-def check(captioner, ranks, flags, words):
-    """What is wrong with the answer to these flags; None where nothing is."""
-    # The shell tells each rank's exit apart from mpirun's own.
-    shell = ["sh", "-c", '"$@"; echo "exit $?"', "sh", captioner.program]
+# Rank 0 is started with the first flags, rank 1 with the second.
+PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
+UNEQUAL = [
+    (["--seed", "1"], ["--seed", "9"], "rank 1: --seed is 9 on this rank and 1 on rank 0"),
+    (["--lr", "0.5"], ["--lr", "0.25"], "--lr is 0.25 on this rank and 0.5 on rank 0"),
+    ([], ["--save", "saved"], "--save is saved on this rank and not given on rank 0"),
+    (["--help"], [], "--help is not given on this rank and given on rank 0"),
+    ([], ["--no-such-flag"], "rank 1: .*--no-such-flag"),
+]
+
+# Gigabytes that no rank would ever touch; one of the two may have 400 MB. The other must not wait
+# for it. (With MALLOC_PERTURB_, which Meson sets, the C library touches them.)
+LARGE = [*PAIR, "--global-batch", "4096", "--micro-batches", "1"]
+RICH = "unset MALLOC_PERTURB_; "
+POOR = RICH + "ulimit -d 400000; "
+
+
+def ranks_with(captioner, ranks, flags, before=""):
+    """Words that have mpirun start ranks; the shell tells each rank's exit from mpirun's own."""
     given = [] if "--samples" in flags else ["--samples", captioner.samples]
-    command = [captioner.mpirun, "--oversubscribe", "-n", str(ranks), *shell, *SMALL, "--steps",
-               "1", *given, *flags]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          timeout=120)
+    return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh", captioner.program,
+            *SMALL, "--steps", "1", *given, *flags]
+
+
+def check(captioner, ranks, parts, words):
+    """What is wrong with the answer of these parts; None where nothing is."""
+    done = captioner.mpirun_with(parts)
     exits = re.findall(r"^exit (\d+)$", done.stdout, re.M)
     # A run that fails at its end has shown its progress.
     sentences = [line for line in done.stderr.splitlines()
@@ -66,12 +83,18 @@ def main():
         truncated = os.path.join(folder, "truncated")
         with open(captioner.samples, "rb") as whole, open(truncated, "wb") as part:
             part.write(whole.read()[:10000])
-        cases = CASES + [(2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--samples",
-                              truncated], "truncated")]
-        wrong = [(flags, why) for ranks, flags, words in cases
-                 if (why := check(captioner, ranks, flags, words))]
-        for flags, why in wrong:
-            print(f"{' '.join(flags)}: {why}")
+        cases = [(ranks, ranks_with(captioner, ranks, flags), words)
+                 for ranks, flags, words in CASES]
+        cases += [(2, ranks_with(captioner, 2, [*PAIR, "--samples", truncated]), "truncated")]
+        cases += [(2, [*ranks_with(captioner, 1, PAIR + first), ":",
+                       *ranks_with(captioner, 1, PAIR + second)], words)
+                  for first, second, words in UNEQUAL]
+        cases += [(2, [*ranks_with(captioner, 1, LARGE, RICH), ":",
+                       *ranks_with(captioner, 1, LARGE, POOR)], "rank 1: out of memory")]
+        wrong = [(parts, why) for ranks, parts, words in cases
+                 if (why := check(captioner, ranks, parts, words))]
+        for parts, why in wrong:
+            print(f"{' '.join(parts)}: {why}")
         sys.exit(f"{len(wrong)} of {len(cases)} answers are wrong" if wrong else 0)
 
 
