@@ -43,52 +43,34 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     return mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &own->check_replicas);
 }
 
-static mimo_status check_desc(const mimo_comm *comm, const mimo_bridge_desc *desc)
+static mimo_status pick_executor(const mimo_executor_table **out, mimo_executor wanted)
 {
-    MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
-               desc->src ? "dst" : "src");
-    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO || desc->executor == MIMO_EXECUTOR_COLLECTIVE,
-               MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)desc->executor);
-    MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
-               "bridge: packed (thd) partitions are not supported by the collective executor");
-    int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
-    MIMO_CHECK(first == 0 && size == comm->size, MIMO_ERR_GRID,
-               "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
-               "), the communicator has %d ranks",
-               first, first + size, comm->size);
-    return MIMO_OK;
-}
-
-/* A partition that cuts nothing is none. */
-static mimo_status attach_partition(mimo_bridge *bridge, const mimo_partition_rule *rule)
-{
-    int64_t tp = mimo_grid_dim_size(bridge->dst, "tp");
-    bridge->rules.cuts = 1;
-    if (!rule || (bridge->cp == 1 && !(rule->sp && tp > 1)))
+    switch (wanted) {
+    case MIMO_EXECUTOR_AUTO:
+    case MIMO_EXECUTOR_COLLECTIVE:
+        *out = &mimo_collective_executor;
         return MIMO_OK;
-    mimo_partition_place place = {0, bridge->cp, 0, tp};
-    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
-    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
-    MIMO_TRY(mimo_partition_create(&bridge->partition, rule, &place));
-    bridge->rules.partition = bridge->partition;
-    bridge->rules.cuts = bridge->cp * (rule->sp ? tp : 1);
-    return MIMO_OK;
+    case MIMO_EXECUTOR_ROUTED:
+    case MIMO_EXECUTOR_P2P:
+        *out = &mimo_routed_executor;
+        return MIMO_OK;
+    }
+    return mimo_fail(MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)wanted);
 }
 
 /* What can be known without a word to the other ranks. */
 static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
                               const mimo_bridge_desc *desc)
 {
-    MIMO_TRY(check_desc(comm, desc));
+    MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
+               desc->src ? "dst" : "src");
     bridge->src = desc->src;
     bridge->dst = desc->dst;
     bridge->rank = comm->rank;
-    bridge->executor = &mimo_collective_executor;
-    bridge->cp = mimo_grid_dim_size(desc->dst, "cp");
-    MIMO_TRY(mimo_pairing_of(&bridge->rules.pairing, desc->src, desc->dst));
-    MIMO_TRY(mimo_pairing_place(desc->src, desc->dst, bridge->rank, NULL, &bridge->slot));
-    bridge->rules.memory = comm->memory;
-    return attach_partition(bridge, desc->partition);
+    bridge->size = comm->size;
+    bridge->memory = comm->memory;
+    MIMO_TRY(pick_executor(&bridge->executor, desc->executor));
+    return bridge->executor->create(bridge, desc);
 }
 
 static uint64_t describe(char *text, const asked *own)
@@ -109,9 +91,8 @@ static uint64_t describe(char *text, const asked *own)
     return mimo_hash_int(mimo_hash_int(hash, desc->executor), own->check_replicas);
 }
 
-/* Groups of a grid along one dimension, on the bridge's own communicator. */
-static mimo_status split_along(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
-                               const char *dim)
+mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
+                              const char *dim)
 {
     int64_t index, place;
     MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &place));
@@ -122,16 +103,8 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *ow
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
     if (own->check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1)
-        MIMO_TRY(split_along(&bridge->src_tp, bridge, bridge->src, "tp"));
-    if (bridge->cp > 1)
-        MIMO_TRY(split_along(&bridge->cp_sum, bridge, bridge->dst, "cp"));
-    if (bridge->partition && own->rule.sp && mimo_grid_dim_size(bridge->dst, "tp") > 1)
-        MIMO_TRY(split_along(&bridge->sp_join, bridge, bridge->dst, "tp"));
-    if (bridge->rules.pairing.direction == MIMO_EQUAL)
-        return MIMO_OK;
-    int64_t index, slot;
-    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
-    return mimo_comm_split(&bridge->gather, bridge->comm, (int)index, (int)slot);
+        MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
+    return bridge->executor->connect ? bridge->executor->connect(bridge) : MIMO_OK;
 }
 
 static void move_on(void *bridge)
@@ -190,18 +163,16 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
         bridge->spare = op->next;
         destroy_op(bridge, op);
     }
-    mimo_comm_destroy(bridge->gather);
-    mimo_comm_destroy(bridge->sp_join);
-    mimo_comm_destroy(bridge->cp_sum);
+    if (bridge->executor)
+        bridge->executor->destroy(bridge);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
-    mimo_partition_destroy(bridge->partition);
     mimo_release(bridge);
 }
 
 mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge)
 {
-    return bridge->rules.pairing;
+    return bridge->pairing;
 }
 
 mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks, int64_t *slot)
@@ -219,7 +190,7 @@ mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t 
                               int64_t *length)
 {
     MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
-    int64_t k = bridge->rules.pairing.scale;
+    int64_t k = bridge->pairing.scale;
     MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
                "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
     *start = bridge->slot * (batch / k);

@@ -56,33 +56,20 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
-        MIMO_TRY(mimo_tile_pair_of(&op->pairs[i], &bridge->rules, src, dst));
-        MIMO_CHECK(!op->backward || bridge->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-                   "%s: f8 can be moved, not summed over cp = %lld", op->call,
-                   (long long)bridge->cp);
-        MIMO_TRY(bridge->executor->reserve(op, &op->pairs[i]));
+        MIMO_TRY(bridge->executor->read(&op->pairs[i], op, src, dst));
+        op->signature = bridge->executor->sign(op->signature, &op->pairs[i]);
     }
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;
-    return MIMO_OK;
+    return bridge->executor->prepare(op);
 }
 
-static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
-{
-    int ndim = mimo_tensor_ndim(view); /* what lies behind the letters is ignored */
-    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, (size_t)ndim), view->dtype);
-    return mimo_hash_bytes(hash, view->shape, (size_t)ndim * sizeof view->shape[0]);
-}
-
-/* What all ranks must call alike: in the collective geometry local shapes are the same
- * everywhere. */
+/* The call in words, and its signature as far as it does not depend on the tensors. */
 static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     char first[64] = "", second[64] = "";
     op->signature = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, op->backward), n);
-    for (int i = 0; to && from && i < n; i++)
-        op->signature = hash_view(hash_view(op->signature, &to[i]), &from[i]);
     if (to && from && n > 0) {
         mimo_tensor_text(&to[0], first, sizeof first);
         mimo_tensor_text(&from[0], second, sizeof second);
@@ -130,26 +117,30 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
 
 static void end_op(mimo_op *op, mimo_status status)
 {
+    const mimo_executor_table *executor = op->bridge->executor;
     op->bridge->comm->backend->release(op->request);
     op->request = NULL;
     op->status = status;
     if (status != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     op->state = MIMO_OP_ENDED;
+    if (executor->finish)
+        executor->finish(op);
 }
 
-/* Run steps until one leaves a request, or the last tensor is through. */
+/* Run steps until one leaves a request, or the last round of them is through. */
 static void run_steps(mimo_op *op)
 {
     const mimo_executor_table *executor = op->bridge->executor;
     const mimo_step *steps = op->backward ? executor->backward : executor->forward;
+    int rounds = executor->at_once ? 1 : op->count;
     while (!op->request) {
-        if (op->pair == op->count) {
+        if (op->pair == rounds) {
             end_op(op, MIMO_OK);
             return;
         }
         const mimo_tile_pair *tiles = &op->pairs[op->pair];
-        bool empty = mimo_tile_bytes(&tiles->src) == 0;
+        bool empty = !executor->at_once && mimo_tile_bytes(&tiles->src) == 0;
         if (empty || !steps[op->step]) {
             op->pair++;
             op->step = 0;

@@ -35,47 +35,65 @@ struct mimo_op {
         MIMO_OP_MOVING,
         MIMO_OP_ENDED,
     } state;
-    int pair, step; /* where MOVING has got to */
+    int pair, step;       /* where MOVING has got to */
+    struct mimo_job *job; /* routed: what was prepared for these tensors */
     mimo_request *request;
     uint64_t *hashes; /* replica check: own hash, then those of all src tp ranks */
     mimo_status status;
     char sentence[MIMO_SENTENCE_TEXT]; /* of `status`, for the wait that may come much later */
 };
 
-/* One step of an executor for one tensor: local work, or a request to be waited for before the next
- * step. A list ends with NULL. */
+/* One step of an executor, for one tensor or for all op->count at once: local work, or a request
+ * (op->request) to be waited for before the next step. A list ends with NULL. */
 typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
 
 typedef struct mimo_executor_table {
     const char *name;
-    /* Before the agreement: get all the staging that the steps will ask for, so that a rank without
-     * memory fails while the others can still hear of it. */
-    mimo_status (*reserve)(mimo_op *op, const mimo_tile_pair *tiles);
-    const mimo_step *forward;
-    const mimo_step *backward;
+    /* Creation: what this rank can know by itself, then the groups (collective over bridge->comm).
+     * NULL: nothing to connect. */
+    mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
+    mimo_status (*connect)(mimo_bridge *bridge);
+    /* Release all that creation made, or began to. */
+    void (*destroy)(mimo_bridge *bridge);
+
+    /* Read and check the views of one tensor. */
+    mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                        const mimo_tensor *dst);
+    /* What all ranks must call alike, as a hash on top of `hash`. */
+    uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
+    /* Before the agreement, with all tensors read: get whatever the steps will ask for, so that a
+     * rank without memory fails while the others can still hear of it. */
+    mimo_status (*prepare)(mimo_op *op);
+    const mimo_step *forward, *backward;
+    bool at_once; /* the steps run once, for all tensors; else for one after the other */
+    /* After the last step, or where the operation failed before. NULL: nothing to do. */
+    void (*finish)(mimo_op *op);
 } mimo_executor_table;
 
 extern const mimo_executor_table mimo_collective_executor;
+extern const mimo_executor_table mimo_routed_executor;
 
 struct mimo_bridge {
     mimo_comm *comm;   /* own: agreements */
     mimo_comm *parent; /* borrowed; NULL until the bridge is whole and rides on it */
     mimo_rider rider;
     const mimo_grid *src, *dst;
-    int64_t rank;
-    mimo_tile_rules rules;
-    mimo_partition *partition; /* NULL where the dst tile holds full sequences */
-    int64_t cp;                /* of dst */
-    int64_t slot;              /* place in the gather group */
+    int64_t rank, size;   /* of the communicator */
+    mimo_memory memory;   /* where its tiles lie */
+    mimo_pairing pairing; /* scale 0 where the grids do not pair */
+    int64_t slot;         /* place in the gather group */
     const mimo_executor_table *executor;
-    mimo_comm *gather;  /* collective: the gather group; NULL where EQUAL */
-    mimo_comm *cp_sum;  /* collective: dst cp; NULL where cp = 1 */
-    mimo_comm *sp_join; /* collective: dst tp, where a partition cuts along it */
-    mimo_comm *src_tp;  /* replica check; NULL where it is off */
-    mimo_op *queue;     /* operations in flight: only the first moves, so that all ranks start
-                           their communication in the same order */
-    mimo_op *spare;     /* ended ones, kept for their staging */
+    struct mimo_collective *collective; /* the executor's own: NULL unless it is this one */
+    struct mimo_routed *routed;
+    mimo_comm *src_tp; /* replica check; NULL where it is off */
+    mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
+                          communication in the same order */
+    mimo_op *spare;    /* ended ones, kept for their staging */
 };
+
+/* Groups of a grid along one dimension, on the bridge's own communicator. Collective. */
+mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
+                              const char *dim);
 
 /* Move the operations of a bridge on, without blocking. */
 void mimo_bridge_progress(mimo_bridge *bridge);

@@ -9,13 +9,20 @@
  * The sum comes before the narrowing, as a cp group can hold different slots.
  */
 #include "bridge/bridge_types.h"
+#include "bridge/collective_types.h"
 #include "core/check.h"
+#include "core/hash.h"
 
 enum { STAGE_FULL = 0, STAGE_JOINED = 1 };
 
 static const mimo_device *device_of(const mimo_op *op)
 {
     return op->bridge->comm->device;
+}
+
+static const mimo_collective *own_of(const mimo_op *op)
+{
+    return op->bridge->collective;
 }
 
 /* The loop order that gives the longest runs at the receiving end. */
@@ -30,7 +37,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
     const mimo_tile *dst = &tiles->dst;
     void *room;
     *out = *dst;
-    if (!op->bridge->partition && !(op->backward && op->bridge->cp_sum))
+    if (!own_of(op)->partition && !(op->backward && own_of(op)->cp_sum))
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
     MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, mimo_tile_bytes(out)));
@@ -42,7 +49,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
 static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
 {
     bool inner = along_samples(to);
-    mimo_comm *comm = op->bridge->gather;
+    mimo_comm *comm = own_of(op)->gather;
     mimo_rows first_slot = mimo_tile_rows(to, 0, from->batch, inner);
     mimo_rows mine = mimo_tile_rows(from, 0, from->batch, inner);
     return comm->backend->allgather_start(&op->request, comm, &first_slot, from->batch * to->row_b,
@@ -63,7 +70,7 @@ static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->rules.pairing.direction == MIMO_FAN_IN)
+    if (op->bridge->pairing.direction == MIMO_FAN_IN)
         return gather(op, &full, &tiles->src);
     return narrow(op, &full, &tiles->src);
 }
@@ -71,10 +78,10 @@ static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
-    if (!op->bridge->partition)
+    if (!own_of(op)->partition)
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
-    return mimo_partition_shard(op->bridge->partition, MIMO_EMBEDDINGS, &tiles->dst.view,
+    return mimo_partition_shard(own_of(op)->partition, MIMO_EMBEDDINGS, &tiles->dst.view,
                                 &full.view, op->stream);
 }
 
@@ -83,9 +90,9 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
 {
     void *room;
     *out = tiles->dst;
-    if (!op->bridge->sp_join)
+    if (!own_of(op)->sp_join)
         return MIMO_OK;
-    *out = mimo_tile_like(out, NULL, out->seq * op->bridge->sp_join->size);
+    *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
     MIMO_TRY(mimo_op_stage(&room, op, STAGE_JOINED, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
@@ -94,7 +101,7 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
 static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile joined;
-    mimo_comm *comm = op->bridge->sp_join;
+    mimo_comm *comm = own_of(op)->sp_join;
     const mimo_tile *dst = &tiles->dst;
     if (!comm)
         return MIMO_OK;
@@ -114,8 +121,8 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
     mimo_tile full, joined;
     MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(joined_tile(&joined, op, tiles));
-    if (op->bridge->partition) /* sp is undone already, so what is left is the cp map alone */
-        return mimo_partition_adjoint(op->bridge->partition, MIMO_LABELS, &full.view, &joined.view,
+    if (own_of(op)->partition) /* sp is undone already, so what is left is the cp map alone */
+        return mimo_partition_adjoint(own_of(op)->partition, MIMO_LABELS, &full.view, &joined.view,
                                       NULL, op->stream);
     if (full.view.data == joined.view.data)
         return MIMO_OK;
@@ -127,7 +134,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     int64_t elements;
-    mimo_comm *comm = op->bridge->cp_sum;
+    mimo_comm *comm = own_of(op)->cp_sum;
     if (!comm)
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
@@ -140,16 +147,44 @@ static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->rules.pairing.direction == MIMO_FAN_OUT)
+    if (op->bridge->pairing.direction == MIMO_FAN_OUT)
         return gather(op, &tiles->src, &full);
     return narrow(op, &tiles->src, &full);
 }
 
-static mimo_status reserve(mimo_op *op, const mimo_tile_pair *tiles)
+static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                        const mimo_tensor *dst)
+{
+    MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
+    MIMO_CHECK(!op->backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+               "%s: f8 can be moved, not summed over cp = %lld", op->call,
+               (long long)own_of(op)->cp);
+    return MIMO_OK;
+}
+
+static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
+{
+    int ndim = mimo_tensor_ndim(view); /* what lies behind the letters is ignored */
+    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, (size_t)ndim), view->dtype);
+    return mimo_hash_bytes(hash, view->shape, (size_t)ndim * sizeof view->shape[0]);
+}
+
+/* In this geometry local shapes are the same everywhere. */
+static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
+{
+    return hash_view(hash_view(hash, &tiles->src.view), &tiles->dst.view);
+}
+
+/* Get all the staging that the steps will ask for. */
+static mimo_status prepare(mimo_op *op)
 {
     mimo_tile full, joined;
-    MIMO_TRY(full_tile(&full, op, tiles));
-    return op->backward ? joined_tile(&joined, op, tiles) : MIMO_OK;
+    for (int i = 0; i < op->count; i++) {
+        MIMO_TRY(full_tile(&full, op, &op->pairs[i]));
+        if (op->backward)
+            MIMO_TRY(joined_tile(&joined, op, &op->pairs[i]));
+    }
+    return MIMO_OK;
 }
 
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
@@ -157,7 +192,12 @@ static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_
 
 const mimo_executor_table mimo_collective_executor = {
     .name = "collective",
-    .reserve = reserve,
+    .create = mimo_collective_create,
+    .connect = mimo_collective_connect,
+    .destroy = mimo_collective_destroy,
+    .read = read,
+    .sign = sign,
+    .prepare = prepare,
     .forward = forward_steps,
     .backward = backward_steps,
 };

@@ -2,8 +2,8 @@
 #ifndef MIMO_BRIDGE_TILE_H
 #define MIMO_BRIDGE_TILE_H
 
-#include <mimo/pairing.h>
-#include <mimo/partition.h>
+#include <stdbool.h>
+
 #include <mimo/tensor.h>
 
 #include "core/rows.h"
@@ -21,19 +21,21 @@ typedef struct mimo_tile_pair {
     int64_t seq; /* S of the full sequence; 1 where both are flat and rows move as samples do */
 } mimo_tile_pair;
 
-/* What a pair of tiles must fit. */
-typedef struct mimo_tile_rules {
-    mimo_pairing pairing;
-    mimo_memory memory;
-    const mimo_partition *partition; /* NULL: dst holds full sequences */
-    int64_t cuts;                    /* ranks that share one sequence: cp, times tp under sp */
-} mimo_tile_rules;
+/* Room for a view's words in a sentence. */
+enum { MIMO_VIEW_TEXT = 128 };
 
-/* Read and check both views of one tensor's move. MIMO_ERR_SHAPE prints both views and what is
- * needed. MIMO_ERR_OVERFLOW: a size, that of the dst tile with full sequences included, does not
- * fit 64 bits; the other functions here need no check of their own. */
-mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
-                              const mimo_tensor *src, const mimo_tensor *dst);
+/* "bh" and "th": samples follow each other, and where they end is not said. */
+bool mimo_tile_is_flat(const mimo_tensor *view);
+
+/* The checks of one view: letters that a tile can have, the memory, data where there are rows.
+ * `role` begins the sentence ("src"). */
+mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, const char *role);
+
+/* A checked view as a tile; flat ones have flat_seq positions a sample. MIMO_ERR_OVERFLOW. */
+mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq);
+
+/* MIMO_ERR_ARGUMENT where the views share memory. */
+mimo_status mimo_tile_check_apart(const mimo_tensor *src, const mimo_tensor *dst);
 
 /* A tile like `tile`, in other memory and with `seq` positions: staging in the same row order. */
 mimo_tile mimo_tile_like(const mimo_tile *tile, void *data, int64_t seq);

@@ -29,6 +29,8 @@ typedef struct mimo_op mimo_op;
 typedef enum mimo_executor {
     MIMO_EXECUTOR_AUTO = 0,       /* the library picks; today always collective */
     MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
+    MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once; today always as p2p */
+    MIMO_EXECUTOR_P2P = 3,        /* routed: at most one message to each peer a call */
 } mimo_executor;
 
 typedef struct mimo_bridge_desc {

@@ -80,8 +80,8 @@ typedef struct mimo_comm_backend {
                                    const mimo_messages *messages);
     /* Send and receive. Every rank of the communicator that has a message starts its exchange, in
      * the same order with its other operations; a rank without messages need not. Not started again
-     * before the request is done. With a stream, work is enqueued and the request is done as soon
-     * as the host need do no more. */
+     * before the request is done, nor after an error. With a stream, work is enqueued and the
+     * request is done as soon as the host need do no more. */
     mimo_status (*exchange_start)(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                   mimo_stream stream);
     /* Free an exchange that is not in flight; where its work is still on a stream, what that needs

@@ -184,7 +184,7 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
     mimo_request *request;
     (void)stream;
     MIMO_TRY(take(&request, comm, mimo_mpi_exchange_pieces(exchange)));
-    return hand_over(out, request, mimo_mpi_exchange_start(exchange, request->piece));
+    return hand_over(out, request, mimo_mpi_exchange_start(exchange, request));
 }
 
 /* --------------------------------- life of a comm --------------------------------- */

@@ -13,7 +13,7 @@
 #include "core/memory.h"
 
 struct mimo_exchange {
-    int ready;             /* messages made, receives before sends */
+    int ready, receives;   /* messages made; the receives come first */
     MPI_Datatype *types;   /* types[ready] */
     MPI_Request *requests; /* requests[ready], persistent */
 };
@@ -145,6 +145,7 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
     MIMO_TRY_GOTO(status, fail,
                   add_messages(exchange, comm, rank, messages->receives, messages->receive_count,
                                init_receive));
+    exchange->receives = exchange->ready;
     MIMO_TRY_GOTO(
         status, fail,
         add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send));
@@ -176,11 +177,13 @@ int mimo_mpi_exchange_pieces(const mimo_exchange *exchange)
 }
 
 /* A persistent request keeps its handle when it completes, so whoever tests can hold copies. */
-mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, MPI_Request *piece)
+mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
 {
     if (exchange->ready == 0)
         return MIMO_OK;
     MIMO_TRY_MPI(MPI_Startall(exchange->ready, exchange->requests));
-    memcpy(piece, exchange->requests, (size_t)exchange->ready * sizeof *piece);
+    memcpy(request->piece, exchange->requests, (size_t)exchange->ready * sizeof *request->piece);
+    request->receives = exchange->receives;
+    request->kept = true;
     return MIMO_OK;
 }

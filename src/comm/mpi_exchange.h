@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include "comm/comm_backend.h"
+#include "comm/mpi_request.h"
 
 /* The tag of an exchange's messages: no other message of a communicator bears it. */
 enum { MIMO_MPI_EXCHANGE_TAG = 2 };
@@ -15,9 +15,11 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
                                      const mimo_messages *messages);
 void mimo_mpi_exchange_destroy(mimo_exchange *exchange);
 
-/* Start every message: the requests to test go into piece[mimo_mpi_exchange_pieces(exchange)]. They
- * stay the exchange's own. */
+/* The messages, receives first. */
 int mimo_mpi_exchange_pieces(const mimo_exchange *exchange);
-mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, MPI_Request *piece);
+
+/* Start them all: `request`, of as many pieces, can then be tested. The pieces stay the exchange's
+ * own. */
+mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request);
 
 #endif

@@ -32,6 +32,7 @@ mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, i
     request->next = NULL;
     request->pieces = (int)pieces;
     request->receives = 0;
+    request->kept = false;
     request->types[0] = request->types[1] = MPI_DATATYPE_NULL;
     for (int i = 0; i < request->pieces; i++)
         request->piece[i] = MPI_REQUEST_NULL;
@@ -43,6 +44,8 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
 {
     int flag = 0;
     MIMO_TRY_MPI(MPI_Testall(request->pieces, request->piece, &flag, MPI_STATUSES_IGNORE));
+    if (flag)
+        request->receives = 0; /* nothing to call off */
     *done = flag != 0;
     return MIMO_OK;
 }
@@ -56,12 +59,12 @@ static void call_off(mimo_request *request)
         MPI_Request *piece = &request->piece[i];
         if (*piece == MPI_REQUEST_NULL)
             continue;
-        if (i >= request->receives) {
+        if (i < request->receives) {
+            MPI_Cancel(piece);
+            MPI_Wait(piece, MPI_STATUS_IGNORE);
+        } else if (!request->kept) {
             MPI_Request_free(piece);
-            continue;
         }
-        MPI_Cancel(piece);
-        MPI_Wait(piece, MPI_STATUS_IGNORE);
     }
 }
 

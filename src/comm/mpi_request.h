@@ -17,8 +17,9 @@ struct mimo_request {
     mimo_mpi_requests *home;
     mimo_request *next; /* spare */
     int64_t room;
-    int pieces;            /* in use */
-    int receives;          /* point-to-point: so many receives come first, then the sends */
+    int pieces;   /* in use */
+    int receives; /* point-to-point: so many receives come first, then the sends */
+    bool kept;    /* the pieces are an exchange's, which starts them again and frees them */
     MPI_Datatype types[2]; /* the request's own, or MPI_DATATYPE_NULL */
     MPI_Request piece[];
 };

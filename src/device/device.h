@@ -33,6 +33,10 @@ typedef struct mimo_device {
     /* data[i] *= factor, for i < count; f32, f64, f16 and bf16. */
     mimo_status (*scale)(void *data, int64_t count, mimo_dtype dtype, double factor,
                          mimo_stream stream);
+    /* data[i] += parts[i] + parts[count + i] + ... over n parts of `count` elements, in that order;
+     * f16 and bf16 are added in f32 and rounded once. Every dtype but MIMO_F8. */
+    mimo_status (*add_parts)(void *data, const void *parts, int64_t n, int64_t count,
+                             mimo_dtype dtype, mimo_stream stream);
     /* *out = sum of data[i]^2 in f64; blocks the host until it is known. */
     mimo_status (*sum_squares)(double *out, const void *data, int64_t count, mimo_dtype dtype,
                                mimo_stream stream);

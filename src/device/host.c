@@ -7,6 +7,7 @@
 #include "core/float16.h"
 #include "core/memory.h"
 #include "device/device.h"
+#include "device/host_sums.h"
 
 static mimo_status host_reserve(void **out, int64_t bytes)
 {
@@ -146,5 +147,6 @@ const mimo_device mimo_device_host = {
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,
     .scale = host_scale,
+    .add_parts = mimo_host_add_parts,
     .sum_squares = host_sum_squares,
 };

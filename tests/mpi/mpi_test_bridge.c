@@ -4,32 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge_pairs.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
 
 enum { GUARD = 64, HIDDEN = 3 };
-
-typedef struct grids {
-    const char *src, *dst;
-} grids;
-
-/* Every direction, every cp, on 1, 3, 4, 6 and 8 ranks. */
-static const grids pairs[] = {
-    {"tp=1,dp=1", "tp=1,cp=1,dp=1"}, {"tp=1,dp=3", "tp=1,cp=3,dp=1"},
-    {"tp=3,dp=1", "tp=1,cp=1,dp=3"}, {"tp=1,dp=3", "tp=3,cp=1,dp=1"},
-    {"tp=1,dp=4", "tp=1,cp=2,dp=2"}, {"tp=1,dp=4", "tp=1,cp=4,dp=1"},
-    {"tp=2,dp=2", "tp=1,cp=4,dp=1"}, {"tp=2,dp=2", "tp=1,cp=2,pp=1,dp=2"},
-    {"tp=4,dp=1", "tp=1,cp=2,dp=2"}, {"tp=4,dp=1", "tp=2,cp=2,dp=1"},
-    {"tp=4,dp=1", "tp=1,cp=1,dp=4"}, {"tp=1,dp=4", "tp=2,cp=1,dp=2"},
-    {"tp=1,dp=4", "tp=4,dp=1"},      {"dp=4,tp=1", "tp=2,gtp=1,cp=2,dp=1"},
-    {"tp=1,dp=6", "tp=1,cp=3,dp=2"}, {"tp=1,dp=6", "tp=1,cp=2,dp=3"},
-    {"tp=2,dp=3", "tp=1,cp=2,dp=3"}, {"tp=6,dp=1", "tp=1,cp=3,dp=2"},
-    {"tp=3,dp=2", "tp=1,cp=1,dp=6"}, {"tp=2,dp=4", "tp=2,cp=2,dp=2"},
-    {"tp=4,dp=2", "tp=1,cp=2,dp=4"}, {"tp=1,dp=8", "tp=2,cp=4,dp=1"},
-    {"tp=1,dp=8", "tp=2,cp=2,dp=2"}, {"tp=2,dp=4", "tp=1,cp=8,dp=1"},
-    {"tp=8,dp=1", "tp=1,cp=4,dp=2"}, {"tp=8,dp=1", "tp=2,cp=2,dp=2"},
-    {"tp=2,dp=4", "tp=2,cp=1,dp=4"}, {"tp=4,dp=2", "tp=2,cp=2,dp=2"},
-};
 
 typedef struct tile_case {
     grids grids;
@@ -199,17 +178,13 @@ static tile_case case_of(grids pair)
     return c;
 }
 
-#define FOR_EACH_PAIR(pair)                                              \
-    for (size_t pair = 0; pair < sizeof pairs / sizeof pairs[0]; pair++) \
-        if (ref_ranks(pairs[pair].src) == mpi_test_size())
-
 MPI_TEST(bridge, every_pair_and_order)
 {
     static const char *letters[] = {"sbh", "bsh", "bh", "th"};
     FOR_EACH_PAIR(p)
     for (int from = 0; from < 4; from++)
         for (int to = 0; to < 4; to++) {
-            tile_case c = case_of(pairs[p]);
+            tile_case c = case_of(bridge_pairs[p]);
             c.src_letters = letters[from];
             c.dst_letters = letters[to];
             check_case(&c);
@@ -221,7 +196,7 @@ MPI_TEST(bridge, with_a_partition)
     static const char *letters[] = {"sbh", "bsh", "th"};
     FOR_EACH_PAIR(p)
     for (int way = 0; way < 12; way++) {
-        tile_case c = case_of(pairs[p]);
+        tile_case c = case_of(bridge_pairs[p]);
         c.partition = true;
         c.sp = way % 2;
         c.dst_letters = letters[way / 2 % 2];
@@ -235,7 +210,7 @@ MPI_TEST(bridge, every_dtype)
     FOR_EACH_PAIR(p)
     for (int dtype = MIMO_F32; dtype <= MIMO_F8; dtype++)
         for (int partition = 0; partition < 2; partition++) {
-            tile_case c = case_of(pairs[p]);
+            tile_case c = case_of(bridge_pairs[p]);
             c.dtype = (mimo_dtype)dtype;
             c.partition = partition;
             check_case(&c);

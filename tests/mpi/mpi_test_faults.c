@@ -83,6 +83,7 @@ enum { H = 3, SEQ = 8, BATCH = 2, ROWS = 2 };
 typedef struct fixture {
     mimo_comm *comm;
     mimo_grid *src, *dst;
+    mimo_executor executor;
     mimo_bridge *bridge;
     float full[SEQ][H];          /* this rank's sample */
     float shard[ROWS][BATCH][H]; /* this rank's rows of both */
@@ -143,6 +144,7 @@ static mimo_status create(fixture *it)
     desc.src = it->src;
     desc.dst = it->dst;
     desc.partition = &rule;
+    desc.executor = it->executor;
     return mimo_bridge_create(&it->bridge, it->comm, &desc);
 }
 
@@ -192,10 +194,10 @@ static mimo_status two_forwards(fixture *it)
 
 /* The n-th allocation of the attempt fails on one rank: that is every rank's error, and the same
  * attempt and all others succeed after it. False where there are fewer than n. */
-static bool nth_fails(attempt act, int failing, int n)
+static bool nth_fails(attempt act, mimo_executor executor, int failing, int n)
 {
     char sentence[64];
-    fixture it = {.comm = mpi_test_comm()};
+    fixture it = {.comm = mpi_test_comm(), .executor = executor};
     MPI_EXPECT_OK(mimo_grid_parse(&it.src, "tp=2,dp=2", 0));
     MPI_EXPECT_OK(mimo_grid_parse(&it.dst, "tp=2,cp=2,dp=1", 0));
     if (act != create)
@@ -220,13 +222,15 @@ static bool nth_fails(attempt act, int failing, int n)
     return failed;
 }
 
-/* Every allocation in turn, on the first rank and on the last; there are at least so many. */
+/* Every allocation in turn, on the first rank and on the last, with either executor; there are at
+ * least so many. */
 static void each_fails(attempt act, int least)
 {
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
     setenv("MIMO_CHECK_REPLICAS", "1", 1);
-    for (int failing = 0; failing < 4; failing += 3) {
+    for (int way = 0; way < 4; way++) {
         int n = 1;
-        while (nth_fails(act, failing, n))
+        while (nth_fails(act, executors[way / 2], way % 2 * 3, n))
             n++;
         MPI_EXPECT(n > least, "only %d allocations", n - 1);
     }

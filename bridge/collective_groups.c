@@ -1,0 +1,77 @@
+/* Creation and release of the collective executor: the pairs of grids that it takes, its groups. */
+#include <inttypes.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/collective_types.h"
+#include "core/check.h"
+#include "core/memory.h"
+
+static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
+               "bridge: packed (thd) partitions are not supported by the collective executor");
+    int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
+    MIMO_CHECK(first == 0 && size == bridge->size, MIMO_ERR_GRID,
+               "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
+               "), the communicator has %" PRId64 " ranks",
+               first, first + size, bridge->size);
+    return MIMO_OK;
+}
+
+/* A partition that cuts nothing is none. */
+static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bridge,
+                                    const mimo_partition_rule *rule)
+{
+    int64_t tp = mimo_grid_dim_size(bridge->dst, "tp");
+    own->rules.cuts = 1;
+    if (!rule || (own->cp == 1 && !(rule->sp && tp > 1)))
+        return MIMO_OK;
+    mimo_partition_place place = {0, own->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
+    MIMO_TRY(mimo_partition_create(&own->partition, rule, &place));
+    own->sp = rule->sp && tp > 1;
+    own->rules.partition = own->partition;
+    own->rules.cuts = own->cp * (rule->sp ? tp : 1);
+    return MIMO_OK;
+}
+
+mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    MIMO_TRY(check_desc(bridge, desc));
+    MIMO_TRY(mimo_reserve(&bridge->collective, 1, sizeof *bridge->collective));
+    mimo_collective *own = bridge->collective;
+    own->cp = mimo_grid_dim_size(bridge->dst, "cp");
+    own->rules.memory = bridge->memory;
+    MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, NULL, &bridge->slot));
+    own->rules.pairing = bridge->pairing;
+    return attach_partition(own, bridge, desc->partition);
+}
+
+mimo_status mimo_collective_connect(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    int64_t index, slot;
+    if (own->cp > 1)
+        MIMO_TRY(mimo_bridge_split(&own->cp_sum, bridge, bridge->dst, "cp"));
+    if (own->sp)
+        MIMO_TRY(mimo_bridge_split(&own->sp_join, bridge, bridge->dst, "tp"));
+    if (bridge->pairing.direction == MIMO_EQUAL)
+        return MIMO_OK;
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
+    return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
+}
+
+void mimo_collective_destroy(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    if (!own)
+        return;
+    mimo_comm_destroy(own->gather);
+    mimo_comm_destroy(own->sp_join);
+    mimo_comm_destroy(own->cp_sum);
+    mimo_partition_destroy(own->partition);
+    mimo_release(own);
+    bridge->collective = NULL;
+}

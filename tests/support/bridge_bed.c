@@ -1,0 +1,223 @@
+#include "bridge_bed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/float16.h"
+#include "guarded.h"
+#include "reference_grid.h"
+
+const char *bed_text(const bed_case *c)
+{
+    static char text[256];
+    snprintf(text, sizeof text,
+             "%s@%" PRId64 " %s%s -> %s@%" PRId64 " %s%s%s, B %" PRId64 " S %" PRId64
+             " %s, executor %d",
+             c->src.grid, c->src.offset, c->src_letters, c->src.partition ? " cut" : "",
+             c->dst.grid, c->dst.offset, c->dst_letters, c->dst.partition ? " cut" : "",
+             c->dst.sp ? " sp" : "", c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor);
+    return text;
+}
+
+static mimo_row_order order_of(const char *letters)
+{
+    return letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+}
+
+void bed_create(bridge_bed *out, const bed_case *c)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    memset(out, 0, sizeof *out);
+    out->c = *c;
+    out->c.src.order = order_of(c->src_letters);
+    out->c.dst.order = order_of(c->dst_letters);
+    out->c.dst.partial = true;
+    out->src = reference_of(&out->c.src, c->batch, c->seq);
+    out->dst = reference_of(&out->c.dst, c->batch, c->seq);
+    rule.sp = c->dst.sp;
+    MPI_EXPECT_OK(mimo_grid_parse(&out->src_grid, c->src.grid, c->src.offset));
+    MPI_EXPECT_OK(mimo_grid_parse(&out->dst_grid, c->dst.grid, c->dst.offset));
+    desc.src = out->src_grid;
+    desc.dst = out->dst_grid;
+    desc.partition = c->dst.partition ? &rule : NULL;
+    desc.executor = c->executor;
+    mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
+}
+
+void bed_destroy(bridge_bed *bed)
+{
+    mimo_bridge_destroy(bed->bridge);
+    mimo_grid_destroy(bed->src_grid);
+    mimo_grid_destroy(bed->dst_grid);
+    reference_release(&bed->src);
+    reference_release(&bed->dst);
+}
+
+/* ------------------------------------- tiles -------------------------------------- */
+
+static const reference_layout *layout_on(const bridge_bed *bed, mimo_side side)
+{
+    return side == MIMO_SRC ? &bed->src : &bed->dst;
+}
+
+/* This rank's rows on a side; none where it has no role there. */
+static reference_tile held(const bridge_bed *bed, mimo_side side)
+{
+    const reference_layout *layout = layout_on(bed, side);
+    int rank = mpi_test_rank();
+    return rank < layout->end ? layout->tiles[rank] : (reference_tile){0};
+}
+
+static int64_t positions(const bridge_bed *bed, mimo_side side)
+{
+    const layout_case *cut = side == MIMO_SRC ? &bed->c.src : &bed->c.dst;
+    int64_t ranks = ref_size(cut->grid, "cp") * (cut->sp ? ref_size(cut->grid, "tp") : 1);
+    return cut->partition ? bed->c.seq / ranks : bed->c.seq;
+}
+
+bed_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
+{
+    bed_tile tile;
+    const char *letters = side == MIMO_SRC ? bed->c.src_letters : bed->c.dst_letters;
+    int64_t rows = held(bed, side).rows, s = positions(bed, side), b = s > 0 ? rows / s : 0;
+    tile.bytes = rows * BED_HIDDEN * (int64_t)mimo_dtype_size(bed->c.dtype);
+    void *data = guarded_new(tile.bytes);
+    if (strcmp(letters, "sbh") == 0)
+        tile.view = mimo_tensor_3d(data, bed->c.dtype, letters, s, b, BED_HIDDEN);
+    else if (strcmp(letters, "bsh") == 0)
+        tile.view = mimo_tensor_3d(data, bed->c.dtype, letters, b, s, BED_HIDDEN);
+    else
+        tile.view = mimo_tensor_2d(data, bed->c.dtype, letters, rows, BED_HIDDEN);
+    return tile;
+}
+
+void bed_tile_free(bed_tile *tile)
+{
+    MPI_EXPECT(guarded_intact(tile->view.data, tile->bytes), "a guard band was written");
+    guarded_free(tile->view.data);
+}
+
+/* ------------------------------------ elements ------------------------------------ */
+
+static void store_number(void *to, int64_t number, mimo_dtype dtype)
+{
+    switch (dtype) {
+    case MIMO_F32:
+        *(float *)to = (float)number;
+        break;
+    case MIMO_F64:
+        *(double *)to = (double)number;
+        break;
+    case MIMO_F16:
+        *(uint16_t *)to = mimo_f16_from((float)number);
+        break;
+    case MIMO_BF16:
+        *(uint16_t *)to = mimo_bf16_from((float)number);
+        break;
+    case MIMO_I32:
+        *(int32_t *)to = (int32_t)number;
+        break;
+    case MIMO_I64:
+        *(int64_t *)to = number;
+        break;
+    default:
+        *(char *)to = (char)number;
+    }
+}
+
+/* Small, so that sums are exact in every dtype. */
+static int64_t number_of(uint64_t word, int64_t klass)
+{
+    return (int64_t)(word >> (8 * klass) & 7) - 3;
+}
+
+typedef struct element {
+    int64_t klass, classes; /* a source's contribution; classes 1: all of it */
+    bool sums;
+    uint64_t word;
+    mimo_dtype dtype;
+} element;
+
+/* What a source holds. */
+static void source_element(void *to, const element *e)
+{
+    memset(to, 0, mimo_dtype_size(e->dtype));
+    if (e->sums)
+        store_number(to, number_of(e->word, e->klass), e->dtype);
+    else if ((int64_t)(e->word >> 9) % e->classes == e->klass)
+        ref_store(to, e->word, (int64_t)mimo_dtype_size(e->dtype));
+}
+
+/* What the target gets: the sum over the classes. */
+static void target_element(void *to, const element *e)
+{
+    int64_t sum = 0;
+    for (int64_t klass = 0; klass < e->classes; klass++)
+        sum += number_of(e->word, klass);
+    if (e->sums)
+        store_number(to, sum, e->dtype);
+    else
+        ref_store(to, e->word, (int64_t)mimo_dtype_size(e->dtype));
+}
+
+typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET } tile_use;
+
+static void visit(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed,
+                  tile_use use)
+{
+    mimo_side source = backward ? MIMO_DST : MIMO_SRC, target = backward ? MIMO_SRC : MIMO_DST;
+    reference_tile rows = held(bed, use == CHECK_TARGET ? target : source);
+    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), wrong = 0;
+    element e = {.klass = backward ? rows.klass : 0,
+                 .classes = backward ? layout_on(bed, source)->classes : 1,
+                 .sums = bed->c.sums && backward,
+                 .dtype = bed->c.dtype};
+    for (int64_t row = 0; row < rows.rows; row++)
+        for (int64_t h = 0; h < BED_HIDDEN; h++) {
+            char expected[8];
+            char *at = (char *)tile->view.data + (row * BED_HIDDEN + h) * bytes;
+            e.word = ref_word(seed, rows.b[row], rows.s[row], h);
+            if (use == CHECK_TARGET)
+                target_element(expected, &e);
+            else
+                source_element(expected, &e);
+            if (use == FILL)
+                memcpy(at, expected, (size_t)bytes);
+            wrong += memcmp(at, expected, (size_t)bytes) != 0;
+        }
+    MPI_EXPECT(wrong == 0, "%s %s: %" PRId64 " of %" PRId64 " elements of the %s differ",
+               backward ? "backward" : "forward", bed_text(&bed->c), wrong, rows.rows * BED_HIDDEN,
+               use == CHECK_TARGET ? "target" : "source");
+}
+
+void bed_fill(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+{
+    visit(bed, tile, backward, seed, FILL);
+}
+
+void bed_check_source(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+{
+    visit(bed, tile, backward, seed, CHECK_SOURCE);
+}
+
+void bed_check_target(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+{
+    visit(bed, tile, backward, seed, CHECK_TARGET);
+}
+
+void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
+{
+    bed_tile from = bed_tile_new(bed, backward ? MIMO_DST : MIMO_SRC);
+    bed_tile to = bed_tile_new(bed, backward ? MIMO_SRC : MIMO_DST);
+    bed_fill(bed, &from, backward, seed);
+    mimo_status status = backward ? mimo_bridge_backward(bed->bridge, &to.view, &from.view, 1, NULL)
+                                  : mimo_bridge_forward(bed->bridge, &to.view, &from.view, 1, NULL);
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
+    bed_check_target(bed, &to, backward, seed);
+    bed_check_source(bed, &from, backward, seed);
+    bed_tile_free(&from);
+    bed_tile_free(&to);
+}

@@ -1,0 +1,58 @@
+/*
+ * One bridge on real ranks with tiles to move: the tiles' rows are those of the slow reference
+ * layout, their elements a function of (sample, position, element), so that whatever arrives can be
+ * checked by itself.
+ */
+#ifndef MIMO_TESTS_BRIDGE_BED_H
+#define MIMO_TESTS_BRIDGE_BED_H
+
+#include "mpi_test.h"
+#include "reference_layout.h"
+
+enum { BED_HIDDEN = 3 };
+
+/* What moves: two sides, and the shape of the tensor. dst.partial is ignored: without a partition
+ * the dst cp ranks are contributions in backward. */
+typedef struct bed_case {
+    layout_case src, dst;
+    const char *src_letters, *dst_letters; /* the orders of src and dst follow from these */
+    mimo_executor executor;
+    mimo_dtype dtype;
+    int64_t batch, seq;
+    bool sums; /* backward: every contribution has its own small number; else one has all */
+} bed_case;
+
+/* A tile between guard bands. */
+typedef struct bed_tile {
+    mimo_tensor view;
+    int64_t bytes;
+} bed_tile;
+
+typedef struct bridge_bed {
+    bed_case c;
+    mimo_grid *src_grid, *dst_grid;
+    mimo_bridge *bridge; /* NULL where it could not be made (noted as a failure) */
+    reference_layout src, dst;
+} bridge_bed;
+
+/* Collective. */
+void bed_create(bridge_bed *out, const bed_case *c);
+void bed_destroy(bridge_bed *bed);
+
+/* A poisoned tile of this rank's on a side. */
+bed_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
+/* Checks the guards and releases. */
+void bed_tile_free(bed_tile *tile);
+
+/* Write what a source tile holds, or check what a target tile must hold. */
+void bed_fill(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
+void bed_check_source(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
+void bed_check_target(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
+
+/* One call each way: fill, move, check the target and that the source stayed. */
+void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
+
+/* The case in words. */
+const char *bed_text(const bed_case *c);
+
+#endif
