@@ -162,7 +162,7 @@ static void add_llm(ref_model *model)
         return;
     model->adapter_a = add_matrix(model, "llm.adapter.a", sizes->hidden, sizes->adapter,
                                   1 / sqrt((double)sizes->hidden));
-    model->adapter_b = add_matrix(model, "llm.adapter.b", sizes->adapter, sizes->vocabulary, 0.1);
+    model->adapter_b = add_matrix(model, "llm.adapter.b", sizes->adapter, sizes->vocabulary, 0.5);
 }
 
 ref_model *ref_model_create(const ref_sizes *sizes)

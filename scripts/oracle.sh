@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Builds mimo-oracle and runs the whole matrix: every pair of grids on 8 ranks, pairs on 1, 2, 4 and 6
+# ranks, and every mutation. Some minutes on 2 cores; the exit status is 0 only where all came out as
+# they must. The full logs go to oracle-logs/ in the build folder.
+#
+#   scripts/oracle.sh [part...]     of small, every, mutations (default: all three)
+#
+# MIMO_BUILD: the build folder (default: build-test in the source tree).
+# shellcheck source=scripts/common.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+build=${MIMO_BUILD:-$root/build-test}
+install_packages test
+configure_and_build "$build" --werror
+[ -x "$build/tests/oracle/mimo-oracle" ] ||
+    fail "mimo-oracle was not built: libopenblas-dev is missing ('scripts/packages.sh test' installs it)"
+
+use_local_mpi
+[ $# -gt 0 ] || set -- small every mutations
+cd "$build"
+exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"

@@ -1,0 +1,173 @@
+#include "comparison.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const oracle_phase_row oracle_phase_rows[ORACLE_PHASES] = {
+#define ROW(id, name, limit, meaning) {name, limit, meaning},
+    ORACLE_PHASE_LIST(ROW)
+#undef ROW
+};
+
+void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
+                       const ref_tensor *expected, const ref_tensor *base)
+{
+    int64_t elements = expected->rows * expected->columns;
+    size_t bytes = (size_t)elements * sizeof(double);
+    checked_tensor *grown =
+        realloc(comparison->list, (size_t)(comparison->count + 1) * sizeof *grown);
+    if (!grown)
+        abort();
+    comparison->list = grown;
+    checked_tensor *tensor = &grown[comparison->count++];
+    *tensor =
+        (checked_tensor){.phase = phase, .rows = expected->rows, .columns = expected->columns};
+    snprintf(tensor->name, sizeof tensor->name, "%s%s", prefix, expected->name);
+    tensor->expected = ref_room(elements);
+    tensor->got = ref_room(elements);
+    tensor->seen = calloc((size_t)elements + 1, 1);
+    memcpy(tensor->expected, expected->data, bytes);
+    if (!base)
+        return;
+    tensor->base = ref_room(elements);
+    memcpy(tensor->base, base->data, bytes);
+}
+
+void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
+                              double value)
+{
+    ref_tensor tensor = {.rows = 1, .columns = 1, .data = &value};
+    comparison_expect(comparison, phase, name, &tensor, NULL);
+}
+
+static checked_tensor *find(oracle_comparison *comparison, const char *name)
+{
+    for (int i = 0; i < comparison->count; i++)
+        if (strcmp(comparison->list[i].name, name) == 0)
+            return &comparison->list[i];
+    return NULL;
+}
+
+static void receive_row(checked_tensor *tensor, int64_t row, const capture_piece *piece,
+                        const double *data)
+{
+    if (row >= tensor->rows || piece->first + piece->columns > tensor->columns) {
+        tensor->fault = "rows or columns that do not exist";
+        return;
+    }
+    for (int64_t j = 0; j < piece->columns; j++) {
+        int64_t at = row * tensor->columns + piece->first + j;
+        double farthest = fabs(tensor->got[at] - tensor->expected[at]);
+        bool farther = isnan(data[j]) || fabs(data[j] - tensor->expected[at]) > farthest;
+        if (tensor->seen[at] && !farther)
+            continue;
+        tensor->got[at] = data[j];
+        tensor->seen[at] = 1;
+    }
+}
+
+void comparison_receive(void *context, const capture_piece *piece)
+{
+    oracle_comparison *comparison = context;
+    checked_tensor *tensor = find(comparison, piece->name);
+    if (!tensor) {
+        if (comparison->unknown_count++ == 0)
+            snprintf(comparison->unknown, sizeof comparison->unknown, "%s", piece->name);
+        return;
+    }
+    for (int64_t i = 0; i < piece->count; i++)
+        receive_row(tensor, piece->row_of[i], piece, piece->data + i * piece->columns);
+}
+
+/* A wrong step must exceed the limit by far: a gradient too large by a hundredth still fails. */
+static const double least_move = 100;
+
+static const char *find_fault(const checked_tensor *tensor)
+{
+    for (int64_t i = 0; i < tensor->rows * tensor->columns; i++)
+        if (!tensor->seen[i])
+            return "elements are missing";
+    if (!(tensor->scale > 0))
+        return "the reference is all zeros";
+    if (!(tensor->got_scale > 0))
+        return "the candidate is all zeros, or no number";
+    if (tensor->base && !(tensor->moved >= least_move * oracle_phase_rows[tensor->phase].limit))
+        return "the reference moved too little to show an error";
+    return NULL;
+}
+
+static double norm(const double *x, const double *from, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double away = from ? x[i] - from[i] : x[i];
+        sum += away * away;
+    }
+    return sqrt(sum);
+}
+
+static void judge(checked_tensor *tensor)
+{
+    int64_t n = tensor->rows * tensor->columns;
+    tensor->scale = norm(tensor->expected, NULL, n);
+    tensor->got_scale = norm(tensor->got, NULL, n);
+    tensor->error = norm(tensor->got, tensor->expected, n) / tensor->scale;
+    if (tensor->base)
+        tensor->moved = norm(tensor->expected, tensor->base, n) / tensor->scale;
+    if (!tensor->fault)
+        tensor->fault = find_fault(tensor);
+}
+
+void comparison_judge(oracle_comparison *comparison)
+{
+    for (int i = 0; i < comparison->count; i++)
+        judge(&comparison->list[i]);
+}
+
+void comparison_free(oracle_comparison *comparison)
+{
+    for (int i = 0; i < comparison->count; i++) {
+        free(comparison->list[i].expected);
+        free(comparison->list[i].base);
+        free(comparison->list[i].got);
+        free(comparison->list[i].seen);
+    }
+    free(comparison->list);
+    *comparison = (oracle_comparison){0};
+}
+
+bool comparison_fails(const checked_tensor *tensor)
+{
+    return tensor->fault || !(tensor->error <= oracle_phase_rows[tensor->phase].limit);
+}
+
+static bool is_worse(const checked_tensor *a, const checked_tensor *b)
+{
+    if (!b || (a->fault != NULL) != (b->fault != NULL))
+        return !b || a->fault;
+    return !(a->error <= b->error);
+}
+
+phase_summary comparison_summary(const oracle_comparison *list, int count, oracle_phase phase)
+{
+    phase_summary summary = {0};
+    for (int c = 0; c < count; c++)
+        for (int i = 0; i < list[c].count; i++) {
+            const checked_tensor *tensor = &list[c].list[i];
+            if (tensor->phase != phase)
+                continue;
+            summary.tensors++;
+            summary.failures += comparison_fails(tensor);
+            summary.mean += tensor->error;
+            if (!is_worse(tensor, summary.worst_tensor))
+                continue;
+            summary.worst = tensor->error;
+            summary.worst_tensor = tensor;
+            summary.worst_case = &list[c];
+        }
+    if (summary.tensors > 0)
+        summary.mean /= summary.tensors;
+    return summary;
+}

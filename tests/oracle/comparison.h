@@ -1,0 +1,58 @@
+/*
+ * Candidate against reference, on rank 0. Each expected tensor is put together from the pieces of
+ * all ranks; where several ranks hold a copy of an element, the one farthest from the reference
+ * counts, so that no wrong copy hides behind a right one.
+ */
+#ifndef ORACLE_COMPARISON_H
+#define ORACLE_COMPARISON_H
+
+#include <stdbool.h>
+
+#include "capture.h"
+#include "phases.h"
+#include "ref_table.h"
+
+typedef struct checked_tensor {
+    char name[64];
+    oracle_phase phase;
+    int64_t rows, columns;
+    double *expected, *got;  /* [rows, columns] */
+    double *base;            /* what both are counted from; zeros where nothing was said */
+    unsigned char *seen;     /* [rows, columns] */
+    double scale, got_scale; /* L2 norms of the reference and of the candidate */
+    double error;            /* relative L2 */
+    double moved;            /* relative L2 of the reference from the base */
+    const char *fault;       /* NULL: none; else why it fails, whatever the error */
+} checked_tensor;
+
+typedef struct oracle_comparison {
+    const char *what; /* the case: "4 micro-batches" */
+    checked_tensor *list;
+    int count;
+    char unknown[64]; /* the first tensor that nobody expects; "" where there is none */
+    int unknown_count;
+} oracle_comparison;
+
+/* Expect "PREFIX NAME" with these values (copied). With a base the reference must have moved away
+ * from it by so much that a wrong step would show; else the check proves nothing, and fails. */
+void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
+                       const ref_tensor *expected, const ref_tensor *base);
+void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
+                              double value);
+/* A capture_visitor; context is the comparison. */
+void comparison_receive(void *context, const capture_piece *piece);
+void comparison_judge(oracle_comparison *comparison);
+void comparison_free(oracle_comparison *comparison);
+
+/* Of one phase, over several comparisons. */
+typedef struct phase_summary {
+    int tensors, failures;
+    double mean, worst;
+    const checked_tensor *worst_tensor; /* a faulty one before all others; NULL: no tensors */
+    const oracle_comparison *worst_case;
+} phase_summary;
+
+phase_summary comparison_summary(const oracle_comparison *list, int count, oracle_phase phase);
+bool comparison_fails(const checked_tensor *tensor);
+
+#endif

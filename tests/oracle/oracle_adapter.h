@@ -1,0 +1,39 @@
+/*
+ * A low-rank adapter beside the LLM's column-parallel head: logits += (x A^T) B^T. A [rank, H] is
+ * replicated, B [V, rank] cut along V over tp. Each tp rank sees the gradient of its own logits
+ * only, so that of A is a part: the rule that "replicated factors are SUMmed over their shard
+ * group" is about this.
+ */
+#ifndef ORACLE_ORACLE_ADAPTER_H
+#define ORACLE_ORACLE_ADAPTER_H
+
+#include "nn/nn.h"
+
+typedef struct oracle_adapter {
+    nn_params *params;
+    mimo_comm *tp;
+    int a, b; /* parameters */
+    int64_t hidden, rank;
+    int64_t local;              /* V / tp */
+    nn_real *middle, *d_middle; /* [rows, rank] */
+    nn_real *dx;                /* [rows, H] */
+} oracle_adapter;
+
+typedef struct oracle_adapter_desc {
+    int64_t hidden, rank, vocabulary, max_rows;
+    double std_a, std_b;
+} oracle_adapter_desc;
+
+mimo_status oracle_adapter_init(oracle_adapter *out, nn_params *params, mimo_comm *tp,
+                                const oracle_adapter_desc *desc);
+void oracle_adapter_release(oracle_adapter *adapter);
+
+/* logits [rows, V/tp] += ...; x [rows, H]. */
+void oracle_adapter_forward(oracle_adapter *adapter, nn_real *logits, const nn_real *x,
+                            int64_t rows);
+/* dx [rows, H] += the gradient by way of the adapter, the whole of it on every tp rank. x: of the
+ * forward. */
+mimo_status oracle_adapter_backward(oracle_adapter *adapter, nn_real *dx, const nn_real *d_logits,
+                                    const nn_real *x, int64_t rows);
+
+#endif

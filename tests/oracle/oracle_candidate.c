@@ -1,0 +1,355 @@
+#include "oracle_candidate.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+/* ----------------------------------------- creation ----------------------------------------- */
+
+static mimo_status create_modules(oracle_candidate *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    encoder_desc encoder = {.tp = out->topology->encoder_tp,
+                            .seed = sizes->seed,
+                            .tokens = sizes->image_tokens,
+                            .pictures = out->pictures,
+                            .patch_values = sizes->patch_values,
+                            .hidden = sizes->hidden,
+                            .heads = sizes->heads,
+                            .layers = sizes->encoder_layers,
+                            .llm_hidden = sizes->hidden};
+    MIMO_TRY(encoder_create(&out->encoder, &encoder));
+    MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences));
+    out->stores[0] = out->encoder.params;
+    out->stores[1] = out->llm.params;
+    out->stores[2] = out->llm.row_params;
+    return MIMO_OK;
+}
+
+/* The spans of all stores; under sp the gradients of the rows' parameters are parts. */
+static mimo_status list_spans(oracle_candidate *out)
+{
+    for (int store = 0; store < ORACLE_STORES; store++) {
+        const mimo_gradient_span *spans;
+        int n;
+        MIMO_TRY(nn_params_spans(out->stores[store], &spans, &n));
+        for (int i = 0; i < n; i++) {
+            mimo_gradient_span *span = &out->spans[out->span_count++];
+            *span = spans[i];
+            if (out->stores[store] == out->llm.row_params && out->topology->sp)
+                span->partial = "tp";
+        }
+    }
+    return MIMO_OK;
+}
+
+static mimo_status reserve_rooms(oracle_candidate *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    int64_t src = sizes->image_tokens * out->pictures, dst = sizes->image_tokens * out->sentences;
+    int64_t rows = sizes->seq * (out->pictures + out->sentences) + 6 * sizes->vocabulary;
+    MIMO_TRY(mimo_reserve(&out->patches, src * sizes->patch_values, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->src_tile, src * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->dst_tile, dst * sizes->hidden, sizeof(nn_real)));
+    return mimo_reserve(&out->row_of, rows, sizeof *out->row_of);
+}
+
+mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,
+                                    const ref_sizes *sizes, const oracle_case *shape)
+{
+    out->topology = topology;
+    out->sizes = *sizes;
+    out->shape = *shape;
+    MIMO_TRY(mimo_bridge_samples(topology->bridge, MIMO_SRC, shape->micro_batch,
+                                 &out->first_picture, &out->pictures));
+    MIMO_TRY(mimo_bridge_samples(topology->bridge, MIMO_DST, shape->micro_batch,
+                                 &out->first_sentence, &out->sentences));
+    MIMO_TRY(create_modules(out));
+    MIMO_TRY(list_spans(out));
+    MIMO_TRY(reserve_rooms(out));
+    oracle_candidate_reset(out);
+    return MIMO_OK;
+}
+
+void oracle_candidate_destroy(oracle_candidate *candidate)
+{
+    mimo_release(candidate->patches);
+    mimo_release(candidate->src_tile);
+    mimo_release(candidate->dst_tile);
+    mimo_release(candidate->row_of);
+    oracle_llm_destroy(&candidate->llm);
+    encoder_destroy(&candidate->encoder);
+    memset(candidate, 0, sizeof *candidate);
+}
+
+/* ---------------------------------------- parameters ----------------------------------------- */
+
+/* Index in the whole parameter of element (i, j) of this rank's part. */
+static int64_t global_index(const nn_param *param, int64_t i, int64_t j)
+{
+    int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
+    int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
+    return row * param->shape[1] + column;
+}
+
+static void reset_param(const nn_param *param, uint64_t seed)
+{
+    for (int64_t i = 0; i < param->local[0]; i++)
+        for (int64_t j = 0; j < param->local[1]; j++) {
+            double normal = nn_normal(seed, param->name, global_index(param, i, j));
+            nn_real *value = param->value + i * param->local[1] + j;
+            if (param->init == NN_INIT_NORMAL)
+                *value = (nn_real)(param->std * normal);
+            else
+                *value = (nn_real)(param->init == NN_INIT_ONES) + (nn_real)(0.1 * normal);
+        }
+    memset(param->m, 0, (size_t)param->count * sizeof *param->m);
+    memset(param->v, 0, (size_t)param->count * sizeof *param->v);
+}
+
+void oracle_candidate_reset(oracle_candidate *candidate)
+{
+    for (int store = 0; store < ORACLE_STORES; store++) {
+        nn_params *params = candidate->stores[store];
+        for (int i = 0; i < nn_params_count(params); i++)
+            reset_param(nn_params_at(params, i), candidate->sizes.seed);
+        nn_params_set_steps(params, 0);
+    }
+}
+
+static void capture_param(const oracle_candidate *candidate, oracle_capture *capture,
+                          const char *prefix, const nn_param *param, const nn_real *data)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", prefix, param->name);
+    for (int64_t i = 0; i < param->local[0]; i++)
+        candidate->row_of[i] = i + (param->shard_dim == 0 ? param->start : 0);
+    capture_block block = {name,
+                           candidate->row_of,
+                           param->local[0],
+                           param->shard_dim == 1 ? param->start : 0,
+                           param->local[1],
+                           data};
+    capture_add(capture, &block);
+}
+
+static void capture_params(const oracle_candidate *candidate, oracle_capture *capture,
+                           const char *prefix, bool grads)
+{
+    for (int store = 0; store < ORACLE_STORES; store++)
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++) {
+            const nn_param *param = nn_params_at(candidate->stores[store], i);
+            capture_param(candidate, capture, prefix, param, grads ? param->grad : param->value);
+        }
+}
+
+void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
+                                     const char *prefix)
+{
+    capture_params(candidate, capture, prefix, false);
+}
+
+void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
+                                    const char *prefix)
+{
+    capture_params(candidate, capture, prefix, true);
+}
+
+void oracle_candidate_sgd(oracle_candidate *candidate, double lr)
+{
+    for (int store = 0; store < ORACLE_STORES; store++)
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++) {
+            const nn_param *param = nn_params_at(candidate->stores[store], i);
+            for (int64_t j = 0; j < param->count; j++)
+                param->value[j] -= (nn_real)lr * param->grad[j];
+        }
+}
+
+mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *rule, double norm)
+{
+    for (int store = 0; store < ORACLE_STORES; store++)
+        MIMO_TRY(nn_adamw_step(rule, candidate->stores[store], norm));
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ captures ----------------------------------------- */
+
+/* A tile "sbh" of samples [first, first + batch) of micro-batch m: row (s, b) is row
+ * sample * length + position of the whole. */
+typedef struct tile_rows {
+    int64_t m, first, batch;
+    int64_t local, length;    /* positions here, and in all */
+    const int64_t *positions; /* [local]; NULL: all */
+} tile_rows;
+
+typedef struct tile_columns {
+    int64_t first, count;
+} tile_columns;
+
+static void capture_tile(const oracle_candidate *candidate, oracle_capture *capture,
+                         const char *name, const tile_rows *rows, tile_columns columns,
+                         const nn_real *data)
+{
+    int64_t i = 0;
+    for (int64_t s = 0; s < rows->local; s++)
+        for (int64_t b = 0; b < rows->batch; b++) {
+            int64_t sample = rows->m * candidate->shape.micro_batch + rows->first + b;
+            int64_t position = rows->positions ? rows->positions[s] : s;
+            bool exists = sample < candidate->shape.samples;
+            candidate->row_of[i++] = exists ? sample * rows->length + position : -1;
+        }
+    capture_block block = {name, candidate->row_of, i, columns.first, columns.count, data};
+    capture_add(capture, &block);
+}
+
+static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t m)
+{
+    int64_t tokens = candidate->sizes.image_tokens;
+    return (tile_rows){m, candidate->first_picture, candidate->pictures, tokens, tokens, NULL};
+}
+
+/* Positions of the LLM's tiles: NULL, the whole sequence of `local` positions. */
+static tile_rows llm_rows(const oracle_candidate *candidate, int64_t m, int64_t local,
+                          const int64_t *positions)
+{
+    int64_t length = positions ? candidate->sizes.seq : local;
+    return (tile_rows){m,        candidate->first_sentence, candidate->sentences, local, length,
+                       positions};
+}
+
+static void capture_encoder(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
+{
+    tile_rows rows = encoder_rows(candidate, m);
+    tile_columns all = {0, candidate->sizes.hidden};
+    nn_real **x = candidate->encoder.activations;
+    int64_t layers = candidate->sizes.encoder_layers;
+    char name[32];
+    capture_tile(candidate, capture, "encoder.input", &rows, all, x[0]);
+    for (int64_t i = 0; i < layers; i++) {
+        snprintf(name, sizeof name, "encoder.block%d", (int)i);
+        capture_tile(candidate, capture, name, &rows, all, x[i + 1]);
+    }
+    capture_tile(candidate, capture, "encoder.norm", &rows, all, x[layers + 1]);
+    capture_tile(candidate, capture, "encoder.rows", &rows, all, candidate->src_tile);
+}
+
+static void capture_losses(const oracle_candidate *candidate, oracle_capture *capture,
+                           const tile_rows *rows)
+{
+    const oracle_llm *llm = &candidate->llm;
+    for (int64_t i = 0; i < llm->loss.rows; i++)
+        llm->d[i] = (nn_real)llm->loss.losses[i]; /* d is free until backward */
+    capture_tile(candidate, capture, "losses", rows, (tile_columns){0, 1}, llm->d);
+}
+
+static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
+{
+    const oracle_llm *llm = &candidate->llm;
+    const ref_sizes *sizes = &candidate->sizes;
+    tile_columns all = {0, sizes->hidden};
+    tile_columns logits = {llm->loss.first, llm->loss.local};
+    tile_rows image = llm_rows(candidate, m, sizes->image_tokens, NULL);
+    tile_rows whole = llm_rows(candidate, m, sizes->seq, NULL);
+    tile_rows own = llm_rows(candidate, m, llm->own, llm->own_positions);
+    tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
+    char name[32];
+    capture_tile(candidate, capture, "bridge.rows", &image, all, candidate->dst_tile);
+    capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
+    capture_tile(candidate, capture, "llm.input", &own, all, llm->input);
+    for (int64_t i = 0; i < sizes->llm_layers; i++) {
+        snprintf(name, sizeof name, "llm.block%d", (int)i);
+        capture_tile(candidate, capture, name, &share, all, llm->x[i + 1]);
+    }
+    capture_tile(candidate, capture, "llm.norm", &share, all, llm->x[sizes->llm_layers + 1]);
+    capture_tile(candidate, capture, "llm.logits", &share, logits, llm->logits);
+    capture_losses(candidate, capture, &share);
+}
+
+/* -------------------------------------------- step ------------------------------------------- */
+
+/* This rank's pictures of a micro-batch, from sample-major [P, values] to [P, b, values]. */
+static void load_patches(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
+{
+    int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
+    for (int64_t p = 0; p < tokens; p++)
+        for (int64_t b = 0; b < candidate->pictures; b++) {
+            int64_t slot = m * candidate->shape.micro_batch + candidate->first_picture + b;
+            const double *from = step->patches + (slot * tokens + p) * values;
+            for (int64_t i = 0; i < values; i++)
+                candidate->patches[(p * candidate->pictures + b) * values + i] = (nn_real)from[i];
+        }
+}
+
+static void view_tiles(const oracle_candidate *candidate, mimo_tensor *src, mimo_tensor *dst)
+{
+    int64_t tokens = candidate->sizes.image_tokens, hidden = candidate->sizes.hidden;
+    *src =
+        mimo_tensor_3d(candidate->src_tile, NN_DTYPE, "sbh", tokens, candidate->pictures, hidden);
+    *dst =
+        mimo_tensor_3d(candidate->dst_tile, NN_DTYPE, "sbh", tokens, candidate->sentences, hidden);
+}
+
+static mimo_status forward(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
+{
+    double loss_sum;
+    int64_t tokens;
+    int64_t slot = m * candidate->shape.micro_batch + candidate->first_sentence;
+    mimo_tensor src, dst;
+    view_tiles(candidate, &src, &dst);
+    load_patches(candidate, step, m);
+    MIMO_TRY(encoder_forward(&candidate->encoder, candidate->src_tile, candidate->patches));
+    MIMO_TRY(mimo_bridge_forward(candidate->topology->bridge, &dst, &src, 1, NULL));
+    MIMO_TRY(oracle_llm_forward(&candidate->llm, candidate->dst_tile,
+                                step->ids + slot * candidate->sizes.seq,
+                                step->labels + slot * candidate->sizes.seq, &loss_sum, &tokens));
+    return mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens);
+}
+
+static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture, int64_t m)
+{
+    mimo_tensor src, dst;
+    view_tiles(candidate, &src, &dst);
+    MIMO_TRY(oracle_llm_backward(&candidate->llm, candidate->dst_tile));
+    MIMO_TRY(mimo_bridge_backward(candidate->topology->bridge, &src, &dst, 1, NULL));
+    if (capture) {
+        tile_rows rows = encoder_rows(candidate, m);
+        tile_columns all = {0, candidate->sizes.hidden};
+        capture_tile(candidate, capture, "encoder.d_rows", &rows, all, candidate->src_tile);
+    }
+    return encoder_backward(&candidate->encoder, candidate->src_tile);
+}
+
+static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture, double *norm)
+{
+    mimo_gradient *gradient = candidate->topology->gradient;
+    int64_t tokens;
+    double loss;
+    MIMO_TRY(mimo_gradient_count(gradient, &tokens, &loss));
+    MIMO_TRY(mimo_gradient_finalize(gradient, candidate->spans, candidate->span_count, NULL));
+    MIMO_TRY(mimo_gradient_norm(gradient, candidate->spans, candidate->span_count, norm));
+    if (capture) {
+        capture_scalar(capture, "loss", loss);
+        capture_scalar(capture, "tokens", (double)tokens);
+        capture_scalar(capture, "norm", *norm);
+    }
+    return MIMO_OK;
+}
+
+mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
+                                  oracle_capture *capture, double *norm)
+{
+    mimo_gradient_reset(candidate->topology->gradient);
+    for (int store = 0; store < ORACLE_STORES; store++)
+        nn_params_zero_grad(candidate->stores[store]);
+    for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
+        MIMO_TRY(forward(candidate, step, m));
+        if (capture) {
+            capture_encoder(candidate, capture, m);
+            capture_llm(candidate, capture, m);
+        }
+        MIMO_TRY(backward(candidate, capture, m));
+    }
+    return finish(candidate, capture, norm);
+}

@@ -1,0 +1,53 @@
+/* The training step under test: encoder, bridge and LLM on this rank's share of a synthetic step,
+ * gradients by the library's rules, and both optimizers. */
+#ifndef ORACLE_ORACLE_CANDIDATE_H
+#define ORACLE_ORACLE_CANDIDATE_H
+
+#include "encoder.h"
+
+#include "capture.h"
+#include "oracle_llm.h"
+#include "oracle_topology.h"
+#include "synthetic.h"
+
+enum { ORACLE_STORES = 3 };
+
+typedef struct oracle_candidate {
+    const oracle_topology *topology;
+    ref_sizes sizes;
+    oracle_case shape;
+    vision_encoder encoder;
+    oracle_llm llm;
+    nn_params *stores[ORACLE_STORES]; /* of the encoder and the LLM; borrowed */
+    mimo_gradient_span spans[ORACLE_STORES * NN_RULES];
+    int span_count;
+    int64_t first_picture, pictures;   /* of a micro-batch: which this rank encodes, */
+    int64_t first_sentence, sentences; /* and which it holds as part of the LLM */
+    nn_real *patches;                  /* [P, b, values] */
+    nn_real *src_tile, *dst_tile;      /* [P, b, H], [P, B, H] */
+    int64_t *row_of;                   /* room for the rows of a oracle_capture */
+} oracle_candidate;
+
+/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,
+                                    const ref_sizes *sizes, const oracle_case *shape);
+void oracle_candidate_destroy(oracle_candidate *candidate);
+
+/* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
+void oracle_candidate_reset(oracle_candidate *candidate);
+
+/* Forward, backward, finalize. Where `capture` is not NULL, every result goes there, by the names
+ * of the reference. *norm: of all gradients. Collective. */
+mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
+                                  oracle_capture *capture, double *norm);
+
+/* Parameters, or their gradients, under their names behind `prefix`. */
+void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
+                                     const char *prefix);
+void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
+                                    const char *prefix);
+
+void oracle_candidate_sgd(oracle_candidate *candidate, double lr);
+mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *rule, double norm);
+
+#endif

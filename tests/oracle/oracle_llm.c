@@ -1,0 +1,268 @@
+#include "oracle_llm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+#include "layer_widths.h"
+
+/* ----------------------------------------- creation ----------------------------------------- */
+
+static mimo_status find_positions(oracle_llm *out)
+{
+    const mimo_partition *partition = out->topology->partition;
+    int64_t seq = out->sizes.seq;
+    MIMO_TRY(mimo_partition_rows(partition, MIMO_LABELS, seq, &out->share));
+    MIMO_TRY(mimo_partition_rows(partition, MIMO_EMBEDDINGS, seq, &out->own));
+    out->first = out->topology->sp ? out->topology->tp_rank * out->own : 0;
+    MIMO_TRY(mimo_reserve(&out->share_positions, out->share, sizeof *out->share_positions));
+    MIMO_TRY(mimo_reserve(&out->own_positions, out->own, sizeof *out->own_positions));
+    MIMO_TRY(mimo_partition_index(partition, MIMO_LABELS, seq, out->share_positions));
+    MIMO_TRY(mimo_partition_index(partition, MIMO_EMBEDDINGS, seq, out->own_positions));
+    nn_sequence_desc sequence = {out->topology->cp, true, out->share, out->batch,
+                                 out->share_positions};
+    return nn_sequence_init(&out->sequence, &sequence);
+}
+
+static mimo_status create_stores(oracle_llm *out)
+{
+    nn_params_desc store = {"llm", MIMO_DST, (int)out->topology->tp_rank,
+                            (int)out->topology->tp_size, out->sizes.seed};
+    MIMO_TRY(nn_params_create(&out->params, &store));
+    store.name = "llm rows";
+    return nn_params_create(&out->row_params, &store);
+}
+
+static mimo_status add_blocks(oracle_llm *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    char name[32];
+    MIMO_TRY(mimo_reserve(&out->blocks, sizes->llm_layers, sizeof *out->blocks));
+    for (int64_t i = 0; i < sizes->llm_layers; i++) {
+        snprintf(name, sizeof name, "llm.block%d", (int)i);
+        nn_block_desc block = block_of(name, sizes->hidden, sizes->heads, sizes->llm_layers);
+        block.max_rows = out->share;
+        block.max_batch = out->batch;
+        block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
+        MIMO_TRY(nn_block_init(&out->blocks[i], out->params, out->topology->tp, &block));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status add_layers(oracle_llm *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    int64_t hidden = sizes->hidden, rows = out->share * out->batch;
+    mimo_comm *tp = out->topology->tp;
+    MIMO_TRY(nn_embedding_init(&out->text, out->params, "llm.text", sizes->text_vocabulary, hidden,
+                               EMBEDDING_STD));
+    MIMO_TRY(nn_embedding_init(&out->position, out->row_params, "llm.position", sizes->seq, hidden,
+                               EMBEDDING_STD));
+    MIMO_TRY(add_blocks(out));
+    MIMO_TRY(nn_norm_init(&out->norm, out->row_params, "llm.norm", hidden, rows));
+    nn_linear_desc head = {"llm.head",       hidden, sizes->vocabulary,
+                           NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
+    MIMO_TRY(nn_linear_init(&out->head, out->params, tp, &head));
+    oracle_adapter_desc adapter = {hidden, sizes->adapter,     sizes->vocabulary,
+                                   rows,   fan_in_std(hidden), 0.5};
+    MIMO_TRY(oracle_adapter_init(&out->adapter, out->params, tp, &adapter));
+    MIMO_TRY(nn_loss_init(&out->loss, tp, sizes->vocabulary, rows));
+    MIMO_TRY(nn_params_seal(out->params));
+    return nn_params_seal(out->row_params);
+}
+
+static mimo_status create_alignment(oracle_llm *out)
+{
+    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
+    desc.modalities = 1;
+    desc.special = &out->sizes.image_id;
+    desc.vocabulary = out->sizes.text_vocabulary;
+    return mimo_alignment_create(&out->alignment, &desc);
+}
+
+static mimo_status reserve_rooms(oracle_llm *out)
+{
+    const ref_sizes *sizes = &out->sizes;
+    int64_t texts = out->batch * (sizes->seq - sizes->image_tokens), layers = sizes->llm_layers;
+    int64_t elements = out->share * out->batch * sizes->hidden;
+    MIMO_TRY(mimo_reserve(&out->text_ids, texts, sizeof *out->text_ids));
+    MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
+    MIMO_TRY(mimo_reserve(&out->labels, out->share * out->batch, sizeof *out->labels));
+    MIMO_TRY(mimo_reserve(&out->text_rows, texts * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->whole, sizes->seq * out->batch * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->input, out->own * out->batch * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->normed, out->own * out->batch * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->logits, out->share * out->batch * out->head.out, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->d, elements, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->x, layers + 2, sizeof *out->x));
+    for (int64_t i = 0; i < layers + 2; i++)
+        MIMO_TRY(mimo_reserve(&out->x[i], elements, sizeof(nn_real)));
+    return MIMO_OK;
+}
+
+mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
+                              const ref_sizes *sizes, int64_t batch)
+{
+    out->topology = topology;
+    out->sizes = *sizes;
+    out->batch = batch;
+    MIMO_TRY(find_positions(out));
+    MIMO_TRY(create_stores(out));
+    MIMO_TRY(add_layers(out));
+    MIMO_TRY(create_alignment(out));
+    return reserve_rooms(out);
+}
+
+void oracle_llm_destroy(oracle_llm *llm)
+{
+    for (int64_t i = 0; llm->x && i < llm->sizes.llm_layers + 2; i++)
+        mimo_release(llm->x[i]);
+    for (int64_t i = 0; llm->blocks && i < llm->sizes.llm_layers; i++)
+        nn_block_release(&llm->blocks[i]);
+    void *rooms[] = {llm->x,        llm->blocks, llm->share_positions, llm->own_positions,
+                     llm->text_ids, llm->labels, llm->labels_bs,       llm->text_rows,
+                     llm->whole,    llm->input,  llm->normed,          llm->logits,
+                     llm->d};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        mimo_release(rooms[i]);
+    mimo_alignment_destroy(llm->alignment);
+    nn_loss_release(&llm->loss);
+    oracle_adapter_release(&llm->adapter);
+    nn_linear_release(&llm->head);
+    nn_norm_release(&llm->norm);
+    nn_embedding_release(&llm->position);
+    nn_embedding_release(&llm->text);
+    nn_sequence_release(&llm->sequence);
+    nn_params_destroy(llm->params);
+    nn_params_destroy(llm->row_params);
+    memset(llm, 0, sizeof *llm);
+}
+
+/* ------------------------------------- rows between layouts ---------------------------------- */
+
+typedef struct llm_views {
+    mimo_tensor image, text, whole, own;
+} llm_views;
+
+static llm_views views_of(oracle_llm *llm, const nn_real *image, nn_real *own)
+{
+    const ref_sizes *sizes = &llm->sizes;
+    int64_t batch = llm->batch, hidden = sizes->hidden;
+    int64_t texts = batch * (sizes->seq - sizes->image_tokens);
+    llm_views views;
+    views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", sizes->image_tokens,
+                                 batch, hidden);
+    views.text = mimo_tensor_2d(llm->text_rows, NN_DTYPE, "th", texts, hidden);
+    views.whole = mimo_tensor_3d(llm->whole, NN_DTYPE, "sbh", sizes->seq, batch, hidden);
+    views.own = mimo_tensor_3d(own, NN_DTYPE, "sbh", llm->own, batch, hidden);
+    return views;
+}
+
+static int64_t own_elements(const oracle_llm *llm)
+{
+    return llm->own * llm->batch * llm->sizes.hidden;
+}
+
+/* [own, B, H] of all tp ranks, one after the other: the share. Without sp it is this rank's. */
+static mimo_status gather_own(const oracle_llm *llm, nn_real *share, const nn_real *own)
+{
+    int64_t bytes = own_elements(llm) * (int64_t)sizeof *own;
+    if (llm->topology->sp)
+        return mimo_comm_allgather(llm->topology->tp, share, own, bytes, NULL);
+    memcpy(share, own, (size_t)bytes);
+    return MIMO_OK;
+}
+
+static nn_real *narrow_to_own(const oracle_llm *llm, nn_real *share)
+{
+    return share + llm->first * llm->batch * llm->sizes.hidden;
+}
+
+/* ------------------------------------------ forward ----------------------------------------- */
+
+static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
+{
+    int64_t texts = 0, count = llm->batch * llm->sizes.seq;
+    mimo_tensor view =
+        mimo_tensor_2d((void *)(uintptr_t)ids, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
+    MIMO_TRY(mimo_alignment_update(llm->alignment, &view));
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] != llm->sizes.image_id)
+            llm->text_ids[texts++] = ids[i];
+    return nn_embedding_forward(&llm->text, llm->text_rows, llm->text_ids, texts);
+}
+
+static mimo_status embed(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids)
+{
+    MIMO_TRY(look_up_text(llm, ids));
+    llm_views views = views_of(llm, image_rows, llm->input);
+    MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text, NULL));
+    MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
+                                  &views.whole, NULL));
+    MIMO_TRY(
+        nn_embedding_add(&llm->position, llm->input, llm->own_positions, llm->own, llm->batch));
+    return gather_own(llm, llm->x[0], llm->input);
+}
+
+static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
+{
+    mimo_tensor whole =
+        mimo_tensor_2d((void *)(uintptr_t)labels, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
+    mimo_tensor share = mimo_tensor_2d(llm->labels_bs, MIMO_I64, "bs", llm->batch, llm->share);
+    MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_LABELS, &share, &whole, NULL));
+    for (int64_t s = 0; s < llm->share; s++)
+        for (int64_t b = 0; b < llm->batch; b++)
+            llm->labels[s * llm->batch + b] = llm->labels_bs[b * llm->share + s];
+    return MIMO_OK;
+}
+
+mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
+                               const int64_t *labels, double *loss_sum, int64_t *tokens)
+{
+    nn_real **x = llm->x;
+    int64_t rows = llm->share * llm->batch, layers = llm->sizes.llm_layers;
+    MIMO_TRY(embed(llm, image_rows, ids));
+    MIMO_TRY(split_labels(llm, labels));
+    for (int64_t i = 0; i < layers; i++)
+        MIMO_TRY(nn_block_forward(&llm->blocks[i], x[i + 1], x[i], &llm->sequence));
+    MIMO_TRY(nn_norm_forward(&llm->norm, llm->normed, narrow_to_own(llm, x[layers]),
+                             llm->own * llm->batch));
+    nn_real *normed = x[layers + 1];
+    MIMO_TRY(gather_own(llm, normed, llm->normed));
+    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, normed, rows));
+    oracle_adapter_forward(&llm->adapter, llm->logits, normed, rows);
+    return nn_loss_forward(&llm->loss, llm->logits, llm->labels, rows, loss_sum, tokens);
+}
+
+/* ----------------------------------------- backward ----------------------------------------- */
+
+/* The gradient behind the head is whole on every tp rank: each takes the norm of its own rows
+ * back, and the results are gathered, not summed. */
+static mimo_status norm_backward(oracle_llm *llm)
+{
+    nn_real *own = narrow_to_own(llm, llm->d);
+    MIMO_TRY(nn_norm_backward(&llm->norm, llm->normed, own, NULL));
+    return gather_own(llm, llm->d, llm->normed);
+}
+
+mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image)
+{
+    const oracle_topology *topology = llm->topology;
+    nn_real *d = llm->d, *normed = llm->x[llm->sizes.llm_layers + 1];
+    int64_t rows = llm->share * llm->batch;
+    MIMO_TRY(nn_loss_backward(&llm->loss, llm->logits));
+    MIMO_TRY(nn_linear_backward(&llm->head, d, llm->logits));
+    MIMO_TRY(oracle_adapter_backward(&llm->adapter, d, llm->logits, normed, rows));
+    MIMO_TRY(norm_backward(llm));
+    for (int64_t i = llm->sizes.llm_layers; i-- > 0;)
+        MIMO_TRY(nn_block_backward(&llm->blocks[i], d, d));
+    nn_real *own = narrow_to_own(llm, d);
+    MIMO_TRY(nn_embedding_backward(&llm->position, own));
+
+    llm_views views = views_of(llm, d_image, own);
+    MIMO_TRY(mimo_partition_adjoint(topology->partition, MIMO_EMBEDDINGS, &views.whole, &views.own,
+                                    topology->tp, NULL));
+    MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole, NULL));
+    return nn_embedding_backward(&llm->text, llm->text_rows);
+}

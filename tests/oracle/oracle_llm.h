@@ -1,0 +1,58 @@
+/*
+ * The LLM under test: the captioner's, out of src/nn and the library, and with what the captioner
+ * does without, sequence parallelism (sp) and a low-rank adapter of the head.
+ *
+ *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions
+ *   -> (sp: gather) -> blocks -> (sp: narrow) norm (sp: gather) -> head and adapter -> losses
+ *
+ * Under sp each tp rank adds the positions and takes the norm of its own rows: the gradients of
+ * these parameters are parts, to be SUMmed over tp. They have a store of their own.
+ */
+#ifndef ORACLE_ORACLE_LLM_H
+#define ORACLE_ORACLE_LLM_H
+
+#include "nn/nn.h"
+
+#include "oracle_adapter.h"
+#include "oracle_topology.h"
+#include "ref_model.h"
+
+typedef struct oracle_llm {
+    const oracle_topology *topology;
+    ref_sizes sizes;
+    nn_params *params, *row_params;
+    nn_embedding text, position;
+    nn_block *blocks;
+    nn_norm norm;
+    nn_linear head;
+    oracle_adapter adapter;
+    nn_loss loss;
+    nn_sequence sequence;
+    mimo_alignment *alignment;
+    int64_t batch;            /* B, samples of this rank */
+    int64_t share, own;       /* positions after cp, and after sp */
+    int64_t first;            /* of the own ones, within the share */
+    int64_t *share_positions; /* global ones */
+    int64_t *own_positions;
+    int64_t *text_ids, *labels_bs, *labels; /* labels [share, B] */
+    nn_real *text_rows;                     /* [B (S - P), H] */
+    nn_real *whole;                         /* [S, B, H] */
+    nn_real *input;                         /* [own, B, H] */
+    nn_real **x;                            /* [layers + 2] of [share, B, H] */
+    nn_real *normed;                        /* [own, B, H] */
+    nn_real *logits;                        /* [share, B, V / tp] */
+    nn_real *d;                             /* [share, B, H] */
+} oracle_llm;
+
+/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
+                              const ref_sizes *sizes, int64_t batch);
+void oracle_llm_destroy(oracle_llm *llm);
+
+/* ids and labels [B, S] of this rank's samples. */
+mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
+                               const int64_t *labels, double *loss_sum, int64_t *tokens);
+/* d_image [P, B, H]: this rank's contribution to the gradient of the image rows. */
+mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image);
+
+#endif

@@ -1,0 +1,103 @@
+#include "oracle_options.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+
+#include "mutations.h"
+
+enum {
+    KEY_ENCODER = 1,
+    KEY_LLM,
+    KEY_SP,
+    KEY_MUTATE,
+    KEY_LIST,
+    KEY_SEED,
+    KEY_LOG,
+    KEY_JSON,
+    KEY_HELP
+};
+
+static const struct option table[] = {
+    {"encoder", required_argument, NULL, KEY_ENCODER},
+    {"llm", required_argument, NULL, KEY_LLM},
+    {"sp", no_argument, NULL, KEY_SP},
+    {"mutate", required_argument, NULL, KEY_MUTATE},
+    {"list-mutations", no_argument, NULL, KEY_LIST},
+    {"seed", required_argument, NULL, KEY_SEED},
+    {"log", required_argument, NULL, KEY_LOG},
+    {"json", no_argument, NULL, KEY_JSON},
+    {"help", no_argument, NULL, KEY_HELP},
+    {0},
+};
+
+void oracle_options_help(FILE *stream)
+{
+    fputs("mpirun -n N mimo-oracle --encoder SPEC --llm SPEC [option...]\n"
+          "\n"
+          "Trains a small encoder and LLM on the two grids and compares everything with a\n"
+          "one-process f64 reference. Exit status 0 only where every phase passes.\n"
+          "\n"
+          "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
+          "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
+          "  --sp              sequence parallelism over the LLM's tp\n"
+          "  --seed N          of parameters and data (default: 1)\n"
+          "  --mutate NAME     switch on a bug of the library's test copy\n"
+          "  --json            JSON in place of the table\n"
+          "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
+          "  --list-mutations  their names, phases and topologies; without mpirun\n"
+          "  --help            this text\n",
+          stream);
+}
+
+static const char *read_option(oracle_options *out, int key)
+{
+    switch (key) {
+    case KEY_ENCODER:
+        out->spec.encoder = optarg;
+        return NULL;
+    case KEY_LLM:
+        out->spec.llm = optarg;
+        return NULL;
+    case KEY_SP:
+        out->spec.sp = true;
+        return NULL;
+    case KEY_MUTATE:
+        out->mutation = optarg;
+        return mutation_find(optarg) ? NULL : "--mutate: no such mutation; see --list-mutations";
+    case KEY_LIST:
+        out->list_mutations = true;
+        return NULL;
+    case KEY_SEED: {
+        char *end;
+        out->seed = strtoull(optarg, &end, 10);
+        return *optarg && !*end ? NULL : "--seed is not a whole number";
+    }
+    case KEY_LOG:
+        out->log = optarg;
+        return NULL;
+    case KEY_JSON:
+        out->json = true;
+        return NULL;
+    case KEY_HELP:
+        out->help = true;
+        return NULL;
+    default:
+        return "unknown option or missing value; see --help";
+    }
+}
+
+const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
+{
+    *out = (oracle_options){.seed = 1, .log = "mimo-oracle.log"};
+    opterr = 0;
+    for (int key; (key = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+        const char *wrong = read_option(out, key);
+        if (wrong)
+            return wrong;
+    }
+    if (optind < argc)
+        return "arguments are options only; see --help";
+    if (!out->help && !out->list_mutations && (!out->spec.encoder || !out->spec.llm))
+        return "--encoder and --llm are needed; see --help";
+    return NULL;
+}

@@ -1,0 +1,21 @@
+/* The command line of mimo-oracle. */
+#ifndef ORACLE_ORACLE_OPTIONS_H
+#define ORACLE_ORACLE_OPTIONS_H
+
+#include <stdio.h>
+
+#include "oracle_topology.h"
+
+typedef struct oracle_options {
+    oracle_spec spec;
+    const char *mutation; /* NULL: none */
+    const char *log;
+    uint64_t seed;
+    bool json, list_mutations, help;
+} oracle_options;
+
+/* Returns NULL, or what is wrong with the arguments. */
+const char *oracle_options_parse(oracle_options *out, int argc, char **argv);
+void oracle_options_help(FILE *stream);
+
+#endif

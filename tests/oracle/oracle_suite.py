@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Runs mimo-oracle over topologies, and over mutations.
+
+    oracle_suite.py MPIRUN MIMO_ORACLE PART...
+
+Parts: small      pairs of grids on 1, 2, 4 and 6 ranks
+       eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
+       every      every pair of both on 8 ranks
+       mutations  every bug of --list-mutations must fail, in its phase, on its topology
+
+A line a run; the full logs go to oracle-logs/ in the working directory. The exit status is 0 only
+where everything came out as it must.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+SECONDS = 120  # of one launch; one takes a few
+LOGS = "oracle-logs"
+
+
+def encoders(ranks):
+    return [f"tp={tp},dp={ranks // tp}" for tp in divisors(ranks)]
+
+
+def divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+def llms(ranks):
+    """Every grid (tp, cp, dp) of so many ranks, and again with sp where tp > 1."""
+    found = []
+    for tp in divisors(ranks):
+        for cp in divisors(ranks // tp):
+            spec = f"tp={tp},cp={cp},dp={ranks // tp // cp}"
+            found += [(spec, sp) for sp in ([False, True] if tp > 1 else [False])]
+    return found
+
+
+def dp_of(spec):
+    return int(spec.rsplit("dp=", 1)[1])
+
+
+def fits(encoder, llm):
+    """One dp divides the other: what the bridge between grids in the order tp, cp, dp asks."""
+    small, large = sorted((dp_of(encoder), dp_of(llm)))
+    return large % small == 0
+
+
+def all_pairs(ranks):
+    return [(e, *l) for e in encoders(ranks) for l in llms(ranks) if fits(e, l[0])]
+
+
+def dealt_pairs(ranks, start):
+    """Each LLM grid once, the encoder's grids dealt out in turn."""
+    pairs = []
+    for i, llm in enumerate(llms(ranks)):
+        fitting = [e for e in encoders(ranks) if fits(e, llm[0])]
+        pairs.append((fitting[(start + i) % len(fitting)], *llm))
+    return pairs
+
+
+def ranks_of(spec):
+    ranks = 1
+    for dim in spec.split(","):
+        ranks *= int(dim.split("=")[1])
+    return ranks
+
+
+def launch(programs, pair, name, extra=()):
+    """The JSON of one run, and its exit status."""
+    encoder, llm, sp = pair
+    mpirun, oracle = programs
+    command = [mpirun, "--oversubscribe", "-n", str(ranks_of(llm)), oracle, "--json",
+               "--encoder", encoder, "--llm", llm, "--log", f"{LOGS}/{name}.log", *extra]
+    command += ["--sp"] if sp else []
+    begin = time.monotonic()
+    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
+    if len(lines) != 1:
+        raise RuntimeError(f"{' '.join(command)} printed no result:\n{run.stdout}{run.stderr}")
+    result = json.loads(lines[0])
+    result["seconds"] = time.monotonic() - begin
+    return result, run.returncode
+
+
+def worst_phase(result):
+    """(excess over the limit, phase): the phase nearest to its limit, or farthest past it."""
+    def excess(phase):
+        if phase["fault"] or phase["worst"] is None:
+            return float("inf")
+        return phase["worst"] / phase["limit"]
+
+    rows = [(excess(phase), phase["phase"]) for phase in result["phases"]]
+    return max(rows) if rows else (float("inf"), "run")
+
+
+def text_of(pair):
+    return f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''}"
+
+
+def check_pair(programs, pair):
+    name = text_of(pair).replace(" -> ", "-").replace(" ", "-").replace("=", "").replace(",", "")
+    result, status = launch(programs, pair, name)
+    excess, phase = worst_phase(result)
+    passed = result["passed"] and status == 0 and excess <= 1
+    verdict = f"margin {1 / excess:5.1f}" if passed else "FAIL"
+    where = phase if passed else (result["first_failing_phase"] + " " + result["sentence"])
+    print(f"{text_of(pair):42} {verdict}  {where:10} {result['seconds']:5.1f} s", flush=True)
+    return passed
+
+
+def excess_of(result, name):
+    for phase in result["phases"]:
+        if phase["phase"] == name and not phase["fault"] and phase["worst"] is not None:
+            return phase["worst"] / phase["limit"]
+    return float("inf")
+
+
+def check_mutation(programs, row):
+    name, phase, topology = row[:3]
+    words = topology.split()
+    pair = (words[1], words[3], "--sp" in words)
+    result, status = launch(programs, pair, f"mutation-{name}", ["--mutate", name])
+    first = result["first_failing_phase"]
+    caught = status != 0 and not result["passed"] and first == phase
+    if phase == "run":
+        how = f"an error on {result['failed_ranks']} of {result['ranks']} ranks"
+        caught = caught and result["failed_ranks"] == result["ranks"]
+    else:
+        how = f"{excess_of(result, first):8.2g} times the limit"
+    verdict = "caught in" if caught else f"NOT CAUGHT in {phase}, but in"
+    print(f"{name:28} {verdict} {first or 'none':10} {how}  {text_of(pair)} "
+          f"{result['seconds']:5.1f} s", flush=True)
+    return caught
+
+
+def list_mutations(programs):
+    """Without mpirun."""
+    run = subprocess.run([programs[1], "--list-mutations"], capture_output=True, text=True,
+                         timeout=SECONDS, check=True)
+    return [line.split("\t") for line in run.stdout.splitlines()]
+
+
+def check_part(programs, part):
+    if part == "mutations":
+        return [check_mutation(programs, row) for row in list_mutations(programs)]
+    pairs = {
+        "small": lambda: (all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0)
+                          + dealt_pairs(6, 1)[::2]),
+        "eight": lambda: dealt_pairs(8, 0),
+        "every": lambda: all_pairs(8),
+    }[part]()
+    return [check_pair(programs, pair) for pair in pairs]
+
+
+def main():
+    if len(sys.argv) < 4:
+        print(__doc__, file=sys.stderr)
+        return 2
+    programs, parts = sys.argv[1:3], sys.argv[3:]
+    os.makedirs(LOGS, exist_ok=True)
+    wrong = 0
+    for part in parts:
+        begin = time.monotonic()
+        outcomes = check_part(programs, part)
+        wrong += outcomes.count(False) + (not outcomes)
+        print(f"{part}: {outcomes.count(True)} of {len(outcomes)} as they must be, "
+              f"{time.monotonic() - begin:.0f} s", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

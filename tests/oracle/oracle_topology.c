@@ -1,0 +1,62 @@
+#include "oracle_topology.h"
+
+#include <inttypes.h>
+
+#include "core/check.h"
+
+static mimo_status parse(mimo_grid **out, const char *flag, const char *spec, mimo_comm *world)
+{
+    MIMO_TRY(mimo_grid_parse(out, spec, 0));
+    MIMO_CHECK(mimo_grid_size(*out) == mimo_comm_size(world), MIMO_ERR_GRID,
+               "%s %s is a grid of %" PRId64 " ranks, and %d were started", flag, spec,
+               mimo_grid_size(*out), mimo_comm_size(world));
+    return mimo_grid_connect(*out, world);
+}
+
+static mimo_status group_along(mimo_comm **out, mimo_grid *grid, const char *dim)
+{
+    if (mimo_grid_dim_size(grid, dim) == 1)
+        return MIMO_OK;
+    MIMO_TRY(mimo_grid_create_group(grid, dim));
+    return mimo_grid_group(grid, dim, out);
+}
+
+static mimo_status make_partition(oracle_topology *out)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_place place = {0, mimo_grid_dim_size(out->llm, "cp"), 0, out->tp_size};
+    int64_t rank = mimo_comm_rank(out->world);
+    MIMO_TRY(mimo_grid_coord(out->llm, rank, "cp", &place.cp_rank));
+    MIMO_TRY(mimo_grid_coord(out->llm, rank, "tp", &out->tp_rank));
+    place.tp_rank = out->tp_rank;
+    rule.sp = out->sp;
+    return mimo_partition_create(&out->partition, &rule, &place);
+}
+
+mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const oracle_spec *spec)
+{
+    out->world = world;
+    MIMO_TRY(parse(&out->encoder, "--encoder", spec->encoder, world));
+    MIMO_TRY(parse(&out->llm, "--llm", spec->llm, world));
+    out->tp_size = mimo_grid_dim_size(out->llm, "tp");
+    out->sp = spec->sp && out->tp_size > 1;
+    MIMO_TRY(group_along(&out->encoder_tp, out->encoder, "tp"));
+    MIMO_TRY(group_along(&out->tp, out->llm, "tp"));
+    MIMO_TRY(group_along(&out->cp, out->llm, "cp"));
+    MIMO_TRY(make_partition(out));
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = out->encoder;
+    desc.dst = out->llm;
+    MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
+    return mimo_gradient_create(&out->gradient, world, out->encoder, out->llm);
+}
+
+void oracle_topology_destroy(oracle_topology *topology)
+{
+    mimo_gradient_destroy(topology->gradient);
+    mimo_bridge_destroy(topology->bridge);
+    mimo_partition_destroy(topology->partition);
+    mimo_grid_destroy(topology->llm);
+    mimo_grid_destroy(topology->encoder);
+    *topology = (oracle_topology){0};
+}

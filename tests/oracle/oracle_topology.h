@@ -1,0 +1,28 @@
+/* The two grids over the same ranks, the communicators of the layers, and the library's objects
+ * that stand between the modules. */
+#ifndef ORACLE_ORACLE_TOPOLOGY_H
+#define ORACLE_ORACLE_TOPOLOGY_H
+
+#include <mimo/mimo.h>
+
+typedef struct oracle_spec {
+    const char *encoder, *llm; /* "tp=2,dp=4" */
+    bool sp;
+} oracle_spec;
+
+typedef struct oracle_topology {
+    mimo_comm *world; /* borrowed */
+    bool sp;          /* and the LLM's tp > 1 */
+    mimo_grid *encoder, *llm;
+    mimo_comm *encoder_tp, *tp, *cp; /* tp, cp of the LLM; NULL where of size 1 */
+    int64_t tp_rank, tp_size;        /* of the LLM */
+    mimo_bridge *bridge;
+    mimo_partition *partition;
+    mimo_gradient *gradient;
+} oracle_topology;
+
+/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const oracle_spec *spec);
+void oracle_topology_destroy(oracle_topology *topology);
+
+#endif

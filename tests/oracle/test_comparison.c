@@ -1,0 +1,153 @@
+/* What the comparison must refuse: each of these would make the oracle a check that cannot fail. */
+#include <math.h>
+
+#include <criterion/criterion.h>
+
+#include "comparison.h"
+
+enum { ROWS = 2, COLUMNS = 3 };
+
+static double values[ROWS * COLUMNS] = {1, 2, 3, 4, 5, 6};
+
+static oracle_comparison expecting(double scale)
+{
+    static double scaled[ROWS * COLUMNS];
+    oracle_comparison made = {0};
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        scaled[i] = values[i] * scale;
+    ref_tensor tensor = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = scaled};
+    comparison_expect(&made, PHASE_LOGITS, "", &tensor, NULL);
+    return made;
+}
+
+static void receive(oracle_comparison *to, const char *name, int64_t row, int64_t first,
+                    int64_t columns, const double *data)
+{
+    capture_piece piece = {0, name, &row, 1, first, columns, data};
+    comparison_receive(to, &piece);
+}
+
+static void receive_all(oracle_comparison *to)
+{
+    for (int64_t row = 0; row < ROWS; row++)
+        receive(to, "x", row, 0, COLUMNS, values + row * COLUMNS);
+}
+
+static bool fails(oracle_comparison *comparison)
+{
+    comparison_judge(comparison);
+    bool failed = comparison_fails(&comparison->list[0]);
+    comparison_free(comparison);
+    return failed;
+}
+
+Test(comparison, takes_shards_in_any_order)
+{
+    oracle_comparison c = expecting(1);
+    receive(&c, "x", 1, 1, 2, values + 4);
+    receive(&c, "x", 0, 0, 3, values);
+    receive(&c, "x", 1, 0, 1, values + 3);
+    cr_assert(!fails(&c));
+}
+
+Test(comparison, an_error_just_above_the_limit)
+{
+    oracle_comparison c = expecting(1 + 1.01e-5);
+    receive_all(&c);
+    cr_assert(fails(&c));
+    c = expecting(1 + 0.98e-5);
+    receive_all(&c);
+    cr_assert(!fails(&c));
+}
+
+Test(comparison, a_missing_element)
+{
+    oracle_comparison c = expecting(1);
+    receive(&c, "x", 0, 0, 3, values);
+    receive(&c, "x", 1, 0, 2, values + 3);
+    cr_assert(fails(&c));
+}
+
+Test(comparison, a_wrong_copy_before_or_behind_a_right_one)
+{
+    double wrong[COLUMNS] = {1, 2.001, 3};
+    oracle_comparison c = expecting(1);
+    receive(&c, "x", 0, 0, 3, wrong);
+    receive_all(&c);
+    cr_assert(fails(&c));
+    c = expecting(1);
+    receive_all(&c);
+    receive(&c, "x", 0, 0, 3, wrong);
+    cr_assert(fails(&c));
+}
+
+Test(comparison, a_copy_that_is_no_number)
+{
+    double wrong[COLUMNS] = {1, (double)NAN, 3};
+    oracle_comparison c = expecting(1);
+    receive(&c, "x", 0, 0, 3, wrong);
+    receive_all(&c);
+    cr_assert(fails(&c));
+    c = expecting(1);
+    receive_all(&c);
+    receive(&c, "x", 0, 0, 3, wrong);
+    cr_assert(fails(&c));
+}
+
+Test(comparison, zeros_on_either_side)
+{
+    double zeros[COLUMNS] = {0};
+    oracle_comparison c = expecting(0);
+    for (int64_t row = 0; row < ROWS; row++)
+        receive(&c, "x", row, 0, COLUMNS, zeros);
+    cr_assert(fails(&c));
+    c = expecting(1);
+    for (int64_t row = 0; row < ROWS; row++)
+        receive(&c, "x", row, 0, COLUMNS, zeros);
+    cr_assert(fails(&c));
+}
+
+Test(comparison, rows_and_tensors_that_do_not_exist)
+{
+    oracle_comparison c = expecting(1);
+    receive_all(&c);
+    receive(&c, "x", ROWS, 0, COLUMNS, values);
+    cr_assert(fails(&c));
+    c = expecting(1);
+    receive_all(&c);
+    receive(&c, "y", 0, 0, COLUMNS, values);
+    cr_assert_eq(c.unknown_count, 1);
+    cr_assert_str_eq(c.unknown, "y");
+    comparison_free(&c);
+}
+
+Test(comparison, weights_that_hardly_moved)
+{
+    double before[ROWS * COLUMNS];
+    ref_tensor after = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = values};
+    ref_tensor base = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = before};
+    for (int moved = 0; moved < 2; moved++) {
+        oracle_comparison c = {0};
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            before[i] = values[i] * (1 - (moved ? 1e-2 : 1e-4));
+        comparison_expect(&c, PHASE_SGD, "", &after, &base);
+        receive_all(&c);
+        cr_assert_eq(fails(&c), !moved);
+    }
+}
+
+Test(comparison, the_summary_names_the_worst)
+{
+    oracle_comparison c[2] = {expecting(1 + 1e-6), expecting(1 + 3e-6)};
+    receive_all(&c[0]);
+    receive_all(&c[1]);
+    comparison_judge(&c[0]);
+    comparison_judge(&c[1]);
+    phase_summary summary = comparison_summary(c, 2, PHASE_LOGITS);
+    cr_assert_eq(summary.tensors, 2);
+    cr_assert_eq(summary.failures, 0);
+    cr_assert_eq(summary.worst_tensor, &c[1].list[0]);
+    cr_assert(fabs(summary.worst / 3e-6 - 1) < 1e-3 && fabs(summary.mean / 2e-6 - 1) < 1e-3);
+    comparison_free(&c[0]);
+    comparison_free(&c[1]);
+}
