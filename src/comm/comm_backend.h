@@ -3,9 +3,10 @@
  * executors) has validated and agreed; a backend trusts its arguments and reports only its own
  * failures, as MIMO_ERR_COMM with the library's words.
  *
- * Every _start slot is nonblocking, allocates at most the request, and must be followed by `test`
- * until done (mimo_wait does both) and then `release`. Buffers belong to the caller and stay put
- * until then. Within one communicator all ranks start the same operations in the same order.
+ * Every _start slot is nonblocking and must be followed by `test` until done (mimo_wait does both)
+ * and then `release`. It takes its request from those that the communicator keeps, so that memory
+ * running out on one rank strands nobody. Buffers belong to the caller and stay put until then.
+ * Within one communicator all ranks start the same operations in the same order.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H
@@ -90,7 +91,8 @@ typedef struct mimo_comm_backend {
 
     /* Progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);
-    /* Free a request that is done, or one whose test failed. NULL is fine. */
+    /* Give back a request that is done, or one whose test failed: what of it can be called off is,
+     * so that it writes nothing into the caller's buffers later. NULL is fine. */
     void (*release)(mimo_request *request);
 } mimo_comm_backend;
 
