@@ -23,13 +23,23 @@ static bool holds_rows(const mimo_layout *layout, int64_t rank)
            digit(layout, rank, layout->pp) == 0;
 }
 
+/* The index that mimo_axes_offset takes, of a rank. */
+static int64_t index_along(const mimo_layout *layout, int64_t rank, const mimo_axes *axes,
+                           int64_t above)
+{
+    int64_t index = above;
+    for (int i = axes->count - 1; i >= 0; i--)
+        index = index * axes->axis[i].size + digit(layout, rank, axes->axis[i]);
+    return index;
+}
+
 bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank)
 {
     const mimo_cell_axes *cut = &layout->cut;
     if (!holds_rows(layout, rank))
         return false;
     *out = (mimo_cell){digit(layout, rank, cut->dp), digit(layout, rank, cut->cp),
-                       digit(layout, rank, cut->tp), digit(layout, rank, cut->klass)};
+                       digit(layout, rank, cut->tp), index_along(layout, rank, &cut->klass, 0)};
     return true;
 }
 
@@ -37,7 +47,7 @@ int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell)
 {
     const mimo_cell_axes *cut = &layout->cut;
     return layout->offset + cell->dp * cut->dp.stride + cell->cp * cut->cp.stride +
-           cell->tp * cut->tp.stride + cell->klass * cut->klass.stride;
+           cell->tp * cut->tp.stride + mimo_axes_offset(&cut->klass, cell->klass);
 }
 
 int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index)
@@ -56,11 +66,7 @@ bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank)
 {
     if (!holds_rows(layout, rank))
         return false;
-    int64_t reader = digit(layout, rank, layout->cut.dp);
-    for (int i = layout->readers.count - 1; i >= 0; i--)
-        reader =
-            reader * layout->readers.axis[i].size + digit(layout, rank, layout->readers.axis[i]);
-    *out = reader;
+    *out = index_along(layout, rank, &layout->readers, digit(layout, rank, layout->cut.dp));
     return true;
 }
 
@@ -68,12 +74,32 @@ bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank)
 
 mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp)
 {
+    const int64_t *first = layout->first_sample;
+    if (first)
+        return (mimo_range){first[dp], first[dp + 1] - first[dp]};
     int64_t least = layout->batch / layout->cut.dp.size, more = layout->batch % layout->cut.dp.size;
     return (mimo_range){dp * least + (dp < more ? dp : more), least + (dp < more)};
 }
 
+/* The last coordinate that begins at the sample or before: those without samples begin where the
+ * next one does. */
+static int64_t search_dp(const mimo_layout *layout, int64_t sample)
+{
+    int64_t low = 0, high = layout->cut.dp.size;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (layout->first_sample[middle] <= sample)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample)
 {
+    if (layout->first_sample)
+        return search_dp(layout, sample);
     int64_t least = layout->batch / layout->cut.dp.size, more = layout->batch % layout->cut.dp.size;
     int64_t in_larger = more * (least + 1); /* samples of the ranks that hold one more */
     if (sample < in_larger)
@@ -93,30 +119,59 @@ static mimo_box box_of(const mimo_layout *layout, mimo_range samples, const mimo
     return box;
 }
 
-int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, mimo_box *boxes)
+static mimo_range segment_range(const mimo_layout *layout, int64_t segment)
+{
+    const int32_t *first = layout->first_position;
+    return first ? (mimo_range){first[segment], first[segment + 1] - first[segment]}
+                 : (mimo_range){0, layout->seq};
+}
+
+/* Every rank holds the same share of each segment, so the segments before one take their length
+ * over cp of its rows. */
+int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
+                           mimo_box *boxes)
 {
     mimo_run zigzag[MIMO_LAYOUT_BOXES], part;
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    mimo_range range = segment_range(layout, segment);
     if (samples.count == 0)
         return 0;
-    int64_t runs = mimo_zigzag_append(zigzag, 0, 0, layout->seq,
+    int64_t runs = mimo_zigzag_append(zigzag, 0, range.first, range.count,
                                       (mimo_cp_place){cell->cp, layout->cut.cp.size});
     int count = 0;
-    for (int64_t i = 0; i < runs; i++)
+    for (int64_t i = 0; i < runs; i++) {
+        zigzag[i].local += range.first / layout->cut.cp.size;
         if (mimo_run_cut(&part, &zigzag[i], cell->tp * layout->shard, layout->shard))
             boxes[count++] = box_of(layout, samples, &part);
+    }
     return count;
 }
 
+/* The last segment that begins at the position or before: empty ones begin where the next does. */
+static int64_t search_segment(const mimo_layout *layout, int64_t position)
+{
+    int64_t low = 0, high = layout->segments;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (layout->first_position[middle] <= position)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The zigzag map backwards: the cp coordinate of a position, and its row in that cp shard. */
-static int64_t cp_of(const mimo_layout *layout, int64_t position, int64_t *row)
+static int64_t cp_of(const mimo_layout *layout, int64_t segment, int64_t position, int64_t *row)
 {
     int64_t cp = layout->cut.cp.size;
+    mimo_range range = segment_range(layout, segment);
     *row = position;
     if (cp == 1)
         return 0;
-    int64_t length = layout->seq / (2 * cp), chunk = position / length;
-    *row = position - chunk * length + (chunk < cp ? 0 : length);
+    int64_t length = range.count / (2 * cp), within = position - range.first;
+    int64_t chunk = within / length;
+    *row = range.first / cp + within - chunk * length + (chunk < cp ? 0 : length);
     return chunk < cp ? chunk : 2 * cp - 1 - chunk;
 }
 
@@ -124,12 +179,12 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
                       mimo_box *box)
 {
     mimo_box boxes[MIMO_LAYOUT_BOXES];
-    int64_t row;
+    int64_t row, segment = search_segment(layout, position);
     cell->dp = mimo_layout_dp_of(layout, sample);
-    cell->cp = cp_of(layout, position, &row);
+    cell->cp = cp_of(layout, segment, position, &row);
     cell->tp = row / layout->shard;
     cell->klass = 0;
-    int count = mimo_layout_cell_boxes(layout, cell, boxes);
+    int count = mimo_layout_cell_boxes(layout, cell, segment, boxes);
     bool last = count > 1 && position >= boxes[1].s0;
     *box = boxes[last];
 }
@@ -167,8 +222,6 @@ static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mi
         *out = desc->seq;
         return MIMO_OK;
     }
-    MIMO_CHECK(desc->partition->format != MIMO_THD, MIMO_ERR_UNSUPPORTED,
-               "layout: a thd partition has no boxes, and only sbhd can be planned");
     MIMO_TRY(mimo_partition_create(&partition, desc->partition, &place));
     mimo_status status = mimo_partition_rows(partition, MIMO_EMBEDDINGS, desc->seq, out);
     mimo_partition_destroy(partition);
@@ -202,15 +255,15 @@ static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
     bool cuts = desc->partition, partial = desc->cp_copies == MIMO_COPIES_PARTIAL;
     bool sp = cuts && desc->partition->sp;
     mimo_axis stride = {1, 1};
-    layout->cut = (mimo_cell_axes){stride, stride, stride, stride};
-    layout->pp = stride;
-    layout->copies.size = layout->readers.size = 1;
+    layout->cut.dp = layout->cut.cp = layout->cut.tp = layout->pp = stride;
+    layout->copies.size = layout->readers.size = layout->cut.klass.size = 1;
     for (int i = 0; i < mimo_grid_ndims(desc->grid); i++) {
         mimo_dim dim = mimo_grid_dim(desc->grid, i);
         mimo_axis axis = {dim.size, stride.stride};
         bool is_cp = strcmp(dim.name, "cp") == 0, is_dp = strcmp(dim.name, "dp") == 0;
+        bool is_pp = strcmp(dim.name, "pp") == 0;
         stride.stride *= dim.size;
-        if (strcmp(dim.name, "pp") == 0) {
+        if (is_pp && !desc->all_stages) {
             layout->pp = axis;
             continue;
         }
@@ -218,8 +271,8 @@ static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
             layout->cut.dp = axis;
         else if (is_cp && cuts)
             layout->cut.cp = axis;
-        else if (is_cp && partial)
-            layout->cut.klass = axis;
+        else if ((is_cp || is_pp) && partial)
+            add_axis(&layout->cut.klass, axis);
         else if (strcmp(dim.name, "tp") == 0 && sp)
             layout->cut.tp = axis;
         else
@@ -229,18 +282,55 @@ static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
     }
 }
 
+static mimo_status set_samples(mimo_layout *layout, const mimo_layout_desc *desc)
+{
+    int64_t dp = layout->cut.dp.size;
+    if (!desc->samples)
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&layout->first_sample, dp + 1, sizeof(int64_t)));
+    int64_t *first = layout->first_sample;
+    for (int64_t d = 0; d < dp; d++) {
+        MIMO_CHECK(desc->samples[d] >= 0, MIMO_ERR_SHAPE,
+                   "layout: dp coordinate %" PRId64 " has %" PRId64 " samples", d,
+                   desc->samples[d]);
+        MIMO_TRY(mimo_add(&first[d + 1], first[d], desc->samples[d]));
+    }
+    MIMO_CHECK(first[dp] == desc->batch, MIMO_ERR_SHAPE,
+               "layout: dp = %" PRId64 " coordinates have %" PRId64
+               " samples in all, the batch is %" PRId64,
+               dp, first[dp], desc->batch);
+    return MIMO_OK;
+}
+
+/* shard_of has checked the rule. */
+static mimo_status set_segments(mimo_layout *layout, const mimo_partition_rule *rule)
+{
+    layout->segments = 1;
+    if (!rule || rule->format != MIMO_THD || layout->cut.cp.size == 1)
+        return MIMO_OK;
+    int64_t count = rule->sequences + 1;
+    MIMO_TRY(mimo_reserve(&layout->first_position, count, sizeof *layout->first_position));
+    memcpy(layout->first_position, rule->cu_padded ? rule->cu_padded : rule->cu,
+           (size_t)count * sizeof *layout->first_position);
+    layout->segments = rule->sequences;
+    return MIMO_OK;
+}
+
 static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
 {
     int ndims = mimo_grid_ndims(desc->grid);
     MIMO_TRY(mimo_reserve(&layout->copies.axis, ndims, sizeof(mimo_axis)));
     MIMO_TRY(mimo_reserve(&layout->readers.axis, ndims, sizeof(mimo_axis)));
+    MIMO_TRY(mimo_reserve(&layout->cut.klass.axis, ndims, sizeof(mimo_axis)));
     layout->order = desc->order;
     layout->batch = desc->batch;
     layout->seq = desc->seq;
     layout->offset = mimo_grid_offset(desc->grid);
     layout->ranks = mimo_grid_size(desc->grid);
     set_axes(layout, desc);
-    return shard_of(&layout->shard, desc, layout);
+    MIMO_TRY(set_samples(layout, desc));
+    MIMO_TRY(shard_of(&layout->shard, desc, layout));
+    return set_segments(layout, desc->partition);
 }
 
 mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc)
@@ -267,6 +357,9 @@ void mimo_layout_destroy(mimo_layout *layout)
         return;
     mimo_release(layout->copies.axis);
     mimo_release(layout->readers.axis);
+    mimo_release(layout->cut.klass.axis);
+    mimo_release(layout->first_sample);
+    mimo_release(layout->first_position);
     mimo_release(layout);
 }
 
@@ -277,27 +370,29 @@ mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box 
 {
     mimo_cell cell;
     mimo_box own[MIMO_LAYOUT_BOXES];
+    int64_t held = 0;
     MIMO_CHECK(layout && count && (boxes || capacity == 0), MIMO_ERR_ARGUMENT,
                "mimo_layout_boxes: %s is NULL", !layout ? "layout" : (count ? "boxes" : "count"));
     MIMO_CHECK(capacity >= 0, MIMO_ERR_ARGUMENT, "mimo_layout_boxes: capacity is %" PRId64,
                capacity);
-    int held =
-        mimo_layout_cell(&cell, layout, rank) ? mimo_layout_cell_boxes(layout, &cell, own) : 0;
-    for (int i = 0; i < held && i < capacity; i++)
-        boxes[i] = own[i];
+    bool holds = mimo_layout_cell(&cell, layout, rank);
+    for (int64_t segment = 0; holds && segment < layout->segments; segment++) {
+        int found = mimo_layout_cell_boxes(layout, &cell, segment, own);
+        for (int i = 0; i < found; i++, held++)
+            if (held < capacity)
+                boxes[held] = own[i];
+    }
     *count = held;
     return MIMO_OK;
 }
 
 mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *rows)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
-    int64_t count, sum = 0;
+    mimo_cell cell;
     MIMO_CHECK(layout && rows, MIMO_ERR_ARGUMENT, "mimo_layout_rows: %s is NULL",
                layout ? "rows" : "layout");
-    MIMO_TRY(mimo_layout_boxes(layout, rank, boxes, MIMO_LAYOUT_BOXES, &count));
-    for (int64_t i = 0; i < count; i++)
-        sum += boxes[i].nb * boxes[i].ns;
-    *rows = sum;
+    *rows = mimo_layout_cell(&cell, layout, rank)
+                ? mimo_layout_samples(layout, cell.dp).count * layout->shard
+                : 0;
     return MIMO_OK;
 }

@@ -27,18 +27,21 @@ typedef struct mimo_cell_axes {
     mimo_axis dp;    /* cuts the batch */
     mimo_axis cp;    /* cuts the sequence, where there is a partition */
     mimo_axis tp;    /* cuts a cp shard, under sp */
-    mimo_axis klass; /* contribution classes, where the cp copies are partial */
+    mimo_axes klass; /* contribution classes, where copies are partial */
 } mimo_cell_axes;
 
 struct mimo_layout {
     mimo_row_order order;
     int64_t batch, seq;
+    int64_t *first_sample; /* [dp + 1], running sums of the given samples; NULL: cut evenly */
     int64_t offset, ranks; /* the span */
-    mimo_axis pp;          /* only coordinate 0 holds rows */
+    mimo_axis pp;          /* only coordinate 0 holds rows; size 1 where all stages do */
     mimo_cell_axes cut;
     mimo_axes copies;  /* every other dimension: the ranks along these hold equal rows */
-    mimo_axes readers; /* every dimension but dp and pp: the ranks that read one sample */
+    mimo_axes readers; /* every dimension but dp and that pp: the ranks that read one sample */
     int64_t shard;     /* positions of one rank */
+    int64_t segments;  /* sequences that the partition splits one by one: thd has several */
+    int32_t *first_position; /* [segments + 1], where there are several */
 };
 
 /* A rank's place along the cutting dimensions. The ranks of one cell are copies of each other. */
@@ -51,7 +54,7 @@ typedef struct mimo_range {
     int64_t first, count;
 } mimo_range;
 
-/* The most boxes of a rank: the two chunks of zigzag. */
+/* The most boxes of a cell in one segment: the two chunks of zigzag. */
 enum { MIMO_LAYOUT_BOXES = 2 };
 
 /* The cell of a rank; false where it is outside the span, or at pp > 0. */
@@ -61,8 +64,10 @@ bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank);
 mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp);
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample);
 
-/* The boxes of a cell, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns how many. */
-int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, mimo_box *boxes);
+/* The boxes of a cell in a segment, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns
+ * how many. Segments ascend in local rows too. */
+int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
+                           mimo_box *boxes);
 
 /* The box that holds row (sample, position), which the layout must have, and its cell in class 0.
  */

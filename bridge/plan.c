@@ -144,6 +144,19 @@ static mimo_status walk(plan_maker *maker, const mimo_layout *layout, const mimo
     return MIMO_OK;
 }
 
+/* Walk all boxes of this rank's cell in `mine`. */
+static mimo_status walk_cell(plan_maker *maker, const mimo_layout *mine, const mimo_cell *cell,
+                             const mimo_layout *layout, box_visit visit)
+{
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    for (int64_t segment = 0; segment < mine->segments; segment++) {
+        int count = mimo_layout_cell_boxes(mine, cell, segment, boxes);
+        for (int i = 0; i < count; i++)
+            MIMO_TRY(walk(maker, layout, &boxes[i], visit));
+    }
+    return MIMO_OK;
+}
+
 /* This rank's dst box needs the rows of a src cell: one owner in each class. */
 static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_cell *cell,
                            const mimo_box *other)
@@ -192,28 +205,19 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
 
 static mimo_status plan_receives(plan_maker *maker)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, maker->dst, maker->plan->rank))
         return MIMO_OK;
-    int count = mimo_layout_cell_boxes(maker->dst, &cell, boxes);
-    for (int i = 0; i < count; i++)
-        MIMO_TRY(walk(maker, maker->src, &boxes[i], receive));
-    return MIMO_OK;
+    return walk_cell(maker, maker->dst, &cell, maker->src, receive);
 }
 
 static mimo_status plan_sends(plan_maker *maker)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, maker->src, maker->plan->rank))
         return MIMO_OK;
-    int count = mimo_layout_cell_boxes(maker->src, &cell, boxes);
-    if (count > 0)
-        set_rule(&maker->rule, maker->src, maker->dst, &cell);
-    for (int i = 0; i < count; i++)
-        MIMO_TRY(walk(maker, maker->dst, &boxes[i], send));
-    return MIMO_OK;
+    set_rule(&maker->rule, maker->src, maker->dst, &cell);
+    return walk_cell(maker, maker->src, &cell, maker->dst, send);
 }
 
 static mimo_status fill(mimo_plan *plan, const mimo_layout *src, const mimo_layout *dst)

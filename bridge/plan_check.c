@@ -38,10 +38,12 @@ static bool lies_at(const mimo_layout *layout, int64_t rank, const mimo_block *b
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank))
         return false;
-    int count = mimo_layout_cell_boxes(layout, &cell, boxes);
-    for (int i = 0; i < count; i++)
-        if (in_box(&boxes[i], block, rows))
-            return true;
+    for (int64_t segment = 0; segment < layout->segments; segment++) {
+        int count = mimo_layout_cell_boxes(layout, &cell, segment, boxes);
+        for (int i = 0; i < count; i++)
+            if (in_box(&boxes[i], block, rows))
+                return true;
+    }
     return false;
 }
 
@@ -52,11 +54,13 @@ static bool holds_any(const mimo_layout *layout, int64_t rank, const mimo_block 
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank) || cell.klass != block->klass)
         return false;
-    int count = mimo_layout_cell_boxes(layout, &cell, boxes);
-    for (int i = 0; i < count; i++)
-        if (block->b0 < boxes[i].b0 + boxes[i].nb && boxes[i].b0 < block->b0 + block->nb &&
-            block->s0 < boxes[i].s0 + boxes[i].ns && boxes[i].s0 < block->s0 + block->ns)
-            return true;
+    for (int64_t segment = 0; segment < layout->segments; segment++) {
+        int count = mimo_layout_cell_boxes(layout, &cell, segment, boxes);
+        for (int i = 0; i < count; i++)
+            if (block->b0 < boxes[i].b0 + boxes[i].nb && boxes[i].b0 < block->b0 + block->nb &&
+                block->s0 < boxes[i].s0 + boxes[i].ns && boxes[i].s0 < block->s0 + block->ns)
+                return true;
+    }
     return false;
 }
 

@@ -37,7 +37,8 @@ typedef enum mimo_row_order {
     MIMO_ROWS_BSH = 1, /* [B, S, H], and flat sample-major [B*S, H]: row_b = local S, row_s = 1 */
 } mimo_row_order;
 
-/** What the ranks along a dimension that does not cut the rows (cp without a partition) mean. */
+/** What ranks that hold the same rows under different coordinates mean: those along cp where no
+ *  partition cuts S, and along pp where every stage holds rows. */
 typedef enum mimo_copies {
     MIMO_COPIES_EQUAL = 0,   /* replicas: any one of them is as good as another */
     MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added in coordinate order */
@@ -47,23 +48,26 @@ typedef struct mimo_layout_desc {
     size_t size;           /* set by the initializer */
     const mimo_grid *grid; /* borrowed; must outlive the layout */
     mimo_row_order order;
-    int64_t batch; /* global B; cut along dp: the first B mod dp ranks hold one sample more */
-    int64_t seq;   /* global S */
+    int64_t batch; /* global B; cut along dp, evenly: the first B mod dp ranks hold one more */
+    int64_t seq;   /* global S; thd: T */
     const mimo_partition_rule *partition; /* how cp (and tp under sp) cut S; NULL: not at all */
-    mimo_copies cp_copies;                /* what the cp ranks are where no partition cuts S */
+    mimo_copies cp_copies;                /* what cp ranks (and stages) are that nothing cuts */
+    const int64_t *samples; /* samples[dp] of each dp coordinate, B in all; copied. NULL: evenly */
+    bool all_stages;        /* every pp stage holds rows, not only the first */
 } mimo_layout_desc;
 
-#define MIMO_LAYOUT_DESC_INIT                                                        \
-    {                                                                                \
-        sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL \
+#define MIMO_LAYOUT_DESC_INIT                                                                     \
+    {                                                                                             \
+        sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL, NULL, false \
     }
 
 /**
  * A layout: dp cuts the batch, cp (and tp under sp) cut the sequence where there is a partition,
- * every other dimension replicates; ranks with pp > 0 hold nothing. The caller owns *out. Local.
+ * every other dimension replicates; ranks with pp > 0 hold nothing, unless all stages do. Under a
+ * thd partition each sample is a packed row of T positions. The caller owns *out. Local.
  *
- * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks),
- * MIMO_ERR_UNSUPPORTED (thd), MIMO_ERR_OVERFLOW.
+ * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
+ * samples are negative or not B in all), MIMO_ERR_OVERFLOW.
  */
 MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc);
 

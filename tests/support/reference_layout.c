@@ -1,6 +1,7 @@
 #include "reference_layout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <criterion/criterion.h>
 
@@ -19,28 +20,93 @@ static int64_t deal(int64_t batch, int64_t dp, int64_t d, int64_t *first)
     return count;
 }
 
-/* `relative` counts from the grid's first rank. */
+/* Where the samples of a coordinate begin, when they are dealt out at random: the d-th smallest of
+ * dp - 1 random places. */
+static int64_t random_begin(uint64_t seed, int64_t batch, int64_t dp, int64_t d)
+{
+    int64_t before = 0;
+    for (int64_t place = 0; d > 0 && place <= batch; place++) {
+        for (int64_t i = 1; i < dp; i++)
+            before += (int64_t)(ref_word(seed, i, 0, 0) % (uint64_t)(batch + 1)) == place;
+        if (before >= d)
+            return place;
+    }
+    return d > 0 ? batch : 0;
+}
+
+int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, int64_t *first)
+{
+    int64_t dp = ref_size(layout->grid, "dp");
+    if (!layout->ragged)
+        return deal(batch, dp, d, first);
+    *first = random_begin(layout->ragged, batch, dp, d);
+    return random_begin(layout->ragged, batch, dp, d + 1) - *first;
+}
+
+/* SEMANTICS, "Packed": the global position of local row j of a cp shard. */
+static int64_t packed_position(const layout_case *layout, int64_t cp, int64_t c, int64_t j)
+{
+    int64_t s = 0;
+    while (layout->cu[s + 1] / cp <= j)
+        s++;
+    int64_t begin = layout->cu[s] / cp, length = layout->cu[s + 1] / cp - begin, i = j - begin;
+    if (cp == 1)
+        return j;
+    return i + begin * cp + length / 2 * (i < length / 2 ? c : 2 * (cp - 1) - c);
+}
+
+static int64_t position_of(const layout_case *layout, int64_t relative, int64_t seq, int64_t i)
+{
+    const char *grid = layout->grid;
+    int64_t cp = ref_size(grid, "cp"), tp = ref_size(grid, "tp");
+    if (!layout->partition)
+        return i;
+    if (!layout->cu)
+        return ref_position(grid, relative, seq, layout->sp, i);
+    int64_t skipped = layout->sp ? ref_coord(grid, "tp", relative) * (seq / (cp * tp)) : 0;
+    return packed_position(layout, cp, ref_coord(grid, "cp", relative), skipped + i);
+}
+
+/* Below, `relative` counts from the grid's first rank. */
+
+static bool holds(const layout_case *layout, int64_t relative)
+{
+    return layout->all_stages || ref_coord(layout->grid, "pp", relative) == 0;
+}
+
+/* Coordinates along the contributing dimensions, in grid order, the first fastest. */
+static int64_t class_of(const layout_case *layout, int64_t relative)
+{
+    const char *grid = layout->grid;
+    bool cp = layout->partial && !layout->partition, pp = layout->partial && layout->all_stages;
+    int64_t cp_at = cp ? ref_coord(grid, "cp", relative) : 0;
+    int64_t pp_at = pp ? ref_coord(grid, "pp", relative) : 0;
+    const char *cp_name = strstr(grid, "cp="), *pp_name = strstr(grid, "pp=");
+    if (cp_name && pp_name && pp_name < cp_name)
+        return pp_at + cp_at * (pp ? ref_size(grid, "pp") : 1);
+    return cp_at + pp_at * (cp ? ref_size(grid, "cp") : 1);
+}
+
 static void fill_tile(reference_tile *tile, const layout_case *layout,
                       const reference_layout *reference, int64_t relative)
 {
     const char *grid = layout->grid;
     int64_t seq = reference->seq, b0 = 0, ns = seq;
-    int64_t nb = deal(reference->batch, ref_size(grid, "dp"), ref_coord(grid, "dp", relative), &b0);
+    int64_t nb = reference_samples(layout, reference->batch, ref_coord(grid, "dp", relative), &b0);
     if (layout->partition)
         ns = seq / ref_size(grid, "cp") / (layout->sp ? ref_size(grid, "tp") : 1);
     tile->rows = nb * ns;
     tile->b = calloc((size_t)tile->rows + 1, sizeof *tile->b);
     tile->s = calloc((size_t)tile->rows + 1, sizeof *tile->s);
     for (int64_t i = 0; i < ns; i++) {
-        int64_t s = layout->partition ? ref_position(grid, relative, seq, layout->sp, i) : i;
+        int64_t s = position_of(layout, relative, seq, i);
         for (int64_t j = 0; j < nb; j++) {
             int64_t row = layout->order == MIMO_ROWS_SBH ? i * nb + j : j * ns + i;
             tile->b[row] = b0 + j;
             tile->s[row] = s;
         }
     }
-    if (reference->classes > 1)
-        tile->klass = ref_coord(grid, "cp", relative);
+    tile->klass = class_of(layout, relative);
 }
 
 reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq)
@@ -48,9 +114,11 @@ reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t 
     reference_layout reference = {batch, seq, layout->offset + ref_ranks(layout->grid), 1, NULL};
     if (layout->partial && !layout->partition)
         reference.classes = ref_size(layout->grid, "cp");
+    if (layout->partial && layout->all_stages)
+        reference.classes *= ref_size(layout->grid, "pp");
     reference.tiles = calloc((size_t)reference.end, sizeof *reference.tiles);
     for (int64_t rank = layout->offset; rank < reference.end; rank++)
-        if (ref_coord(layout->grid, "pp", rank - layout->offset) == 0)
+        if (holds(layout, rank - layout->offset))
             fill_tile(&reference.tiles[rank], layout, &reference, rank - layout->offset);
     return reference;
 }
@@ -71,7 +139,16 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     mimo_layout *made = NULL;
     cr_assert_eq(mimo_grid_parse(grid, layout->grid, layout->offset), MIMO_OK, "%s: %s",
                  layout->grid, mimo_last_error());
+    int64_t dp = ref_size(layout->grid, "dp"), first;
+    int64_t *samples = calloc((size_t)dp, sizeof *samples);
+    for (int64_t d = 0; d < dp; d++)
+        samples[d] = reference_samples(layout, batch, d, &first);
     rule.sp = layout->sp;
+    rule.format = layout->cu ? MIMO_THD : MIMO_SBHD;
+    rule.cu = layout->cu;
+    rule.sequences = layout->sequences;
+    desc.samples = layout->ragged ? samples : NULL;
+    desc.all_stages = layout->all_stages;
     desc.grid = *grid;
     desc.order = layout->order;
     desc.batch = batch;
@@ -80,5 +157,6 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     desc.cp_copies = layout->partial ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
     cr_assert_eq(mimo_layout_create(&made, &desc), MIMO_OK, "%s: %s", layout->grid,
                  mimo_last_error());
+    free(samples);
     return made;
 }

@@ -16,8 +16,18 @@ typedef struct layout_case {
     int64_t offset;
     mimo_row_order order;
     bool partition, sp;
-    bool partial; /* cp copies without a partition are contributions */
+    bool partial;      /* cp copies without a partition, and stages, are contributions */
+    uint64_t ragged;   /* not 0: samples are dealt out at random, by this seed */
+    const int32_t *cu; /* packed sequences cu[0..sequences] of the partition (thd), or NULL */
+    int64_t sequences;
+    bool all_stages; /* pp > 0 holds rows too */
 } layout_case;
+
+#define LAYOUT(text, first, rows, cut, tp_too, contributes)                                     \
+    {                                                                                           \
+        .grid = (text), .offset = (first), .order = (rows), .partition = (cut), .sp = (tp_too), \
+        .partial = (contributes)                                                                \
+    }
 
 /* What one rank holds. */
 typedef struct reference_tile {
@@ -32,6 +42,9 @@ typedef struct reference_layout {
     int64_t classes;       /* 1 unless copies are partial */
     reference_tile *tiles; /* tiles[end]; ranks outside the span, and at pp > 0, have no rows */
 } reference_layout;
+
+/* How many samples a dp coordinate holds, and the first of them. */
+int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, int64_t *first);
 
 /* List all rows. The caller releases it with reference_release. */
 reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq);

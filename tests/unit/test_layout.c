@@ -33,19 +33,19 @@ static void expect_boxes(const layout_case *layout, int64_t batch, int64_t seq, 
 /* tp=2,cp=2,dp=2, rank = tp + 2cp + 4dp; S = 8: cp 0 has 0,1,6,7 and cp 1 has 2,3,4,5. */
 Test(layout, zigzag_boxes)
 {
-    const layout_case sbh = {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false};
+    const layout_case sbh = LAYOUT("tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false);
     expect_boxes(&sbh, 4, 8, 0, (mimo_box[]){{0, 2, 0, 2, 0, 1, 2}, {0, 2, 6, 2, 4, 1, 2}}, 2);
     expect_boxes(&sbh, 4, 8, 3, (mimo_box[]){{0, 2, 2, 4, 0, 1, 2}}, 1);
     expect_boxes(&sbh, 4, 8, 5, (mimo_box[]){{2, 2, 0, 2, 0, 1, 2}, {2, 2, 6, 2, 4, 1, 2}}, 2);
 
-    const layout_case bsh = {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, false, false};
+    const layout_case bsh = LAYOUT("tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, false, false);
     expect_boxes(&bsh, 4, 8, 0, (mimo_box[]){{0, 2, 0, 2, 0, 4, 1}, {0, 2, 6, 2, 2, 4, 1}}, 2);
 }
 
 /* cp 4, S = 24: cp 0 has 0,1,2,21,22,23 and, cut over tp 3, two rows each: 0,1 2,21 22,23. */
 Test(layout, sequence_parallel_cuts_the_shard)
 {
-    const layout_case sp = {"tp=3,cp=4", 0, MIMO_ROWS_SBH, true, true, false};
+    const layout_case sp = LAYOUT("tp=3,cp=4", 0, MIMO_ROWS_SBH, true, true, false);
     expect_boxes(&sp, 1, 24, 0, (mimo_box[]){{0, 1, 0, 2, 0, 1, 1}}, 1);
     expect_boxes(&sp, 1, 24, 1, (mimo_box[]){{0, 1, 2, 1, 0, 1, 1}, {0, 1, 21, 1, 1, 1, 1}}, 2);
     expect_boxes(&sp, 1, 24, 2, (mimo_box[]){{0, 1, 22, 2, 0, 1, 1}}, 1);
@@ -55,16 +55,16 @@ Test(layout, sequence_parallel_cuts_the_shard)
 
 Test(layout, whole_sequences)
 {
-    const layout_case whole = {"tp=2,dp=4", 0, MIMO_ROWS_SBH, false, false, false};
+    const layout_case whole = LAYOUT("tp=2,dp=4", 0, MIMO_ROWS_SBH, false, false, false);
     expect_boxes(&whole, 8, 5, 3, (mimo_box[]){{2, 2, 0, 5, 0, 1, 2}}, 1);
-    const layout_case cp1 = {"tp=2,dp=4", 0, MIMO_ROWS_BSH, true, false, false};
+    const layout_case cp1 = LAYOUT("tp=2,dp=4", 0, MIMO_ROWS_BSH, true, false, false);
     expect_boxes(&cp1, 8, 5, 3, (mimo_box[]){{2, 2, 0, 5, 0, 5, 1}}, 1);
 }
 
 /* 7 samples on 3 ranks: 3, 2, 2; 2 samples on 3 ranks: 1, 1, 0. */
 Test(layout, uneven_batch)
 {
-    const layout_case three = {"dp=3", 0, MIMO_ROWS_SBH, false, false, false};
+    const layout_case three = LAYOUT("dp=3", 0, MIMO_ROWS_SBH, false, false, false);
     expect_boxes(&three, 7, 4, 0, (mimo_box[]){{0, 3, 0, 4, 0, 1, 3}}, 1);
     expect_boxes(&three, 7, 4, 1, (mimo_box[]){{3, 2, 0, 4, 0, 1, 2}}, 1);
     expect_boxes(&three, 7, 4, 2, (mimo_box[]){{5, 2, 0, 4, 0, 1, 2}}, 1);
@@ -74,7 +74,7 @@ Test(layout, uneven_batch)
 
 Test(layout, ranks_without_rows)
 {
-    const layout_case piped = {"tp=2,pp=2,dp=2", 4, MIMO_ROWS_SBH, false, false, false};
+    const layout_case piped = LAYOUT("tp=2,pp=2,dp=2", 4, MIMO_ROWS_SBH, false, false, false);
     expect_boxes(&piped, 2, 3, 4, (mimo_box[]){{0, 1, 0, 3, 0, 1, 1}}, 1);
     expect_boxes(&piped, 2, 3, 6, NULL, 0); /* pp 1 */
     expect_boxes(&piped, 2, 3, 3, NULL, 0);
@@ -89,13 +89,14 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
 {
     const reference_tile none = {0, NULL, NULL, 0};
     const reference_tile *tile = rank < reference->end ? &reference->tiles[rank] : &none;
-    mimo_box boxes[MIMO_LAYOUT_BOXES], only[1], found;
+    enum { ROOM = 16 };
+    mimo_box boxes[ROOM], only[1], found;
     mimo_cell cell;
     int64_t count, again, rows, covered = 0;
     cr_assert_eq(mimo_layout_rows(made, rank, &rows), MIMO_OK);
     cr_assert_eq(rows, tile->rows, "%s rank %" PRId64 ": %" PRId64 " rows, and should be %" PRId64,
                  layout->grid, rank, rows, tile->rows);
-    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, MIMO_LAYOUT_BOXES, &count), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, ROOM, &count), MIMO_OK);
     cr_assert_eq(mimo_layout_boxes(made, rank, only, 1, &again), MIMO_OK);
     cr_assert_eq(again, count);
     for (int64_t i = 0; i < count; i++) {
@@ -116,29 +117,51 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
     cr_assert_eq(covered, tile->rows);
 }
 
+static void check_layout(const layout_case *layout, int64_t batch, int64_t seq)
+{
+    mimo_grid *grid;
+    mimo_layout *made = layout_of(layout, batch, seq, &grid);
+    reference_layout reference = reference_of(layout, batch, seq);
+    for (int64_t rank = 0; rank < reference.end + 2; rank++)
+        check_rank(layout, made, &reference, rank);
+    reference_release(&reference);
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
+}
+
+/* Sequences of 8, 0, 4 and 12 positions, and a sentinel. */
+static const int32_t packed_cu[] = {0, 8, 8, 12, 24, 24};
+#define PACKED(spec, tp_too)                                                               \
+    {                                                                                      \
+        .grid = (spec), .partition = true, .sp = (tp_too), .cu = packed_cu, .sequences = 5 \
+    }
+
 Test(layout, every_row_is_where_the_formulas_say)
 {
     static const layout_case cases[] = {
-        {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false},
-        {"tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, true, false},
-        {"tp=3,cp=2,dp=7", 5, MIMO_ROWS_SBH, true, true, false},
-        {"dp=3,tp=2,cp=3", 1, MIMO_ROWS_BSH, true, true, false},
-        {"dp=2,pp=3,cp=6,tp=1", 0, MIMO_ROWS_SBH, true, false, false},
-        {"cp=3,ep=2,dp=3", 2, MIMO_ROWS_SBH, false, false, true},
-        {"tp=4,dp=6", 0, MIMO_ROWS_BSH, true, true, false},
-        {"x=1", 0, MIMO_ROWS_BSH, false, false, false},
+        LAYOUT("tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false),
+        LAYOUT("tp=2,cp=2,dp=2", 0, MIMO_ROWS_BSH, true, true, false),
+        LAYOUT("tp=3,cp=2,dp=7", 5, MIMO_ROWS_SBH, true, true, false),
+        LAYOUT("dp=3,tp=2,cp=3", 1, MIMO_ROWS_BSH, true, true, false),
+        LAYOUT("dp=2,pp=3,cp=6,tp=1", 0, MIMO_ROWS_SBH, true, false, false),
+        LAYOUT("cp=3,ep=2,dp=3", 2, MIMO_ROWS_SBH, false, false, true),
+        LAYOUT("tp=4,dp=6", 0, MIMO_ROWS_BSH, true, true, false),
+        LAYOUT("x=1", 0, MIMO_ROWS_BSH, false, false, false),
     };
     static const int64_t batches[] = {0, 1, 5, 6, 13}, seqs[] = {0, 36, 72};
+    const layout_case packed[] = {PACKED("cp=2,dp=2", false), PACKED("tp=2,cp=2", true),
+                                  PACKED("dp=3,tp=4", true)};
+    for (size_t c = 0; c < sizeof packed / sizeof packed[0]; c++)
+        for (size_t i = 0; i < 5; i++)
+            check_layout(&packed[c], batches[i], 24);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
         for (size_t i = 0; i < 15; i++) {
-            mimo_grid *grid;
-            mimo_layout *made = layout_of(&cases[c], batches[i % 5], seqs[i / 5], &grid);
-            reference_layout reference = reference_of(&cases[c], batches[i % 5], seqs[i / 5]);
-            for (int64_t rank = 0; rank < reference.end + 2; rank++)
-                check_rank(&cases[c], made, &reference, rank);
-            reference_release(&reference);
-            mimo_layout_destroy(made);
-            mimo_grid_destroy(grid);
+            layout_case c_staged = cases[c], c_ragged = cases[c];
+            c_staged.all_stages = true;
+            c_ragged.ragged = 17 + i;
+            check_layout(&cases[c], batches[i % 5], seqs[i / 5]);
+            check_layout(&c_staged, batches[i % 5], seqs[i / 5]);
+            check_layout(&c_ragged, batches[i % 5], seqs[i / 5]);
         }
 }
 
@@ -165,14 +188,45 @@ Test(layout, sequence_does_not_divide)
 {
     mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
     mimo_partition_rule sp = plain, strict = plain, thd = plain;
+    const int32_t cu[] = {0, 8, 12};
     sp.sp = true;
     strict.sp = strict.strict = true;
     thd.format = MIMO_THD;
+    thd.sequences = 2;
+    thd.cu = cu;
     FAILS(attempt("cp=3,dp=2", plain, 2, 10), MIMO_ERR_SHAPE, "10", "6");
     FAILS(attempt("tp=4,cp=2", sp, 2, 12), MIMO_ERR_SHAPE, "12", "6", "4");
     cr_assert_eq(attempt("tp=2,cp=2", sp, 2, 12), MIMO_OK);
     FAILS(attempt("tp=2,cp=2", strict, 2, 12), MIMO_ERR_SHAPE, "12", "8");
-    FAILS(attempt("tp=2,cp=2", thd, 2, 12), MIMO_ERR_UNSUPPORTED, "thd");
+    cr_assert_eq(attempt("tp=2,cp=2", thd, 2, 12), MIMO_OK);
+    FAILS(attempt("tp=2,cp=2", thd, 2, 16), MIMO_ERR_SHAPE, "16", "12");
+    FAILS(attempt("tp=2,cp=4", thd, 2, 12), MIMO_ERR_SHAPE, "sequence 1", "4");
+}
+
+Test(layout, samples_of_each_coordinate)
+{
+    static const int64_t samples[] = {1, 0, 4}, short_of[] = {1, 0, 3}, negative[] = {6, -1, 0};
+    mimo_grid *grid;
+    mimo_layout *made = NULL;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_box box;
+    int64_t count, rows;
+    cr_assert_eq(mimo_grid_parse(&grid, "dp=3", 0), MIMO_OK);
+    desc.grid = grid;
+    desc.batch = 5;
+    desc.seq = 2;
+    desc.samples = short_of;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_SHAPE, "4 samples", "5");
+    desc.samples = negative;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_SHAPE, "coordinate 1", "-1");
+    desc.samples = samples;
+    cr_assert_eq(mimo_layout_create(&made, &desc), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_layout_boxes(made, 2, &box, 1, &count), MIMO_OK);
+    cr_assert(count == 1 && box.b0 == 1 && box.nb == 4 && box.row_s == 4);
+    cr_assert_eq(mimo_layout_rows(made, 1, &rows), MIMO_OK);
+    cr_assert_eq(rows, 0);
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
 }
 
 Test(layout, wrong_descriptors)
@@ -180,7 +234,10 @@ Test(layout, wrong_descriptors)
     mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
     mimo_grid *grid;
     cr_assert_eq(mimo_grid_parse(&grid, "tp=2,dp=2", 0), MIMO_OK);
-    const mimo_layout_desc good = {sizeof good, grid, MIMO_ROWS_SBH, 4, 8, NULL, MIMO_COPIES_EQUAL};
+    mimo_layout_desc good = MIMO_LAYOUT_DESC_INIT;
+    good.grid = grid;
+    good.batch = 4;
+    good.seq = 8;
     mimo_layout *made = NULL;
     mimo_layout_desc desc = good;
     FAILS(mimo_layout_create(NULL, &good), MIMO_ERR_ARGUMENT, "out");
@@ -206,7 +263,7 @@ Test(layout, wrong_descriptors)
 
 Test(layout, wrong_questions)
 {
-    const layout_case two = {"dp=2", 0, MIMO_ROWS_SBH, false, false, false};
+    const layout_case two = LAYOUT("dp=2", 0, MIMO_ROWS_SBH, false, false, false);
     mimo_grid *grid;
     mimo_layout *made = layout_of(&two, 2, 2, &grid);
     mimo_box box;

@@ -87,14 +87,8 @@ static void expect_text(const pair_case *pair, int64_t rank, const char *expecte
     release_pair(&made);
 }
 
-#define WHOLE(grid)                                   \
-    {                                                 \
-        (grid), 0, MIMO_ROWS_SBH, false, false, false \
-    }
-#define ZIGZAG(grid)                                 \
-    {                                                \
-        (grid), 0, MIMO_ROWS_SBH, true, false, false \
-    }
+#define WHOLE(grid) LAYOUT(grid, 0, MIMO_ROWS_SBH, false, false, false)
+#define ZIGZAG(grid) LAYOUT(grid, 0, MIMO_ROWS_SBH, true, false, false)
 
 static const pair_case dp4_cp2 = {WHOLE("dp=4"), ZIGZAG("cp=2,dp=2"), 4, 8};
 static const pair_case fan_in = {WHOLE("tp=2,dp=4"), ZIGZAG("tp=2,cp=2,dp=2"), 8, 8};
@@ -131,8 +125,8 @@ Test(plan, text_of_fan_in)
  * sample 3: class 0 from rank 2 (cp 0, dp 1), class 1 from itself. */
 Test(plan, text_of_classes)
 {
-    const pair_case partial = {
-        {"cp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true}, WHOLE("dp=4"), 4, 3};
+    const pair_case partial = {LAYOUT("cp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true),
+                               WHOLE("dp=4"), 4, 3};
     expect_text(&partial, 3,
                 "rank 3 classes 2 rows: recv 3 send 3 local 3\n"
                 "recv  peer 2 class 0 samples [3,4) positions [0,3) from 1 +1 +2 to 0 +1 +1\n"
@@ -142,10 +136,8 @@ Test(plan, text_of_classes)
 
 Test(plan, one_block_from_sbh_to_bsh)
 {
-    const pair_case turn = {{"dp=1", 0, MIMO_ROWS_SBH, false, false, false},
-                            {"dp=1", 1, MIMO_ROWS_BSH, false, false, false},
-                            2,
-                            3};
+    const pair_case turn = {LAYOUT("dp=1", 0, MIMO_ROWS_SBH, false, false, false),
+                            LAYOUT("dp=1", 1, MIMO_ROWS_BSH, false, false, false), 2, 3};
     expect_text(&turn, 0,
                 "rank 0 classes 1 rows: recv 0 send 6 local 0\n"
                 "send  peer 1 class 0 samples [0,2) positions [0,3) from 0 +1 +2 to 0 +3 +1\n");
@@ -170,8 +162,8 @@ Test(plan, every_copy_gets_its_gradient)
 /* Copies serve equally many readers. */
 Test(plan, owners_are_balanced)
 {
-    const pair_case disjoint = {
-        WHOLE("tp=4"), {"dp=4", 4, MIMO_ROWS_SBH, true, false, false}, 4, 8};
+    const pair_case disjoint = {WHOLE("tp=4"), LAYOUT("dp=4", 4, MIMO_ROWS_SBH, true, false, false),
+                                4, 8};
     /* The copies of a sample are every second of its readers: those that keep it must not count. */
     const pair_case interleaved = {WHOLE("dp=2,tp=2"), ZIGZAG("cp=4"), 4, 8};
     const pair_case *const cases[] = {&fan_in, &to_cp4, &disjoint, &interleaved};
@@ -393,7 +385,7 @@ static bool is_first_copy(const layout_case *layout, int64_t rank)
 {
     static const char *const dims[] = {"tp", "cp", "pp", "ep"};
     const bool cuts[] = {layout->partition && layout->sp, layout->partition || layout->partial,
-                         false, false};
+                         layout->all_stages && layout->partial, false};
     for (int i = 0; i < 4; i++)
         if (!cuts[i] && ref_coord(layout->grid, dims[i], rank - layout->offset) != 0)
             return false;
@@ -443,14 +435,12 @@ Test(plan, chosen_pairs)
         {WHOLE("dp=4"), ZIGZAG("cp=2,dp=6"), 5, 4},
         {WHOLE("tp=2,dp=4"), WHOLE("dp=4,tp=2"), 8, 4}, /* dp innermost */
         {WHOLE("tp=1"), ZIGZAG("cp=7"), 3, 14},
-        {WHOLE("tp=7"), {"cp=7", 0, MIMO_ROWS_BSH, true, true, false}, 3, 14},
-        {WHOLE("dp=8"), {"cp=8", 0, MIMO_ROWS_SBH, false, false, true}, 8, 2},
-        {{"tp=2,dp=3", 0, MIMO_ROWS_BSH, true, true, false},
-         {"tp=3,cp=2", 0, MIMO_ROWS_SBH, true, true, false},
-         4,
-         12},
-        {WHOLE("tp=2,dp=2"), {"cp=2,dp=3", 4, MIMO_ROWS_SBH, true, false, false}, 6, 4},
-        {WHOLE("tp=2,dp=3"), {"cp=2,pp=2,dp=2", 3, MIMO_ROWS_BSH, true, false, false}, 6, 4},
+        {WHOLE("tp=7"), LAYOUT("cp=7", 0, MIMO_ROWS_BSH, true, true, false), 3, 14},
+        {WHOLE("dp=8"), LAYOUT("cp=8", 0, MIMO_ROWS_SBH, false, false, true), 8, 2},
+        {LAYOUT("tp=2,dp=3", 0, MIMO_ROWS_BSH, true, true, false),
+         LAYOUT("tp=3,cp=2", 0, MIMO_ROWS_SBH, true, true, false), 4, 12},
+        {WHOLE("tp=2,dp=2"), LAYOUT("cp=2,dp=3", 4, MIMO_ROWS_SBH, true, false, false), 6, 4},
+        {WHOLE("tp=2,dp=3"), LAYOUT("cp=2,pp=2,dp=2", 3, MIMO_ROWS_BSH, true, false, false), 6, 4},
         {WHOLE("dp=6"), ZIGZAG("cp=3,dp=2"), 0, 12},
         {WHOLE("dp=6"), ZIGZAG("cp=3,dp=2"), 3, 0},
     };
@@ -471,6 +461,11 @@ typedef struct stream {
 static int64_t draw(stream *random, int64_t choices)
 {
     return (int64_t)(mimo_mix64(mimo_mix64(random->seed) + ++random->next) % (uint64_t)choices);
+}
+
+static uint64_t next_word(stream *random)
+{
+    return mimo_mix64(mimo_mix64(random->seed) + ++random->next) | 1;
 }
 
 static bool flip(stream *random)
@@ -512,7 +507,25 @@ static layout_case draw_layout(stream *random, int64_t limit, char text[64])
     layout.partition = flip(random);
     layout.sp = flip(random);
     layout.partial = flip(random);
+    layout.all_stages = flip(random);
+    layout.ragged = flip(random) ? next_word(random) : 0;
     return layout;
+}
+
+/* Pack a layout's sequences: T = seq positions in up to 5 of them, some empty. */
+static void draw_packing(stream *random, layout_case *layout, int64_t seq, int32_t cu[6])
+{
+    int64_t unit = 2 * ref_size(layout->grid, "cp"), left = seq / unit;
+    if (!layout->partition || seq % unit != 0 || flip(random))
+        return;
+    cu[0] = 0;
+    for (int i = 0; i < 5; i++) {
+        int64_t units = i == 4 ? left : draw(random, left + 1);
+        cu[i + 1] = cu[i] + (int32_t)(units * unit);
+        left -= units;
+    }
+    layout->cu = cu;
+    layout->sequences = 5;
 }
 
 /* A number that S must be a multiple of. */
@@ -539,17 +552,22 @@ static int64_t draw_seq(stream *random, const layout_case *src, const layout_cas
 
 Test(plan, random_pairs, .timeout = 250)
 {
-    int64_t moving = 0;
+    int64_t moving = 0, packed = 0;
     for (uint64_t seed = 0; seed < 400; seed++) {
         stream random = {seed, 0};
         char src_text[64], dst_text[64];
         pair_case pair = {.src = draw_layout(&random, 36, src_text),
                           .dst = draw_layout(&random, 36, dst_text),
                           .batch = draw(&random, 11)};
+        int32_t src_cu[6], dst_cu[6];
         pair.seq = draw_seq(&random, &pair.src, &pair.dst);
+        draw_packing(&random, &pair.src, pair.seq, src_cu);
+        draw_packing(&random, &pair.dst, pair.seq, dst_cu);
+        packed += pair.src.cu || pair.dst.cu;
         moving += pair.batch * pair.seq > 0;
         check_pair_case(&pair, seed);
     }
+    cr_assert_gt(packed, 100, "only %" PRId64 " random pairs pack sequences", packed);
     cr_assert_gt(moving, 250, "only %" PRId64 " random pairs move anything", moving);
 }
 
@@ -563,8 +581,8 @@ static int64_t zero_padded(uint64_t seed, int64_t b, int64_t s, int64_t klass)
 
 Test(plan, classes_add_up_to_the_zero_padded_gradient)
 {
-    const pair_case pair = {
-        {"cp=3,tp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true}, WHOLE("tp=3,dp=4"), 8, 12};
+    const pair_case pair = {LAYOUT("cp=3,tp=2,dp=2", 0, MIMO_ROWS_SBH, false, false, true),
+                            WHOLE("tp=3,dp=4"), 8, 12};
     planned made = plan_pair(&pair);
     moved m = move_pair(&pair, &made, zero_padded, 5);
     for (int64_t r = 0; r < 12; r++)
@@ -597,12 +615,12 @@ Test(plan, thousands_of_ranks)
 {
     static const pair_case cases[] = {
         {WHOLE("tp=8,dp=512"), ZIGZAG("tp=8,cp=8,dp=64"), 512, 16},
-        {WHOLE("tp=64,dp=64"), {"tp=2,cp=4,dp=512", 0, MIMO_ROWS_BSH, true, true, false}, 512, 16},
-        {WHOLE("dp=4096"), {"tp=4,cp=16,dp=64", 0, MIMO_ROWS_SBH, false, false, true}, 4096, 1},
+        {WHOLE("tp=64,dp=64"), LAYOUT("tp=2,cp=4,dp=512", 0, MIMO_ROWS_BSH, true, true, false), 512,
+         16},
+        {WHOLE("dp=4096"), LAYOUT("tp=4,cp=16,dp=64", 0, MIMO_ROWS_SBH, false, false, true), 4096,
+         1},
         {WHOLE("tp=4,dp=300"),
-         {"tp=8,cp=4,pp=2,dp=60", 1200, MIMO_ROWS_SBH, true, true, false},
-         307,
-         32},
+         LAYOUT("tp=8,cp=4,pp=2,dp=60", 1200, MIMO_ROWS_SBH, true, true, false), 307, 32},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
         check_large(&cases[c]);
