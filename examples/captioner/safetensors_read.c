@@ -208,7 +208,7 @@ static mimo_status open_path(safetensors_file *file, const char *path)
         status = check_cover(file);
     if (status == MIMO_ERR_OVERFLOW) /* a hostile shape is damage like any other */
         status = MIMO_ERR_IO;
-    if (status != MIMO_OK)
+    if (status != MIMO_OK && status != MIMO_ERR_MEMORY)
         mimo_fail_prefix(status, "%s is no sound safetensors file: ", path);
     return status;
 }

@@ -1,0 +1,141 @@
+/* A whole run of the captioner in small, in which each allocation of one rank fails in turn: every
+ * rank ends with its error, and nobody waits for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "mpi_test.h"
+
+#include "caption_data.h"
+#include "checkpoint.h"
+#include "evaluate.h"
+#include "generate.h"
+#include "options_compare.h"
+#include "train_step.h"
+
+enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
+
+typedef struct small_run {
+    struct options options;
+    rank_topology topology;
+    caption_data data;
+    captioner_model model;
+    step_trainer trainer;
+} small_run;
+
+/* On rank 0: pictures of one colour each, named by a letter. */
+static void write_samples(const char *path)
+{
+    struct samples samples;
+    MPI_EXPECT_OK(samples_create(&samples, SAMPLES, SIDE));
+    for (int i = 0; i < SAMPLES; i++) {
+        memset(sample_name(&samples, i), 'a' + i, LENGTH);
+        memset(sample_image(&samples, i), 20 * i, SIDE * SIDE * 3);
+        samples.name_length[i] = LENGTH;
+        samples.held_out[i] = i < HELD_OUT;
+    }
+    MPI_EXPECT_OK(sample_file_write(path, &samples));
+    samples_release(&samples);
+}
+
+static mimo_status build(small_run *run)
+{
+    const struct options *options = &run->options;
+    mimo_comm *world = mpi_test_comm();
+    model_desc model = {.hidden = 8,
+                        .heads = 2,
+                        .encoder_layers = 1,
+                        .llm_layers = 1,
+                        .side = SIDE,
+                        .seq = SEQ,
+                        .micro_batch = 3,
+                        .seed = 1,
+                        .bridge_dtype = MIMO_F32};
+    MIMO_TRY(options_compare(options, world));
+    MIMO_TRY(topology_create(&run->topology, world, options->encoder, options->llm));
+    MIMO_TRY(caption_data_load(&run->data, world, options));
+    MIMO_TRY(model_create(&run->model, &run->topology, &model));
+    trainer_desc trainer = {.items = run->data.training,
+                            .samples = run->data.training_count,
+                            .steps = 1,
+                            .global_batch = 5,
+                            .seed = 1,
+                            .lr = 0.01};
+    return mimo_comm_agree(world, trainer_create(&run->trainer, &run->model, &trainer));
+}
+
+static mimo_status live(small_run *run)
+{
+    step_result result;
+    double loss;
+    int64_t step;
+    generated_name names[HELD_OUT];
+    const caption_data *data = &run->data;
+    MIMO_TRY(build(run));
+    MIMO_TRY(train_step(&run->trainer, 0, &result));
+    MIMO_TRY(checkpoint_save(run->options.save, &run->model, 1));
+    MIMO_TRY(checkpoint_load(run->options.save, &run->model, &step));
+    MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
+    return generate_names(&run->model, data->held_out, HELD_OUT, names);
+}
+
+static mimo_status live_and_end(const struct options *options)
+{
+    small_run run = {.options = *options};
+    mimo_status status = live(&run);
+    trainer_destroy(&run.trainer);
+    model_destroy(&run.model);
+    topology_destroy(&run.topology);
+    caption_data_release(&run.data);
+    return status;
+}
+
+/* False where the run has fewer than n allocations on that rank. (The sentence names a rank of the
+ * group that was at it, which need not be the world.) */
+static bool nth_fails(const struct options *options, int failing, int n)
+{
+    bool here = mpi_test_rank() == failing;
+    if (here)
+        mimo_fail_allocation(n);
+    mimo_status status = live_and_end(options);
+    int failed = here && mimo_fail_allocation(0) == 0;
+    MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
+    MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
+               mimo_status_name(status), mimo_last_error());
+    if (failed)
+        MPI_EXPECT_SENTENCE(": out of memory allocating ");
+    return failed;
+}
+
+MPI_TEST(captioner_faults, no_memory_for_a_run)
+{
+    (void)mpi_test_comm(); /* made before anything is to fail */
+    char folder[] = "/tmp/captioner-XXXXXX", samples[64], saved[64];
+    if (mpi_test_rank() == 0)
+        MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);
+    MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+    snprintf(samples, sizeof samples, "%s/samples", folder);
+    snprintf(saved, sizeof saved, "%s/saved", folder);
+    if (mpi_test_rank() == 0)
+        write_samples(samples);
+    struct options options = {.encoder = "tp=2,dp=1",
+                              .llm = "tp=1,cp=2,dp=1",
+                              .image_size = SIDE,
+                              .seq = SEQ,
+                              .samples = samples,
+                              .save = saved};
+    for (int failing = 0; failing < RANKS; failing++) {
+        int n = 1;
+        while (nth_fails(&options, failing, n))
+            n++;
+        MPI_EXPECT(n > 100, "only %d allocations", n - 1);
+    }
+    MPI_EXPECT_OK(live_and_end(&options));
+    if (mpi_test_rank() == 0) {
+        remove(samples);
+        remove(saved);
+        MPI_EXPECT(rmdir(folder) == 0, "a run left files in %s", folder);
+    }
+}
