@@ -1,6 +1,7 @@
 /* Alignment: the n-th special id of a modality takes its n-th row, text takes the rest. An update
  * makes one list of positions, grouped by modality; merge and split are a scatter and a gather of
- * each source by its part of the list. */
+ * each source by its part of the list. The row counts and strides of a captured call are fixed; the
+ * positions are read from the list when it runs. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,11 +22,13 @@ struct mimo_alignment {
     int64_t *special;
     bool updated;
     int64_t batch, seq;
-    /* Source m (text: m = modalities) takes positions[first[m]] up to positions[first[m + 1]], each
+    /* Source m (text: m = modalities) takes table[first[m]] up to table[first[m + 1]], each
      * b * S + s, ascending. */
     int64_t *first;
-    int64_t *positions;
-    int64_t *index; /* room for one call's row numbers, as long as positions */
+    mimo_memory memory;
+    const mimo_device *device; /* of that memory */
+    int64_t *table;            /* in the device's memory; room for `capacity` */
+    int64_t capacity;
 };
 
 /* --------------------------------------- creation --------------------------------------- */
@@ -56,8 +59,12 @@ mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alignment_des
     mimo_status status;
     MIMO_CHECK(out && desc, MIMO_ERR_ARGUMENT, "alignment: %s is NULL", out ? "desc" : "out");
     MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "alignment"));
+    const mimo_device *device;
     MIMO_TRY(check_special(&own));
+    MIMO_TRY(mimo_device_for(&device, own.memory));
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->memory = own.memory;
+    made->device = device;
     made->modalities = own.modalities;
     made->vocabulary = own.vocabulary;
     MIMO_TRY_GOTO(status, fail,
@@ -77,8 +84,7 @@ void mimo_alignment_destroy(mimo_alignment *alignment)
         return;
     mimo_release(alignment->special);
     mimo_release(alignment->first);
-    mimo_release(alignment->positions);
-    mimo_release(alignment->index);
+    alignment->device->release(alignment->table);
     mimo_release(alignment);
 }
 
@@ -145,15 +151,26 @@ static void list_positions(const mimo_alignment *alignment, const mimo_tensor *i
     first[0] = 0;
 }
 
-static void take(int64_t **kept, int64_t *fresh)
+/* Room for `count` positions on the device. A table that is large enough stays where it is, as
+ * captured graphs read it. */
+static mimo_status grow_table(mimo_alignment *alignment, int64_t count)
 {
-    mimo_release(*kept);
-    *kept = fresh;
+    int64_t bytes;
+    void *table;
+    if (alignment->table && count <= alignment->capacity)
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof *alignment->table));
+    MIMO_TRY(alignment->device->reserve(&table, bytes));
+    alignment->device->release(alignment->table);
+    alignment->table = table;
+    alignment->capacity = count;
+    return MIMO_OK;
 }
 
-mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids)
+mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids,
+                                  mimo_stream stream)
 {
-    int64_t count, *first = NULL, *positions = NULL, *index = NULL;
+    int64_t count, *first = NULL, *positions = NULL;
     mimo_status status;
     MIMO_CHECK(alignment && ids, MIMO_ERR_ARGUMENT, "mimo_alignment_update: %s is NULL",
                alignment ? "ids" : "alignment");
@@ -162,11 +179,14 @@ mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *
                   mimo_reserve(&first, (int64_t)alignment->modalities + 2, sizeof *first));
     MIMO_TRY_GOTO(status, fail, count_sources(alignment, ids, count, first));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&positions, count, sizeof *positions));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&index, count, sizeof *index));
     list_positions(alignment, ids, count, first, positions);
-    take(&alignment->first, first);
-    take(&alignment->positions, positions);
-    take(&alignment->index, index);
+    MIMO_TRY_GOTO(status, fail, grow_table(alignment, count));
+    MIMO_TRY_GOTO(status, fail,
+                  alignment->device->upload(alignment->table, positions,
+                                            count * (int64_t)sizeof *positions, stream));
+    mimo_release(positions);
+    mimo_release(alignment->first);
+    alignment->first = first;
     alignment->batch = ids->shape[0];
     alignment->seq = ids->shape[1];
     alignment->updated = true;
@@ -174,7 +194,6 @@ mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *
 fail:
     mimo_release(first);
     mimo_release(positions);
-    mimo_release(index);
     return status;
 }
 
@@ -199,7 +218,6 @@ mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality, i
 /* One call: the merged tile, and the sources that it is made of. */
 typedef struct merge_call {
     const mimo_alignment *alignment;
-    const mimo_device *device;
     const mimo_tensor *tile;
     const mimo_tensor *rows; /* [modalities] */
     const mimo_tensor *text;
@@ -227,6 +245,9 @@ static mimo_status check_tile(merge_call *call)
                MIMO_ERR_SHAPE,
                "alignment: the merged tile is %s, the ids have B = %" PRId64 " and S = %" PRId64,
                text, alignment->batch, alignment->seq);
+    MIMO_CHECK(tile->memory == alignment->memory, MIMO_ERR_SHAPE,
+               "alignment: the merged tile lies in %s, the alignment was made for %s",
+               mimo_memory_text(tile->memory), mimo_memory_text(alignment->memory));
     MIMO_CHECK(tile->data || bytes == 0, MIMO_ERR_ARGUMENT,
                "alignment: the merged tile is %s, and data is NULL", text);
     return mimo_mul(&call->row_bytes, mimo_tensor_size(tile, 'h'),
@@ -285,37 +306,41 @@ static mimo_status check_call(merge_call *call)
     MIMO_TRY(check_tile(call));
     for (int source = 0; source <= call->alignment->modalities; source++)
         MIMO_TRY(check_source(call, source));
-    return mimo_device_for(&call->device, call->tile->memory);
+    return MIMO_OK;
 }
 
-/* The tile's row of each of a source's rows, in the order in which the source's rows lie. */
-static const int64_t *index_rows(const merge_call *call, int source)
+/* Where a source's rows stand in the tile, and where they lie themselves: sample-major row n of an
+ * sbh source lies at row (n mod s) * b + n / s. */
+static mimo_row_map map_of(const merge_call *call, int source)
 {
     const mimo_alignment *alignment = call->alignment;
     const mimo_tensor *view = source_view(call, source);
-    const int64_t *position = alignment->positions + alignment->first[source];
-    int64_t rows = rows_of(alignment, source);
     bool by_position = call->tile->letters[0] == 's', turned = view->letters[0] == 's';
-    int64_t samples = turned ? view->shape[1] : 1, length = turned ? view->shape[0] : rows;
-    for (int64_t n = 0; n < rows; n++) {
-        /* sample-major row n lies at row (n mod s) * b + n / s of an sbh source */
-        int64_t lies = turned ? n % length * samples + n / length : n;
-        int64_t b = position[n] / alignment->seq, s = position[n] % alignment->seq;
-        alignment->index[lies] = by_position ? s * alignment->batch + b : position[n];
-    }
-    return alignment->index;
+    int64_t rows = rows_of(alignment, source);
+    return (mimo_row_map){
+        .position = alignment->table + alignment->first[source],
+        .rows = rows,
+        .row_bytes = call->row_bytes,
+        .seq = alignment->seq,
+        .tile_b = by_position ? 1 : alignment->seq,
+        .tile_s = by_position ? alignment->batch : 1,
+        .length = turned ? view->shape[0] : rows,
+        .packed_b = 1,
+        .packed_s = turned ? view->shape[1] : 1,
+    };
 }
 
 mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const mimo_tensor *to,
                                  const mimo_tensor *rows, const mimo_tensor *text,
                                  mimo_stream stream)
 {
-    merge_call call = {alignment, NULL, to, rows, text, false, 0};
+    merge_call call = {alignment, to, rows, text, false, 0};
     MIMO_TRY(check_call(&call));
-    for (int source = 0; source <= alignment->modalities; source++)
-        MIMO_TRY(call.device->scatter_rows(to->data, source_view(&call, source)->data,
-                                           index_rows(&call, source), rows_of(alignment, source),
-                                           call.row_bytes, stream));
+    for (int source = 0; source <= alignment->modalities; source++) {
+        mimo_row_map map = map_of(&call, source);
+        MIMO_TRY(alignment->device->scatter_rows(to->data, source_view(&call, source)->data, &map,
+                                                 stream));
+    }
     return MIMO_OK;
 }
 
@@ -323,12 +348,13 @@ mimo_status mimo_alignment_split(const mimo_alignment *alignment, const mimo_ten
                                  const mimo_tensor *text, const mimo_tensor *from,
                                  mimo_stream stream)
 {
-    merge_call call = {alignment, NULL, from, rows, text, true, 0};
+    merge_call call = {alignment, from, rows, text, true, 0};
     MIMO_TRY(check_call(&call));
-    for (int source = 0; source <= alignment->modalities; source++)
-        if (source_view(&call, source)->data)
-            MIMO_TRY(call.device->gather_rows(source_view(&call, source)->data, from->data,
-                                              index_rows(&call, source), rows_of(alignment, source),
-                                              call.row_bytes, stream));
+    for (int source = 0; source <= alignment->modalities; source++) {
+        void *packed = source_view(&call, source)->data;
+        mimo_row_map map = map_of(&call, source);
+        if (packed)
+            MIMO_TRY(alignment->device->gather_rows(packed, from->data, &map, stream));
+    }
     return MIMO_OK;
 }

@@ -28,12 +28,24 @@ mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
 
 /* ----------------------------------- beginning ------------------------------------ */
 
-static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
+/* An ended operation's staging may still be in use by work on its stream, and only there. */
+static bool is_free_for(const mimo_op *op, mimo_stream stream)
 {
-    if (!bridge->spare)
-        MIMO_TRY(mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare));
-    *out = bridge->spare;
-    bridge->spare = (*out)->next;
+    bool staged = false;
+    for (int i = 0; i < MIMO_STAGES; i++)
+        staged = staged || op->stage[i].room;
+    return !staged || op->stream == stream;
+}
+
+static mimo_status take_op(mimo_op **out, mimo_bridge *bridge, mimo_stream stream)
+{
+    mimo_op **at = &bridge->spare;
+    while (*at && !is_free_for(*at, stream))
+        at = &(*at)->next;
+    if (!*at)
+        return mimo_reserve(out, 1, sizeof **out);
+    *out = *at;
+    *at = (*out)->next;
     return MIMO_OK;
 }
 
@@ -91,7 +103,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     mimo_op *op;
     MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
                call->backward ? "backward" : "forward", out ? "bridge" : "out");
-    MIMO_TRY(take_op(&op, bridge));
+    MIMO_TRY(take_op(&op, bridge, call->stream));
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;
@@ -175,8 +187,8 @@ static void begin_agreement(mimo_op *op)
 {
     if (op->local != MIMO_OK)
         mimo_fail(op->local, "%s", op->sentence);
-    mimo_agreement_begin(&op->agreement, op->bridge->comm, op->local, op->signature, op->call,
-                         false);
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, MIMO_AGREE_DATA, op->local,
+                         op->signature, op->call);
     op->state = MIMO_OP_AGREEING;
 }
 
@@ -197,8 +209,8 @@ static void agreed(mimo_op *op)
 
 static void compared(mimo_op *op)
 {
-    mimo_agreement_begin(&op->agreement, op->bridge->comm, mimo_replicas_outcome(op), op->signature,
-                         "replica check", true);
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, MIMO_AGREE_ALWAYS,
+                         mimo_replicas_outcome(op), op->signature, "replica check");
     op->state = MIMO_OP_COMPARED;
 }
 

@@ -139,7 +139,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
-    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM};
+    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true};
     return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
 }
 

@@ -6,14 +6,27 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
+/* Hashes on the host, piece by piece: a device's tensor is fetched for it. */
+static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile *tile)
+{
+    const mimo_device *device = op->bridge->comm->device;
+    enum { PIECE = 1 << 14 };
+    char piece[PIECE];
+    int64_t bytes = mimo_tile_bytes(tile);
+    for (int64_t at = 0; at < bytes; at += PIECE) {
+        int64_t length = bytes - at < PIECE ? bytes - at : PIECE;
+        MIMO_TRY(device->download(piece, (char *)tile->view.data + at, length, op->stream));
+        *hash = mimo_hash_bytes(*hash, piece, (size_t)length);
+    }
+    return MIMO_OK;
+}
+
 mimo_status mimo_replicas_start(mimo_op *op)
 {
     mimo_comm *tp = op->bridge->src_tp;
     uint64_t hash = MIMO_HASH_START;
-    for (int i = 0; i < op->count; i++) {
-        const mimo_tile *src = &op->pairs[i].src;
-        hash = mimo_hash_bytes(hash, src->view.data, (size_t)mimo_tile_bytes(src));
-    }
+    for (int i = 0; i < op->count; i++)
+        MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
     op->hashes[0] = hash;
     return tp->backend->collect_start(&op->request, tp, op->hashes + 1, op->hashes,
                                       (int)sizeof hash);

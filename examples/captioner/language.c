@@ -142,7 +142,7 @@ mimo_status language_read(language_model *language, const micro_batch *batch)
 {
     mimo_tensor ids =
         mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
-    return mimo_alignment_update(language->alignment, &ids);
+    return mimo_alignment_update(language->alignment, &ids, NULL);
 }
 
 /* Ids and image rows become this rank's share of the embedded sequence. */

@@ -23,11 +23,12 @@ typedef struct mimo_alignment_desc {
     const int64_t
         *special;       /* special[M]: the id that stands for one row of each modality; copied */
     int64_t vocabulary; /* ids in [0, vocabulary) that are not special are text; 0: any id >= 0 */
+    mimo_memory memory; /* where the rows and the merged tiles lie */
 } mimo_alignment_desc;
 
-#define MIMO_ALIGNMENT_DESC_INIT                \
-    {                                           \
-        sizeof(mimo_alignment_desc), 0, NULL, 0 \
+#define MIMO_ALIGNMENT_DESC_INIT                                  \
+    {                                                             \
+        sizeof(mimo_alignment_desc), 0, NULL, 0, MIMO_MEMORY_HOST \
     }
 
 /** Create. The caller owns *out. Errors: MIMO_ERR_ARGUMENT (NULL, a special id that is negative or
@@ -37,10 +38,19 @@ MIMO_API mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alig
 /** Release. NULL is fine. */
 MIMO_API void mimo_alignment_destroy(mimo_alignment *alignment);
 
-/** Take the ids of a micro-batch: "bs" [B, S], i32 or i64, host memory; read during the call only.
- *  Errors: MIMO_ERR_SHAPE; MIMO_ERR_ARGUMENT for an unknown id (named with its sample and
- * position). After an error the previous ids stay in force. */
-MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids);
+/**
+ * Take the ids of a micro-batch: "bs" [B, S], i32 or i64, host memory; read during the call only.
+ *
+ * On a device the table of positions goes there on `stream`: merges and splits enqueued later on it
+ * use the new ids, earlier ones the old. Graphs survive updates of as many ids: a captured merge
+ * reads the table when it is replayed. The host may wait for earlier work of the stream.
+ *
+ * Errors: MIMO_ERR_SHAPE; MIMO_ERR_ARGUMENT for an unknown id (named with its sample and position);
+ * MIMO_ERR_MEMORY; MIMO_ERR_DEVICE. After an error other than the last the previous ids stay in
+ * force.
+ */
+MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids,
+                                           mimo_stream stream);
 
 /** How many rows modality m takes (-1: text rows) by the ids in force. MIMO_ERR_STATE before the
  *  first update; MIMO_ERR_ARGUMENT (no such modality). */

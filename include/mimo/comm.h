@@ -10,7 +10,10 @@
  *    signature (operation, sequence, sizes, dtype). A call that is wrong on one rank moves no data
  *    and returns the error of the first failing rank on *every* rank; ranks that asked for
  * different things all get MIMO_ERR_MISMATCH, naming the first rank that differs from rank 0. The
- *    environment row MIMO_AGREE=0 removes the agreement (and that protection);
+ *    environment row MIMO_AGREE=0 removes the agreement (and that protection). Calls that only
+ *    enqueue work on a device don't agree, as the host would have to wait: there a call that is
+ *    wrong on one rank fails on that rank alone, and MIMO_AGREE=2 adds the agreement for a run that
+ *    looks for such a mistake;
  *  - one thread at a time per communicator. Distinct communicators may be used from distinct
  * threads where the MPI library was initialised with MPI_THREAD_MULTIPLE.
  */
@@ -74,6 +77,11 @@ MIMO_API mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t co
  *  enqueued with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,
                                          mimo_stream stream);
+
+/** Gather `bytes` bytes of host memory of every rank at `to`, in rank order, whatever memory the
+ *  communicator moves: for sizes, counts and names, not for tensors. Collective, blocking the host.
+ *  Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
+MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes);
 
 /** Copy `bytes` bytes at `data` from rank `root` to all. Collective; blocking on the host, enqueued
  *  with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */

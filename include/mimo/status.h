@@ -29,7 +29,8 @@ MIMO_BEGIN_DECLS
     X(MIMO_ERR_TIMEOUT, 12, "deadline passed")                             \
     X(MIMO_ERR_ABORTED, 13, "communicator was aborted")                    \
     X(MIMO_ERR_IO, 14, "input or output failed")                           \
-    X(MIMO_ERR_INTERNAL, 15, "internal invariant broken")
+    X(MIMO_ERR_INTERNAL, 15, "internal invariant broken")                  \
+    X(MIMO_ERR_DEVICE, 16, "device failed")
 
 typedef enum mimo_status {
 #define MIMO_STATUS_ENUM(name, value, text) name = (value),

@@ -23,17 +23,29 @@ static void start_stage(mimo_agreement *agreement, mimo_status started, int stag
         end_with(agreement, started);
 }
 
-void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_status local,
-                          uint64_t signature, const char *call, bool always)
+/* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
+static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
 {
-    int64_t on = 1;
+    int64_t level = 1;
+    *out = true;
+    if (kind == MIMO_AGREE_ALWAYS)
+        return MIMO_OK;
+    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
+    *out = level >= (kind == MIMO_AGREE_DATA && comm->device->enqueues ? 2 : 1);
+    return MIMO_OK;
+}
+
+void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_agree_kind kind,
+                          mimo_status local, uint64_t signature, const char *call)
+{
+    bool wanted;
     memset(agreement, 0, sizeof *agreement);
     agreement->comm = comm;
-    if (!always && local == MIMO_OK)
-        local = mimo_env_get(MIMO_ENV_AGREE, &on);
-    else if (!always)
-        (void)mimo_env_get(MIMO_ENV_AGREE, &on); /* the first error is the one to report */
-    if (on == 0 || comm->size == 1) {
+    if (local == MIMO_OK)
+        local = is_wanted(&wanted, comm, kind);
+    else
+        (void)is_wanted(&wanted, comm, kind); /* the first error is the one to report */
+    if (!wanted || comm->size == 1) {
         end_with(agreement, local);
         return;
     }
@@ -140,30 +152,23 @@ bool mimo_agreement_test(mimo_agreement *agreement)
     return true;
 }
 
-static mimo_status wait_for(mimo_agreement *agreement)
+mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status local,
+                          uint64_t signature, const char *call)
 {
-    while (!mimo_agreement_test(agreement))
-        mimo_pause(agreement->comm);
-    return agreement->result;
+    mimo_agreement agreement;
+    mimo_agreement_begin(&agreement, comm, kind, local, signature, call);
+    while (!mimo_agreement_test(&agreement))
+        mimo_pause(comm);
+    return agreement.result;
 }
 
 mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call)
 {
-    mimo_agreement agreement;
-    mimo_agreement_begin(&agreement, comm, local, signature, call, false);
-    return wait_for(&agreement);
-}
-
-mimo_status mimo_agree_always(mimo_comm *comm, mimo_status local, uint64_t signature,
-                              const char *call)
-{
-    mimo_agreement agreement;
-    mimo_agreement_begin(&agreement, comm, local, signature, call, true);
-    return wait_for(&agreement);
+    return mimo_agree_as(comm, MIMO_AGREE_CALL, local, signature, call);
 }
 
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
-    return mimo_agree_always(comm, local, MIMO_HASH_START, "agree");
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, MIMO_HASH_START, "agree");
 }

@@ -35,21 +35,29 @@ typedef struct mimo_agreement {
     mimo_status result;
 } mimo_agreement;
 
+/* What an agreement guards. */
+typedef enum mimo_agree_kind {
+    MIMO_AGREE_ALWAYS, /* the outcome itself is wanted; nothing removes it */
+    MIMO_AGREE_CALL,   /* a call that the host waits for: removed by MIMO_AGREE=0 */
+    MIMO_AGREE_DATA,   /* a call that moves tensors: on a device the host must not wait, so there
+                          only MIMO_AGREE=2 asks for it */
+} mimo_agree_kind;
+
 /* Begin. `local` is this rank's own status (its sentence is mimo_last_error()), `signature` a hash
- * of what must be the same on all ranks and `call` the same in words. With MIMO_AGREE=0 the result
- * is `local` at once, unless `always`. */
-void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_status local,
-                          uint64_t signature, const char *call, bool always);
+ * of what must be the same on all ranks and `call` the same in words. Where the agreement is
+ * removed, the result is `local` at once. */
+void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_agree_kind kind,
+                          mimo_status local, uint64_t signature, const char *call);
 
 /* Move on without blocking. Returns true when ended: then `result` holds the status that all ranks
  * share, and mimo_last_error() its sentence where it is an error. */
 bool mimo_agreement_test(mimo_agreement *agreement);
 
 /* Begin and wait: the form for blocking calls. `local` MIMO_OK and no surprise gives MIMO_OK. */
-mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
+mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status local,
+                          uint64_t signature, const char *call);
 
-/* The same, whatever MIMO_AGREE says: where the agreement itself is what is asked for. */
-mimo_status mimo_agree_always(mimo_comm *comm, mimo_status local, uint64_t signature,
-                              const char *call);
+/* The same as MIMO_AGREE_CALL. */
+mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
 
 #endif

@@ -8,12 +8,21 @@
 #include "core/checked.h"
 #include "core/hash.h"
 
-enum { CALL_SPLIT = 1, CALL_ALLREDUCE, CALL_ALLGATHER, CALL_BROADCAST, CALL_BARRIER };
+enum {
+    CALL_SPLIT = 1,
+    CALL_ALLREDUCE,
+    CALL_ALLGATHER,
+    CALL_BROADCAST,
+    CALL_BARRIER,
+    CALL_COLLECT,
+};
 
 void mimo_comm_destroy(mimo_comm *comm)
 {
-    if (comm)
-        comm->backend->destroy(comm);
+    if (!comm)
+        return;
+    mimo_rooms_release(&comm->rooms);
+    comm->backend->destroy(comm);
 }
 
 int mimo_comm_rank(const mimo_comm *comm)
@@ -84,11 +93,11 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
-    MIMO_TRY(mimo_agree(comm, allreduce_check(data, count, dtype, op),
-                        signature_of(CALL_ALLREDUCE, count, dtype, op), call));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, allreduce_check(data, count, dtype, op),
+                           signature_of(CALL_ALLREDUCE, count, dtype, op), call));
     if (count == 0 || comm->size == 1)
         return MIMO_OK;
-    const mimo_reduction reduction = {data, count, dtype, op};
+    const mimo_reduction reduction = {data, count, dtype, op, false};
     MIMO_TRY(comm->backend->allreduce_start(&request, comm, &reduction, stream));
     return mimo_wait(comm, &request);
 }
@@ -110,8 +119,8 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
     snprintf(call, sizeof call, "allgather of %" PRId64 " bytes a rank", bytes);
-    MIMO_TRY(mimo_agree(comm, allgather_check(comm, to, from, bytes),
-                        signature_of(CALL_ALLGATHER, bytes, 0, 0), call));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, allgather_check(comm, to, from, bytes),
+                           signature_of(CALL_ALLGATHER, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     bool in_place = from == (const char *)to + comm->rank * bytes;
@@ -138,11 +147,33 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
-    MIMO_TRY(mimo_agree(comm, broadcast_check(comm, data, bytes, root),
-                        signature_of(CALL_BROADCAST, bytes, root, 0), call));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, broadcast_check(comm, data, bytes, root),
+                           signature_of(CALL_BROADCAST, bytes, root, 0), call));
     if (bytes == 0 || comm->size == 1)
         return MIMO_OK;
     MIMO_TRY(comm->backend->broadcast_start(&request, comm, data, bytes, root, stream));
+    return mimo_wait(comm, &request);
+}
+
+static mimo_status collect_check(const void *to, const void *from, int bytes)
+{
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);
+    MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
+               "collect: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
+    snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
+    MIMO_TRY(mimo_agree(comm, collect_check(to, from, bytes),
+                        signature_of(CALL_COLLECT, bytes, 0, 0), call));
+    if (bytes == 0)
+        return MIMO_OK;
+    MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, bytes));
     return mimo_wait(comm, &request);
 }
 
@@ -151,5 +182,6 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
 mimo_status mimo_comm_barrier(mimo_comm *comm)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
-    return mimo_agree_always(comm, MIMO_OK, signature_of(CALL_BARRIER, 0, 0, 0), "barrier");
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK, signature_of(CALL_BARRIER, 0, 0, 0),
+                         "barrier");
 }

@@ -5,8 +5,9 @@
  *
  * Every _start slot is nonblocking and must be followed by `test` until done (mimo_wait does both)
  * and then `release`. It takes its request from those that the communicator keeps, so that memory
- * running out on one rank strands nobody. Buffers belong to the caller and stay put until then.
- * Within one communicator all ranks start the same operations in the same order.
+ * running out on one rank strands nobody. A NULL request is done: on a device the slots that take a
+ * stream only enqueue, and give none. Buffers belong to the caller and stay put until then. Within
+ * one communicator all ranks start the same operations in the same order.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H
@@ -16,7 +17,7 @@
 #include <mimo/comm.h>
 
 #include "core/rows.h"
-#include "device/device.h"
+#include "device/rooms.h"
 
 typedef struct mimo_request mimo_request; /* one backend's operation in flight */
 
@@ -26,6 +27,7 @@ typedef struct mimo_reduction {
     int64_t count;
     mimo_dtype dtype; /* never MIMO_F8; f16 and bf16 are combined in f32 */
     mimo_reduce op;
+    bool lone; /* all terms of an element but one are zero: exact in any order and dtype */
 } mimo_reduction;
 
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
@@ -53,7 +55,7 @@ typedef struct mimo_comm_backend {
 
     /* Blocking and collective; colour -1 gives NULL. */
     mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);
-    /* Releases everything, the struct included. */
+    /* Releases everything, the struct included; the rooms are gone already. */
     void (*destroy)(mimo_comm *comm);
 
     /* MAX of `count` host words over the ranks, in place: the carrier of agreements. */
@@ -113,6 +115,7 @@ struct mimo_comm {
     int rank, size;
     uint64_t calls; /* sequence number of collective calls, part of their signature */
     mimo_rider *riders;
+    mimo_rooms rooms; /* staging of the backend, and of calls that borrow the communicator */
 };
 
 /* Wait for a request, release it and null the handle. A NULL request is done. */

@@ -1,13 +1,16 @@
 /*
  * Memory and row copies where tensors lie: one table per kind of memory, so that partition,
  * alignment and bridge are written once. The front has validated; a slot trusts its arguments.
- * `stream` is NULL on the host, where a slot is done on return; with a stream a slot only enqueues.
+ * `stream` is NULL on the host, where a slot is done on return; on a device a slot enqueues its
+ * work on the stream and returns, unless it says that it blocks. On a device the calling thread's
+ * current device is the one that the memory and the stream belong to.
  *
  * Slots never overlap source and destination. Counts may be 0. Any alignment and row size is right.
  */
 #ifndef MIMO_DEVICE_DEVICE_H
 #define MIMO_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,21 +18,38 @@
 
 #include "core/rows.h"
 
+/* Rows of a tile, picked by position, beside the same rows packed one after the other. Packed row
+ * n stands at position[n] = b * seq + s of the tile, which is tile row b * tile_b + s * tile_s; in
+ * the packed rows it lies at n / length * packed_b + n % length * packed_s. */
+typedef struct mimo_row_map {
+    const int64_t *position; /* [rows], in the memory that the rows lie in */
+    int64_t rows, row_bytes;
+    int64_t seq, tile_b, tile_s;
+    int64_t length, packed_b, packed_s;
+} mimo_row_map;
+
 typedef struct mimo_device {
     const char *name;
-    /* Uninitialised room for staging, aligned for any dtype. Blocking; not called on a hot path. */
+    /* Work is enqueued on a stream, and the host does not wait for it. */
+    bool enqueues;
+    /* Uninitialised room, aligned for any dtype. Both block, a device's release until all its
+     * work is done; not called on a hot path. */
     mimo_status (*reserve)(void **out, int64_t bytes);
     void (*release)(void *room); /* NULL is fine */
     mimo_status (*copy)(void *to, const void *from, int64_t bytes, mimo_stream stream);
-    mimo_status (*zero)(void *to, int64_t bytes, mimo_stream stream);
-    /* Matching strided rows, `from` to `to`. */
+    /* From and to host memory. `from` may be reused when upload returns; download blocks until the
+     * bytes have arrived. */
+    mimo_status (*upload)(void *to, const void *from, int64_t bytes, mimo_stream stream);
+    mimo_status (*download)(void *to, const void *from, int64_t bytes, mimo_stream stream);
+    /* Strided rows: set to zero; and matching ones, copied. */
+    mimo_status (*zero_rows)(const mimo_rows *to, mimo_stream stream);
     mimo_status (*copy_rows)(const mimo_rows *to, const mimo_rows *from, mimo_stream stream);
-    /* Row i of `to` = row index[i] of `from`; index in host memory, copied before return. */
-    mimo_status (*gather_rows)(void *to, const void *from, const int64_t *index, int64_t rows,
-                               int64_t row_bytes, mimo_stream stream);
-    /* Row index[i] of `to` = row i of `from`; other rows of `to` stay as they are. */
-    mimo_status (*scatter_rows)(void *to, const void *from, const int64_t *index, int64_t rows,
-                                int64_t row_bytes, mimo_stream stream);
+    /* Packed rows `to` from the tile `from`. */
+    mimo_status (*gather_rows)(void *to, const void *from, const mimo_row_map *map,
+                               mimo_stream stream);
+    /* Rows of the tile `to` from packed rows `from`; its other rows stay as they are. */
+    mimo_status (*scatter_rows)(void *to, const void *from, const mimo_row_map *map,
+                                mimo_stream stream);
     /* data[i] *= factor, for i < count; f32, f64, f16 and bf16. */
     mimo_status (*scale)(void *data, int64_t count, mimo_dtype dtype, double factor,
                          mimo_stream stream);
@@ -37,12 +57,17 @@ typedef struct mimo_device {
      * f16 and bf16 are added in f32 and rounded once. Every dtype but MIMO_F8. */
     mimo_status (*add_parts)(void *data, const void *parts, int64_t n, int64_t count,
                              mimo_dtype dtype, mimo_stream stream);
-    /* *out = sum of data[i]^2 in f64; blocks the host until it is known. */
+    /* *out = sum of data[i]^2 in f64, added in an order that depends on count alone; blocks until
+     * it is known. */
     mimo_status (*sum_squares)(double *out, const void *data, int64_t count, mimo_dtype dtype,
                                mimo_stream stream);
 } mimo_device;
 
 extern const mimo_device mimo_device_host;
+extern const mimo_device mimo_device_cuda; /* where this build has CUDA */
+
+/* "host memory", "CUDA memory". */
+const char *mimo_memory_text(mimo_memory memory);
 
 /* The table for a kind of memory. MIMO_ERR_UNSUPPORTED where this build has none. */
 mimo_status mimo_device_for(const mimo_device **out, mimo_memory memory);

@@ -22,14 +22,6 @@ static mimo_status host_copy(void *to, const void *from, int64_t bytes, mimo_str
     return MIMO_OK;
 }
 
-static mimo_status host_zero(void *to, int64_t bytes, mimo_stream stream)
-{
-    (void)stream;
-    if (bytes > 0)
-        memset(to, 0, (size_t)bytes);
-    return MIMO_OK;
-}
-
 static char *row_at(const mimo_rows *rows, int64_t i, int64_t j)
 {
     return (char *)rows->base + (rows->first + i * rows->outer + j * rows->inner) * rows->row_bytes;
@@ -53,25 +45,51 @@ static mimo_status host_copy_rows(const mimo_rows *to, const mimo_rows *from, mi
     return MIMO_OK;
 }
 
-static mimo_status host_gather_rows(void *to, const void *from, const int64_t *index, int64_t rows,
-                                    int64_t row_bytes, mimo_stream stream)
+static mimo_status host_zero_rows(const mimo_rows *to, mimo_stream stream)
 {
     (void)stream;
-    if (row_bytes > 0)
-        for (int64_t i = 0; i < rows; i++)
-            memcpy((char *)to + i * row_bytes, (const char *)from + index[i] * row_bytes,
-                   (size_t)row_bytes);
+    for (int64_t i = 0; i < to->n_outer; i++) {
+        if (to->inner == 1 && to->n_inner > 0) {
+            memset(row_at(to, i, 0), 0, (size_t)(to->row_bytes * to->n_inner));
+            continue;
+        }
+        for (int64_t j = 0; j < to->n_inner; j++)
+            memset(row_at(to, i, j), 0, (size_t)to->row_bytes);
+    }
     return MIMO_OK;
 }
 
-static mimo_status host_scatter_rows(void *to, const void *from, const int64_t *index, int64_t rows,
-                                     int64_t row_bytes, mimo_stream stream)
+/* Offsets in bytes of packed row n, in the tile and in the packed rows. */
+static int64_t in_tile(const mimo_row_map *map, int64_t n)
+{
+    int64_t position = map->position[n];
+    return (position / map->seq * map->tile_b + position % map->seq * map->tile_s) * map->row_bytes;
+}
+
+static int64_t in_packed(const mimo_row_map *map, int64_t n)
+{
+    return (n / map->length * map->packed_b + n % map->length * map->packed_s) * map->row_bytes;
+}
+
+static mimo_status host_gather_rows(void *to, const void *from, const mimo_row_map *map,
+                                    mimo_stream stream)
 {
     (void)stream;
-    if (row_bytes > 0)
-        for (int64_t i = 0; i < rows; i++)
-            memcpy((char *)to + index[i] * row_bytes, (const char *)from + i * row_bytes,
-                   (size_t)row_bytes);
+    if (map->row_bytes > 0)
+        for (int64_t n = 0; n < map->rows; n++)
+            memcpy((char *)to + in_packed(map, n), (const char *)from + in_tile(map, n),
+                   (size_t)map->row_bytes);
+    return MIMO_OK;
+}
+
+static mimo_status host_scatter_rows(void *to, const void *from, const mimo_row_map *map,
+                                     mimo_stream stream)
+{
+    (void)stream;
+    if (map->row_bytes > 0)
+        for (int64_t n = 0; n < map->rows; n++)
+            memcpy((char *)to + in_tile(map, n), (const char *)from + in_packed(map, n),
+                   (size_t)map->row_bytes);
     return MIMO_OK;
 }
 
@@ -142,7 +160,9 @@ const mimo_device mimo_device_host = {
     .reserve = host_reserve,
     .release = mimo_release,
     .copy = host_copy,
-    .zero = host_zero,
+    .upload = host_copy,
+    .download = host_copy,
+    .zero_rows = host_zero_rows,
     .copy_rows = host_copy_rows,
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,

@@ -193,7 +193,7 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
     mimo_request *request = NULL;
     if (!group || span->count == 0)
         return MIMO_OK;
-    const mimo_reduction sum = {span->grad, span->count, span->dtype, MIMO_SUM};
+    const mimo_reduction sum = {span->grad, span->count, span->dtype, MIMO_SUM, false};
     MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
     return mimo_wait(group, &request);
 }

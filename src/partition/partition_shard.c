@@ -142,6 +142,22 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
 
 /* --------------------------------------- adjoint --------------------------------------- */
 
+/* Zero the rows of the full tensor that no shard of this cp place holds. */
+static mimo_status zero_gaps(const shard_pair *pair, mimo_stream stream)
+{
+    mimo_rows gap = {pair->full, pair->row_bytes, 0, pair->outer, pair->full_rows, 0, 1};
+    for (int64_t i = 0; i <= pair->runs.count; i++) {
+        const mimo_run *run =
+            i < pair->runs.count ? mimo_partition_whole_run(&pair->runs, i) : NULL;
+        int64_t end = run ? run->global : pair->full_rows;
+        gap.n_inner = end - gap.first;
+        if (gap.n_inner > 0)
+            MIMO_TRY(pair->device->zero_rows(&gap, stream));
+        gap.first = run ? run->global + run->length : end;
+    }
+    return MIMO_OK;
+}
+
 /* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
  * another row. */
 static mimo_status gather_shards(const shard_pair *pair, char *room, mimo_comm *tp,
@@ -156,6 +172,14 @@ static mimo_status gather_shards(const shard_pair *pair, char *room, mimo_comm *
     return mimo_wait(tp, &request);
 }
 
+/* An adjoint under sp. */
+typedef struct sp_call {
+    const mimo_partition *partition;
+    const mimo_tensor *to, *from;
+    mimo_comm *tp;
+    mimo_stream stream;
+} sp_call;
+
 static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
 {
     const mimo_partition_place *place = &partition->place;
@@ -167,18 +191,18 @@ static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp
 }
 
 /* What this rank can say about the call on its own; *room is the staging of the gather. */
-static mimo_status prepare_gather(shard_pair *pair, void **room, const mimo_partition *partition,
-                                  const mimo_comm *tp, const mimo_tensor *to,
-                                  const mimo_tensor *from)
+static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *call)
 {
     int64_t bytes;
-    MIMO_TRY(check_tp(partition, tp));
-    MIMO_TRY(pair_of(pair, partition, MIMO_EMBEDDINGS, to, from));
-    MIMO_CHECK(from->memory == tp->memory, MIMO_ERR_ARGUMENT,
-               "partition: tensors in memory kind %d, the tp communicator moves kind %d",
-               (int)from->memory, (int)tp->memory);
+    mimo_comm *tp = call->tp;
+    MIMO_TRY(check_tp(call->partition, tp));
+    MIMO_TRY(pair_of(pair, call->partition, MIMO_EMBEDDINGS, call->to, call->from));
+    MIMO_CHECK(call->from->memory == tp->memory, MIMO_ERR_ARGUMENT,
+               "partition: tensors in %s, the tp communicator moves %s",
+               mimo_memory_text(call->from->memory), mimo_memory_text(tp->memory));
     MIMO_TRY(mimo_mul(&bytes, pair->shard_bytes, tp->size));
-    return pair->device->reserve(room, bytes);
+    const mimo_room_key key = {pair->device, call->stream, MIMO_ROOM_SHARDS};
+    return mimo_rooms_get(room, &tp->rooms, &key, bytes);
 }
 
 /* All tp ranks of a cp place hold the same partition and pass the same shapes. */
@@ -191,25 +215,22 @@ static uint64_t signature_of(const mimo_partition *partition, const mimo_tensor 
     return hash;
 }
 
-static mimo_status adjoint_sp(const mimo_partition *partition, const mimo_tensor *to,
-                              const mimo_tensor *from, mimo_comm *tp, mimo_stream stream)
+static mimo_status adjoint_sp(const sp_call *it)
 {
     char text[VIEW_TEXT], call[MIMO_CALL_TEXT];
     shard_pair pair;
+    mimo_comm *tp = it->tp;
     void *room = NULL;
-    mimo_status status = prepare_gather(&pair, &room, partition, tp, to, from);
-    uint64_t signature = status == MIMO_OK ? signature_of(partition, from) : 0;
+    mimo_status status = prepare_gather(&pair, &room, it);
+    uint64_t signature = status == MIMO_OK ? signature_of(it->partition, it->from) : 0;
     snprintf(call, sizeof call, "partition adjoint of %s",
-             from ? mimo_tensor_text(from, text, sizeof text) : "NULL");
-    MIMO_TRY_GOTO(status, done, mimo_agree(tp, status, signature, call));
-    MIMO_TRY_GOTO(status, done, gather_shards(&pair, room, tp, stream));
-    MIMO_TRY_GOTO(status, done, pair.device->zero(pair.full, pair.full_bytes, stream));
-    for (int64_t t = 0; t < tp->size && status == MIMO_OK; t++)
-        status = copy_runs(&pair, (char *)room + t * pair.shard_bytes, t, true, stream);
-done:
-    if (room)
-        pair.device->release(room);
-    return status;
+             it->from ? mimo_tensor_text(it->from, text, sizeof text) : "NULL");
+    MIMO_TRY(mimo_agree_as(tp, MIMO_AGREE_DATA, status, signature, call));
+    MIMO_TRY(gather_shards(&pair, room, tp, it->stream));
+    MIMO_TRY(zero_gaps(&pair, it->stream));
+    for (int64_t t = 0; t < tp->size; t++)
+        MIMO_TRY(copy_runs(&pair, (char *)room + t * pair.shard_bytes, t, true, it->stream));
+    return MIMO_OK;
 }
 
 mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content content,
@@ -222,9 +243,10 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
         MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
                    "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
                    partition->place.tp_size);
-        return adjoint_sp(partition, to, from, tp, stream);
+        const sp_call call = {partition, to, from, tp, stream};
+        return adjoint_sp(&call);
     }
     MIMO_TRY(pair_of(&pair, partition, content, to, from));
-    MIMO_TRY(pair.device->zero(pair.full, pair.full_bytes, stream));
+    MIMO_TRY(zero_gaps(&pair, stream));
     return copy_runs(&pair, pair.shard, 0, true, stream);
 }

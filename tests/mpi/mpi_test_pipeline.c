@@ -136,7 +136,7 @@ static void fill_inputs(step *x)
             row++;
         }
     mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", x->dst_batch, x->seq);
-    MPI_EXPECT_OK(mimo_alignment_update(x->alignment, &view));
+    MPI_EXPECT_OK(mimo_alignment_update(x->alignment, &view, NULL));
     free(ids);
 }
 

@@ -186,7 +186,7 @@ static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
     int64_t texts = 0, count = llm->batch * llm->sizes.seq;
     mimo_tensor view =
         mimo_tensor_2d((void *)(uintptr_t)ids, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
-    MIMO_TRY(mimo_alignment_update(llm->alignment, &view));
+    MIMO_TRY(mimo_alignment_update(llm->alignment, &view, NULL));
     for (int64_t i = 0; i < count; i++)
         if (ids[i] != llm->sizes.image_id)
             llm->text_ids[texts++] = ids[i];

@@ -37,7 +37,7 @@ Test(alignment, golden)
     mimo_tensor rows = mimo_tensor_2d((void *)images, MIMO_F32, "th", 3, 1);
     mimo_tensor text = mimo_tensor_2d((void *)words, MIMO_F32, "th", 5, 1);
     mimo_tensor to = mimo_tensor_3d(out, MIMO_F32, "bsh", 2, 4, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &view), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_alignment_update(alignment, &view, NULL), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(mimo_alignment_rows(alignment, 0, &count), MIMO_OK);
     cr_assert_eq(count, 3);
     cr_assert_eq(mimo_alignment_rows(alignment, -1, &count), MIMO_OK);
@@ -63,7 +63,7 @@ Test(alignment, golden_rows_of_sbh_are_taken_sample_major)
     mimo_tensor rows = mimo_tensor_3d((void *)images, MIMO_F32, "sbh", 2, 2, 1);
     mimo_tensor text = mimo_tensor_2d(NULL, MIMO_F32, "th", 0, 1);
     mimo_tensor to = mimo_tensor_3d(out, MIMO_F32, "bsh", 2, 2, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &view), MIMO_OK);
+    cr_assert_eq(mimo_alignment_update(alignment, &view, NULL), MIMO_OK);
     cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK, "%s",
                  mimo_last_error());
     cr_assert_eq(memcmp(out, expected, sizeof out), 0);
@@ -161,7 +161,7 @@ static mimo_alignment *updated_for(const random_case *it)
 {
     mimo_alignment *alignment = alignment_of(it->modalities, special_ids, VOCABULARY);
     mimo_tensor ids = mimo_tensor_2d(it->ids, MIMO_I64, "bs", it->batch, it->seq);
-    cr_assert_eq(mimo_alignment_update(alignment, &ids), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK, "%s", mimo_last_error());
     return alignment;
 }
 
@@ -225,13 +225,13 @@ Test(alignment, skipped_views_and_updates)
     mimo_tensor rows = mimo_tensor_2d(NULL, MIMO_F32, "th", 1, 1);
     mimo_tensor text = mimo_tensor_2d(&word, MIMO_F32, "th", 1, 1);
     mimo_tensor from = mimo_tensor_3d(tile, MIMO_F32, "sbh", 2, 1, 1);
-    cr_assert_eq(mimo_alignment_update(alignment, &ids), MIMO_OK);
+    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
     cr_assert_eq(mimo_alignment_split(alignment, &rows, &text, &from, NULL), MIMO_OK);
     cr_assert_float_eq(word, 6, 0);
     ids.data = (void *)second;
-    cr_assert_eq(mimo_alignment_update(alignment, &ids), MIMO_OK);
+    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
     ids.data = (void *)unknown;
-    FAILS(mimo_alignment_update(alignment, &ids), MIMO_ERR_ARGUMENT, "id -4", "sample 0",
+    FAILS(mimo_alignment_update(alignment, &ids, NULL), MIMO_ERR_ARGUMENT, "id -4", "sample 0",
           "position 1");
     rows.data = &image;
     cr_assert_eq(mimo_alignment_split(alignment, &rows, &text, &from, NULL), MIMO_OK);
@@ -278,20 +278,21 @@ Test(alignment, errors_of_ids)
     mimo_tensor view = mimo_tensor_2d((void *)ids, MIMO_I64, "bs", 2, 3), bad;
     int64_t rows = -7;
     FAILS(mimo_alignment_rows(alignment, 0, &rows), MIMO_ERR_STATE, "no ids");
-    FAILS(mimo_alignment_update(alignment, &view), MIMO_ERR_ARGUMENT, "id 10", "sample 0",
+    FAILS(mimo_alignment_update(alignment, &view, NULL), MIMO_ERR_ARGUMENT, "id 10", "sample 0",
           "position 2", "vocabulary of 10");
     bad = mimo_tensor_2d((void *)ids, MIMO_I64, "sb", 2, 3);
-    FAILS(mimo_alignment_update(alignment, &bad), MIMO_ERR_SHAPE, "i64 sb[2,3]");
+    FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_SHAPE, "i64 sb[2,3]");
     bad = view, bad.dtype = MIMO_F64;
-    FAILS(mimo_alignment_update(alignment, &bad), MIMO_ERR_SHAPE, "f64 bs[2,3]", "i32 or i64");
+    FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_SHAPE, "f64 bs[2,3]",
+          "i32 or i64");
     bad = view, bad.memory = MIMO_MEMORY_CUDA;
-    FAILS(mimo_alignment_update(alignment, &bad), MIMO_ERR_SHAPE, "bs[2,3]", "host memory");
+    FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_SHAPE, "bs[2,3]", "host memory");
     bad = view, bad.data = NULL;
-    FAILS(mimo_alignment_update(alignment, &bad), MIMO_ERR_ARGUMENT, "bs[2,3]", "NULL");
+    FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_ARGUMENT, "bs[2,3]", "NULL");
     bad = view, bad.shape[0] = -1;
-    FAILS(mimo_alignment_update(alignment, &bad), MIMO_ERR_SHAPE, "bs[-1,3]");
-    FAILS(mimo_alignment_update(alignment, NULL), MIMO_ERR_ARGUMENT, "ids is NULL");
-    FAILS(mimo_alignment_update(NULL, &view), MIMO_ERR_ARGUMENT, "alignment is NULL");
+    FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_SHAPE, "bs[-1,3]");
+    FAILS(mimo_alignment_update(alignment, NULL, NULL), MIMO_ERR_ARGUMENT, "ids is NULL");
+    FAILS(mimo_alignment_update(NULL, &view, NULL), MIMO_ERR_ARGUMENT, "alignment is NULL");
     FAILS(mimo_alignment_rows(alignment, 2, &rows), MIMO_ERR_ARGUMENT, "modality 2 among 2");
     FAILS(mimo_alignment_rows(alignment, -2, &rows), MIMO_ERR_ARGUMENT, "modality -2");
     FAILS(mimo_alignment_rows(NULL, 0, &rows), MIMO_ERR_ARGUMENT, "alignment is NULL");
@@ -314,7 +315,7 @@ Test(alignment, errors_of_views)
 #define MERGE(to, text) mimo_alignment_merge(a, &(to), rows, &(text), NULL)
     memset(out, GUARD_POISON, sizeof out);
     FAILS(MERGE(to, text), MIMO_ERR_STATE, "no ids");
-    cr_assert_eq(mimo_alignment_update(a, &view), MIMO_OK);
+    cr_assert_eq(mimo_alignment_update(a, &view, NULL), MIMO_OK);
     rows[0].shape[0] = 1;
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 0 has 1 rows", "take 2");
     rows[0] = image, rows[1] = image;
