@@ -50,12 +50,15 @@ static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
 
 mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
 {
-    nn_params_desc store = {"encoder", MIMO_SRC, desc->tp ? mimo_comm_rank(desc->tp) : 0,
-                            desc->tp ? mimo_comm_size(desc->tp) : 1, desc->seed};
+    nn_params_desc store = {.name = "encoder",
+                            .module = MIMO_SRC,
+                            .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
+                            .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
+                            .seed = desc->seed};
     MIMO_TRY(nn_params_create(&out->params, &store));
     MIMO_TRY(reserve_rooms(out, desc));
     MIMO_TRY(add_layers(out, desc));
-    nn_sequence_desc sequence = {NULL, false, desc->tokens, desc->pictures, NULL};
+    nn_sequence_desc sequence = {.rows = desc->tokens, .batch = desc->pictures};
     MIMO_TRY(nn_sequence_init(&out->sequence, &sequence));
     return nn_params_seal(out->params);
 }

@@ -48,7 +48,7 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     nn_linear_desc head = {"llm.head",       hidden, PADDED_VOCABULARY,
                            NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
     MIMO_TRY(nn_linear_init(&out->head, params, desc->tp, &head));
-    MIMO_TRY(nn_loss_init(&out->loss, desc->tp, PADDED_VOCABULARY, out->rows));
+    MIMO_TRY(nn_loss_init(&out->loss, NULL, desc->tp, PADDED_VOCABULARY, out->rows));
     return nn_params_seal(params);
 }
 
@@ -71,8 +71,11 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->seq = desc->seq;
     out->image_tokens = desc->image_tokens;
     out->sentences = desc->sentences;
-    nn_params_desc store = {"llm", MIMO_DST, desc->tp ? mimo_comm_rank(desc->tp) : 0,
-                            desc->tp ? mimo_comm_size(desc->tp) : 1, desc->seed};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
+                            .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
+                            .seed = desc->seed};
     MIMO_TRY(nn_params_create(&out->params, &store));
     MIMO_TRY(find_positions(out, desc));
 
@@ -89,8 +92,11 @@ mimo_status language_create(language_model *out, const language_desc *desc)
 
 mimo_status language_connect(language_model *language)
 {
-    nn_sequence_desc sequence = {language->cp, true, language->share, language->sentences,
-                                 language->positions};
+    nn_sequence_desc sequence = {.cp = language->cp,
+                                 .causal = true,
+                                 .rows = language->share,
+                                 .batch = language->sentences,
+                                 .positions = language->positions};
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
@@ -188,8 +194,8 @@ mimo_status language_forward(language_model *language, const nn_real *image_rows
         MIMO_TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
     MIMO_TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
     MIMO_TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
-    return nn_loss_forward(&language->loss, language->logits, language->labels, language->rows,
-                           loss_sum, tokens);
+    MIMO_TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
+    return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
 mimo_status language_backward(language_model *language, nn_real *d_image)

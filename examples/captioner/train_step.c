@@ -85,7 +85,7 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
 
     mimo_gradient_reset(trainer->gradient);
     for (int i = 0; i < 2; i++)
-        nn_params_zero_grad(stores[i]);
+        MIMO_TRY(nn_params_zero_grad(stores[i]));
     MIMO_TRY(accumulate(trainer));
     MIMO_TRY(finish_gradients(trainer, result));
     nn_adamw rule = NN_ADAMW_INIT;

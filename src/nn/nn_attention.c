@@ -1,10 +1,10 @@
 #include "nn/nn_attention.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/checked.h"
-#include "nn/nn_blas.h"
-#include "nn/nn_math.h"
+#include "device/device.h"
 #include "nn/nn_support.h"
 
 static mimo_status check_desc(const nn_attention_desc *desc, const mimo_comm *tp)
@@ -35,6 +35,11 @@ static mimo_status init_linears(nn_attention *layer, nn_params *params, mimo_com
     return nn_linear_init(&layer->out, params, tp, &out);
 }
 
+static mimo_status reserve(const nn_attention *layer, nn_real **room, int64_t count)
+{
+    return nn_runtime_reserve(layer->runtime, room, count, sizeof **room);
+}
+
 static mimo_status reserve_rooms(nn_attention *layer)
 {
     int64_t n, width, all, gathered, cells;
@@ -43,16 +48,16 @@ static mimo_status reserve_rooms(nn_attention *layer)
     MIMO_TRY(mimo_mul(&all, layer->max_rows, layer->max_parts));
     MIMO_TRY(mimo_mul(&gathered, 2 * width, layer->max_parts));
     MIMO_TRY(mimo_mul(&cells, n * layer->heads, all));
-    MIMO_TRY(mimo_reserve(&layer->projected, 3 * width, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&layer->d_projected, 3 * width, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&layer->context, width, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&layer->d_context, width, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&layer->weights, cells, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&layer->d_scores, layer->max_rows * all, sizeof(nn_real)));
+    MIMO_TRY(reserve(layer, &layer->projected, 3 * width));
+    MIMO_TRY(reserve(layer, &layer->d_projected, 3 * width));
+    MIMO_TRY(reserve(layer, &layer->context, width));
+    MIMO_TRY(reserve(layer, &layer->d_context, width));
+    MIMO_TRY(reserve(layer, &layer->weights, cells));
+    MIMO_TRY(reserve(layer, &layer->d_scores, cells));
     if (layer->max_parts == 1)
         return MIMO_OK;
-    MIMO_TRY(mimo_reserve(&layer->gathered, gathered, sizeof(nn_real)));
-    return mimo_reserve(&layer->d_gathered, gathered, sizeof(nn_real));
+    MIMO_TRY(reserve(layer, &layer->gathered, gathered));
+    return reserve(layer, &layer->d_gathered, gathered);
 }
 
 mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,
@@ -64,6 +69,7 @@ mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm 
     made.heads = desc->heads / nn_comm_size(tp);
     made.dh = desc->hidden / desc->heads;
     MIMO_TRY(init_linears(&made, params, tp, desc));
+    made.runtime = nn_params_runtime(params);
     mimo_status status = reserve_rooms(&made);
     if (status != MIMO_OK) {
         nn_attention_release(&made);
@@ -77,63 +83,46 @@ void nn_attention_release(nn_attention *layer)
 {
     nn_linear_release(&layer->qkv);
     nn_linear_release(&layer->out);
-    mimo_release(layer->projected);
-    mimo_release(layer->gathered);
-    mimo_release(layer->weights);
-    mimo_release(layer->context);
-    mimo_release(layer->d_projected);
-    mimo_release(layer->d_gathered);
-    mimo_release(layer->d_context);
-    mimo_release(layer->d_scores);
+    nn_runtime_free(layer->runtime, layer->projected);
+    nn_runtime_free(layer->runtime, layer->gathered);
+    nn_runtime_free(layer->runtime, layer->weights);
+    nn_runtime_free(layer->runtime, layer->context);
+    nn_runtime_free(layer->runtime, layer->d_projected);
+    nn_runtime_free(layer->runtime, layer->d_gathered);
+    nn_runtime_free(layer->runtime, layer->d_context);
+    nn_runtime_free(layer->runtime, layer->d_scores);
     memset(layer, 0, sizeof *layer);
 }
 
-/* Where the keys and values of all parts lie: those of (row i, sample b, head h, part c) start at
- * data + c * part + (i * B + b) * row + h * head, dh keys, then dh values. On one rank that is the
- * projection itself, under cp the gathered copy; the same holds for their gradients. */
-typedef struct key_layout {
-    int64_t part, row, head;
-} key_layout;
-
-static key_layout layout_of(const nn_attention *layer, const nn_sequence *sequence)
+/* Elements of one part of the gathered keys and values. */
+static int64_t part_size(const nn_attention *layer, const nn_sequence *sequence)
 {
-    int64_t heads = layer->heads, dh = layer->dh;
-    if (sequence->parts == 1)
-        return (key_layout){0, heads * 3 * dh, 3 * dh};
-    int64_t row = heads * 2 * dh;
-    return (key_layout){sequence->rows * sequence->batch * row, row, 2 * dh};
+    return sequence->rows * sequence->batch * layer->heads * 2 * layer->dh;
 }
 
-/* Keys and values start after the queries in the projection. */
-static nn_real *keys_of(const nn_attention *layer, const nn_sequence *sequence, bool gradient)
+/* Copy this rank's keys and values between the projection, [.., query | key | value, dh], and its
+ * part of the gathered rows, [.., key | value, dh]. */
+static mimo_status copy_keys(const nn_attention *layer, const nn_sequence *sequence,
+                             nn_real *projected, nn_real *gathered, bool out)
 {
-    if (sequence->parts == 1)
-        return (gradient ? layer->d_projected : layer->projected) + layer->dh;
-    return gradient ? layer->d_gathered : layer->gathered;
-}
-
-/* Copy this rank's keys and values between the projection and its part of the gathered rows. */
-static void copy_keys(const nn_attention *layer, const nn_sequence *sequence, nn_real *projected,
-                      nn_real *gathered, bool out)
-{
-    int64_t chunks = sequence->rows * sequence->batch * layer->heads, dh = layer->dh;
-    nn_real *own = gathered + sequence->part * chunks * 2 * dh;
-    size_t bytes = (size_t)(2 * dh) * sizeof *own;
-    for (int64_t i = 0; i < chunks; i++) {
-        nn_real *inside = projected + (3 * i + 1) * dh, *outside = own + 2 * i * dh;
-        memcpy(out ? outside : inside, out ? inside : outside, bytes);
-    }
+    int64_t chunks = sequence->rows * sequence->batch * layer->heads;
+    int64_t bytes = layer->dh * (int64_t)sizeof(nn_real);
+    nn_real *own = gathered + sequence->part * part_size(layer, sequence);
+    mimo_rows inside = {projected, bytes, 1, chunks, 3, 2, 1};
+    mimo_rows outside = {own, bytes, 0, chunks, 2, 2, 1};
+    return layer->runtime->device->copy_rows(out ? &outside : &inside, out ? &inside : &outside,
+                                             layer->runtime->stream);
 }
 
 static mimo_status gather_keys(nn_attention *layer, const nn_sequence *sequence)
 {
     if (sequence->parts == 1)
         return MIMO_OK;
-    int64_t part = layout_of(layer, sequence).part;
-    copy_keys(layer, sequence, layer->projected, layer->gathered, true);
+    int64_t part = part_size(layer, sequence);
+    MIMO_TRY(copy_keys(layer, sequence, layer->projected, layer->gathered, true));
     return mimo_comm_allgather(sequence->cp, layer->gathered,
                                layer->gathered + sequence->part * part,
-                               part * (int64_t)sizeof(nn_real), NULL);
+                               part * (int64_t)sizeof(nn_real), layer->runtime->stream);
 }
 
 /* Every rank holds a part of the gradient of all keys and values: sum, keep the own ones. */
@@ -141,80 +130,115 @@ static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *seq
 {
     if (sequence->parts == 1)
         return MIMO_OK;
-    int64_t part = layout_of(layer, sequence).part;
-    MIMO_TRY(nn_allreduce(sequence->cp, layer->d_gathered, sequence->parts * part));
-    copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
-    return MIMO_OK;
+    MIMO_TRY(nn_allreduce(layer->runtime, sequence->cp, layer->d_gathered,
+                          sequence->parts * part_size(layer, sequence)));
+    return copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
 }
 
-/* Softmax of one row in place; mask NULL: all keys. A query always sees its own key. */
-static void softmax(nn_real *row, const nn_real *mask, int64_t n)
+/* A matrix of every (sample, head) at once, sample by sample: matrix p starts p * step elements
+ * after the first, its rows lie `stride` apart. All parts of attention are products of these. */
+typedef struct panels {
+    nn_real *data;
+    int64_t columns, stride, step;
+} panels;
+
+static nn_matrix matrix_of(const nn_sequence *sequence, panels p)
 {
-    if (mask)
-        for (int64_t j = 0; j < n; j++)
-            row[j] = mask[j] > 0 ? row[j] : (nn_real)-1e30;
-    nn_real most = nn_max(row, n);
-    if (mask) /* exp is clamped: make the zeros exact */
-        for (int64_t j = 0; j < n; j++)
-            row[j] = nn_exp(row[j] - most) * mask[j];
-    else
-        for (int64_t j = 0; j < n; j++)
-            row[j] = nn_exp(row[j] - most);
-    nn_real scale = 1 / nn_sum(row, n);
-    for (int64_t j = 0; j < n; j++)
-        row[j] *= scale;
+    return (nn_matrix){p.data, sequence->rows, p.columns, p.stride, p.step, false};
 }
 
-/* The views of one (sample, head). */
-typedef struct head_panel {
-    int64_t rows, all, dh;
-    int64_t query;                           /* offset of its queries in the projection */
-    int64_t key;                             /* offset of its keys in part 0 of the keys */
-    int64_t context;                         /* offset in the context */
-    int64_t query_row, key_row, context_row; /* elements from one of its rows to the next */
-    int64_t part;
-    nn_real *weights; /* [rows, all] */
-    nn_real scale;
-} head_panel;
-
-static head_panel panel_of(const nn_attention *layer, const nn_sequence *sequence, int64_t b,
-                           int64_t h)
+static panels queries_of(const nn_attention *layer, const nn_sequence *sequence, bool gradient)
 {
-    key_layout keys = layout_of(layer, sequence);
-    int64_t heads = layer->heads, dh = layer->dh, batch = sequence->batch;
-    int64_t all = sequence->parts * sequence->rows;
-    return (head_panel){
-        .rows = sequence->rows,
-        .all = all,
-        .dh = dh,
-        .query = (b * heads + h) * 3 * dh,
-        .key = b * keys.row + h * keys.head,
-        .context = (b * heads + h) * dh,
-        .query_row = batch * heads * 3 * dh,
-        .key_row = batch * keys.row,
-        .context_row = batch * heads * dh,
-        .part = keys.part,
-        .weights = layer->weights + (b * heads + h) * sequence->rows * all,
-        .scale = 1 / nn_sqrt((nn_real)dh),
+    nn_real *data = gradient ? layer->d_projected : layer->projected;
+    int64_t step = 3 * layer->dh;
+    return (panels){data, layer->dh, sequence->batch * layer->heads * step, step};
+}
+
+/* The keys of part c: on one rank in the projection itself, under cp in the gathered copy. */
+static panels keys_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
+                      bool gradient)
+{
+    int64_t step = 2 * layer->dh;
+    if (sequence->parts == 1) {
+        panels keys = queries_of(layer, sequence, gradient);
+        keys.data += layer->dh;
+        return keys;
+    }
+    nn_real *data = gradient ? layer->d_gathered : layer->gathered;
+    return (panels){data + c * part_size(layer, sequence), layer->dh,
+                    sequence->batch * layer->heads * step, step};
+}
+
+static panels values_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
+                        bool gradient)
+{
+    panels values = keys_of(layer, sequence, c, gradient);
+    values.data += layer->dh;
+    return values;
+}
+
+static panels contexts_of(const nn_attention *layer, const nn_sequence *sequence, bool gradient)
+{
+    nn_real *data = gradient ? layer->d_context : layer->context;
+    int64_t step = layer->dh;
+    return (panels){data, step, sequence->batch * layer->heads * step, step};
+}
+
+/* The scores, later weights, of part c's keys: columns [c * rows, (c + 1) * rows) of all. */
+static panels scores_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
+                        bool gradient)
+{
+    nn_real *data = gradient ? layer->d_scores : layer->weights;
+    int64_t rows = sequence->rows, all = sequence->parts * rows;
+    return (panels){data + c * rows, rows, all, rows * all};
+}
+
+typedef struct factors {
+    nn_real alpha, beta;
+} factors;
+
+/* to = beta to + alpha a b */
+static mimo_status multiply(const nn_attention *layer, const nn_sequence *sequence, panels to,
+                            factors by, nn_matrix a, nn_matrix b)
+{
+    nn_product product = {
+        .c = to.data,
+        .stride = to.stride,
+        .step = to.step,
+        .alpha = by.alpha,
+        .beta = by.beta,
+        .a = a,
+        .b = b,
+        .count = sequence->batch * layer->heads,
     };
+    return layer->runtime->ops->matmul(layer->runtime, &product);
 }
 
-static void attend(nn_attention *layer, const nn_sequence *sequence, const head_panel *p)
+static nn_real scale_of(const nn_attention *layer)
 {
-    const nn_real *keys = keys_of(layer, sequence, false) + p->key;
-    nn_matrix query = nn_matrix_of(layer->projected + p->query, p->rows, p->dh, p->query_row);
+    return 1 / (nn_real)sqrt((double)layer->dh);
+}
+
+static mimo_status attend(nn_attention *layer, const nn_sequence *sequence)
+{
+    nn_matrix query = matrix_of(sequence, queries_of(layer, sequence, false));
+    factors scaled = {scale_of(layer), 0};
     for (int64_t c = 0; c < sequence->parts; c++) {
-        nn_matrix key = nn_matrix_of(keys + c * p->part, p->rows, p->dh, p->key_row);
-        nn_gemm(p->weights + c * p->rows, p->all, 0, p->scale, query, nn_transpose(key));
+        nn_matrix key = matrix_of(sequence, keys_of(layer, sequence, c, false));
+        MIMO_TRY(multiply(layer, sequence, scores_of(layer, sequence, c, false), scaled, query,
+                          nn_transpose(key)));
     }
-    for (int64_t i = 0; i < p->rows; i++)
-        softmax(p->weights + i * p->all, sequence->mask ? sequence->mask + i * p->all : NULL,
-                p->all);
+    nn_scores scores = {layer->weights, sequence->mask, sequence->batch * layer->heads,
+                        sequence->rows, sequence->parts * sequence->rows};
+    MIMO_TRY(layer->runtime->ops->softmax(layer->runtime, &scores));
+    panels context = contexts_of(layer, sequence, false);
     for (int64_t c = 0; c < sequence->parts; c++) {
-        nn_matrix weights = nn_matrix_of(p->weights + c * p->rows, p->rows, p->rows, p->all);
-        nn_matrix value = nn_matrix_of(keys + c * p->part + p->dh, p->rows, p->dh, p->key_row);
-        nn_gemm(layer->context + p->context, p->context_row, c > 0, 1, weights, value);
+        nn_matrix weights = matrix_of(sequence, scores_of(layer, sequence, c, false));
+        nn_matrix value = matrix_of(sequence, values_of(layer, sequence, c, false));
+        factors added = {1, c > 0};
+        MIMO_TRY(multiply(layer, sequence, context, added, weights, value));
     }
+    return MIMO_OK;
 }
 
 static mimo_status check_sequence(const nn_attention *layer, const nn_sequence *sequence)
@@ -226,6 +250,9 @@ static mimo_status check_sequence(const nn_attention *layer, const nn_sequence *
                ", made for %" PRId64 ", %" PRId64 ", %" PRId64,
                sequence ? sequence->rows : 0, sequence ? sequence->batch : 0,
                sequence ? sequence->parts : 0, layer->max_rows, layer->max_batch, layer->max_parts);
+    MIMO_CHECK(sequence->runtime->memory == layer->runtime->memory, MIMO_ERR_ARGUMENT,
+               "attention: the sequence lies in memory of kind %d, the layer in kind %d",
+               (int)sequence->runtime->memory, (int)layer->runtime->memory);
     return MIMO_OK;
 }
 
@@ -236,59 +263,55 @@ mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real 
     int64_t n = sequence->rows * sequence->batch;
     MIMO_TRY(nn_linear_forward(&layer->qkv, layer->projected, x, n));
     MIMO_TRY(gather_keys(layer, sequence));
-    for (int64_t b = 0; b < sequence->batch; b++)
-        for (int64_t h = 0; h < layer->heads; h++) {
-            head_panel panel = panel_of(layer, sequence, b, h);
-            attend(layer, sequence, &panel);
-        }
+    MIMO_TRY(attend(layer, sequence));
     layer->sequence = sequence;
     return nn_linear_forward(&layer->out, y, layer->context, n);
 }
 
-/* d_weights [rows, all] becomes the gradient of the scores: w * (dw - sum(dw * w)). */
-static void softmax_backward(nn_real *d_weights, const head_panel *p)
+/* Through context = weights * values: gradients of the values, and of the weights in d_scores. */
+static mimo_status contexts_backward(nn_attention *layer, const nn_sequence *sequence)
 {
-    for (int64_t i = 0; i < p->rows; i++) {
-        nn_real *d = d_weights + i * p->all;
-        const nn_real *w = p->weights + i * p->all;
-        nn_real mean = nn_dot(d, w, p->all);
-        for (int64_t j = 0; j < p->all; j++)
-            d[j] = w[j] * (d[j] - mean);
+    nn_matrix d_context = matrix_of(sequence, contexts_of(layer, sequence, true));
+    factors plain = {1, 0};
+    for (int64_t c = 0; c < sequence->parts; c++) {
+        nn_matrix weights = matrix_of(sequence, scores_of(layer, sequence, c, false));
+        nn_matrix value = matrix_of(sequence, values_of(layer, sequence, c, false));
+        MIMO_TRY(multiply(layer, sequence, values_of(layer, sequence, c, true), plain,
+                          nn_transpose(weights), d_context));
+        MIMO_TRY(multiply(layer, sequence, scores_of(layer, sequence, c, true), plain, d_context,
+                          nn_transpose(value)));
     }
+    return MIMO_OK;
 }
 
-static void attend_backward(nn_attention *layer, const nn_sequence *sequence, const head_panel *p)
+/* Through scores = scale * queries * keys^T. */
+static mimo_status scores_backward(nn_attention *layer, const nn_sequence *sequence)
 {
-    const nn_real *keys = keys_of(layer, sequence, false) + p->key;
-    nn_real *d_keys = keys_of(layer, sequence, true) + p->key, *d_scores = layer->d_scores;
-    nn_matrix query = nn_matrix_of(layer->projected + p->query, p->rows, p->dh, p->query_row);
-    nn_matrix d_context =
-        nn_matrix_of(layer->d_context + p->context, p->rows, p->dh, p->context_row);
+    nn_matrix query = matrix_of(sequence, queries_of(layer, sequence, false));
+    panels d_query = queries_of(layer, sequence, true);
+    nn_real scale = scale_of(layer);
     for (int64_t c = 0; c < sequence->parts; c++) {
-        nn_matrix weights = nn_matrix_of(p->weights + c * p->rows, p->rows, p->rows, p->all);
-        nn_matrix value = nn_matrix_of(keys + c * p->part + p->dh, p->rows, p->dh, p->key_row);
-        nn_gemm(d_keys + c * p->part + p->dh, p->key_row, 0, 1, nn_transpose(weights), d_context);
-        nn_gemm(d_scores + c * p->rows, p->all, 0, 1, d_context, nn_transpose(value));
+        nn_matrix d_scores = matrix_of(sequence, scores_of(layer, sequence, c, true));
+        nn_matrix key = matrix_of(sequence, keys_of(layer, sequence, c, false));
+        factors added = {scale, c > 0}, scaled = {scale, 0};
+        MIMO_TRY(multiply(layer, sequence, d_query, added, d_scores, key));
+        MIMO_TRY(multiply(layer, sequence, keys_of(layer, sequence, c, true), scaled,
+                          nn_transpose(d_scores), query));
     }
-    softmax_backward(d_scores, p);
-    for (int64_t c = 0; c < sequence->parts; c++) {
-        nn_matrix d_part = nn_matrix_of(d_scores + c * p->rows, p->rows, p->rows, p->all);
-        nn_matrix key = nn_matrix_of(keys + c * p->part, p->rows, p->dh, p->key_row);
-        nn_gemm(layer->d_projected + p->query, p->query_row, c > 0, p->scale, d_part, key);
-        nn_gemm(d_keys + c * p->part, p->key_row, 0, p->scale, nn_transpose(d_part), query);
-    }
+    return MIMO_OK;
 }
 
 mimo_status nn_attention_backward(nn_attention *layer, nn_real *dx, const nn_real *dy)
 {
     const nn_sequence *sequence = layer->sequence;
     MIMO_CHECK(sequence, MIMO_ERR_STATE, "attention: backward before forward");
+    const nn_runtime *runtime = layer->runtime;
+    int64_t all = sequence->parts * sequence->rows;
     MIMO_TRY(nn_linear_backward(&layer->out, layer->d_context, dy));
-    for (int64_t b = 0; b < sequence->batch; b++)
-        for (int64_t h = 0; h < layer->heads; h++) {
-            head_panel panel = panel_of(layer, sequence, b, h);
-            attend_backward(layer, sequence, &panel);
-        }
+    MIMO_TRY(contexts_backward(layer, sequence));
+    MIMO_TRY(runtime->ops->softmax_backward(runtime, layer->d_scores, layer->weights,
+                                            sequence->batch * layer->heads * sequence->rows, all));
+    MIMO_TRY(scores_backward(layer, sequence));
     MIMO_TRY(sum_key_gradients(layer, sequence));
     return nn_linear_backward(&layer->qkv, dx, layer->d_projected);
 }

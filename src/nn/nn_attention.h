@@ -26,6 +26,7 @@ typedef struct nn_attention_desc {
 } nn_attention_desc;
 
 typedef struct nn_attention {
+    const nn_runtime *runtime; /* the store's */
     nn_linear qkv, out;
     int64_t heads, dh; /* this rank's heads */
     int64_t max_rows, max_batch, max_parts;
@@ -34,8 +35,7 @@ typedef struct nn_attention {
     nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
     nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
     nn_real *context;            /* [n, heads, dh] */
-    nn_real *d_projected, *d_gathered, *d_context; /* room of backward */
-    nn_real *d_scores;                             /* of one (sample, head) */
+    nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* room of backward */
 } nn_attention;
 
 mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,

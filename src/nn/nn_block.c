@@ -33,12 +33,13 @@ static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_com
     return nn_mlp_init(&block->mlp, params, tp, &mlp);
 }
 
-static mimo_status reserve_rooms(nn_block *block, int64_t elements)
+static mimo_status reserve_rooms(nn_block *block, const nn_params *params, int64_t elements)
 {
-    MIMO_TRY(mimo_reserve(&block->normed1, elements, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&block->normed2, elements, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&block->middle, elements, sizeof(nn_real)));
-    return mimo_reserve(&block->room, elements, sizeof(nn_real));
+    block->runtime = nn_params_runtime(params);
+    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->normed1, elements, sizeof(nn_real)));
+    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->normed2, elements, sizeof(nn_real)));
+    MIMO_TRY(nn_runtime_reserve(block->runtime, &block->middle, elements, sizeof(nn_real)));
+    return nn_runtime_reserve(block->runtime, &block->room, elements, sizeof(nn_real));
 }
 
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
@@ -51,7 +52,7 @@ mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
     mimo_status status;
     MIMO_TRY_GOTO(status, fail, init_first_half(&made, params, tp, desc, rows));
     MIMO_TRY_GOTO(status, fail, init_second_half(&made, params, tp, desc, rows));
-    MIMO_TRY_GOTO(status, fail, reserve_rooms(&made, rows * desc->hidden));
+    MIMO_TRY_GOTO(status, fail, reserve_rooms(&made, params, rows * desc->hidden));
     *block = made;
     return MIMO_OK;
 fail:
@@ -65,17 +66,11 @@ void nn_block_release(nn_block *block)
     nn_norm_release(&block->norm2);
     nn_attention_release(&block->attention);
     nn_mlp_release(&block->mlp);
-    mimo_release(block->normed1);
-    mimo_release(block->normed2);
-    mimo_release(block->middle);
-    mimo_release(block->room);
+    nn_runtime_free(block->runtime, block->normed1);
+    nn_runtime_free(block->runtime, block->normed2);
+    nn_runtime_free(block->runtime, block->middle);
+    nn_runtime_free(block->runtime, block->room);
     memset(block, 0, sizeof *block);
-}
-
-static void add(nn_real *to, const nn_real *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
 }
 
 mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
@@ -85,10 +80,10 @@ mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
     int64_t rows = sequence->rows * sequence->batch, elements = rows * block->hidden;
     MIMO_TRY(nn_norm_forward(&block->norm1, block->normed1, x, rows));
     MIMO_TRY(nn_attention_forward(&block->attention, block->middle, block->normed1, sequence));
-    add(block->middle, x, elements);
+    MIMO_TRY(block->runtime->ops->add(block->runtime, block->middle, x, elements));
     MIMO_TRY(nn_norm_forward(&block->norm2, block->normed2, block->middle, rows));
     MIMO_TRY(nn_mlp_forward(&block->mlp, y, block->normed2, rows));
-    add(y, block->middle, elements);
+    MIMO_TRY(block->runtime->ops->add(block->runtime, y, block->middle, elements));
     block->rows = rows;
     return MIMO_OK;
 }

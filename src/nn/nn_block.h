@@ -17,6 +17,7 @@ typedef struct nn_block_desc {
 } nn_block_desc;
 
 typedef struct nn_block {
+    const nn_runtime *runtime; /* the store's */
     nn_norm norm1, norm2;
     nn_attention attention;
     nn_mlp mlp;

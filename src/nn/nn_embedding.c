@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "nn/nn_lookup_uses.h"
 #include "nn/nn_support.h"
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
@@ -16,12 +17,19 @@ mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char
     nn_param_desc desc = {
         .name = full, .ndim = 2, .shape = {entries, width}, .init = NN_INIT_NORMAL, .std = std};
     MIMO_TRY(nn_params_add(params, &desc, &made.weight));
+    made.runtime = nn_params_runtime(params);
+    MIMO_TRY(mimo_reserve(&made.slot, entries, sizeof *made.slot));
+    for (int64_t i = 0; i < entries; i++)
+        made.slot[i] = -1;
     *layer = made;
     return MIMO_OK;
 }
 
 void nn_embedding_release(nn_embedding *layer)
 {
+    mimo_release(layer->slot);
+    mimo_release(layer->host);
+    nn_runtime_free(layer->runtime, layer->numbers);
     memset(layer, 0, sizeof *layer);
 }
 
@@ -35,52 +43,69 @@ static mimo_status check_ids(const nn_embedding *layer, const int64_t *ids, int6
     return MIMO_OK;
 }
 
-static void remember(nn_embedding *layer, const int64_t *ids, int64_t n, int64_t repeat)
+static mimo_status grow_rooms(nn_embedding *layer, int64_t n)
 {
-    layer->ids = ids;
+    int64_t length = nn_uses_length(n), *host, *numbers;
+    MIMO_TRY(mimo_reserve(&host, length, sizeof *host));
+    mimo_status status = nn_runtime_reserve(layer->runtime, &numbers, length, sizeof *numbers);
+    if (status != MIMO_OK) {
+        mimo_release(host);
+        return status;
+    }
+    mimo_release(layer->host);
+    nn_runtime_free(layer->runtime, layer->numbers);
+    layer->host = host;
+    layer->numbers = numbers;
+    layer->capacity = n;
+    return MIMO_OK;
+}
+
+/* Bring the ids, and who uses which entry, to where the operations read them. */
+static mimo_status bring_ids(nn_embedding *layer, const int64_t *ids, int64_t n, int64_t repeat)
+{
+    MIMO_TRY(check_ids(layer, ids, n));
+    MIMO_CHECK(repeat >= 0, MIMO_ERR_ARGUMENT, "embedding: repeat is %" PRId64, repeat);
+    if (n > layer->capacity || !layer->host)
+        MIMO_TRY(grow_rooms(layer, n));
+    layer->used = nn_uses_fill(layer->host, layer->slot, ids, n);
     layer->n = n;
     layer->repeat = repeat;
+    return nn_runtime_write(layer->runtime, layer->numbers, layer->host,
+                            nn_uses_length(n) * (int64_t)sizeof *layer->host);
+}
+
+static nn_lookup lookup_of(const nn_embedding *layer)
+{
+    return (nn_lookup){
+        .table = nn_value(layer->params, layer->weight),
+        .ids = layer->numbers,
+        .n = layer->n,
+        .repeat = layer->repeat,
+        .width = layer->width,
+    };
 }
 
 mimo_status nn_embedding_forward(nn_embedding *layer, nn_real *y, const int64_t *ids, int64_t n)
 {
-    MIMO_TRY(check_ids(layer, ids, n));
-    const nn_real *table = nn_value(layer->params, layer->weight);
-    for (int64_t i = 0; i < n; i++)
-        memcpy(y + i * layer->width, table + ids[i] * layer->width,
-               (size_t)layer->width * sizeof *y);
-    remember(layer, ids, n, 1);
-    return MIMO_OK;
-}
-
-static void add_row(nn_real *to, const nn_real *from, int64_t width)
-{
-    for (int64_t j = 0; j < width; j++)
-        to[j] += from[j];
+    MIMO_TRY(bring_ids(layer, ids, n, 1));
+    nn_lookup lookup = lookup_of(layer);
+    return layer->runtime->ops->lookup(layer->runtime, y, &lookup);
 }
 
 mimo_status nn_embedding_add(nn_embedding *layer, nn_real *x, const int64_t *ids, int64_t n,
                              int64_t repeat)
 {
-    MIMO_TRY(check_ids(layer, ids, n));
-    MIMO_CHECK(repeat >= 0, MIMO_ERR_ARGUMENT, "embedding: repeat is %" PRId64, repeat);
-    const nn_real *table = nn_value(layer->params, layer->weight);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < repeat; j++)
-            add_row(x + (i * repeat + j) * layer->width, table + ids[i] * layer->width,
-                    layer->width);
-    remember(layer, ids, n, repeat);
-    return MIMO_OK;
+    MIMO_TRY(bring_ids(layer, ids, n, repeat));
+    nn_lookup lookup = lookup_of(layer);
+    return layer->runtime->ops->lookup_add(layer->runtime, x, &lookup);
 }
 
 mimo_status nn_embedding_backward(nn_embedding *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->n >= 0, MIMO_ERR_STATE,
                "embedding: backward before forward");
-    nn_real *grad = nn_grad(layer->params, layer->weight);
-    for (int64_t i = 0; i < layer->n; i++)
-        for (int64_t j = 0; j < layer->repeat; j++)
-            add_row(grad + layer->ids[i] * layer->width,
-                    dy + (i * layer->repeat + j) * layer->width, layer->width);
-    return MIMO_OK;
+    nn_lookup lookup = lookup_of(layer);
+    nn_uses uses = nn_uses_at(layer->numbers, layer->n, layer->used);
+    return layer->runtime->ops->lookup_backward(
+        layer->runtime, nn_grad(layer->params, layer->weight), dy, &lookup, &uses);
 }

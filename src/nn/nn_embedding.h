@@ -1,7 +1,7 @@
 /*
  * Embedding tables [entries, H], NAME.weight, normal(std), replicated over tp; no weight decay.
  * One struct serves tokens (ids of rows) and learned positions (ids of sequence positions, repeated
- * over the batch).
+ * over the batch). Ids lie in host memory and are copied by the call.
  */
 #ifndef MIMO_NN_NN_EMBEDDING_H
 #define MIMO_NN_NN_EMBEDDING_H
@@ -9,11 +9,15 @@
 #include "nn/nn_params.h"
 
 typedef struct nn_embedding {
+    const nn_runtime *runtime; /* the store's */
     nn_params *params;
     int weight;
     int64_t entries, width;
-    const int64_t *ids; /* of the last forward or add; borrowed until backward */
-    int64_t n, repeat;  /* n -1 before */
+    int64_t n, repeat;       /* of the last forward or add; n -1 before */
+    int64_t used;            /* distinct entries among them */
+    int64_t capacity;        /* ids that the rooms hold; they grow with the first call of a size */
+    int64_t *host, *numbers; /* ids and their uses, here and in the runtime's memory */
+    int64_t *slot;           /* [entries] room */
 } nn_embedding;
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "nn/nn_blas.h"
 #include "nn/nn_support.h"
 
 static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
@@ -57,53 +56,51 @@ void nn_linear_release(nn_linear *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-static void add_bias(const nn_linear *layer, nn_real *y, int64_t rows)
+static nn_matrix weight_of(const nn_linear *layer)
 {
-    const nn_real *bias = nn_value(layer->params, layer->bias);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < layer->out; j++)
-            y[i * layer->out + j] += bias[j];
+    return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
 }
 
 mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows)
 {
     MIMO_TRY(nn_check_forward("linear", layer->params, rows, INT_MAX));
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
     nn_matrix input = nn_matrix_of(x, rows, layer->in, layer->in);
-    nn_matrix weight =
-        nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
-    nn_gemm(y, layer->out, 0, 1, input, nn_transpose(weight));
+    MIMO_TRY(nn_multiply(runtime, y, 0, input, nn_transpose(weight_of(layer))));
     if (layer->split == NN_SPLIT_ROWS)
-        MIMO_TRY(nn_allreduce(layer->tp, y, rows * layer->out));
+        MIMO_TRY(nn_allreduce(runtime, layer->tp, y, rows * layer->out));
     if (layer->bias >= 0)
-        add_bias(layer, y, rows);
+        MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias), rows,
+                                        layer->out));
     layer->x = x;
     layer->rows = rows;
     return MIMO_OK;
 }
 
-static void add_bias_gradient(const nn_linear *layer, const nn_real *dy)
+static mimo_status add_parameter_gradients(nn_linear *layer, const nn_real *dy)
 {
-    nn_real *grad = nn_grad(layer->params, layer->bias);
-    for (int64_t i = 0; i < layer->rows; i++)
-        for (int64_t j = 0; j < layer->out; j++)
-            grad[j] += dy[i * layer->out + j];
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
+    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    MIMO_TRY(nn_multiply(runtime, nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
+                         input));
+    if (layer->bias < 0)
+        return MIMO_OK;
+    return runtime->ops->add_columns(runtime, nn_grad(layer->params, layer->bias), dy, layer->rows,
+                                     layer->out);
 }
 
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
                "linear: backward before forward");
-    nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
-    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
-    nn_gemm(nn_grad(layer->params, layer->weight), layer->in, 1, 1, nn_transpose(gradient), input);
-    if (layer->bias >= 0)
-        add_bias_gradient(layer, dy);
+    MIMO_TRY(add_parameter_gradients(layer, dy));
     if (!dx)
         return MIMO_OK;
-    nn_matrix weight =
-        nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
-    nn_gemm(dx, layer->in, 0, 1, gradient, weight);
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
+    MIMO_TRY(nn_multiply(runtime, dx, 0, gradient, weight_of(layer)));
     if (layer->split == NN_SPLIT_COLUMNS)
-        MIMO_TRY(nn_allreduce(layer->tp, dx, layer->rows * layer->in));
+        MIMO_TRY(nn_allreduce(runtime, layer->tp, dx, layer->rows * layer->in));
     return MIMO_OK;
 }

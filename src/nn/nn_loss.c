@@ -2,35 +2,48 @@
 
 #include <string.h>
 
-#include "nn/nn_math.h"
 #include "nn/nn_support.h"
 
-mimo_status nn_loss_init(nn_loss *loss, mimo_comm *tp, int64_t vocabulary, int64_t max_rows)
+static mimo_status reserve_rooms(nn_loss *made)
 {
+    const nn_runtime *runtime = made->runtime;
+    int64_t rows = made->max_rows;
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->maxima, rows, sizeof *made->maxima));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->sums, 2 * rows, sizeof *made->sums));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->losses, rows, sizeof *made->losses));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->choices, 2 * rows, sizeof *made->choices));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->total, 1, sizeof *made->total));
+    return nn_runtime_reserve(runtime, &made->labels, rows, sizeof *made->labels);
+}
+
+mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp,
+                         int64_t vocabulary, int64_t max_rows)
+{
+    nn_loss made = {.tp = tp, .vocabulary = vocabulary, .max_rows = max_rows, .rows = -1};
+    made.runtime = nn_runtime_or_host(runtime);
     MIMO_TRY(nn_check_size("loss", "vocabulary", vocabulary));
     MIMO_TRY(nn_check_size("loss", "max_rows", max_rows));
     MIMO_TRY(nn_check_divides("loss", "vocabulary", vocabulary, nn_comm_size(tp)));
-    nn_loss made = {.tp = tp, .vocabulary = vocabulary, .max_rows = max_rows, .rows = -1};
+    MIMO_TRY(nn_check_memory("loss", made.runtime, tp));
     made.local = vocabulary / nn_comm_size(tp);
     made.first = nn_comm_rank(tp) * made.local;
-    mimo_status status;
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.maxima, max_rows, sizeof(double)));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.sums, 2 * max_rows, sizeof(double)));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.losses, max_rows, sizeof(double)));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made.choices, 2 * max_rows, sizeof(double)));
+    mimo_status status = reserve_rooms(&made);
+    if (status != MIMO_OK) {
+        nn_loss_release(&made);
+        return status;
+    }
     *loss = made;
     return MIMO_OK;
-fail:
-    nn_loss_release(&made);
-    return status;
 }
 
 void nn_loss_release(nn_loss *loss)
 {
-    mimo_release(loss->maxima);
-    mimo_release(loss->sums);
-    mimo_release(loss->losses);
-    mimo_release(loss->choices);
+    nn_runtime_free(loss->runtime, loss->maxima);
+    nn_runtime_free(loss->runtime, loss->sums);
+    nn_runtime_free(loss->runtime, loss->losses);
+    nn_runtime_free(loss->runtime, loss->choices);
+    nn_runtime_free(loss->runtime, loss->total);
+    nn_runtime_free(loss->runtime, loss->labels);
     memset(loss, 0, sizeof *loss);
 }
 
@@ -56,105 +69,84 @@ static mimo_status combine(nn_loss *loss, double *data, int64_t count, mimo_redu
 {
     if (nn_comm_size(loss->tp) == 1)
         return MIMO_OK;
-    return mimo_comm_allreduce(loss->tp, data, count, MIMO_F64, op, NULL);
+    return mimo_comm_allreduce(loss->tp, data, count, MIMO_F64, op, loss->runtime->stream);
 }
 
-/* This rank's part of the sum of exp(logit - max), and the label's logit - max where it is here. */
-static void add_row(nn_loss *loss, int64_t i)
+static nn_token_rows tokens_of(const nn_loss *loss, const nn_real *logits, int64_t rows)
 {
-    const nn_real *row = loss->logits + i * loss->local;
-    double *sum = &loss->sums[i], *target = &loss->sums[loss->rows + i];
-    *sum = *target = 0;
-    if (loss->labels[i] == NN_IGNORE)
-        return;
-    nn_real most = (nn_real)loss->maxima[i];
-    for (int64_t j = 0; j < loss->local; j++)
-        *sum += (double)nn_exp(row[j] - most);
-    int64_t here = loss->labels[i] - loss->first;
-    if (here >= 0 && here < loss->local)
-        *target = (double)row[here] - loss->maxima[i];
-}
-
-static void total(nn_loss *loss, double *sum, int64_t *tokens)
-{
-    *sum = 0;
-    *tokens = 0;
-    for (int64_t i = 0; i < loss->rows; i++) {
-        bool counts = loss->labels[i] != NN_IGNORE;
-        loss->losses[i] = counts ? log(loss->sums[i]) - loss->sums[loss->rows + i] : 0;
-        *sum += loss->losses[i];
-        *tokens += counts;
-    }
+    return (nn_token_rows){
+        .logits = logits,
+        .labels = loss->labels,
+        .rows = rows,
+        .width = loss->local,
+        .first = loss->first,
+        .maxima = loss->maxima,
+        .sums = loss->sums,
+    };
 }
 
 mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,
-                            int64_t rows, double *sum, int64_t *tokens)
+                            int64_t rows)
 {
     MIMO_TRY(check_labels(loss, labels, rows));
+    const nn_runtime *runtime = loss->runtime;
+    nn_token_rows tokens = tokens_of(loss, logits, rows);
     loss->logits = logits;
-    loss->labels = labels;
     loss->rows = rows;
     for (int64_t i = 0; i < rows; i++)
-        loss->maxima[i] =
-            labels[i] == NN_IGNORE ? 0 : (double)nn_max(logits + i * loss->local, loss->local);
+        loss->tokens += labels[i] != NN_IGNORE;
+    MIMO_TRY(nn_runtime_write(runtime, loss->labels, labels, rows * (int64_t)sizeof *loss->labels));
+    MIMO_TRY(runtime->ops->token_maxima(runtime, &tokens));
     MIMO_TRY(combine(loss, loss->maxima, rows, MIMO_MAX));
-    for (int64_t i = 0; i < rows; i++)
-        add_row(loss, i);
+    MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
     MIMO_TRY(combine(loss, loss->sums, 2 * rows, MIMO_SUM));
-    total(loss, sum, tokens);
+    return runtime->ops->token_losses(runtime, loss->losses, loss->total, &tokens);
+}
+
+mimo_status nn_loss_read(nn_loss *loss, double *sum, int64_t *tokens)
+{
+    MIMO_TRY(nn_runtime_read(loss->runtime, sum, loss->total, sizeof *sum));
+    MIMO_TRY(nn_runtime_zero(loss->runtime, loss->total, sizeof *sum));
+    *tokens = loss->tokens;
+    loss->tokens = 0;
     return MIMO_OK;
 }
 
-static void row_backward(const nn_loss *loss, nn_real *d, int64_t i)
+mimo_status nn_loss_read_rows(const nn_loss *loss, double *losses)
 {
-    const nn_real *row = loss->logits + i * loss->local;
-    nn_real most = (nn_real)loss->maxima[i], scale = (nn_real)(1.0 / loss->sums[i]);
-    for (int64_t j = 0; j < loss->local; j++)
-        d[j] = nn_exp(row[j] - most) * scale;
-    int64_t here = loss->labels[i] - loss->first;
-    if (here >= 0 && here < loss->local)
-        d[here] -= 1;
+    int64_t rows = loss->rows > 0 ? loss->rows : 0;
+    return nn_runtime_read(loss->runtime, losses, loss->losses, rows * (int64_t)sizeof *losses);
 }
 
 mimo_status nn_loss_backward(nn_loss *loss, nn_real *d_logits)
 {
     MIMO_CHECK(loss->maxima && loss->rows >= 0, MIMO_ERR_STATE, "loss: backward before forward");
-    for (int64_t i = 0; i < loss->rows; i++) {
-        nn_real *d = d_logits + i * loss->local;
-        if (loss->labels[i] == NN_IGNORE)
-            memset(d, 0, (size_t)loss->local * sizeof *d);
-        else
-            row_backward(loss, d, i);
-    }
-    return MIMO_OK;
+    nn_token_rows tokens = tokens_of(loss, loss->logits, loss->rows);
+    return loss->runtime->ops->token_gradients(loss->runtime, d_logits, &tokens);
 }
 
-static int64_t largest(const nn_real *row, int64_t n)
+/* The largest value over tp, then the largest -id among the ranks that have it: the lowest id. */
+static mimo_status choose(nn_loss *loss, const nn_real *logits, int64_t rows)
 {
-    int64_t best = 0;
-    for (int64_t j = 1; j < n; j++)
-        if (row[j] > row[best])
-            best = j;
-    return best;
+    const nn_runtime *runtime = loss->runtime;
+    nn_token_rows tokens = tokens_of(loss, logits, rows);
+    double *value = loss->choices, *negated = value + rows;
+    MIMO_TRY(runtime->ops->row_largest(runtime, value, &tokens));
+    MIMO_TRY(combine(loss, value, rows, MIMO_MAX));
+    MIMO_TRY(runtime->ops->row_choice(runtime, negated, value, &tokens, loss->vocabulary));
+    return combine(loss, negated, rows, MIMO_MAX);
 }
 
 mimo_status nn_loss_argmax(nn_loss *loss, const nn_real *logits, int64_t rows, int64_t *ids)
 {
+    double *negated;
     MIMO_TRY(check_rows(loss, rows));
-    double *value = loss->choices, *negated = value + rows; /* largest -id: the lowest id */
-    for (int64_t i = 0; i < rows; i++) {
-        const nn_real *row = logits + i * loss->local;
-        value[i] = (double)row[largest(row, loss->local)];
-    }
-    MIMO_TRY(combine(loss, value, rows, MIMO_MAX));
-    for (int64_t i = 0; i < rows; i++) {
-        const nn_real *row = logits + i * loss->local;
-        int64_t best = largest(row, loss->local);
-        negated[i] =
-            -(double)((double)row[best] >= value[i] ? loss->first + best : loss->vocabulary);
-    }
-    MIMO_TRY(combine(loss, negated, rows, MIMO_MAX));
-    for (int64_t i = 0; i < rows; i++)
+    MIMO_TRY(choose(loss, logits, rows));
+    MIMO_TRY(mimo_reserve(&negated, rows, sizeof *negated));
+    mimo_status status = nn_runtime_read(loss->runtime, negated, loss->choices + rows,
+                                         rows * (int64_t)sizeof *negated);
+    for (int64_t i = 0; i < rows && status == MIMO_OK; i++)
         ids[i] = (int64_t)-negated[i];
-    return MIMO_OK;
+    mimo_release(negated);
+    return status;
 }

@@ -15,6 +15,7 @@ typedef struct nn_mlp_desc {
 } nn_mlp_desc;
 
 typedef struct nn_mlp {
+    const nn_runtime *runtime; /* the store's */
     nn_linear up, down;
     int64_t max_rows;
     nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */

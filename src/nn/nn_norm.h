@@ -6,6 +6,7 @@
 #include "nn/nn_params.h"
 
 typedef struct nn_norm {
+    const nn_runtime *runtime; /* the store's */
     nn_params *params;
     int scale, shift; /* parameter indices */
     int64_t width, max_rows;

@@ -14,6 +14,7 @@ struct nn_params {
     mimo_side module;
     int tp_rank, tp_size;
     uint64_t seed;
+    const nn_runtime *runtime;
     int n;
     nn_param *list;
     nn_real *arena; /* value | grad | m | v, `total` elements each; NULL before seal */
@@ -65,6 +66,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->tp_rank = desc->tp_rank;
     params->tp_size = desc->tp_size;
     params->seed = desc->seed;
+    params->runtime = nn_runtime_or_host(desc->runtime);
     openblas_set_num_threads(1);
     *out = params;
     return MIMO_OK;
@@ -79,7 +81,7 @@ void nn_params_destroy(nn_params *params)
     for (int r = 0; r < NN_RULES; r++)
         mimo_release(params->span_names[r]);
     mimo_release(params->list);
-    mimo_release(params->arena);
+    nn_runtime_free(params->runtime, params->arena);
     mimo_release(params->name);
     mimo_release(params);
 }
@@ -139,19 +141,39 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
     return MIMO_OK;
 }
 
-static void set_initial(nn_param *param, uint64_t seed)
+static void set_initial(nn_real *value, const nn_param *param, uint64_t seed)
 {
     uint64_t key = element_key(seed, param->name);
     int64_t row0 = param->shard_dim == 0 ? param->start : 0;
     int64_t column0 = param->shard_dim == 1 ? param->start : 0;
     for (int64_t i = 0; i < param->local[0]; i++) {
-        nn_real *row = param->value + i * param->local[1];
+        nn_real *row = value + i * param->local[1];
         int64_t first = (row0 + i) * param->shape[1] + column0;
         for (int64_t j = 0; j < param->local[1]; j++)
             row[j] = param->init == NN_INIT_NORMAL
                          ? (nn_real)(param->std * keyed_normal(key, first + j))
                          : (nn_real)(param->init == NN_INIT_ONES);
     }
+}
+
+/* Initial values are made on the host, the same whatever memory they go to. */
+static mimo_status write_initial(const nn_params *params)
+{
+    int64_t most = 0;
+    nn_real *room;
+    for (int i = 0; i < params->n; i++)
+        if (params->list[i].count > most)
+            most = params->list[i].count;
+    MIMO_TRY(mimo_reserve(&room, most, sizeof *room));
+    mimo_status status = MIMO_OK;
+    for (int i = 0; i < params->n && status == MIMO_OK; i++) {
+        const nn_param *param = &params->list[i];
+        set_initial(room, param, params->seed);
+        status = nn_runtime_write(params->runtime, param->value, room,
+                                  param->count * (int64_t)sizeof *room);
+    }
+    mimo_release(room);
+    return status;
 }
 
 /* Lay out the parameters of one rule from `offset` on and describe them as one span. */
@@ -168,7 +190,6 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
         param->m = param->grad + params->total;
         param->v = param->m + params->total;
         *offset += param->count;
-        set_initial(param, params->seed);
     }
     if (*offset == begin)
         return MIMO_OK;
@@ -196,7 +217,7 @@ static void unseal(nn_params *params)
         mimo_release(params->span_names[r]);
         params->span_names[r] = NULL;
     }
-    mimo_release(params->arena);
+    nn_runtime_free(params->runtime, params->arena);
     params->arena = NULL;
     params->n_spans = 0;
 }
@@ -210,12 +231,14 @@ mimo_status nn_params_seal(nn_params *params)
     for (int i = 0; i < params->n; i++)
         MIMO_TRY(mimo_add(&total, total, params->list[i].count));
     MIMO_TRY(mimo_mul(&elements, total, 4));
-    MIMO_TRY(mimo_reserve(&params->arena, elements, sizeof *params->arena));
+    MIMO_TRY(nn_runtime_reserve(params->runtime, &params->arena, elements, sizeof *params->arena));
     params->total = total;
     int64_t offset = 0;
     mimo_status status = MIMO_OK;
     for (int rule = 0; rule < NN_RULES && status == MIMO_OK; rule++)
         status = seal_rule(params, (nn_rule)rule, &offset);
+    if (status == MIMO_OK)
+        status = write_initial(params);
     if (status != MIMO_OK)
         unseal(params);
     return status;
@@ -244,6 +267,38 @@ int nn_params_find(const nn_params *params, const char *name)
     return -1;
 }
 
+static mimo_status find_part(nn_real **out, const nn_params *params, int index, nn_part part)
+{
+    MIMO_CHECK(params && index >= 0 && index < params->n, MIMO_ERR_ARGUMENT,
+               "parameter %d of a store of %d", index, params ? params->n : 0);
+    MIMO_CHECK(params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is not sealed", params->name);
+    MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
+               params->list[index].name, (int)part);
+    *out = params->list[index].value + (int)part * params->total;
+    return MIMO_OK;
+}
+
+mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to)
+{
+    nn_real *from = NULL;
+    MIMO_TRY(find_part(&from, params, index, part));
+    return nn_runtime_read(params->runtime, to, from,
+                           params->list[index].count * (int64_t)sizeof *to);
+}
+
+mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from)
+{
+    nn_real *to = NULL;
+    MIMO_TRY(find_part(&to, params, index, part));
+    return nn_runtime_write(params->runtime, to, from,
+                            params->list[index].count * (int64_t)sizeof *to);
+}
+
+const nn_runtime *nn_params_runtime(const nn_params *params)
+{
+    return params->runtime;
+}
+
 int nn_params_tp_rank(const nn_params *params)
 {
     return params->tp_rank;
@@ -263,10 +318,12 @@ mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **
     return MIMO_OK;
 }
 
-void nn_params_zero_grad(nn_params *params)
+mimo_status nn_params_zero_grad(nn_params *params)
 {
-    if (params->arena)
-        memset(params->arena + params->total, 0, (size_t)params->total * sizeof *params->arena);
+    if (!params->arena)
+        return MIMO_OK;
+    return nn_runtime_zero(params->runtime, params->arena + params->total,
+                           params->total * (int64_t)sizeof *params->arena);
 }
 
 int64_t nn_params_steps(const nn_params *params)

@@ -14,6 +14,7 @@
 #include <mimo/gradient.h>
 
 #include "nn/nn_real.h"
+#include "nn/nn_runtime.h"
 
 typedef struct nn_params nn_params;
 
@@ -43,7 +44,8 @@ typedef struct nn_param_desc {
 } nn_param_desc;
 
 /** One parameter as this rank holds it; enough for a checkpoint that saves tensors whole. The local
- * tensor is contiguous, row-major. Pointers are NULL before seal. */
+ * tensor is contiguous, row-major. Pointers lie in the runtime's memory (nn_params_read and
+ * nn_params_write reach them from any) and are NULL before seal. */
 typedef struct nn_param {
     char *name;
     int ndim;
@@ -64,7 +66,16 @@ typedef struct nn_params_desc {
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the spans */
     int tp_rank, tp_size;
     uint64_t seed;
+    const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
 } nn_params_desc;
+
+/** The arrays of a parameter, each of `count` elements. */
+typedef enum nn_part {
+    NN_VALUE = 0,
+    NN_GRAD = 1,
+    NN_MOMENT_M = 2,
+    NN_MOMENT_V = 3,
+} nn_part;
 
 /** Create an empty store; also sets OpenBLAS to one thread in this process (ranks share cores).
  *  Local. The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
@@ -79,17 +90,25 @@ void nn_params_destroy(nn_params *params);
 mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index);
 
 /** Reserve the arenas and set initial values; gradients and moments are 0. Nothing can be added
- *  after. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+ *  after. Blocking. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
-/** Number of parameters, and the one at `index`, in the order of adding. The caller may write the
- *  elements behind value, m and v (a checkpoint is read so), nothing else. */
+/** Number of parameters, and the one at `index`, in the order of adding. */
 int nn_params_count(const nn_params *params);
 const nn_param *nn_params_at(const nn_params *params, int index);
 
 /** Index of the parameter named `name`; -1 where there is none. */
 int nn_params_find(const nn_params *params, const char *name);
+
+/** Copy one array of a parameter to or from host memory [count]: what checkpoints are made of. Read
+ *  waits for the work enqueued before it; write may enqueue, and `from` may be reused on return.
+ *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_ARGUMENT (no such parameter or part). */
+mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
+mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
+
+/** The runtime of the descriptor, the host's where that is NULL. */
+const nn_runtime *nn_params_runtime(const nn_params *params);
 
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
@@ -99,8 +118,8 @@ int nn_params_tp_size(const nn_params *params);
  * seal. */
 mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
 
-/** Set all gradients to 0. */
-void nn_params_zero_grad(nn_params *params);
+/** Set all gradients to 0; nothing to do before seal. */
+mimo_status nn_params_zero_grad(nn_params *params);
 
 /** Number of optimizer steps taken: part of a checkpoint. */
 int64_t nn_params_steps(const nn_params *params);

@@ -43,10 +43,12 @@ static mimo_status check_distinct(const int64_t *positions, int64_t n)
     return status;
 }
 
-static mimo_status reserve(nn_sequence *made, const nn_sequence_desc *desc)
+/* `room`: for the positions of all ranks on their way, in the runtime's memory. */
+static mimo_status reserve(nn_sequence *made, int64_t **room, const nn_sequence_desc *desc)
 {
     int64_t all, cells;
     MIMO_TRY(check_desc(desc));
+    MIMO_TRY(nn_check_memory("sequence", made->runtime, desc->cp));
     made->cp = desc->cp;
     made->causal = desc->causal;
     made->rows = desc->rows;
@@ -56,43 +58,60 @@ static mimo_status reserve(nn_sequence *made, const nn_sequence_desc *desc)
     MIMO_TRY(mimo_mul(&all, made->parts, made->rows));
     MIMO_TRY(mimo_mul(&cells, made->rows, all));
     MIMO_TRY(mimo_reserve(&made->positions, all, sizeof *made->positions));
+    if (made->parts > 1)
+        MIMO_TRY(nn_runtime_reserve(made->runtime, room, all, sizeof **room));
     if (desc->causal)
-        MIMO_TRY(mimo_reserve(&made->mask, cells, sizeof *made->mask));
+        MIMO_TRY(nn_runtime_reserve(made->runtime, &made->mask, cells, sizeof *made->mask));
     int64_t *own = made->positions + made->part * made->rows;
     for (int64_t i = 0; i < made->rows; i++)
         own[i] = desc->positions ? desc->positions[i] : i;
     return MIMO_OK;
 }
 
-static void fill_mask(nn_sequence *made)
+static mimo_status gather_positions(nn_sequence *made, int64_t *room)
+{
+    const nn_runtime *runtime = made->runtime;
+    int64_t first = made->part * made->rows, bytes = made->rows * (int64_t)sizeof *room;
+    MIMO_TRY(nn_runtime_write(runtime, room + first, made->positions + first, bytes));
+    MIMO_TRY(mimo_comm_allgather(made->cp, room, room + first, bytes, runtime->stream));
+    return nn_runtime_read(runtime, made->positions, room, made->parts * bytes);
+}
+
+static mimo_status fill_mask(nn_sequence *made)
 {
     int64_t all = made->parts * made->rows;
     const int64_t *own = made->positions + made->part * made->rows;
+    nn_real *mask;
+    MIMO_TRY(mimo_reserve(&mask, made->rows * all, sizeof *mask));
     for (int64_t i = 0; i < made->rows; i++)
         for (int64_t j = 0; j < all; j++)
-            made->mask[i * all + j] = (nn_real)(made->positions[j] <= own[i]);
+            mask[i * all + j] = (nn_real)(made->positions[j] <= own[i]);
+    mimo_status status =
+        nn_runtime_write(made->runtime, made->mask, mask, made->rows * all * (int64_t)sizeof *mask);
+    mimo_release(mask);
+    return status;
 }
 
 mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc)
 {
     MIMO_CHECK(sequence && desc, MIMO_ERR_ARGUMENT, "sequence: NULL struct or descriptor");
-    nn_sequence made = {0};
-    mimo_status status = reserve(&made, desc);
+    nn_sequence made = {.runtime = nn_runtime_or_host(desc->runtime)};
+    int64_t *room = NULL;
+    mimo_status status = reserve(&made, &room, desc);
     if (desc->cp) /* a rank whose own arguments are wrong must not strand the others */
         status = mimo_comm_agree(desc->cp, status);
     if (status != MIMO_OK)
         goto fail;
     if (made.parts > 1)
-        MIMO_TRY_GOTO(status, fail,
-                      mimo_comm_allgather(desc->cp, made.positions,
-                                          made.positions + made.part * made.rows,
-                                          made.rows * (int64_t)sizeof *made.positions, NULL));
+        MIMO_TRY_GOTO(status, fail, gather_positions(&made, room));
     MIMO_TRY_GOTO(status, fail, check_distinct(made.positions, made.parts * made.rows));
     if (made.mask)
-        fill_mask(&made);
+        MIMO_TRY_GOTO(status, fail, fill_mask(&made));
+    nn_runtime_free(made.runtime, room);
     *sequence = made;
     return MIMO_OK;
 fail:
+    nn_runtime_free(made.runtime, room);
     nn_sequence_release(&made);
     return status;
 }
@@ -100,7 +119,7 @@ fail:
 void nn_sequence_release(nn_sequence *sequence)
 {
     mimo_release(sequence->positions);
-    mimo_release(sequence->mask);
+    nn_runtime_free(sequence->runtime, sequence->mask);
     memset(sequence, 0, sizeof *sequence);
 }
 

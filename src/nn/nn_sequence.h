@@ -12,6 +12,7 @@
 #include <mimo/comm.h>
 
 #include "nn/nn_real.h"
+#include "nn/nn_runtime.h"
 
 typedef struct nn_sequence_desc {
     mimo_comm *cp;            /* NULL: this rank has the whole sequence */
@@ -20,15 +21,17 @@ typedef struct nn_sequence_desc {
     int64_t batch;            /* B of this rank, the same on every cp rank */
     const int64_t *positions; /* [rows] global positions (mimo_partition_index); NULL: 0, 1, 2, ...;
                                  copied. Any order; need not be contiguous */
+    const nn_runtime *runtime; /* of the layers that take the sequence; NULL: the host's */
 } nn_sequence_desc;
 
 typedef struct nn_sequence {
+    const nn_runtime *runtime;
     mimo_comm *cp;
     bool causal;
     int64_t rows, batch;
     int64_t parts;      /* cp size */
     int64_t part;       /* cp rank */
-    int64_t *positions; /* [parts * rows]: every cp rank's positions, in rank order */
+    int64_t *positions; /* [parts * rows] in host memory: every cp rank's, in rank order */
     nn_real *mask;      /* causal: [rows, parts * rows], 1 where the query sees the key, else 0 */
 } nn_sequence;
 

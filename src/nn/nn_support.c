@@ -1,5 +1,13 @@
 #include "nn/nn_support.h"
 
+mimo_status nn_check_memory(const char *layer, const nn_runtime *runtime, const mimo_comm *comm)
+{
+    MIMO_CHECK(!comm || mimo_comm_memory(comm) == runtime->memory, MIMO_ERR_ARGUMENT,
+               "%s: the communicator moves memory of kind %d, the runtime's is %d", layer,
+               (int)mimo_comm_memory(comm), (int)runtime->memory);
+    return MIMO_OK;
+}
+
 mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_comm *tp)
 {
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", layer);
@@ -7,7 +15,7 @@ mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_c
     MIMO_CHECK(nn_comm_size(tp) == size && nn_comm_rank(tp) == rank, MIMO_ERR_ARGUMENT,
                "%s: tp communicator is rank %d of %d, the store is rank %d of %d", layer,
                nn_comm_rank(tp), nn_comm_size(tp), rank, size);
-    return MIMO_OK;
+    return nn_check_memory(layer, nn_params_runtime(params), tp);
 }
 
 mimo_status nn_check_forward(const char *layer, const nn_params *params, int64_t rows, int64_t most)

@@ -1,4 +1,4 @@
-/* Private: what every layer needs of communicators and the store. */
+/* Private: what every layer needs of communicators, the store and the runtime. */
 #ifndef MIMO_NN_NN_SUPPORT_H
 #define MIMO_NN_NN_SUPPORT_H
 
@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "nn/nn_ops.h"
 #include "nn/nn_params.h"
 #include "nn/nn_sizes.h"
 
@@ -23,11 +24,12 @@ static inline int nn_comm_rank(const mimo_comm *comm)
 }
 
 /* Sum over the ranks, in place; nothing to do on one. */
-static inline mimo_status nn_allreduce(mimo_comm *comm, nn_real *data, int64_t count)
+static inline mimo_status nn_allreduce(const nn_runtime *runtime, mimo_comm *comm, nn_real *data,
+                                       int64_t count)
 {
     if (nn_comm_size(comm) == 1)
         return MIMO_OK;
-    return mimo_comm_allreduce(comm, data, count, NN_DTYPE, MIMO_SUM, NULL);
+    return mimo_comm_allreduce(comm, data, count, NN_DTYPE, MIMO_SUM, runtime->stream);
 }
 
 static inline nn_real *nn_value(const nn_params *params, int index)
@@ -40,8 +42,32 @@ static inline nn_real *nn_grad(const nn_params *params, int index)
     return nn_params_at(params, index)->grad;
 }
 
-/* The communicator is the store's tp: same size, same rank. */
+static inline nn_matrix nn_matrix_of(const nn_real *data, int64_t rows, int64_t columns,
+                                     int64_t stride)
+{
+    nn_matrix a = {data, rows, columns, stride, 0, false};
+    return a;
+}
+
+static inline nn_matrix nn_transpose(nn_matrix a)
+{
+    nn_matrix b = {a.data, a.columns, a.rows, a.stride, a.step, !a.transposed};
+    return b;
+}
+
+/* c [a.rows, b.columns] = beta c + a b, contiguous. */
+static inline mimo_status nn_multiply(const nn_runtime *runtime, nn_real *c, nn_real beta,
+                                      nn_matrix a, nn_matrix b)
+{
+    nn_product product = {
+        .c = c, .stride = b.columns, .alpha = 1, .beta = beta, .a = a, .b = b, .count = 1};
+    return runtime->ops->matmul(runtime, &product);
+}
+
+/* The communicator is the store's tp: same size, same rank, the same kind of memory. */
 mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_comm *tp);
+/* The communicator, where there is one, moves what lies in the runtime's memory. */
+mimo_status nn_check_memory(const char *layer, const nn_runtime *runtime, const mimo_comm *comm);
 /* The store is sealed and 0 <= rows <= most. */
 mimo_status nn_check_forward(const char *layer, const nn_params *params, int64_t rows,
                              int64_t most);

@@ -118,8 +118,8 @@ static void set_parameters(nn_params *params)
 
 static void make_model(model *m, const team *t, bool causal)
 {
-    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions};
+    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11, NULL};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, NULL};
     nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, t->batch, t->cp_size, 0.1, 0.1};
     nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
     memset(m, 0, sizeof *m);
@@ -127,7 +127,7 @@ static void make_model(model *m, const team *t, bool causal)
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
     MPI_EXPECT_OK(nn_block_init(&m->block, m->params, t->tp, &block));
     MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
-    MPI_EXPECT_OK(nn_loss_init(&m->loss, t->tp, V, t->rows * t->batch));
+    MPI_EXPECT_OK(nn_loss_init(&m->loss, NULL, t->tp, V, t->rows * t->batch));
     MPI_EXPECT_OK(nn_params_seal(m->params));
     set_parameters(m->params);
 }
@@ -154,7 +154,8 @@ static void run(model *m, const team *t, results *r, int micro)
     }
     MPI_EXPECT_OK(nn_block_forward(&m->block, r->y, x, &m->sequence));
     MPI_EXPECT_OK(nn_linear_forward(&m->head, r->logits, r->y, n));
-    MPI_EXPECT_OK(nn_loss_forward(&m->loss, r->logits, r->labels, n, &r->sum, &r->tokens));
+    MPI_EXPECT_OK(nn_loss_forward(&m->loss, r->logits, r->labels, n));
+    MPI_EXPECT_OK(nn_loss_read(&m->loss, &r->sum, &r->tokens));
     MPI_EXPECT_OK(nn_loss_argmax(&m->loss, r->logits, n, r->ids));
     memcpy(r->losses, m->loss.losses, (size_t)n * sizeof(double));
     MPI_EXPECT_OK(nn_loss_backward(&m->loss, r->d_logits));
@@ -279,7 +280,7 @@ static const nn_adamw adamw = {0.02, 0.9, 0.95, 1e-6, 0.1, 0.5};
 static progress step_alone(model *m, const team *t, results *r, int step)
 {
     progress p = {0};
-    nn_params_zero_grad(m->params);
+    MPI_EXPECT_OK(nn_params_zero_grad(m->params));
     for (int micro = 0; micro < MICRO_BATCHES; micro++) {
         run(m, t, r, step * MICRO_BATCHES + micro);
         p.loss += r->sum;
@@ -305,7 +306,7 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
     progress p = {0};
     const mimo_gradient_span *spans = NULL;
     int n = 0;
-    nn_params_zero_grad(m->params);
+    MPI_EXPECT_OK(nn_params_zero_grad(m->params));
     mimo_gradient_reset(gradient);
     for (int micro = 0; micro < MICRO_BATCHES; micro++) {
         run(m, t, r, step * MICRO_BATCHES + micro);
@@ -387,7 +388,7 @@ MPI_TEST(nn, argmax_of_equals)
     nn_real logits[2][3] = {{0}};
     int64_t ids[2] = {-1, -1};
     logits[1][2] = rank > 0 ? 1 : 0; /* row 1: the last column of every rank but the first */
-    MPI_EXPECT_OK(nn_loss_init(&loss, comm, 3 * size, 2));
+    MPI_EXPECT_OK(nn_loss_init(&loss, NULL, comm, 3 * size, 2));
     MPI_EXPECT_OK(nn_loss_argmax(&loss, logits[0], 2, ids));
     MPI_EXPECT(ids[0] == 0, "row 0: %lld", (long long)ids[0]);
     MPI_EXPECT(ids[1] == (size > 1 ? 5 : 0), "row 1: %lld", (long long)ids[1]);
@@ -401,7 +402,7 @@ MPI_TEST(nn, refuses_on_all_ranks)
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_sequence sequence = {0};
     int64_t positions[2] = {2 * rank, rank == size - 1 ? -4 : 2 * rank + 1};
-    nn_sequence_desc desc = {comm, true, 2, 1, positions};
+    nn_sequence_desc desc = {comm, true, 2, 1, positions, NULL};
     MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("positions[1] is -4");
     positions[1] = 2 * rank + 1;
@@ -412,6 +413,6 @@ MPI_TEST(nn, refuses_on_all_ranks)
     MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("no positions are given");
     nn_loss loss;
-    MPI_EXPECT_STATUS(nn_loss_init(&loss, comm, 2 * size + 1, 1), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(nn_loss_init(&loss, NULL, comm, 2 * size + 1, 1), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("is not divisible by");
 }

@@ -9,7 +9,7 @@ static const double step = 1e-5, tolerance = 1e-6, offset = 0.75;
 nn_params *nn_test_store(int rank, int size)
 {
     nn_params *params = NULL;
-    nn_params_desc desc = {"test", MIMO_DST, rank, size, 7};
+    nn_params_desc desc = {"test", MIMO_DST, rank, size, 7, NULL};
     NN_OK(nn_params_create(&params, &desc));
     return params;
 }

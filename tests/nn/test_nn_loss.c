@@ -13,7 +13,9 @@ static mimo_status loss_forward(void *layer, nn_real *y, const nn_real *x)
 {
     double sum;
     int64_t tokens;
-    mimo_status status = nn_loss_forward(layer, x, labels, ROWS, &sum, &tokens);
+    mimo_status status = nn_loss_forward(layer, x, labels, ROWS);
+    if (status == MIMO_OK)
+        status = nn_loss_read(layer, &sum, &tokens);
     y[0] = (nn_real)sum;
     return status;
 }
@@ -30,7 +32,7 @@ Test(nn_loss, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
     nn_case c = {"loss", &loss, params, ROWS * V, 1, loss_forward, loss_backward};
     nn_check_gradients(&c);
     nn_loss_release(&loss);
@@ -40,7 +42,7 @@ Test(nn_loss, gradients)
 Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
 {
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
     nn_real logits[ROWS * V];
     double sum, expected = 0;
     int64_t tokens;
@@ -48,7 +50,8 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     logits[2 * V + 4] = 300; /* exp would overflow f32 without the maximum taken off */
     for (int j = 0; j < V; j++)
         logits[V + j] = NAN; /* an ignored row is not even read */
-    NN_OK(nn_loss_forward(&loss, logits, labels, ROWS, &sum, &tokens));
+    NN_OK(nn_loss_forward(&loss, logits, labels, ROWS));
+    NN_OK(nn_loss_read(&loss, &sum, &tokens));
     for (int i = 0; i < ROWS; i++) {
         double total = 0, row = 0;
         if (labels[i] != NN_IGNORE) {
@@ -64,7 +67,8 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     NN_OK(nn_loss_backward(&loss, logits)); /* in place */
     for (int j = 0; j < V; j++)
         cr_assert(logits[V + j] == 0 && logits[4 * V + j] == 0, "ignored rows have no gradient");
-    NN_OK(nn_loss_forward(&loss, NULL, NULL, 0, &sum, &tokens));
+    NN_OK(nn_loss_forward(&loss, NULL, NULL, 0));
+    NN_OK(nn_loss_read(&loss, &sum, &tokens));
     cr_assert(sum == 0 && tokens == 0, "no rows: sum %g, %lld tokens", sum, (long long)tokens);
     nn_loss_release(&loss);
 }
@@ -72,7 +76,7 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
 Test(nn_loss, argmax_takes_the_lowest_of_equals)
 {
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
     nn_real logits[3 * V] = {0};
     int64_t ids[3];
     logits[7] = logits[9] = 2;
@@ -89,15 +93,13 @@ Test(nn_loss, refuses)
 {
     nn_loss loss = {0};
     nn_real logits[2 * V] = {0};
-    int64_t wrong[2] = {1, 11}, tokens;
-    double sum;
-    NN_FAILS(nn_loss_init(&loss, NULL, 0, ROWS), MIMO_ERR_ARGUMENT, "vocabulary is 0");
+    int64_t wrong[2] = {1, 11};
+    NN_FAILS(nn_loss_init(&loss, NULL, NULL, 0, ROWS), MIMO_ERR_ARGUMENT, "vocabulary is 0");
     NN_FAILS(nn_loss_backward(&loss, logits), MIMO_ERR_STATE, "before forward");
-    NN_OK(nn_loss_init(&loss, NULL, V, 2));
-    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 2, &sum, &tokens), MIMO_ERR_ARGUMENT,
+    NN_OK(nn_loss_init(&loss, NULL, NULL, V, 2));
+    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 2), MIMO_ERR_ARGUMENT,
              "labels[1] is 11, must be 0 to 10 or -100");
-    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 3, &sum, &tokens), MIMO_ERR_SHAPE,
-             "3 rows, must be 0 to 2");
+    NN_FAILS(nn_loss_forward(&loss, logits, wrong, 3), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
     NN_FAILS(nn_loss_argmax(&loss, logits, 3, wrong), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
     nn_loss_release(&loss);
 }

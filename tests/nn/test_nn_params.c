@@ -101,7 +101,7 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
     for (int i = 0; i < 96; i++)
         nn_params_at(params, b)->grad[i] = 1;
     nn_real first = nn_params_at(params, a)->value[0];
-    nn_params_zero_grad(params);
+    NN_OK(nn_params_zero_grad(params));
     cr_assert(nn_params_at(params, b)->grad[95] == 0 && nn_params_at(params, a)->value[0] == first);
     nn_params_destroy(params);
 }
@@ -109,7 +109,7 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
 Test(nn_params, refuses)
 {
     nn_params *params = NULL;
-    nn_params_desc store = {"test", MIMO_DST, 3, 3, 7};
+    nn_params_desc store = {"test", MIMO_DST, 3, 3, 7, NULL};
     NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
     params = nn_test_store(0, 5);
     nn_param_desc desc = {.name = "w", .ndim = 2, .shape = {8, 10}, .rule = NN_SHARDED};

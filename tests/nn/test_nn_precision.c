@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/nn_math.h"
+#include "nn/host/nn_math.h"
 #include "nn_gradient_check.h"
 
 enum { S = 12, B = 2, HIDDEN = 16, HEADS = 4, V = 24, N = S * B };
@@ -26,13 +26,13 @@ typedef struct model {
 static void make(model *m)
 {
     m->params = nn_test_store(0, 1);
-    nn_sequence_desc sequence = {NULL, true, S, B, NULL};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, NULL};
     nn_block_desc block = {"block", HIDDEN, HEADS, 64, S, B, 0, 0.3, 0.3};
     nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
     NN_OK(nn_sequence_init(&m->sequence, &sequence));
     NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
-    NN_OK(nn_loss_init(&m->loss, NULL, V, N));
+    NN_OK(nn_loss_init(&m->loss, NULL, NULL, V, N));
     NN_OK(nn_params_seal(m->params));
 }
 
@@ -55,9 +55,10 @@ static void step(model *m, double *sum, double *norm)
         labels[i] = i % 3 ? (i * 7) % V : NN_IGNORE;
     NN_OK(nn_block_forward(&m->block, y, x, &m->sequence));
     NN_OK(nn_linear_forward(&m->head, logits, y, N));
-    NN_OK(nn_loss_forward(&m->loss, logits, labels, N, sum, &tokens));
+    NN_OK(nn_loss_forward(&m->loss, logits, labels, N));
+    NN_OK(nn_loss_read(&m->loss, sum, &tokens));
     NN_OK(nn_loss_backward(&m->loss, logits));
-    nn_params_zero_grad(m->params);
+    NN_OK(nn_params_zero_grad(m->params));
     NN_OK(nn_linear_backward(&m->head, y, logits));
     NN_OK(nn_block_backward(&m->block, y, y));
     *norm = 0;

@@ -342,7 +342,7 @@ mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_s
 {
     mimo_gradient_reset(candidate->topology->gradient);
     for (int store = 0; store < ORACLE_STORES; store++)
-        nn_params_zero_grad(candidate->stores[store]);
+        MIMO_TRY(nn_params_zero_grad(candidate->stores[store]));
     for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
         MIMO_TRY(forward(candidate, step, m));
         if (capture) {

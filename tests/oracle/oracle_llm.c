@@ -20,15 +20,21 @@ static mimo_status find_positions(oracle_llm *out)
     MIMO_TRY(mimo_reserve(&out->own_positions, out->own, sizeof *out->own_positions));
     MIMO_TRY(mimo_partition_index(partition, MIMO_LABELS, seq, out->share_positions));
     MIMO_TRY(mimo_partition_index(partition, MIMO_EMBEDDINGS, seq, out->own_positions));
-    nn_sequence_desc sequence = {out->topology->cp, true, out->share, out->batch,
-                                 out->share_positions};
+    nn_sequence_desc sequence = {.cp = out->topology->cp,
+                                 .causal = true,
+                                 .rows = out->share,
+                                 .batch = out->batch,
+                                 .positions = out->share_positions};
     return nn_sequence_init(&out->sequence, &sequence);
 }
 
 static mimo_status create_stores(oracle_llm *out)
 {
-    nn_params_desc store = {"llm", MIMO_DST, (int)out->topology->tp_rank,
-                            (int)out->topology->tp_size, out->sizes.seed};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = (int)out->topology->tp_rank,
+                            .tp_size = (int)out->topology->tp_size,
+                            .seed = out->sizes.seed};
     MIMO_TRY(nn_params_create(&out->params, &store));
     store.name = "llm rows";
     return nn_params_create(&out->row_params, &store);
@@ -67,7 +73,7 @@ static mimo_status add_layers(oracle_llm *out)
     oracle_adapter_desc adapter = {hidden, sizes->adapter,     sizes->vocabulary,
                                    rows,   fan_in_std(hidden), 0.5};
     MIMO_TRY(oracle_adapter_init(&out->adapter, out->params, tp, &adapter));
-    MIMO_TRY(nn_loss_init(&out->loss, tp, sizes->vocabulary, rows));
+    MIMO_TRY(nn_loss_init(&out->loss, NULL, tp, sizes->vocabulary, rows));
     MIMO_TRY(nn_params_seal(out->params));
     return nn_params_seal(out->row_params);
 }
@@ -232,7 +238,8 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
     MIMO_TRY(gather_own(llm, normed, llm->normed));
     MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, normed, rows));
     oracle_adapter_forward(&llm->adapter, llm->logits, normed, rows);
-    return nn_loss_forward(&llm->loss, llm->logits, llm->labels, rows, loss_sum, tokens);
+    MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, rows));
+    return nn_loss_read(&llm->loss, loss_sum, tokens);
 }
 
 /* ----------------------------------------- backward ----------------------------------------- */

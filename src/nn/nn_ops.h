@@ -1,0 +1,183 @@
+/*
+ * What layers do with elements: one table of operations per kind of memory, so that every layer is
+ * written once. The layer has validated; an operation trusts its arguments. Pointers lie in the
+ * runtime's memory. On the host an operation is done on return; with a stream it only enqueues.
+ *
+ * Counts may be 0. Outputs overlap inputs only where a slot says so. The same call gives the same
+ * bits every time: sums run in an order that the sizes alone decide.
+ */
+#ifndef MIMO_NN_NN_OPS_H
+#define MIMO_NN_NN_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nn/nn_real.h"
+#include "nn/nn_runtime.h"
+
+MIMO_BEGIN_DECLS
+
+/* A matrix [rows, columns], row-major with `stride` elements from row to row; `transposed` where it
+ * lies in memory as [columns, rows]. Matrix i of a batch starts i * step elements further. */
+typedef struct nn_matrix {
+    const nn_real *data;
+    int64_t rows, columns, stride, step;
+    bool transposed;
+} nn_matrix;
+
+/* c = beta c + alpha a b for each of a batch of `count`; c is [a.rows, b.columns], never
+ * transposed, and not read where beta is 0. Every size fits an int. */
+typedef struct nn_product {
+    nn_real *c;
+    int64_t stride, step; /* of c */
+    nn_real alpha, beta;
+    nn_matrix a, b;
+    int64_t count;
+} nn_product;
+
+#define NN_NORM_EPSILON 1e-5
+
+/* Rows under layer norm. */
+typedef struct nn_norm_rows {
+    const nn_real *x; /* [rows, width] */
+    int64_t rows, width;
+    const nn_real *scale, *shift; /* [width] */
+    nn_real *mean, *rstd;         /* [rows]: forward writes them, backward reads them */
+} nn_norm_rows;
+
+typedef struct nn_norm_gradients {
+    const nn_real *dy;          /* [rows, width] */
+    const nn_real *residual;    /* [rows, width], added to dx; NULL: zeros */
+    nn_real *dx;                /* [rows, width]; may be dy or residual */
+    nn_real *d_scale, *d_shift; /* [width], added to */
+} nn_norm_gradients;
+
+/* Attention scores [panels, rows, width]; row i of each panel sees the columns where its row of the
+ * mask is 1. */
+typedef struct nn_scores {
+    nn_real *data;
+    const nn_real *mask; /* [rows, width] of 0 and 1, a 1 in every row; NULL: all ones */
+    int64_t panels, rows, width;
+} nn_scores;
+
+/* Entry ids[i] of a table, once for each of the rows i * repeat + j, j < repeat. */
+typedef struct nn_lookup {
+    const nn_real *table; /* [entries, width] */
+    const int64_t *ids;   /* [n] */
+    int64_t n, repeat, width;
+} nn_lookup;
+
+/* The same seen from the table: entry[k] is used by rows order[begin[k]], ...,
+ * order[begin[k + 1] - 1], ascending; k < count. */
+typedef struct nn_uses {
+    const int64_t *entry, *begin, *order;
+    int64_t count;
+} nn_uses;
+
+enum { NN_IGNORE = -100 };
+
+/* Logits [rows, width] of ids [first, first + width); rows whose label is NN_IGNORE count nowhere,
+ * and are not even read. maxima and sums hold what has been summed over tp so far. */
+typedef struct nn_token_rows {
+    const nn_real *logits;
+    const int64_t *labels; /* [rows] global ids */
+    int64_t rows, width, first;
+    double *maxima; /* [rows] */
+    double *sums;   /* [2, rows]: sum of exp(logit - max), logit of the label - max */
+} nn_token_rows;
+
+/* Elements under AdamW, and the factors of one step. */
+typedef struct nn_moments {
+    nn_real *value, *m, *v;
+    const nn_real *grad;
+    int64_t count;
+} nn_moments;
+
+typedef struct nn_adamw_factors {
+    nn_real gradient;     /* scale of the gradient: clipping */
+    nn_real beta1, beta2; /* and 1 - beta */
+    nn_real rest1, rest2;
+    nn_real root; /* 1 / sqrt(1 - beta2^t) */
+    nn_real epsilon;
+    nn_real rate;  /* lr / (1 - beta1^t) */
+    nn_real decay; /* lr * decay; 0 for parameters that do not decay */
+} nn_adamw_factors;
+
+typedef struct nn_ops {
+    /* Make and release runtime->context, where the operations keep what they need (a BLAS handle,
+     * rooms). Rooms grow on the first call of a shape; nothing else allocates. */
+    mimo_status (*open)(nn_runtime *runtime);
+    void (*close)(nn_runtime *runtime); /* after a failed open too */
+
+    mimo_status (*matmul)(const nn_runtime *runtime, const nn_product *product);
+
+    /* to[i] += from[i], i < n */
+    mimo_status (*add)(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n);
+    /* y[i, j] += bias[j]; y [rows, width] */
+    mimo_status (*add_bias)(const nn_runtime *runtime, nn_real *y, const nn_real *bias,
+                            int64_t rows, int64_t width);
+    /* sums[j] += sum over i of x[i, j]; x [rows, width] */
+    mimo_status (*add_columns)(const nn_runtime *runtime, nn_real *sums, const nn_real *x,
+                               int64_t rows, int64_t width);
+
+    /* gate = 0.5 (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))), y = u * gate, n elements */
+    mimo_status (*gelu)(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
+                        int64_t n);
+    /* d *= the derivative of y by u */
+    mimo_status (*gelu_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *u,
+                                 const nn_real *gate, int64_t n);
+
+    /* y = (x - mean) * rstd * scale + shift, rstd = 1 / sqrt(variance + epsilon), sums in f64 */
+    mimo_status (*norm)(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows);
+    mimo_status (*norm_backward)(const nn_runtime *runtime, const nn_norm_rows *rows,
+                                 const nn_norm_gradients *gradients);
+
+    /* Each row becomes its softmax, in place. */
+    mimo_status (*softmax)(const nn_runtime *runtime, const nn_scores *scores);
+    /* d becomes w * (d - sum(d * w)), row by row; d, w [rows, width] */
+    mimo_status (*softmax_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *w,
+                                    int64_t rows, int64_t width);
+
+    /* y [n * repeat, width] becomes the entries looked up, or gets them added. */
+    mimo_status (*lookup)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
+    mimo_status (*lookup_add)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
+    /* grad [entries, width] gets dy [n * repeat, width] added; of `lookup`, table and ids are not
+     * used. */
+    mimo_status (*lookup_backward)(const nn_runtime *runtime, nn_real *grad, const nn_real *dy,
+                                   const nn_lookup *lookup, const nn_uses *uses);
+
+    /* maxima[i] = the largest logit, 0 where ignored */
+    mimo_status (*token_maxima)(const nn_runtime *runtime, const nn_token_rows *tokens);
+    /* This rank's sums, from the maxima over tp; the label's is 0 where the label is not here. */
+    mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
+    /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum */
+    mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
+                                const nn_token_rows *tokens);
+    /* d [rows, width] = exp(logit - max) / sum - (1 at the label); d may be the logits */
+    mimo_status (*token_gradients)(const nn_runtime *runtime, nn_real *d,
+                                   const nn_token_rows *tokens);
+    /* value[i] = the largest logit of row i; labels, maxima and sums are not used */
+    mimo_status (*row_largest)(const nn_runtime *runtime, double *value,
+                               const nn_token_rows *tokens);
+    /* negated[i] = -(the lowest global id whose logit is the row's largest) where that logit is at
+     * least value[i], else -absent */
+    mimo_status (*row_choice)(const nn_runtime *runtime, double *negated, const double *value,
+                              const nn_token_rows *tokens, int64_t absent);
+
+    /* g = gradient * grad; m = beta1 m + rest1 g; v = beta2 v + rest2 g^2;
+     * value -= rate * m / (sqrt(v) * root + epsilon) + decay * value */
+    mimo_status (*adamw)(const nn_runtime *runtime, const nn_moments *moments,
+                         const nn_adamw_factors *factors);
+
+    /* Round n elements to bf16, ties to even, and back; for tiles that travel in bf16. */
+    mimo_status (*to_bf16)(const nn_runtime *runtime, uint16_t *to, const nn_real *from, int64_t n);
+    mimo_status (*from_bf16)(const nn_runtime *runtime, nn_real *to, const uint16_t *from,
+                             int64_t n);
+} nn_ops;
+
+extern const nn_ops nn_ops_host;
+extern const nn_ops nn_ops_cuda; /* where this build has CUDA */
+
+MIMO_END_DECLS
+
+#endif

@@ -1,0 +1,98 @@
+#include "nn/nn_runtime.h"
+
+#include <string.h>
+
+#include "core/check.h"
+#include "core/checked.h"
+#include "device/device.h"
+#include "nn/nn_ops.h"
+
+static const nn_runtime host_runtime = {
+    .memory = MIMO_MEMORY_HOST,
+    .ops = &nn_ops_host,
+    .device = &mimo_device_host,
+};
+
+const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime)
+{
+    return runtime ? runtime : &host_runtime;
+}
+
+/* The device table is asked first: it knows what this build has. */
+static mimo_status choose_tables(nn_runtime *made)
+{
+    MIMO_TRY(mimo_device_for(&made->device, made->memory));
+#ifdef MIMO_WITH_CUDA
+    made->ops = made->memory == MIMO_MEMORY_CUDA ? &nn_ops_cuda : &nn_ops_host;
+#else
+    made->ops = &nn_ops_host;
+#endif
+    return MIMO_OK;
+}
+
+mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
+{
+    MIMO_CHECK(runtime && desc, MIMO_ERR_ARGUMENT, "runtime: NULL struct or descriptor");
+    MIMO_CHECK((unsigned)desc->precision <= NN_PRECISION_BF16, MIMO_ERR_ARGUMENT,
+               "runtime: unknown precision %d", (int)desc->precision);
+    MIMO_CHECK(desc->precision == NN_PRECISION_FULL || NN_DTYPE == MIMO_F32, MIMO_ERR_UNSUPPORTED,
+               "runtime: products in bf16 need layers in f32, these are in %s",
+               mimo_dtype_name(NN_DTYPE));
+    nn_runtime made = {
+        .memory = desc->memory, .stream = desc->stream, .precision = desc->precision};
+    MIMO_TRY(choose_tables(&made));
+    mimo_status status = made.ops->open(&made);
+    if (status != MIMO_OK) {
+        nn_runtime_release(&made);
+        return status;
+    }
+    *runtime = made;
+    return MIMO_OK;
+}
+
+void nn_runtime_release(nn_runtime *runtime)
+{
+    if (runtime->ops)
+        runtime->ops->close(runtime);
+    memset(runtime, 0, sizeof *runtime);
+}
+
+mimo_status nn_runtime_reserve(const nn_runtime *runtime, void *out, int64_t count, size_t size)
+{
+    const nn_runtime *where = nn_runtime_or_host(runtime);
+    int64_t bytes;
+    void *room;
+    MIMO_TRY(mimo_mul(&bytes, count, (int64_t)size));
+    MIMO_TRY(where->device->reserve(&room, bytes));
+    mimo_status status = nn_runtime_zero(where, room, bytes);
+    if (status != MIMO_OK) {
+        where->device->release(room);
+        return status;
+    }
+    memcpy(out, &room, sizeof room);
+    return MIMO_OK;
+}
+
+void nn_runtime_free(const nn_runtime *runtime, void *room)
+{
+    nn_runtime_or_host(runtime)->device->release(room);
+}
+
+mimo_status nn_runtime_zero(const nn_runtime *runtime, void *to, int64_t bytes)
+{
+    const nn_runtime *where = nn_runtime_or_host(runtime);
+    mimo_rows whole = {.base = to, .row_bytes = bytes, .n_outer = 1, .n_inner = 1};
+    return where->device->zero_rows(&whole, where->stream);
+}
+
+mimo_status nn_runtime_write(const nn_runtime *runtime, void *to, const void *from, int64_t bytes)
+{
+    const nn_runtime *where = nn_runtime_or_host(runtime);
+    return where->device->upload(to, from, bytes, where->stream);
+}
+
+mimo_status nn_runtime_read(const nn_runtime *runtime, void *to, const void *from, int64_t bytes)
+{
+    const nn_runtime *where = nn_runtime_or_host(runtime);
+    return where->device->download(to, from, bytes, where->stream);
+}

@@ -1,0 +1,61 @@
+/*
+ * Where layers compute: a kind of memory, a stream, a precision. Made by the caller, borrowed by
+ * the stores, sequences and losses that name it, and released after them. On the host NULL does:
+ * full precision, nothing to release.
+ *
+ * With a stream, forward, backward and the optimizer only enqueue: the host does not wait, and
+ * after the first call of a shape nothing is allocated. What reads results back says that it
+ * waits.
+ */
+#ifndef MIMO_NN_NN_RUNTIME_H
+#define MIMO_NN_NN_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <mimo/tensor.h>
+
+MIMO_BEGIN_DECLS
+
+/* How matrices are multiplied. */
+typedef enum nn_precision {
+    NN_PRECISION_FULL = 0, /* in nn_real; on a device without TF32 */
+    NN_PRECISION_BF16 = 1, /* factors are rounded to bf16, products added in f32; f32 builds only */
+} nn_precision;
+
+typedef struct nn_runtime_desc {
+    mimo_memory memory;
+    mimo_stream stream; /* borrowed: a cudaStream_t of the current device; NULL on the host */
+    nn_precision precision;
+} nn_runtime_desc;
+
+typedef struct nn_runtime {
+    mimo_memory memory;
+    mimo_stream stream;
+    nn_precision precision;
+    const struct nn_ops *ops;
+    const struct mimo_device *device;
+    void *context; /* of the operations */
+} nn_runtime;
+
+/** Local. Errors: MIMO_ERR_UNSUPPORTED (a kind of memory that this build has not, bf16 in an f64
+ *  build), MIMO_ERR_MEMORY. Release takes a zeroed struct too, and zeroes it. */
+mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc);
+void nn_runtime_release(nn_runtime *runtime);
+
+/** The runtime itself, the host's for NULL. */
+const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime);
+
+/* Memory of the runtime; NULL is the host's. `reserve` gives zeroed room for count elements of
+ * `size` bytes at *out (a pointer to any object pointer) and may block; `free` takes NULL, and may
+ * block; `write` copies from host memory, which may be reused on return; `read` copies to host
+ * memory and waits for everything enqueued before. */
+mimo_status nn_runtime_reserve(const nn_runtime *runtime, void *out, int64_t count, size_t size);
+void nn_runtime_free(const nn_runtime *runtime, void *room);
+mimo_status nn_runtime_zero(const nn_runtime *runtime, void *to, int64_t bytes);
+mimo_status nn_runtime_write(const nn_runtime *runtime, void *to, const void *from, int64_t bytes);
+mimo_status nn_runtime_read(const nn_runtime *runtime, void *to, const void *from, int64_t bytes);
+
+MIMO_END_DECLS
+
+#endif
