@@ -147,23 +147,10 @@ void atomic_file_discard(struct atomic_file *file)
     *file = (struct atomic_file)ATOMIC_FILE_INIT;
 }
 
-mimo_status make_folders(const char *path)
+mimo_status atomic_file_probe(const char *path)
 {
-    char *folder;
-    MIMO_TRY(mimo_copy_string(&folder, path));
-    int error = 0;
-    for (char *at = folder; error == 0 && *at;) {
-        at += strspn(at, "/");
-        at += strcspn(at, "/");
-        char held = *at;
-        *at = '\0';
-        struct stat found;
-        error = mkdir(folder, 0777) != 0 ? errno : 0;
-        if (error != 0 && stat(folder, &found) == 0 && S_ISDIR(found.st_mode))
-            error = 0;
-        *at = held;
-    }
-    mimo_release(folder);
-    MIMO_CHECK(error == 0, MIMO_ERR_IO, "cannot make the folder %s: %s", path, strerror(error));
-    return MIMO_OK;
+    struct atomic_file file = ATOMIC_FILE_INIT;
+    mimo_status status = atomic_file_open(&file, path);
+    atomic_file_discard(&file);
+    return status;
 }

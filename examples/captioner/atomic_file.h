@@ -42,7 +42,7 @@ mimo_status atomic_file_commit(struct atomic_file *file);
 /* Remove the temporary file and release; after a commit, or twice, it does nothing. */
 void atomic_file_discard(struct atomic_file *file);
 
-/* Make the folder at `path`, and those above it, where they are missing. */
-mimo_status make_folders(const char *path);
+/* Whether a file could be written now, as far as opening it tells. Leaves nothing behind. */
+mimo_status atomic_file_probe(const char *path);
 
 #endif

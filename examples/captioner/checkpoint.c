@@ -118,34 +118,52 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     return status;
 }
 
-/* What saving needs besides the entries. */
-typedef struct save_rooms {
+/* What saving needs. */
+typedef struct save_state {
+    entry_list list;
     nn_real *gathered;          /* [largest] */
     safetensors_writer *writer; /* on rank 0 */
-} save_rooms;
+} save_state;
 
 /* Local, and before anything collective: the tp groups gather only where every rank can. */
-static mimo_status prepare_save(save_rooms *rooms, entry_list *list, const char *path,
-                                const captioner_model *model, int64_t step)
+static mimo_status prepare_save(save_state *save, const char *path, const captioner_model *model,
+                                int64_t step)
 {
+    entry_list *list = &save->list;
     MIMO_TRY(list_entries(list, model));
-    MIMO_TRY(mimo_reserve(&rooms->gathered, list->largest, sizeof *rooms->gathered));
+    MIMO_TRY(mimo_reserve(&save->gathered, list->largest, sizeof *save->gathered));
     if (mimo_comm_rank(model->topology->world) != 0)
         return MIMO_OK;
-    return begin_file(&rooms->writer, path, list, &model->desc, step);
+    return begin_file(&save->writer, path, list, &model->desc, step);
+}
+
+static void release_save(save_state *save)
+{
+    safetensors_discard(save->writer);
+    mimo_release(save->gathered);
+    release_entries(&save->list);
+}
+
+mimo_status checkpoint_probe(const char *path, const captioner_model *model)
+{
+    save_state save = {0};
+    mimo_status status = prepare_save(&save, path, model, 0);
+    release_save(&save);
+    return status;
 }
 
 /* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
  * 0 has a writer. It must gather on after a failed write: its group counts on it. */
-static mimo_status write_entries(const save_rooms *rooms, const entry_list *list)
+static mimo_status write_entries(const save_state *save)
 {
+    const entry_list *list = &save->list;
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
         const nn_real *local = part_of(param, list->entries[i].part);
-        MIMO_TRY(gather_whole(list->whole, rooms->gathered, local, param, list->entries[i].tp));
-        if (rooms->writer && written == MIMO_OK)
-            written = safetensors_write(rooms->writer, i, 0, param->shape[0] * param->shape[1],
+        MIMO_TRY(gather_whole(list->whole, save->gathered, local, param, list->entries[i].tp));
+        if (save->writer && written == MIMO_OK)
+            written = safetensors_write(save->writer, i, 0, param->shape[0] * param->shape[1],
                                         list->whole);
     }
     return written;
@@ -154,20 +172,17 @@ static mimo_status write_entries(const save_rooms *rooms, const entry_list *list
 mimo_status checkpoint_save(const char *path, captioner_model *model, int64_t step)
 {
     mimo_comm *world = model->topology->world;
-    save_rooms rooms = {0};
-    entry_list list = {0};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&rooms, &list, path, model, step));
+    save_state save = {0};
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, model, step));
     if (status == MIMO_OK) {
-        status = write_entries(&rooms, &list);
+        status = write_entries(&save);
         if (status == MIMO_OK) {
-            status = safetensors_commit(rooms.writer);
-            rooms.writer = NULL;
+            status = safetensors_commit(save.writer);
+            save.writer = NULL;
         }
         status = mimo_comm_agree(world, status);
     }
-    safetensors_discard(rooms.writer);
-    mimo_release(rooms.gathered);
-    release_entries(&list);
+    release_save(&save);
     return status;
 }
 

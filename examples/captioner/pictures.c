@@ -54,6 +54,14 @@ static mimo_status write_picture(const char *path, const struct subject *subject
     return status;
 }
 
+mimo_status picture_probe(const char *path, const char *module_folder)
+{
+    struct plugin plugin = {.library = NULL};
+    MIMO_TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
+    plugin_close(&plugin);
+    return atomic_file_probe(path);
+}
+
 mimo_status picture_contact_sheet(const char *path, const struct contact_sheet *sheet,
                                   const char *module_folder)
 {

@@ -1,8 +1,7 @@
 /*
  * The two pictures of a run, as PNG files: a contact sheet of held-out emoji with what the model
  * calls them, and the loss curve. Drawing is the module captioner-pictures (cairo), loaded for as
- * long as it takes: where it is missing the answer is MIMO_ERR_UNSUPPORTED with a sentence, and a
- * run without pictures is still a good run.
+ * long as it takes: where it is missing the answer is MIMO_ERR_UNSUPPORTED with a sentence.
  */
 #ifndef CAPTIONER_PICTURES_H
 #define CAPTIONER_PICTURES_H
@@ -54,5 +53,9 @@ mimo_status picture_contact_sheet(const char *path, const struct contact_sheet *
                                   const char *module_folder);
 mimo_status picture_loss_curve(const char *path, const struct loss_curve *curve,
                                const char *module_folder);
+
+/** Whether a picture could be written into `path` now: MIMO_ERR_UNSUPPORTED or MIMO_ERR_IO as
+ *  above. Leaves nothing behind. */
+mimo_status picture_probe(const char *path, const char *module_folder);
 
 #endif

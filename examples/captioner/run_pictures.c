@@ -7,6 +7,7 @@
 #include "pictures.h"
 
 enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128 };
+static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
 
 static mimo_status join_path(char *path, const char *folder, const char *file)
 {
@@ -20,7 +21,7 @@ static mimo_status draw_curve(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
     char path[PATH_CAPACITY];
-    MIMO_TRY(join_path(path, pictures->folder, "loss-curve.png"));
+    MIMO_TRY(join_path(path, pictures->folder, curve_file));
     struct loss_level levels[] = {{"held out, right images", report->right_loss},
                                   {"held out, images shuffled", report->shuffled_loss}};
     struct loss_curve curve = {.title = "Loss per token",
@@ -36,7 +37,7 @@ static mimo_status draw_sheet(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
     char path[PATH_CAPACITY], subtitle[LINE_CAPACITY];
-    MIMO_TRY(join_path(path, pictures->folder, "contact-sheet.png"));
+    MIMO_TRY(join_path(path, pictures->folder, sheet_file));
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
@@ -50,6 +51,15 @@ static mimo_status draw_sheet(const run_pictures *pictures)
                                   .count = (int)report->count,
                                   .cells = cells};
     return picture_contact_sheet(path, &sheet, NULL);
+}
+
+mimo_status run_pictures_probe(const char *folder)
+{
+    char path[PATH_CAPACITY];
+    MIMO_TRY(join_path(path, folder, sheet_file));
+    MIMO_TRY(picture_probe(path, NULL));
+    MIMO_TRY(join_path(path, folder, curve_file));
+    return picture_probe(path, NULL);
 }
 
 mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream)

@@ -14,8 +14,11 @@ typedef struct run_pictures {
     int64_t first_step; /* the step of losses[0], from 1 */
 } run_pictures;
 
-/** Draw both; a run without steps has no curve. Where the module that draws is missing, `stream`
- *  gets a sentence and the answer is MIMO_OK: a run without pictures is still a good run. */
+/** Whether both could be drawn now: the module that draws is there, the files can be written.
+ *  Leaves nothing behind. MIMO_ERR_UNSUPPORTED, MIMO_ERR_IO. */
+mimo_status run_pictures_probe(const char *folder);
+
+/** Draw both, and tell `stream` where they are; a run without steps has no curve. */
 mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream);
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "atomic_file.h"
+#include "folders.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -170,8 +170,9 @@ static bool cache_is_good(const char *path, const struct sample_source *source)
 static mimo_status refill(const char *path, const struct sample_source *source)
 {
     char *folder;
+    size_t kept;
     MIMO_TRY(cache_folder(&folder));
-    mimo_status status = make_folders(folder);
+    mimo_status status = make_folders(folder, &kept);
     mimo_release(folder);
     MIMO_TRY(status);
     return sample_file_prepare(path, source);

@@ -6,10 +6,10 @@
 #include "core/check.h"
 #include "core/memory.h"
 
-#include "atomic_file.h"
 #include "caption_data.h"
 #include "checkpoint.h"
 #include "final_report.h"
+#include "folders.h"
 #include "progress.h"
 #include "run_pictures.h"
 #include "train_log.h"
@@ -59,17 +59,39 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
-/* What can fail for the sake of a path fails before training, not after it. */
-static mimo_status open_results(run_state *run)
+/* The log comes last: it is begun here, where nothing else can fail any more. */
+static mimo_status try_results(run_state *run)
 {
     const struct options *options = run->options;
-    int64_t steps = options->steps > run->first_step ? options->steps - run->first_step : 0;
-    mimo_status status = mimo_reserve(&run->losses, steps, sizeof *run->losses);
-    if (status == MIMO_OK && run->lead && options->out)
-        status = make_folders(options->out);
-    if (status == MIMO_OK && run->lead && options->log)
-        status = train_log_open(&run->log, options->log, run->first_step > 0);
-    return mimo_comm_agree(run->world, status);
+    if (options->save)
+        MIMO_TRY(checkpoint_probe(options->save, &run->model));
+    if (options->out)
+        MIMO_TRY(run_pictures_probe(options->out));
+    if (options->log)
+        MIMO_TRY(train_log_open(&run->log, options->log, run->first_step > 0));
+    return MIMO_OK;
+}
+
+/* What can fail for the sake of a path or a missing module fails before training, not after it, and
+ * leaves nothing behind. The folder is made first, as the other files may be meant to lie in it. */
+static mimo_status open_on_lead(run_state *run)
+{
+    const char *folder = run->options->out;
+    size_t kept = 0;
+    if (folder)
+        MIMO_TRY(make_folders(folder, &kept));
+    mimo_status status = try_results(run);
+    if (status != MIMO_OK && folder)
+        remove_folders(folder, kept);
+    return status;
+}
+
+static mimo_status open_results(run_state *run)
+{
+    int64_t steps = run->options->steps - run->first_step;
+    mimo_status status = mimo_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
+    MIMO_TRY(mimo_comm_agree(run->world, status));
+    return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
 
 /* A full disk ends the run on every rank: the others learn of it here, and only where there is a

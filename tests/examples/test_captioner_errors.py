@@ -1,11 +1,14 @@
-"""Bad input: one sentence with the numbers, on one rank, and a failing exit on every rank."""
+"""Bad input: one sentence with the numbers, on one rank, and a failing exit on every rank, before
+training and with nothing left behind."""
 import os
 import re
+import shutil
 import sys
 import tempfile
 
 from captioner_runs import Captioner, SMALL
 
+PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
 HOME = ["--encoder", "tp=2,dp=4", "--llm", "tp=2,cp=2,dp=2"]
 
 # ranks, flags, what the sentence must say
@@ -29,13 +32,17 @@ CASES = [
     (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--log", "/dev/full"], "/dev/full"),
     (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--save", "/nonexistent/saved"],
      "/nonexistent/saved"),
+    (2, [*PAIR, "--save", "taken"], "cannot write taken: it exists and is no regular file"),
+    (2, [*PAIR, "--out", "samples"], "cannot make the folder samples"),
+    (2, [*PAIR, "--out", "taken"], "taken/loss-curve.png: it exists and is no regular file"),
+    (2, [*PAIR, "--out", "new/one", "--log", "/nonexistent/log"], "/nonexistent/log"),
+    (2, [*PAIR, "--out", "new/one", "--log", "new/one/log", "--save", "taken"], "cannot write taken"),
     (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--resume", "/nonexistent/saved"],
      "/nonexistent/saved"),
 ]
 
 
 # Rank 0 is started with the first flags, rank 1 with the second.
-PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
 UNEQUAL = [
     (["--seed", "1"], ["--seed", "9"], "rank 1: --seed is 9 on this rank and 1 on rank 0"),
     (["--lr", "0.5"], ["--lr", "0.25"], "--lr is 0.25 on this rank and 0.5 on rank 0"),
@@ -51,38 +58,57 @@ RICH = "unset MALLOC_PERTURB_; "
 POOR = RICH + "ulimit -d 400000; "
 
 
-def ranks_with(captioner, ranks, flags, before=""):
+def ranks_with(captioner, ranks, flags, before="", program=None):
     """Words that have mpirun start ranks; the shell tells each rank's exit from mpirun's own."""
     given = [] if "--samples" in flags else ["--samples", captioner.samples]
-    return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh", captioner.program,
-            *SMALL, "--steps", "1", *given, *flags]
+    return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh",
+            program or captioner.program, *SMALL, "--steps", "1", *given, *flags]
+
+
+def program_without_pictures(captioner):
+    """A copy of the program beside a module that cannot be loaded."""
+    folder = os.path.join(captioner.folder, "bin")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "captioner-pictures.so"), "w", encoding="utf-8") as module:
+        module.write("no module")
+    return shutil.copy(captioner.program, folder)
+
+
+def files_below(folder):
+    return sorted(os.path.join(place, name) for place, folders, files in os.walk(folder)
+                  for name in folders + files)
 
 
 def check(captioner, ranks, parts, words):
     """What is wrong with the answer of these parts; None where nothing is."""
+    before = files_below(captioner.folder)
     done = captioner.mpirun_with(parts)
     exits = re.findall(r"^exit (\d+)$", done.stdout, re.M)
-    # A run that fails at its end has shown its progress.
-    sentences = [line for line in done.stderr.splitlines()
-                 if line.strip() and not line.startswith("step ")]
+    sentences = done.stderr.splitlines()
     if len(exits) != ranks or "0" in exits:
         return f"exits {exits}"
     if len(sentences) != 1 or not sentences[0].startswith("captioner: "):
         return f"not one sentence:\n{done.stderr}"
     if not re.search(words, sentences[0]):
         return f"does not say {words!r}: {sentences[0]}"
+    if len(done.stdout.splitlines()) != ranks:
+        return f"says more:\n{done.stdout}"
+    if (after := files_below(captioner.folder)) != before:
+        return f"left {sorted(set(after) ^ set(before))} behind"
     print(sentences[0])
     return None
 
 
 def main():
-    mpirun, program = sys.argv[1:]
+    mpirun, program = sys.argv[1], os.path.abspath(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
         captioner.prepare(16)
         truncated = os.path.join(folder, "truncated")
         with open(captioner.samples, "rb") as whole, open(truncated, "wb") as part:
             part.write(whole.read()[:10000])
+        os.makedirs(os.path.join(folder, "taken", "loss-curve.png"))
+        os.chdir(folder)
         cases = [(ranks, ranks_with(captioner, ranks, flags), words)
                  for ranks, flags, words in CASES]
         cases += [(2, ranks_with(captioner, 2, [*PAIR, "--samples", truncated]), "truncated")]
@@ -91,6 +117,9 @@ def main():
                   for first, second, words in UNEQUAL]
         cases += [(2, [*ranks_with(captioner, 1, LARGE, RICH), ":",
                        *ranks_with(captioner, 1, LARGE, POOR)], "rank 1: out of memory")]
+        cases += [(2, ranks_with(captioner, 2, [*PAIR, "--out", "new"],
+                                 program=program_without_pictures(captioner)),
+                   "cannot load .*captioner-pictures.so")]
         wrong = [(parts, why) for ranks, parts, words in cases
                  if (why := check(captioner, ranks, parts, words))]
         for parts, why in wrong:

@@ -11,6 +11,7 @@
 #include <criterion/criterion.h>
 
 #include "atomic_file.h"
+#include "folders.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "little_endian.h"
@@ -45,6 +46,7 @@ static void remove_folder(void)
 }
 
 TestSuite(samples, .init = make_folder, .fini = remove_folder);
+TestSuite(folders, .init = make_folder, .fini = remove_folder);
 
 static struct samples example(void)
 {
@@ -212,24 +214,48 @@ Test(samples, a_folder_that_is_not_there)
     samples_release(&s);
 }
 
-Test(samples, folders_are_made_and_never_over_a_file)
+Test(folders, are_made_and_unmade_again)
 {
-    char deep[128], below[160];
-    snprintf(deep, sizeof deep, "%s/a/b", folder);
-    cr_assert_eq(make_folders(deep), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(make_folders(deep), MIMO_OK, "twice: %s", mimo_last_error());
-    snprintf(below, sizeof below, "%s/a/f", folder);
-    FILE *file = fopen(below, "w");
+    char first[128], deep[160];
+    struct stat found;
+    size_t kept;
+    snprintf(first, sizeof first, "%s/a", folder);
+    snprintf(deep, sizeof deep, "%s/a/b//c/", folder);
+    cr_assert_eq(make_folders(deep, &kept), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(stat(deep, &found) == 0);
+    cr_assert_eq(kept, strlen(folder) + 1, "kept %zu", kept);
+    remove_folders(deep, kept);
+    cr_assert_eq(entries(), 0, "%s is left", first);
+
+    cr_assert_eq(make_folders(first, &kept), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(make_folders(deep, &kept), MIMO_OK, "%s", mimo_last_error());
+    remove_folders(deep, kept);
+    cr_assert_eq(rmdir(first), 0, "what was there before stays, and it is empty");
+
+    cr_assert_eq(make_folders(folder, &kept), MIMO_OK, "%s", mimo_last_error());
+    remove_folders(folder, kept);
+    cr_assert_eq(stat(folder, &found), 0, "nothing was made, so nothing is removed");
+}
+
+Test(folders, a_failure_leaves_none)
+{
+    char below[512], long_name[300];
+    size_t kept = 7;
+    snprintf(below, sizeof below, "%s/f/g", folder);
+    snprintf(path, sizeof path, "%s/f", folder); /* removed at the end */
+    FILE *file = fopen(path, "w");
     cr_assert(file);
     fclose(file);
-    snprintf(below, sizeof below, "%s/a/f/g", folder);
-    cr_assert_eq(make_folders(below), MIMO_ERR_IO);
+    cr_assert_eq(make_folders(below, &kept), MIMO_ERR_IO);
     cr_assert(strstr(mimo_last_error(), below), "%s", mimo_last_error());
-    snprintf(below, sizeof below, "%s/a/f", folder);
-    unlink(below);
-    rmdir(deep);
-    snprintf(deep, sizeof deep, "%s/a", folder);
-    rmdir(deep);
+
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = '\0';
+    snprintf(below, sizeof below, "%s/a/b/%s", folder, long_name);
+    cr_assert_eq(make_folders(below, &kept), MIMO_ERR_IO);
+    cr_assert(strstr(mimo_last_error(), "too long"), "%s", mimo_last_error());
+    cr_assert_eq(kept, 7, "a failed call leaves its output");
+    cr_assert_eq(entries(), 1, "only the file is there");
 }
 
 Test(atomic_file, only_a_regular_file_is_replaced)

@@ -1,0 +1,17 @@
+/* Folders for results, made where they are missing, and unmade where it comes to nothing. */
+#ifndef CAPTIONER_FOLDERS_H
+#define CAPTIONER_FOLDERS_H
+
+#include <stddef.h>
+
+#include <mimo/status.h>
+
+/* Make the folder at `path`, and those above it, where they are missing; *kept is how many bytes of
+ * the path lead to the first that was. MIMO_ERR_IO, with the path and the system's reason; then
+ * none is left behind. */
+mimo_status make_folders(const char *path, size_t *kept);
+
+/* Remove those that make_folders made, as far as they are empty. */
+void remove_folders(const char *path, size_t kept);
+
+#endif
