@@ -12,6 +12,7 @@
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "device/device.h"
 
 enum { VIEW_TEXT = 96 };
@@ -315,7 +316,8 @@ static mimo_row_map map_of(const merge_call *call, int source)
 {
     const mimo_alignment *alignment = call->alignment;
     const mimo_tensor *view = source_view(call, source);
-    bool by_position = call->tile->letters[0] == 's', turned = view->letters[0] == 's';
+    bool by_position = call->tile->letters[0] == 's';
+    bool turned = view->letters[0] == 's' && !MIMO_MUTATED("sequence-major");
     int64_t rows = rows_of(alignment, source);
     return (mimo_row_map){
         .position = alignment->table + alignment->first[source],

@@ -12,6 +12,7 @@
 #include "bridge/collective_types.h"
 #include "core/check.h"
 #include "core/hash.h"
+#include "core/mutation.h"
 
 enum { STAGE_FULL = 0, STAGE_JOINED = 1 };
 
@@ -135,18 +136,39 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
     mimo_tile full;
     int64_t elements;
     mimo_comm *comm = own_of(op)->cp_sum;
-    if (!comm)
+    if (!comm || MIMO_MUTATED("no-cp-sum"))
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
+    if (MIMO_MUTATED("narrow-before-sum")) {
+        MIMO_TRY(narrow(op, &tiles->src, &full));
+        full = tiles->src;
+    }
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
     const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true};
+    if (MIMO_MUTATED("cp-mean"))
+        MIMO_TRY(device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->stream));
     return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
+}
+
+/* A mutation's: this rank's slot of `to`, and zeros around it. */
+static mimo_status pad(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    mimo_rows all = mimo_tile_rows(from, 0, from->batch, inner);
+    mimo_rows slot = mimo_tile_rows(to, op->bridge->slot * from->batch, from->batch, inner);
+    mimo_rows slots = mimo_tile_rows(to, 0, to->batch, inner);
+    MIMO_TRY(device_of(op)->zero_rows(&slots, op->stream));
+    return device_of(op)->copy_rows(&slot, &all, op->stream);
 }
 
 static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
+    if (MIMO_MUTATED("narrow-before-sum"))
+        return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
+    if (op->bridge->pairing.direction == MIMO_FAN_OUT && MIMO_MUTATED("zero-pad"))
+        return pad(op, &tiles->src, &full);
     if (op->bridge->pairing.direction == MIMO_FAN_OUT)
         return gather(op, &tiles->src, &full);
     return narrow(op, &tiles->src, &full);

@@ -5,6 +5,7 @@
 #include "bridge/collective_types.h"
 #include "core/check.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
@@ -46,6 +47,11 @@ mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *
     MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
     MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, NULL, &bridge->slot));
     own->rules.pairing = bridge->pairing;
+    if (MIMO_MUTATED("cp0-slice")) {
+        int64_t c;
+        MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &c));
+        own->rules.pairing.scale = c > 0 ? 1 : bridge->pairing.scale;
+    }
     return attach_partition(own, bridge, desc->partition);
 }
 
@@ -54,12 +60,22 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     mimo_collective *own = bridge->collective;
     int64_t index, slot;
     if (own->cp > 1)
-        MIMO_TRY(mimo_bridge_split(&own->cp_sum, bridge, bridge->dst, "cp"));
+        MIMO_TRY(mimo_bridge_split(&own->cp_sum, bridge, bridge->dst,
+                                   MIMO_MUTATED("sum-over-dp")   ? "cp,dp"
+                                   : MIMO_MUTATED("sum-over-tp") ? "tp,cp"
+                                                                 : "cp"));
     if (own->sp)
         MIMO_TRY(mimo_bridge_split(&own->sp_join, bridge, bridge->dst, "tp"));
     if (bridge->pairing.direction == MIMO_EQUAL)
         return MIMO_OK;
     MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
+    if (MIMO_MUTATED("gather-reversed"))
+        slot = -slot;
+    if (MIMO_MUTATED("pooled-over-cp")) { /* groups of k along (dp, cp), not along dp */
+        int64_t c = index % own->cp, place = slot * own->cp + c;
+        index += place / bridge->pairing.scale - c;
+        slot = place % bridge->pairing.scale;
+    }
     return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
 }
 

@@ -11,6 +11,7 @@
 #include "bridge/routed_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 enum { STAGE_CLASSES = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 8 };
 
@@ -169,6 +170,8 @@ mimo_status mimo_job_add_classes(const mimo_op *op)
     const mimo_job *job = op->job;
     const mimo_device *device = op->bridge->comm->device;
     for (int i = 0; i < job->count && job->classes > 1; i++) {
+        if (MIMO_MUTATED("first-class-only"))
+            break;
         const mimo_tile *to = mimo_pair_to(&job->pairs[i], job->backward);
         int64_t elements = mimo_tile_bytes(to) / (int64_t)mimo_dtype_size(to->view.dtype);
         MIMO_TRY(device->add_parts(to->view.data, staged_tensor(job, i), job->classes - 1, elements,

@@ -5,6 +5,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "gradient/gradient_state.h"
 #include "grid/grid_types.h"
 
@@ -83,7 +84,7 @@ mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t 
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_add: gradient is NULL");
     MIMO_CHECK(tokens >= 0, MIMO_ERR_ARGUMENT, "mimo_gradient_add: %" PRId64 " tokens", tokens);
     MIMO_TRY(mimo_add(&sum, gradient->tokens, tokens));
-    gradient->tokens = sum;
+    gradient->tokens = MIMO_MUTATED("last-micro-batch") ? tokens : sum;
     gradient->loss += loss_sum;
     gradient->counted = false;
     return MIMO_OK;
@@ -126,6 +127,12 @@ mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double
         mimo_agree(comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNT), "gradient count"));
     if (counts_tokens(gradient))
         mine = (mimo_share){gradient->loss, gradient->tokens};
+    if (MIMO_MUTATED("n-over-dp")) {
+        int64_t c;
+        MIMO_TRY_GOTO(status, done,
+                      mimo_grid_coord(gradient->grid[MIMO_DST], comm->rank, "cp", &c));
+        mine.count = c > 0 ? 0 : mine.count;
+    }
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));
     gradient->total = sum.count;
     gradient->mean_loss = sum.value / (double)(sum.count > 0 ? sum.count : 1);

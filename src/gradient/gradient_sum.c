@@ -7,6 +7,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "gradient/gradient_state.h"
 
 enum { CALL_FINALIZE = 111, CALL_NORM, CALL_COUNTS };
@@ -193,15 +194,38 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
     mimo_request *request = NULL;
     if (!group || span->count == 0)
         return MIMO_OK;
+    if (span->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
+        return MIMO_OK;
     const mimo_reduction sum = {span->grad, span->count, span->dtype, MIMO_SUM, false};
+    if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
+        MIMO_TRY(group->device->scale(
+            span->grad, span->count, span->dtype,
+            1.0 / mimo_rule_ranks(call->rules[i].partial, call->gradient->grid[span->module]),
+            stream));
     MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
     return mimo_wait(group, &request);
+}
+
+/* A mutation's: as if every rank had divided by its own tokens, and the sum by the ranks. */
+static mimo_status divide_by_own_count(const span_call *call, int i, mimo_stream stream)
+{
+    const mimo_gradient *gradient = call->gradient;
+    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_grid *llm = gradient->grid[MIMO_DST];
+    double ranks = (double)(mimo_grid_dim_size(llm, "cp") * mimo_grid_dim_size(llm, "dp"));
+    double own = (double)(gradient->tokens > 0 ? gradient->tokens : 1);
+    return gradient->comm->device->scale(span->grad, span->count, span->dtype,
+                                         (double)gradient->total / (own * ranks), stream);
 }
 
 static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
     double factor = 1.0 / (double)(gradient->total > 0 ? gradient->total : 1);
+    if (MIMO_MUTATED("dp-mean"))
+        factor /= (double)mimo_grid_dim_size(gradient->grid[MIMO_DST], "dp");
+    for (int i = 0; i < call->n && MIMO_MUTATED("local-count"); i++)
+        MIMO_TRY(divide_by_own_count(call, i, stream));
     for (int i = 0; i < call->n; i++)
         MIMO_TRY(sum_span(call, i, stream));
     for (int i = 0; i < call->n; i++)
@@ -236,7 +260,9 @@ static mimo_status sum_own_squares(const span_call *call, double *sum)
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_span *span = &call->spans[i];
         double squares;
-        if (!mimo_rule_speaks(call->rules[i].shard, call->gradient->grid[span->module], comm->rank))
+        if (!mimo_rule_speaks(call->rules[i].shard, call->gradient->grid[span->module],
+                              comm->rank) &&
+            !MIMO_MUTATED("norm-of-copies"))
             continue;
         MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, NULL));
         *sum += squares;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/check.h"
+#include "core/mutation.h"
 #include "gradient/span_rules.h"
 
 enum { CP = 1 << 1, DP = 1 << 3 };
@@ -11,6 +12,10 @@ const char *const mimo_rule_dims[MIMO_RULE_DIMS] = {"tp", "cp", "pp", "dp"};
 
 unsigned mimo_rule_sum(const mimo_span_rule *rule)
 {
+    if (MIMO_MUTATED("no-partial-sum"))
+        return rule->data;
+    if (MIMO_MUTATED("sum-of-copies"))
+        return rule->data | rule->partial | rule->copies;
     return rule->data | rule->partial;
 }
 

@@ -8,6 +8,7 @@
 #include "comm/agreement.h"
 #include "core/checked.h"
 #include "core/hash.h"
+#include "core/mutation.h"
 #include "partition/partition_runs.h"
 
 enum { VIEW_TEXT = 96 };
@@ -137,6 +138,11 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
 {
     shard_pair pair;
     MIMO_TRY(pair_of(&pair, partition, content, from, to));
+    if (content == MIMO_LABELS && MIMO_MUTATED("contiguous-labels")) {
+        int64_t rows = pair.runs.shard_rows;
+        pair.runs.zigzag[0] = (mimo_run){0, partition->place.cp_rank * rows, rows};
+        pair.runs.count = 1;
+    }
     return copy_runs(&pair, pair.shard, pair.runs.tp_rank, false, stream);
 }
 
@@ -229,7 +235,8 @@ static mimo_status adjoint_sp(const sp_call *it)
     MIMO_TRY(gather_shards(&pair, room, tp, it->stream));
     MIMO_TRY(zero_gaps(&pair, it->stream));
     for (int64_t t = 0; t < tp->size; t++)
-        MIMO_TRY(copy_runs(&pair, (char *)room + t * pair.shard_bytes, t, true, it->stream));
+        MIMO_TRY(copy_runs(&pair, (char *)room + t * pair.shard_bytes,
+                           MIMO_MUTATED("sp-reversed") ? tp->size - 1 - t : t, true, it->stream));
     return MIMO_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include <getopt.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "mutations.h"
 
@@ -9,6 +10,7 @@ enum {
     KEY_ENCODER = 1,
     KEY_LLM,
     KEY_SP,
+    KEY_EXECUTOR,
     KEY_MUTATE,
     KEY_LIST,
     KEY_SEED,
@@ -21,6 +23,7 @@ static const struct option table[] = {
     {"encoder", required_argument, NULL, KEY_ENCODER},
     {"llm", required_argument, NULL, KEY_LLM},
     {"sp", no_argument, NULL, KEY_SP},
+    {"executor", required_argument, NULL, KEY_EXECUTOR},
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
     {"seed", required_argument, NULL, KEY_SEED},
@@ -40,6 +43,7 @@ void oracle_options_help(FILE *stream)
           "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
           "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
           "  --sp              sequence parallelism over the LLM's tp\n"
+          "  --executor NAME   of the bridge: auto (default), collective, routed or p2p\n"
           "  --seed N          of parameters and data (default: 1)\n"
           "  --mutate NAME     switch on a bug of the library's test copy\n"
           "  --json            JSON in place of the table\n"
@@ -47,6 +51,26 @@ void oracle_options_help(FILE *stream)
           "  --list-mutations  their names, phases and topologies; without mpirun\n"
           "  --help            this text\n",
           stream);
+}
+
+static const char *const executors[] = {[MIMO_EXECUTOR_AUTO] = "auto",
+                                        [MIMO_EXECUTOR_COLLECTIVE] = "collective",
+                                        [MIMO_EXECUTOR_ROUTED] = "routed",
+                                        [MIMO_EXECUTOR_P2P] = "p2p"};
+
+const char *oracle_executor_name(mimo_executor executor)
+{
+    return executors[executor];
+}
+
+static const char *read_executor(mimo_executor *out, const char *name)
+{
+    for (size_t i = 0; i < sizeof executors / sizeof *executors; i++)
+        if (strcmp(executors[i], name) == 0) {
+            *out = (mimo_executor)i;
+            return NULL;
+        }
+    return "--executor is none of auto, collective, routed and p2p";
 }
 
 static const char *read_option(oracle_options *out, int key)
@@ -61,6 +85,8 @@ static const char *read_option(oracle_options *out, int key)
     case KEY_SP:
         out->spec.sp = true;
         return NULL;
+    case KEY_EXECUTOR:
+        return read_executor(&out->spec.executor, optarg);
     case KEY_MUTATE:
         out->mutation = optarg;
         return mutation_find(optarg) ? NULL : "--mutate: no such mutation; see --list-mutations";

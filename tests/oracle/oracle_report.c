@@ -20,23 +20,14 @@ oracle_phase oracle_report_first(const oracle_report *report)
     return ORACLE_PHASES;
 }
 
-/* How often the limit goes into the worst error: above 1 it failed by so much. Faults, and errors
- * that are no numbers, exceed any limit. */
-static double excess(const phase_summary *summary, oracle_phase phase)
-{
-    const checked_tensor *tensor = summary->worst_tensor;
-    if (!tensor || tensor->fault || isnan(tensor->error))
-        return INFINITY;
-    return tensor->error / oracle_phase_rows[phase].limit;
-}
-
 /* -------------------------------------------- text ------------------------------------------- */
 
 static void print_head(const oracle_report *report, FILE *stream)
 {
     const oracle_options *options = report->options;
-    fprintf(stream, "mimo-oracle: encoder %s, LLM %s%s, %d ranks, seed %llu", options->spec.encoder,
-            options->spec.llm, options->spec.sp ? " with sp" : "", report->ranks,
+    fprintf(stream, "mimo-oracle: encoder %s, LLM %s%s, %d ranks, %s executor, seed %llu",
+            options->spec.encoder, options->spec.llm, options->spec.sp ? " with sp" : "",
+            report->ranks, oracle_executor_name(options->spec.executor),
             (unsigned long long)options->seed);
     if (options->mutation)
         fprintf(stream, ", mutation %s", options->mutation);
@@ -82,7 +73,7 @@ static void print_verdict(const oracle_report *report, FILE *stream)
     else {
         phase_summary summary = comparison_summary(report->list, report->count, first);
         fprintf(stream, "FAIL: first in phase '%s', %.3g times its limit",
-                oracle_phase_rows[first].name, excess(&summary, first));
+                oracle_phase_rows[first].name, summary.worst / oracle_phase_rows[first].limit);
     }
     fprintf(stream, "; full log: %s\n", report->options->log);
 }
@@ -219,8 +210,9 @@ static void print_json(const oracle_report *report, FILE *stream)
     print_string(options->spec.encoder, stream);
     fputs(",\"llm\":", stream);
     print_string(options->spec.llm, stream);
-    fprintf(stream, ",\"sp\":%s,\"ranks\":%d,\"seed\":%llu,\"mutation\":",
-            options->spec.sp ? "true" : "false", report->ranks, (unsigned long long)options->seed);
+    fprintf(stream, ",\"sp\":%s,\"executor\":\"%s\",\"ranks\":%d,\"seed\":%llu,\"mutation\":",
+            options->spec.sp ? "true" : "false", oracle_executor_name(options->spec.executor),
+            report->ranks, (unsigned long long)options->seed);
     print_string(options->mutation ? options->mutation : "", stream);
     fprintf(stream, ",\"mutation_reached\":%s", report->mutation_reached ? "true" : "false");
     fprintf(stream,

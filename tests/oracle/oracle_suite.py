@@ -5,7 +5,7 @@
 
 Parts: small      pairs of grids on 1, 2, 4 and 6 ranks
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
-       every      every pair of both on 8 ranks
+       every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
 
 A line a run; the full logs go to oracle-logs/ in the working directory. The exit status is 0 only
@@ -13,12 +13,14 @@ where everything came out as it must.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 
 SECONDS = 120  # of one launch; one takes a few
 LOGS = "oracle-logs"
+EXECUTORS = ["collective", "routed"]
 
 
 def encoders(ranks):
@@ -69,13 +71,17 @@ def ranks_of(spec):
     return ranks
 
 
-def launch(programs, pair, name, extra=()):
-    """The JSON of one run, and its exit status."""
+def options_of(pair, executor):
     encoder, llm, sp = pair
+    return ["--encoder", encoder, "--llm", llm, "--executor", executor, *(["--sp"] if sp else [])]
+
+
+def launch(programs, options, name):
+    """The JSON of one run, and its exit status."""
     mpirun, oracle = programs
-    command = [mpirun, "--oversubscribe", "-n", str(ranks_of(llm)), oracle, "--json",
-               "--encoder", encoder, "--llm", llm, "--log", f"{LOGS}/{name}.log", *extra]
-    command += ["--sp"] if sp else []
+    ranks = ranks_of(options[options.index("--llm") + 1])
+    command = [mpirun, "--oversubscribe", "-n", str(ranks), oracle, *options, "--json",
+               "--log", f"{LOGS}/{name}.log"]
     begin = time.monotonic()
     run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
@@ -86,54 +92,46 @@ def launch(programs, pair, name, extra=()):
     return result, run.returncode
 
 
-def worst_phase(result):
-    """(excess over the limit, phase): the phase nearest to its limit, or farthest past it."""
-    def excess(phase):
-        if phase["fault"] or phase["worst"] is None:
-            return float("inf")
-        return phase["worst"] / phase["limit"]
-
-    rows = [(excess(phase), phase["phase"]) for phase in result["phases"]]
-    return max(rows) if rows else (float("inf"), "run")
-
-
-def text_of(pair):
-    return f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''}"
-
-
-def check_pair(programs, pair):
-    name = text_of(pair).replace(" -> ", "-").replace(" ", "-").replace("=", "").replace(",", "")
-    result, status = launch(programs, pair, name)
-    excess, phase = worst_phase(result)
-    passed = result["passed"] and status == 0 and excess <= 1
-    verdict = f"margin {1 / excess:5.1f}" if passed else "FAIL"
-    where = phase if passed else (result["first_failing_phase"] + " " + result["sentence"])
-    print(f"{text_of(pair):42} {verdict}  {where:10} {result['seconds']:5.1f} s", flush=True)
-    return passed
-
-
 def excess_of(result, name):
+    """How many times its limit the worst error of a phase is; one that is no number exceeds any."""
     for phase in result["phases"]:
-        if phase["phase"] == name and not phase["fault"] and phase["worst"] is not None:
+        if phase["phase"] == name and phase["worst"] is not None:
             return phase["worst"] / phase["limit"]
     return float("inf")
 
 
+def worst_phase(result):
+    """(excess, phase): the phase nearest to its limit, or farthest past it."""
+    rows = [(excess_of(result, phase["phase"]), phase["phase"]) for phase in result["phases"]]
+    return max(rows) if rows else (float("inf"), "run")
+
+
+def check_pair(programs, pair, executor):
+    text = f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''} {executor}"
+    name = re.sub("[ =,>]+", "-", text)
+    result, status = launch(programs, options_of(pair, executor), name)
+    excess, phase = worst_phase(result)
+    passed = result["passed"] and status == 0 and excess <= 1
+    verdict = f"margin {1 / excess:5.1f}" if passed else "FAIL"
+    where = phase if passed else (result["first_failing_phase"] + " " + result["sentence"])
+    print(f"{text:50} {verdict}  {where:10} {result['seconds']:5.1f} s", flush=True)
+    return passed
+
+
 def check_mutation(programs, row):
     name, phase, topology = row[:3]
-    words = topology.split()
-    pair = (words[1], words[3], "--sp" in words)
-    result, status = launch(programs, pair, f"mutation-{name}", ["--mutate", name])
+    options = topology.split() + ["--mutate", name]
+    result, status = launch(programs, options, f"mutation-{name}")
     first = result["first_failing_phase"]
-    caught = status != 0 and not result["passed"] and first == phase
+    caught = status != 0 and result["mutation_reached"] and first == phase
     if phase == "run":
         how = f"an error on {result['failed_ranks']} of {result['ranks']} ranks"
         caught = caught and result["failed_ranks"] == result["ranks"]
     else:
         how = f"{excess_of(result, first):8.2g} times the limit"
     verdict = "caught in" if caught else f"NOT CAUGHT in {phase}, but in"
-    print(f"{name:28} {verdict} {first or 'none':10} {how}  {text_of(pair)} "
-          f"{result['seconds']:5.1f} s", flush=True)
+    print(f"{name:18} {verdict} {first or 'no phase':10} {how}, {topology}, "
+          f"{result['seconds']:.1f} s", flush=True)
     return caught
 
 
@@ -147,20 +145,24 @@ def list_mutations(programs):
 def check_part(programs, part):
     if part == "mutations":
         return [check_mutation(programs, row) for row in list_mutations(programs)]
-    pairs = {
-        "small": lambda: (all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0)
-                          + dealt_pairs(6, 1)[::2]),
-        "eight": lambda: dealt_pairs(8, 0),
-        "every": lambda: all_pairs(8),
-    }[part]()
-    return [check_pair(programs, pair) for pair in pairs]
+    if part == "every":
+        return [check_pair(programs, pair, executor)
+                for pair in all_pairs(8) for executor in EXECUTORS]
+    pairs = dealt_pairs(8, 0)
+    if part == "small":
+        pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2]
+    return [check_pair(programs, pair, EXECUTORS[i % 2]) for i, pair in enumerate(pairs)]
 
 
 def main():
     if len(sys.argv) < 4:
         print(__doc__, file=sys.stderr)
         return 2
-    programs, parts = sys.argv[1:3], sys.argv[3:]
+    programs, parts = (sys.argv[1], os.path.abspath(sys.argv[2])), sys.argv[3:]
+    unknown = set(parts) - {"small", "eight", "every", "mutations"}
+    if unknown:
+        print(f"unknown parts: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
     os.makedirs(LOGS, exist_ok=True)
     wrong = 0
     for part in parts:

@@ -47,6 +47,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = out->encoder;
     desc.dst = out->llm;
+    desc.executor = spec->executor;
     MIMO_TRY(mimo_bridge_create(&out->bridge, world, &desc));
     return mimo_gradient_create(&out->gradient, world, out->encoder, out->llm);
 }

@@ -8,6 +8,7 @@
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
+    mimo_executor executor;
 } oracle_spec;
 
 typedef struct oracle_topology {
