@@ -4,8 +4,8 @@
 #
 #   scripts/demo.sh [captioner argument...]     see --help
 #
-# Pictures and the log of the steps go to out/ in the source tree, unless --out (both) or --log say
-# otherwise.
+# Pictures and the log of the steps go to out/ in the build folder, or to the folder of --out; --log
+# sends the log elsewhere. The last lines say where they are.
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -14,14 +14,16 @@ build=${MIMO_BUILD:-$root/build-demo}
 install_packages demo
 configure_and_build "$build" --buildtype=release -Dtests=false
 
-results=("--out=$root/out" "--log=$root/out/steps.jsonl")
+out=$build/out
+before=
 for argument in "$@"; do
-    case "$argument" in
-    --out | --out=*) results=() ;;
-    --log | --log=*) unset 'results[1]' ;;
+    case "$before $argument" in
+    "--out "*) out=$argument ;;
+    *" --out="*) out=${argument#--out=} ;;
     esac
+    before=$argument
 done
-[ ${#results[@]} -eq 0 ] || mkdir -p "$root/out"
+results=("--out=$out" "--log=$out/steps.jsonl") # the caller's own come after them, and count
 
 [ -x "$build/examples/captioner/captioner" ] ||
     fail "the captioner was not built: libopenblas-dev is missing ('scripts/packages.sh demo' installs it)"

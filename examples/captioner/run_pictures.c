@@ -64,11 +64,10 @@ mimo_status run_pictures_probe(const char *folder)
 
 mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream)
 {
-    mimo_status status = draw_sheet(pictures);
-    if (status == MIMO_OK && pictures->count > 0)
-        status = draw_curve(pictures);
-    if (status == MIMO_OK)
-        fprintf(stream, "\npictures: %s/contact-sheet.png%s\n", pictures->folder,
-                pictures->count > 0 ? ", loss-curve.png" : "");
-    return status;
+    MIMO_TRY(draw_sheet(pictures));
+    if (pictures->count > 0)
+        MIMO_TRY(draw_curve(pictures));
+    fprintf(stream, "pictures: %s/%s%s%s\n", pictures->folder, sheet_file,
+            pictures->count > 0 ? ", " : "", pictures->count > 0 ? curve_file : "");
+    return MIMO_OK;
 }

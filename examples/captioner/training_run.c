@@ -163,11 +163,19 @@ static mimo_status draw_pictures(run_state *run, const final_report *report)
 
 static mimo_status finish(run_state *run)
 {
+    const struct options *options = run->options;
     final_report report;
     MIMO_TRY(final_report_make(&report, &run->model, &run->data));
-    if (run->lead)
+    if (run->lead) {
         final_report_print(&report, stdout);
-    return draw_pictures(run, &report);
+        putchar('\n');
+    }
+    MIMO_TRY(draw_pictures(run, &report));
+    if (run->lead && options->log)
+        printf("log: %s\n", options->log);
+    if (run->lead && options->save)
+        printf("checkpoint: %s\n", options->save);
+    return MIMO_OK;
 }
 
 static mimo_status run_all(run_state *run)
