@@ -17,45 +17,73 @@ static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
     if (!rule)
         return mimo_hash_int(hash, -1);
     hash = mimo_hash_int(hash, rule->format);
-    return mimo_hash_int(hash, rule->sp * 2 + rule->strict);
+    hash = mimo_hash_int(hash, rule->sp * 2 + rule->strict);
+    if (rule->format != MIMO_THD || rule->sequences < 0)
+        return hash;
+    size_t bytes = ((size_t)rule->sequences + 1) * sizeof(int32_t);
+    if (rule->cu)
+        hash = mimo_hash_bytes(hash, rule->cu, bytes);
+    return rule->cu_padded ? mimo_hash_bytes(hash, rule->cu_padded, bytes) : hash;
 }
 
-/* What is asked of a creation, read once: the descriptor and the rule that it points to, both in
+/* What is asked of a creation, read once: the descriptor and the rules that it points to, all in
  * this version's form, and the environment. */
 typedef struct asked {
     mimo_bridge_desc desc;
-    mimo_partition_rule rule;
+    mimo_partition_rule rule, src_rule;
     int64_t check_replicas;
 } asked;
+
+static mimo_status read_rule(const mimo_partition_rule **rule, mimo_partition_rule *own)
+{
+    if (!*rule)
+        return MIMO_OK;
+    MIMO_TRY(mimo_read_descriptor(own, sizeof *own, *rule, "bridge partition"));
+    own->size = sizeof *own;
+    *rule = own;
+    return MIMO_OK;
+}
 
 static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
 {
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
     mimo_bridge_desc read = own->desc;
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "bridge"));
-    if (read.partition) {
-        MIMO_TRY(
-            mimo_read_descriptor(&own->rule, sizeof own->rule, read.partition, "bridge partition"));
-        own->rule.size = sizeof own->rule;
-        read.partition = &own->rule;
-    }
+    MIMO_TRY(read_rule(&read.partition, &own->rule));
+    MIMO_TRY(read_rule(&read.src_partition, &own->src_rule));
     own->desc = read;
     return mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &own->check_replicas);
 }
 
-static mimo_status pick_executor(const mimo_executor_table **out, mimo_executor wanted)
+static mimo_status create_as(mimo_bridge *bridge, const mimo_executor_table *executor,
+                             const mimo_bridge_desc *desc)
 {
-    switch (wanted) {
+    bridge->executor = executor;
+    return executor->create(bridge, desc);
+}
+
+/* Collective where its rules hold; they depend on the descriptor alone, so all ranks pick alike. */
+static mimo_status create_either(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    mimo_status status = create_as(bridge, &mimo_collective_executor, desc);
+    if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
+        return status;
+    mimo_collective_executor.destroy(bridge);
+    return create_as(bridge, &mimo_routed_executor, desc);
+}
+
+static mimo_status create_executor(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    switch (desc->executor) {
     case MIMO_EXECUTOR_AUTO:
+        return create_either(bridge, desc);
     case MIMO_EXECUTOR_COLLECTIVE:
-        *out = &mimo_collective_executor;
-        return MIMO_OK;
+        return create_as(bridge, &mimo_collective_executor, desc);
     case MIMO_EXECUTOR_ROUTED:
     case MIMO_EXECUTOR_P2P:
-        *out = &mimo_routed_executor;
-        return MIMO_OK;
+        return create_as(bridge, &mimo_routed_executor, desc);
     }
-    return mimo_fail(MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)wanted);
+    return mimo_fail(MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)desc->executor);
 }
 
 /* What can be known without a word to the other ranks. */
@@ -69,8 +97,12 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->rank = comm->rank;
     bridge->size = comm->size;
     bridge->memory = comm->memory;
-    MIMO_TRY(pick_executor(&bridge->executor, desc->executor));
-    return bridge->executor->create(bridge, desc);
+    return create_executor(bridge, desc);
+}
+
+static const char *cut_text(const mimo_partition_rule *rule)
+{
+    return !rule ? "" : rule->sp ? " with a partition over cp and sp" : " with a partition over cp";
 }
 
 static uint64_t describe(char *text, const asked *own)
@@ -81,28 +113,30 @@ static uint64_t describe(char *text, const asked *own)
     snprintf(text, MIMO_CALL_TEXT, "bridge create");
     if (!desc->src || !desc->dst)
         return hash;
-    snprintf(text, MIMO_CALL_TEXT, "bridge create src %s dst %s%s",
-             mimo_grid_text(desc->src, src, sizeof src), mimo_grid_text(desc->dst, dst, sizeof dst),
-             !desc->partition      ? ""
-             : desc->partition->sp ? " with a partition over cp and sp"
-                                   : " with a partition over cp");
+    snprintf(text, MIMO_CALL_TEXT, "bridge create src %s%s dst %s%s%s",
+             mimo_grid_text(desc->src, src, sizeof src), cut_text(desc->src_partition),
+             mimo_grid_text(desc->dst, dst, sizeof dst), cut_text(desc->partition),
+             desc->all_stages ? " on all stages" : "");
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
-    hash = hash_rule(hash, desc->partition);
-    return mimo_hash_int(mimo_hash_int(hash, desc->executor), own->check_replicas);
+    hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
+    hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->all_stages);
+    return mimo_hash_int(hash, own->check_replicas);
 }
 
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim)
 {
-    int64_t index, place;
-    MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &place));
+    int64_t index = -1, place = 0, first = mimo_grid_offset(grid);
+    if (bridge->rank >= first && bridge->rank < first + mimo_grid_size(grid))
+        MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &place));
     return mimo_comm_split(out, bridge->comm, (int)index, (int)place);
 }
 
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
-    if (own->check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1)
+    bridge->check_replicas = own->check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1;
+    if (bridge->check_replicas)
         MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
     return bridge->executor->connect ? bridge->executor->connect(bridge) : MIMO_OK;
 }
@@ -116,7 +150,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 {
     char call[MIMO_CALL_TEXT];
     mimo_bridge *bridge = NULL;
-    asked own = {MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, 0};
+    asked own = {MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT, 0};
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
     mimo_status local = read_asked(&own, desc);
     if (local == MIMO_OK)
@@ -148,6 +182,7 @@ static void destroy_op(mimo_bridge *bridge, mimo_op *op)
         if (op->stage[i].room)
             bridge->comm->device->release(op->stage[i].room);
     mimo_release(op->hashes);
+    mimo_release(op->sizes);
     mimo_release(op->pairs);
     mimo_release(op);
 }
@@ -191,6 +226,7 @@ mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t 
 {
     MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
     int64_t k = bridge->pairing.scale;
+    MIMO_CHECK(k > 0, MIMO_ERR_GRID, "slice: the grids do not pair, so there are no slices");
     MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
                "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
     *start = bridge->slot * (batch / k);
@@ -204,6 +240,5 @@ mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64
     MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
                (int)side);
-    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
-                                first, count);
+    return bridge->executor->samples(bridge, side, batch, first, count);
 }

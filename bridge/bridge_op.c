@@ -110,6 +110,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->stream = call->stream;
     op->count = op->pair = op->step = 0;
     op->status = MIMO_OK;
+    op->guess = 0;
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
     op->local = make_next(bridge);
@@ -187,30 +188,55 @@ static void begin_agreement(mimo_op *op)
 {
     if (op->local != MIMO_OK)
         mimo_fail(op->local, "%s", op->sentence);
-    mimo_agreement_begin(&op->agreement, op->bridge->comm, MIMO_AGREE_DATA, op->local,
-                         op->signature, op->call);
+    const mimo_claim claim = {.kind = MIMO_AGREE_DATA,
+                              .local = op->local,
+                              .signature = op->signature,
+                              .call = op->call,
+                              .guess = op->guess};
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
     op->state = MIMO_OP_AGREEING;
+}
+
+/* Enter a state that begins with a step of its own. */
+static void enter(mimo_op *op, int state, mimo_status (*first)(mimo_op *op))
+{
+    op->state = state;
+    mimo_status status = first(op);
+    if (status != MIMO_OK)
+        end_op(op, status);
 }
 
 static void agreed(mimo_op *op)
 {
-    bool compare = op->bridge->src_tp && !op->backward && op->state == MIMO_OP_AGREEING;
-    if (op->agreement.result != MIMO_OK) {
+    const mimo_bridge *bridge = op->bridge;
+    bool first = op->state == MIMO_OP_AGREEING;
+    bool ready = op->agreement.same_guess && (op->job || !bridge->executor->ask);
+    if (op->agreement.result != MIMO_OK)
         end_op(op, op->agreement.result);
-        return;
-    }
-    op->state = compare ? MIMO_OP_COMPARING : MIMO_OP_MOVING;
-    if (compare) {
-        mimo_status status = mimo_replicas_start(op);
-        if (status != MIMO_OK)
-            end_op(op, status);
-    }
+    else if (first && !ready)
+        enter(op, MIMO_OP_ASKING, bridge->executor->ask);
+    else if (first && bridge->check_replicas && !op->backward)
+        enter(op, MIMO_OP_COMPARING, mimo_replicas_start);
+    else
+        op->state = MIMO_OP_MOVING;
+}
+
+/* What was found out makes the guess certain; whether all could prepare by it is agreed again. */
+static void asked_around(mimo_op *op)
+{
+    op->local = op->bridge->executor->learn(op);
+    if (op->local != MIMO_OK)
+        snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
+    begin_agreement(op);
 }
 
 static void compared(mimo_op *op)
 {
-    mimo_agreement_begin(&op->agreement, op->bridge->comm, MIMO_AGREE_ALWAYS,
-                         mimo_replicas_outcome(op), op->signature, "replica check");
+    const mimo_claim claim = {.kind = MIMO_AGREE_ALWAYS,
+                              .local = mimo_replicas_outcome(op),
+                              .signature = op->signature,
+                              .call = "replica check"};
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
     op->state = MIMO_OP_COMPARED;
 }
 
@@ -227,6 +253,12 @@ static void progress(mimo_op *op)
             if (!mimo_agreement_test(&op->agreement))
                 return;
             agreed(op);
+            break;
+        case MIMO_OP_ASKING:
+            if (!request_over(op))
+                return;
+            if (op->state != MIMO_OP_ENDED)
+                asked_around(op);
             break;
         case MIMO_OP_COMPARING:
             if (!request_over(op))

@@ -23,20 +23,22 @@ struct mimo_op {
         int64_t bytes;
     } stage[MIMO_STAGES]; /* the executor's staging: kept with the operation, grown when short */
 
-    mimo_status local; /* this rank's own checks, to be agreed on */
-    uint64_t signature;
+    mimo_status local;         /* this rank's own checks, to be agreed on */
+    uint64_t signature, guess; /* see mimo_claim */
     char call[MIMO_CALL_TEXT];
     mimo_agreement agreement;
     enum {
         MIMO_OP_QUEUED,
         MIMO_OP_AGREEING,
+        MIMO_OP_ASKING,    /* the ranks guessed differently: finding out */
         MIMO_OP_COMPARING, /* replica check: hashes of the source over src tp */
         MIMO_OP_COMPARED,  /* replica check: agreeing on its outcome */
         MIMO_OP_MOVING,
         MIMO_OP_ENDED,
     } state;
     int pair, step;       /* where MOVING has got to */
-    struct mimo_job *job; /* routed: what was prepared for these tensors */
+    struct mimo_job *job; /* routed: what was prepared for these tensors; NULL where no guess is */
+    int64_t *sizes;       /* routed: this rank's samples on either side, then those of all ranks */
     mimo_request *request;
     uint64_t *hashes; /* replica check: own hash, then those of all src tp ranks */
     mimo_status status;
@@ -62,10 +64,17 @@ typedef struct mimo_executor_table {
     /* What all ranks must call alike, as a hash on top of `hash`. */
     uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
     /* Before the agreement, with all tensors read: get whatever the steps will ask for, so that a
-     * rank without memory fails while the others can still hear of it. */
+     * rank without memory fails while the others can still hear of it. May set op->guess. */
     mimo_status (*prepare)(mimo_op *op);
+    /* Where the guesses of the ranks differ: start to find out (op->request), then prepare again by
+     * what was found; another agreement follows. NULL: nothing is guessed. */
+    mimo_status (*ask)(mimo_op *op);
+    mimo_status (*learn)(mimo_op *op);
     const mimo_step *forward, *backward;
     bool at_once; /* the steps run once, for all tensors; else for one after the other */
+    /* The samples of a batch that this rank holds on a side. */
+    mimo_status (*samples)(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
+                           int64_t *count);
     /* After the last step, or where the operation failed before. NULL: nothing to do. */
     void (*finish)(mimo_op *op);
 } mimo_executor_table;
@@ -85,13 +94,15 @@ struct mimo_bridge {
     const mimo_executor_table *executor;
     struct mimo_collective *collective; /* the executor's own: NULL unless it is this one */
     struct mimo_routed *routed;
-    mimo_comm *src_tp; /* replica check; NULL where it is off */
+    bool check_replicas;
+    mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
                           communication in the same order */
     mimo_op *spare;    /* ended ones, kept for their staging */
 };
 
-/* Groups of a grid along one dimension, on the bridge's own communicator. Collective. */
+/* Groups of a grid along one dimension, on the bridge's own communicator; NULL on a rank outside
+ * the grid. Collective. */
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim);
 

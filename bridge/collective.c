@@ -209,6 +209,13 @@ static mimo_status prepare(mimo_op *op)
     return MIMO_OK;
 }
 
+static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
+                           int64_t *count)
+{
+    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
+                                first, count);
+}
+
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
 static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
 
@@ -220,6 +227,7 @@ const mimo_executor_table mimo_collective_executor = {
     .read = read,
     .sign = sign,
     .prepare = prepare,
+    .samples = samples,
     .forward = forward_steps,
     .backward = backward_steps,
 };

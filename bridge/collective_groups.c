@@ -11,6 +11,8 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc 
 {
     MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
                "bridge: packed (thd) partitions are not supported by the collective executor");
+    MIMO_CHECK(!desc->src_partition, MIMO_ERR_UNSUPPORTED,
+               "bridge: a partition of the src tile is not supported by the collective executor");
     int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
     MIMO_CHECK(first == 0 && size == bridge->size, MIMO_ERR_GRID,
                "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64

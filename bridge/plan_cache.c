@@ -43,7 +43,8 @@ void mimo_plan_cache_destroy(mimo_plan_cache *cache)
 static bool same_key(const mimo_plan_key *a, const mimo_plan_key *b)
 {
     return a->backward == b->backward && a->order[MIMO_SRC] == b->order[MIMO_SRC] &&
-           a->order[MIMO_DST] == b->order[MIMO_DST] && a->batch == b->batch && a->seq == b->seq;
+           a->order[MIMO_DST] == b->order[MIMO_DST] && a->batch == b->batch && a->seq == b->seq &&
+           a->cut == b->cut;
 }
 
 static mimo_status side_layout(mimo_layout **out, const mimo_plan_cache *cache, mimo_side side,
@@ -53,6 +54,7 @@ static mimo_status side_layout(mimo_layout **out, const mimo_plan_cache *cache, 
     desc.order = key->order[side];
     desc.batch = key->batch;
     desc.seq = key->seq;
+    desc.samples = key->samples[side];
     return mimo_layout_create(out, &desc);
 }
 

@@ -10,6 +10,8 @@ typedef struct mimo_plan_key {
     bool backward;
     mimo_row_order order[2]; /* by mimo_side */
     int64_t batch, seq;
+    uint64_t cut;              /* tells samples apart */
+    const int64_t *samples[2]; /* by mimo_side, as in mimo_layout_desc; read when it is made */
 } mimo_plan_key;
 
 typedef struct mimo_plan_cache mimo_plan_cache;

@@ -24,6 +24,8 @@ static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile 
 mimo_status mimo_replicas_start(mimo_op *op)
 {
     mimo_comm *tp = op->bridge->src_tp;
+    if (!tp)
+        return MIMO_OK;
     uint64_t hash = MIMO_HASH_START;
     for (int i = 0; i < op->count; i++)
         MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
@@ -36,7 +38,7 @@ mimo_status mimo_replicas_outcome(const mimo_op *op)
 {
     const mimo_bridge *bridge = op->bridge;
     int64_t group, place, *ranks;
-    if (op->hashes[1 + bridge->src_tp->rank] == op->hashes[1])
+    if (!bridge->src_tp || op->hashes[1 + bridge->src_tp->rank] == op->hashes[1])
         return MIMO_OK;
     MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &place));
     MIMO_TRY(mimo_reserve(&ranks, bridge->src_tp->size, sizeof *ranks));

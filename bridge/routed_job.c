@@ -198,40 +198,45 @@ static mimo_row_order order_of(const mimo_tile *tile)
 }
 
 /* A tile without rows has no strides to tell its order by, so the letters do. */
-static mimo_status get_plans(const mimo_plan **plans, const mimo_op *op, const mimo_job *job)
+static mimo_status get_plans(const mimo_plan **plans, const mimo_op *op, const mimo_job *job,
+                             const mimo_cut *cut)
 {
     for (int i = 0; i < job->count; i++) {
         const mimo_tile_pair *pair = &job->pairs[i];
-        mimo_plan_key key = {.backward = job->backward, .batch = job->batch, .seq = pair->seq};
-        key.order[MIMO_SRC] = order_of(&pair->src);
-        key.order[MIMO_DST] = order_of(&pair->dst);
+        const mimo_plan_key key = {.backward = job->backward,
+                                   .order = {order_of(&pair->src), order_of(&pair->dst)},
+                                   .batch = cut->batch,
+                                   .seq = pair->seq,
+                                   .cut = cut->hash,
+                                   .samples = {cut->samples[MIMO_SRC], cut->samples[MIMO_DST]}};
         MIMO_TRY(mimo_plan_cache_get(&plans[i], op->bridge->routed->plans, &key));
     }
     return MIMO_OK;
 }
 
-static mimo_status fill_job(mimo_job *job, mimo_op *op, const mimo_plan **plans)
+static mimo_status fill_job(mimo_job *job, mimo_op *op, const mimo_cut *cut,
+                            const mimo_plan **plans)
 {
     MIMO_TRY(mimo_reserve(&job->pairs, op->count, sizeof *job->pairs));
     memcpy(job->pairs, op->pairs, (size_t)op->count * sizeof *job->pairs);
     job->count = op->count;
-    MIMO_TRY(get_plans(plans, op, job));
+    MIMO_TRY(get_plans(plans, op, job, cut));
     job->classes = mimo_plan_classes(plans[0]);
     MIMO_TRY(reserve_stage(op, job));
     MIMO_TRY(list_copies(job, plans));
     return make_exchange(job, op->bridge->comm, plans);
 }
 
-static mimo_status make_job(mimo_job **out, mimo_op *op, int64_t batch)
+static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
 {
     mimo_job *job;
     const mimo_plan **plans = NULL;
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
-    job->batch = batch;
+    job->cut = cut->hash;
     mimo_status status = mimo_reserve(&plans, op->count, sizeof *plans);
     if (status == MIMO_OK)
-        status = fill_job(job, op, plans);
+        status = fill_job(job, op, cut, plans);
     mimo_release(plans);
     if (status == MIMO_OK)
         *out = job;
@@ -248,12 +253,12 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
 }
 
 /* Whether a job does what the operation asks, staging in the operation's own room included. */
-static bool fits(const mimo_job *job, const mimo_op *op, int64_t batch)
+static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
 {
     bool staged = !job->stage || (job->stage == op->stage[STAGE_CLASSES].room &&
                                   job->stage_bytes <= op->stage[STAGE_CLASSES].bytes);
     bool same =
-        staged && job->backward == op->backward && job->batch == batch && job->count == op->count;
+        staged && job->backward == op->backward && job->cut == cut && job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&
@@ -261,31 +266,30 @@ static bool fits(const mimo_job *job, const mimo_op *op, int64_t batch)
     return same;
 }
 
-mimo_status mimo_job_prepare(mimo_op *op, int64_t batch)
+mimo_status mimo_job_prepare(mimo_op *op, const mimo_cut *cut)
 {
     for (mimo_job **at = &op->bridge->routed->idle; *at; at = &(*at)->next)
-        if (fits(*at, op, batch)) {
+        if (fits(*at, op, cut->hash)) {
             op->job = *at;
             *at = op->job->next;
             return MIMO_OK;
         }
-    return make_job(&op->job, op, batch);
+    return make_job(&op->job, op, cut);
 }
 
 void mimo_job_put_back(mimo_op *op)
 {
     mimo_routed *own = op->bridge->routed;
-    mimo_job **last = &own->idle;
-    if (!op->job)
+    mimo_job **last = &own->idle, *job = op->job;
+    op->job = NULL;
+    if (!job)
         return;
     if (op->status != MIMO_OK) { /* it may have been in flight, and can't be started again */
-        destroy_job(op->bridge, op->job);
-        op->job = NULL;
+        destroy_job(op->bridge, job);
         return;
     }
-    op->job->next = own->idle;
-    own->idle = op->job;
-    op->job = NULL;
+    job->next = own->idle;
+    own->idle = job;
     for (int kept = 0; *last && kept < JOBS_KEPT; kept++)
         last = &(*last)->next;
     destroy_job(op->bridge, *last);

@@ -5,15 +5,36 @@
  * tensor is the same on all src tp ranks (MIMO_CHECK_REPLICAS=1 verifies it); the bridge never
  * gathers or sums along tp, and never divides.
  *
- *   src tile  [S, b, H], b = B / src dp      the rank's encoder output
- *   dst tile  without a partition: [S, B / dst dp, H], full sequences; backward takes the
- * zero-padded gradient that mimo_partition_adjoint made, and sums it over cp with a partition:
- * [rows, B / dst dp, H], already this rank's shard (cp, then sp); backward takes the shard's
- * gradient
+ *   src tile  [S, b, H], b = B / src dp: the rank's encoder output
+ *   dst tile  without a partition [S, B / dst dp, H], full sequences: backward takes each cp rank's
+ *             gradient (mimo_partition_adjoint makes it, zero-padded) and adds them;
+ *             with one [rows, B / dst dp, H], already this rank's shard (cp, then sp): backward
+ *             takes the shard's gradient
  *
  * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
- * b*S (then without a partition). Where both tiles of a call are flat, rows move as samples do and
- * S is not needed. (SEMANTICS: "Bridge".)
+ * b*S (then without a partition, or where the other tile or a packing tells S). Where both tiles of
+ * a call are flat, rows move as samples do and S is not needed. (SEMANTICS: "Bridge".)
+ *
+ * Two executors move the rows:
+ *
+ *   collective  gathers, slices and sums whole batches: the seed algorithm. The grids keep the
+ *               rules of mimo_pairing_of and span the communicator; batches divide; the tensors of
+ *               a call may differ in everything.
+ *   routed      moves each row that a rank consumes once, from one rank that holds it, all tensors
+ *               of a call at once. They have the same samples and positions; letters, H and dtype
+ *               are each one's own. Any two grids inside the communicator will do, equal,
+ *               overlapping or apart, in any order of dimensions, with cp on either side:
+ *                 - a rank that holds no rows of a side (outside its grid, pp > 0, no samples)
+ *                   passes an empty view there: data NULL, 0 samples, the rest as on other ranks;
+ *                 - samples are dealt out along dp in order. Evenly is best (mimo_bridge_samples:
+ *                   the first B mod dp ranks take one more); any other cut is learnt from all
+ *                   ranks' tiles, which costs one more exchange of words at its first call;
+ *                 - where several ranks give gradient for one row (dst cp without a partition,
+ *                   all_stages), it is added in the order of their coordinates, f16 and bf16 in
+ *                   f32 and rounded once.
+ *
+ * Both give the same bits where both apply and each element has one contribution that is not zero
+ * (only -0 may become +0).
  */
 #ifndef MIMO_BRIDGE_H
 #define MIMO_BRIDGE_H
@@ -27,7 +48,7 @@ typedef struct mimo_bridge mimo_bridge;
 typedef struct mimo_op mimo_op;
 
 typedef enum mimo_executor {
-    MIMO_EXECUTOR_AUTO = 0,       /* the library picks; today always collective */
+    MIMO_EXECUTOR_AUTO = 0,       /* today: collective where its rules hold, else routed */
     MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
     MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once; today always as p2p */
     MIMO_EXECUTOR_P2P = 3,        /* routed: at most one message to each peer a call */
@@ -39,11 +60,15 @@ typedef struct mimo_bridge_desc {
     const mimo_grid *dst;
     const mimo_partition_rule *partition; /* copied; NULL: the dst tile holds full sequences */
     mimo_executor executor;
+    /* Routed alone: the src tile is a shard too (copied); and all pp stages of dst consume, not
+     * only pp = 0, so that backward adds their gradients. */
+    const mimo_partition_rule *src_partition;
+    bool all_stages;
 } mimo_bridge_desc;
 
-#define MIMO_BRIDGE_DESC_INIT                                          \
-    {                                                                  \
-        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO \
+#define MIMO_BRIDGE_DESC_INIT                                                       \
+    {                                                                               \
+        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false \
     }
 
 /**
@@ -52,8 +77,10 @@ typedef struct mimo_bridge_desc {
  * so its messages never meet others'. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors differ between ranks; the first
- * rank that differs from rank 0 is named), MIMO_ERR_GRID (the rules of mimo_pairing_of, or the span
- * is not the communicator), MIMO_ERR_UNSUPPORTED (a thd partition), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * rank that differs from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
+ * mimo_pairing_of, or the span is not the communicator; routed: a grid is not inside it),
+ * MIMO_ERR_UNSUPPORTED (collective: a thd partition, one of src), MIMO_ERR_SHAPE (the lengths of a
+ * thd partition), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
                                         const mimo_bridge_desc *desc);
@@ -78,7 +105,7 @@ MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor 
 
 /** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
  *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward;
- *  MIMO_F8 can't be summed: MIMO_ERR_UNSUPPORTED where dst cp > 1. */
+ *  MIMO_F8 can't be summed: MIMO_ERR_UNSUPPORTED where gradients are (collective: dst cp > 1). */
 MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                           const mimo_tensor *from, int n, mimo_stream stream);
 
@@ -114,7 +141,7 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
 /* ---------------------------------------- accessors ----------------------------------------- */
 /* Local. The group lists of any rank are in <mimo/pairing.h>. */
 
-/** Direction, scale and groups of the bridge. */
+/** Direction, scale and groups of the bridge; scale 0 where the grids do not pair (routed). */
 MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);
 
 /** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot; nothing
@@ -124,12 +151,13 @@ MIMO_API mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t
 
 /** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples: the rows
  * that it keeps where the bridge narrows, and the place of its own where it gathers. MIMO_ERR_SHAPE
- * where the scale does not divide the batch. */
+ * where the scale does not divide the batch; MIMO_ERR_GRID where the grids do not pair. */
 MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
                                        int64_t *length);
 
 /** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
- *  (MIMO_DST). MIMO_ERR_SHAPE where the side's dp does not divide the batch. */
+ *  (MIMO_DST). MIMO_ERR_SHAPE where the side's dp does not divide the batch; routed deals uneven
+ *  batches out, and gives 0 samples to a rank that holds none. */
 MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
                                          int64_t *first, int64_t *count);
 

@@ -35,37 +35,44 @@ static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind k
     return MIMO_OK;
 }
 
-void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_agree_kind kind,
-                          mimo_status local, uint64_t signature, const char *call)
+/* A word and its complement: after the MAX they still are that where all words are equal. */
+static void vote_word(uint64_t vote[2], uint64_t word)
+{
+    vote[0] = word;
+    vote[1] = ~word;
+}
+
+static bool all_equal(const uint64_t vote[2])
+{
+    return vote[0] == ~vote[1];
+}
+
+void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo_claim *claim)
 {
     bool wanted;
+    mimo_status local = claim->local;
     memset(agreement, 0, sizeof *agreement);
     agreement->comm = comm;
+    agreement->same_guess = true;
     if (local == MIMO_OK)
-        local = is_wanted(&wanted, comm, kind);
+        local = is_wanted(&wanted, comm, claim->kind);
     else
-        (void)is_wanted(&wanted, comm, kind); /* the first error is the one to report */
+        (void)is_wanted(&wanted, comm, claim->kind); /* the first error is the one to report */
     if (!wanted || comm->size == 1) {
         end_with(agreement, local);
         return;
     }
     mimo_verdict *mine = &agreement->mine;
-    mine->signature = mimo_hash_int(signature, (int64_t)comm->calls++);
+    mine->signature = mimo_hash_int(claim->signature, (int64_t)comm->calls++);
     mine->status = (int32_t)local;
-    snprintf(mine->call, sizeof mine->call, "%s", call);
+    snprintf(mine->call, sizeof mine->call, "%s", claim->call);
     if (local != MIMO_OK)
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
     agreement->vote[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
-    agreement->vote[1] = mine->signature;
-    agreement->vote[2] = ~mine->signature;
-    start_stage(agreement, comm->backend->vote_start(&agreement->request, comm, agreement->vote, 3),
+    vote_word(&agreement->vote[1], mine->signature);
+    vote_word(&agreement->vote[3], claim->guess);
+    start_stage(agreement, comm->backend->vote_start(&agreement->request, comm, agreement->vote, 5),
                 MIMO_AGREEMENT_VOTE);
-}
-
-/* All signatures equal: the largest of them is the complement of the largest complement. */
-static bool signatures_agree(const mimo_agreement *agreement)
-{
-    return agreement->vote[1] == ~agreement->vote[2];
 }
 
 /* The lowest rank that voted: see how vote[0] is cast. */
@@ -87,7 +94,8 @@ static void vote_ended(mimo_agreement *agreement)
 {
     if (agreement->vote[0] > 0) {
         tell(agreement, &agreement->mine, lowest_voter(agreement), MIMO_AGREEMENT_TELL);
-    } else if (signatures_agree(agreement)) {
+    } else if (all_equal(&agreement->vote[1])) {
+        agreement->same_guess = all_equal(&agreement->vote[3]);
         end_with(agreement, MIMO_OK);
     } else {
         agreement->first = agreement->mine;
@@ -156,7 +164,8 @@ mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status loc
                           uint64_t signature, const char *call)
 {
     mimo_agreement agreement;
-    mimo_agreement_begin(&agreement, comm, kind, local, signature, call);
+    const mimo_claim claim = {.kind = kind, .local = local, .signature = signature, .call = call};
+    mimo_agreement_begin(&agreement, comm, &claim);
     while (!mimo_agreement_test(&agreement))
         mimo_pause(comm);
     return agreement.result;

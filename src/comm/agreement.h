@@ -1,5 +1,5 @@
 /*
- * The agreement that every collective host call begins with: one nonblocking MAX over three words.
+ * The agreement that every collective host call begins with: one nonblocking MAX over a few words.
  * Where all is well that is all; else the first failing rank tells its sentence to all, or, where
  * signatures differ, all learn what rank 0 and the first rank that differs from it called. Nothing
  * is allocated on the way, whatever the number of ranks: a rank without memory is told too.
@@ -21,7 +21,7 @@ typedef struct mimo_verdict {
 typedef struct mimo_agreement {
     mimo_comm *comm;
     mimo_request *request;
-    uint64_t vote[3];   /* size - rank where this rank fails; signature; ~signature */
+    uint64_t vote[5];   /* size - rank where this rank fails; signature, ~it; guess, ~it */
     mimo_verdict mine;  /* after a failure that of the rank which tells */
     mimo_verdict first; /* rank 0's, where signatures differ */
     enum {
@@ -33,6 +33,7 @@ typedef struct mimo_agreement {
         MIMO_AGREEMENT_DONE,
     } stage;
     mimo_status result;
+    bool same_guess; /* with MIMO_OK: all guessed alike, or nobody was asked */
 } mimo_agreement;
 
 /* What an agreement guards. */
@@ -43,11 +44,17 @@ typedef enum mimo_agree_kind {
                           only MIMO_AGREE=2 asks for it */
 } mimo_agree_kind;
 
-/* Begin. `local` is this rank's own status (its sentence is mimo_last_error()), `signature` a hash
- * of what must be the same on all ranks and `call` the same in words. Where the agreement is
- * removed, the result is `local` at once. */
-void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, mimo_agree_kind kind,
-                          mimo_status local, uint64_t signature, const char *call);
+/* What a rank brings to an agreement. */
+typedef struct mimo_claim {
+    mimo_agree_kind kind;
+    mimo_status local; /* its own status; where it is an error, its sentence is mimo_last_error() */
+    uint64_t signature; /* a hash of what must be the same on all ranks, */
+    const char *call;   /* and the same in words */
+    uint64_t guess;     /* what the ranks would like to be the same, and can find out about else */
+} mimo_claim;
+
+/* Begin. Where the agreement is removed, the result is the rank's own status at once. */
+void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo_claim *claim);
 
 /* Move on without blocking. Returns true when ended: then `result` holds the status that all ranks
  * share, and mimo_last_error() its sentence where it is an error. */

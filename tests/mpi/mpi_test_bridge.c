@@ -472,6 +472,7 @@ static mimo_status create_with(const char *src_spec, const char *dst_spec, int64
     desc.src = src;
     desc.dst = dst;
     desc.partition = rule;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
     mimo_status status = mimo_bridge_create(&bridge, mpi_test_comm(), &desc);
     MPI_EXPECT((status == MIMO_OK) == (bridge != NULL), "%s, but bridge %p",
                mimo_status_name(status), (void *)bridge);

@@ -8,15 +8,21 @@
 #include "guarded.h"
 #include "reference_grid.h"
 
+static void side_text(char *text, size_t room, const layout_case *side, const char *letters)
+{
+    snprintf(text, room, "%s@%" PRId64 " %s%s%s%s%s%s", side->grid, side->offset, letters,
+             side->partition ? " cut" : "", side->sp ? " sp" : "", side->cu ? " packed" : "",
+             side->ragged ? " ragged" : "", side->all_stages ? " all stages" : "");
+}
+
 const char *bed_text(const bed_case *c)
 {
-    static char text[256];
-    snprintf(text, sizeof text,
-             "%s@%" PRId64 " %s%s -> %s@%" PRId64 " %s%s%s, B %" PRId64 " S %" PRId64
-             " %s, executor %d",
-             c->src.grid, c->src.offset, c->src_letters, c->src.partition ? " cut" : "",
-             c->dst.grid, c->dst.offset, c->dst_letters, c->dst.partition ? " cut" : "",
-             c->dst.sp ? " sp" : "", c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor);
+    static char text[320];
+    char src[128], dst[128];
+    side_text(src, sizeof src, &c->src, c->src_letters);
+    side_text(dst, sizeof dst, &c->dst, c->dst_letters);
+    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d", src, dst,
+             c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor);
     return text;
 }
 
@@ -25,10 +31,20 @@ static mimo_row_order order_of(const char *letters)
     return letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
 }
 
+static mimo_partition_rule rule_of(const layout_case *layout)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.sp = layout->sp;
+    rule.format = layout->cu ? MIMO_THD : MIMO_SBHD;
+    rule.cu = layout->cu;
+    rule.sequences = layout->sequences;
+    return rule;
+}
+
 void bed_create(bridge_bed *out, const bed_case *c)
 {
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_rule src_rule = rule_of(&c->src), dst_rule = rule_of(&c->dst);
     memset(out, 0, sizeof *out);
     out->c = *c;
     out->c.src.order = order_of(c->src_letters);
@@ -36,12 +52,13 @@ void bed_create(bridge_bed *out, const bed_case *c)
     out->c.dst.partial = true;
     out->src = reference_of(&out->c.src, c->batch, c->seq);
     out->dst = reference_of(&out->c.dst, c->batch, c->seq);
-    rule.sp = c->dst.sp;
     MPI_EXPECT_OK(mimo_grid_parse(&out->src_grid, c->src.grid, c->src.offset));
     MPI_EXPECT_OK(mimo_grid_parse(&out->dst_grid, c->dst.grid, c->dst.offset));
     desc.src = out->src_grid;
     desc.dst = out->dst_grid;
-    desc.partition = c->dst.partition ? &rule : NULL;
+    desc.src_partition = c->src.partition ? &src_rule : NULL;
+    desc.partition = c->dst.partition ? &dst_rule : NULL;
+    desc.all_stages = c->dst.all_stages;
     desc.executor = c->executor;
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());

@@ -1,0 +1,89 @@
+/* What routed asks of a pair of tiles: rows and positions of the same sequences. How many samples a
+ * rank has is seen when those of all ranks are compared. */
+#include <inttypes.h>
+
+#include "bridge/routed_types.h"
+#include "core/checked.h"
+#include "core/hash.h"
+
+const char *const mimo_side_names[2] = {"src", "dst"};
+
+/* T where a side is packed; -1 where neither is. */
+static int64_t packed_rows(const mimo_routed *own)
+{
+    for (int side = 0; side < 2; side++) {
+        const mimo_partition_rule *rule = own->sides[side].partition;
+        if (mimo_rule_is_packed(rule))
+            return rule->cu[rule->sequences];
+    }
+    return -1;
+}
+
+/* The full sequence length, from the packing or from whichever view tells it. */
+static mimo_status full_sequence(int64_t *out, const mimo_routed *own, const mimo_tensor *src,
+                                 const mimo_tensor *dst)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    *out = packed_rows(own);
+    if (*out >= 0)
+        return MIMO_OK;
+    if (!mimo_tile_is_flat(src))
+        return mimo_mul(out, mimo_tensor_size(src, 's'), own->sharers[MIMO_SRC]);
+    if (!mimo_tile_is_flat(dst))
+        return mimo_mul(out, mimo_tensor_size(dst, 's'), own->sharers[MIMO_DST]);
+    MIMO_CHECK(own->sharers[MIMO_SRC] == 1 && own->sharers[MIMO_DST] == 1, MIMO_ERR_SHAPE,
+               "src tile is %s and dst tile is %s: with a partition one must be sbh or bsh, as "
+               "flat tiles do not say where sequences end",
+               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+    *out = 1;
+    return MIMO_OK;
+}
+
+static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
+                             const mimo_tensor *view, int64_t seq)
+{
+    char text[MIMO_VIEW_TEXT];
+    int64_t local = seq / own->sharers[side];
+    mimo_tensor_text(view, text, sizeof text);
+    MIMO_CHECK(seq % own->sharers[side] == 0, MIMO_ERR_SHAPE,
+               "%s tile %s: %" PRId64 " ranks can't share a sequence of %" PRId64 " positions",
+               mimo_side_names[side], text, own->sharers[side], seq);
+    if (mimo_tile_is_flat(view))
+        MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
+                   "%s tile %s is not a whole number of samples of %" PRId64 " positions",
+                   mimo_side_names[side], text, local);
+    else
+        MIMO_CHECK(mimo_tensor_size(view, 's') == local, MIMO_ERR_SHAPE,
+                   "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
+                   mimo_side_names[side], text, seq, local);
+    return mimo_tile_read(out, view, local);
+}
+
+mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                             const mimo_tensor *dst)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    const mimo_routed *own = op->bridge->routed;
+    mimo_tile_pair pair;
+    MIMO_TRY(mimo_tile_check_view(src, op->bridge->memory, "src"));
+    MIMO_TRY(mimo_tile_check_view(dst, op->bridge->memory, "dst"));
+    MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
+               MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
+               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+    MIMO_TRY(full_sequence(&pair.seq, own, src, dst));
+    MIMO_TRY(read_side(&pair.src, own, MIMO_SRC, src, pair.seq));
+    MIMO_TRY(read_side(&pair.dst, own, MIMO_DST, dst, pair.seq));
+    MIMO_TRY(mimo_tile_check_apart(src, dst));
+    *out = pair;
+    return MIMO_OK;
+}
+
+/* Letters, dtype and row size are the same everywhere; samples need not be. */
+uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles)
+{
+    const mimo_tensor *src = &tiles->src.view, *dst = &tiles->dst.view;
+    hash = mimo_hash_bytes(hash, src->letters, (size_t)mimo_tensor_ndim(src));
+    hash = mimo_hash_bytes(hash, dst->letters, (size_t)mimo_tensor_ndim(dst));
+    hash = mimo_hash_int(mimo_hash_int(hash, src->dtype), tiles->src.row_bytes);
+    return mimo_hash_int(hash, tiles->seq);
+}

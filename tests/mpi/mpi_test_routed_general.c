@@ -1,0 +1,235 @@
+/* What routed alone takes: any ratio of dp, uneven batches, ranks without a role, cp of the
+ * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
+ * ones. */
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge_bed.h"
+#include "guarded.h"
+#include "reference_grid.h"
+
+/* A number that S must be a multiple of. */
+static int64_t divisor(const layout_case *layout)
+{
+    int64_t cp = ref_size(layout->grid, "cp"), tp = ref_size(layout->grid, "tp");
+    return layout->partition ? 2 * cp * (layout->sp ? tp : 1) : 1;
+}
+
+/* Forward and backward twice, with other sums each time. */
+static void check_case(const bed_case *c)
+{
+    bridge_bed bed;
+    bed_create(&bed, c);
+    for (uint64_t round = 0; bed.bridge && round < 2; round++) {
+        bed.c.sums = round > 0;
+        bed_move(&bed, false, 10 + round);
+        bed_move(&bed, true, 20 + round);
+    }
+    bed_destroy(&bed);
+}
+
+/* ------------------------------------- chosen ------------------------------------- */
+
+typedef struct chosen {
+    const char *src;
+    int64_t src_offset;
+    const char *dst;
+    int64_t dst_offset;
+    int64_t batch;
+    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    bool all_stages;
+} chosen;
+
+static const chosen chosen_cases[] = {
+    {"dp=3", 0, "tp=1,dp=2", 0, 6, 0, false}, /* neither divides the other */
+    {"dp=2", 0, "dp=3", 0, 6, 0, false},
+    {"dp=3", 0, "cp=3,dp=1", 0, 5, 1, false}, /* 2, 2 and 1 samples */
+    {"dp=4", 0, "cp=2,dp=2", 0, 7, 1, false},
+    {"dp=4", 0, "cp=2,dp=2", 0, 2, 0, false},      /* two ranks without samples */
+    {"tp=2,dp=2", 0, "dp=2,tp=2", 0, 4, 0, false}, /* dp innermost */
+    {"cp=2,dp=2", 0, "cp=4,dp=1", 0, 4, 1, false}, /* encoder cp: copies */
+    {"cp=2,dp=2", 0, "cp=4,dp=1", 0, 4, 5, false}, /* encoder cp: shards */
+    {"tp=2,cp=2", 0, "tp=2,cp=2", 0, 3, 6, false}, /* shards on both sides */
+    {"dp=2", 0, "cp=2", 2, 4, 1, false},           /* disjoint */
+    {"dp=3", 0, "cp=2,dp=1", 2, 5, 0, false},      /* overlapping */
+    {"dp=2", 1, "cp=2", 1, 3, 0, false},           /* ranks 0 and 3 in neither */
+    {"dp=4", 0, "cp=2,pp=2", 0, 4, 1, false},      /* the first stage alone consumes */
+    {"dp=4", 0, "cp=2,pp=2", 0, 4, 1, true},       /* both do: two contributions */
+    {"dp=4", 0, "pp=2,cp=2", 0, 5, 0, true},       /* four contributions */
+    {"tp=1,dp=6", 0, "tp=1,cp=1,dp=4", 1, 12, 0, false},
+    {"dp=4", 0, "cp=3,dp=2", 0, 12, 1, false},
+    {"dp=4", 2, "tp=2,cp=3", 0, 5, 2, false},
+    {"tp=2,dp=3", 1, "dp=2,cp=2,pp=2", 0, 7, 1, true},
+    {"dp=6", 0, "tp=2,cp=2,dp=2", 0, 11, 2, false},
+    {"dp=1", 0, "dp=1", 0, 3, 0, false},
+};
+
+MPI_TEST(routed_general, chosen_pairs)
+{
+    for (size_t i = 0; i < sizeof chosen_cases / sizeof chosen_cases[0]; i++) {
+        const chosen *it = &chosen_cases[i];
+        bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
+                      .dst = {.grid = it->dst, .offset = it->dst_offset},
+                      .executor = MIMO_EXECUTOR_ROUTED,
+                      .batch = it->batch};
+        c.src.partition = it->cut & 4;
+        c.dst.partition = it->cut & 3;
+        c.dst.sp = it->cut & 2;
+        c.dst.all_stages = it->all_stages;
+        c.src_letters = i % 2 ? "bsh" : "sbh";
+        c.dst_letters = i / 2 % 2 ? "bsh" : "sbh";
+        c.seq = 24;
+        int64_t src_end = it->src_offset + ref_ranks(it->src);
+        int64_t dst_end = it->dst_offset + ref_ranks(it->dst);
+        if (src_end <= mpi_test_size() && dst_end <= mpi_test_size())
+            check_case(&c);
+    }
+}
+
+/* ------------------------------------- random ------------------------------------- */
+
+/* Some dimensions in some order over a part of this launch's ranks. */
+static void draw_grid(uint64_t *random, char text[64], int64_t *offset)
+{
+    const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
+    int64_t ranks = 1, limit = mpi_test_size();
+    size_t used = (size_t)snprintf(text, 64, "x=1");
+    for (int i = 0; i < 5; i++) {
+        int64_t j = i + random_below(random, 5 - i), size = 1 + random_below(random, 4);
+        const char *dim = dims[j];
+        dims[j] = dims[i];
+        if (ranks * size > limit)
+            size = 1;
+        ranks *= size;
+        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d", dim, (int)size);
+    }
+    *offset = random_below(random, limit - ranks + 1);
+}
+
+static void draw_side(uint64_t *random, layout_case *side, char text[64])
+{
+    draw_grid(random, text, &side->offset);
+    side->grid = text;
+    side->partition = random_below(random, 2);
+    side->sp = side->partition && random_below(random, 2);
+    side->ragged = random_below(random, 2) ? next_random(random) | 1 : 0;
+}
+
+/* T = seq positions in up to 4 sequences. */
+static void draw_packing(uint64_t *random, layout_case *side, int64_t seq, int32_t cu[5])
+{
+    int64_t unit = 2 * ref_size(side->grid, "cp"), left = seq / unit;
+    if (!side->partition || random_below(random, 2))
+        return;
+    cu[0] = 0;
+    for (int i = 0; i < 4; i++) {
+        int64_t units = i == 3 ? left : random_below(random, left + 1);
+        cu[i + 1] = cu[i] + (int32_t)(units * unit);
+        left -= units;
+    }
+    side->cu = cu;
+    side->sequences = 4;
+}
+
+/* Flat letters where the length of sequences is known from elsewhere. */
+static void draw_letters(uint64_t *random, bed_case *c)
+{
+    static const char *const letters[] = {"sbh", "bsh", "th", "bh"};
+    bool packed = c->src.cu || c->dst.cu;
+    c->src_letters = letters[random_below(random, 4)];
+    c->dst_letters = letters[random_below(random, packed || c->src_letters[1] != 'h' ? 4 : 2)];
+}
+
+static int64_t least_common(int64_t a, int64_t b)
+{
+    int64_t multiple = a;
+    while (multiple % b != 0)
+        multiple += a;
+    return multiple;
+}
+
+MPI_TEST(routed_general, random_pairs)
+{
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        uint64_t random = seed * 1000 + (uint64_t)mpi_test_size();
+        char src_text[64], dst_text[64];
+        int32_t src_cu[5], dst_cu[5];
+        bed_case c = {.executor = MIMO_EXECUTOR_P2P};
+        draw_side(&random, &c.src, src_text);
+        draw_side(&random, &c.dst, dst_text);
+        c.dst.all_stages = random_below(&random, 2);
+        c.batch = random_below(&random, 9);
+        c.seq = least_common(divisor(&c.src), divisor(&c.dst)) * (1 + random_below(&random, 2));
+        draw_packing(&random, &c.src, c.seq, src_cu);
+        draw_packing(&random, &c.dst, c.seq, dst_cu);
+        draw_letters(&random, &c);
+        c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
+        if (c.seq <= 96)
+            check_case(&c);
+    }
+}
+
+/* -------------------------------------- sizes ------------------------------------- */
+
+/* The batch changes from call to call, evenly and not, on one bridge; and back. */
+MPI_TEST(routed_general, batches_that_change)
+{
+    static const int64_t batches[] = {4, 7, 4, 1, 7, 0, 4, 9};
+    bed_case c = {.src = {.grid = "dp=4"},
+                  .dst = {.grid = "cp=2,dp=2", .partition = true},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .batch = 4,
+                  .seq = 8};
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    for (size_t i = 0; bed.bridge && i < sizeof batches / sizeof batches[0]; i++) {
+        int64_t first, count, expected_first;
+        bridge_bed now = bed;
+        now.c.batch = batches[i];
+        now.c.src.ragged = i == 7 ? 5 : 0;
+        now.src = reference_of(&now.c.src, batches[i], c.seq);
+        now.dst = reference_of(&now.c.dst, batches[i], c.seq);
+        bed_move(&now, false, i);
+        bed_move(&now, true, i);
+        reference_release(&now.src);
+        reference_release(&now.dst);
+        MPI_EXPECT_OK(mimo_bridge_samples(bed.bridge, MIMO_SRC, batches[i], &first, &count));
+        int64_t held = reference_samples(&c.src, batches[i], mpi_test_rank(), &expected_first);
+        MPI_EXPECT(first == expected_first && count == held, "samples [%d, +%d) of %d", (int)first,
+                   (int)count, (int)batches[i]);
+    }
+    bed_destroy(&bed);
+}
+
+static mimo_status forward(mimo_bridge *bridge, int64_t src_batch, int64_t dst_batch)
+{
+    static float from[64], to[64];
+    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 2, src_batch, 3);
+    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 2, dst_batch, 3);
+    return mimo_bridge_forward(bridge, &target, &source, 1, NULL);
+}
+
+/* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
+MPI_TEST(routed_general, sizes_that_do_not_fit)
+{
+    bed_case c = {.src = {.grid = "tp=2,dp=2"},
+                  .dst = {.grid = "dp=2", .offset = 2},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED};
+    bridge_bed bed;
+    int rank = mpi_test_rank();
+    int64_t dst = rank < 2 ? 0 : 2;
+    bed_create(&bed, &c);
+    MPI_EXPECT_OK(forward(bed.bridge, 2, dst));
+    MPI_EXPECT_STATUS(forward(bed.bridge, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 1 holds 3 samples and rank 0, at the same dp coordinate 0, holds 2");
+    MPI_EXPECT_STATUS(forward(bed.bridge, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("hold 5 samples, the dst tiles 4");
+    MPI_EXPECT_STATUS(forward(bed.bridge, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 0: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
+    MPI_EXPECT_OK(forward(bed.bridge, rank < 2 ? 3 : 1, dst));
+    bed_destroy(&bed);
+}
