@@ -69,21 +69,25 @@ static void release_entries(entry_list *list)
 }
 
 /* Numbers that must be the same when the run goes on. */
-enum { FACTS = 7 };
+enum { FACTS = 9 };
 typedef struct fact {
-    const char *key, *flag;
+    const char *key, *words;
     uint64_t value;
 } fact;
 
-static void list_facts(fact *facts, const model_desc *desc)
+static void list_facts(fact *facts, const step_trainer *trainer)
 {
+    const model_desc *desc = &trainer->model->desc;
+    const trainer_desc *training = &trainer->desc;
     fact all[FACTS] = {{"hidden", "--hidden", (uint64_t)desc->hidden},
                        {"heads", "--heads", (uint64_t)desc->heads},
                        {"encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers},
                        {"llm_layers", "--llm-layers", (uint64_t)desc->llm_layers},
                        {"image_size", "--image-size", (uint64_t)desc->side},
                        {"seq", "--seq", (uint64_t)desc->seq},
-                       {"seed", "--seed", desc->seed}};
+                       {"seed", "--seed", desc->seed},
+                       {"global_batch", "--global-batch", (uint64_t)training->global_batch},
+                       {"training_samples", "training samples:", (uint64_t)training->samples}};
     memcpy(facts, all, sizeof all);
 }
 
@@ -91,13 +95,13 @@ static void list_facts(fact *facts, const model_desc *desc)
 
 /* Header and metadata. On rank 0 only. */
 static mimo_status begin_file(safetensors_writer **out, const char *path, const entry_list *list,
-                              const model_desc *desc, int64_t step)
+                              const step_trainer *trainer, int64_t step)
 {
     enum { DIGITS = 24 };
     char digits[FACTS + 1][DIGITS];
     struct safetensors_text metadata[FACTS + 1];
     fact facts[FACTS];
-    list_facts(facts, desc);
+    list_facts(facts, trainer);
     for (int i = 0; i < FACTS; i++) {
         snprintf(digits[i], DIGITS, "%" PRIu64, facts[i].value);
         metadata[i] = (struct safetensors_text){facts[i].key, digits[i]};
@@ -126,15 +130,15 @@ typedef struct save_state {
 } save_state;
 
 /* Local, and before anything collective: the tp groups gather only where every rank can. */
-static mimo_status prepare_save(save_state *save, const char *path, const captioner_model *model,
+static mimo_status prepare_save(save_state *save, const char *path, const step_trainer *trainer,
                                 int64_t step)
 {
     entry_list *list = &save->list;
-    MIMO_TRY(list_entries(list, model));
+    MIMO_TRY(list_entries(list, trainer->model));
     MIMO_TRY(mimo_reserve(&save->gathered, list->largest, sizeof *save->gathered));
-    if (mimo_comm_rank(model->topology->world) != 0)
+    if (mimo_comm_rank(trainer->model->topology->world) != 0)
         return MIMO_OK;
-    return begin_file(&save->writer, path, list, &model->desc, step);
+    return begin_file(&save->writer, path, list, trainer, step);
 }
 
 static void release_save(save_state *save)
@@ -144,10 +148,10 @@ static void release_save(save_state *save)
     release_entries(&save->list);
 }
 
-mimo_status checkpoint_probe(const char *path, const captioner_model *model)
+mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
 {
     save_state save = {0};
-    mimo_status status = prepare_save(&save, path, model, 0);
+    mimo_status status = prepare_save(&save, path, trainer, 0);
     release_save(&save);
     return status;
 }
@@ -169,11 +173,11 @@ static mimo_status write_entries(const save_state *save)
     return written;
 }
 
-mimo_status checkpoint_save(const char *path, captioner_model *model, int64_t step)
+mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step)
 {
-    mimo_comm *world = model->topology->world;
+    mimo_comm *world = trainer->model->topology->world;
     save_state save = {0};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, model, step));
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step));
     if (status == MIMO_OK) {
         status = write_entries(&save);
         if (status == MIMO_OK) {
@@ -202,16 +206,16 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
 }
 
 static mimo_status check_facts(const safetensors_file *file, const char *path,
-                               const model_desc *desc)
+                               const step_trainer *trainer)
 {
     fact facts[FACTS];
-    list_facts(facts, desc);
+    list_facts(facts, trainer);
     for (int i = 0; i < FACTS; i++) {
         uint64_t saved;
         MIMO_TRY(read_number(&saved, file, path, facts[i].key));
         MIMO_CHECK(saved == facts[i].value, MIMO_ERR_SHAPE,
                    "%s was saved with %s %" PRIu64 ", but this run has %" PRIu64, path,
-                   facts[i].flag, saved, facts[i].value);
+                   facts[i].words, saved, facts[i].value);
     }
     return MIMO_OK;
 }
@@ -236,16 +240,16 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
 }
 
 /* Everything that the file says, into this rank's slices. Local. */
-static mimo_status read_file(const safetensors_file *file, const char *path, captioner_model *model,
-                             int64_t *step)
+static mimo_status read_file(const safetensors_file *file, const char *path,
+                             const step_trainer *trainer, int64_t *step)
 {
     entry_list list = {0};
     uint64_t saved = 0;
-    mimo_status status = check_facts(file, path, &model->desc);
+    mimo_status status = check_facts(file, path, trainer);
     if (status == MIMO_OK)
         status = read_number(&saved, file, path, "step");
     if (status == MIMO_OK)
-        status = list_entries(&list, model);
+        status = list_entries(&list, trainer->model);
     for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
         status = read_entry(file, path, &list.entries[i], list.whole);
     release_entries(&list);
@@ -253,13 +257,14 @@ static mimo_status read_file(const safetensors_file *file, const char *path, cap
     return status;
 }
 
-mimo_status checkpoint_load(const char *path, captioner_model *model, int64_t *step)
+mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step)
 {
+    captioner_model *model = trainer->model;
     safetensors_file *file = NULL;
     int64_t saved = 0;
     mimo_status status = safetensors_open(&file, path);
     if (status == MIMO_OK)
-        status = read_file(file, path, model, &saved);
+        status = read_file(file, path, trainer, &saved);
     safetensors_close(file);
     MIMO_TRY(mimo_comm_agree(model->topology->world, status));
     *step = saved;

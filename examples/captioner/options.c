@@ -116,7 +116,11 @@ static const struct argp_option rows[] = {
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
-    FLAG("resume", KEY_RESUME, "FILE", "Start from a checkpoint, of any topology"),
+    FLAG(
+        "resume", KEY_RESUME, "FILE",
+        "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
+        "be those of the run that wrote it; --steps, --lr, --micro-batches and --dtype may change, "
+        "for the steps to come"),
     FLAG("progress", KEY_PROGRESS, "auto|bar|lines",
          "How to show progress on stderr (default auto: a bar on a terminal)"),
     HEADING("Other:", -1),

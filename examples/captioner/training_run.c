@@ -64,7 +64,7 @@ static mimo_status try_results(run_state *run)
 {
     const struct options *options = run->options;
     if (options->save)
-        MIMO_TRY(checkpoint_probe(options->save, &run->model));
+        MIMO_TRY(checkpoint_probe(options->save, &run->trainer));
     if (options->out)
         MIMO_TRY(run_pictures_probe(options->out));
     if (options->log)
@@ -184,11 +184,11 @@ static mimo_status run_all(run_state *run)
     MIMO_TRY(caption_data_load(&run->data, run->world, run->options));
     MIMO_TRY(build_model(run));
     if (run->options->resume)
-        MIMO_TRY(checkpoint_load(run->options->resume, &run->model, &run->first_step));
+        MIMO_TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
     MIMO_TRY(open_results(run));
     MIMO_TRY(train(run));
     if (run->options->save)
-        MIMO_TRY(checkpoint_save(run->options->save, &run->model, steps_taken(run)));
+        MIMO_TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
     return finish(run);
 }
 

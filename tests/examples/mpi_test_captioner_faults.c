@@ -75,8 +75,8 @@ static mimo_status live(small_run *run)
     const caption_data *data = &run->data;
     MIMO_TRY(build(run));
     MIMO_TRY(train_step(&run->trainer, 0, &result));
-    MIMO_TRY(checkpoint_save(run->options.save, &run->model, 1));
-    MIMO_TRY(checkpoint_load(run->options.save, &run->model, &step));
+    MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
+    MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
     return generate_names(&run->model, data->held_out, HELD_OUT, names);
 }

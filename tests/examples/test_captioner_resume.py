@@ -1,9 +1,35 @@
-"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others."""
+"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others; and what may differ
+from the run that saved."""
 import os
 import sys
 import tempfile
 
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
+
+# Saved with SMALL: flags that the run to resume has differently, and what the refusal says.
+REFUSED = [
+    (["--global-batch", "16"], "--global-batch 32, but this run has 16"),
+    (["--seed", "8"], "--seed 7, but this run has 8"),
+    (["--hidden", "64"], "--hidden 32, but this run has 64"),
+    (["--heads", "4"], "--heads 8, but this run has 4"),
+    (["--layers", "2,2"], "--encoder-layers 1, but this run has 2"),
+    (["--layers", "1,3"], "--llm-layers 2, but this run has 3"),
+    (["--seq", "100"], "--seq 96, but this run has 100"),
+]
+CHANGED = ["--micro-batches", "2", "--lr", "0.02", "--dtype", "bf16"]
+
+
+def refusals(captioner, saved):
+    """Number of resumed runs that were not refused in these words."""
+    encoder, llm, ranks = TOPOLOGIES[0]
+    wrong = 0
+    for flags, words in REFUSED:
+        done = captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples",
+                                captioner.samples, *SMALL, "--steps", "5", "--resume", saved, *flags)
+        if done.returncode == 0 or f"{saved} was saved with {words}" not in done.stderr:
+            print(f"{flags}: exit {done.returncode}, {done.stderr}")
+            wrong += 1
+    return wrong
 
 
 def main():
@@ -15,13 +41,19 @@ def main():
         home = TOPOLOGIES[1]
         straight = captioner.train(home, *SMALL, "--steps", "5")
         captioner.train(home, *SMALL, "--steps", "3", "--save", saved)
-        wrong = 0
+        wrong = refusals(captioner, saved)
         for topology in (home, TOPOLOGIES[0], TOPOLOGIES[2], TOPOLOGIES[3]):
             seen = captioner.train(topology, *SMALL, "--steps", "5", "--resume", saved)
             tolerance = 1e-5 if topology is home else 1e-4
             wrong += compare(f"resumed on {topology[0]} -> {topology[1]}", seen, straight[3:],
                              tolerance)
-        sys.exit(f"{wrong} values differ" if wrong else 0)
+        # The schedule is of the steps to come; the first of these has the samples of step 4.
+        seen = captioner.train(TOPOLOGIES[0], *SMALL, *CHANGED, "--steps", "4", "--resume", saved)
+        wrong += compare("resumed with another schedule", seen, straight[3:4], 1e-2)
+        if captioner.train(TOPOLOGIES[0], *SMALL, "--steps", "2", "--resume", saved):
+            wrong += 1
+            print("steps were taken past --steps")
+        sys.exit(f"{wrong} answers are wrong" if wrong else 0)
 
 
 main()
