@@ -1,14 +1,15 @@
 /*
- * Times the bridge beside the bare MPI collectives that its `collective` executor asks for, in
- * interleaved repeats of one run:
+ * Times the bridge's executors side by side, and the bare MPI collectives that `collective` asks
+ * for, in interleaved repeats of one run, without a partition and with one:
  *
- *   forward   against MPI_Allgather of the same bytes over the gather group (fan-in)
- *   backward  against MPI_Allreduce of the full-sequence gradient over cp
+ *   forward   bare: MPI_Allgather of the same bytes over the gather group (fan-in)
+ *   backward  bare: MPI_Allreduce of the full-sequence gradient over cp
  *
- *   mpirun -n 4 bridge_bench [--repeats N] [--json] [--mib M]...
+ *   mpirun -n 8 bridge_bench [--repeats N] [--json] [--kib K]...
  *
- * A time is the slowest rank's; figures are medians over the repeats. "must move" is what the
- * routed plan says the busiest rank has to receive: the floor for any executor.
+ * A time is the slowest rank's; figures are medians over the repeats, `ratio` that of routed to
+ * collective. "must move" is what the routed plan says the busiest rank has to receive: the floor
+ * for any executor.
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -28,7 +29,7 @@ enum { MAX_SIZES = 16, WARM_UP = 3 };
 typedef struct settings {
     int repeats;
     bool json;
-    int sizes[MAX_SIZES], count; /* MiB of source tile per rank */
+    int sizes[MAX_SIZES], count; /* KiB of source tile per rank */
 } settings;
 
 typedef struct pair_case {
@@ -42,19 +43,24 @@ static const pair_case cases[] = {
     {"tp=4,dp=2", "tp=1,cp=2,dp=4"},
 };
 
-/* One bridge with its tiles: rows of 4 KiB, 4 samples per dp rank of the larger side. */
+/* What is timed: the two executors, and the bare collective. */
+enum { COLLECTIVE, ROUTED, BARE, CALLS };
+
+/* Both bridges with their tiles: rows of 4 KiB, one sample per dp rank of the larger side. */
 typedef struct bed {
     mimo_comm *comm;
     mimo_grid *src, *dst;
-    mimo_bridge *bridge;
+    bool cut;                /* with a partition */
+    mimo_bridge *bridges[2]; /* COLLECTIVE and ROUTED */
+    mimo_bridge *bridge;     /* the one that is called */
     mimo_tensor encoder, language;
     int64_t encoder_bytes, language_bytes;
     MPI_Comm gather, cp;
 } bed;
 
 typedef struct figures {
-    double forward, allgather, backward, allreduce; /* seconds */
-    int64_t forward_floor, backward_floor;          /* bytes */
+    double seconds[CALLS]; /* 0: not called */
+    int64_t floor;         /* bytes */
 } figures;
 
 static void must(mimo_status status, const char *what)
@@ -88,26 +94,39 @@ static MPI_Comm group_along(const mimo_grid *grid, const char *dim)
     return group;
 }
 
-static void bed_create(bed *out, const pair_case *pair, int mib)
+static void create_bridges(bed *b)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    desc.src = b->src;
+    desc.dst = b->dst;
+    desc.partition = b->cut ? &rule : NULL;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    must(mimo_bridge_create(&b->bridges[COLLECTIVE], b->comm, &desc), "collective");
+    desc.executor = MIMO_EXECUTOR_ROUTED;
+    must(mimo_bridge_create(&b->bridges[ROUTED], b->comm, &desc), "routed");
+    b->bridge = b->bridges[COLLECTIVE];
+}
+
+static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
 {
     enum { HIDDEN = 1024 };
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
     must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
     must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
-    desc.src = out->src;
-    desc.dst = out->dst;
-    must(mimo_bridge_create(&out->bridge, out->comm, &desc), "bridge");
+    out->cut = cut;
+    create_bridges(out);
     int64_t src_dp = mimo_grid_dim_size(out->src, "dp"),
             dst_dp = mimo_grid_dim_size(out->dst, "dp");
     int64_t batch = src_dp > dst_dp ? src_dp : dst_dp;
-    out->encoder_bytes = (int64_t)mib << 20;
+    out->encoder_bytes = (int64_t)kib << 10;
     int64_t seq = out->encoder_bytes / (batch / src_dp * HIDDEN * 4);
-    out->language_bytes = seq * (batch / dst_dp) * HIDDEN * 4;
+    int64_t rows = cut ? seq / mimo_grid_dim_size(out->dst, "cp") : seq;
+    out->language_bytes = seq * (batch / dst_dp) * HIDDEN * 4; /* room for the bare sum too */
     out->encoder =
         mimo_tensor_3d(filled(out->encoder_bytes), MIMO_F32, "sbh", seq, batch / src_dp, HIDDEN);
     out->language =
-        mimo_tensor_3d(filled(out->language_bytes), MIMO_F32, "sbh", seq, batch / dst_dp, HIDDEN);
+        mimo_tensor_3d(filled(out->language_bytes), MIMO_F32, "sbh", rows, batch / dst_dp, HIDDEN);
     out->gather = group_along(out->src, "dp");
     if (mimo_bridge_pairing(out->bridge).direction == MIMO_FAN_IN) {
         int64_t index, slot;
@@ -125,7 +144,8 @@ static void bed_destroy(bed *b)
     MPI_Comm_free(&b->cp);
     free(b->encoder.data);
     free(b->language.data);
-    mimo_bridge_destroy(b->bridge);
+    mimo_bridge_destroy(b->bridges[COLLECTIVE]);
+    mimo_bridge_destroy(b->bridges[ROUTED]);
     mimo_grid_destroy(b->src);
     mimo_grid_destroy(b->dst);
     mimo_comm_destroy(b->comm);
@@ -187,7 +207,8 @@ static int64_t floor_bytes(const bed *b, bool backward)
     desc.batch = b->encoder.shape[1] * mimo_grid_dim_size(b->src, "dp");
     must(mimo_layout_create(&src, &desc), "layout");
     desc.grid = b->dst;
-    desc.partition = &rule;
+    desc.partition =
+        b->cut || backward ? &rule : NULL; /* a gradient row has one that is not zero */
     must(mimo_layout_create(&dst, &desc), "layout");
     for (int rank = 0; rank < mimo_comm_size(b->comm); rank++) {
         mimo_plan *plan;
@@ -201,72 +222,79 @@ static int64_t floor_bytes(const bed *b, bool backward)
     return most;
 }
 
-static figures measure(bed *b, int repeats)
+static figures measure(bed *b, bool backward, int repeats)
 {
-    figures f;
-    double *t[4];
+    figures f = {.floor = floor_bytes(b, backward)};
+    double *t[CALLS];
     bool fan_in = mimo_bridge_pairing(b->bridge).direction == MIMO_FAN_IN;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < CALLS; i++)
         t[i] = calloc((size_t)repeats, sizeof *t[i]);
     for (int i = -WARM_UP; i < repeats; i++) {
         int at = i < 0 ? 0 : i;
-        t[0][at] = timed(b, run_forward);
-        t[1][at] = fan_in ? timed(b, run_allgather) : 0;
-        t[2][at] = timed(b, run_backward);
-        memset(b->language.data, 0, (size_t)b->language_bytes);
-        t[3][at] = timed(b, run_allreduce);
+        for (int call = 0; call < BARE; call++) {
+            b->bridge = b->bridges[call];
+            t[call][at] = timed(b, backward ? run_backward : run_forward);
+        }
+        if (backward) {
+            memset(b->language.data, 0, (size_t)b->language_bytes);
+            t[BARE][at] = timed(b, run_allreduce);
+        } else if (fan_in) {
+            t[BARE][at] = timed(b, run_allgather);
+        }
     }
-    f.forward = median(t[0], repeats);
-    f.allgather = median(t[1], repeats);
-    f.backward = median(t[2], repeats);
-    f.allreduce = median(t[3], repeats);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < CALLS; i++) {
+        f.seconds[i] = median(t[i], repeats);
         free(t[i]);
-    f.forward_floor = floor_bytes(b, false);
-    f.backward_floor = floor_bytes(b, true);
+    }
     return f;
 }
 
-static void print_row(const pair_case *pair, int mib, const char *direction, int64_t must_move,
-                      double seconds, double bare, bool json)
+static void print_row(const bed *b, const pair_case *pair, const char *direction, const figures *f,
+                      bool json)
 {
-    double ratio = bare > 0 ? seconds / bare : 0;
+    const double *seconds = f->seconds;
+    double kib = (double)b->encoder_bytes / 1024, ratio = seconds[ROUTED] / seconds[COLLECTIVE];
     if (!json) {
-        printf("%-10s %-16s %4d %-9s %9.2f %10.2f %10.2f %7.2f\n", pair->src, pair->dst, mib,
-               direction, (double)must_move / 1048576, seconds * 1e3, bare * 1e3, ratio);
+        printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %10.3f %7.2f %10.3f\n", pair->src,
+               pair->dst, b->cut ? "shard" : "full", kib, direction, (double)f->floor / 1048576,
+               seconds[COLLECTIVE] * 1e3, seconds[ROUTED] * 1e3, ratio, seconds[BARE] * 1e3);
         return;
     }
     cJSON *row = cJSON_CreateObject();
     cJSON_AddStringToObject(row, "src", pair->src);
     cJSON_AddStringToObject(row, "dst", pair->dst);
-    cJSON_AddNumberToObject(row, "mib_per_rank", mib);
+    cJSON_AddBoolToObject(row, "partition", b->cut);
+    cJSON_AddNumberToObject(row, "kib_per_rank", kib);
     cJSON_AddStringToObject(row, "direction", direction);
-    cJSON_AddNumberToObject(row, "must_move_bytes", (double)must_move);
-    cJSON_AddNumberToObject(row, "seconds", seconds);
-    cJSON_AddNumberToObject(row, "bare_seconds", bare);
+    cJSON_AddNumberToObject(row, "must_move_bytes", (double)f->floor);
+    cJSON_AddNumberToObject(row, "collective_seconds", seconds[COLLECTIVE]);
+    cJSON_AddNumberToObject(row, "routed_seconds", seconds[ROUTED]);
     cJSON_AddNumberToObject(row, "ratio", ratio);
+    cJSON_AddNumberToObject(row, "bare_seconds", seconds[BARE]);
     char *text = cJSON_PrintUnformatted(row);
     puts(text);
     cJSON_free(text);
     cJSON_Delete(row);
 }
 
-static void run_case(const pair_case *pair, int mib, const settings *s, int rank)
+static void run_case(const pair_case *pair, int kib, bool cut, const settings *s)
 {
     bed b;
-    bed_create(&b, pair, mib);
-    figures f = measure(&b, s->repeats);
-    if (rank == 0) {
-        print_row(pair, mib, "forward", f.forward_floor, f.forward, f.allgather, s->json);
-        print_row(pair, mib, "backward", f.backward_floor, f.backward, f.allreduce, s->json);
-        fflush(stdout);
+    bed_create(&b, pair, kib, cut);
+    for (int backward = 0; backward < 2; backward++) {
+        figures f = measure(&b, backward, s->repeats);
+        if (mimo_comm_rank(b.comm) == 0) {
+            print_row(&b, pair, backward ? "backward" : "forward", &f, s->json);
+            fflush(stdout);
+        }
     }
     bed_destroy(&b);
 }
 
 static const struct argp_option options[] = {
     {"repeats", 'r', "N", 0, "Timed repeats of each call (default 11)", 0},
-    {"mib", 'm', "M", 0, "MiB of source tile per rank; may be repeated (default 1, 8, 32)", 0},
+    {"kib", 'k', "K", 0,
+     "KiB of source tile per rank; may be repeated (default 64, 256, 1024, 8192, 32768)", 0},
     {"json", 'j', NULL, 0, "One JSON object a line", 0},
     {0},
 };
@@ -278,7 +306,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'r':
         s->repeats = atoi(argument);
         break;
-    case 'm':
+    case 'k':
         if (s->count < MAX_SIZES)
             s->sizes[s->count++] = atoi(argument);
         break;
@@ -286,8 +314,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         s->json = true;
         break;
     case ARGP_KEY_END:
-        if (s->repeats < 1 || (s->count > 0 && s->sizes[s->count - 1] < 1))
-            argp_error(state, "--repeats and --mib take whole numbers from 1");
+        if (s->repeats < 1 || (s->count > 0 && s->sizes[s->count - 1] < 64))
+            argp_error(state, "--repeats takes whole numbers from 1, --kib from 64");
         break;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -299,27 +327,27 @@ int main(int argc, char **argv)
 {
     static const struct argp parser = {
         options, parse, NULL, "Times the bridge beside bare MPI collectives.", NULL, NULL, NULL};
+    enum { DEFAULTS = 5 };
+    static const int default_sizes[DEFAULTS] = {64, 256, 1024, 8192, 32768};
     settings s = {.repeats = 11};
     int rank, size;
     argp_parse(&parser, argc, argv, 0, NULL, &s);
-    if (s.count == 0) {
-        s.sizes[s.count++] = 1;
-        s.sizes[s.count++] = 8;
-        s.sizes[s.count++] = 32;
-    }
+    for (int i = 0; s.count == 0 && i < DEFAULTS; i++)
+        s.sizes[i] = default_sizes[i];
+    s.count = s.count > 0 ? s.count : DEFAULTS;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank == 0 && !s.json)
-        printf("%-10s %-16s %4s %-9s %9s %10s %10s %7s\n", "src", "dst", "MiB", "", "must move",
-               "bridge ms", "bare ms", "ratio");
+        printf("%-10s %-16s %-5s %6s %-9s %9s %10s %10s %7s %10s\n", "src", "dst", "tile", "KiB",
+               "", "must MiB", "collect ms", "routed ms", "ratio", "bare ms");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
         must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
         bool fits = mimo_grid_size(grid) == size;
         mimo_grid_destroy(grid);
-        for (int m = 0; fits && m < s.count; m++)
-            run_case(&cases[i], s.sizes[m], &s, rank);
+        for (int m = 0; fits && m < 2 * s.count; m++)
+            run_case(&cases[i], s.sizes[m / 2], m % 2, &s);
     }
     MPI_Finalize();
     return 0;
