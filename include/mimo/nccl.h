@@ -1,0 +1,73 @@
+/*
+ * The NCCL backend: tensors in CUDA memory, one rank per GPU. Not included by <mimo/mimo.h>.
+ *
+ * Calls that take a stream enqueue their work on it and return; the host does not wait, and nothing
+ * is allocated after the first call of a shape, so such calls can be captured in a CUDA graph.
+ * Everything that works on one device is enqueued in the same order on every rank: two collectives
+ * that wait for each other's peers, started in opposite orders on two ranks, deadlock.
+ *
+ * The calling thread's current device is the communicator's; creation makes it so for its thread.
+ * Host words (agreements, splits) travel over NCCL too, on a stream of the library's own.
+ */
+#ifndef MIMO_NCCL_H
+#define MIMO_NCCL_H
+
+#include <nccl.h>
+
+#include <mimo/comm.h>
+
+MIMO_BEGIN_DECLS
+
+/** A field of mimo_nccl_desc that is left to NCCL. */
+#define MIMO_NCCL_DEFAULT (-1)
+
+typedef struct mimo_nccl_desc {
+    size_t size;     /* set by the initializer */
+    int device;      /* CUDA device of this rank */
+    int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
+    int max_ctas;    /*   (all but `device` are the same on every rank) */
+    int blocking;    /* ncclConfig_t.blocking: 0 lets creation and teardown be polled */
+    int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
+} mimo_nccl_desc;
+
+#define MIMO_NCCL_DESC_INIT                                                                 \
+    {                                                                                       \
+        sizeof(mimo_nccl_desc), 0, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
+            MIMO_NCCL_DEFAULT                                                               \
+    }
+
+/**
+ * A communicator over the ranks of a bootstrap (<mimo/mpi.h> fills one from an MPI communicator;
+ * any launcher's allgather will do). Collective over the bootstrap, blocking; the bootstrap is used
+ * during this call only. Makes desc->device the calling thread's current device. The caller owns
+ * *out.
+ *
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (NULL, a rank outside [0, size), no such
+ * device, two ranks on one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (the
+ * bootstrap or NCCL failed), MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
+                                           const mimo_nccl_desc *desc);
+
+/**
+ * A communicator around one of the caller's, which is borrowed: it stays valid until
+ * mimo_comm_destroy and is not destroyed by it. Its calls and the library's keep one order on every
+ * rank. Local, but every rank does it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
+ * MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
+
+/** What a communicator and all that was split from it hold. */
+typedef struct mimo_nccl_report {
+    int communicators;    /* NCCL communicators alive, the first included */
+    int shared;           /* splits that took an equal group's communicator instead of a new one */
+    int64_t device_bytes; /* device memory that NCCL took when these were made, as the device
+                             counts it: other work of the device at that time counts too */
+} mimo_nccl_report;
+
+/** Fill *out. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+MIMO_API mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm);
+
+MIMO_END_DECLS
+
+#endif

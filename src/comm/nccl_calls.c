@@ -1,0 +1,50 @@
+/* NCCL results as statuses, and dtypes. */
+#include <sched.h>
+#include <string.h>
+
+#include "comm/nccl_state.h"
+
+mimo_status mimo_nccl_status(ncclResult_t code, ncclComm_t handle, const char *call)
+{
+    int name = (int)strcspn(call, "(");
+    while (code == ncclInProgress && handle) {
+        sched_yield();
+        ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
+        if (polled != ncclSuccess)
+            code = polled;
+    }
+    if (code == ncclSuccess)
+        return MIMO_OK;
+    const char *last = ncclGetLastError(handle);
+    return mimo_fail(MIMO_ERR_COMM, "%.*s: %s%s%s", name, call, ncclGetErrorString(code),
+                     last && *last ? ": " : "", last ? last : "");
+}
+
+mimo_status mimo_nccl_check(const nccl_team *team)
+{
+    ncclResult_t met = ncclSuccess;
+    ncclResult_t polled = ncclCommGetAsyncError(team->handle, &met);
+    if (polled != ncclSuccess)
+        met = polled;
+    return met == ncclInProgress ? MIMO_OK : mimo_nccl_status(met, team->handle, "NCCL, earlier");
+}
+
+ncclDataType_t mimo_nccl_type(mimo_dtype dtype)
+{
+    switch (dtype) {
+    case MIMO_F32:
+        return ncclFloat32;
+    case MIMO_F16:
+        return ncclFloat16;
+    case MIMO_BF16:
+        return ncclBfloat16;
+    case MIMO_F64:
+        return ncclFloat64;
+    case MIMO_I32:
+        return ncclInt32;
+    case MIMO_I64:
+        return ncclInt64;
+    default:
+        return ncclUint8;
+    }
+}

@@ -1,0 +1,285 @@
+/* Life of a communicator of the NCCL backend: creation from a bootstrap, borrowing, release. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "comm/nccl_split.h"
+#include "core/descriptor.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+enum { BUS_TEXT = 32 };
+
+/* ------------------------------- communicator and root ------------------------------ */
+
+mimo_status mimo_nccl_comm_make(nccl_comm **out, nccl_root *root, int size)
+{
+    nccl_comm *made;
+    mimo_status status;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->base.backend = &mimo_nccl_backend;
+    made->base.device = &mimo_device_cuda;
+    made->base.memory = MIMO_MEMORY_CUDA;
+    made->base.size = size;
+    made->root = root;
+    root->users++;
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->ranks, size, sizeof *made->ranks));
+    MIMO_TRY_GOTO(status, fail, mimo_nccl_words_prepare(made));
+    *out = made;
+    return MIMO_OK;
+fail:
+    mimo_comm_destroy(&made->base);
+    return status;
+}
+
+static void comm_destroy(mimo_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    nccl_root *root = comm->root;
+    mimo_nccl_words_free(comm);
+    mimo_nccl_team_drop(root, comm->team);
+    mimo_release(comm->ranks);
+    mimo_release(comm);
+    if (--root->users > 0)
+        return;
+    (void)cudaStreamDestroy(root->words);
+    mimo_release(root);
+}
+
+const mimo_comm_backend mimo_nccl_backend = {
+    .name = "nccl",
+    .split = mimo_nccl_split,
+    .destroy = comm_destroy,
+    .vote_start = mimo_nccl_vote_start,
+    .tell_start = mimo_nccl_tell_start,
+    .collect_start = mimo_nccl_collect_start,
+    .allreduce_start = mimo_nccl_allreduce_start,
+    .broadcast_start = mimo_nccl_broadcast_start,
+    .allgather_start = mimo_nccl_allgather_start,
+    .exchange_create = mimo_nccl_exchange_create,
+    .exchange_start = mimo_nccl_exchange_start,
+    .exchange_destroy = mimo_nccl_exchange_destroy,
+    .test = mimo_nccl_words_test,
+    .release = mimo_nccl_words_release,
+};
+
+/* A communicator of `size` ranks with a root of its own, all its ranks, and no team yet. */
+static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nccl_desc *desc)
+{
+    nccl_root *root;
+    nccl_comm *made;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    MIMO_TRY(mimo_reserve(&root, 1, sizeof *root));
+    root->config = config;
+    if (desc->min_ctas != MIMO_NCCL_DEFAULT)
+        root->config.minCTAs = desc->min_ctas;
+    if (desc->max_ctas != MIMO_NCCL_DEFAULT)
+        root->config.maxCTAs = desc->max_ctas;
+    if (desc->blocking != MIMO_NCCL_DEFAULT)
+        root->config.blocking = desc->blocking;
+    if (desc->split_share != MIMO_NCCL_DEFAULT)
+        root->config.splitShare = desc->split_share;
+    mimo_status status = mimo_cuda_status(
+        cudaStreamCreateWithFlags(&root->words, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (status != MIMO_OK) {
+        mimo_release(root);
+        return status;
+    }
+    root->users++; /* ours, so that a failure below leaves the root to us */
+    status = mimo_nccl_comm_make(&made, root, size);
+    root->users--;
+    if (status != MIMO_OK) {
+        (void)cudaStreamDestroy(root->words);
+        mimo_release(root);
+        return status;
+    }
+    made->base.rank = rank;
+    for (int i = 0; i < size; i++)
+        made->ranks[i] = i;
+    *out = made;
+    return MIMO_OK;
+}
+
+/* ------------------------------- creation: the bootstrap ---------------------------- */
+
+/* What every rank tells the others before NCCL is called, so that no rank waits in it alone. */
+typedef struct greeting {
+    int32_t status;
+    char sentence[MIMO_SENTENCE_TEXT];
+    uint64_t settings; /* hash of the descriptor's fields that must agree */
+    uint64_t host;     /* hash of the host's name, and the GPU's place on it */
+    char bus[BUS_TEXT];
+    int32_t device;
+    ncclUniqueId id; /* rank 0's counts */
+} greeting;
+
+static uint64_t hash_host(void)
+{
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    return mimo_hash_bytes(MIMO_HASH_START, name, strlen(name));
+}
+
+static mimo_status check_desc(const mimo_nccl_desc *desc)
+{
+    int devices = 0;
+    MIMO_TRY_CUDA(cudaGetDeviceCount(&devices));
+    MIMO_CHECK(desc->device >= 0 && desc->device < devices, MIMO_ERR_ARGUMENT,
+               "device %d is not one of %d", desc->device, devices);
+    MIMO_CHECK(desc->min_ctas >= MIMO_NCCL_DEFAULT && desc->max_ctas >= MIMO_NCCL_DEFAULT,
+               MIMO_ERR_ARGUMENT, "min_ctas %d, max_ctas %d", desc->min_ctas, desc->max_ctas);
+    return MIMO_OK;
+}
+
+/* This rank's own part: device, NCCL's identifier, memory. */
+static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap *bootstrap,
+                         const mimo_nccl_desc *given)
+{
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    MIMO_CHECK(given, MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: desc is NULL");
+    MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
+    mine->settings = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc.min_ctas), desc.max_ctas);
+    mine->settings = mimo_hash_int(mimo_hash_int(mine->settings, desc.blocking), desc.split_share);
+    mine->device = desc.device;
+    MIMO_TRY(check_desc(&desc));
+    MIMO_TRY_CUDA(cudaSetDevice(desc.device));
+    MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
+    mine->host = hash_host();
+    if (bootstrap->rank == 0)
+        MIMO_TRY_NCCL(NULL, ncclGetUniqueId(&mine->id));
+    return make_first(made, bootstrap->rank, bootstrap->size, &desc);
+}
+
+/* All ranks read the same greetings, so all come to the same verdict. */
+static mimo_status compare(const greeting *all, int size)
+{
+    for (int i = 0; i < size; i++)
+        MIMO_CHECK(all[i].status == MIMO_OK, (mimo_status)all[i].status, "rank %d: %s", i,
+                   all[i].sentence);
+    for (int i = 1; i < size; i++)
+        MIMO_CHECK(all[i].settings == all[0].settings, MIMO_ERR_MISMATCH,
+                   "rank %d gave another NCCL descriptor than rank 0", i);
+    for (int i = 1; i < size; i++)
+        for (int j = 0; j < i; j++)
+            MIMO_CHECK(all[i].host != all[j].host || strcmp(all[i].bus, all[j].bus) != 0,
+                       MIMO_ERR_ARGUMENT,
+                       "ranks %d and %d both use GPU %s (device %d and %d): NCCL takes one rank a "
+                       "GPU",
+                       j, i, all[i].bus, (int)all[j].device, (int)all[i].device);
+    return MIMO_OK;
+}
+
+static mimo_status exchange_greetings(const mimo_bootstrap *bootstrap, greeting *all,
+                                      const greeting *mine)
+{
+    int failed = bootstrap->allgather(bootstrap->context, all, mine, sizeof *mine);
+    MIMO_CHECK(failed == 0, MIMO_ERR_COMM, "the bootstrap's allgather gave %d", failed);
+    return MIMO_OK;
+}
+
+static int64_t free_bytes(void)
+{
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return (int64_t)free;
+}
+
+static mimo_status connect(nccl_comm *made, ncclUniqueId id)
+{
+    ncclComm_t handle = NULL;
+    nccl_root *root = made->root;
+    int64_t before = free_bytes();
+    if (made->base.size == 1)
+        return MIMO_OK;
+    ncclResult_t code =
+        ncclCommInitRankConfig(&handle, made->base.size, id, made->base.rank, &root->config);
+    mimo_status status = mimo_nccl_status(code, handle, "ncclCommInitRankConfig");
+    if (status == MIMO_OK)
+        status = mimo_nccl_team_add(&made->team, root, handle, made->ranks, made->base.size);
+    if (status != MIMO_OK && handle)
+        (void)ncclCommAbort(handle);
+    int64_t taken = before - free_bytes();
+    root->report.device_bytes = taken > 0 ? taken : 0;
+    return status;
+}
+
+static void note_failure(greeting *mine, mimo_status status)
+{
+    mine->status = (int32_t)status;
+    snprintf(mine->sentence, sizeof mine->sentence, "%s",
+             status == MIMO_OK ? "" : mimo_last_error());
+}
+
+static mimo_status check_bootstrap(mimo_comm **out, const mimo_bootstrap *bootstrap)
+{
+    MIMO_CHECK(out && bootstrap && bootstrap->allgather, MIMO_ERR_ARGUMENT,
+               "mimo_comm_create_nccl: %s is NULL",
+               !out ? "out" : (!bootstrap ? "bootstrap" : "the bootstrap's allgather"));
+    MIMO_CHECK(bootstrap->size > 0 && bootstrap->rank >= 0 && bootstrap->rank < bootstrap->size,
+               MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: rank %d of %d", bootstrap->rank,
+               bootstrap->size);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
+                                  const mimo_nccl_desc *desc)
+{
+    greeting mine, *all = NULL;
+    nccl_comm *made = NULL;
+    mimo_status status;
+    memset(&mine, 0, sizeof mine);
+    MIMO_TRY(check_bootstrap(out, bootstrap));
+    MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
+    note_failure(&mine, greet(&mine, &made, bootstrap, desc));
+    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
+    note_failure(&mine, connect(made, all[0].id));
+    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
+    *out = &made->base;
+    made = NULL;
+done:
+    if (made)
+        mimo_comm_destroy(&made->base);
+    mimo_release(all);
+    return status;
+}
+
+/* -------------------------------- borrowing, report --------------------------------- */
+
+mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
+{
+    int rank, size;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    nccl_comm *made;
+    MIMO_CHECK(out && nccl, MIMO_ERR_ARGUMENT, "mimo_comm_borrow_nccl: %s is NULL",
+               out ? "nccl" : "out");
+    MIMO_TRY_NCCL(nccl, ncclCommUserRank(nccl, &rank));
+    MIMO_TRY_NCCL(nccl, ncclCommCount(nccl, &size));
+    MIMO_TRY_NCCL(nccl, ncclCommCuDevice(nccl, &desc.device));
+    MIMO_TRY_CUDA(cudaSetDevice(desc.device));
+    MIMO_TRY(make_first(&made, rank, size, &desc));
+    mimo_status status = MIMO_OK;
+    if (size > 1)
+        status = mimo_nccl_team_add(&made->team, made->root, nccl, made->ranks, size);
+    if (status != MIMO_OK) {
+        mimo_comm_destroy(&made->base);
+        return status;
+    }
+    if (made->team)
+        made->team->borrowed = true;
+    *out = &made->base;
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm)
+{
+    MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "mimo_nccl_report_of: %s is NULL",
+               out ? "comm" : "out");
+    MIMO_CHECK(comm->backend == &mimo_nccl_backend, MIMO_ERR_ARGUMENT,
+               "mimo_nccl_report_of: the communicator is of backend '%s'", comm->backend->name);
+    *out = ((const nccl_comm *)comm)->root->report;
+    return MIMO_OK;
+}

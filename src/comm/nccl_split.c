@@ -1,0 +1,122 @@
+/*
+ * Groups by ncclCommSplit. All ranks of the parent first learn every rank's colour and key, so each
+ * knows its group; a group that has a team already takes it, and ncclCommSplit runs only where some
+ * group has none.
+ */
+#include <stdlib.h>
+
+#include "comm/agreement.h"
+#include "comm/nccl_split.h"
+#include "core/memory.h"
+
+/* What a rank asks for. */
+typedef struct wish {
+    int color, key, rank; /* rank of the parent */
+} wish;
+
+static int by_key(const void *a, const void *b)
+{
+    const wish *x = a, *y = b;
+    return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : x->rank - y->rank;
+}
+
+/* The group of `color`, ordered, into wishes[0..]; returns its size. */
+static int keep_group(wish *wishes, int size, int color)
+{
+    int count = 0;
+    for (int i = 0; i < size; i++)
+        if (wishes[i].color == color)
+            wishes[count++] = wishes[i];
+    qsort(wishes, (size_t)count, sizeof *wishes, by_key);
+    return count;
+}
+
+static mimo_status collect_wishes(wish *all, mimo_comm *parent, wish mine)
+{
+    mimo_request *request;
+    MIMO_TRY(mimo_nccl_collect_start(&request, parent, all, &mine, (int)sizeof mine));
+    return mimo_wait(parent, &request);
+}
+
+/* Whether any rank of the parent needs a new team. */
+static mimo_status any_needs(bool *out, mimo_comm *parent, bool mine)
+{
+    uint64_t word = mine;
+    mimo_request *request;
+    MIMO_TRY(mimo_nccl_vote_start(&request, parent, &word, 1));
+    MIMO_TRY(mimo_wait(parent, &request));
+    *out = word != 0;
+    return MIMO_OK;
+}
+
+static int64_t free_bytes(void)
+{
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return (int64_t)free;
+}
+
+/* Collective over the parent. A rank that has its team, or wants none, comes without a colour. */
+static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int key)
+{
+    ncclConfig_t config = parent->root->config;
+    int64_t before = free_bytes();
+    *out = NULL;
+    MIMO_TRY_NCCL(parent->team->handle,
+                  ncclCommSplit(parent->team->handle, color, key, out, &config));
+    if (*out)
+        MIMO_TRY(mimo_nccl_status(ncclInProgress, *out, "ncclCommSplit"));
+    int64_t taken = before - free_bytes();
+    parent->root->report.device_bytes += taken > 0 ? taken : 0;
+    return MIMO_OK;
+}
+
+/* The team of `ranks` (of the root): an equal group's, or a new one. Collective over the parent. */
+static mimo_status find_team(nccl_team **out, nccl_comm *parent, const int *ranks, int size,
+                             wish mine)
+{
+    bool any, grouped = mine.color >= 0 && size > 1;
+    ncclComm_t handle;
+    nccl_team *team = grouped ? mimo_nccl_team_find(parent->root, ranks, size) : NULL;
+    bool needs = grouped && !team;
+    MIMO_TRY(any_needs(&any, &parent->base, needs));
+    if (team) {
+        team->users++;
+        parent->root->report.shared++;
+    }
+    if (any && parent->team)
+        MIMO_TRY(make_team(&handle, parent, needs ? mine.color : NCCL_SPLIT_NOCOLOR, mine.key));
+    if (needs)
+        MIMO_TRY(mimo_nccl_team_add(&team, parent->root, handle, ranks, size));
+    *out = team;
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key)
+{
+    nccl_comm *parent = (nccl_comm *)base, *made = NULL;
+    const wish mine = {color, key, base->rank};
+    wish *all = NULL;
+    mimo_status status = mimo_reserve(&all, base->size, sizeof *all);
+    /* memory is taken first, and agreed on, so that no rank is missing from what follows */
+    if (status == MIMO_OK)
+        status = mimo_nccl_comm_make(&made, parent->root, base->size);
+    MIMO_TRY_GOTO(status, done, mimo_comm_agree(base, status));
+    MIMO_TRY_GOTO(status, done, collect_wishes(all, base, mine));
+    int size = color < 0 ? 0 : keep_group(all, base->size, color);
+    for (int i = 0; i < size; i++) {
+        made->ranks[i] = parent->ranks[all[i].rank];
+        if (all[i].rank == base->rank)
+            made->base.rank = i;
+    }
+    made->base.size = size;
+    MIMO_TRY_GOTO(status, done, find_team(&made->team, parent, made->ranks, size, mine));
+    *out = size > 0 ? &made->base : NULL;
+    if (size > 0)
+        made = NULL;
+done:
+    if (made)
+        mimo_comm_destroy(&made->base);
+    mimo_release(all);
+    return status;
+}

@@ -1,0 +1,170 @@
+/* The device table for CUDA memory. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "device/cuda_calls.h"
+#include "device/cuda_kernels.h"
+
+mimo_status mimo_cuda_status(cudaError_t code, const char *call)
+{
+    int name = (int)strcspn(call, "(");
+    if (code == cudaSuccess)
+        return MIMO_OK;
+    return mimo_fail(code == cudaErrorMemoryAllocation ? MIMO_ERR_MEMORY : MIMO_ERR_DEVICE,
+                     "%.*s: %s", name, call, cudaGetErrorString(code));
+}
+
+static mimo_status cuda_reserve(void **out, int64_t bytes)
+{
+    void *room;
+    cudaError_t code = cudaMalloc(&room, bytes > 0 ? (size_t)bytes : 1);
+    MIMO_CHECK(code != cudaErrorMemoryAllocation, MIMO_ERR_MEMORY,
+               "out of device memory allocating %" PRId64 " bytes", bytes);
+    MIMO_TRY(mimo_cuda_status(code, "cudaMalloc"));
+    *out = room;
+    return MIMO_OK;
+}
+
+/* cudaFree waits for the device, which is what the table promises. */
+static void cuda_release(void *room)
+{
+    (void)cudaFree(room);
+}
+
+static mimo_status cuda_copy(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    if (bytes > 0)
+        MIMO_TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, stream));
+    return MIMO_OK;
+}
+
+/* From pageable memory the bytes are staged before the call returns, so `from` is free again. */
+static mimo_status cuda_upload(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    if (bytes > 0)
+        MIMO_TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_download(void *to, const void *from, int64_t bytes, mimo_stream stream)
+{
+    if (bytes > 0)
+        MIMO_TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToHost, stream));
+    MIMO_TRY_CUDA(cudaStreamSynchronize(stream));
+    return MIMO_OK;
+}
+
+/* `count` stretches of `bytes` bytes, `step` bytes apart. */
+static mimo_status zero_stretches(char *at, int64_t step, int64_t bytes, int64_t count,
+                                  mimo_stream stream)
+{
+    if (count == 1 || step == bytes) {
+        MIMO_TRY_CUDA(cudaMemsetAsync(at, 0, (size_t)(bytes * count), stream));
+        return MIMO_OK;
+    }
+    if (step <= INT32_MAX) { /* the largest pitch */
+        MIMO_TRY_CUDA(cudaMemset2DAsync(at, (size_t)step, 0, (size_t)bytes, (size_t)count, stream));
+        return MIMO_OK;
+    }
+    for (int64_t i = 0; i < count; i++)
+        MIMO_TRY_CUDA(cudaMemsetAsync(at + i * step, 0, (size_t)bytes, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_zero_rows(const mimo_rows *to, mimo_stream stream)
+{
+    int64_t bytes = to->row_bytes;
+    char *at = (char *)to->base + to->first * bytes;
+    if (bytes == 0 || to->n_inner == 0 || to->n_outer == 0)
+        return MIMO_OK;
+    if (to->inner == 1 || to->n_inner == 1)
+        return zero_stretches(at, to->outer * bytes, bytes * to->n_inner, to->n_outer, stream);
+    for (int64_t i = 0; i < to->n_outer; i++)
+        MIMO_TRY(zero_stretches(at + i * to->outer * bytes, to->inner * bytes, bytes, to->n_inner,
+                                stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, mimo_stream stream)
+{
+    MIMO_TRY_CUDA(mimo_cuda_copy_rows(to, from, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_gather_rows(void *to, const void *from, const mimo_row_map *map,
+                                    mimo_stream stream)
+{
+    MIMO_TRY_CUDA(mimo_cuda_gather_rows(to, from, map, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_scatter_rows(void *to, const void *from, const mimo_row_map *map,
+                                     mimo_stream stream)
+{
+    MIMO_TRY_CUDA(mimo_cuda_scatter_rows(to, from, map, stream));
+    return MIMO_OK;
+}
+
+static mimo_status check_float(mimo_dtype dtype)
+{
+    MIMO_CHECK(dtype == MIMO_F32 || dtype == MIMO_F64 || dtype == MIMO_F16 || dtype == MIMO_BF16,
+               MIMO_ERR_UNSUPPORTED, "dtype %s is not a float that can be scaled",
+               mimo_dtype_name(dtype));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_scale(void *data, int64_t count, mimo_dtype dtype, double factor,
+                              mimo_stream stream)
+{
+    MIMO_TRY(check_float(dtype));
+    if (count > 0)
+        MIMO_TRY_CUDA(mimo_cuda_scale(data, count, dtype, factor, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_add_parts(void *data, const void *parts, int64_t n, int64_t count,
+                                  mimo_dtype dtype, mimo_stream stream)
+{
+    const mimo_cuda_parts call = {data, parts, n, count};
+    if (count > 0 && n > 0)
+        MIMO_TRY_CUDA(mimo_cuda_add_parts(&call, dtype, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
+                                    mimo_stream stream)
+{
+    void *room;
+    double sum = 0;
+    MIMO_TRY(check_float(dtype));
+    if (count == 0) {
+        *out = 0;
+        return MIMO_OK;
+    }
+    MIMO_TRY_CUDA(cudaMallocAsync(&room, MIMO_CUDA_PARTIALS * sizeof(double), stream));
+    mimo_status status = mimo_cuda_status(mimo_cuda_sum_squares(room, data, count, dtype, stream),
+                                          "mimo_cuda_sum_squares");
+    if (status == MIMO_OK)
+        status = cuda_download(&sum, room, sizeof sum, stream);
+    MIMO_KEEP_FIRST(status, mimo_cuda_status(cudaFreeAsync(room, stream), "cudaFreeAsync"));
+    if (status == MIMO_OK)
+        *out = sum;
+    return status;
+}
+
+const mimo_device mimo_device_cuda = {
+    .name = "cuda",
+    .enqueues = true,
+    .reserve = cuda_reserve,
+    .release = cuda_release,
+    .copy = cuda_copy,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .zero_rows = cuda_zero_rows,
+    .copy_rows = cuda_copy_rows,
+    .gather_rows = cuda_gather_rows,
+    .scatter_rows = cuda_scatter_rows,
+    .scale = cuda_scale,
+    .add_parts = cuda_add_parts,
+    .sum_squares = cuda_sum_squares,
+};

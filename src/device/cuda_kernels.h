@@ -1,0 +1,50 @@
+/*
+ * The kernels of the device room, called from C. Each enqueues on `stream` and returns the launch's
+ * result. Any alignment and row size is right; accesses are 16 bytes wide where addresses and row
+ * size allow. Counts are > 0 unless a function says otherwise.
+ */
+#ifndef MIMO_DEVICE_CUDA_KERNELS_H
+#define MIMO_DEVICE_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "device/device.h"
+
+MIMO_BEGIN_DECLS
+
+/* Matching strided rows; any count may be 0. */
+cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream);
+
+/* Mapped rows: from the tile to the packed rows, and back. Any count may be 0. */
+cudaError_t mimo_cuda_gather_rows(void *packed, const void *tile, const mimo_row_map *map,
+                                  cudaStream_t stream);
+cudaError_t mimo_cuda_scatter_rows(void *tile, const void *packed, const mimo_row_map *map,
+                                   cudaStream_t stream);
+
+/* data[i] *= factor; cudaErrorInvalidValue for a dtype that is no float. */
+cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double factor,
+                            cudaStream_t stream);
+
+/* data[i] += the n parts' elements, in order; cudaErrorInvalidValue for MIMO_F8. */
+typedef struct mimo_cuda_parts {
+    void *data;
+    const void *parts;
+    int64_t n, count;
+} mimo_cuda_parts;
+cudaError_t mimo_cuda_add_parts(const mimo_cuda_parts *call, mimo_dtype dtype, cudaStream_t stream);
+
+/* room[0] = sum of squares in f64; room[MIMO_CUDA_PARTIALS] is device memory. The order of adding
+ * depends on count alone. cudaErrorInvalidValue for a dtype that is no float. */
+enum { MIMO_CUDA_PARTIALS = 512 };
+cudaError_t mimo_cuda_sum_squares(double *room, const void *data, int64_t count, mimo_dtype dtype,
+                                  cudaStream_t stream);
+
+/* f16 or bf16 to f32, and back with rounding to nearest even. */
+cudaError_t mimo_cuda_widen(float *to, const void *from, int64_t count, mimo_dtype dtype,
+                            cudaStream_t stream);
+cudaError_t mimo_cuda_narrow(void *to, const float *from, int64_t count, mimo_dtype dtype,
+                             cudaStream_t stream);
+
+MIMO_END_DECLS
+
+#endif
