@@ -22,7 +22,7 @@ const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime)
 static mimo_status choose_tables(nn_runtime *made)
 {
     MIMO_TRY(mimo_device_for(&made->device, made->memory));
-#ifdef MIMO_WITH_CUDA
+#ifdef NN_WITH_CUDA
     made->ops = made->memory == MIMO_MEMORY_CUDA ? &nn_ops_cuda : &nn_ops_host;
 #else
     made->ops = &nn_ops_host;
