@@ -4,187 +4,17 @@
  *
  *   mpirun -n 8 mimo-oracle --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2 [--sp] [--mutate NAME]
  */
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include <mimo/mpi.h>
 
-#include "core/check.h"
-
-#include "comparison.h"
+#include "case_compare.h"
 #include "mutations.h"
-#include "oracle_candidate.h"
 #include "oracle_options.h"
 #include "oracle_report.h"
-#include "ref_optimizer.h"
+#include "training.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, ADAMW_STEPS = 5, END_SECONDS = 20 };
-
-/* Epsilon lies well above the rounding of f32 gradients, else the elements whose true gradient is
- * zero (a key bias) would walk at random; the clip is below the norms that occur, so it works. */
-static const nn_adamw adamw = {
-    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .decay = 0.1, .clip = 0.2};
-
-/* One case on this rank; `model` on rank 0 only. */
-typedef struct case_run {
-    mimo_comm *world;
-    bool lead;
-    ref_sizes sizes;
-    oracle_case shape;
-    oracle_candidate candidate;
-    oracle_capture capture;
-    oracle_comparison *comparison;
-    ref_model *model;
-    ref_table initial;
-} case_run;
-
-/* ----------------------------------------- reference ----------------------------------------- */
-
-static oracle_phase phase_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        oracle_phase phase;
-    } rows[] = {
-        {"encoder.d_rows", PHASE_ROWS_BACK},
-        {"encoder.", PHASE_ENCODER},
-        {"llm.merged", PHASE_ALIGNMENT},
-        {"llm.input", PHASE_INPUT},
-        {"llm.logits", PHASE_LOGITS},
-        {"llm.", PHASE_LAYERS},
-        {"losses", PHASE_LOSSES},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strncmp(name, rows[i].name, strlen(rows[i].name)) == 0)
-            return rows[i].phase;
-    return PHASE_RUN;
-}
-
-static void expect_table(case_run *run, oracle_phase phase, const char *prefix,
-                         const ref_table *expected, bool from_initial)
-{
-    for (int i = 0; i < expected->count; i++)
-        comparison_expect(run->comparison, phase, prefix, &expected->list[i],
-                          from_initial ? &run->initial.list[i] : NULL);
-}
-
-static void expect_step(case_run *run, const ref_result *result)
-{
-    oracle_comparison *to = run->comparison;
-    for (int i = 0; i < result->tensors.count; i++) {
-        const ref_tensor *tensor = &result->tensors.list[i];
-        comparison_expect(to, phase_of(tensor->name), "", tensor, NULL);
-    }
-    ref_tensor bridged = *ref_find(&result->tensors, "encoder.rows");
-    strcpy(bridged.name, "bridge.rows");
-    comparison_expect(to, PHASE_BRIDGE, "", &bridged, NULL);
-    comparison_expect_scalar(to, PHASE_LOSS, "loss", result->loss);
-    comparison_expect_scalar(to, PHASE_LOSS, "tokens", (double)result->tokens);
-    expect_table(run, PHASE_GRADIENTS, "gradient of ", ref_model_grads(run->model), false);
-    comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(ref_model_grads(run->model)));
-}
-
-/* The reference of a step, with the weights as they are. */
-static void run_reference(case_run *run, const synthetic_step *step, ref_result *result)
-{
-    ref_model_run(run->model, step->list, step->samples, result);
-}
-
-static void expect_first_step(case_run *run, const synthetic_step *step)
-{
-    ref_result result;
-    run->model = ref_model_create(&run->sizes);
-    run->initial = ref_like(ref_model_values(run->model), 1);
-    expect_table(run, PHASE_INITIAL, "initial ", &run->initial, false);
-    run_reference(run, step, &result);
-    expect_step(run, &result);
-    ref_free(&result.tensors);
-    ref_table moved = ref_like(&run->initial, 1);
-    ref_sgd(&moved, ref_model_grads(run->model), 1);
-    expect_table(run, PHASE_SGD, "sgd ", &moved, true);
-    ref_free(&moved);
-}
-
-/* From the gradients of the first step on. */
-static void expect_adamw(case_run *run, const synthetic_step *steps)
-{
-    ref_table *values = ref_model_values(run->model), *grads = ref_model_grads(run->model);
-    ref_adamw rule = {.lr = adamw.lr,
-                      .beta1 = adamw.beta1,
-                      .beta2 = adamw.beta2,
-                      .epsilon = adamw.epsilon,
-                      .decay = adamw.decay,
-                      .clip = adamw.clip};
-    for (int i = 0; i < ADAMW_STEPS; i++) {
-        ref_result result = {0};
-        if (i > 0)
-            run_reference(run, &steps[i], &result);
-        ref_free(&result.tensors);
-        ref_adamw_step(&rule, values, grads);
-    }
-    expect_table(run, PHASE_ADAMW, "adamw ", values, true);
-    ref_free(&rule.m);
-    ref_free(&rule.v);
-}
-
-/* ----------------------------------------- candidate ----------------------------------------- */
-
-static mimo_status train(case_run *run, const synthetic_step *steps)
-{
-    oracle_candidate *candidate = &run->candidate;
-    double norm;
-    oracle_candidate_capture_values(candidate, &run->capture, "initial ");
-    MIMO_TRY(oracle_candidate_step(candidate, &steps[0], &run->capture, &norm));
-    oracle_candidate_capture_grads(candidate, &run->capture, "gradient of ");
-    oracle_candidate_sgd(candidate, 1);
-    oracle_candidate_capture_values(candidate, &run->capture, "sgd ");
-
-    oracle_candidate_reset(candidate); /* and the gradients stay */
-    for (int i = 0; i < ADAMW_STEPS; i++) {
-        if (i > 0)
-            MIMO_TRY(oracle_candidate_step(candidate, &steps[i], NULL, &norm));
-        MIMO_TRY(oracle_candidate_adamw(candidate, &adamw, norm));
-    }
-    oracle_candidate_capture_values(candidate, &run->capture, "adamw ");
-    return MIMO_OK;
-}
-
-static mimo_status run_steps(case_run *run, const oracle_topology *topology,
-                             const synthetic_step *steps)
-{
-    MIMO_TRY(oracle_candidate_create(&run->candidate, topology, &run->sizes, &run->shape));
-    MIMO_TRY(train(run, steps));
-    if (run->lead) {
-        expect_first_step(run, &steps[0]);
-        expect_adamw(run, steps);
-    }
-    MIMO_TRY(capture_collect(&run->capture, run->world, comparison_receive, run->comparison));
-    if (run->lead)
-        comparison_judge(run->comparison);
-    return MIMO_OK;
-}
-
-static mimo_status run_case(const oracle_topology *topology, const oracle_case *shape,
-                            uint64_t seed, oracle_comparison *comparison)
-{
-    synthetic_step steps[ADAMW_STEPS];
-    case_run run = {.world = topology->world, .shape = *shape, .comparison = comparison};
-    run.lead = mimo_comm_rank(topology->world) == 0;
-    run.sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
-    comparison->what = shape->name;
-    for (int i = 0; i < ADAMW_STEPS; i++)
-        synthetic_create(&steps[i], &run.sizes, shape, i);
-    mimo_status status = run_steps(&run, topology, steps);
-    for (int i = 0; i < ADAMW_STEPS; i++)
-        synthetic_destroy(&steps[i]);
-    oracle_candidate_destroy(&run.candidate);
-    capture_release(&run.capture);
-    ref_free(&run.initial);
-    if (run.model)
-        ref_model_destroy(run.model);
-    return status;
-}
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, END_SECONDS = 20 };
 
 static mimo_status run_cases(const oracle_options *options, const oracle_case *cases,
                              mimo_comm *world, oracle_comparison *comparisons)
@@ -192,7 +22,7 @@ static mimo_status run_cases(const oracle_options *options, const oracle_case *c
     oracle_topology topology = {0};
     mimo_status status = oracle_topology_create(&topology, world, &options->spec);
     for (int i = 0; i < ORACLE_CASES && status == MIMO_OK; i++)
-        status = run_case(&topology, &cases[i], options->seed, &comparisons[i]);
+        status = case_compare(&topology, &cases[i], options->seed, &comparisons[i]);
     oracle_topology_destroy(&topology);
     return status;
 }
@@ -248,20 +78,48 @@ static int judge(const oracle_options *options, mimo_comm *world, mimo_status st
     return verdict;
 }
 
-static int run(const oracle_options *options)
+static int compare(const oracle_options *options, mimo_comm *world)
 {
-    mimo_comm *world = NULL;
     oracle_comparison comparisons[ORACLE_CASES] = {0};
     oracle_case cases[ORACLE_CASES];
-    if (mimo_comm_from_mpi(&world, MPI_COMM_WORLD) != MIMO_OK)
-        return EXIT_FAILED;
     synthetic_cases(cases, mimo_comm_size(world));
-    if (options->mutation)
-        mutation_switch_on(mutation_find(options->mutation));
     mimo_status status = run_cases(options, cases, world, comparisons);
     int code = judge(options, world, status, comparisons);
     for (int i = 0; i < ORACLE_CASES; i++)
         comparison_free(&comparisons[i]);
+    return code;
+}
+
+/* --train: no comparison, a longer run of the case with 4 micro-batches. */
+static int train(const oracle_options *options, mimo_comm *world)
+{
+    oracle_topology topology = {0};
+    oracle_case cases[ORACLE_CASES];
+    training_outcome outcome;
+    synthetic_cases(cases, mimo_comm_size(world));
+    mimo_status status = oracle_topology_create(&topology, world, &options->spec);
+    if (status == MIMO_OK)
+        status = training_run(&outcome, &topology, &cases[1], options->seed, options->train);
+    int failed = count_ranks(status).failed;
+    bool lead = mimo_comm_rank(world) == 0;
+    if (lead && failed > 0)
+        printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(world),
+               mimo_last_error());
+    else if (lead)
+        printf("after %d steps: loss %.3f reported, %.3f by the reference with these weights\n",
+               options->train, outcome.reported, outcome.judged);
+    oracle_topology_destroy(&topology);
+    return failed > 0 ? EXIT_FAILED : 0;
+}
+
+static int run(const oracle_options *options)
+{
+    mimo_comm *world = NULL;
+    if (mimo_comm_from_mpi(&world, MPI_COMM_WORLD) != MIMO_OK)
+        return EXIT_FAILED;
+    if (options->mutation)
+        mutation_switch_on(mutation_find(options->mutation));
+    int code = options->train > 0 ? train(options, world) : compare(options, world);
     mimo_comm_destroy(world);
     return code;
 }

@@ -6,6 +6,11 @@
 #include "core/check.h"
 #include "core/memory.h"
 
+/* Epsilon lies well above the rounding of f32 gradients, else the elements whose true gradient is
+ * zero (a key bias) would walk at random; the clip is below the norms that occur, so it works. */
+const nn_adamw oracle_adamw = {
+    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .decay = 0.1, .clip = 0.2};
+
 /* ----------------------------------------- creation ----------------------------------------- */
 
 static mimo_status create_modules(oracle_candidate *out)
@@ -321,24 +326,25 @@ static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture
     return encoder_backward(&candidate->encoder, candidate->src_tile);
 }
 
-static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture, double *norm)
+static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
+                          oracle_step_result *result)
 {
     mimo_gradient *gradient = candidate->topology->gradient;
-    int64_t tokens;
-    double loss;
-    MIMO_TRY(mimo_gradient_count(gradient, &tokens, &loss));
-    MIMO_TRY(mimo_gradient_finalize(gradient, candidate->spans, candidate->span_count, NULL));
-    MIMO_TRY(mimo_gradient_norm(gradient, candidate->spans, candidate->span_count, norm));
+    const mimo_gradient_span *spans = candidate->spans;
+    int n = candidate->span_count;
+    MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
+    MIMO_TRY(mimo_gradient_finalize(gradient, spans, n, NULL));
+    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm));
     if (capture) {
-        capture_scalar(capture, "loss", loss);
-        capture_scalar(capture, "tokens", (double)tokens);
-        capture_scalar(capture, "norm", *norm);
+        capture_scalar(capture, "loss", result->loss);
+        capture_scalar(capture, "tokens", (double)result->tokens);
+        capture_scalar(capture, "norm", result->norm);
     }
     return MIMO_OK;
 }
 
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
-                                  oracle_capture *capture, double *norm)
+                                  oracle_capture *capture, oracle_step_result *result)
 {
     mimo_gradient_reset(candidate->topology->gradient);
     for (int store = 0; store < ORACLE_STORES; store++)
@@ -351,5 +357,5 @@ mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_s
         }
         MIMO_TRY(backward(candidate, capture, m));
     }
-    return finish(candidate, capture, norm);
+    return finish(candidate, capture, result);
 }

@@ -36,16 +36,24 @@ void oracle_candidate_destroy(oracle_candidate *candidate);
 /* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
 void oracle_candidate_reset(oracle_candidate *candidate);
 
+typedef struct oracle_step_result {
+    double loss, norm; /* mean over the tokens; of all gradients */
+    int64_t tokens;
+} oracle_step_result;
+
 /* Forward, backward, finalize. Where `capture` is not NULL, every result goes there, by the names
- * of the reference. *norm: of all gradients. Collective. */
+ * of the reference. Collective. */
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
-                                  oracle_capture *capture, double *norm);
+                                  oracle_capture *capture, oracle_step_result *result);
 
 /* Parameters, or their gradients, under their names behind `prefix`. */
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix);
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix);
+
+/* The rule of every AdamW step here. */
+extern const nn_adamw oracle_adamw;
 
 void oracle_candidate_sgd(oracle_candidate *candidate, double lr);
 mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *rule, double norm);

@@ -14,6 +14,7 @@ enum {
     KEY_MUTATE,
     KEY_LIST,
     KEY_SEED,
+    KEY_TRAIN,
     KEY_LOG,
     KEY_JSON,
     KEY_HELP
@@ -27,6 +28,7 @@ static const struct option table[] = {
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
     {"seed", required_argument, NULL, KEY_SEED},
+    {"train", required_argument, NULL, KEY_TRAIN},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
     {"help", no_argument, NULL, KEY_HELP},
@@ -46,6 +48,7 @@ void oracle_options_help(FILE *stream)
           "  --executor NAME   of the bridge: auto (default), collective, routed or p2p\n"
           "  --seed N          of parameters and data (default: 1)\n"
           "  --mutate NAME     switch on a bug of the library's test copy\n"
+          "  --train N         no comparison: the loss after N steps\n"
           "  --json            JSON in place of the table\n"
           "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
           "  --list-mutations  their names, phases and topologies; without mpirun\n"
@@ -98,6 +101,9 @@ static const char *read_option(oracle_options *out, int key)
         out->seed = strtoull(optarg, &end, 10);
         return *optarg && !*end ? NULL : "--seed is not a whole number";
     }
+    case KEY_TRAIN:
+        out->train = atoi(optarg);
+        return out->train > 0 ? NULL : "--train is not a number of steps";
     case KEY_LOG:
         out->log = optarg;
         return NULL;

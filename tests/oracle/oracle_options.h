@@ -11,6 +11,7 @@ typedef struct oracle_options {
     const char *mutation; /* NULL: none */
     const char *log;
     uint64_t seed;
+    int train; /* steps of a longer run in place of the comparison; 0: compare */
     bool json, list_mutations, help;
 } oracle_options;
 

@@ -7,6 +7,7 @@ Parts: small      pairs of grids on 1, 2, 4 and 6 ranks
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
+       effects    what each bug does to 100 steps of training; nothing can fail here
 
 A line a run; the full logs go to oracle-logs/ in the working directory. The exit status is 0 only
 where everything came out as it must.
@@ -21,6 +22,7 @@ import time
 SECONDS = 120  # of one launch; one takes a few
 LOGS = "oracle-logs"
 EXECUTORS = ["collective", "routed"]
+TRAIN = ["--train", "100"]
 
 
 def encoders(ranks):
@@ -135,6 +137,26 @@ def check_mutation(programs, row):
     return caught
 
 
+def train(programs, options):
+    """The last line of a run with --train; bugs that end it say so there."""
+    ranks = ranks_of(options[options.index("--llm") + 1])
+    command = [programs[0], "--oversubscribe", "-n", str(ranks), programs[1], *options, *TRAIN]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=5 * SECONDS, check=False)
+    return (run.stdout.splitlines() or ["nothing printed"])[0]
+
+
+def show_effects(programs):
+    """Each topology without a bug, then each bug."""
+    rows = list_mutations(programs)
+    for topology in dict.fromkeys(row[2] for row in rows):
+        print(f"no bug, {topology}: {train(programs, topology.split())}", flush=True)
+        for name, _, other, sentence in rows:
+            if other == topology:
+                outcome = train(programs, topology.split() + ["--mutate", name])
+                print(f"  {name} ({sentence}): {outcome}", flush=True)
+    return [True]
+
+
 def list_mutations(programs):
     """Without mpirun."""
     run = subprocess.run([programs[1], "--list-mutations"], capture_output=True, text=True,
@@ -145,6 +167,8 @@ def list_mutations(programs):
 def check_part(programs, part):
     if part == "mutations":
         return [check_mutation(programs, row) for row in list_mutations(programs)]
+    if part == "effects":
+        return show_effects(programs)
     if part == "every":
         return [check_pair(programs, pair, executor)
                 for pair in all_pairs(8) for executor in EXECUTORS]
@@ -159,7 +183,7 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     programs, parts = (sys.argv[1], os.path.abspath(sys.argv[2])), sys.argv[3:]
-    unknown = set(parts) - {"small", "eight", "every", "mutations"}
+    unknown = set(parts) - {"small", "eight", "every", "mutations", "effects"}
     if unknown:
         print(f"unknown parts: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
