@@ -17,7 +17,7 @@ static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple,
 mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
                                int32_t *cu_padded)
 {
-    int64_t total = 0, length;
+    int64_t total = 0, length = 0;
     MIMO_CHECK(sequences >= 0 && multiple >= 1, MIMO_ERR_ARGUMENT,
                "mimo_partition_pad: %" PRId64 " sequences, multiple %" PRId64, sequences, multiple);
     MIMO_CHECK(cu_padded && (lengths || sequences == 0), MIMO_ERR_ARGUMENT,
