@@ -170,7 +170,7 @@ fail:
 mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out)
 {
     char text[MIMO_GRID_TEXT], *key;
-    mimo_comm *comm;
+    mimo_comm *comm = NULL;
     MIMO_TRY(connected(&comm, grid, "mimo_grid_group"));
     MIMO_CHECK(out, MIMO_ERR_ARGUMENT, "mimo_grid_group: out is NULL");
     MIMO_TRY(mimo_dim_set_check(grid, dims));

@@ -68,7 +68,8 @@ static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
     mimo_gradient *gradient = trainer->gradient;
     MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
     MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, NULL));
-    MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm));
+    MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm,
+                                NULL));
     MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
                "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,
                result->loss);

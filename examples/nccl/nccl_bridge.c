@@ -1,12 +1,13 @@
 /*
- * The smallest program on GPUs: N ranks, one GPU each, an encoder (dp N) and an LLM (cp 2, dp N / 2).
- * Every rank's encoder output crosses the bridge into this rank's shard of the LLM's sequences, and
- * a gradient of ones comes back. Everything is enqueued on one stream; the host waits once.
+ * The smallest program on GPUs: N ranks, one GPU each, an encoder (dp N) and an LLM (cp 2,
+ * dp N / 2). Every rank's encoder output crosses the bridge into this rank's shard of the LLM's
+ * sequences, and a gradient of ones comes back. All work is enqueued on one stream; the host waits
+ * once, for the results.
  *
  *   mpirun -n 4 nccl_bridge
  *
- * MPI only starts the ranks here. Without it, fill the bootstrap from your launcher: rank, size, and
- * a callback that gathers `bytes` bytes of every rank (docs/gpu.md).
+ * MPI only starts the ranks here. Without it, fill the bootstrap from your launcher: rank, size,
+ * and a callback that gathers `bytes` bytes of every rank (docs/gpu.md).
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>

@@ -66,8 +66,10 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
  * dimensions and over each span's `partial` dims, then * 1/max(N, 1). Collective over the
- * communicator; blocking on the host, enqueued with a stream. All ranks pass spans in the same
- * order with the same names, modules, dims and dtypes (counts agree within each sum).
+ * communicator; blocking on the host, enqueued with a stream (there ranks compare their spans, and
+ * make the groups of the sums, when these differ from the last call's: the host waits then). All
+ * ranks pass spans in the same order with the same names, modules, dims and dtypes (counts agree
+ * within each sum).
  *
  * Errors, on every rank before a gradient is touched: MIMO_ERR_STATE (mimo_gradient_count was not
  * called since the last add), MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data
@@ -79,9 +81,9 @@ MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             mimo_stream stream);
 
 /** The global L2 norm over both modules, each parameter element once, partial sums in f64. Call it
- *  after finalize. Collective, blocking the host. Errors as finalize. */
+ *  after finalize, with its stream. Collective, blocking the host. Errors as finalize. */
 MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans,
-                                        int n, double *norm);
+                                        int n, double *norm, mimo_stream stream);
 
 /** Begin the next step: forget losses and counts. Local. */
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);

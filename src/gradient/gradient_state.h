@@ -17,6 +17,8 @@ struct mimo_gradient {
      * asks for the set. NULL on ranks outside the grid. */
     bool made[2][MIMO_RULE_MASKS];
     mimo_comm *group[2][MIMO_RULE_MASKS];
+    bool has_agreed; /* the last finalize's spans were agreed on; `agreed` is their hash */
+    uint64_t agreed;
 };
 
 /* One rank's share of a global sum of two numbers. */

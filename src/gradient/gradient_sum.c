@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <mimo/env.h>
+
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -234,16 +236,51 @@ static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
     return MIMO_OK;
 }
 
+/* The whole call as this rank sees it. */
+static uint64_t hash_call(const span_call *call)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
+    for (int i = 0; i < call->n; i++)
+        hash = mimo_hash_int(hash_span(hash, call, i), call->spans[i].count);
+    return hash;
+}
+
+/* On a device the host must not wait in every step: spans that all ranks agreed on once are not
+ * compared again, unless MIMO_AGREE asks for it. */
+static mimo_status is_known(bool *out, const span_call *call)
+{
+    int64_t level;
+    const mimo_gradient *gradient = call->gradient;
+    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
+    *out = gradient->comm->device->enqueues && level < 2 && gradient->has_agreed &&
+           gradient->agreed == hash_call(call);
+    return MIMO_OK;
+}
+
+/* Agree on the spans, and make the groups that they need. */
+static mimo_status settle(const span_call *call, mimo_status local)
+{
+    mimo_gradient *gradient = call->gradient;
+    MIMO_TRY(agree(call, local, CALL_FINALIZE, "gradient finalize"));
+    MIMO_TRY(make_groups(call));
+    MIMO_TRY(agree_on_all_counts(call));
+    gradient->agreed = hash_call(call);
+    gradient->has_agreed = true;
+    return MIMO_OK;
+}
+
 mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
                                    mimo_stream stream)
 {
     span_call call = {gradient, spans, n, NULL, NULL};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
+    bool known = false;
     status = prepare(&call);
-    MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_FINALIZE, "gradient finalize"));
-    MIMO_TRY_GOTO(status, done, make_groups(&call));
-    MIMO_TRY_GOTO(status, done, agree_on_all_counts(&call));
+    if (status == MIMO_OK)
+        status = is_known(&known, &call);
+    if (!known)
+        MIMO_TRY_GOTO(status, done, settle(&call, status));
     MIMO_TRY_GOTO(status, done, sum_and_scale(&call, stream));
 done:
     release(&call);
@@ -253,7 +290,7 @@ done:
 /* ------------------------------------------ norm ----------------------------------------- */
 
 /* The squares of the elements that this rank speaks for. */
-static mimo_status sum_own_squares(const span_call *call, double *sum)
+static mimo_status sum_own_squares(const span_call *call, double *sum, mimo_stream stream)
 {
     const mimo_comm *comm = call->gradient->comm;
     *sum = 0;
@@ -264,14 +301,14 @@ static mimo_status sum_own_squares(const span_call *call, double *sum)
                               comm->rank) &&
             !MIMO_MUTATED("norm-of-copies"))
             continue;
-        MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, NULL));
+        MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, stream));
         *sum += squares;
     }
     return MIMO_OK;
 }
 
 mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
-                               double *norm)
+                               double *norm, mimo_stream stream)
 {
     span_call call = {gradient, spans, n, NULL, NULL};
     mimo_share mine = {0, 0}, sum;
@@ -281,7 +318,7 @@ mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
     if (status == MIMO_OK)
-        status = sum_own_squares(&call, &mine.value);
+        status = sum_own_squares(&call, &mine.value, stream);
     MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_NORM, "gradient norm"));
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
     *norm = sqrt(sum.value);

@@ -114,16 +114,44 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
 
 /* ---------------------------------------- copies --------------------------------------- */
 
-/* Copy the runs of one tp rank between the full tensor and that rank's shard at `shard`. */
+/* How many runs of a tp rank, from run i on, are as long as `part`, its part of run i, and equally
+ * far apart: one copy takes them all. *next is its part of run i + 1, where that is one of them. */
+static int64_t count_alike(const shard_pair *pair, int64_t i, int64_t tp_rank, const mimo_run *part,
+                           mimo_run *next)
+{
+    int64_t alike = 1;
+    mimo_run other;
+    while (i + alike < pair->runs.count &&
+           mimo_partition_run(&other, &pair->runs, i + alike, tp_rank) &&
+           other.length == part->length) {
+        if (alike == 1)
+            *next = other;
+        if (other.global - part->global != alike * (next->global - part->global) ||
+            other.local - part->local != alike * (next->local - part->local))
+            break;
+        alike++;
+    }
+    return alike;
+}
+
+/* Copy the runs of one tp rank between the full tensor and that rank's shard at `shard`. Where the
+ * sequence is the slowest dimension, alike runs (zigzag's two) are the outer loop of one copy. */
 static mimo_status copy_runs(const shard_pair *pair, char *shard, int64_t tp_rank, bool put_back,
                              mimo_stream stream)
 {
-    mimo_run part;
+    mimo_run part, next = {0, 0, 0};
     mimo_rows in_full = {pair->full, pair->row_bytes, 0, pair->outer, pair->full_rows, 0, 1};
     mimo_rows in_shard = {shard, pair->row_bytes, 0, pair->outer, pair->runs.shard_rows, 0, 1};
-    for (int64_t i = 0; i < pair->runs.count; i++) {
+    for (int64_t i = 0, taken; i < pair->runs.count; i += taken) {
+        taken = 1;
         if (!mimo_partition_run(&part, &pair->runs, i, tp_rank))
             continue;
+        if (pair->outer == 1) {
+            taken = count_alike(pair, i, tp_rank, &part, &next);
+            in_full.n_outer = in_shard.n_outer = taken;
+            in_full.outer = next.global - part.global;
+            in_shard.outer = next.local - part.local;
+        }
         in_full.first = part.global;
         in_shard.first = part.local;
         in_full.n_inner = in_shard.n_inner = part.length;

@@ -315,7 +315,7 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
     MPI_EXPECT_OK(nn_params_spans(m->params, &spans, &n));
     MPI_EXPECT_OK(mimo_gradient_count(gradient, &p.tokens, &p.loss));
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans, n, NULL));
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm));
+    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm, NULL));
     MPI_EXPECT_OK(nn_adamw_step(&adamw, m->params, p.norm));
     return p;
 }

@@ -334,7 +334,7 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
     int n = candidate->span_count;
     MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
     MIMO_TRY(mimo_gradient_finalize(gradient, spans, n, NULL));
-    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm));
+    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm, NULL));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);
