@@ -7,8 +7,9 @@
 #include "bridge_pairs.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
+#include "test_memory.h"
 
-enum { GUARD = 64, HIDDEN = 3 };
+enum { HIDDEN = 3 };
 
 typedef struct tile_case {
     grids grids;
@@ -18,35 +19,13 @@ typedef struct tile_case {
     int64_t batch, seq;
 } tile_case;
 
-/* A tile between guard bands, poisoned. */
-typedef struct guarded {
-    unsigned char *room;
-    int64_t bytes;
-    mimo_tensor view;
-} guarded;
-
-static guarded guarded_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
+static test_tile new_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
 {
-    guarded tile;
-    tile.bytes = seq * batch * HIDDEN * (int64_t)mimo_dtype_size(dtype);
-    tile.room = malloc((size_t)tile.bytes + 2 * GUARD);
-    memset(tile.room, 0xa5, (size_t)tile.bytes + 2 * GUARD);
-    void *data = tile.room + GUARD;
     if (strcmp(letters, "sbh") == 0)
-        tile.view = mimo_tensor_3d(data, dtype, letters, seq, batch, HIDDEN);
-    else if (strcmp(letters, "bsh") == 0)
-        tile.view = mimo_tensor_3d(data, dtype, letters, batch, seq, HIDDEN);
-    else
-        tile.view = mimo_tensor_2d(data, dtype, letters, batch * seq, HIDDEN);
-    return tile;
-}
-
-static void release_guarded(guarded *tile)
-{
-    for (int i = 0; i < GUARD; i++)
-        MPI_EXPECT(tile->room[i] == 0xa5 && tile->room[GUARD + tile->bytes + i] == 0xa5,
-                   "guard byte %d was written", i);
-    free(tile->room);
+        return test_tile_new(letters, dtype, seq, batch, HIDDEN);
+    if (strcmp(letters, "bsh") == 0)
+        return test_tile_new(letters, dtype, batch, seq, HIDDEN);
+    return test_tile_new(letters, dtype, batch * seq, HIDDEN, 1);
 }
 
 static int64_t row_of(const char *letters, int64_t seq, int64_t batch, int64_t b, int64_t s)
@@ -95,7 +74,7 @@ static void compare(unsigned char *element, const unsigned char *expected, int64
 
 /* Store or compare every element of a rank's tile. */
 static void visit(const tile_case *c, const char *spec, const holding *h, int64_t rank,
-                  guarded *tile, uint64_t seed, visitor at)
+                  const test_tile *tile, uint64_t seed, visitor at)
 {
     int64_t bytes = (int64_t)mimo_dtype_size(c->dtype);
     for (int64_t b = 0; b < h->batch; b++)
@@ -107,9 +86,23 @@ static void visit(const tile_case *c, const char *spec, const holding *h, int64_
                 unsigned char expected[8] = {0};
                 if (!zero)
                     ref_store(expected, ref_word(seed, h->first + b, s, e), bytes);
-                at((unsigned char *)tile->view.data + (row * HIDDEN + e) * bytes, expected, bytes);
+                at((unsigned char *)tile->room.host + (row * HIDDEN + e) * bytes, expected, bytes);
             }
         }
+}
+
+static void fill(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
+                 uint64_t seed)
+{
+    visit(c, spec, h, mpi_test_rank(), tile, seed, store);
+    test_push(&tile->room);
+}
+
+static void check(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,
+                  uint64_t seed)
+{
+    test_pull(&tile->room);
+    visit(c, spec, h, mpi_test_rank(), tile, seed, compare);
 }
 
 static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid **dst)
@@ -135,19 +128,20 @@ static void check_one_way(const tile_case *c, mimo_bridge *bridge, bool backward
     holding src = holding_of(c, c->grids.src, false, rank);
     holding dst = holding_of(c, c->grids.dst, true, rank);
     dst.zero_padded = backward && !c->partition;
-    guarded encoder = guarded_tile(c->src_letters, c->dtype, src.rows, src.batch);
-    guarded language = guarded_tile(c->dst_letters, c->dtype, dst.rows, dst.batch);
+    test_tile encoder = new_tile(c->src_letters, c->dtype, src.rows, src.batch);
+    test_tile language = new_tile(c->dst_letters, c->dtype, dst.rows, dst.batch);
     if (backward) {
-        visit(c, c->grids.dst, &dst, rank, &language, seed, store);
-        MPI_EXPECT_OK(mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, NULL));
+        fill(c, c->grids.dst, &dst, &language, seed);
+        MPI_EXPECT_OK(
+            mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, test_stream()));
     } else {
-        visit(c, c->grids.src, &src, rank, &encoder, seed, store);
-        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &language.view, &encoder.view, 1, NULL));
+        fill(c, c->grids.src, &src, &encoder, seed);
+        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &language.view, &encoder.view, 1, test_stream()));
     }
-    visit(c, c->grids.src, &src, rank, &encoder, seed, compare);
-    visit(c, c->grids.dst, &dst, rank, &language, seed, compare);
-    release_guarded(&encoder);
-    release_guarded(&language);
+    check(c, c->grids.src, &src, &encoder, seed);
+    check(c, c->grids.dst, &dst, &language, seed);
+    test_tile_free(&encoder);
+    test_tile_free(&language);
 }
 
 static void check_case(const tile_case *c)
@@ -260,22 +254,22 @@ MPI_TEST(bridge, several_in_flight)
     holding from = holding_of(&c, c.grids.src, false, rank);
     holding to = holding_of(&c, c.grids.dst, true, rank);
     to.zero_padded = true;
-    guarded encoder[FLIGHTS], language[FLIGHTS];
+    test_tile encoder[FLIGHTS], language[FLIGHTS];
     mimo_op *ops[FLIGHTS];
     for (int i = 0; i < FLIGHTS; i++) {
         bool backward = i % 2;
         holding full = to;
         full.zero_padded = backward;
-        encoder[i] = guarded_tile("sbh", c.dtype, from.rows, from.batch);
-        language[i] = guarded_tile("sbh", c.dtype, to.rows, to.batch);
+        encoder[i] = new_tile("sbh", c.dtype, from.rows, from.batch);
+        language[i] = new_tile("sbh", c.dtype, to.rows, to.batch);
         if (backward) {
-            visit(&c, c.grids.dst, &full, rank, &language[i], (uint64_t)i, store);
+            fill(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
             MPI_EXPECT_OK(mimo_bridge_backward_start(&ops[i], bridge, &encoder[i].view,
-                                                     &language[i].view, 1, NULL));
+                                                     &language[i].view, 1, test_stream()));
         } else {
-            visit(&c, c.grids.src, &from, rank, &encoder[i], (uint64_t)i, store);
+            fill(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
             MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bridge, &language[i].view,
-                                                    &encoder[i].view, 1, NULL));
+                                                    &encoder[i].view, 1, test_stream()));
         }
         bool done;
         for (int64_t tests = 0; tests < rank * 7; tests++)
@@ -290,10 +284,10 @@ MPI_TEST(bridge, several_in_flight)
     for (int i = 0; i < FLIGHTS; i++) {
         holding full = to;
         full.zero_padded = i % 2;
-        visit(&c, c.grids.src, &from, rank, &encoder[i], (uint64_t)i, compare);
-        visit(&c, c.grids.dst, &full, rank, &language[i], (uint64_t)i, compare);
-        release_guarded(&encoder[i]);
-        release_guarded(&language[i]);
+        check(&c, c.grids.src, &from, &encoder[i], (uint64_t)i);
+        check(&c, c.grids.dst, &full, &language[i], (uint64_t)i);
+        test_tile_free(&encoder[i]);
+        test_tile_free(&language[i]);
     }
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
@@ -307,22 +301,34 @@ MPI_TEST(bridge, many_tensors)
     tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=4,dp=1"});
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
-    int64_t narrow[2] = {rank, rank + 100}, wide[8];
-    double rows[2][3], all[8][3];
+    test_tile narrow = test_tile_new("th", MIMO_I64, 2, 1, 1);
+    test_tile wide = test_tile_new("th", MIMO_I64, 8, 1, 1);
+    test_tile rows = test_tile_new("bsh", MIMO_F64, 1, 2, 3);
+    test_tile all = test_tile_new("bsh", MIMO_F64, 4, 2, 3);
+    mimo_tensor none = mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 1, 0), no_rows = none;
+    none.memory = no_rows.memory = test_memory();
+    no_rows.shape[1] = 4;
+    for (int i = 0; i < 2; i++)
+        ((int64_t *)narrow.room.host)[i] = rank + 100 * i;
     for (int i = 0; i < 6; i++)
-        rows[i / 3][i % 3] = rank * 10 + i;
-    mimo_tensor from[] = {mimo_tensor_2d(narrow, MIMO_I64, "th", 2, 1),
-                          mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 1, 0),
-                          mimo_tensor_3d(rows, MIMO_F64, "bsh", 1, 2, 3)};
-    mimo_tensor to[] = {mimo_tensor_2d(wide, MIMO_I64, "th", 8, 1),
-                        mimo_tensor_3d(NULL, MIMO_F32, "sbh", 4, 4, 0),
-                        mimo_tensor_3d(all, MIMO_F64, "bsh", 4, 2, 3)};
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to, from, 3, NULL));
+        ((double *)rows.room.host)[i] = rank * 10 + i;
+    test_push(&narrow.room);
+    test_push(&rows.room);
+    mimo_tensor from[] = {narrow.view, none, rows.view}, to[] = {wide.view, no_rows, all.view};
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to, from, 3, test_stream()));
+    test_pull(&wide.room);
+    test_pull(&all.room);
+    const int64_t *words = wide.room.host;
+    const double *numbers = all.room.host;
     for (int r = 0; r < 4; r++) {
-        MPI_EXPECT(wide[2 * r] == r && wide[2 * r + 1] == r + 100, "rank %d's words", r);
+        MPI_EXPECT(words[2 * r] == r && words[2 * r + 1] == r + 100, "rank %d's words", r);
         for (int i = 0; i < 6; i++)
-            MPI_EXPECT(all[2 * r + i / 3][i % 3] == r * 10 + i, "rank %d, %d", r, i);
+            MPI_EXPECT(numbers[6 * r + i] == r * 10 + i, "rank %d, %d", r, i);
     }
+    test_tile_free(&narrow);
+    test_tile_free(&wide);
+    test_tile_free(&rows);
+    test_tile_free(&all);
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
@@ -335,54 +341,64 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
-    float from[8 * 3], to[16 * 3];
-    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 8, 1, 3);
-    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 8, 2, 3);
+    mimo_stream stream = test_stream();
+    test_agree_on_data();
+    test_room from = test_room_new(8 * 3 * sizeof(float));
+    test_room to = test_room_new(16 * 3 * sizeof(float));
+    mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 8, 1, 3);
+    mimo_tensor target = test_view(&to, MIMO_F32, "sbh", 8, 2, 3);
     mimo_tensor bad = source;
-    memset(from, 0, sizeof from);
-    memset(to, 0x5a, sizeof to);
+    memset(from.host, 0, (size_t)from.bytes);
+    memset(to.host, 0x5a, (size_t)to.bytes);
+    test_push(&from);
+    test_push(&to);
     bad.shape[0] = 7;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, NULL),
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 3: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
                         "sbh[7,1,3] needs f32 sbh[7,2,3]");
     bad = source;
     bad.dtype = MIMO_I32;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, NULL),
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
     bad.data = NULL;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: src tile f32 sbh[8,1,3] has data NULL");
     bad = source;
     bad.letters[0] = 'p';
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, NULL),
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
     bad = source;
-    bad.data = to + 3;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+    bad.data = (float *)to.place + 3;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("overlap");
     bad = source;
-    bad.memory = MIMO_MEMORY_CUDA;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, NULL),
+    bad.memory = test_other_memory();
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
                       MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, &source, rank == 1 ? 0 : 1, NULL),
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, &source, rank == 1 ? 0 : 1, stream),
                       MIMO_ERR_ARGUMENT);
-    mimo_status mixed = rank == 2 ? mimo_bridge_backward(bridge, &source, &target, 1, NULL)
-                                  : mimo_bridge_forward(bridge, &target, &source, 1, NULL);
+    mimo_status mixed = rank == 2 ? mimo_bridge_backward(bridge, &source, &target, 1, stream)
+                                  : mimo_bridge_forward(bridge, &target, &source, 1, stream);
     MPI_EXPECT(mixed == MIMO_ERR_MISMATCH, "%s", mimo_status_name(mixed));
     MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[8,2,3], "
                         "rank 0 called bridge forward");
-    mimo_tensor bytes_src = mimo_tensor_3d(from, MIMO_F8, "sbh", 8, 1, 3);
-    mimo_tensor bytes_dst = mimo_tensor_3d(to, MIMO_F8, "sbh", 8, 2, 3);
-    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &bytes_src, &bytes_dst, 1, NULL),
+    mimo_tensor bytes_src = test_view(&from, MIMO_F8, "sbh", 8, 1, 3);
+    mimo_tensor bytes_dst = test_view(&to, MIMO_F8, "sbh", 8, 2, 3);
+    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &bytes_src, &bytes_dst, 1, stream),
                       MIMO_ERR_UNSUPPORTED);
-    for (size_t i = 0; i < sizeof to; i++)
-        MPI_EXPECT(((unsigned char *)to)[i] == 0x5a, "byte %d was written", (int)i);
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
-    MPI_EXPECT(to[47] == 0, "%g", (double)to[47]);
+    test_pull(&to);
+    for (int64_t i = 0; i < to.bytes; i++)
+        MPI_EXPECT(((unsigned char *)to.host)[i] == 0x5a, "byte %d was written", (int)i);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, stream));
+    test_pull(&to);
+    const float last = ((float *)to.host)[47];
+    MPI_EXPECT(last == 0, "%g", (double)last);
+    test_room_free(&from);
+    test_room_free(&to);
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
@@ -392,18 +408,19 @@ MPI_TEST(bridge, mistakes_of_one_rank)
 MPI_TEST(bridge, tiles_that_do_not_fit)
 {
     mimo_grid *src = NULL, *dst = NULL;
-    float a[64] = {0}, b[64] = {0};
+    test_room a = test_room_new(64 * sizeof(float)), b = test_room_new(64 * sizeof(float));
     tile_case c = case_of((grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"});
     c.partition = true;
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    mimo_tensor tile = mimo_tensor_3d(a, MIMO_F32, "sbh", 8, 1, 2);
-    mimo_tensor flat = mimo_tensor_2d(b, MIMO_F32, "bh", 16, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &flat, &tile, 1, NULL), MIMO_ERR_SHAPE);
+    mimo_tensor tile = test_view(&a, MIMO_F32, "sbh", 8, 1, 2);
+    mimo_tensor flat = test_view(&b, MIMO_F32, "bh", 16, 2, 1);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &flat, &tile, 1, test_stream()), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("dst tile is f32 bh[16,2]: with a partition it must be sbh or bsh");
-    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &tile, &flat, 1, NULL), MIMO_ERR_SHAPE);
-    mimo_tensor ragged = mimo_tensor_2d(a, MIMO_F32, "th", 9, 2);
-    mimo_tensor shard = mimo_tensor_3d(b, MIMO_F32, "sbh", 4, 2, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &shard, &ragged, 1, NULL), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &tile, &flat, 1, test_stream()), MIMO_ERR_SHAPE);
+    mimo_tensor ragged = test_view(&a, MIMO_F32, "th", 9, 2, 1);
+    mimo_tensor shard = test_view(&b, MIMO_F32, "sbh", 4, 2, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &shard, &ragged, 1, test_stream()),
+                      MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("f32 th[9,2] is not a whole number of samples of 8 positions");
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
@@ -411,17 +428,30 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
 
     tile_case out = case_of((grids){"tp=4,dp=1", "tp=1,cp=1,dp=4"});
     bridge = make_bridge(&out, &src, &dst);
-    mimo_tensor six = mimo_tensor_3d(a, MIMO_F32, "sbh", 4, 6, 2);
-    mimo_tensor part = mimo_tensor_3d(b, MIMO_F32, "sbh", 4, 1, 2);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, NULL), MIMO_ERR_SHAPE);
+    mimo_tensor six = test_view(&a, MIMO_F32, "sbh", 4, 6, 2);
+    mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("holds 6 samples, which fan-out by 4 does not divide");
     /* What lies behind a view's letters means nothing: here the rank. */
-    mimo_tensor four = mimo_tensor_3d(a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
-    mimo_tensor one = mimo_tensor_3d(b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, NULL));
+    mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
+    mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, test_stream()));
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
+    test_room_free(&a);
+    test_room_free(&b);
+}
+
+static void wait_and_sum(mimo_op *op[2], const test_tile *one)
+{
+    int rank = mpi_test_rank(), first = rank % 2;
+    if (rank > 1)
+        MPI_EXPECT_OK(mimo_op_wait(&op[first]));
+    MPI_EXPECT_OK(
+        mimo_comm_allreduce(mpi_test_comm(), one->view.data, 1, MIMO_F32, MIMO_SUM, test_stream()));
+    MPI_EXPECT_OK(mimo_op_wait(&op[1 - first]));
+    MPI_EXPECT_OK(mimo_op_wait(&op[first]));
 }
 
 /* Two bridges of one communicator: half the ranks wait for the one first, half for the other, while
@@ -434,27 +464,38 @@ MPI_TEST(bridge, waits_in_any_order)
     int rank = mpi_test_rank();
     for (int i = 0; i < 2; i++)
         bridge[i] = make_bridge(&c, &src[i], &dst[i]);
-    for (int round = 0; round < 20; round++) {
-        float from[2][2], to[2][8], sum = 1;
-        mimo_op *op[2];
-        for (int i = 0; i < 2; i++) {
-            from[i][0] = from[i][1] = (float)(100 * round + 10 * i + rank);
-            mimo_tensor source = mimo_tensor_3d(from[i], MIMO_F32, "sbh", 2, 1, 1);
-            mimo_tensor target = mimo_tensor_3d(to[i], MIMO_F32, "sbh", 2, 4, 1);
-            MPI_EXPECT_OK(mimo_bridge_forward_start(&op[i], bridge[i], &target, &source, 1, NULL));
-        }
-        int first = rank % 2;
-        if (rank > 1)
-            MPI_EXPECT_OK(mimo_op_wait(&op[first]));
-        MPI_EXPECT_OK(mimo_comm_allreduce(mpi_test_comm(), &sum, 1, MIMO_F32, MIMO_SUM, NULL));
-        MPI_EXPECT_OK(mimo_op_wait(&op[1 - first]));
-        MPI_EXPECT_OK(mimo_op_wait(&op[first]));
-        for (int i = 0; i < 8; i++)
-            MPI_EXPECT(to[i / 4][i % 4] == (float)(100 * round + 10 * (i / 4) + i % 4),
-                       "round %d, %d: %g", round, i, (double)to[i / 4][i % 4]);
-        MPI_EXPECT(sum == 4, "sum %g", (double)sum);
-    }
+    test_tile from[2], to[2], one = test_tile_new("t", MIMO_F32, 1, 1, 1);
     for (int i = 0; i < 2; i++) {
+        from[i] = test_tile_new("sbh", MIMO_F32, 2, 1, 1);
+        to[i] = test_tile_new("sbh", MIMO_F32, 2, 4, 1);
+    }
+    for (int round = 0; round < 20; round++) {
+        float *sum = one.room.host;
+        mimo_op *op[2];
+        *sum = 1;
+        test_push(&one.room);
+        for (int i = 0; i < 2; i++) {
+            for (int s = 0; s < 2; s++)
+                ((float *)from[i].room.host)[s] = (float)(100 * round + 10 * i + rank);
+            test_push(&from[i].room);
+            MPI_EXPECT_OK(mimo_bridge_forward_start(&op[i], bridge[i], &to[i].view, &from[i].view,
+                                                    1, test_stream()));
+        }
+        wait_and_sum(op, &one);
+        for (int i = 0; i < 2; i++)
+            test_pull(&to[i].room);
+        for (int i = 0; i < 16; i++) {
+            float got = ((float *)to[i / 8].room.host)[i % 8];
+            MPI_EXPECT(got == (float)(100 * round + 10 * (i / 8) + i % 4), "round %d, %d: %g",
+                       round, i, (double)got);
+        }
+        test_pull(&one.room);
+        MPI_EXPECT(*sum == 4, "sum %g", (double)*sum);
+    }
+    test_tile_free(&one);
+    for (int i = 0; i < 2; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
         mimo_bridge_destroy(bridge[i]);
         mimo_grid_destroy(src[i]);
         mimo_grid_destroy(dst[i]);
@@ -495,7 +536,7 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_SENTENCE("rank 3");
     MPI_EXPECT_STATUS(create_with("tp=1,dp=3", "tp=1,cp=3,dp=1", 0, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_SENTENCE("[0, 3), the communicator has 4 ranks");
-    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 1, NULL), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 1, test_stream()), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=1,cp=2,dp=2", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(create_with("tp=2,dp=2", "dp=2,tp=2", 0, NULL), MIMO_ERR_GRID);
     rule.format = MIMO_THD;
@@ -516,14 +557,19 @@ MPI_TEST(bridge, replica_check)
     tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
     int rank = mpi_test_rank();
-    float from[8] = {0}, to[16];
-    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 8, 1, 1);
-    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 8, 2, 1);
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
-    from[7] = rank == 3 ? 1.0f : 0.0f;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, &source, 1, NULL), MIMO_ERR_MISMATCH);
+    test_tile from = test_tile_new("sbh", MIMO_F32, 8, 1, 1);
+    test_tile to = test_tile_new("sbh", MIMO_F32, 8, 2, 1);
+    memset(from.room.host, 0, (size_t)from.room.bytes);
+    test_push(&from.room);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
+    ((float *)from.room.host)[7] = rank == 3 ? 1.0f : 0.0f;
+    test_push(&from.room);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()),
+                      MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 3 (tp 1) from rank 2 (tp 0)");
-    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &source, &target, 1, NULL));
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &from.view, &to.view, 1, test_stream()));
+    test_tile_free(&from);
+    test_tile_free(&to);
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);

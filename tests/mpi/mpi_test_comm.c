@@ -9,44 +9,80 @@
 #include "core/hash.h"
 #include "comm/agreement.h"
 #include "mpi_test.h"
+#include "test_memory.h"
 
 static uint64_t word(int64_t rank, int64_t index)
 {
     return mimo_mix64((uint64_t)(rank * 1000003 + index));
 }
 
+/* What each rank gives to the collectives of `n` elements. */
+typedef struct givings {
+    test_tile sum, most, all, mine;
+} givings;
+
+static givings givings_of(int64_t n)
+{
+    int rank = mpi_test_rank();
+    givings it = {
+        .sum = test_tile_new("t", MIMO_I64, n, 1, 1),
+        .most = test_tile_new("t", MIMO_F32, n, 1, 1),
+        .all = test_tile_new("t", MIMO_I64, n * mpi_test_size(), 1, 1),
+        .mine = test_tile_new("t", MIMO_I64, n, 1, 1),
+    };
+    for (int64_t i = 0; i < n; i++) {
+        ((int64_t *)it.sum.room.host)[i] = (rank + 1) * i;
+        ((float *)it.most.room.host)[i] = (float)((rank * 5 + i) % 7);
+        ((uint64_t *)it.mine.room.host)[i] = word(rank, i);
+    }
+    test_push(&it.sum.room);
+    test_push(&it.most.room);
+    test_push(&it.mine.room);
+    return it;
+}
+
+static void check_givings(const givings *it, int64_t n)
+{
+    int size = mpi_test_size();
+    const int64_t *sum = it->sum.room.host;
+    const float *most = it->most.room.host;
+    const uint64_t *all = it->all.room.host, *mine = it->mine.room.host;
+    test_pull(&it->sum.room);
+    test_pull(&it->most.room);
+    test_pull(&it->all.room);
+    test_pull(&it->mine.room);
+    for (int64_t i = 0; i < n; i++) {
+        float expected = 0;
+        for (int r = 0; r < size; r++) {
+            float other = (float)((r * 5 + i) % 7);
+            expected = other > expected ? other : expected;
+            MPI_EXPECT(all[r * n + i] == word(r, i), "gathered [%d, %d]", r, (int)i);
+        }
+        MPI_EXPECT(sum[i] == i * size * (size + 1) / 2, "sum %lld", (long long)sum[i]);
+        MPI_EXPECT(most[i] == expected, "max %g", (double)most[i]);
+        MPI_EXPECT(mine[i] == word(size - 1, i), "broadcast [%d]", (int)i);
+    }
+}
+
 MPI_TEST(comm, collectives)
 {
     mimo_comm *comm = mpi_test_comm();
-    int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
+    mimo_stream stream = test_stream();
     static const int64_t counts[] = {0, 1, 7, 4097};
     for (int c = 0; c < 4; c++) {
         int64_t n = counts[c];
-        int64_t *sum = malloc((size_t)(n + 1) * sizeof *sum);
-        float *most = malloc((size_t)(n + 1) * sizeof *most);
-        uint64_t *all = malloc((size_t)(n * size + 1) * sizeof *all);
-        uint64_t *mine = malloc((size_t)(n + 1) * sizeof *mine);
-        for (int64_t i = 0; i < n; i++) {
-            sum[i] = (rank + 1) * i;
-            most[i] = (float)((rank * 5 + i) % 7);
-            mine[i] = word(rank, i);
-        }
-        MPI_EXPECT_OK(mimo_comm_allreduce(comm, sum, n, MIMO_I64, MIMO_SUM, NULL));
-        MPI_EXPECT_OK(mimo_comm_allreduce(comm, most, n, MIMO_F32, MIMO_MAX, NULL));
-        MPI_EXPECT_OK(mimo_comm_allgather(comm, all, mine, n * 8, NULL));
-        MPI_EXPECT_OK(mimo_comm_broadcast(comm, mine, n * 8, size - 1, NULL));
-        for (int64_t i = 0; i < n; i++) {
-            float expected = 0;
-            for (int r = 0; r < size; r++) {
-                float other = (float)((r * 5 + i) % 7);
-                expected = other > expected ? other : expected;
-                MPI_EXPECT(all[r * n + i] == word(r, i), "gathered [%d, %d]", r, (int)i);
-            }
-            MPI_EXPECT(sum[i] == i * size * (size + 1) / 2, "sum %lld", (long long)sum[i]);
-            MPI_EXPECT(most[i] == expected, "max %g", (double)most[i]);
-            MPI_EXPECT(mine[i] == word(size - 1, i), "broadcast [%d]", (int)i);
-        }
-        free(sum), free(most), free(all), free(mine);
+        givings it = givings_of(n);
+        MPI_EXPECT_OK(mimo_comm_allreduce(comm, it.sum.view.data, n, MIMO_I64, MIMO_SUM, stream));
+        MPI_EXPECT_OK(mimo_comm_allreduce(comm, it.most.view.data, n, MIMO_F32, MIMO_MAX, stream));
+        MPI_EXPECT_OK(
+            mimo_comm_allgather(comm, it.all.view.data, it.mine.view.data, n * 8, stream));
+        MPI_EXPECT_OK(
+            mimo_comm_broadcast(comm, it.mine.view.data, n * 8, mpi_test_size() - 1, stream));
+        check_givings(&it, n);
+        test_tile_free(&it.sum);
+        test_tile_free(&it.most);
+        test_tile_free(&it.all);
+        test_tile_free(&it.mine);
     }
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
 }
@@ -57,21 +93,26 @@ MPI_TEST(comm, allgather_rows)
     enum { S = 3, B = 2, ROW = 5 };
     mimo_comm *comm = mpi_test_comm();
     int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
-    char *to = malloc((size_t)(S * B * size * ROW)), from[S * B * ROW];
+    test_room gathered = test_room_new(S * B * size * ROW), given = test_room_new(S * B * ROW);
+    char *to = gathered.host, *from = given.host;
     for (int in_place = 0; in_place < 2; in_place++) {
-        memset(to, 0x5a, (size_t)(S * B * size * ROW));
+        memset(to, 0x5a, (size_t)gathered.bytes);
         for (int i = 0; i < S * B * ROW; i++)
             from[i] = (char)word(rank, i);
-        mimo_rows mine = {from, ROW, 0, S, B, B, 1};
-        mimo_rows all = {to, ROW, 0, S, (int64_t)B * size, B, 1};
+        mimo_rows mine = {given.place, ROW, 0, S, B, B, 1};
+        mimo_rows all = {gathered.place, ROW, 0, S, (int64_t)B * size, B, 1};
         if (in_place) {
             for (int s = 0; s < S; s++)
                 memcpy(to + (s * B * size + rank * B) * ROW, from + s * B * ROW, B * ROW);
             mine.base = NULL;
         }
         mimo_request *request = NULL;
-        MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &all, B, &mine, NULL));
+        test_push(&gathered);
+        test_push(&given);
+        MPI_EXPECT_OK(
+            comm->backend->allgather_start(&request, comm, &all, B, &mine, test_stream()));
         MPI_EXPECT_OK(mimo_wait(comm, &request));
+        test_pull(&gathered);
         for (int s = 0; s < S; s++)
             for (int r = 0; r < size; r++)
                 for (int i = 0; i < B * ROW; i++)
@@ -79,7 +120,8 @@ MPI_TEST(comm, allgather_rows)
                                    (char)word(r, s * B * ROW + i),
                                "s %d, rank %d, byte %d", s, r, i);
     }
-    free(to);
+    test_room_free(&gathered);
+    test_room_free(&given);
 }
 
 MPI_TEST(comm, split)
@@ -107,34 +149,43 @@ MPI_TEST(comm, agreement)
 {
     mimo_comm *comm = mpi_test_comm();
     int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
-    int32_t values[4] = {1, 1, 1, 1};
+    test_tile tile = test_tile_new("t", MIMO_I32, 4, 1, 1);
+    int32_t *here = tile.room.host, *values = tile.view.data;
+    mimo_stream stream = test_stream();
+    test_agree_on_data();
+    for (int i = 0; i < 4; i++)
+        here[i] = 1;
+    test_push(&tile.room);
     mimo_status local = rank >= 1 ? mimo_fail(MIMO_ERR_IO, "no file %d", rank) : MIMO_OK;
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, local), MIMO_ERR_IO);
     MPI_EXPECT(strcmp(mimo_last_error(), "rank 1: no file 1") == 0, "%s", mimo_last_error());
     MPI_EXPECT_OK(mimo_comm_agree(comm, MIMO_OK));
 
     MPI_EXPECT_STATUS(
-        mimo_comm_allreduce(comm, rank == 2 ? NULL : values, 4, MIMO_I32, MIMO_SUM, NULL),
+        mimo_comm_allreduce(comm, rank == 2 ? NULL : values, 4, MIMO_I32, MIMO_SUM, stream),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: allreduce: data is NULL");
     MPI_EXPECT_STATUS(
-        mimo_comm_allreduce(comm, values, rank == 2 ? 3 : 4, MIMO_I32, MIMO_SUM, NULL),
+        mimo_comm_allreduce(comm, values, rank == 2 ? 3 : 4, MIMO_I32, MIMO_SUM, stream),
         MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called allreduce SUM i32[3], rank 0 called allreduce SUM i32[4]");
     mimo_status other =
-        rank == 1 ? mimo_comm_barrier(comm) : mimo_comm_broadcast(comm, values, 16, 0, NULL);
+        rank == 1 ? mimo_comm_barrier(comm) : mimo_comm_broadcast(comm, values, 16, 0, stream);
     MPI_EXPECT(other == MIMO_ERR_MISMATCH, "%s", mimo_status_name(other));
     MPI_EXPECT_SENTENCE("rank 1 called barrier, rank 0 called broadcast of 16 bytes");
-    MPI_EXPECT_STATUS(mimo_comm_allreduce(comm, values, 1, MIMO_F8, MIMO_SUM, NULL),
+    MPI_EXPECT_STATUS(mimo_comm_allreduce(comm, values, 1, MIMO_F8, MIMO_SUM, stream),
                       MIMO_ERR_UNSUPPORTED);
 
-    MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, NULL));
-    MPI_EXPECT(values[3] == size, "%d", values[3]);
+    MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
+    test_pull(&tile.room);
+    MPI_EXPECT(here[3] == size, "%d", here[3]);
     setenv("MIMO_AGREE", "0", 1);
-    MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, NULL));
-    MPI_EXPECT(values[0] == size * size, "%d", values[0]);
+    MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
+    test_pull(&tile.room);
+    MPI_EXPECT(here[0] == size * size, "%d", here[0]);
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, rank == 1 ? mimo_fail(MIMO_ERR_IO, "late") : MIMO_OK),
                       MIMO_ERR_IO);
+    test_tile_free(&tile);
 }
 
 static int64_t nanoseconds(void)
@@ -165,23 +216,31 @@ MPI_TEST(comm, barrier)
 /* Small integers are exact in both 16-bit floats, whatever the order. */
 MPI_TEST(comm, sums_of_16_bits)
 {
+    enum { HALF, BRAIN, MOST, KINDS, COUNT = 33 };
     mimo_comm *comm = mpi_test_comm();
     int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
-    uint16_t half[33], brain[33], most[33];
-    for (int i = 0; i < 33; i++) {
-        half[i] = mimo_f16_from((float)(rank * i));
-        brain[i] = mimo_bf16_from((float)(rank - i));
-        most[i] = mimo_bf16_from((float)(rank - i));
+    test_tile tile[KINDS];
+    uint16_t *at[KINDS];
+    for (int k = 0; k < KINDS; k++) {
+        mimo_dtype dtype = k == HALF ? MIMO_F16 : MIMO_BF16;
+        tile[k] = test_tile_new("t", dtype, COUNT, 1, 1);
+        at[k] = tile[k].room.host;
+        for (int i = 0; i < COUNT; i++)
+            at[k][i] =
+                k == HALF ? mimo_f16_from((float)(rank * i)) : mimo_bf16_from((float)(rank - i));
+        test_push(&tile[k].room);
+        MPI_EXPECT_OK(mimo_comm_allreduce(comm, tile[k].view.data, COUNT, dtype,
+                                          k == MOST ? MIMO_MAX : MIMO_SUM, test_stream()));
+        test_pull(&tile[k].room);
     }
-    MPI_EXPECT_OK(mimo_comm_allreduce(comm, half, 33, MIMO_F16, MIMO_SUM, NULL));
-    MPI_EXPECT_OK(mimo_comm_allreduce(comm, brain, 33, MIMO_BF16, MIMO_SUM, NULL));
-    MPI_EXPECT_OK(mimo_comm_allreduce(comm, most, 33, MIMO_BF16, MIMO_MAX, NULL));
     int ranks = size * (size - 1) / 2;
-    for (int i = 0; i < 33; i++) {
-        MPI_EXPECT(mimo_f16_to(half[i]) == (float)(ranks * i), "f16 [%d]", i);
-        MPI_EXPECT(mimo_bf16_to(brain[i]) == (float)(ranks - size * i), "bf16 [%d]", i);
-        MPI_EXPECT(mimo_bf16_to(most[i]) == (float)(size - 1 - i), "max [%d]", i);
+    for (int i = 0; i < COUNT; i++) {
+        MPI_EXPECT(mimo_f16_to(at[HALF][i]) == (float)(ranks * i), "f16 [%d]", i);
+        MPI_EXPECT(mimo_bf16_to(at[BRAIN][i]) == (float)(ranks - size * i), "bf16 [%d]", i);
+        MPI_EXPECT(mimo_bf16_to(at[MOST][i]) == (float)(size - 1 - i), "max [%d]", i);
     }
+    for (int k = 0; k < KINDS; k++)
+        test_tile_free(&tile[k]);
 }
 
 MPI_TEST(comm, bootstrap)

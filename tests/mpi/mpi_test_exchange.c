@@ -8,6 +8,7 @@
 #include "guarded.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
+#include "test_memory.h"
 
 enum {
     RANKS = 8,
@@ -22,7 +23,8 @@ typedef struct end {
     mimo_rows rows[RANKS][PIECES];
     mimo_message messages[RANKS];
     int count;
-    unsigned char *room, *expected;
+    test_room room;
+    unsigned char *expected;
 } end;
 
 static uint64_t pair_seed(uint64_t seed, int from, int to)
@@ -48,7 +50,7 @@ static void list_end(end *out, uint64_t seed, bool sender)
 {
     int rank = mpi_test_rank();
     out->count = 0;
-    out->room = guarded_new(ROOM);
+    out->room = test_room_new(ROOM);
     out->expected = guarded_new(ROOM);
     for (int peer = 0; peer < mpi_test_size(); peer++) {
         uint64_t pair = sender ? pair_seed(seed, rank, peer) : pair_seed(seed, peer, rank);
@@ -56,8 +58,9 @@ static void list_end(end *out, uint64_t seed, bool sender)
         if (peer == rank || pieces == 0)
             continue;
         for (int p = 0; p < pieces; p++)
-            out->rows[peer][p] =
-                piece_of(pair, p, sender, out->room + (peer * PIECES + p) * PIECE_ROWS * 2 * ROW);
+            out->rows[peer][p] = piece_of(pair, p, sender,
+                                          (unsigned char *)out->room.place +
+                                              (peer * PIECES + p) * PIECE_ROWS * 2 * ROW);
         out->messages[out->count++] = (mimo_message){peer, pieces, out->rows[peer]};
     }
 }
@@ -74,7 +77,7 @@ static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender)
             for (int64_t i = 0; i < r->n_outer; i++)
                 for (int64_t j = 0; j < r->n_inner; j++)
                     for (int64_t b = 0; b < r->row_bytes; b++)
-                        image[(unsigned char *)r->base - e->room + b +
+                        image[(char *)r->base - (char *)e->room.place + b +
                               (r->first + i * r->outer + j * r->inner) * r->row_bytes] =
                             (unsigned char)ref_word(pair, p, i * 8 + j, b);
         }
@@ -83,7 +86,7 @@ static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender)
 static void run(mimo_comm *comm, mimo_exchange *exchange)
 {
     mimo_request *request = NULL;
-    MPI_EXPECT_OK(comm->backend->exchange_start(&request, comm, exchange, NULL));
+    MPI_EXPECT_OK(comm->backend->exchange_start(&request, comm, exchange, test_stream()));
     MPI_EXPECT_OK(mimo_wait(comm, &request));
 }
 
@@ -98,18 +101,20 @@ MPI_TEST(exchange, random_messages)
         draw(&in, in.expected, seed, false);
         mimo_messages messages = {in.messages, out.messages, in.count, out.count};
         MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
-        draw(&out, out.room, seed, true);
+        draw(&out, out.room.host, seed, true);
+        test_push(&out.room);
         for (int again = 0; again < 3; again++) {
-            memset(in.room, GUARD_POISON, ROOM);
+            memset(in.room.host, GUARD_POISON, ROOM);
+            test_push(&in.room);
             run(comm, exchange);
-            MPI_EXPECT(memcmp(in.room, in.expected, ROOM) == 0, "seed %d, start %d", (int)seed,
+            test_pull(&in.room);
+            MPI_EXPECT(memcmp(in.room.host, in.expected, ROOM) == 0, "seed %d, start %d", (int)seed,
                        again);
         }
-        MPI_EXPECT(guarded_intact(in.room, ROOM) && guarded_intact(out.room, ROOM), "guards");
         comm->backend->exchange_destroy(exchange);
-        guarded_free(in.room);
+        test_room_free(&in.room);
         guarded_free(in.expected);
-        guarded_free(out.room);
+        test_room_free(&out.room);
         guarded_free(out.expected);
     }
 }
@@ -120,23 +125,30 @@ MPI_TEST(exchange, two_in_flight)
     mimo_comm *comm = mpi_test_comm();
     int rank = mpi_test_rank(), size = mpi_test_size(), next = (rank + 1) % size,
         last = (rank + size - 1) % size;
-    int64_t sent[2] = {rank, rank + 100}, received[2] = {-1, -1};
+    test_room out = test_room_new(2 * sizeof(int64_t)), in = test_room_new(2 * sizeof(int64_t));
+    int64_t *sent = out.host, *received = in.host;
     mimo_exchange *exchange[2];
     mimo_request *request[2];
     for (int i = 0; i < 2; i++) {
-        mimo_rows from = {&sent[i], 8, 0, 1, 1, 1, 1}, to = {&received[i], 8, 0, 1, 1, 1, 1};
+        mimo_rows from = {(int64_t *)out.place + i, 8, 0, 1, 1, 1, 1};
+        mimo_rows to = {(int64_t *)in.place + i, 8, 0, 1, 1, 1, 1};
+        sent[i] = rank + 100 * i;
         mimo_message send = {next, 1, &from}, receive = {last, 1, &to};
         mimo_messages messages = {&receive, &send, 1, 1};
         MPI_EXPECT_OK(comm->backend->exchange_create(&exchange[i], comm, &messages));
     }
+    test_push(&out);
     for (int i = 0; i < 2; i++)
-        MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], NULL));
+        MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], test_stream()));
     for (int i = 1; i >= 0; i--)
         MPI_EXPECT_OK(mimo_wait(comm, &request[i]));
+    test_pull(&in);
     MPI_EXPECT(received[0] == last && received[1] == last + 100, "%d and %d", (int)received[0],
                (int)received[1]);
     for (int i = 0; i < 2; i++)
         comm->backend->exchange_destroy(exchange[i]);
+    test_room_free(&out);
+    test_room_free(&in);
 }
 
 /* Two tensors of 1.1 GiB in one message, in rows with gaps at the receiver. */

@@ -11,6 +11,7 @@
 
 #include "guarded.h"
 #include "mpi_test.h"
+#include "test_memory.h"
 
 /* --------------------------------------- pairs of grids ------------------------------------- */
 
@@ -24,7 +25,8 @@ typedef struct grid_pair {
 } grid_pair;
 
 static const grid_pair pairs[] = {
-    {1, {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}}, {3, {{1, 1, 1, 3, 0}, {1, 3, 1, 1, 0}}},
+    {1, {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}}, {2, {{1, 1, 1, 2, 0}, {1, 2, 1, 1, 0}}},
+    {2, {{2, 1, 1, 1, 0}, {2, 1, 1, 1, 0}}}, {3, {{1, 1, 1, 3, 0}, {1, 3, 1, 1, 0}}},
     {3, {{1, 1, 1, 2, 1}, {2, 1, 1, 1, 0}}}, {4, {{2, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}},
     {4, {{1, 1, 1, 4, 0}, {2, 1, 2, 1, 0}}}, {6, {{2, 1, 1, 3, 0}, {1, 3, 1, 2, 0}}},
     {6, {{2, 1, 1, 1, 0}, {1, 2, 1, 2, 2}}}, {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}},
@@ -181,34 +183,51 @@ static double expected_gradient(const span_case *span, int64_t sum, int64_t n)
     return span->dtype == MIMO_F32 ? (double)((float)sum * (float)factor) : (double)sum * factor;
 }
 
+/* Each span has room for MOST doubles. */
 typedef struct step_spans {
     mimo_gradient_span list[SPANS];
-    double room[SPANS][MOST];
+    test_room room;
 } step_spans;
 
-static void set(mimo_gradient_span *span, int64_t i, double value)
+static double *span_room(const step_spans *spans, int k)
 {
-    if (span->dtype == MIMO_F32)
-        ((float *)span->grad)[i] = (float)value;
-    else
-        ((double *)span->grad)[i] = value;
+    return (double *)spans->room.host + k * MOST;
 }
 
-static double get(const mimo_gradient_span *span, int64_t i)
+static void set(double *room, mimo_dtype dtype, int64_t i, double value)
 {
-    return span->dtype == MIMO_F32 ? (double)((float *)span->grad)[i] : ((double *)span->grad)[i];
+    if (dtype == MIMO_F32)
+        ((float *)room)[i] = (float)value;
+    else
+        room[i] = value;
+}
+
+static double get(const double *room, mimo_dtype dtype, int64_t i)
+{
+    return dtype == MIMO_F32 ? (double)((const float *)room)[i] : room[i];
+}
+
+static step_spans new_spans(void)
+{
+    step_spans spans = {.room = test_room_new(SPANS * MOST * sizeof(double))};
+    return spans;
+}
+
+static void free_spans(step_spans *spans)
+{
+    test_room_free(&spans->room);
 }
 
 static void fill_spans(step_spans *spans, const grid_pair *pair, uint64_t seed)
 {
-    memset(spans->room, GUARD_POISON, sizeof spans->room);
+    memset(spans->room.host, GUARD_POISON, (size_t)spans->room.bytes);
     for (int k = 0; k < SPANS; k++) {
         const span_case *it = &span_cases[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
         spans->list[k] = (mimo_gradient_span){
             .name = it->name,
-            .grad = spans->room[k],
+            .grad = (double *)spans->room.place + k * MOST,
             .count = at.inside ? it->count : 0,
             .dtype = it->dtype,
             .module = it->module,
@@ -216,24 +235,27 @@ static void fill_spans(step_spans *spans, const grid_pair *pair, uint64_t seed)
             .partial = dims_text(it->part_t, it->part_p),
         };
         for (int64_t i = 0; i < spans->list[k].count; i++)
-            set(&spans->list[k], i, (double)local_gradient(it, s, &at, i, seed));
+            set(span_room(spans, k), it->dtype, i, (double)local_gradient(it, s, &at, i, seed));
     }
+    test_push(&spans->room);
 }
 
 static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_t seed, int64_t n)
 {
+    test_pull(&spans->room);
     for (int k = 0; k < SPANS; k++) {
         const span_case *it = &span_cases[k];
         const mimo_gradient_span *span = &spans->list[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
+        const double *room = span_room(spans, k);
         for (int64_t i = 0; i < span->count; i++) {
             double expected = expected_gradient(it, whole_gradient(it, s, at, i, seed), n);
-            MPI_EXPECT(get(span, i) == expected, "%s[%d] is %a, not %a", it->name, (int)i,
-                       get(span, i), expected);
+            double got = get(room, it->dtype, i);
+            MPI_EXPECT(got == expected, "%s[%d] is %a, not %a", it->name, (int)i, got, expected);
         }
         int64_t used = span->count * (int64_t)mimo_dtype_size(span->dtype);
-        MPI_EXPECT(guarded_poison(spans->room[k], used, (int64_t)sizeof spans->room[k] - used),
+        MPI_EXPECT(guarded_poison(room, used, MOST * (int64_t)sizeof *room - used),
                    "%s: wrote past its elements", it->name);
     }
 }
@@ -280,7 +302,7 @@ static void release(fixture *it)
 
 static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
 {
-    step_spans spans;
+    step_spans spans = new_spans();
     int64_t tokens = -1;
     double loss = -1, wanted, norm = -1;
     add_step(gradient, pair, seed);
@@ -289,12 +311,13 @@ static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t 
     MPI_EXPECT(tokens == n, "N is %" PRId64 ", not %" PRId64, tokens, n);
     MPI_EXPECT(loss == wanted, "loss is %a, not %a", loss, wanted);
     fill_spans(&spans, pair, seed);
-    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, pair, seed, n);
     MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm, NULL));
     wanted = expected_norm(pair, seed, n);
     MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
     mimo_gradient_reset(gradient);
+    free_spans(&spans);
 }
 
 /* Several steps on one object: counts are forgotten, groups are kept. */
@@ -324,7 +347,7 @@ static const grid_pair *first_pair(void)
 MPI_TEST(gradient, no_tokens_at_all)
 {
     fixture it = fixture_of(first_pair());
-    step_spans spans;
+    step_spans spans = new_spans();
     int64_t tokens = -1;
     double loss = -1;
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 0));
@@ -332,9 +355,10 @@ MPI_TEST(gradient, no_tokens_at_all)
     MPI_EXPECT(tokens == 0 && loss == 0, "N %" PRId64 ", loss %g", tokens, loss);
     MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
     fill_spans(&spans, first_pair(), 9);
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, first_pair(), 9, 0);
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()));
+    free_spans(&spans);
     release(&it);
 }
 
@@ -345,25 +369,29 @@ MPI_TEST(gradient, spans_of_16_bits)
     static const uint16_t one[] = {0x3c00, 0x3f80}, half_exponent[] = {0x0400, 0x0080};
     static const mimo_dtype dtypes[] = {MIMO_F16, MIMO_BF16};
     fixture it = fixture_of(pair);
-    uint16_t room[2][3];
+    test_room room = test_room_new(6 * sizeof(uint16_t));
+    uint16_t *here = room.host, *place = room.place;
     mimo_gradient_span spans[2];
     int64_t places = pair->side[MIMO_SRC].dp;
     MPI_EXPECT((places & (places - 1)) == 0, "dp %d is no power of two", (int)places);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 3; i++)
-            room[k][i] = one[k];
-        spans[k] = (mimo_gradient_span){"ones", room[k], 3, dtypes[k], MIMO_SRC, "tp", ""};
+            here[3 * k + i] = one[k];
+        spans[k] = (mimo_gradient_span){"ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
     }
+    test_push(&room);
     MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans, 2, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans, 2, test_stream()));
+    test_pull(&room);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 3; i++) {
             int doublings = 0;
             while ((INT64_C(1) << doublings) < places)
                 doublings++;
             uint16_t wanted = (uint16_t)(one[k] + doublings * half_exponent[k]);
-            MPI_EXPECT(room[k][i] == wanted, "%04x, not %04x", room[k][i], wanted);
+            MPI_EXPECT(here[3 * k + i] == wanted, "%04x, not %04x", here[3 * k + i], wanted);
         }
+    test_room_free(&room);
     release(&it);
 }
 
@@ -371,7 +399,9 @@ MPI_TEST(gradient, spans_of_16_bits)
 
 static bool unchanged(const step_spans *a, const step_spans *b)
 {
-    return memcmp(a->room, b->room, sizeof a->room) == 0;
+    test_pull(&a->room);
+    test_pull(&b->room);
+    return memcmp(a->room.host, b->room.host, (size_t)a->room.bytes) == 0;
 }
 
 /* A span list that is wrong on the last rank only: every rank hears it, and no gradient changes. */
@@ -379,14 +409,14 @@ MPI_TEST(gradient, mistakes_of_one_rank)
 {
     const grid_pair *pair = first_pair();
     fixture it = fixture_of(pair);
-    step_spans good, spans;
+    step_spans good = new_spans(), spans = new_spans();
     double norm = -5;
     bool last = mpi_test_rank() == mpi_test_size() - 1;
     char rank_text[32] = "";
     if (mpi_test_size() > 1)
         snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
     fill_spans(&good, pair, 3);
-#define FINALIZE() mimo_gradient_finalize(it.gradient, spans.list, SPANS, NULL)
+#define FINALIZE() mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream())
 #define FAILS_EVERYWHERE(change, status, words)           \
     do {                                                  \
         fill_spans(&spans, pair, 3);                      \
@@ -434,8 +464,9 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         MPI_EXPECT_SENTENCE("'vision.sharded' with 7 elements");
     }
     fill_spans(&spans, pair, 3);
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, NULL),
-                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(
+        mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, test_stream()),
+        MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-1 spans");
     MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, NULL),
                       MIMO_ERR_ARGUMENT);
@@ -444,6 +475,8 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     MPI_EXPECT_SENTENCE("-2 tokens");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX),
                       last ? MIMO_ERR_OVERFLOW : MIMO_OK);
+    free_spans(&spans);
+    free_spans(&good);
     release(&it);
 }
 
@@ -452,7 +485,7 @@ MPI_TEST(gradient, elements_outside_the_grid)
 {
     const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
-    step_spans spans, good;
+    step_spans spans = new_spans(), good = new_spans();
     MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
     fill_spans(&good, &pair, 3);
     fill_spans(&spans, &pair, 3);
@@ -461,6 +494,8 @@ MPI_TEST(gradient, elements_outside_the_grid)
     MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_GRID);
     MPI_EXPECT_SENTENCE("rank 3 is outside the encoder grid and has 2 elements");
     MPI_EXPECT(unchanged(&spans, &good), "a gradient changed");
+    free_spans(&spans);
+    free_spans(&good);
     release(&it);
 }
 
@@ -515,7 +550,7 @@ MPI_TEST(gradient, explain)
     };
     const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
-    step_spans spans;
+    step_spans spans = new_spans();
     char *text = NULL;
     size_t length = 0;
     fill_spans(&spans, &pair, 3);
@@ -540,7 +575,8 @@ MPI_TEST(gradient, explain)
     }
     spans.list[2].shard = "wide";
     MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stderr), MIMO_ERR_GRID);
-    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, NULL),
+    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, test_stream()),
                       MIMO_ERR_ARGUMENT);
+    free_spans(&spans);
     release(&it);
 }

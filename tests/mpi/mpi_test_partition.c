@@ -6,6 +6,7 @@
 #include "guarded.h"
 #include "mpi_test.h"
 #include "slow_partition.h"
+#include "test_memory.h"
 
 typedef struct sp_case {
     const char *letters;
@@ -28,28 +29,22 @@ static mimo_partition *partition_of(const sp_case *it, const int32_t *cu, int64_
     return partition;
 }
 
-static mimo_tensor view_of(const sp_case *it, int64_t rows)
+/* Every dimension but the sequence's is 3. */
+static test_tile tile_of(const sp_case *it, int64_t rows)
 {
-    mimo_tensor view = mimo_tensor_3d(NULL, it->dtype, it->letters, 3, 3, 3);
-    int64_t bytes = 0;
+    int64_t size[] = {3, 3, 3};
     for (int i = 0; it->letters[i]; i++)
         if (it->letters[i] == 's' || it->letters[i] == 't')
-            view.shape[i] = rows;
-    MPI_EXPECT_OK(mimo_tensor_extent(&view, NULL, &bytes));
-    view.data = guarded_new(bytes);
-    return view;
-}
-
-static int64_t bytes_of(const mimo_tensor *view)
-{
-    int64_t bytes = 0;
-    MPI_EXPECT_OK(mimo_tensor_extent(view, NULL, &bytes));
-    return bytes;
+            size[i] = rows;
+    return test_tile_new(it->letters, it->dtype, size[0], size[1], size[2]);
 }
 
 /* Row g of the full tensor is row j of the shard of tp rank t, which the seed 100 + t fills. */
-static void expect_row(const mimo_tensor *full, const mimo_tensor *shard, const int64_t g[2], int t)
+static void expect_row(const test_tile *full_tile, const test_tile *shard_tile, const int64_t g[2],
+                       int t)
 {
+    const mimo_tensor *full = &full_tile->view, *shard = &shard_tile->view;
+    const char *data = full_tile->room.host;
     static const char zero[8];
     int64_t size = (int64_t)mimo_dtype_size(full->dtype), outer = 1, inner = 1, rows = 1, kept = 1;
     bool before = true;
@@ -64,8 +59,8 @@ static void expect_row(const mimo_tensor *full, const mimo_tensor *shard, const 
     for (int64_t o = 0; o < outer; o++)
         for (int64_t r = 0; r < inner; r++) {
             int64_t at = (o * rows + g[0]) * inner + r, from = (o * kept + g[1]) * inner + r;
-            bool right = t < 0 ? memcmp((char *)full->data + at * size, zero, (size_t)size) == 0
-                               : is_element(full->data, at, 100 + (uint64_t)t, from, size);
+            bool right = t < 0 ? memcmp(data + at * size, zero, (size_t)size) == 0
+                               : is_element(data, at, 100 + (uint64_t)t, from, size);
             MPI_EXPECT(right, "%s: row %d, from tp rank %d", full->letters, (int)g[0], t);
         }
 }
@@ -79,10 +74,13 @@ static void check_case(mimo_comm *tp, const sp_case *it)
         cu[1] = 2 * multiple; /* one sequence */
     int64_t n = strchr(it->letters, 't') ? 4 : 1, seq = cu[n], global[MOST];
     mimo_partition *partition = partition_of(it, cu, n);
-    mimo_tensor full = view_of(it, seq), shard = view_of(it, seq / it->cp / mpi_test_size());
-    int64_t size = (int64_t)mimo_dtype_size(it->dtype), count = bytes_of(&shard) / size;
-    fill_elements(shard.data, 100 + (uint64_t)mpi_test_rank(), count, size);
-    MPI_EXPECT_OK(mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, &full, &shard, tp, NULL));
+    test_tile full = tile_of(it, seq), shard = tile_of(it, seq / it->cp / mpi_test_size());
+    int64_t size = (int64_t)mimo_dtype_size(it->dtype), count = shard.room.bytes / size;
+    fill_elements(shard.room.host, 100 + (uint64_t)mpi_test_rank(), count, size);
+    test_push(&shard.room);
+    MPI_EXPECT_OK(mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, &full.view, &shard.view, tp,
+                                         test_stream()));
+    test_pull(&full.room);
     slow_place at = {cu, n, it->cp, it->c, mpi_test_size(), 0};
     for (int64_t g = 0; g < seq; g++)
         if (slow_cp_owner(&at, g) != it->c)
@@ -92,10 +90,8 @@ static void check_case(mimo_comm *tp, const sp_case *it)
         for (int64_t j = 0; j < rows; j++)
             expect_row(&full, &shard, (int64_t[]){global[j], j}, (int)at.t);
     }
-    MPI_EXPECT(guarded_intact(full.data, bytes_of(&full)), "wrote outside the full tensor");
-    MPI_EXPECT(guarded_intact(shard.data, bytes_of(&shard)), "wrote outside the shard");
-    guarded_free(full.data);
-    guarded_free(shard.data);
+    test_tile_free(&full);
+    test_tile_free(&shard);
     mimo_partition_destroy(partition);
 }
 
@@ -118,13 +114,15 @@ MPI_TEST(partition, sp_errors)
     sp_case it = {"sbh", MIMO_F32, 2, 1};
     int32_t cu[] = {0, 0};
     mimo_partition *partition = partition_of(&it, cu, 0), *other, *stranger = NULL;
-    mimo_tensor full = view_of(&it, 4 * size), shard = view_of(&it, 2), bad = shard;
+    test_tile full_tile = tile_of(&it, 4 * size), shard_tile = tile_of(&it, 2);
+    mimo_tensor full = full_tile.view, shard = shard_tile.view, bad = shard;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_partition_place place = {1, 2, (rank + 1) % size, size};
     rule.sp = true;
+    test_agree_on_data();
     char words[64];
 #define ADJOINT(partition, to, from) \
-    mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, to, from, tp, NULL)
+    mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, to, from, tp, test_stream())
 
     bad.shape[0] = odd ? 3 : 2;
     MPI_EXPECT_STATUS(ADJOINT(partition, &full, &bad), MIMO_ERR_SHAPE);
@@ -150,10 +148,11 @@ MPI_TEST(partition, sp_errors)
              size);
     MPI_EXPECT_SENTENCE(words);
 
-    MPI_EXPECT(guarded_poison(full.data, 0, bytes_of(&full)), "a failed call wrote");
+    test_pull(&full_tile.room);
+    MPI_EXPECT(guarded_poison(full_tile.room.host, 0, full_tile.room.bytes), "a failed call wrote");
     MPI_EXPECT_OK(ADJOINT(partition, &full, &shard));
-    guarded_free(full.data);
-    guarded_free(shard.data);
+    test_tile_free(&full_tile);
+    test_tile_free(&shard_tile);
     mimo_partition_destroy(partition);
     mimo_partition_destroy(other);
     mimo_partition_destroy(stranger);

@@ -7,6 +7,7 @@
 
 #include "mpi_test.h"
 #include "reference_grid.h"
+#include "test_memory.h"
 
 enum { MODALITIES = 2, SPECIAL = 1000, HIDDEN = 5, TEXT_SEED = 7, GRADIENT_SEED = 8 };
 
@@ -21,7 +22,7 @@ typedef struct step {
     mimo_bridge *bridge[MODALITIES];
     mimo_alignment *alignment;
     mimo_partition *partition;
-    mimo_tensor encoded[MODALITIES], crossed[MODALITIES], text, merged, shard;
+    test_tile encoded[MODALITIES], crossed[MODALITIES], text, merged, shard;
 } step;
 
 /* The id at a position: modality rows at places that differ from sample to sample. */
@@ -53,11 +54,18 @@ static void store_value(float *to, uint64_t word)
     *to = (float)(word % 16777215) + 1.0f; /* exact in f32, never 0 */
 }
 
-static mimo_tensor new_tile(const char *letters, int64_t a, int64_t b, int64_t c)
+/* A tile of f32, of NaN at first. */
+static test_tile new_tile(const char *letters, int64_t a, int64_t b, int64_t c)
 {
-    float *data = malloc(((size_t)(a * b * c) + 1) * sizeof *data);
-    memset(data, 0xff, (size_t)(a * b * c) * sizeof *data);
-    return mimo_tensor_3d(data, MIMO_F32, letters, a, b, c);
+    test_tile tile = test_tile_new(letters, MIMO_F32, a, b, c);
+    memset(tile.room.host, 0xff, (size_t)tile.room.bytes);
+    test_push(&tile.room);
+    return tile;
+}
+
+static float *at(const test_tile *tile, int64_t row, int64_t element)
+{
+    return (float *)tile->room.host + row * HIDDEN + element;
 }
 
 static void set_up(step *x)
@@ -87,6 +95,7 @@ static void set_up(step *x)
     }
     align.modalities = MODALITIES;
     align.special = special;
+    align.memory = test_memory();
     MPI_EXPECT_OK(mimo_alignment_create(&x->alignment, &align));
     rule.sp = x->sp;
     mimo_partition_place place = {ref_coord(x->dst_spec, "cp", x->rank), cp,
@@ -102,16 +111,16 @@ static void tear_down(step *x)
 {
     for (int m = 0; m < MODALITIES; m++) {
         mimo_bridge_destroy(x->bridge[m]);
-        free(x->encoded[m].data);
-        free(x->crossed[m].data);
+        test_tile_free(&x->encoded[m]);
+        test_tile_free(&x->crossed[m]);
     }
     mimo_alignment_destroy(x->alignment);
     mimo_partition_destroy(x->partition);
     mimo_grid_destroy(x->src);
     mimo_grid_destroy(x->dst);
-    free(x->text.data);
-    free(x->merged.data);
-    free(x->shard.data);
+    test_tile_free(&x->text);
+    test_tile_free(&x->merged);
+    test_tile_free(&x->shard);
 }
 
 /* Fill what a rank starts from: encoder rows of its samples, text rows, ids. */
@@ -121,7 +130,7 @@ static void fill_inputs(step *x)
         for (int64_t n = 0; n < rows_per_sample[m]; n++)
             for (int64_t b = 0; b < x->src_batch; b++)
                 for (int64_t e = 0; e < HIDDEN; e++)
-                    store_value((float *)x->encoded[m].data + (n * x->src_batch + b) * HIDDEN + e,
+                    store_value(at(&x->encoded[m], n * x->src_batch + b, e),
                                 ref_word((uint64_t)m, x->src_first + b, n, e));
     int64_t *ids = malloc((size_t)(x->dst_batch * x->seq) * sizeof *ids), row = 0;
     for (int64_t b = 0; b < x->dst_batch; b++)
@@ -131,13 +140,16 @@ static void fill_inputs(step *x)
             if (kind_of(id) >= 0)
                 continue;
             for (int64_t e = 0; e < HIDDEN; e++)
-                store_value((float *)x->text.data + row * HIDDEN + e,
+                store_value(at(&x->text, row, e),
                             ref_word(TEXT_SEED, sample, occurrence(x->seq, sample, s), e));
             row++;
         }
     mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", x->dst_batch, x->seq);
-    MPI_EXPECT_OK(mimo_alignment_update(x->alignment, &view, NULL));
+    MPI_EXPECT_OK(mimo_alignment_update(x->alignment, &view, test_stream()));
     free(ids);
+    for (int m = 0; m < MODALITIES; m++)
+        test_push(&x->encoded[m].room);
+    test_push(&x->text.room);
 }
 
 static void check_shard(const step *x)
@@ -150,7 +162,7 @@ static void check_shard(const step *x)
             for (int64_t e = 0; e < HIDDEN; e++) {
                 float expected, got;
                 store_value(&expected, ref_word(seed, sample, occurrence(x->seq, sample, s), e));
-                got = ((float *)x->shard.data)[(i * x->dst_batch + b) * HIDDEN + e];
+                got = *at(&x->shard, i * x->dst_batch + b, e);
                 MPI_EXPECT(got == expected, "local row %d of sample %d: %g is not %g", (int)i,
                            (int)sample, (double)got, (double)expected);
             }
@@ -159,21 +171,34 @@ static void check_shard(const step *x)
 
 static void forward(step *x)
 {
-    for (int m = 0; m < MODALITIES; m++)
-        MPI_EXPECT_OK(mimo_bridge_forward(x->bridge[m], &x->crossed[m], &x->encoded[m], 1, NULL));
-    MPI_EXPECT_OK(mimo_alignment_merge(x->alignment, &x->merged, x->crossed, &x->text, NULL));
-    MPI_EXPECT_OK(mimo_partition_shard(x->partition, MIMO_EMBEDDINGS, &x->shard, &x->merged, NULL));
+    mimo_stream stream = test_stream();
+    mimo_tensor rows[MODALITIES];
+    for (int m = 0; m < MODALITIES; m++) {
+        rows[m] = x->crossed[m].view;
+        MPI_EXPECT_OK(mimo_bridge_forward(x->bridge[m], &rows[m], &x->encoded[m].view, 1, stream));
+    }
+    MPI_EXPECT_OK(mimo_alignment_merge(x->alignment, &x->merged.view, rows, &x->text.view, stream));
+    MPI_EXPECT_OK(mimo_partition_shard(x->partition, MIMO_EMBEDDINGS, &x->shard.view,
+                                       &x->merged.view, stream));
+    test_pull(&x->shard.room);
 }
 
 static void backward(step *x)
 {
+    mimo_stream stream = test_stream();
     mimo_comm *tp = NULL;
+    mimo_tensor rows[MODALITIES];
     MPI_EXPECT_OK(mimo_grid_group(x->dst, "tp", &tp));
-    MPI_EXPECT_OK(
-        mimo_partition_adjoint(x->partition, MIMO_EMBEDDINGS, &x->merged, &x->shard, tp, NULL));
-    MPI_EXPECT_OK(mimo_alignment_split(x->alignment, x->crossed, &x->text, &x->merged, NULL));
+    test_push(&x->shard.room);
+    MPI_EXPECT_OK(mimo_partition_adjoint(x->partition, MIMO_EMBEDDINGS, &x->merged.view,
+                                         &x->shard.view, tp, stream));
     for (int m = 0; m < MODALITIES; m++)
-        MPI_EXPECT_OK(mimo_bridge_backward(x->bridge[m], &x->encoded[m], &x->crossed[m], 1, NULL));
+        rows[m] = x->crossed[m].view;
+    MPI_EXPECT_OK(mimo_alignment_split(x->alignment, rows, &x->text.view, &x->merged.view, stream));
+    for (int m = 0; m < MODALITIES; m++) {
+        MPI_EXPECT_OK(mimo_bridge_backward(x->bridge[m], &x->encoded[m].view, &rows[m], 1, stream));
+        test_pull(&x->encoded[m].room);
+    }
 }
 
 /* Row n of a modality of a sample receives the gradient of the position that it went to. */
@@ -188,7 +213,7 @@ static void check_gradients(const step *x)
             for (int64_t e = 0; e < HIDDEN; e++) {
                 float expected, got;
                 store_value(&expected, ref_word(GRADIENT_SEED, sample, s, e));
-                got = ((float *)x->encoded[kind].data)[(n * x->src_batch + b) * HIDDEN + e];
+                got = *at(&x->encoded[kind], n * x->src_batch + b, e);
                 MPI_EXPECT(got == expected, "modality %d, sample %d, row %d: %g is not %g",
                            (int)kind, (int)sample, (int)n, (double)got, (double)expected);
             }
@@ -207,7 +232,7 @@ static void run(const char *src, const char *dst, bool sp)
     for (int64_t i = 0; i < x.shard_rows; i++)
         for (int64_t b = 0; b < x.dst_batch; b++)
             for (int64_t e = 0; e < HIDDEN; e++)
-                store_value((float *)x.shard.data + (i * x.dst_batch + b) * HIDDEN + e,
+                store_value(at(&x.shard, i * x.dst_batch + b, e),
                             ref_word(GRADIENT_SEED, x.dst_first + b,
                                      ref_position(dst, x.rank, x.seq, sp, i), e));
     backward(&x);
@@ -218,7 +243,8 @@ static void run(const char *src, const char *dst, bool sp)
 MPI_TEST(pipeline, two_modalities)
 {
     static const char *pairs[][2] = {
-        {"tp=1,dp=1", "tp=1,cp=1,dp=1"},      {"tp=1,dp=4", "tp=1,cp=2,dp=2"},
+        {"tp=1,dp=1", "tp=1,cp=1,dp=1"},      {"tp=1,dp=2", "tp=1,cp=2,dp=1"},
+        {"tp=2,dp=1", "tp=2,cp=1,dp=1"},      {"tp=1,dp=4", "tp=1,cp=2,dp=2"},
         {"tp=2,dp=2", "tp=2,cp=2,dp=1"},      {"tp=4,dp=1", "tp=1,cp=2,dp=2"},
         {"tp=1,dp=6", "tp=1,cp=3,dp=2"},      {"tp=2,dp=4", "tp=2,cp=2,dp=2"},
         {"tp=4,dp=2", "tp=1,cp=2,pp=1,dp=4"}, {"tp=1,dp=8", "tp=2,cp=4,dp=1"},

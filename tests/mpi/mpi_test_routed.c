@@ -23,23 +23,23 @@ static void compare_way(const bridge_bed *collective, const bridge_bed *routed, 
 {
     const bed_case *c = &routed->c;
     mimo_side target = backward ? MIMO_SRC : MIMO_DST;
-    bed_tile from = bed_tile_new(routed, backward ? MIMO_DST : MIMO_SRC);
-    bed_tile to[2] = {bed_tile_new(routed, target), bed_tile_new(routed, target)};
+    test_tile from = bed_tile_new(routed, backward ? MIMO_DST : MIMO_SRC);
+    test_tile to[2] = {bed_tile_new(routed, target), bed_tile_new(routed, target)};
     bed_fill(routed, &from, backward, 3);
     for (int i = 0; i < 2; i++) {
         mimo_bridge *bridge = i == 0 ? collective->bridge : routed->bridge;
-        mimo_status status = backward
-                                 ? mimo_bridge_backward(bridge, &to[i].view, &from.view, 1, NULL)
-                                 : mimo_bridge_forward(bridge, &to[i].view, &from.view, 1, NULL);
+        mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
+            bridge, &to[i].view, &from.view, 1, test_stream());
         MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
+        test_pull(&to[i].room);
     }
-    MPI_EXPECT(memcmp(to[0].view.data, to[1].view.data, (size_t)to[0].bytes) == 0,
+    MPI_EXPECT(memcmp(to[0].room.host, to[1].room.host, (size_t)to[0].room.bytes) == 0,
                "%s: other bits than collective", bed_text(c));
     bed_check_target(routed, &to[1], backward, 3);
     bed_check_source(routed, &from, backward, 3);
-    bed_tile_free(&from);
-    bed_tile_free(&to[0]);
-    bed_tile_free(&to[1]);
+    test_tile_free(&from);
+    test_tile_free(&to[0]);
+    test_tile_free(&to[1]);
 }
 
 /* Both executors on the same source tiles, forward and backward. Bridges take any letters and
@@ -123,7 +123,7 @@ MPI_TEST(routed, several_in_flight)
     enum { FLIGHTS = 5 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
     bridge_bed bed;
-    bed_tile from[FLIGHTS], to[FLIGHTS];
+    test_tile from[FLIGHTS], to[FLIGHTS];
     mimo_op *ops[FLIGHTS];
     int rank = mpi_test_rank();
     c.executor = MIMO_EXECUTOR_ROUTED;
@@ -138,7 +138,7 @@ MPI_TEST(routed, several_in_flight)
             bool done, backward = i % 2;
             bed_fill(&bed, &from[i], backward, round * FLIGHTS + (uint64_t)i);
             MPI_EXPECT_OK((backward ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
-                &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, NULL));
+                &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, test_stream()));
             for (int tests = 0; tests < rank * 7; tests++)
                 MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
         }
@@ -148,8 +148,8 @@ MPI_TEST(routed, several_in_flight)
             bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
     }
     for (int i = 0; i < FLIGHTS; i++) {
-        bed_tile_free(&from[i]);
-        bed_tile_free(&to[i]);
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
 }
@@ -164,7 +164,7 @@ MPI_TEST(routed, many_tensors)
     for (int backward = 0; backward < 2; backward++)
         for (int cut = 0; cut < 2; cut++) {
             bridge_bed beds[TENSORS];
-            bed_tile from[TENSORS], to[TENSORS];
+            test_tile from[TENSORS], to[TENSORS];
             mimo_tensor from_views[TENSORS], to_views[TENSORS];
             for (int i = 0; i < TENSORS; i++) {
                 bed_case c = paired_case(&(grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"}, cut);
@@ -182,12 +182,12 @@ MPI_TEST(routed, many_tensors)
             }
             from_views[2].shape[2] = to_views[2].shape[2] = 0;
             MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-                beds[0].bridge, to_views, from_views, TENSORS, NULL));
+                beds[0].bridge, to_views, from_views, TENSORS, test_stream()));
             for (int i = 0; i < TENSORS; i++) {
                 if (i != 2)
                     bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
-                bed_tile_free(&from[i]);
-                bed_tile_free(&to[i]);
+                test_tile_free(&from[i]);
+                test_tile_free(&to[i]);
                 bed_destroy(&beds[i]);
             }
         }

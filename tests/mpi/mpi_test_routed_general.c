@@ -66,6 +66,7 @@ static const chosen chosen_cases[] = {
 
 MPI_TEST(routed_general, chosen_pairs)
 {
+    test_agree_on_data();
     for (size_t i = 0; i < sizeof chosen_cases / sizeof chosen_cases[0]; i++) {
         const chosen *it = &chosen_cases[i];
         bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
@@ -150,6 +151,7 @@ static int64_t least_common(int64_t a, int64_t b)
 
 MPI_TEST(routed_general, random_pairs)
 {
+    test_agree_on_data();
     for (uint64_t seed = 1; seed <= 120; seed++) {
         uint64_t random = seed * 1000 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
@@ -174,6 +176,7 @@ MPI_TEST(routed_general, random_pairs)
 /* The batch changes from call to call, evenly and not, on one bridge; and back. */
 MPI_TEST(routed_general, batches_that_change)
 {
+    test_agree_on_data();
     static const int64_t batches[] = {4, 7, 4, 1, 7, 0, 4, 9};
     bed_case c = {.src = {.grid = "dp=4"},
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
@@ -205,15 +208,19 @@ MPI_TEST(routed_general, batches_that_change)
 
 static mimo_status forward(mimo_bridge *bridge, int64_t src_batch, int64_t dst_batch)
 {
-    static float from[64], to[64];
-    mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 2, src_batch, 3);
-    mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 2, dst_batch, 3);
-    return mimo_bridge_forward(bridge, &target, &source, 1, NULL);
+    test_room from = test_room_new(64 * sizeof(float)), to = test_room_new(64 * sizeof(float));
+    mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 2, src_batch, 3);
+    mimo_tensor target = test_view(&to, MIMO_F32, "sbh", 2, dst_batch, 3);
+    mimo_status status = mimo_bridge_forward(bridge, &target, &source, 1, test_stream());
+    test_room_free(&from);
+    test_room_free(&to);
+    return status;
 }
 
 /* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
 MPI_TEST(routed_general, sizes_that_do_not_fit)
 {
+    test_agree_on_data();
     bed_case c = {.src = {.grid = "tp=2,dp=2"},
                   .dst = {.grid = "dp=2", .offset = 2},
                   .src_letters = "sbh",

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "core/float16.h"
-#include "guarded.h"
 #include "reference_grid.h"
 
 static void side_text(char *text, size_t room, const layout_case *side, const char *letters)
@@ -95,26 +94,15 @@ static int64_t positions(const bridge_bed *bed, mimo_side side)
     return cut->partition ? bed->c.seq / ranks : bed->c.seq;
 }
 
-bed_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
+test_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
 {
-    bed_tile tile;
     const char *letters = side == MIMO_SRC ? bed->c.src_letters : bed->c.dst_letters;
     int64_t rows = held(bed, side).rows, s = positions(bed, side), b = s > 0 ? rows / s : 0;
-    tile.bytes = rows * BED_HIDDEN * (int64_t)mimo_dtype_size(bed->c.dtype);
-    void *data = guarded_new(tile.bytes);
     if (strcmp(letters, "sbh") == 0)
-        tile.view = mimo_tensor_3d(data, bed->c.dtype, letters, s, b, BED_HIDDEN);
-    else if (strcmp(letters, "bsh") == 0)
-        tile.view = mimo_tensor_3d(data, bed->c.dtype, letters, b, s, BED_HIDDEN);
-    else
-        tile.view = mimo_tensor_2d(data, bed->c.dtype, letters, rows, BED_HIDDEN);
-    return tile;
-}
-
-void bed_tile_free(bed_tile *tile)
-{
-    MPI_EXPECT(guarded_intact(tile->view.data, tile->bytes), "a guard band was written");
-    guarded_free(tile->view.data);
+        return test_tile_new(letters, bed->c.dtype, s, b, BED_HIDDEN);
+    if (strcmp(letters, "bsh") == 0)
+        return test_tile_new(letters, bed->c.dtype, b, s, BED_HIDDEN);
+    return test_tile_new(letters, bed->c.dtype, rows, BED_HIDDEN, 1);
 }
 
 /* ------------------------------------ elements ------------------------------------ */
@@ -182,7 +170,7 @@ static void target_element(void *to, const element *e)
 
 typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET } tile_use;
 
-static void visit(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed,
+static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
                   tile_use use)
 {
     mimo_side source = backward ? MIMO_DST : MIMO_SRC, target = backward ? MIMO_SRC : MIMO_DST;
@@ -195,7 +183,7 @@ static void visit(const bridge_bed *bed, const bed_tile *tile, bool backward, ui
     for (int64_t row = 0; row < rows.rows; row++)
         for (int64_t h = 0; h < BED_HIDDEN; h++) {
             char expected[8];
-            char *at = (char *)tile->view.data + (row * BED_HIDDEN + h) * bytes;
+            char *at = (char *)tile->room.host + (row * BED_HIDDEN + h) * bytes;
             e.word = ref_word(seed, rows.b[row], rows.s[row], h);
             if (use == CHECK_TARGET)
                 target_element(expected, &e);
@@ -210,31 +198,34 @@ static void visit(const bridge_bed *bed, const bed_tile *tile, bool backward, ui
                use == CHECK_TARGET ? "target" : "source");
 }
 
-void bed_fill(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
     visit(bed, tile, backward, seed, FILL);
+    test_push(&tile->room);
 }
 
-void bed_check_source(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
+    test_pull(&tile->room);
     visit(bed, tile, backward, seed, CHECK_SOURCE);
 }
 
-void bed_check_target(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed)
+void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
+    test_pull(&tile->room);
     visit(bed, tile, backward, seed, CHECK_TARGET);
 }
 
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
 {
-    bed_tile from = bed_tile_new(bed, backward ? MIMO_DST : MIMO_SRC);
-    bed_tile to = bed_tile_new(bed, backward ? MIMO_SRC : MIMO_DST);
+    test_tile from = bed_tile_new(bed, backward ? MIMO_DST : MIMO_SRC);
+    test_tile to = bed_tile_new(bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(bed, &from, backward, seed);
-    mimo_status status = backward ? mimo_bridge_backward(bed->bridge, &to.view, &from.view, 1, NULL)
-                                  : mimo_bridge_forward(bed->bridge, &to.view, &from.view, 1, NULL);
+    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed->bridge, &to.view, &from.view, 1, test_stream());
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
     bed_check_target(bed, &to, backward, seed);
     bed_check_source(bed, &from, backward, seed);
-    bed_tile_free(&from);
-    bed_tile_free(&to);
+    test_tile_free(&from);
+    test_tile_free(&to);
 }

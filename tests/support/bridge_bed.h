@@ -8,6 +8,7 @@
 
 #include "mpi_test.h"
 #include "reference_layout.h"
+#include "test_memory.h"
 
 enum { BED_HIDDEN = 3 };
 
@@ -22,12 +23,6 @@ typedef struct bed_case {
     bool sums; /* backward: every contribution has its own small number; else one has all */
 } bed_case;
 
-/* A tile between guard bands. */
-typedef struct bed_tile {
-    mimo_tensor view;
-    int64_t bytes;
-} bed_tile;
-
 typedef struct bridge_bed {
     bed_case c;
     mimo_grid *src_grid, *dst_grid;
@@ -40,14 +35,12 @@ void bed_create(bridge_bed *out, const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
 /* A poisoned tile of this rank's on a side. */
-bed_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
-/* Checks the guards and releases. */
-void bed_tile_free(bed_tile *tile);
+test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
 
-/* Write what a source tile holds, or check what a target tile must hold. */
-void bed_fill(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
-void bed_check_source(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
-void bed_check_target(const bridge_bed *bed, const bed_tile *tile, bool backward, uint64_t seed);
+/* Write what a source tile holds, at its place too; or fetch a tile and check what it must hold. */
+void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
+void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
+void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 
 /* One call each way: fill, move, check the target and that the source stayed. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "mpi_test.h"
+#include "test_memory.h"
 
 static mimo_comm *comm;
 static int failures;
@@ -12,6 +13,13 @@ static bool finished, skipped;
 void mpi_test_begin(void)
 {
     MPI_Init(NULL, NULL);
+}
+
+void mpi_test_need_memory(void)
+{
+    const char *lacks = test_memory_lacks();
+    if (lacks)
+        mpi_test_skip(lacks);
 }
 
 int mpi_test_rank(void)
@@ -30,7 +38,7 @@ int mpi_test_size(void)
 
 mimo_comm *mpi_test_comm(void)
 {
-    if (!comm && mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK) {
+    if (!comm && test_comm_create(&comm) != MIMO_OK) {
         fprintf(stderr, "no communicator: %s\n", mimo_last_error());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

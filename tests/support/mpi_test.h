@@ -22,6 +22,8 @@
 #include <mimo/mpi.h>
 
 void mpi_test_begin(void);
+/* Skips where the tests' memory (test_memory.h) is not to be had. */
+void mpi_test_need_memory(void);
 void mpi_test_end(void);
 void mpi_test_verdict(void);
 void mpi_test_note(const char *file, int line, const char *format, ...)
@@ -36,6 +38,7 @@ void mpi_test_skip(const char *reason) __attribute__((noreturn));
     static void mpi_body_##suite##_##name(void);                                    \
     Test(suite, name, .init = mpi_test_begin, .fini = mpi_test_end, .timeout = 240) \
     {                                                                               \
+        mpi_test_need_memory();                                                     \
         mpi_body_##suite##_##name();                                                \
         mpi_test_verdict();                                                         \
     }                                                                               \

@@ -1,0 +1,92 @@
+/* Tensors of tests in CUDA memory, over NCCL: one rank a GPU. */
+#include <stdio.h>
+
+#include <cuda_runtime_api.h>
+#include <mimo/mpi.h>
+#include <mimo/nccl.h>
+
+#include "test_memory.h"
+
+static int device = -1;
+
+/* A test can't go on without its memory: the launch ends, as the other ranks wait for this one. */
+static void must(cudaError_t code, const char *call)
+{
+    if (code == cudaSuccess)
+        return;
+    fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(code));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+#define MUST(call) must((call), #call)
+
+mimo_memory test_memory(void)
+{
+    return MIMO_MEMORY_CUDA;
+}
+
+mimo_stream test_stream(void)
+{
+    static cudaStream_t stream;
+    if (!stream)
+        MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+/* A rank takes the GPU of its number among the ranks of its host. */
+const char *test_memory_lacks(void)
+{
+    static char text[96];
+    int local, ranks, count = 0, mine[2], most[2];
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &local);
+    MPI_Comm_size(host, &ranks);
+    MPI_Comm_free(&host);
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        count = 0;
+    mine[0] = ranks - count; /* missing */
+    mine[1] = -count;
+    MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    snprintf(text, sizeof text, "a GPU for each rank: %d are missing, a host has %d", most[0],
+             -most[1]);
+    if (most[0] > 0)
+        return text;
+    device = local;
+    MUST(cudaSetDevice(device));
+    return NULL;
+}
+
+mimo_status test_comm_create(mimo_comm **out)
+{
+    MPI_Comm world = MPI_COMM_WORLD;
+    mimo_bootstrap bootstrap;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    desc.device = device;
+    mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &world);
+    return status == MIMO_OK ? mimo_comm_create_nccl(out, &bootstrap, &desc) : status;
+}
+
+void *test_place_new(void *host, int64_t bytes)
+{
+    void *place = NULL;
+    (void)host;
+    MUST(cudaMalloc(&place, (size_t)bytes));
+    return place;
+}
+
+void test_place_free(void *place)
+{
+    MUST(cudaFree(place));
+}
+
+void test_place_push(void *place, const void *host, int64_t bytes)
+{
+    MUST(cudaMemcpyAsync(place, host, (size_t)bytes, cudaMemcpyHostToDevice, test_stream()));
+}
+
+void test_place_pull(void *host, const void *place, int64_t bytes)
+{
+    MUST(cudaMemcpyAsync(host, place, (size_t)bytes, cudaMemcpyDeviceToHost, test_stream()));
+    MUST(cudaStreamSynchronize(test_stream()));
+}
