@@ -13,19 +13,19 @@ typedef struct cached_plan {
 } cached_plan;
 
 struct mimo_plan_cache {
-    mimo_layout_desc sides[2];
+    mimo_layout_desc places[MIMO_PLACES];
     int64_t rank;
     uint64_t uses;
     cached_plan kept[PLANS_KEPT];
 };
 
-mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *sides,
+mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *places,
                                    int64_t rank)
 {
     mimo_plan_cache *cache;
     MIMO_TRY(mimo_reserve(&cache, 1, sizeof *cache));
-    cache->sides[MIMO_SRC] = sides[MIMO_SRC];
-    cache->sides[MIMO_DST] = sides[MIMO_DST];
+    for (int place = 0; place < MIMO_PLACES; place++)
+        cache->places[place] = places[place];
     cache->rank = rank;
     *out = cache;
     return MIMO_OK;
@@ -42,19 +42,19 @@ void mimo_plan_cache_destroy(mimo_plan_cache *cache)
 
 static bool same_key(const mimo_plan_key *a, const mimo_plan_key *b)
 {
-    return a->backward == b->backward && a->order[MIMO_SRC] == b->order[MIMO_SRC] &&
-           a->order[MIMO_DST] == b->order[MIMO_DST] && a->batch == b->batch && a->seq == b->seq &&
+    return a->hop.from == b->hop.from && a->hop.to == b->hop.to && a->order[0] == b->order[0] &&
+           a->order[1] == b->order[1] && a->batch == b->batch && a->seq == b->seq &&
            a->cut == b->cut;
 }
 
-static mimo_status side_layout(mimo_layout **out, const mimo_plan_cache *cache, mimo_side side,
-                               const mimo_plan_key *key)
+static mimo_status make_layout(mimo_layout **out, const mimo_plan_cache *cache,
+                               const mimo_plan_key *key, mimo_place place)
 {
-    mimo_layout_desc desc = cache->sides[side];
-    desc.order = key->order[side];
+    mimo_layout_desc desc = cache->places[place];
+    desc.order = key->order[place == key->hop.to];
     desc.batch = key->batch;
     desc.seq = key->seq;
-    desc.samples = key->samples[side];
+    desc.samples = key->samples[place];
     return mimo_layout_create(out, &desc);
 }
 
@@ -62,11 +62,9 @@ static mimo_status make_plan(mimo_plan **out, const mimo_plan_cache *cache,
                              const mimo_plan_key *key)
 {
     mimo_layout *from = NULL, *to = NULL;
-    mimo_side source = key->backward ? MIMO_DST : MIMO_SRC;
-    mimo_side target = key->backward ? MIMO_SRC : MIMO_DST;
-    mimo_status status = side_layout(&from, cache, source, key);
+    mimo_status status = make_layout(&from, cache, key, key->hop.from);
     if (status == MIMO_OK)
-        status = side_layout(&to, cache, target, key);
+        status = make_layout(&to, cache, key, key->hop.to);
     if (status == MIMO_OK)
         status = mimo_plan_create(out, from, to, cache->rank);
     mimo_layout_destroy(from);

@@ -5,20 +5,33 @@
 #include <mimo/pairing.h>
 #include <mimo/plan.h>
 
+/* Where rows can be: the tiles of either side, or shards that a partition would cut from the dst
+ * tiles, one rank's each. */
+typedef enum mimo_place {
+    MIMO_AT_SRC = MIMO_SRC,
+    MIMO_AT_DST = MIMO_DST,
+    MIMO_AT_SHARDS,
+    MIMO_PLACES,
+} mimo_place;
+
+typedef struct mimo_hop {
+    mimo_place from, to;
+} mimo_hop;
+
 /* What a plan depends on beside the bridge. */
 typedef struct mimo_plan_key {
-    bool backward;
-    mimo_row_order order[2]; /* by mimo_side */
+    mimo_hop hop;
+    mimo_row_order order[2]; /* from, to */
     int64_t batch, seq;
-    uint64_t cut;              /* tells samples apart */
-    const int64_t *samples[2]; /* by mimo_side, as in mimo_layout_desc; read when it is made */
+    uint64_t cut;                        /* tells samples apart */
+    const int64_t *samples[MIMO_PLACES]; /* as in mimo_layout_desc; read when the plan is made */
 } mimo_plan_key;
 
 typedef struct mimo_plan_cache mimo_plan_cache;
 
-/* sides[2], by mimo_side, are the bridge's two layouts but for order, batch and seq; what they
- * point to outlives the cache. */
-mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *sides,
+/* places[MIMO_PLACES] are the bridge's layouts but for order, batch and seq; what they point to
+ * outlives the cache. */
+mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *places,
                                    int64_t rank);
 void mimo_plan_cache_destroy(mimo_plan_cache *cache);
 

@@ -1,12 +1,13 @@
 /*
  * The routed executor: only consumed rows move, once, from one owner to each consumer, straight
  * from tensor to tensor. Forward is plan(src -> dst), backward plan(dst -> src). Without a
- * partition the dst cp ranks hold partial gradients: class 0 arrives in its place, the others in
+ * partition the dst cp ranks hold contributions: class 0 arrives in its place, the others in
  * staging, and they are added in class order.
  *
  *   prepare   before the agreement: plans, messages, staging, for all tensors together (a job)
  *   move      one exchange; rows that stay here are copied while it is in flight
  *   add       the classes, where there are several
+ *   move      where contributions were gathered first: their sums
  */
 #include <inttypes.h>
 
@@ -111,25 +112,32 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 
 /* ------------------------------------------ steps ------------------------------------------- */
 
+/* Each round is two steps; a job can have fewer rounds than the list. */
+static const mimo_round *round_of(const mimo_op *op)
+{
+    int r = (op->step - 1) / 2; /* op->step is the next step */
+    return r < op->job->rounds ? &op->job->round[r] : NULL;
+}
+
 static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    const mimo_job *job = op->job;
-    mimo_comm *comm = op->bridge->comm;
+    const mimo_round *round = round_of(op);
     (void)tiles;
-    mimo_cuts_used(&op->bridge->routed->cuts, job->cut);
-    MIMO_TRY(comm->backend->exchange_start(&op->request, comm, job->exchange, op->stream));
-    for (int64_t i = 0; i < job->copy_count; i++)
-        MIMO_TRY(comm->device->copy_rows(&job->copies[i].to, &job->copies[i].from, op->stream));
-    return MIMO_OK;
+    if (!round)
+        return MIMO_OK;
+    mimo_cuts_used(&op->bridge->routed->cuts, op->job->cut);
+    return mimo_round_move(&op->request, round, op->bridge->comm, op->stream);
 }
 
 static mimo_status add(mimo_op *op, const mimo_tile_pair *tiles)
 {
+    const mimo_round *round = round_of(op);
     (void)tiles;
-    return mimo_job_add_classes(op);
+    return round ? mimo_round_add(round, op->bridge->comm, op->stream) : MIMO_OK;
 }
 
-static const mimo_step steps[] = {move, add, NULL};
+static const mimo_step forward_steps[] = {move, NULL};
+static const mimo_step backward_steps[] = {move, add, move, NULL};
 
 const mimo_executor_table mimo_routed_executor = {
     .name = "routed",
@@ -141,8 +149,8 @@ const mimo_executor_table mimo_routed_executor = {
     .ask = routed_ask,
     .learn = routed_learn,
     .samples = routed_samples,
-    .forward = steps,
-    .backward = steps,
+    .forward = forward_steps,
+    .backward = backward_steps,
     .at_once = true,
     .finish = mimo_job_put_back,
 };

@@ -1,9 +1,10 @@
 /*
- * Jobs: the plans of an operation's tensors, turned into messages, copies and staging.
+ * Jobs: an operation made ready for its tensors, in one round or two.
  *
- * All tensors of an operation are cut alike, so their plans have the same blocks between the same
- * ranks, and differ only in where rows lie. A message to a peer is every tensor's blocks for it,
- * one tensor after the other; both ends list them so.
+ * One round moves rows from where they are to where they are read. Where the dst cp ranks hold
+ * contributions and many src ranks read the sum, that would send all contributions to each of them:
+ * then a first round brings the contributions of each row to one rank, as if a partition cut the
+ * dst tiles, and a second one moves the sums from there.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,173 +12,155 @@
 #include "bridge/routed_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
-#include "core/mutation.h"
 
-enum { STAGE_CLASSES = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 8 };
+enum { STAGE = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 8 };
 
-/* ------------------------------------------ rows -------------------------------------------- */
+/* ------------------------------------------ rounds ------------------------------------------ */
 
-/* Which end of a block is meant. */
-typedef enum block_end { SENDER, RECEIVER } block_end;
+/* A job in making. */
+typedef struct job_maker {
+    mimo_op *op;
+    const mimo_cut *cut;
+    mimo_job *job;
+    mimo_hop hops[MIMO_ROUNDS]; /* of each round */
+} job_maker;
 
-/* The rows of a block in a tile, or in staging that looks like it. Both ends run along samples
- * inside where that gives the receiver longer runs, so that their rows come in the same order. */
-static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, int64_t row_bytes)
+static mimo_row_order order_of(const mimo_tile *tile)
 {
-    bool along_samples = block->nb > 1 && block->dst_b == 1;
-    int64_t first = end == SENDER ? block->src_row : block->dst_row;
-    int64_t b = end == SENDER ? block->src_b : block->dst_b;
-    int64_t s = end == SENDER ? block->src_s : block->dst_s;
-    if (along_samples)
-        return (mimo_rows){base, row_bytes, first, block->ns, s, block->nb, b};
-    return (mimo_rows){base, row_bytes, first, block->nb, b, block->ns, s};
+    return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
 }
 
-static int64_t round_up(int64_t bytes)
+/* The tile of a place; shards look like the dst tile that they cut. */
+static const mimo_tile *tile_at(const mimo_job *job, mimo_place place, int i)
 {
-    return (bytes + STAGE_ALIGNMENT - 1) / STAGE_ALIGNMENT * STAGE_ALIGNMENT;
+    return place == MIMO_AT_SRC ? &job->pairs[i].src : &job->pairs[i].dst;
 }
 
-/* Staging of tensor i: classes 1, 2, ... one after the other, each like the tile that is filled. */
-static char *staged_tensor(const mimo_job *job, int i)
+static int64_t bytes_at(const job_maker *maker, mimo_place place, int i)
 {
-    char *at = job->stage;
-    for (int t = 0; t < i; t++)
-        at += round_up((job->classes - 1) *
-                       mimo_tile_bytes(mimo_pair_to(&job->pairs[t], job->backward)));
-    return at;
+    int64_t bytes = mimo_tile_bytes(tile_at(maker->job, place, i));
+    return place == MIMO_AT_SHARDS ? bytes / maker->op->bridge->routed->shards : bytes;
 }
 
-/* Where the rows of a block of tensor i end up: class 0 in the tile itself. */
-static mimo_rows target_rows(const mimo_job *job, int i, const mimo_block *block)
+static mimo_status get_plan(mimo_leg *leg, const job_maker *maker, const mimo_hop *hop, int i)
 {
-    const mimo_tile *to = mimo_pair_to(&job->pairs[i], job->backward);
-    char *base = to->view.data;
-    if (block->klass > 0)
-        base = staged_tensor(job, i) + (block->klass - 1) * mimo_tile_bytes(to);
-    return block_rows(block, RECEIVER, base, to->row_bytes);
+    const mimo_cut *cut = maker->cut;
+    const int64_t *src = cut->samples[MIMO_SRC], *dst = cut->samples[MIMO_DST];
+    const mimo_plan_key key = {.hop = *hop,
+                               .order = {order_of(tile_at(maker->job, hop->from, i)),
+                                         order_of(tile_at(maker->job, hop->to, i))},
+                               .batch = cut->batch,
+                               .seq = maker->job->pairs[i].seq,
+                               .cut = cut->hash,
+                               .samples = {src, dst, dst}};
+    return mimo_plan_cache_get(&leg->plan, maker->op->bridge->routed->plans, &key);
 }
 
-static mimo_rows source_rows(const mimo_job *job, int i, const mimo_block *block)
+/* Whether bringing contributions together first moves less. The busiest rank receives, in samples
+ * and but for what it holds, b_src * (cp - 1) in one round, and (b_src + b_dst) * (cp - 1) / cp in
+ * two, where b = B / dp. */
+static bool pays_to_gather(const mimo_op *op)
 {
-    const mimo_tile *from = mimo_pair_from(&job->pairs[i], job->backward);
-    return block_rows(block, SENDER, from->view.data, from->row_bytes);
+    const mimo_routed *own = op->bridge->routed;
+    int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp");
+    int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
+    bool possible = op->backward && own->shards > 1 && op->pairs[0].seq % (2 * own->shards) == 0;
+    return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
-/* ----------------------------------------- messages ----------------------------------------- */
-
-/* The messages of one direction, in making. */
-typedef struct message_list {
-    mimo_message *messages;
-    int count;
-    mimo_rows *rows; /* of all messages, one after the other */
-} message_list;
-
-static void release_list(message_list *list)
+static void set_hops(job_maker *maker)
 {
-    mimo_release(list->messages);
-    mimo_release(list->rows);
-}
-
-/* Blocks [first, end) of every tensor's plan are those of one peer. */
-static void append_message(message_list *list, const mimo_job *job, const mimo_plan *const *plans,
-                           mimo_block_kind kind, const int64_t range[2])
-{
-    int64_t blocks;
-    mimo_message *message = &list->messages[list->count];
-    mimo_rows *rows =
-        list->count > 0 ? (mimo_rows *)message[-1].rows + message[-1].count : list->rows;
-    *message = (mimo_message){0, 0, rows};
-    for (int i = 0; i < job->count; i++) {
-        const mimo_block *block = mimo_plan_blocks(plans[i], kind, &blocks);
-        message->peer = (int)block[range[0]].peer;
-        for (int64_t at = range[0]; at < range[1] && job->pairs[i].src.row_bytes > 0; at++)
-            rows[message->count++] = kind == MIMO_SEND ? source_rows(job, i, &block[at])
-                                                       : target_rows(job, i, &block[at]);
+    bool backward = maker->op->backward;
+    maker->job->rounds = 1;
+    maker->hops[0] =
+        backward ? (mimo_hop){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_hop){MIMO_AT_SRC, MIMO_AT_DST};
+    if (pays_to_gather(maker->op)) {
+        maker->job->rounds = 2;
+        maker->hops[0].to = MIMO_AT_SHARDS;
+        maker->hops[1] = (mimo_hop){MIMO_AT_SHARDS, MIMO_AT_SRC};
     }
-    if (message->count > 0)
-        list->count++;
 }
 
-static mimo_status list_messages(message_list *list, const mimo_job *job,
-                                 const mimo_plan *const *plans, mimo_block_kind kind)
+static mimo_status plan_round(const job_maker *maker, int r)
 {
-    int64_t blocks, rows, end;
-    const mimo_block *block = mimo_plan_blocks(plans[0], kind, &blocks);
-    MIMO_TRY(mimo_mul(&rows, blocks, job->count));
-    MIMO_TRY(mimo_reserve(&list->messages, blocks, sizeof *list->messages));
-    MIMO_TRY(mimo_reserve(&list->rows, rows, sizeof *list->rows));
-    for (int64_t first = 0; first < blocks; first = end) {
-        for (end = first; end < blocks && block[end].peer == block[first].peer;)
-            end++;
-        append_message(list, job, plans, kind, (int64_t[]){first, end});
-    }
-    return MIMO_OK;
-}
-
-static mimo_status make_exchange(mimo_job *job, mimo_comm *comm, const mimo_plan *const *plans)
-{
-    message_list receives = {0}, sends = {0};
-    mimo_status status = list_messages(&receives, job, plans, MIMO_RECV);
-    if (status == MIMO_OK)
-        status = list_messages(&sends, job, plans, MIMO_SEND);
-    const mimo_messages messages = {receives.messages, sends.messages, receives.count, sends.count};
-    if (status == MIMO_OK)
-        status = comm->backend->exchange_create(&job->exchange, comm, &messages);
-    release_list(&receives);
-    release_list(&sends);
-    return status;
-}
-
-static mimo_status list_copies(mimo_job *job, const mimo_plan *const *plans)
-{
-    int64_t blocks, copies;
-    mimo_plan_blocks(plans[0], MIMO_LOCAL, &blocks);
-    MIMO_TRY(mimo_mul(&copies, blocks, job->count));
-    MIMO_TRY(mimo_reserve(&job->copies, copies, sizeof *job->copies));
-    for (int i = 0; i < job->count; i++) {
-        const mimo_block *block = mimo_plan_blocks(plans[i], MIMO_LOCAL, &blocks);
-        for (int64_t at = 0; at < blocks && job->pairs[i].src.row_bytes > 0; at++)
-            job->copies[job->copy_count++] =
-                (mimo_row_copy){target_rows(job, i, &block[at]), source_rows(job, i, &block[at])};
+    mimo_round *round = &maker->job->round[r];
+    int count = maker->job->count;
+    MIMO_TRY(mimo_reserve(&round->legs, count, sizeof *round->legs));
+    round->count = count;
+    for (int i = 0; i < count; i++) {
+        const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
+        mimo_leg *leg = &round->legs[i];
+        MIMO_TRY(get_plan(leg, maker, &maker->hops[r], i));
+        round->classes = mimo_plan_classes(leg->plan);
+        leg->row_bytes = to->row_bytes;
+        leg->bytes = bytes_at(maker, maker->hops[r].to, i);
+        leg->dtype = to->view.dtype;
+        MIMO_CHECK(round->classes == 1 || leg->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+                   "%s: f8 can be moved, not summed over %" PRId64 " contributions",
+                   maker->op->call, round->classes);
     }
     return MIMO_OK;
 }
 
 /* ----------------------------------------- staging ------------------------------------------ */
 
-static mimo_status reserve_stage(mimo_op *op, mimo_job *job)
+/* Where staging is handed out; base NULL: to see how much there is. */
+typedef struct stage_cursor {
+    char *base;
+    int64_t used;
+} stage_cursor;
+
+static mimo_status take(char **out, stage_cursor *stage, int64_t copies, int64_t bytes)
 {
-    int64_t total = 0, bytes;
-    void *room = NULL;
-    for (int i = 0; i < job->count && job->classes > 1; i++) {
-        const mimo_tile *to = mimo_pair_to(&job->pairs[i], job->backward);
-        MIMO_CHECK(to->view.dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-                   "%s: f8 can be moved, not summed over cp = %" PRId64, op->call, job->classes);
-        MIMO_TRY(mimo_mul(&bytes, job->classes - 1, mimo_tile_bytes(to)));
-        MIMO_TRY(mimo_add(&bytes, bytes, STAGE_ALIGNMENT));
-        MIMO_TRY(mimo_add(&total, total, bytes));
-    }
-    if (total > 0)
-        MIMO_TRY(mimo_op_stage(&room, op, STAGE_CLASSES, total));
-    job->stage = room;
-    job->stage_bytes = total;
+    int64_t all, end;
+    *out = stage->base ? stage->base + stage->used : NULL;
+    MIMO_TRY(mimo_mul(&all, copies, bytes));
+    MIMO_TRY(mimo_add(&end, stage->used, all));
+    MIMO_TRY(mimo_add(&end, end, STAGE_ALIGNMENT - 1));
+    stage->used = end / STAGE_ALIGNMENT * STAGE_ALIGNMENT;
     return MIMO_OK;
 }
 
-mimo_status mimo_job_add_classes(const mimo_op *op)
+static char *data_at(const mimo_job *job, mimo_place place, int i, char *shards)
 {
-    const mimo_job *job = op->job;
-    const mimo_device *device = op->bridge->comm->device;
-    for (int i = 0; i < job->count && job->classes > 1; i++) {
-        if (MIMO_MUTATED("first-class-only"))
-            break;
-        const mimo_tile *to = mimo_pair_to(&job->pairs[i], job->backward);
-        int64_t elements = mimo_tile_bytes(to) / (int64_t)mimo_dtype_size(to->view.dtype);
-        MIMO_TRY(device->add_parts(to->view.data, staged_tensor(job, i), job->classes - 1, elements,
-                                   to->view.dtype, op->stream));
+    return place == MIMO_AT_SHARDS ? shards : tile_at(job, place, i)->view.data;
+}
+
+/* Both ends of tensor i in each round, and room for the classes that are added to its target. */
+static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *stage)
+{
+    mimo_job *job = maker->job;
+    char *shards = NULL;
+    if (job->rounds > 1)
+        MIMO_TRY(take(&shards, stage, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
+    for (int r = 0; r < job->rounds; r++) {
+        mimo_leg *leg = &job->round[r].legs[i];
+        leg->from = data_at(job, maker->hops[r].from, i, shards);
+        leg->to = data_at(job, maker->hops[r].to, i, shards);
+        MIMO_TRY(take(&leg->classes, stage, job->round[r].classes - 1, leg->bytes));
     }
     return MIMO_OK;
+}
+
+static mimo_status place_tensors(const job_maker *maker, stage_cursor *stage)
+{
+    for (int i = 0; i < maker->job->count; i++)
+        MIMO_TRY(place_tensor(maker, i, stage));
+    return MIMO_OK;
+}
+
+static mimo_status set_stage(const job_maker *maker)
+{
+    mimo_job *job = maker->job;
+    stage_cursor stage = {NULL, 0};
+    void *room = NULL;
+    MIMO_TRY(place_tensors(maker, &stage));
+    if (stage.used > 0)
+        MIMO_TRY(mimo_op_stage(&room, maker->op, STAGE, stage.used));
+    job->stage = room;
+    job->stage_bytes = stage.used;
+    stage = (stage_cursor){room, 0};
+    return place_tensors(maker, &stage);
 }
 
 /* ------------------------------------------- jobs ------------------------------------------- */
@@ -186,58 +169,36 @@ static void destroy_job(mimo_bridge *bridge, mimo_job *job)
 {
     if (!job)
         return;
-    bridge->comm->backend->exchange_destroy(job->exchange);
-    mimo_release(job->copies);
+    for (int r = 0; r < MIMO_ROUNDS; r++)
+        mimo_round_release(&job->round[r], bridge->comm);
     mimo_release(job->pairs);
     mimo_release(job);
 }
 
-static mimo_row_order order_of(const mimo_tile *tile)
+static mimo_status fill_job(job_maker *maker)
 {
-    return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
-}
-
-/* A tile without rows has no strides to tell its order by, so the letters do. */
-static mimo_status get_plans(const mimo_plan **plans, const mimo_op *op, const mimo_job *job,
-                             const mimo_cut *cut)
-{
-    for (int i = 0; i < job->count; i++) {
-        const mimo_tile_pair *pair = &job->pairs[i];
-        const mimo_plan_key key = {.backward = job->backward,
-                                   .order = {order_of(&pair->src), order_of(&pair->dst)},
-                                   .batch = cut->batch,
-                                   .seq = pair->seq,
-                                   .cut = cut->hash,
-                                   .samples = {cut->samples[MIMO_SRC], cut->samples[MIMO_DST]}};
-        MIMO_TRY(mimo_plan_cache_get(&plans[i], op->bridge->routed->plans, &key));
-    }
-    return MIMO_OK;
-}
-
-static mimo_status fill_job(mimo_job *job, mimo_op *op, const mimo_cut *cut,
-                            const mimo_plan **plans)
-{
+    mimo_op *op = maker->op;
+    mimo_job *job = maker->job;
     MIMO_TRY(mimo_reserve(&job->pairs, op->count, sizeof *job->pairs));
     memcpy(job->pairs, op->pairs, (size_t)op->count * sizeof *job->pairs);
     job->count = op->count;
-    MIMO_TRY(get_plans(plans, op, job, cut));
-    job->classes = mimo_plan_classes(plans[0]);
-    MIMO_TRY(reserve_stage(op, job));
-    MIMO_TRY(list_copies(job, plans));
-    return make_exchange(job, op->bridge->comm, plans);
+    set_hops(maker);
+    for (int r = 0; r < job->rounds; r++)
+        MIMO_TRY(plan_round(maker, r));
+    MIMO_TRY(set_stage(maker));
+    for (int r = 0; r < job->rounds; r++)
+        MIMO_TRY(mimo_round_compile(&job->round[r], op->bridge->comm));
+    return MIMO_OK;
 }
 
 static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
 {
     mimo_job *job;
-    const mimo_plan **plans = NULL;
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
     job->cut = cut->hash;
-    mimo_status status = mimo_reserve(&plans, op->count, sizeof *plans);
-    if (status == MIMO_OK)
-        status = fill_job(job, op, cut, plans);
-    mimo_release(plans);
+    job_maker maker = {.op = op, .cut = cut, .job = job};
+    mimo_status status = fill_job(&maker);
     if (status == MIMO_OK)
         *out = job;
     else
@@ -255,8 +216,8 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
 /* Whether a job does what the operation asks, staging in the operation's own room included. */
 static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
 {
-    bool staged = !job->stage || (job->stage == op->stage[STAGE_CLASSES].room &&
-                                  job->stage_bytes <= op->stage[STAGE_CLASSES].bytes);
+    bool staged = !job->stage || (job->stage == op->stage[STAGE].room &&
+                                  job->stage_bytes <= op->stage[STAGE].bytes);
     bool same =
         staged && job->backward == op->backward && job->cut == cut && job->count == op->count;
     for (int i = 0; same && i < op->count; i++)

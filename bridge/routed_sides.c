@@ -34,7 +34,7 @@ static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
 /* A layout of no samples, which also checks the rule. */
 static mimo_status set_role(mimo_routed *own, mimo_side side)
 {
-    mimo_layout_desc desc = own->sides[side];
+    mimo_layout_desc desc = own->places[side];
     if (mimo_rule_is_packed(desc.partition))
         desc.seq = desc.partition->cu[desc.partition->sequences];
     return mimo_layout_create(&own->roles[side], &desc);
@@ -45,7 +45,7 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
                             const mimo_partition_rule *rule)
 {
     int64_t cp = mimo_grid_dim_size(grid, "cp"), tp = mimo_grid_dim_size(grid, "tp");
-    mimo_layout_desc *desc = &own->sides[side];
+    mimo_layout_desc *desc = &own->places[side];
     *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
     desc->grid = grid;
     desc->cp_copies = side == MIMO_DST ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
@@ -57,6 +57,17 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
         MIMO_TRY(keep_lengths(own, side));
     }
     return MIMO_OK;
+}
+
+/* What a partition would make of full dst tiles: the first stage alone keeps the sums. */
+static void set_shards(mimo_routed *own, const mimo_grid *dst)
+{
+    mimo_layout_desc *desc = &own->places[MIMO_AT_SHARDS];
+    *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
+    own->rules[MIMO_AT_SHARDS] = (mimo_partition_rule)MIMO_PARTITION_RULE_INIT;
+    desc->grid = dst;
+    desc->partition = &own->rules[MIMO_AT_SHARDS];
+    own->shards = own->places[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
 }
 
 /* Routed needs no pairing; where there is one, the accessors show it. */
@@ -77,12 +88,13 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     mimo_routed *own = bridge->routed;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
-    own->sides[MIMO_DST].all_stages = desc->all_stages;
+    own->places[MIMO_DST].all_stages = desc->all_stages;
+    set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
     MIMO_TRY(set_role(own, MIMO_DST));
     own->cuts = (mimo_cuts){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, NULL};
     MIMO_TRY(show_pairing(bridge));
-    return mimo_plan_cache_create(&own->plans, own->sides, bridge->rank);
+    return mimo_plan_cache_create(&own->plans, own->places, bridge->rank);
 }
 
 void mimo_routed_destroy(mimo_bridge *bridge)

@@ -12,7 +12,7 @@ const char *const mimo_side_names[2] = {"src", "dst"};
 static int64_t packed_rows(const mimo_routed *own)
 {
     for (int side = 0; side < 2; side++) {
-        const mimo_partition_rule *rule = own->sides[side].partition;
+        const mimo_partition_rule *rule = own->places[side].partition;
         if (mimo_rule_is_packed(rule))
             return rule->cu[rule->sequences];
     }
