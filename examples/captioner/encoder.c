@@ -34,6 +34,7 @@ static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
     MIMO_TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
     MIMO_TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens,
                                hidden, EMBEDDING_STD));
+    MIMO_TRY(nn_embedding_reserve(&out->position, desc->tokens));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "encoder.block%d", (int)i);

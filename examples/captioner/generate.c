@@ -91,7 +91,8 @@ static mimo_status extend_all(name_drafts *draft)
         pick_beginnings(draft);
         batch_fill(&model->batch, draft->picked, draft->count);
         MIMO_TRY(model_forward(model, &loss_sum, &tokens));
-        MIMO_TRY(language_predict(&model->language, draft->predicted));
+        mimo_status predicted = language_predict(&model->language, draft->predicted);
+        MIMO_TRY(mimo_comm_agree(model->topology->world, predicted));
         read_predictions(draft);
         /* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
         MIMO_TRY(mimo_comm_allreduce(model->topology->world, draft->next, draft->count, MIMO_I32,

@@ -35,6 +35,8 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
         nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD));
     MIMO_TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden,
                                EMBEDDING_STD));
+    MIMO_TRY(nn_embedding_reserve(&out->text, text_count(out)));
+    MIMO_TRY(nn_embedding_reserve(&out->position, out->share));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "llm.block%d", (int)i);

@@ -69,7 +69,8 @@ mimo_status language_forward(language_model *language, const nn_real *image_rows
  *  Collective over tp and cp. */
 mimo_status language_backward(language_model *language, nn_real *d_image);
 
-/** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp. */
+/** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
+ *  Takes memory at its end, so the caller sees to an agreement here too. */
 mimo_status language_predict(language_model *language, int64_t *ids);
 
 #endif

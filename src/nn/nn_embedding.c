@@ -43,9 +43,11 @@ static mimo_status check_ids(const nn_embedding *layer, const int64_t *ids, int6
     return MIMO_OK;
 }
 
-static mimo_status grow_rooms(nn_embedding *layer, int64_t n)
+mimo_status nn_embedding_reserve(nn_embedding *layer, int64_t n)
 {
     int64_t length = nn_uses_length(n), *host, *numbers;
+    if (layer->host && n <= layer->capacity)
+        return MIMO_OK;
     MIMO_TRY(mimo_reserve(&host, length, sizeof *host));
     mimo_status status = nn_runtime_reserve(layer->runtime, &numbers, length, sizeof *numbers);
     if (status != MIMO_OK) {
@@ -65,8 +67,7 @@ static mimo_status bring_ids(nn_embedding *layer, const int64_t *ids, int64_t n,
 {
     MIMO_TRY(check_ids(layer, ids, n));
     MIMO_CHECK(repeat >= 0, MIMO_ERR_ARGUMENT, "embedding: repeat is %" PRId64, repeat);
-    if (n > layer->capacity || !layer->host)
-        MIMO_TRY(grow_rooms(layer, n));
+    MIMO_TRY(nn_embedding_reserve(layer, n));
     layer->used = nn_uses_fill(layer->host, layer->slot, ids, n);
     layer->n = n;
     layer->repeat = repeat;

@@ -15,7 +15,7 @@ typedef struct nn_embedding {
     int64_t entries, width;
     int64_t n, repeat;       /* of the last forward or add; n -1 before */
     int64_t used;            /* distinct entries among them */
-    int64_t capacity;        /* ids that the rooms hold; they grow with the first call of a size */
+    int64_t capacity;        /* ids that the rooms hold; they grow with the first larger call */
     int64_t *host, *numbers; /* ids and their uses, here and in the runtime's memory */
     int64_t *slot;           /* [entries] room */
 } nn_embedding;
@@ -23,6 +23,10 @@ typedef struct nn_embedding {
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
                               int64_t entries, int64_t width, double std);
 void nn_embedding_release(nn_embedding *layer);
+
+/** Room for n ids now, so that no call with as many takes memory: one that fails on this rank alone
+ *  would leave the others waiting in the next layer. Local. MIMO_ERR_MEMORY. */
+mimo_status nn_embedding_reserve(nn_embedding *layer, int64_t n);
 
 /** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT: an id outside [0, entries),
  *  with its place. */
