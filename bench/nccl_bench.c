@@ -2,7 +2,7 @@
  * Times the bridge's executors on GPUs, beside the bare NCCL calls and the copies that `collective`
  * asks for, in one run: bf16, rows of the LLM's hidden size, zigzag shards at the receiving end.
  *
- *   mpirun -n 4 nccl_bench [--json]
+ *   mpirun -n 4 nccl_bench [--graph] [--json]
  *
  *   must      MiB that the busiest rank has to receive: the routed plan's
  *   bare      ncclAllGather over the gather group (forward fan-in), ncclAllReduce of the full
@@ -12,6 +12,8 @@
  *   ratio     collective / (bare + copies)
  *
  * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, in microseconds.
+ * With --graph the CALLS calls are captured in a CUDA graph and replayed: small cases are bound by
+ * the host's launches else.
  */
 #include <cuda_runtime_api.h>
 #include <inttypes.h>
@@ -50,6 +52,7 @@ typedef struct bed {
     mimo_tensor encoder, language;
     void *full, *room; /* the gathered tile, and as much again */
     int64_t encoder_bytes, language_bytes, full_bytes;
+    bool graph;            /* calls are captured and replayed */
     ncclComm_t gather, cp; /* the bench's own, for the bare calls; NULL where not asked for */
 } bed;
 
@@ -231,29 +234,65 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double microseconds(const bed *b, timed_call call)
+/* CALLS calls as a graph; NULL where they are to be enqueued one by one. */
+static cudaGraphExec_t captured(const bed *b, timed_call call)
 {
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    if (!b->graph)
+        return NULL;
+    must_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int i = 0; i < CALLS; i++)
+        call(b);
+    must_cuda(cudaStreamEndCapture(b->stream, &graph), "capture");
+    must_cuda(cudaGraphInstantiate(&ready, graph, 0), "graph");
+    must_cuda(cudaGraphDestroy(graph), "graph");
+    return ready;
+}
+
+static void enqueue(const bed *b, timed_call call, cudaGraphExec_t graph)
+{
+    if (graph) {
+        must_cuda(cudaGraphLaunch(graph, b->stream), "replay");
+        return;
+    }
+    for (int i = 0; i < CALLS; i++)
+        call(b);
+}
+
+/* One timing on this rank: CALLS calls between two events. */
+static double timed(const bed *b, timed_call call, cudaGraphExec_t graph)
+{
+    float ms;
     cudaEvent_t begin, end;
-    double median[REPEATS];
     must_cuda(cudaEventCreate(&begin), "event");
     must_cuda(cudaEventCreate(&end), "event");
+    MPI_Barrier(MPI_COMM_WORLD);
+    must_cuda(cudaEventRecord(begin, b->stream), "event");
+    enqueue(b, call, graph);
+    must_cuda(cudaEventRecord(end, b->stream), "event");
+    must_cuda(cudaEventSynchronize(end), "calls");
+    must_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return (double)ms * 1e3 / CALLS;
+}
+
+static double microseconds(const bed *b, timed_call call)
+{
+    double median[REPEATS];
     for (int i = 0; i < WARM_UP; i++)
         call(b);
     must_cuda(cudaStreamSynchronize(b->stream), "warm-up");
+    cudaGraphExec_t graph = captured(b, call);
+    enqueue(b, call, graph);
+    must_cuda(cudaStreamSynchronize(b->stream), "warm-up");
     for (int repeat = 0; repeat < REPEATS; repeat++) {
-        float ms;
-        MPI_Barrier(MPI_COMM_WORLD);
-        must_cuda(cudaEventRecord(begin, b->stream), "event");
-        for (int i = 0; i < CALLS; i++)
-            call(b);
-        must_cuda(cudaEventRecord(end, b->stream), "event");
-        must_cuda(cudaEventSynchronize(end), "calls");
-        must_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
-        double own = (double)ms * 1e3 / CALLS;
+        double own = timed(b, call, graph);
         MPI_Allreduce(&own, &median[repeat], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
+    if (graph)
+        cudaGraphExecDestroy(graph);
     qsort(median, REPEATS, sizeof *median, ascending);
     return median[REPEATS / 2];
 }
@@ -325,7 +364,11 @@ int main(int argc, char **argv)
     mimo_bootstrap bootstrap;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bed shared = {0};
-    bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    bool json = false;
+    for (int i = 1; i < argc; i++) {
+        json = json || strcmp(argv[i], "--json") == 0;
+        shared.graph = shared.graph || strcmp(argv[i], "--graph") == 0;
+    }
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     MPI_Init(&argc, &argv);
     desc.device = local ? atoi(local) : 0;
