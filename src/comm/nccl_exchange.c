@@ -1,6 +1,7 @@
 /*
  * Messages over grouped ncclSend and ncclRecv. A message whose rows are one contiguous run is sent
- * and received where it lies; any other is packed into, or unpacked from, room of the exchange.
+ * and received where it lies; any other is packed into, or unpacked from, the communicator's room
+ * for the stream.
  *
  * Peers are grouped by their distance, (peer - rank) mod size for sends and (rank - peer) mod size
  * for receives, a fixed number of distances to a group: all ranks cut alike, so the groups of a
@@ -19,21 +20,29 @@ typedef struct packet {
     int peer, distance;
     int64_t count, bytes;
     mimo_rows *rows; /* rows[count], part of the exchange's one list */
-    char *place;     /* the run itself, or room in the exchange */
-    bool packed;
+    char *run;       /* the rows, where they are one run; else NULL */
+    int64_t offset;  /* in the room, where they are not */
 } packet;
 
 typedef struct packets {
     packet *list;
     int count;
+    int64_t bytes; /* of the room that they are packed in */
 } packets;
 
 struct mimo_exchange {
-    const mimo_device *device;
     packets receives, sends;
     mimo_rows *rows;
-    char *room;
 };
+
+/* An exchange on its way. */
+typedef struct flight {
+    const mimo_exchange *exchange;
+    mimo_comm *comm;
+    ncclComm_t handle;
+    mimo_stream stream;
+    char *arriving, *leaving; /* room of the packed receives, and of the packed sends */
+} flight;
 
 static int64_t bytes_of(const mimo_rows *rows)
 {
@@ -46,10 +55,11 @@ static bool is_run(const mimo_rows *rows)
            (rows->n_outer == 1 || rows->outer == rows->n_inner);
 }
 
-/* Copy the messages; *rows and *room move on by what they take. */
+/* Copy the messages; *rows moves on by what they take. */
 static mimo_status read_messages(packets *out, const mimo_messages *all, bool sends,
-                                 const mimo_comm *comm, mimo_rows **rows, int64_t *room)
+                                 const mimo_comm *comm, mimo_rows **rows)
 {
+    enum { ALIGNMENT = 16 };
     const mimo_message *from = sends ? all->sends : all->receives;
     out->count = sends ? all->send_count : all->receive_count;
     MIMO_TRY(mimo_reserve(&out->list, out->count, sizeof *out->list));
@@ -65,9 +75,13 @@ static mimo_status read_messages(packets *out, const mimo_messages *all, bool se
             it->rows[j] = from[i].rows[j];
             MIMO_TRY(mimo_add(&it->bytes, it->bytes, bytes_of(&it->rows[j])));
         }
-        it->packed = it->count != 1 || !is_run(it->rows);
-        if (it->packed)
-            MIMO_TRY(mimo_add(room, *room, (it->bytes + 15) / 16 * 16));
+        if (it->count == 1 && is_run(it->rows)) {
+            it->run = (char *)it->rows->base + it->rows->first * it->rows->row_bytes;
+            continue;
+        }
+        it->offset = out->bytes;
+        MIMO_TRY(
+            mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT));
     }
     return MIMO_OK;
 }
@@ -82,40 +96,17 @@ static int64_t count_rows(const mimo_messages *messages)
     return count;
 }
 
-/* Packed messages one after the other in the room, the others where their run lies. */
-static char *place_packets(const packets *all, char *room)
-{
-    for (int i = 0; i < all->count; i++) {
-        packet *it = &all->list[i];
-        it->place = room;
-        if (it->packed)
-            room += (it->bytes + 15) / 16 * 16;
-        else
-            it->place = (char *)it->rows->base + it->rows->first * it->rows->row_bytes;
-    }
-    return room;
-}
-
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages)
 {
     mimo_exchange *made;
     mimo_rows *rows;
     mimo_status status;
-    void *room;
-    int64_t bytes = 0;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    made->device = comm->device;
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->rows, count_rows(messages), sizeof *rows));
     rows = made->rows;
-    MIMO_TRY_GOTO(status, fail,
-                  read_messages(&made->receives, messages, false, comm, &rows, &bytes));
-    MIMO_TRY_GOTO(status, fail, read_messages(&made->sends, messages, true, comm, &rows, &bytes));
-    if (bytes > 0) {
-        MIMO_TRY_GOTO(status, fail, comm->device->reserve(&room, bytes));
-        made->room = room;
-    }
-    place_packets(&made->sends, place_packets(&made->receives, made->room));
+    MIMO_TRY_GOTO(status, fail, read_messages(&made->receives, messages, false, comm, &rows));
+    MIMO_TRY_GOTO(status, fail, read_messages(&made->sends, messages, true, comm, &rows));
     *out = made;
     return MIMO_OK;
 fail:
@@ -123,15 +114,29 @@ fail:
     return status;
 }
 
-/* Between a message's rows and its place in the room. */
-static mimo_status move_packed(const mimo_exchange *exchange, const packet *it, bool pack,
-                               mimo_stream stream)
+static mimo_status get_room(char **out, const flight *it, mimo_room_slot slot, int64_t bytes)
 {
-    char *at = it->place;
-    for (int64_t j = 0; j < it->count && it->packed; j++) {
-        const mimo_rows *rows = &it->rows[j];
+    void *room = NULL;
+    const mimo_room_key key = {it->comm->device, it->stream, slot};
+    if (bytes > 0)
+        MIMO_TRY(mimo_rooms_get(&room, &it->comm->rooms, &key, bytes));
+    *out = room;
+    return MIMO_OK;
+}
+
+static char *place_of(const packet *it, char *room)
+{
+    return it->run ? it->run : room + it->offset;
+}
+
+/* Between a message's rows and its place in the room. */
+static mimo_status move_packed(const flight *it, const packet *message, bool pack)
+{
+    char *at = (pack ? it->leaving : it->arriving) + message->offset;
+    for (int64_t j = 0; j < message->count && !message->run; j++) {
+        const mimo_rows *rows = &message->rows[j];
         mimo_rows line = {at, rows->row_bytes, 0, rows->n_outer, rows->n_inner, rows->n_inner, 1};
-        MIMO_TRY(exchange->device->copy_rows(pack ? &line : rows, pack ? rows : &line, stream));
+        MIMO_TRY(it->comm->device->copy_rows(pack ? &line : rows, pack ? rows : &line, it->stream));
         at += bytes_of(rows);
     }
     return MIMO_OK;
@@ -142,31 +147,32 @@ static bool is_in_group(const packet *it, int group)
     return it->bytes > 0 && (it->distance - 1) / DISTANCES_PER_GROUP == group;
 }
 
-static ncclResult_t enqueue_group(const mimo_exchange *exchange, ncclComm_t handle, int group,
-                                  mimo_stream stream)
+static ncclResult_t enqueue_group(const flight *it, int group)
 {
     ncclResult_t code = ncclSuccess;
-    for (int i = 0; i < exchange->receives.count && code == ncclSuccess; i++) {
-        const packet *it = &exchange->receives.list[i];
-        if (is_in_group(it, group))
-            code = ncclRecv(it->place, (size_t)it->bytes, ncclUint8, it->peer, handle, stream);
+    const packets *receives = &it->exchange->receives, *sends = &it->exchange->sends;
+    for (int i = 0; i < receives->count && code == ncclSuccess; i++) {
+        const packet *from = &receives->list[i];
+        if (is_in_group(from, group))
+            code = ncclRecv(place_of(from, it->arriving), (size_t)from->bytes, ncclUint8,
+                            from->peer, it->handle, it->stream);
     }
-    for (int i = 0; i < exchange->sends.count && code == ncclSuccess; i++) {
-        const packet *it = &exchange->sends.list[i];
-        if (is_in_group(it, group))
-            code = ncclSend(it->place, (size_t)it->bytes, ncclUint8, it->peer, handle, stream);
+    for (int i = 0; i < sends->count && code == ncclSuccess; i++) {
+        const packet *to = &sends->list[i];
+        if (is_in_group(to, group))
+            code = ncclSend(place_of(to, it->leaving), (size_t)to->bytes, ncclUint8, to->peer,
+                            it->handle, it->stream);
     }
     return code;
 }
 
-static mimo_status move_group(const mimo_exchange *exchange, ncclComm_t handle, int group,
-                              mimo_stream stream)
+static mimo_status move_group(const flight *it, int group)
 {
-    MIMO_TRY_NCCL(handle, ncclGroupStart());
-    ncclResult_t inside = enqueue_group(exchange, handle, group, stream);
+    MIMO_TRY_NCCL(it->handle, ncclGroupStart());
+    ncclResult_t inside = enqueue_group(it, group);
     ncclResult_t ended = ncclGroupEnd(); /* also after an error: the group must be closed */
-    MIMO_TRY(mimo_nccl_status(inside, handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, handle, "ncclGroupEnd");
+    MIMO_TRY(mimo_nccl_status(inside, it->handle, "ncclSend or ncclRecv"));
+    return mimo_nccl_status(ended, it->handle, "ncclGroupEnd");
 }
 
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
@@ -176,13 +182,16 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
     *out = NULL;
     if (!team)
         return MIMO_OK;
+    flight it = {exchange, comm, team->handle, stream, NULL, NULL};
     MIMO_TRY(mimo_nccl_check(team));
+    MIMO_TRY(get_room(&it.arriving, &it, MIMO_ROOM_GATHERED, exchange->receives.bytes));
+    MIMO_TRY(get_room(&it.leaving, &it, MIMO_ROOM_PACKED, exchange->sends.bytes));
     for (int i = 0; i < exchange->sends.count; i++)
-        MIMO_TRY(move_packed(exchange, &exchange->sends.list[i], true, stream));
+        MIMO_TRY(move_packed(&it, &exchange->sends.list[i], true));
     for (int group = 0; group * DISTANCES_PER_GROUP < comm->size - 1; group++)
-        MIMO_TRY(move_group(exchange, team->handle, group, stream));
+        MIMO_TRY(move_group(&it, group));
     for (int i = 0; i < exchange->receives.count; i++)
-        MIMO_TRY(move_packed(exchange, &exchange->receives.list[i], false, stream));
+        MIMO_TRY(move_packed(&it, &exchange->receives.list[i], false));
     return MIMO_OK;
 }
 
@@ -190,7 +199,6 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
 {
     if (!exchange)
         return;
-    exchange->device->release(exchange->room);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);
     mimo_release(exchange->rows);

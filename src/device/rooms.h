@@ -11,7 +11,7 @@
 
 /* Who uses a slot: two users of one stream whose rooms are alive at the same time differ. */
 typedef enum mimo_room_slot {
-    MIMO_ROOM_GATHERED, /* a backend: rows of all ranks before they go to their places */
+    MIMO_ROOM_GATHERED, /* a backend: rows of other ranks before they go to their places */
     MIMO_ROOM_PACKED,   /* a backend: own rows made contiguous; numbers in a wider dtype */
     MIMO_ROOM_SHARDS,   /* the partition's adjoint: the shards of all tp ranks */
 } mimo_room_slot;
