@@ -1,6 +1,7 @@
 """Launch the captioner under mpirun and read its log. Shared by the tests of this folder."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -42,8 +43,9 @@ class Captioner:
             print(done.stderr)
             sys.exit(SKIPPED if "font" in done.stderr else 1)
 
-    def train(self, topology, *flags):
-        """The log's lines of a run on a topology."""
+    def run(self, topology, *flags):
+        """A run on a topology, with its log and pictures in the folder: what it printed, and the
+        lines of its log."""
         encoder, llm, ranks = topology
         log = os.path.join(self.folder, "log")
         if os.path.exists(log):
@@ -53,7 +55,26 @@ class Captioner:
         if done.returncode != 0:
             sys.exit(f"{encoder} -> {llm}: exit {done.returncode}\n{done.stderr}")
         with open(log, encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
+            return done, [json.loads(line) for line in lines]
+
+    def train(self, topology, *flags):
+        """The log's lines of a run on a topology."""
+        return self.run(topology, *flags)[1]
+
+
+class Report:
+    """What a run prints at its end: both held-out losses, held-out names and generated ones."""
+
+    def __init__(self, printed):
+        self.right = float(re.search(r"^held-out loss with the right images +(\S+)$", printed,
+                                     re.M)[1])
+        self.shuffled = float(re.search(r"^held-out loss with images shuffled +(\S+)$", printed,
+                                        re.M)[1])
+        head, *lines = printed[printed.index("\nheld-out emoji") + 1:].splitlines()
+        column = head.index("what the model")  # of bytes
+        names = [line.encode() for line in lines[:10]]
+        self.names = [name[:column].decode().strip() for name in names]
+        self.generated = [name[column:].decode() for name in names]
 
 
 def compare(name, seen, expected, tolerance):

@@ -1,0 +1,72 @@
+"""The end of a run: the loss has fallen, the right images help, every topology reports the same, and
+names are generated without a look at the answer."""
+import os
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES
+from sample_names import rename_held_out
+
+ONE_RANK, HOME = TOPOLOGIES[:2]
+# Enough that names differ from picture to picture; fewer would generate one name for all.
+STEPS = ["--steps", "100", "--global-batch", "16", "--micro-batches", "1"]
+
+
+def expect(condition, words):
+    """1 where the condition fails, with the words."""
+    if not condition:
+        print(words)
+    return 0 if condition else 1
+
+
+def near(seen, expected, tolerance):
+    return abs(seen - expected) <= tolerance * abs(expected)
+
+
+def check_training(done, log, folder):
+    report = Report(done.stdout)
+    first, last = log[0]["loss"], log[-1]["loss"]
+    print(f"loss {first} to {last}, held out {report.right}, shuffled {report.shuffled}")
+    wrong = expect(last < 0.6 * first, f"the loss fell from {first} to {last} only")
+    wrong += expect(report.right < report.shuffled, "the right images do not help")
+    wrong += expect(len(set(report.names)) == 10, f"held-out names {report.names}")
+    wrong += expect(len(set(report.generated)) > 1, f"one name for all: {report.generated[0]}")
+    for picture in ("contact-sheet.png", "loss-curve.png"):
+        with open(os.path.join(folder, picture), "rb") as file:
+            wrong += expect(file.read(8) == b"\x89PNG\r\n\x1a\n", f"{picture} is no PNG")
+        wrong += expect(picture in done.stdout, f"{picture} is not told of")
+    return wrong
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16)
+        saved = os.path.join(folder, "saved.safetensors")
+        done, log = captioner.run(ONE_RANK, *SMALL, *STEPS, "--save", saved)
+        wrong = check_training(done, log, folder)
+        trained = Report(done.stdout)
+
+        done, log = captioner.run(HOME, *SMALL, *STEPS, "--resume", saved)
+        elsewhere = Report(done.stdout)
+        wrong += expect(not log, "a finished run took steps")
+        for words, seen, expected in (("right", elsewhere.right, trained.right),
+                                      ("shuffled", elsewhere.shuffled, trained.shuffled)):
+            wrong += expect(near(seen, expected, 1e-4), f"{words}: {seen} on 8 ranks, {expected} on 1")
+        wrong += expect(elsewhere.generated == trained.generated,
+                        f"{elsewhere.generated} on 8 ranks, {trained.generated} on 1")
+
+        # Other answers: other losses, the same names.
+        renamed = os.path.join(folder, "renamed")
+        rename_held_out(captioner.samples, renamed, lambda name: name[::-1])
+        captioner.samples = renamed
+        blind = Report(captioner.run(ONE_RANK, *SMALL, *STEPS, "--resume", saved)[0].stdout)
+        wrong += expect(blind.names == [name[::-1] for name in trained.names], "nothing was renamed")
+        wrong += expect(blind.right > 1.5 * trained.right, f"names backwards cost {blind.right}")
+        wrong += expect(blind.generated == trained.generated,
+                        f"other answers make {blind.generated}, not {trained.generated}")
+        sys.exit(f"{wrong} checks failed" if wrong else 0)
+
+
+main()

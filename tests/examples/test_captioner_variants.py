@@ -1,0 +1,60 @@
+"""Runs out of the ordinary: bf16 across the bridge, pictures of other sizes, no steps at all."""
+import math
+import os
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES, compare
+
+ONE_RANK = TOPOLOGIES[0]
+PAIR = ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2)
+VOCABULARY = 288
+
+
+def check_bf16(captioner):
+    """Losses near those of f32, and not the same: else the flag does nothing."""
+    plain = captioner.train(PAIR, *SMALL, "--steps", "2")
+    short = captioner.train(PAIR, *SMALL, "--steps", "2", "--dtype", "bf16")
+    wrong = compare("bf16", short, plain, 1e-2)
+    if short[0]["loss"] == plain[0]["loss"]:
+        print("bf16 and f32 have the same loss")
+        wrong += 1
+    return wrong
+
+
+def check_no_steps(captioner):
+    """An untrained model knows nothing: its loss is that of a guess. There is no curve to draw."""
+    done, log = captioner.run(ONE_RANK, *SMALL, "--steps", "0")
+    report = Report(done.stdout)
+    guess = math.log(VOCABULARY)
+    sheet, curve = (os.path.exists(os.path.join(captioner.folder, name))
+                    for name in ("contact-sheet.png", "loss-curve.png"))
+    if log or done.stderr or not sheet or curve or abs(report.right - guess) > 0.1:
+        print(f"--steps 0: log {log}, stderr {done.stderr!r}, loss {report.right} and not "
+              f"{guess:.2f}, contact sheet {sheet}, curve {curve}")
+        return 1
+    return 0
+
+
+def check_size(captioner, side, seq):
+    """Both grids agree with pictures of another size."""
+    captioner.prepare(side)
+    size = [*SMALL, "--image-size", str(side), "--seq", str(seq), "--steps", "2"]
+    size += ["--global-batch", "6", "--micro-batches", "1"]
+    return compare(f"{side} pixels", captioner.train(PAIR, *size), captioner.train(ONE_RANK, *size),
+                   1e-4)
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16)
+        wrong = check_no_steps(captioner)
+        wrong += check_bf16(captioner)
+        wrong += check_size(captioner, 8, 84)
+        wrong += check_size(captioner, 40, 108)
+        sys.exit(f"{wrong} checks failed" if wrong else 0)
+
+
+main()
