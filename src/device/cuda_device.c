@@ -10,6 +10,7 @@ mimo_status mimo_cuda_status(cudaError_t code, const char *call)
     int name = (int)strcspn(call, "(");
     if (code == cudaSuccess)
         return MIMO_OK;
+    (void)cudaGetLastError(); /* CUDA keeps it: the next launch would report it once more */
     return mimo_fail(code == cudaErrorMemoryAllocation ? MIMO_ERR_MEMORY : MIMO_ERR_DEVICE,
                      "%.*s: %s", name, call, cudaGetErrorString(code));
 }
@@ -18,8 +19,11 @@ static mimo_status cuda_reserve(void **out, int64_t bytes)
 {
     void *room;
     cudaError_t code = cudaMalloc(&room, bytes > 0 ? (size_t)bytes : 1);
-    MIMO_CHECK(code != cudaErrorMemoryAllocation, MIMO_ERR_MEMORY,
-               "out of device memory allocating %" PRId64 " bytes", bytes);
+    if (code == cudaErrorMemoryAllocation) {
+        (void)mimo_cuda_status(code, "cudaMalloc");
+        return mimo_fail(MIMO_ERR_MEMORY, "out of device memory allocating %" PRId64 " bytes",
+                         bytes);
+    }
     MIMO_TRY(mimo_cuda_status(code, "cudaMalloc"));
     *out = room;
     return MIMO_OK;
