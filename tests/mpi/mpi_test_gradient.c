@@ -313,7 +313,7 @@ static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t 
     fill_spans(&spans, pair, seed);
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, pair, seed, n);
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm, NULL));
+    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm, test_stream()));
     wanted = expected_norm(pair, seed, n);
     MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
     mimo_gradient_reset(gradient);
@@ -434,7 +434,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 13));
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "13 tokens");
     MPI_EXPECT_SENTENCE(rank_text);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, NULL),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
                       MIMO_ERR_STATE);
     MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
 
@@ -468,8 +468,9 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-1 spans");
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, NULL),
-                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(
+        mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, test_stream()),
+        MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-2 tokens");

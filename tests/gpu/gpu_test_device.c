@@ -1,0 +1,432 @@
+/* The device table of CUDA memory against the host's: the same call on the same bytes gives the
+ * same bytes, those around included. Every alignment of both ends, every small row size, both
+ * loops. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/float16.h"
+#include "device/device.h"
+#include "guarded.h"
+#include "mpi_test.h"
+#include "test_memory.h"
+
+static const mimo_device *const host = &mimo_device_host;
+static const mimo_device *const cuda = &mimo_device_cuda;
+
+/* Memory on the device, and what the host's table makes of the same bytes. */
+typedef struct twin {
+    test_room room;
+    char *expected;
+} twin;
+
+static void twin_push(const twin *it)
+{
+    memcpy(it->expected, it->room.host, (size_t)it->room.bytes);
+    test_push(&it->room);
+}
+
+/* `bytes` bytes that differ from one another, and from those of other seeds. */
+static twin twin_new(int64_t bytes, uint64_t seed)
+{
+    twin it = {test_room_new(bytes), malloc((size_t)bytes)};
+    fill_elements(it.room.host, seed, bytes, 1);
+    twin_push(&it);
+    return it;
+}
+
+static bool twin_equal(const twin *it)
+{
+    test_pull(&it->room);
+    return memcmp(it->room.host, it->expected, (size_t)it->room.bytes) == 0;
+}
+
+static void twin_free(twin *it)
+{
+    test_room_free(&it->room);
+    free(it->expected);
+}
+
+/* -------------------------------------- strided rows --------------------------------------- */
+
+enum { OFFSETS = 18, TILE_ROWS = 40, SMALL_ROW = 40 };
+
+/* Two loops over rows of both ends, within TILE_ROWS rows. */
+typedef struct loops {
+    int64_t n_outer, n_inner;
+    struct {
+        int64_t first, outer, inner;
+    } to, from;
+} loops;
+
+static const loops loop_cases[] = {
+    {3, 5, {1, 7, 1}, {0, 1, 3}},  /* gaps, and a change of order */
+    {4, 2, {0, 2, 1}, {2, 2, 1}},  /* one run on both sides */
+    {4, 2, {3, 5, 1}, {0, 2, 1}},  /* runs with gaps between them */
+    {5, 4, {0, 1, 5}, {1, 4, 1}},  /* turned */
+    {1, 6, {2, 9, 2}, {0, 1, 1}},  /* one loop */
+    {6, 1, {0, 3, 1}, {5, 1, 7}},  /* the other */
+    {1, 1, {39, 1, 1}, {0, 1, 1}}, /* one row */
+    {0, 3, {0, 1, 1}, {0, 1, 1}},  /* none */
+    {3, 0, {0, 1, 1}, {0, 1, 1}},
+};
+enum { LOOP_CASES = sizeof loop_cases / sizeof loop_cases[0] };
+
+static mimo_rows rows_to(const loops *l, void *base, int64_t row_bytes)
+{
+    return (mimo_rows){base,        row_bytes,  l->to.first, l->n_outer,
+                       l->to.outer, l->n_inner, l->to.inner};
+}
+
+static mimo_rows rows_from(const loops *l, void *base, int64_t row_bytes)
+{
+    return (mimo_rows){base,          row_bytes,  l->from.first, l->n_outer,
+                       l->from.outer, l->n_inner, l->from.inner};
+}
+
+/* One copy of one case, from and to addresses of all alignments. */
+static void check_copy(const twin *to, const twin *from, const loops *l, int64_t row_bytes,
+                       const int64_t offset[2])
+{
+    char *to_place = (char *)to->room.place + offset[0];
+    char *from_place = (char *)from->room.place + offset[1];
+    mimo_rows rows[2][2] = {
+        {rows_to(l, to->expected + offset[0], row_bytes),
+         rows_from(l, from->expected + offset[1], row_bytes)},
+        {rows_to(l, to_place, row_bytes), rows_from(l, from_place, row_bytes)},
+    };
+    fill_elements(to->room.host, 7, to->room.bytes, 1);
+    twin_push(to);
+    MPI_EXPECT_OK(host->copy_rows(&rows[0][0], &rows[0][1], NULL));
+    MPI_EXPECT_OK(cuda->copy_rows(&rows[1][0], &rows[1][1], test_stream()));
+    MPI_EXPECT(twin_equal(to), "copy of %d x %d rows of %d bytes, to + %d, from + %d",
+               (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset[0], (int)offset[1]);
+}
+
+static int64_t tile_bytes(int64_t row_bytes)
+{
+    return TILE_ROWS * row_bytes + OFFSETS;
+}
+
+/* All loops at a few alignments, and all alignments with the loops in turn. */
+static void check_copies(int64_t row_bytes)
+{
+    twin to = twin_new(tile_bytes(row_bytes), 7), from = twin_new(tile_bytes(row_bytes), 8);
+    int64_t turn = row_bytes;
+    for (int i = 0; i < LOOP_CASES; i++)
+        for (int64_t both = 0; both < OFFSETS; both = 2 * both + 1)
+            check_copy(&to, &from, &loop_cases[i], row_bytes, (int64_t[]){both, both});
+    for (int64_t a = 0; a < OFFSETS; a++)
+        for (int64_t b = 0; b<OFFSETS; b += row_bytes> SMALL_ROW ? 5 : 1)
+            check_copy(&to, &from, &loop_cases[turn++ % LOOP_CASES], row_bytes, (int64_t[]){a, b});
+    MPI_EXPECT(twin_equal(&from), "a source of %d-byte rows changed", (int)row_bytes);
+    twin_free(&to);
+    twin_free(&from);
+}
+
+MPI_TEST(device, copy_rows)
+{
+    for (int64_t row_bytes = 0; row_bytes <= SMALL_ROW; row_bytes++)
+        check_copies(row_bytes);
+}
+
+MPI_TEST(device, copy_long_rows)
+{
+    static const int64_t sizes[] = {4096, 4097, 4098, 4100, 4104, 4112, 4144, 12345};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_copies(sizes[i]);
+}
+
+/* One row that is longer than the grid of one launch covers at once. */
+MPI_TEST(device, copy_a_huge_row)
+{
+    const int64_t row_bytes = (INT64_C(6) << 20) + 5;
+    const loops two = {1, 2, {0, 1, 2}, {1, 1, 1}};
+    twin to = twin_new(3 * row_bytes, 7), from = twin_new(3 * row_bytes, 8);
+    check_copy(&to, &from, &two, row_bytes, (int64_t[]){0, 0});
+    twin_free(&to);
+    twin_free(&from);
+}
+
+MPI_TEST(device, zero_rows)
+{
+    for (int64_t row_bytes = 0; row_bytes <= SMALL_ROW; row_bytes++) {
+        twin to = twin_new(tile_bytes(row_bytes), 9);
+        for (int64_t offset = 0; offset < OFFSETS; offset++)
+            for (int i = 0; i < LOOP_CASES; i++) {
+                const loops *l = &loop_cases[i];
+                mimo_rows here = rows_to(l, to.expected + offset, row_bytes);
+                mimo_rows there = rows_to(l, (char *)to.room.place + offset, row_bytes);
+                fill_elements(to.room.host, 9, to.room.bytes, 1);
+                twin_push(&to);
+                MPI_EXPECT_OK(host->zero_rows(&here, NULL));
+                MPI_EXPECT_OK(cuda->zero_rows(&there, test_stream()));
+                MPI_EXPECT(twin_equal(&to), "zeros of %d x %d rows of %d bytes at + %d",
+                           (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset);
+            }
+        twin_free(&to);
+    }
+}
+
+/* --------------------------------------- mapped rows --------------------------------------- */
+
+enum { BATCH = 4, SEQ = 12, POSITIONS = BATCH * SEQ };
+
+/* Distinct positions in a random order, on the device and in `here`. */
+static test_room positions_new(const int64_t **here, uint64_t seed)
+{
+    test_room room = test_room_new(POSITIONS * sizeof(int64_t));
+    int64_t *position = room.host;
+    for (int64_t i = 0; i < POSITIONS; i++) {
+        int64_t other = random_below(&seed, i + 1);
+        position[i] = position[other];
+        position[other] = i;
+    }
+    test_push(&room);
+    *here = position;
+    return room;
+}
+
+/* Tiles of either order, packed rows of either order. */
+static mimo_row_map map_of(const int64_t *position, int64_t rows, int64_t row_bytes, int variant)
+{
+    bool by_position = variant % 2, turned = variant / 2 % 2 && rows % 3 == 0;
+    return (mimo_row_map){
+        .position = position,
+        .rows = rows,
+        .row_bytes = row_bytes,
+        .seq = SEQ,
+        .tile_b = by_position ? 1 : SEQ,
+        .tile_s = by_position ? BATCH : 1,
+        .length = turned && rows > 0 ? rows / 3 : rows + (rows == 0),
+        .packed_b = 1,
+        .packed_s = turned ? 3 : 1,
+    };
+}
+
+typedef struct mapped {
+    twin tile, packed;
+    test_room positions;
+    const int64_t *position;
+} mapped;
+
+static void check_mapped(const mapped *it, int64_t rows, int64_t row_bytes, int variant,
+                         const int64_t offset[2])
+{
+    mimo_row_map here = map_of(it->position, rows, row_bytes, variant), there = here;
+    bool gather = variant / 4 % 2;
+    const twin *to = gather ? &it->packed : &it->tile, *from = gather ? &it->tile : &it->packed;
+    there.position = it->positions.place;
+    fill_elements(to->room.host, 7, to->room.bytes, 1);
+    twin_push(to);
+    MPI_EXPECT_OK((gather ? host->gather_rows : host->scatter_rows)(
+        to->expected + offset[0], from->expected + offset[1], &here, NULL));
+    MPI_EXPECT_OK((gather ? cuda->gather_rows : cuda->scatter_rows)(
+        (char *)to->room.place + offset[0], (char *)from->room.place + offset[1], &there,
+        test_stream()));
+    MPI_EXPECT(twin_equal(to), "%s of %d rows of %d bytes, variant %d, to + %d, from + %d",
+               gather ? "gather" : "scatter", (int)rows, (int)row_bytes, variant, (int)offset[0],
+               (int)offset[1]);
+}
+
+static void check_maps(int64_t row_bytes)
+{
+    enum { VARIANTS = 8 };
+    static const int64_t counts[] = {0, 1, 7, 33, POSITIONS};
+    mapped it = {.tile = twin_new(POSITIONS * row_bytes + OFFSETS, 3),
+                 .packed = twin_new(POSITIONS * row_bytes + OFFSETS, 4)};
+    it.positions = positions_new(&it.position, (uint64_t)row_bytes);
+    int turn = 0;
+    for (int c = 0; c < 5; c++)
+        for (int variant = 0; variant < VARIANTS; variant++)
+            check_mapped(&it, counts[c], row_bytes, variant, (int64_t[]){c, variant});
+    for (int64_t a = 0; a < OFFSETS; a++)
+        for (int64_t b = 0; b<OFFSETS; b += row_bytes> SMALL_ROW ? 5 : 1)
+            check_mapped(&it, 33, row_bytes, turn++ % VARIANTS, (int64_t[]){a, b});
+    twin_free(&it.tile);
+    twin_free(&it.packed);
+    test_room_free(&it.positions);
+}
+
+MPI_TEST(device, mapped_rows)
+{
+    static const int64_t sizes[] = {4096, 4098, 4112, 12345};
+    for (int64_t row_bytes = 0; row_bytes <= SMALL_ROW; row_bytes++)
+        check_maps(row_bytes);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_maps(sizes[i]);
+}
+
+/* --------------------------------------- arithmetic ---------------------------------------- */
+
+/* The last is more than the threads of one launch. */
+static const int64_t counts[] = {0, 1, 2, 31, 255, 256, 257, 4099, 1100003};
+enum { COUNTS = sizeof counts / sizeof counts[0] };
+
+/* Finite numbers of both signs and many sizes; whole ones of all bits. */
+static void fill_numbers(void *data, int64_t count, mimo_dtype dtype, uint64_t seed)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t word = next_random(&seed);
+        double x =
+            ((double)(word >> 11) / 4503599627370496.0 - 1.0) * (double)(INT64_C(1) << (word & 7));
+        switch (dtype) {
+        case MIMO_F32:
+            ((float *)data)[i] = (float)x;
+            break;
+        case MIMO_F64:
+            ((double *)data)[i] = x;
+            break;
+        case MIMO_F16:
+            ((uint16_t *)data)[i] = mimo_f16_from((float)x);
+            break;
+        case MIMO_BF16:
+            ((uint16_t *)data)[i] = mimo_bf16_from((float)x);
+            break;
+        case MIMO_I32:
+            ((uint32_t *)data)[i] = (uint32_t)word;
+            break;
+        default:
+            ((uint64_t *)data)[i] = word;
+        }
+    }
+}
+
+static twin twin_of_numbers(int64_t count, mimo_dtype dtype, uint64_t seed)
+{
+    twin it = twin_new(count * (int64_t)mimo_dtype_size(dtype), seed);
+    fill_numbers(it.room.host, count, dtype, seed);
+    twin_push(&it);
+    return it;
+}
+
+static bool is_float(mimo_dtype dtype)
+{
+    return dtype == MIMO_F32 || dtype == MIMO_F64 || dtype == MIMO_F16 || dtype == MIMO_BF16;
+}
+
+/* `skip` elements are left out at the beginning: other alignments. */
+static void check_scale(mimo_dtype dtype, int64_t count, double factor, int64_t skip)
+{
+    twin data = twin_of_numbers(count + skip, dtype, 11);
+    int64_t bytes = skip * (int64_t)mimo_dtype_size(dtype);
+    char *place = (char *)data.room.place + bytes;
+    MPI_EXPECT_OK(host->scale(data.expected + bytes, count, dtype, factor, NULL));
+    MPI_EXPECT_OK(cuda->scale(place, count, dtype, factor, test_stream()));
+    MPI_EXPECT(twin_equal(&data), "%d %s times %g", (int)count, mimo_dtype_name(dtype), factor);
+    twin_free(&data);
+}
+
+MPI_TEST(device, scale)
+{
+    static const double factors[] = {1.0 / 3, 2, 1e-6, 0};
+    twin data = twin_new(64, 1);
+    for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++)
+        for (int c = 0; c < COUNTS && is_float(dtype); c++)
+            for (int f = 0; f < 4; f++)
+                check_scale(dtype, counts[c], factors[f], c % 3);
+    MPI_EXPECT_STATUS(cuda->scale(data.room.place, 4, MIMO_I32, 2, test_stream()),
+                      MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(cuda->scale(data.room.place, 4, MIMO_F8, 2, test_stream()),
+                      MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT(twin_equal(&data), "a refused call wrote");
+    twin_free(&data);
+}
+
+static void check_add(mimo_dtype dtype, int64_t n, int64_t count, int64_t skip)
+{
+    int64_t bytes = skip * (int64_t)mimo_dtype_size(dtype);
+    twin data = twin_of_numbers(count + skip, dtype, 21);
+    twin parts = twin_of_numbers(n * count + skip, dtype, 22);
+    MPI_EXPECT_OK(
+        host->add_parts(data.expected + bytes, parts.expected + bytes, n, count, dtype, NULL));
+    MPI_EXPECT_OK(cuda->add_parts((char *)data.room.place + bytes, (char *)parts.room.place + bytes,
+                                  n, count, dtype, test_stream()));
+    MPI_EXPECT(twin_equal(&data), "%d parts of %d %s", (int)n, (int)count, mimo_dtype_name(dtype));
+    twin_free(&data);
+    twin_free(&parts);
+}
+
+MPI_TEST(device, add_parts)
+{
+    for (mimo_dtype dtype = MIMO_F32; dtype < MIMO_F8; dtype++)
+        for (int c = 0; c < COUNTS; c++)
+            for (int64_t n = 0; n < 4; n++)
+                check_add(dtype, n, counts[c], (c + n) % 3);
+}
+
+static void check_squares(mimo_dtype dtype, int64_t count, int64_t skip)
+{
+    int64_t bytes = skip * (int64_t)mimo_dtype_size(dtype);
+    twin data = twin_of_numbers(count + skip, dtype, 31);
+    char *place = (char *)data.room.place + bytes;
+    double expected = -1, got = -2, again = -3;
+    MPI_EXPECT_OK(host->sum_squares(&expected, data.expected + bytes, count, dtype, NULL));
+    MPI_EXPECT_OK(cuda->sum_squares(&got, place, count, dtype, test_stream()));
+    MPI_EXPECT_OK(cuda->sum_squares(&again, place, count, dtype, test_stream()));
+    MPI_EXPECT(fabs(got - expected) <= 1e-12 * expected, "%d %s: %.17g, on the host %.17g",
+               (int)count, mimo_dtype_name(dtype), got, expected);
+    MPI_EXPECT(memcmp(&got, &again, sizeof got) == 0, "%.17g, then %.17g", got, again);
+    MPI_EXPECT(twin_equal(&data), "the sum of squares wrote");
+    twin_free(&data);
+}
+
+MPI_TEST(device, sum_squares)
+{
+    for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++)
+        for (int c = 0; c < COUNTS && is_float(dtype); c++)
+            check_squares(dtype, counts[c], c % 3);
+    double sum = -1;
+    twin data = twin_new(64, 1);
+    MPI_EXPECT_STATUS(cuda->sum_squares(&sum, data.room.place, 4, MIMO_I64, test_stream()),
+                      MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT(sum == -1, "a refused call wrote");
+    twin_free(&data);
+}
+
+/* ------------------------------------- rooms, copies --------------------------------------- */
+
+/* What is uploaded may be overwritten at once; what was downloaded is there at once. */
+MPI_TEST(device, there_and_back)
+{
+    static const int64_t sizes[] = {0, 1, 17, 4096, 65537, (INT64_C(8) << 20) + 3};
+    for (int i = 0; i < 6; i++)
+        for (int64_t offset = 0; offset < OFFSETS; offset += 5) {
+            int64_t bytes = sizes[i];
+            char *from = malloc((size_t)bytes + 1), *to = guarded_new(bytes);
+            void *room = NULL, *other = NULL;
+            MPI_EXPECT_OK(cuda->reserve(&room, bytes + offset));
+            MPI_EXPECT_OK(cuda->reserve(&other, bytes + offset));
+            MPI_EXPECT((uintptr_t)room % 16 == 0, "a room at %p", room);
+            fill_elements(from, 5, bytes, 1);
+            MPI_EXPECT_OK(cuda->upload((char *)room + offset, from, bytes, test_stream()));
+            memset(from, 0, (size_t)bytes);
+            MPI_EXPECT_OK(
+                cuda->copy((char *)other + offset, (char *)room + offset, bytes, test_stream()));
+            MPI_EXPECT_OK(cuda->download(to, (char *)other + offset, bytes, test_stream()));
+            fill_elements(from, 5, bytes, 1);
+            MPI_EXPECT(memcmp(from, to, (size_t)bytes) == 0 && guarded_intact(to, bytes),
+                       "%d bytes at + %d", (int)bytes, (int)offset);
+            cuda->release(room);
+            cuda->release(other);
+            free(from);
+            guarded_free(to);
+        }
+    cuda->release(NULL);
+}
+
+/* More memory than any device has, and then less. */
+MPI_TEST(device, no_memory)
+{
+    void *room = NULL;
+    MPI_EXPECT_STATUS(cuda->reserve(&room, INT64_C(1) << 50), MIMO_ERR_MEMORY);
+    MPI_EXPECT_SENTENCE("1125899906842624 bytes");
+    MPI_EXPECT(!room, "a failed call wrote its output");
+    MPI_EXPECT_OK(cuda->reserve(&room, 1000));
+    twin after = twin_of_numbers(100, MIMO_F32, 1);
+    MPI_EXPECT_OK(host->scale(after.expected, 100, MIMO_F32, 3, NULL));
+    MPI_EXPECT_OK(cuda->scale(after.room.place, 100, MIMO_F32, 3, test_stream()));
+    MPI_EXPECT(twin_equal(&after), "a call after the failed one");
+    twin_free(&after);
+    cuda->release(room);
+}

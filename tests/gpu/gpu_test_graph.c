@@ -1,0 +1,199 @@
+/* A step captured once in a CUDA graph and replayed on fresh data: the same bits as its calls give
+ * without a graph. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "bridge_bed.h"
+#include "guarded.h"
+#include "reference_grid.h"
+
+enum { REPLAYS = 100, TEXT_ROWS = 5, SPECIAL = 1000 };
+
+#define EXPECT_CUDA(call)                                                                       \
+    do {                                                                                        \
+        cudaError_t cuda_got = (call);                                                          \
+        MPI_EXPECT(cuda_got == cudaSuccess, "%s gave %s", #call, cudaGetErrorString(cuda_got)); \
+    } while (0)
+
+/* What a step writes. */
+typedef struct targets {
+    test_tile crossed, merged, back;
+} targets;
+
+/* Features cross the bridge and are merged with text rows; a gradient goes back. */
+typedef struct step {
+    bridge_bed bed;
+    mimo_alignment *alignment;
+    test_tile features, gradient, text;
+    targets captured, plain;
+} step;
+
+static bed_case case_of(bool partition, mimo_executor executor)
+{
+    static const char *const pairs[][2] = {{"tp=1,dp=1", "tp=1,cp=1,dp=1"},
+                                           {"tp=1,dp=2", "tp=1,cp=2,dp=1"},
+                                           {"tp=1,dp=4", "tp=1,cp=2,dp=2"},
+                                           {"tp=1,dp=8", "tp=1,cp=2,dp=4"}};
+    int at = 0;
+    while (ref_ranks(pairs[at][0]) < mpi_test_size())
+        at++;
+    bed_case c = {.src = {.grid = pairs[at][0]}, .dst = {.grid = pairs[at][1]}};
+    c.src_letters = c.dst_letters = "sbh";
+    c.dst.partition = partition;
+    c.executor = executor;
+    c.dtype = MIMO_BF16;
+    c.batch = 2 * mpi_test_size();
+    c.seq = 24;
+    c.sums = executor == MIMO_EXECUTOR_P2P;
+    return c;
+}
+
+static targets targets_of(const step *x)
+{
+    targets to = {.crossed = bed_tile_new(&x->bed, MIMO_DST),
+                  .back = bed_tile_new(&x->bed, MIMO_SRC)};
+    const int64_t *shape = to.crossed.view.shape;
+    to.merged = test_tile_new("sbh", MIMO_BF16, shape[0] + TEXT_ROWS, shape[1], BED_HIDDEN);
+    return to;
+}
+
+static void free_targets(targets *to)
+{
+    test_tile_free(&to->crossed);
+    test_tile_free(&to->merged);
+    test_tile_free(&to->back);
+}
+
+/* Each sample's special ids stand elsewhere, and move from one update to the next. */
+static void update_ids(const step *x, int64_t turn)
+{
+    const int64_t *shape = x->plain.merged.view.shape;
+    int64_t seq = shape[0], batch = shape[1];
+    int64_t *ids = calloc((size_t)(seq * batch) + 1, sizeof *ids);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t s = 0; s < seq; s++)
+            ids[b * seq + s] = (s + b + turn) % seq < TEXT_ROWS ? s : SPECIAL;
+    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", batch, seq);
+    MPI_EXPECT_OK(mimo_alignment_update(x->alignment, &view, test_stream()));
+    free(ids);
+}
+
+static void set_up(step *x, bool partition, mimo_executor executor)
+{
+    bed_case c = case_of(partition, executor);
+    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
+    static const int64_t special = SPECIAL;
+    bed_create(&x->bed, &c);
+    desc.modalities = 1;
+    desc.special = &special;
+    desc.memory = test_memory();
+    MPI_EXPECT_OK(mimo_alignment_create(&x->alignment, &desc));
+    x->features = bed_tile_new(&x->bed, MIMO_SRC);
+    x->gradient = bed_tile_new(&x->bed, MIMO_DST);
+    x->captured = targets_of(x);
+    x->plain = targets_of(x);
+    x->text =
+        test_tile_new("th", MIMO_BF16, TEXT_ROWS * x->plain.merged.view.shape[1], BED_HIDDEN, 1);
+}
+
+static void tear_down(step *x)
+{
+    test_tile_free(&x->features);
+    test_tile_free(&x->gradient);
+    test_tile_free(&x->text);
+    free_targets(&x->captured);
+    free_targets(&x->plain);
+    mimo_alignment_destroy(x->alignment);
+    bed_destroy(&x->bed);
+}
+
+/* Fresh data for every replay. */
+static void fill(const step *x, uint64_t seed)
+{
+    bed_fill(&x->bed, &x->features, false, seed);
+    bed_fill(&x->bed, &x->gradient, true, seed + 1000);
+    fill_elements(x->text.room.host, seed, x->text.room.bytes, 1);
+    test_push(&x->text.room);
+}
+
+static void enqueue(const step *x, const targets *to)
+{
+    mimo_stream stream = test_stream();
+    mimo_bridge *bridge = x->bed.bridge;
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to->crossed.view, &x->features.view, 1, stream));
+    MPI_EXPECT_OK(mimo_alignment_merge(x->alignment, &to->merged.view, &to->crossed.view,
+                                       &x->text.view, stream));
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &to->back.view, &x->gradient.view, 1, stream));
+}
+
+/* One call of each before, so that whatever is made at the first call of a shape is there. */
+static cudaGraphExec_t capture(const step *x)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t made = NULL;
+    cudaStream_t stream = test_stream();
+    fill(x, 1);
+    enqueue(x, &x->captured);
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue(x, &x->captured);
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiateWithFlags(&made, graph, 0));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    return made;
+}
+
+static void expect_equal(const test_tile *captured, const test_tile *plain, const char *what,
+                         uint64_t seed)
+{
+    test_pull(&captured->room);
+    test_pull(&plain->room);
+    MPI_EXPECT(memcmp(captured->room.host, plain->room.host, (size_t)plain->room.bytes) == 0,
+               "replay %d: %s has other bits than without the graph", (int)seed, what);
+}
+
+/* A replay, then the same calls without the graph. */
+static void replay(const step *x, cudaGraphExec_t graph, uint64_t seed)
+{
+    fill(x, seed);
+    if (seed % 10 == 0)
+        update_ids(x, (int64_t)seed);
+    EXPECT_CUDA(cudaGraphLaunch(graph, test_stream()));
+    enqueue(x, &x->plain);
+    bed_check_target(&x->bed, &x->captured.crossed, false, seed);
+    bed_check_target(&x->bed, &x->captured.back, true, seed + 1000);
+    expect_equal(&x->captured.crossed, &x->plain.crossed, "the crossed tile", seed);
+    expect_equal(&x->captured.merged, &x->plain.merged, "the merged tile", seed);
+    expect_equal(&x->captured.back, &x->plain.back, "the gradient", seed);
+}
+
+static void check(bool partition, mimo_executor executor)
+{
+    step x;
+    set_up(&x, partition, executor);
+    if (x.bed.bridge) {
+        update_ids(&x, 0);
+        cudaGraphExec_t graph = capture(&x);
+        for (uint64_t seed = 1; graph && seed <= REPLAYS; seed++)
+            replay(&x, graph, seed);
+        EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+        if (graph)
+            EXPECT_CUDA(cudaGraphExecDestroy(graph));
+    }
+    tear_down(&x);
+}
+
+MPI_TEST(graph, collective)
+{
+    check(false, MIMO_EXECUTOR_COLLECTIVE);
+    check(true, MIMO_EXECUTOR_COLLECTIVE);
+}
+
+MPI_TEST(graph, p2p)
+{
+    check(false, MIMO_EXECUTOR_P2P);
+    check(true, MIMO_EXECUTOR_P2P);
+}

@@ -1,0 +1,396 @@
+/* The NCCL backend itself: creation and its mistakes, borrowed communicators, shared groups, calls
+ * that only enqueue, streams beside one another. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cuda_runtime_api.h>
+#include <mimo/nccl.h>
+
+#include "bridge_bed.h"
+#include "mpi_test.h"
+#include "test_memory.h"
+
+#define EXPECT_CUDA(call)                                                                       \
+    do {                                                                                        \
+        cudaError_t cuda_got = (call);                                                          \
+        MPI_EXPECT(cuda_got == cudaSuccess, "%s gave %s", #call, cudaGetErrorString(cuda_got)); \
+    } while (0)
+#define EXPECT_NCCL(call)                                                                       \
+    do {                                                                                        \
+        ncclResult_t nccl_got = (call);                                                         \
+        MPI_EXPECT(nccl_got == ncclSuccess, "%s gave %s", #call, ncclGetErrorString(nccl_got)); \
+    } while (0)
+
+static int own_device(void)
+{
+    int device = -1;
+    EXPECT_CUDA(cudaGetDevice(&device));
+    return device;
+}
+
+/* The sum of the ranks' numbers 1, 2, ... over a communicator. */
+static void expect_sum(mimo_comm *comm)
+{
+    test_tile one = test_tile_new("t", MIMO_F32, 1000, 1, 1);
+    float *at = one.room.host;
+    int size = mimo_comm_size(comm);
+    for (int i = 0; i < 1000; i++)
+        at[i] = (float)(mimo_comm_rank(comm) + 1);
+    test_push(&one.room);
+    MPI_EXPECT_OK(
+        mimo_comm_allreduce(comm, one.view.data, 1000, MIMO_F32, MIMO_SUM, test_stream()));
+    test_pull(&one.room);
+    for (int i = 0; i < 1000; i += 333)
+        MPI_EXPECT(at[i] == (float)(size * (size + 1) / 2), "[%d] is %g over %d ranks", i,
+                   (double)at[i], size);
+    test_tile_free(&one);
+}
+
+/* ---------------------------------------- creation ----------------------------------------- */
+
+/* Creation with a descriptor that this rank gives. */
+static mimo_status create(mimo_comm **out, const mimo_nccl_desc *desc)
+{
+    MPI_Comm world = MPI_COMM_WORLD;
+    mimo_bootstrap bootstrap;
+    MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&bootstrap, &world));
+    return mimo_comm_create_nccl(out, &bootstrap, desc);
+}
+
+static mimo_nccl_desc own_desc(void)
+{
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    desc.device = own_device();
+    return desc;
+}
+
+static int refuses(void *context, void *to, const void *from, size_t bytes)
+{
+    (void)context, (void)to, (void)from, (void)bytes;
+    return 5;
+}
+
+/* A mistake of the last rank is the same error on all. */
+MPI_TEST(nccl, wrong_creation)
+{
+    int rank = mpi_test_rank(), last = mpi_test_size() - 1;
+    mimo_comm *comm = NULL;
+    mimo_nccl_desc desc = own_desc();
+    char words[64];
+    snprintf(words, sizeof words, "rank %d: ", last);
+    desc.device = rank == last ? 99 : desc.device;
+    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_SENTENCE("device 99 is not one of");
+    desc = own_desc();
+    MPI_EXPECT_STATUS(create(&comm, rank == last ? NULL : &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("desc is NULL");
+    desc.max_ctas = rank == last ? -7 : MIMO_NCCL_DEFAULT;
+    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("max_ctas -7");
+    desc = own_desc();
+    desc.size = rank == last ? 3 : desc.size;
+    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE(words);
+    if (last > 0) {
+        desc = own_desc();
+        desc.min_ctas = rank == last ? 2 : 1;
+        MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_MISMATCH);
+        snprintf(words, sizeof words, "rank %d gave another NCCL descriptor", last);
+        MPI_EXPECT_SENTENCE(words);
+        desc = own_desc();
+        desc.device = 0;
+        MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE("ranks 0 and 1 both use GPU");
+    }
+    MPI_EXPECT(!comm, "a failed call made an object");
+    test_memory_lacks(); /* back to this rank's device */
+    desc = own_desc();
+    MPI_EXPECT_OK(create(&comm, &desc));
+    if (comm)
+        expect_sum(comm);
+    mimo_comm_destroy(comm);
+}
+
+/* What is found on the rank itself, before it speaks to any other. */
+MPI_TEST(nccl, wrong_bootstrap)
+{
+    MPI_Comm world = MPI_COMM_WORLD;
+    mimo_bootstrap good, bad;
+    mimo_comm *comm = NULL;
+    const mimo_nccl_desc desc = own_desc();
+    MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&good, &world));
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(NULL, &good, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("out is NULL");
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, NULL, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("bootstrap is NULL");
+    bad = good;
+    bad.allgather = NULL;
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
+    bad = good;
+    bad.rank = good.size;
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
+    bad.rank = -1;
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank -1 of");
+    bad.rank = bad.size = 0;
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
+    bad = good;
+    bad.allgather = refuses;
+    MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_COMM);
+    MPI_EXPECT_SENTENCE("allgather gave 5");
+    MPI_EXPECT(!comm, "a failed call made an object");
+}
+
+/* Other settings of NCCL, nonblocking creation among them. */
+MPI_TEST(nccl, settings)
+{
+    for (int blocking = 0; blocking < 2; blocking++) {
+        mimo_comm *comm = NULL, *half = NULL;
+        mimo_nccl_desc desc = own_desc();
+        desc.min_ctas = 1;
+        desc.max_ctas = 4;
+        desc.blocking = blocking;
+        desc.split_share = 1;
+        MPI_EXPECT_OK(create(&comm, &desc));
+        if (!comm)
+            return;
+        expect_sum(comm);
+        MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
+        if (half)
+            expect_sum(half);
+        mimo_comm_destroy(half);
+        mimo_comm_destroy(comm);
+    }
+}
+
+static ncclComm_t raw_communicator(void)
+{
+    ncclUniqueId id;
+    ncclComm_t raw = NULL;
+    if (mpi_test_rank() == 0)
+        EXPECT_NCCL(ncclGetUniqueId(&id));
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
+    EXPECT_NCCL(ncclCommInitRank(&raw, mpi_test_size(), id, mpi_test_rank()));
+    return raw;
+}
+
+/* Borrowed: ours to use and to split, not to destroy. */
+MPI_TEST(nccl, borrowed)
+{
+    mimo_comm *comm = NULL, *half = NULL;
+    ncclComm_t raw = raw_communicator();
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(NULL, raw), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(&comm, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT(!comm, "a failed call made an object");
+    for (int again = 0; again < 2; again++) {
+        MPI_EXPECT_OK(mimo_comm_borrow_nccl(&comm, raw));
+        MPI_EXPECT(mimo_comm_rank(comm) == mpi_test_rank() &&
+                       mimo_comm_size(comm) == mpi_test_size(),
+                   "rank %d of %d", mimo_comm_rank(comm), mimo_comm_size(comm));
+        expect_sum(comm);
+        MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
+        expect_sum(half);
+        mimo_comm_destroy(half);
+        mimo_comm_destroy(comm);
+    }
+    test_tile one = test_tile_new("t", MIMO_F32, 1, 1, 1);
+    *(float *)one.room.host = 1;
+    test_push(&one.room);
+    EXPECT_NCCL(
+        ncclAllReduce(one.view.data, one.view.data, 1, ncclFloat32, ncclSum, raw, test_stream()));
+    test_pull(&one.room);
+    MPI_EXPECT(*(float *)one.room.host == (float)mpi_test_size(), "the caller's own sum is %g",
+               (double)*(float *)one.room.host);
+    test_tile_free(&one);
+    EXPECT_NCCL(ncclCommDestroy(raw));
+}
+
+/* ----------------------------------------- sharing ----------------------------------------- */
+
+static void expect_report(const mimo_comm *comm, int communicators, int shared)
+{
+    mimo_nccl_report report = {-1, -1, -1};
+    MPI_EXPECT_OK(mimo_nccl_report_of(&report, comm));
+    MPI_EXPECT(report.communicators == communicators && report.shared == shared &&
+                   report.device_bytes >= 0,
+               "%d communicators, %d shared, %lld bytes; not %d and %d", report.communicators,
+               report.shared, (long long)report.device_bytes, communicators, shared);
+}
+
+/* On 4 ranks: equal groups share one NCCL communicator, groups of one rank have none. */
+MPI_TEST(nccl, sharing)
+{
+    mimo_comm *comm = mpi_test_comm(), *all, *half[2], *other, *lone, *turned;
+    mimo_nccl_report report;
+    int rank = mpi_test_rank();
+    expect_report(comm, 1, 0);
+    MPI_EXPECT_OK(mimo_comm_split(&lone, comm, rank, 0));
+    expect_report(comm, 1, 0);
+    expect_sum(lone);
+    MPI_EXPECT_OK(mimo_comm_split(&all, comm, 0, rank));
+    expect_report(comm, 1, 1); /* the same ranks in the same order: the parent's own */
+    MPI_EXPECT_OK(mimo_comm_split(&turned, comm, 0, -rank));
+    expect_report(comm, 2, 1); /* another order is another group */
+    MPI_EXPECT_OK(mimo_comm_split(&half[0], comm, rank / 2, rank));
+    expect_report(comm, 3, 1);
+    MPI_EXPECT_OK(mimo_comm_split(&half[1], all, rank / 2 + 7, 0));
+    expect_report(half[1], 3, 2); /* one report for all that come from one creation */
+    MPI_EXPECT_OK(mimo_comm_split(&other, comm, rank == 0 ? -1 : 0, rank));
+    expect_report(comm, rank == 0 ? 3 : 4, 2);
+    mimo_comm *const groups[] = {all, turned, half[0], half[1], other};
+    for (int i = 0; i < 5; i++)
+        if (groups[i])
+            expect_sum(groups[i]);
+    mimo_comm_destroy(half[0]);
+    expect_report(comm, rank == 0 ? 3 : 4, 2); /* half[1] holds it still */
+    expect_sum(half[1]);
+    mimo_comm_destroy(half[1]);
+    mimo_comm_destroy(other);
+    mimo_comm_destroy(turned);
+    mimo_comm_destroy(all);
+    mimo_comm_destroy(lone);
+    expect_report(comm, 1, 2);
+    MPI_EXPECT_STATUS(mimo_nccl_report_of(NULL, comm), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_OK(mimo_comm_from_mpi(&other, MPI_COMM_WORLD));
+    MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, other), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("backend 'mpi'");
+    mimo_comm_destroy(other);
+}
+
+static bed_case four_ranks(mimo_executor executor)
+{
+    bed_case c = {.src = {.grid = "tp=1,dp=4"}, .dst = {.grid = "tp=1,cp=2,dp=2"}};
+    c.src_letters = c.dst_letters = "sbh";
+    c.executor = executor;
+    c.dtype = MIMO_F32;
+    c.batch = 8;
+    c.seq = 16;
+    return c;
+}
+
+/* A second bridge between the same grids needs no communicator of its own. */
+MPI_TEST(nccl, bridges_share)
+{
+    mimo_nccl_report first, second;
+    bridge_bed bed[2];
+    bed_case c = four_ranks(MIMO_EXECUTOR_COLLECTIVE);
+    bed_create(&bed[0], &c);
+    MPI_EXPECT_OK(mimo_nccl_report_of(&first, mpi_test_comm()));
+    bed_create(&bed[1], &c);
+    MPI_EXPECT_OK(mimo_nccl_report_of(&second, mpi_test_comm()));
+    MPI_EXPECT(first.communicators == second.communicators, "%d communicators, then %d",
+               first.communicators, second.communicators);
+    MPI_EXPECT(second.shared > first.shared, "%d shared, then %d", first.shared, second.shared);
+    for (int i = 0; i < 2; i++)
+        bed_move(&bed[i], false, (uint64_t)i);
+    for (int i = 0; i < 2; i++)
+        bed_destroy(&bed[i]);
+}
+
+/* ----------------------------------------- streams ----------------------------------------- */
+
+/* Work of a stream that waits until the host opens the gate, or for ten seconds. */
+typedef struct gate {
+    atomic_bool open, late;
+} gate;
+
+static void wait_at_gate(void *context)
+{
+    gate *it = context;
+    const struct timespec moment = {0, 1000000};
+    for (int i = 0; i < 10000 && !it->open; i++)
+        nanosleep(&moment, NULL);
+    if (!it->open)
+        it->late = true;
+}
+
+/* With the stream held back, every call returns at once: it can only have enqueued. */
+static void check_enqueues(mimo_executor executor, bool partition)
+{
+    bed_case c = four_ranks(executor);
+    gate held = {false, false};
+    bridge_bed bed;
+    cudaStream_t stream = test_stream();
+    c.dst.partition = partition;
+    bed_create(&bed, &c);
+    test_tile features = bed_tile_new(&bed, MIMO_SRC), crossed = bed_tile_new(&bed, MIMO_DST);
+    test_tile gradient = bed_tile_new(&bed, MIMO_DST), back = bed_tile_new(&bed, MIMO_SRC);
+    for (int round = 0; bed.bridge && round < 2; round++) {
+        bed_fill(&bed, &features, false, (uint64_t)round);
+        bed_fill(&bed, &gradient, true, (uint64_t)round);
+        EXPECT_CUDA(cudaStreamSynchronize(stream));
+        if (round == 1) /* what a first call prepares may block */
+            EXPECT_CUDA(cudaLaunchHostFunc(stream, wait_at_gate, &held));
+        MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, &crossed.view, &features.view, 1, stream));
+        MPI_EXPECT_OK(mimo_bridge_backward(bed.bridge, &back.view, &gradient.view, 1, stream));
+        if (round == 1)
+            MPI_EXPECT(cudaStreamQuery(stream) == cudaErrorNotReady, "the stream has ended");
+        (void)cudaGetLastError(); /* "not ready" is kept as an error */
+        held.open = true;
+        bed_check_target(&bed, &crossed, false, (uint64_t)round);
+        bed_check_target(&bed, &back, true, (uint64_t)round);
+        held.open = false;
+    }
+    MPI_EXPECT(!held.late, "executor %d: a call waited for the stream", (int)executor);
+    test_tile_free(&features);
+    test_tile_free(&crossed);
+    test_tile_free(&gradient);
+    test_tile_free(&back);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(nccl, calls_only_enqueue)
+{
+    for (int partition = 0; partition < 2; partition++) {
+        check_enqueues(MIMO_EXECUTOR_COLLECTIVE, partition);
+        check_enqueues(MIMO_EXECUTOR_P2P, partition);
+    }
+}
+
+/* Operations of one bridge on three streams, none waiting for another, each with its own tiles. */
+static void check_streams(mimo_executor executor)
+{
+    enum { STREAMS = 3, FLIGHTS = 9 };
+    bed_case c = four_ranks(executor);
+    bridge_bed bed;
+    cudaStream_t streams[STREAMS];
+    test_tile from[FLIGHTS], to[FLIGHTS];
+    bed_create(&bed, &c);
+    for (int i = 0; i < STREAMS; i++)
+        EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    for (int i = 0; i < FLIGHTS; i++) {
+        from[i] = bed_tile_new(&bed, i % 2 ? MIMO_DST : MIMO_SRC);
+        to[i] = bed_tile_new(&bed, i % 2 ? MIMO_SRC : MIMO_DST);
+    }
+    for (uint64_t round = 0; bed.bridge && round < 4; round++) {
+        mimo_op *ops[FLIGHTS];
+        for (int i = 0; i < FLIGHTS; i++)
+            bed_fill(&bed, &from[i], i % 2, round * FLIGHTS + (uint64_t)i);
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        for (int i = 0; i < FLIGHTS; i++)
+            MPI_EXPECT_OK((i % 2 ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
+                &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, streams[i % STREAMS]));
+        for (int i = 0; i < FLIGHTS; i++)
+            MPI_EXPECT_OK(mimo_op_wait(&ops[FLIGHTS - 1 - i]));
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        for (int i = 0; i < FLIGHTS; i++)
+            bed_check_target(&bed, &to[i], i % 2, round * FLIGHTS + (uint64_t)i);
+    }
+    for (int i = 0; i < FLIGHTS; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        EXPECT_CUDA(cudaStreamDestroy(streams[i]));
+    bed_destroy(&bed);
+}
+
+MPI_TEST(nccl, several_streams)
+{
+    check_streams(MIMO_EXECUTOR_COLLECTIVE);
+    check_streams(MIMO_EXECUTOR_P2P);
+}
