@@ -3,6 +3,7 @@
 #define MIMO_BRIDGE_BRIDGE_TYPES_H
 
 #include <mimo/bridge.h>
+#include <mimo/plan.h>
 
 #include "bridge/tile.h"
 #include "comm/agreement.h"
@@ -57,6 +58,8 @@ typedef struct mimo_executor_table {
     mimo_status (*connect)(mimo_bridge *bridge);
     /* Release all that creation made, or began to. */
     void (*destroy)(mimo_bridge *bridge);
+    /* How a side is cut and who holds it: all of a layout but order, batch and seq. */
+    mimo_layout_desc (*side)(const mimo_bridge *bridge, mimo_side side);
 
     /* Read and check the views of one tensor. */
     mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,

@@ -224,6 +224,7 @@ const mimo_executor_table mimo_collective_executor = {
     .create = mimo_collective_create,
     .connect = mimo_collective_connect,
     .destroy = mimo_collective_destroy,
+    .side = mimo_collective_side,
     .read = read,
     .sign = sign,
     .prepare = prepare,

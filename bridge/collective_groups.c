@@ -33,6 +33,7 @@ static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bri
     MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
     MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
     MIMO_TRY(mimo_partition_create(&own->partition, rule, &place));
+    own->rule = *rule;
     own->sp = rule->sp && tp > 1;
     own->rules.partition = own->partition;
     own->rules.cuts = own->cp * (rule->sp ? tp : 1);
@@ -92,4 +93,16 @@ void mimo_collective_destroy(mimo_bridge *bridge)
     mimo_partition_destroy(own->partition);
     mimo_release(own);
     bridge->collective = NULL;
+}
+
+mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side)
+{
+    const mimo_collective *own = bridge->collective;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    desc.grid = side == MIMO_SRC ? bridge->src : bridge->dst;
+    if (side == MIMO_DST) {
+        desc.partition = own->partition ? &own->rule : NULL;
+        desc.cp_copies = MIMO_COPIES_PARTIAL;
+    }
+    return desc;
 }

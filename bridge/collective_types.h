@@ -3,6 +3,7 @@
 #define MIMO_BRIDGE_COLLECTIVE_TYPES_H
 
 #include <mimo/bridge.h>
+#include <mimo/plan.h>
 
 #include "bridge/tile.h"
 
@@ -17,6 +18,7 @@ typedef struct mimo_tile_rules {
 typedef struct mimo_collective {
     mimo_tile_rules rules;
     mimo_partition *partition; /* NULL where the dst tile holds full sequences */
+    mimo_partition_rule rule;  /* that it was made by */
     int64_t cp;                /* of dst */
     bool sp;                   /* the partition cuts along dst tp */
     mimo_comm *gather;         /* the gather group; NULL where EQUAL */
@@ -34,5 +36,6 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
+mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side);
 
 #endif

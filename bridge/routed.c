@@ -143,6 +143,7 @@ const mimo_executor_table mimo_routed_executor = {
     .name = "routed",
     .create = mimo_routed_create,
     .destroy = mimo_routed_destroy,
+    .side = mimo_routed_side,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
     .prepare = routed_prepare,

@@ -112,3 +112,8 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     mimo_release(own);
     bridge->routed = NULL;
 }
+
+mimo_layout_desc mimo_routed_side(const mimo_bridge *bridge, mimo_side side)
+{
+    return bridge->routed->places[side];
+}

@@ -3,7 +3,7 @@
 # ranks, and every mutation. Some minutes on 2 cores; the exit status is 0 only where all came out as
 # they must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     of small, every, mutations (default: all three)
+#   scripts/oracle.sh [part...]     of small, every, mutations, self-test (default: all)
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh
@@ -16,6 +16,6 @@ configure_and_build "$build" --werror
     fail "mimo-oracle was not built: libopenblas-dev is missing ('scripts/packages.sh test' installs it)"
 
 use_local_mpi
-[ $# -gt 0 ] || set -- small every mutations
+[ $# -gt 0 ] || set -- small every mutations self-test
 cd "$build"
 exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"

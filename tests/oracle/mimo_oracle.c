@@ -112,6 +112,29 @@ static int train(const oracle_options *options, mimo_comm *world)
     return failed > 0 ? EXIT_FAILED : 0;
 }
 
+/* --self-test: what a user's program would find at start-up. */
+static int self_test(const oracle_options *options, mimo_comm *world)
+{
+    oracle_topology topology = {0};
+    mimo_status status = oracle_topology_create(&topology, world, &options->spec);
+    if (status == MIMO_OK)
+        status = mimo_bridge_self_test(topology.bridge, options->seed);
+    int failed = count_ranks(status).failed;
+    if (mimo_comm_rank(world) == 0 && failed > 0)
+        printf("FAIL on %d of %d ranks: %s\n", failed, mimo_comm_size(world), mimo_last_error());
+    else if (mimo_comm_rank(world) == 0)
+        printf("the bridge passes its self-test\n");
+    oracle_topology_destroy(&topology);
+    return failed > 0 ? EXIT_FAILED : 0;
+}
+
+static int run_mode(const oracle_options *options, mimo_comm *world)
+{
+    if (options->self_test)
+        return self_test(options, world);
+    return options->train > 0 ? train(options, world) : compare(options, world);
+}
+
 static int run(const oracle_options *options)
 {
     mimo_comm *world = NULL;
@@ -119,7 +142,7 @@ static int run(const oracle_options *options)
         return EXIT_FAILED;
     if (options->mutation)
         mutation_switch_on(mutation_find(options->mutation));
-    int code = options->train > 0 ? train(options, world) : compare(options, world);
+    int code = run_mode(options, world);
     mimo_comm_destroy(world);
     return code;
 }

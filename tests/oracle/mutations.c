@@ -25,32 +25,42 @@
 
 static const oracle_mutation table[] = {
     /* the bridge */
-    {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN},
-    {"cp0-slice", "ranks with cp > 0 have no slice and keep the whole batch", PHASE_RUN, FAN_OUT},
-    {"no-cp-sum", "backward does not sum over cp", PHASE_ROWS_BACK, FAN_IN},
-    {"cp-mean", "backward averages over cp", PHASE_ROWS_BACK, FAN_IN},
-    {"sum-over-dp", "backward sums over dp x cp in place of cp", PHASE_ROWS_BACK, FAN_IN},
-    {"sum-over-tp", "backward sums over tp too", PHASE_ROWS_BACK, FAN_IN},
-    {"narrow-before-sum", "backward narrows to a slot, then sums over cp", PHASE_ROWS_BACK, FAN_IN},
-    {"pooled-over-cp", "fan-out groups are pooled over cp", PHASE_ROWS_BACK, FAN_OUT},
-    {"zero-pad", "fan-out backward pads with zeros and does not gather", PHASE_ROWS_BACK, FAN_OUT},
-    {"first-class-only", "routed backward keeps one cp rank's part", PHASE_ROWS_BACK, ROUTED},
+    {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN,
+     true},
+    {"cp0-slice", "ranks with cp > 0 have no slice and keep the whole batch", PHASE_RUN, FAN_OUT,
+     true},
+    {"no-cp-sum", "backward does not sum over cp", PHASE_ROWS_BACK, FAN_IN, true},
+    {"cp-mean", "backward averages over cp", PHASE_ROWS_BACK, FAN_IN, true},
+    {"sum-over-dp", "backward sums over dp x cp in place of cp", PHASE_ROWS_BACK, FAN_IN, true},
+    {"sum-over-tp", "backward sums over tp too", PHASE_ROWS_BACK, FAN_IN, true},
+    {"narrow-before-sum", "backward narrows to a slot, then sums over cp", PHASE_ROWS_BACK, FAN_IN,
+     true},
+    {"pooled-over-cp", "fan-out groups are pooled over cp", PHASE_ROWS_BACK, FAN_OUT, true},
+    {"zero-pad", "fan-out backward pads with zeros and does not gather", PHASE_ROWS_BACK, FAN_OUT,
+     true},
+    {"first-class-only", "routed backward keeps one cp rank's part", PHASE_ROWS_BACK, ROUTED, true},
     /* alignment and partition */
-    {"sequence-major", "rows are taken as they lie, not sample-major", PHASE_ALIGNMENT, FAN_IN},
-    {"contiguous-labels", "labels are cut contiguously, the rest zigzag", PHASE_LOSSES, FAN_IN},
-    {"sp-reversed", "the adjoint of sp puts tp shards in reverse order", PHASE_ROWS_BACK,
-     FAN_IN_SP},
+    {"sequence-major", "rows are taken as they lie, not sample-major", PHASE_ALIGNMENT, FAN_IN,
+     false},
+    {"contiguous-labels", "labels are cut contiguously, the rest zigzag", PHASE_LOSSES, FAN_IN,
+     false},
+    {"sp-reversed", "the adjoint of sp puts tp shards in reverse order", PHASE_ROWS_BACK, FAN_IN_SP,
+     false},
     /* gradient rules */
-    {"n-over-dp", "N counts the tokens of cp rank 0 only", PHASE_LOSS, FAN_IN},
-    {"last-micro-batch", "N counts the tokens of the last micro-batch only", PHASE_LOSS, FAN_IN},
-    {"dp-mean", "an extra 1/dp", PHASE_GRADIENTS, FAN_IN},
-    {"local-count", "each rank divides by its own tokens, then the mean", PHASE_GRADIENTS, FAN_IN},
-    {"no-encoder-sum", "encoder gradients are not summed over dp", PHASE_GRADIENTS, FAN_IN},
-    {"sum-of-copies", "replicated parameters are summed over tp too", PHASE_GRADIENTS, FAN_IN},
-    {"no-partial-sum", "partial gradients are not summed over tp", PHASE_GRADIENTS, FAN_IN_SP},
-    {"partial-mean", "partial gradients are averaged over tp", PHASE_GRADIENTS, FAN_IN},
-    {"norm-of-copies", "the norm counts copies as often as there are", PHASE_NORM, FAN_IN},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, MIMO_EXECUTOR_AUTO}},
+    {"n-over-dp", "N counts the tokens of cp rank 0 only", PHASE_LOSS, FAN_IN, false},
+    {"last-micro-batch", "N counts the tokens of the last micro-batch only", PHASE_LOSS, FAN_IN,
+     false},
+    {"dp-mean", "an extra 1/dp", PHASE_GRADIENTS, FAN_IN, false},
+    {"local-count", "each rank divides by its own tokens, then the mean", PHASE_GRADIENTS, FAN_IN,
+     false},
+    {"no-encoder-sum", "encoder gradients are not summed over dp", PHASE_GRADIENTS, FAN_IN, false},
+    {"sum-of-copies", "replicated parameters are summed over tp too", PHASE_GRADIENTS, FAN_IN,
+     false},
+    {"no-partial-sum", "partial gradients are not summed over tp", PHASE_GRADIENTS, FAN_IN_SP,
+     false},
+    {"partial-mean", "partial gradients are averaged over tp", PHASE_GRADIENTS, FAN_IN, false},
+    {"norm-of-copies", "the norm counts copies as often as there are", PHASE_NORM, FAN_IN, false},
+    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, MIMO_EXECUTOR_AUTO}, false},
 };
 
 static const oracle_mutation *active;
@@ -73,10 +83,10 @@ const oracle_mutation *mutation_find(const char *name)
 void mutation_list(FILE *stream)
 {
     for (const oracle_mutation *row = table; row->name; row++)
-        fprintf(stream, "%s\t%s\t--encoder %s --llm %s --executor %s%s\t%s\n", row->name,
+        fprintf(stream, "%s\t%s\t--encoder %s --llm %s --executor %s%s\t%s\t%s\n", row->name,
                 oracle_phase_rows[row->phase].name, row->spec.encoder, row->spec.llm,
                 oracle_executor_name(row->spec.executor), row->spec.sp ? " --sp" : "",
-                row->sentence);
+                row->sentence, row->in_bridge ? "self-test" : "");
 }
 
 void mutation_switch_on(const oracle_mutation *mutation)

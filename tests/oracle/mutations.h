@@ -14,12 +14,14 @@ typedef struct oracle_mutation {
     const char *name, *sentence;
     oracle_phase phase; /* the first that fails */
     oracle_spec spec;   /* on this topology */
+    bool in_bridge;     /* mimo_bridge_self_test sees it too, there */
 } oracle_mutation;
 
 /* NULL where there is none. */
 const oracle_mutation *mutation_find(const char *name);
 
-/* A line each: name, phase, topology, sentence; separated by tabs. */
+/* A line each: name, phase, topology, sentence, "self-test" where that sees it; separated by
+ * tabs. */
 void mutation_list(FILE *stream);
 
 /* From here on mimo_mutated says yes to this one. */

@@ -15,6 +15,7 @@ enum {
     KEY_LIST,
     KEY_SEED,
     KEY_TRAIN,
+    KEY_SELF_TEST,
     KEY_LOG,
     KEY_JSON,
     KEY_HELP
@@ -28,6 +29,7 @@ static const struct option table[] = {
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
     {"seed", required_argument, NULL, KEY_SEED},
+    {"self-test", no_argument, NULL, KEY_SELF_TEST},
     {"train", required_argument, NULL, KEY_TRAIN},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
@@ -48,6 +50,7 @@ void oracle_options_help(FILE *stream)
           "  --executor NAME   of the bridge: auto (default), collective, routed or p2p\n"
           "  --seed N          of parameters and data (default: 1)\n"
           "  --mutate NAME     switch on a bug of the library's test copy\n"
+          "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
           "  --train N         no comparison: the loss after N steps\n"
           "  --json            JSON in place of the table\n"
           "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
@@ -101,6 +104,9 @@ static const char *read_option(oracle_options *out, int key)
         out->seed = strtoull(optarg, &end, 10);
         return *optarg && !*end ? NULL : "--seed is not a whole number";
     }
+    case KEY_SELF_TEST:
+        out->self_test = true;
+        return NULL;
     case KEY_TRAIN:
         out->train = atoi(optarg);
         return out->train > 0 ? NULL : "--train is not a number of steps";

@@ -11,7 +11,8 @@ typedef struct oracle_options {
     const char *mutation; /* NULL: none */
     const char *log;
     uint64_t seed;
-    int train; /* steps of a longer run in place of the comparison; 0: compare */
+    int train;      /* steps of a longer run in place of the comparison; 0: compare */
+    bool self_test; /* in place of the comparison: mimo_bridge_self_test */
     bool json, list_mutations, help;
 } oracle_options;
 

@@ -7,6 +7,8 @@ Parts: small      pairs of grids on 1, 2, 4 and 6 ranks
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
+       self-test  the bridge's own test passes on the topologies of the mutations, and fails for
+                  the bridge's
        effects    what each bug does to 100 steps of training; nothing can fail here
 
 A line a run; the full logs go to oracle-logs/ in the working directory. The exit status is 0 only
@@ -150,11 +152,32 @@ def show_effects(programs):
     rows = list_mutations(programs)
     for topology in dict.fromkeys(row[2] for row in rows):
         print(f"no bug, {topology}: {train(programs, topology.split())}", flush=True)
-        for name, _, other, sentence in rows:
+        for name, _, other, sentence, _ in rows:
             if other == topology:
                 outcome = train(programs, topology.split() + ["--mutate", name])
                 print(f"  {name} ({sentence}): {outcome}", flush=True)
     return [True]
+
+
+def self_test(programs, options, passes):
+    """The bridge's self-test passes, or fails on every rank."""
+    ranks = ranks_of(options[options.index("--llm") + 1])
+    command = [programs[0], "--oversubscribe", "-n", str(ranks), programs[1], *options,
+               "--self-test"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    said = (run.stdout.splitlines() or ["nothing printed"])[0]
+    wanted = "the bridge passes" if passes else f"FAIL on {ranks} of {ranks} ranks"
+    right = said.startswith(wanted) and (run.returncode == 0) == passes
+    print(f"{'' if right else 'WRONG: '}{' '.join(options)}: {said}", flush=True)
+    return right
+
+
+def check_self_test(programs):
+    rows = [row for row in list_mutations(programs) if row[4]]
+    topologies = [row[2].split() for row in rows]
+    return ([self_test(programs, list(t), True) for t in dict.fromkeys(map(tuple, topologies))]
+            + [self_test(programs, t + ["--mutate", r[0]], False)
+               for t, r in zip(topologies, rows)])
 
 
 def list_mutations(programs):
@@ -167,6 +190,8 @@ def list_mutations(programs):
 def check_part(programs, part):
     if part == "mutations":
         return [check_mutation(programs, row) for row in list_mutations(programs)]
+    if part == "self-test":
+        return check_self_test(programs)
     if part == "effects":
         return show_effects(programs)
     if part == "every":
@@ -183,7 +208,7 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     programs, parts = (sys.argv[1], os.path.abspath(sys.argv[2])), sys.argv[3:]
-    unknown = set(parts) - {"small", "eight", "every", "mutations", "effects"}
+    unknown = set(parts) - {"small", "eight", "every", "mutations", "self-test", "effects"}
     if unknown:
         print(f"unknown parts: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2

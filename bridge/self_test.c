@@ -1,0 +1,325 @@
+/*
+ * The self-test of a bridge, on its own grids and backend: a small batch of whole numbers in f64
+ * goes forward, another one backward.
+ *
+ * What a row holds is a hash of the place where it starts: side, cell and local row, the same on
+ * all copies. Where it must arrive is for the layouts to say, in closed form, for every row that
+ * this rank ends up with. What the ranks then add up needs no layout's word on who goes where:
+ * <Px, y> = <x, P'y>, with one representative for every set of copies, and every global row counted
+ * once.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/layout_types.h"
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+/* An odd width, so that no tile is a round number of bytes. Numbers stay small: products of two,
+ * and sums of millions of these, are exact in 64 bits. */
+enum { WIDTH = 3, LARGEST = 65521 };
+
+/* One side on this rank. */
+typedef struct test_side {
+    mimo_layout *layout;
+    mimo_cell cell;
+    bool holds;       /* rows at all */
+    bool speaks;      /* for the copies of its cell */
+    int64_t rows;     /* here */
+    double *sent;     /* [rows, WIDTH], in host memory */
+    double *received; /* [rows, WIDTH], in host memory */
+    mimo_tensor view; /* the tile that is sent */
+    mimo_tensor room; /* the tile that is received into */
+} test_side;
+
+typedef struct self_test {
+    mimo_bridge *bridge;
+    uint64_t seed;
+    int64_t batch, seq;
+    test_side side[2]; /* by mimo_side */
+} self_test;
+
+/* ------------------------------------------- sizes ------------------------------------------ */
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y != 0) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+/* Positions of a sequence that a side can cut; thd says how many there are. */
+static int64_t cut_sequence(const mimo_layout_desc *desc)
+{
+    const mimo_partition_rule *rule = desc->partition;
+    if (!rule)
+        return 1;
+    if (rule->format == MIMO_THD)
+        return (rule->cu_padded ? rule->cu_padded : rule->cu)[rule->sequences];
+    return 2 * mimo_grid_dim_size(desc->grid, "cp") * mimo_grid_dim_size(desc->grid, "tp");
+}
+
+static bool is_packed(const mimo_layout_desc *desc)
+{
+    return desc->partition && desc->partition->format == MIMO_THD;
+}
+
+/* Two samples for each dp coordinate; as many positions as both sides can cut. */
+static void choose_sizes(self_test *test, const mimo_layout_desc desc[2])
+{
+    int64_t dp = common_multiple(mimo_grid_dim_size(desc[MIMO_SRC].grid, "dp"),
+                                 mimo_grid_dim_size(desc[MIMO_DST].grid, "dp"));
+    int64_t src = cut_sequence(&desc[MIMO_SRC]), dst = cut_sequence(&desc[MIMO_DST]);
+    test->batch = 2 * dp;
+    test->seq = 2 * common_multiple(src, dst);
+    if (is_packed(&desc[MIMO_SRC]))
+        test->seq = src;
+    if (is_packed(&desc[MIMO_DST]))
+        test->seq = dst;
+}
+
+/* ------------------------------------------- tiles ------------------------------------------ */
+
+static int64_t bytes_of(const test_side *side)
+{
+    return side->rows * WIDTH * (int64_t)sizeof(double);
+}
+
+static mimo_status create_side(test_side *out, const self_test *test, const mimo_layout_desc *desc)
+{
+    mimo_layout_desc full = *desc;
+    int64_t samples = 0;
+    const mimo_comm *comm = test->bridge->comm;
+    full.batch = test->batch;
+    full.seq = test->seq;
+    MIMO_TRY(mimo_layout_create(&out->layout, &full));
+    MIMO_TRY(mimo_layout_rows(out->layout, comm->rank, &out->rows));
+    out->holds = mimo_layout_cell(&out->cell, out->layout, comm->rank);
+    out->speaks = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
+    if (out->holds)
+        samples = mimo_layout_samples(out->layout, out->cell.dp).count;
+    MIMO_TRY(mimo_reserve(&out->sent, out->rows * WIDTH, sizeof *out->sent));
+    MIMO_TRY(mimo_reserve(&out->received, out->rows * WIDTH, sizeof *out->received));
+    out->view = mimo_tensor_3d(NULL, MIMO_F64, "sbh", out->layout->shard, samples, WIDTH);
+    out->view.memory = test->bridge->memory;
+    out->room = out->view;
+    if (out->rows == 0)
+        return MIMO_OK;
+    MIMO_TRY(comm->device->reserve(&out->view.data, bytes_of(out)));
+    return comm->device->reserve(&out->room.data, bytes_of(out));
+}
+
+/* What row `row` of a cell starts with; the same on all its copies. */
+static double number_at(const self_test *test, mimo_side side, const mimo_cell *cell, int64_t at)
+{
+    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, (int64_t)test->seed), side);
+    hash = mimo_hash_int(mimo_hash_int(hash, cell->dp), cell->cp);
+    hash = mimo_hash_int(mimo_hash_int(hash, cell->tp), cell->klass);
+    return (double)(mimo_hash_int(hash, at) % LARGEST) - LARGEST / 2;
+}
+
+static void fill(const self_test *test, mimo_side side)
+{
+    const test_side *here = &test->side[side];
+    for (int64_t i = 0; i < here->rows * WIDTH; i++)
+        here->sent[i] = number_at(test, side, &here->cell, i);
+}
+
+/* The numbers to send, and room in which a row that nobody writes shows. */
+static mimo_status upload(const self_test *test, const test_side *side)
+{
+    const mimo_device *device = test->bridge->comm->device;
+    if (side->rows == 0)
+        return MIMO_OK;
+    for (int64_t i = 0; i < side->rows * WIDTH; i++)
+        side->received[i] = (double)NAN;
+    MIMO_TRY(device->upload(side->room.data, side->received, bytes_of(side), NULL));
+    return device->upload(side->view.data, side->sent, bytes_of(side), NULL);
+}
+
+static mimo_status download(const self_test *test, const test_side *side)
+{
+    const mimo_device *device = test->bridge->comm->device;
+    if (side->rows == 0)
+        return MIMO_OK;
+    return device->download(side->received, side->room.data, bytes_of(side), NULL);
+}
+
+static mimo_status prepare(self_test *test)
+{
+    mimo_layout_desc desc[2];
+    for (int side = 0; side < 2; side++)
+        desc[side] = test->bridge->executor->side(test->bridge, (mimo_side)side);
+    choose_sizes(test, desc);
+    for (int side = 0; side < 2; side++) {
+        MIMO_TRY(create_side(&test->side[side], test, &desc[side]));
+        fill(test, (mimo_side)side);
+        MIMO_TRY(upload(test, &test->side[side]));
+    }
+    return MIMO_OK;
+}
+
+static void release(self_test *test)
+{
+    for (int side = 0; side < 2; side++) {
+        test_side *it = &test->side[side];
+        test->bridge->comm->device->release(it->view.data);
+        test->bridge->comm->device->release(it->room.data);
+        mimo_release(it->sent);
+        mimo_release(it->received);
+        mimo_layout_destroy(it->layout);
+    }
+}
+
+/* ------------------------------------------- checks ----------------------------------------- */
+
+/* What element e of global row (b, s) is worth on the side that it comes from: the sum over that
+ * side's contribution classes. */
+static double expected_at(const self_test *test, mimo_side from, int64_t b, int64_t s, int64_t e)
+{
+    const mimo_layout *layout = test->side[from].layout;
+    mimo_cell cell;
+    mimo_box box;
+    double sum = 0;
+    mimo_layout_find(layout, b, s, &cell, &box);
+    int64_t row = box.row0 + (b - box.b0) * box.row_b + (s - box.s0) * box.row_s;
+    for (cell.klass = 0; cell.klass < layout->cut.klass.size; cell.klass++)
+        sum += number_at(test, from, &cell, row * WIDTH + e);
+    return sum;
+}
+
+static mimo_status check_row(const self_test *test, mimo_side to, int64_t row, int64_t b, int64_t s)
+{
+    for (int64_t e = 0; e < WIDTH; e++) {
+        double got = test->side[to].received[row * WIDTH + e];
+        double expected = expected_at(test, to == MIMO_SRC ? MIMO_DST : MIMO_SRC, b, s, e);
+        MIMO_CHECK(got == expected, MIMO_ERR_INTERNAL,
+                   "self-test: %s gave row %" PRId64 " here (sample %" PRId64 ", position %" PRId64
+                   "), element %" PRId64 ", as %.17g; it is %.17g",
+                   to == MIMO_SRC ? "backward" : "forward", row, b, s, e, got, expected);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box *box)
+{
+    for (int64_t b = 0; b < box->nb; b++)
+        for (int64_t s = 0; s < box->ns; s++)
+            MIMO_TRY(check_row(test, to, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+                               box->s0 + s));
+    return MIMO_OK;
+}
+
+/* Every row that this rank received. */
+static mimo_status check_side(const self_test *test, mimo_side to)
+{
+    const test_side *side = &test->side[to];
+    mimo_box box[MIMO_LAYOUT_BOXES];
+    for (int64_t segment = 0; side->holds && segment < side->layout->segments; segment++) {
+        int boxes = mimo_layout_cell_boxes(side->layout, &side->cell, segment, box);
+        for (int i = 0; i < boxes; i++)
+            MIMO_TRY(check_box(test, to, &box[i]));
+    }
+    return MIMO_OK;
+}
+
+/* -------------------------------------------- sums ------------------------------------------ */
+
+/* What the ranks that speak for their copies add up. */
+typedef struct test_sums {
+    int64_t rows[2];    /* by mimo_side */
+    int64_t product[2]; /* received . sent, by the side that received: <x, P'y> and <Px, y> */
+} test_sums;
+
+static test_sums own_sums(const self_test *test)
+{
+    test_sums sums = {{0, 0}, {0, 0}};
+    for (int side = 0; side < 2; side++) {
+        const test_side *it = &test->side[side];
+        sums.rows[side] = it->speaks ? it->rows : 0;
+        for (int64_t i = 0; it->speaks && i < it->rows * WIDTH; i++)
+            sums.product[side] += (int64_t)it->received[i] * (int64_t)it->sent[i];
+    }
+    return sums;
+}
+
+static mimo_status check_sums(const self_test *test, const test_sums *all)
+{
+    test_sums sums = {{0, 0}, {0, 0}};
+    int64_t rows = test->batch * test->seq, ranks = test->bridge->size;
+    for (int64_t rank = 0; rank < ranks; rank++)
+        for (int side = 0; side < 2; side++) {
+            sums.rows[side] += all[rank].rows[side];
+            sums.product[side] += all[rank].product[side];
+        }
+    for (int side = 0; side < 2; side++) {
+        int64_t classes = test->side[side].layout->cut.klass.size;
+        MIMO_CHECK(sums.rows[side] == rows * classes, MIMO_ERR_INTERNAL,
+                   "self-test: the %s ranks hold %" PRId64 " rows, copies apart, and %" PRId64
+                   " samples of %" PRId64 " positions are %" PRId64,
+                   side == MIMO_SRC ? "src" : "dst", sums.rows[side], test->batch, test->seq,
+                   rows * classes);
+    }
+    MIMO_CHECK(sums.product[0] == sums.product[1], MIMO_ERR_INTERNAL,
+               "self-test: backward is not the adjoint of forward: <x, P'y> is %" PRId64
+               " and <Px, y> is %" PRId64,
+               sums.product[MIMO_SRC], sums.product[MIMO_DST]);
+    return MIMO_OK;
+}
+
+static mimo_status compare_sums(const self_test *test, test_sums *all)
+{
+    mimo_comm *comm = test->bridge->comm;
+    mimo_request *request = NULL;
+    test_sums mine = own_sums(test);
+    MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
+    MIMO_TRY(mimo_wait(comm, &request));
+    return check_sums(test, all);
+}
+
+/* -------------------------------------------- test ------------------------------------------ */
+
+static mimo_status fetch_and_check(const self_test *test, mimo_side side)
+{
+    MIMO_TRY(download(test, &test->side[side]));
+    return check_side(test, side);
+}
+
+/* Both ways, then what this rank can see, then what only all can. Each failure is everybody's. */
+static mimo_status run(const self_test *test, test_sums *all)
+{
+    const test_side *src = &test->side[MIMO_SRC], *dst = &test->side[MIMO_DST];
+    MIMO_TRY(mimo_bridge_forward(test->bridge, &dst->room, &src->view, 1, NULL));
+    MIMO_TRY(mimo_bridge_backward(test->bridge, &src->room, &dst->view, 1, NULL));
+    mimo_status status = fetch_and_check(test, MIMO_DST);
+    if (status == MIMO_OK)
+        status = fetch_and_check(test, MIMO_SRC);
+    MIMO_TRY(mimo_comm_agree(test->bridge->comm, status));
+    return compare_sums(test, all);
+}
+
+mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
+{
+    char call[MIMO_CALL_TEXT];
+    test_sums *all = NULL;
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
+    self_test test = {.bridge = bridge, .seed = seed};
+    mimo_status status = mimo_reserve(&all, bridge->size, sizeof *all);
+    if (status == MIMO_OK)
+        status = prepare(&test);
+    snprintf(call, sizeof call, "bridge self-test with seed %" PRIu64, seed);
+    status = mimo_agree_as(bridge->comm, MIMO_AGREE_ALWAYS, status,
+                           mimo_hash_int(MIMO_HASH_START, (int64_t)seed), call);
+    if (status == MIMO_OK)
+        status = run(&test, all);
+    release(&test);
+    mimo_release(all);
+    return status;
+}

@@ -1,0 +1,94 @@
+/* mimo_bridge_self_test on right bridges of every kind; that it sees wrong ones is for mimo-oracle
+ * to show, which has mutations to try it on. */
+#include "bridge_bed.h"
+#include "reference_grid.h"
+
+typedef struct self_case {
+    const char *src;
+    int64_t src_offset;
+    const char *dst;
+    int64_t dst_offset;
+    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    bool all_stages;
+    bool collective; /* can do it too */
+} self_case;
+
+static const self_case cases[] = {
+    {"tp=1,dp=1", 0, "tp=1,cp=1,dp=1", 0, 0, false, true},
+    {"tp=1,dp=4", 0, "tp=1,cp=2,dp=2", 0, 0, false, true},
+    {"tp=1,dp=4", 0, "tp=1,cp=2,dp=2", 0, 1, false, true},
+    {"tp=2,dp=2", 0, "tp=2,cp=2,dp=1", 0, 3, false, true},
+    {"tp=4,dp=1", 0, "tp=1,cp=2,dp=2", 0, 1, false, true},
+    {"tp=1,dp=3", 0, "tp=1,cp=3,dp=1", 0, 1, false, true},
+    {"tp=2,dp=4", 0, "tp=2,cp=2,dp=2", 0, 0, false, true},
+    {"tp=2,dp=4", 0, "tp=2,cp=2,dp=2", 0, 3, false, true},
+    {"tp=4,dp=2", 0, "tp=1,cp=2,pp=1,dp=4", 0, 0, false, true},
+    {"tp=1,dp=8", 0, "tp=2,cp=4,dp=1", 0, 3, false, true},
+    {"dp=3", 0, "tp=1,dp=2", 0, 0, false, false},
+    {"tp=2,dp=2", 0, "dp=2,tp=2", 0, 0, false, false},
+    {"cp=2,dp=2", 0, "cp=4,dp=1", 0, 5, false, false},
+    {"dp=2", 0, "cp=2", 2, 1, false, false},
+    {"dp=4", 0, "cp=2,pp=2", 0, 1, true, false},
+    {"dp=4", 0, "pp=2,cp=2", 0, 0, true, false},
+    {"tp=2,dp=3", 1, "dp=2,cp=2,pp=2", 0, 1, true, false},
+};
+
+static void check_case(const self_case *it, mimo_executor executor)
+{
+    bridge_bed bed;
+    bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
+                  .dst = {.grid = it->dst, .offset = it->dst_offset},
+                  .executor = executor,
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh"};
+    c.src.partition = it->cut & 4;
+    c.dst.partition = it->cut & 3;
+    c.dst.sp = it->cut & 2;
+    c.dst.all_stages = it->all_stages;
+    c.batch = c.seq = 48;
+    bed_create(&bed, &c);
+    for (uint64_t seed = 0; bed.bridge && seed < 3; seed++)
+        MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, seed));
+    bed_destroy(&bed);
+}
+
+static bool spans(const char *grid, int64_t offset, int64_t ranks)
+{
+    return offset + ref_ranks(grid) == ranks;
+}
+
+static bool fits(const char *grid, int64_t offset, int64_t ranks)
+{
+    return offset + ref_ranks(grid) <= ranks;
+}
+
+MPI_TEST(self_test, right_bridges)
+{
+    int64_t ranks = mpi_test_size();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const self_case *it = &cases[i];
+        if (it->collective && spans(it->src, it->src_offset, ranks))
+            check_case(it, MIMO_EXECUTOR_COLLECTIVE);
+        if (fits(it->src, it->src_offset, ranks) && fits(it->dst, it->dst_offset, ranks))
+            check_case(it, MIMO_EXECUTOR_ROUTED);
+    }
+}
+
+MPI_TEST(self_test, seeds_that_differ)
+{
+    bridge_bed bed;
+    bed_case c = {.src = {.grid = "tp=1,dp=4"},
+                  .dst = {.grid = "tp=1,cp=2,dp=2"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .batch = 4,
+                  .seq = 4};
+    bed_create(&bed, &c);
+    MPI_EXPECT_STATUS(mimo_bridge_self_test(bed.bridge, mpi_test_rank() == 2 ? 8 : 7),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2");
+    MPI_EXPECT_SENTENCE("seed 8");
+    MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 9));
+    MPI_EXPECT_STATUS(mimo_bridge_self_test(NULL, 1), MIMO_ERR_ARGUMENT);
+    bed_destroy(&bed);
+}
