@@ -8,6 +8,7 @@ import tempfile
 
 from captioner_runs import Captioner, SMALL
 
+TP = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1"]
 PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
 HOME = ["--encoder", "tp=2,dp=4", "--llm", "tp=2,cp=2,dp=2"]
 
@@ -20,27 +21,22 @@ CASES = [
     (6, ["--encoder", "tp=2,dp=3", "--llm", "tp=3,dp=2"], "dp"),
     (4, ["--encoder", "tp=1,cp=2,dp=2", "--llm", "tp=2,dp=2"], "cp"),
     (2, ["--no-such-flag"], "--no-such-flag"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--seq", "48"], "--seq 48"),
+    (2, [*TP, "--seq", "48"], "--seq 48"),
     (3, ["--encoder", "tp=3,dp=1", "--llm", "tp=3,dp=1"], "8 heads .* tp=3"),
-    (2, ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1", "--seq", "90"], "90 .* 2\\*cp = 4"),
+    (2, [*PAIR, "--seq", "90"], "90 .* 2\\*cp = 4"),
     (2, ["--device", "cuda"], "cuda"),
     (2, ["--dtype", "f64"], "f64"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--samples", "/nonexistent/samples"],
-     "/nonexistent/samples"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--log", "/nonexistent/log"],
-     "/nonexistent/log"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--log", "/dev/full"], "/dev/full"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--save", "/nonexistent/saved"],
-     "/nonexistent/saved"),
+    (2, [*TP, "--samples", "/nonexistent/samples"], "/nonexistent/samples"),
+    (2, [*TP, "--log", "/nonexistent/log"], "/nonexistent/log"),
+    (2, [*TP, "--log", "/dev/full"], "/dev/full"),
+    (2, [*TP, "--save", "/nonexistent/saved"], "/nonexistent/saved"),
     (2, [*PAIR, "--save", "taken"], "cannot write taken: it exists and is no regular file"),
     (2, [*PAIR, "--out", "samples"], "cannot make the folder samples"),
     (2, [*PAIR, "--out", "taken"], "taken/loss-curve.png: it exists and is no regular file"),
     (2, [*PAIR, "--out", "new/one", "--log", "/nonexistent/log"], "/nonexistent/log"),
     (2, [*PAIR, "--out", "new/one", "--log", "new/one/log", "--save", "taken"], "cannot write taken"),
-    (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1", "--resume", "/nonexistent/saved"],
-     "/nonexistent/saved"),
+    (2, [*TP, "--resume", "/nonexistent/saved"], "/nonexistent/saved"),
 ]
-
 
 # Rank 0 is started with the first flags, rank 1 with the second.
 UNEQUAL = [
