@@ -81,14 +81,12 @@ mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp)
     return (mimo_range){dp * least + (dp < more ? dp : more), least + (dp < more)};
 }
 
-/* The last coordinate that begins at the sample or before: those without samples begin where the
- * next one does. */
-static int64_t search_dp(const mimo_layout *layout, int64_t sample)
+int64_t mimo_last_at_most(const int64_t *first, int64_t count, int64_t value)
 {
-    int64_t low = 0, high = layout->cut.dp.size;
+    int64_t low = 0, high = count;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (layout->first_sample[middle] <= sample)
+        if (first[middle] <= value)
             low = middle;
         else
             high = middle;
@@ -98,8 +96,9 @@ static int64_t search_dp(const mimo_layout *layout, int64_t sample)
 
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample)
 {
+    /* A coordinate without samples begins where the next one does. */
     if (layout->first_sample)
-        return search_dp(layout, sample);
+        return mimo_last_at_most(layout->first_sample, layout->cut.dp.size, sample);
     int64_t least = layout->batch / layout->cut.dp.size, more = layout->batch % layout->cut.dp.size;
     int64_t in_larger = more * (least + 1); /* samples of the ranks that hold one more */
     if (sample < in_larger)
@@ -121,51 +120,58 @@ static mimo_box box_of(const mimo_layout *layout, mimo_range samples, const mimo
 
 static mimo_range segment_range(const mimo_layout *layout, int64_t segment)
 {
-    const int32_t *first = layout->first_position;
+    const int64_t *first = layout->first_position;
     return first ? (mimo_range){first[segment], first[segment + 1] - first[segment]}
                  : (mimo_range){0, layout->seq};
 }
 
 /* Every rank holds the same share of each segment, so the segments before one take their length
  * over cp of its rows. */
-int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
-                           mimo_box *boxes)
+int mimo_layout_cell_runs(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
+                          mimo_run *runs)
 {
-    mimo_run zigzag[MIMO_LAYOUT_BOXES], part;
-    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    mimo_run zigzag[MIMO_LAYOUT_BOXES];
     mimo_range range = segment_range(layout, segment);
-    if (samples.count == 0)
-        return 0;
-    int64_t runs = mimo_zigzag_append(zigzag, 0, range.first, range.count,
-                                      (mimo_cp_place){cell->cp, layout->cut.cp.size});
+    int64_t whole = mimo_zigzag_append(zigzag, 0, range.first, range.count,
+                                       (mimo_cp_place){cell->cp, layout->cut.cp.size});
     int count = 0;
-    for (int64_t i = 0; i < runs; i++) {
+    for (int64_t i = 0; i < whole; i++) {
         zigzag[i].local += range.first / layout->cut.cp.size;
-        if (mimo_run_cut(&part, &zigzag[i], cell->tp * layout->shard, layout->shard))
-            boxes[count++] = box_of(layout, samples, &part);
+        count += mimo_run_cut(&runs[count], &zigzag[i], cell->tp * layout->shard, layout->shard);
     }
     return count;
 }
 
-/* The last segment that begins at the position or before: empty ones begin where the next does. */
-static int64_t search_segment(const mimo_layout *layout, int64_t position)
+int64_t mimo_layout_parts(const mimo_layout *layout, const mimo_cell *cell)
 {
-    int64_t low = 0, high = layout->segments;
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (layout->first_position[middle] <= position)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return layout->ragged.kind ? mimo_ragged_parts(layout, cell) : layout->segments;
+}
+
+int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t part,
+                           mimo_box *boxes)
+{
+    mimo_run runs[MIMO_LAYOUT_BOXES];
+    if (layout->ragged.kind)
+        return mimo_ragged_boxes(layout, cell, part, boxes);
+    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    int count = samples.count > 0 ? mimo_layout_cell_runs(layout, cell, part, runs) : 0;
+    for (int i = 0; i < count; i++)
+        boxes[i] = box_of(layout, samples, &runs[i]);
+    return count;
+}
+
+/* Empty segments begin where the next one does. */
+static int64_t segment_of(const mimo_layout *layout, int64_t position)
+{
+    const int64_t *first = layout->first_position;
+    return first ? mimo_last_at_most(first, layout->segments, position) : 0;
 }
 
 /* The zigzag map backwards: the cp coordinate of a position, and its row in that cp shard. */
-static int64_t cp_of(const mimo_layout *layout, int64_t segment, int64_t position, int64_t *row)
+static int64_t cp_of(const mimo_layout *layout, int64_t position, int64_t *row)
 {
     int64_t cp = layout->cut.cp.size;
-    mimo_range range = segment_range(layout, segment);
+    mimo_range range = segment_range(layout, segment_of(layout, position));
     *row = position;
     if (cp == 1)
         return 0;
@@ -175,16 +181,25 @@ static int64_t cp_of(const mimo_layout *layout, int64_t segment, int64_t positio
     return chunk < cp ? chunk : 2 * cp - 1 - chunk;
 }
 
+void mimo_layout_place(const mimo_layout *layout, int64_t position, mimo_cell *cell)
+{
+    int64_t row;
+    cell->cp = cp_of(layout, position, &row);
+    cell->tp = row / layout->shard;
+    cell->klass = 0;
+}
+
 void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t position, mimo_cell *cell,
                       mimo_box *box)
 {
     mimo_box boxes[MIMO_LAYOUT_BOXES];
-    int64_t row, segment = search_segment(layout, position);
     cell->dp = mimo_layout_dp_of(layout, sample);
-    cell->cp = cp_of(layout, segment, position, &row);
-    cell->tp = row / layout->shard;
-    cell->klass = 0;
-    int count = mimo_layout_cell_boxes(layout, cell, segment, boxes);
+    if (layout->ragged.kind) {
+        mimo_ragged_find(layout, sample, position, cell, box);
+        return;
+    }
+    mimo_layout_place(layout, position, cell);
+    int count = mimo_layout_cell_boxes(layout, cell, segment_of(layout, position), boxes);
     bool last = count > 1 && position >= boxes[1].s0;
     *box = boxes[last];
 }
@@ -310,8 +325,9 @@ static mimo_status set_segments(mimo_layout *layout, const mimo_partition_rule *
         return MIMO_OK;
     int64_t count = rule->sequences + 1;
     MIMO_TRY(mimo_reserve(&layout->first_position, count, sizeof *layout->first_position));
-    memcpy(layout->first_position, rule->cu_padded ? rule->cu_padded : rule->cu,
-           (size_t)count * sizeof *layout->first_position);
+    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    for (int64_t i = 0; i < count; i++)
+        layout->first_position[i] = cu[i];
     layout->segments = rule->sequences;
     return MIMO_OK;
 }
@@ -330,7 +346,8 @@ static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
     set_axes(layout, desc);
     MIMO_TRY(set_samples(layout, desc));
     MIMO_TRY(shard_of(&layout->shard, desc, layout));
-    return set_segments(layout, desc->partition);
+    MIMO_TRY(set_segments(layout, desc->partition));
+    return mimo_ragged_fill(layout, desc);
 }
 
 mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc)
@@ -360,6 +377,7 @@ void mimo_layout_destroy(mimo_layout *layout)
     mimo_release(layout->cut.klass.axis);
     mimo_release(layout->first_sample);
     mimo_release(layout->first_position);
+    mimo_ragged_release(&layout->ragged);
     mimo_release(layout);
 }
 
@@ -376,8 +394,9 @@ mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box 
     MIMO_CHECK(capacity >= 0, MIMO_ERR_ARGUMENT, "mimo_layout_boxes: capacity is %" PRId64,
                capacity);
     bool holds = mimo_layout_cell(&cell, layout, rank);
-    for (int64_t segment = 0; holds && segment < layout->segments; segment++) {
-        int found = mimo_layout_cell_boxes(layout, &cell, segment, own);
+    int64_t parts = holds ? mimo_layout_parts(layout, &cell) : 0;
+    for (int64_t part = 0; part < parts; part++) {
+        int found = mimo_layout_cell_boxes(layout, &cell, part, own);
         for (int i = 0; i < found; i++, held++)
             if (held < capacity)
                 boxes[held] = own[i];
@@ -391,8 +410,11 @@ mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *r
     mimo_cell cell;
     MIMO_CHECK(layout && rows, MIMO_ERR_ARGUMENT, "mimo_layout_rows: %s is NULL",
                layout ? "rows" : "layout");
-    *rows = mimo_layout_cell(&cell, layout, rank)
-                ? mimo_layout_samples(layout, cell.dp).count * layout->shard
-                : 0;
+    if (!mimo_layout_cell(&cell, layout, rank))
+        *rows = 0;
+    else if (layout->ragged.kind == MIMO_RAGGED_PACKED)
+        *rows = mimo_ragged_rows_of(layout, cell.dp);
+    else
+        *rows = mimo_layout_samples(layout, cell.dp).count * layout->shard;
     return MIMO_OK;
 }

@@ -149,8 +149,9 @@ static mimo_status walk_cell(plan_maker *maker, const mimo_layout *mine, const m
                              const mimo_layout *layout, box_visit visit)
 {
     mimo_box boxes[MIMO_LAYOUT_BOXES];
-    for (int64_t segment = 0; segment < mine->segments; segment++) {
-        int count = mimo_layout_cell_boxes(mine, cell, segment, boxes);
+    int64_t parts = mimo_layout_parts(mine, cell);
+    for (int64_t part = 0; part < parts; part++) {
+        int count = mimo_layout_cell_boxes(mine, cell, part, boxes);
         for (int i = 0; i < count; i++)
             MIMO_TRY(walk(maker, layout, &boxes[i], visit));
     }
@@ -243,6 +244,9 @@ static mimo_status check_pair(const mimo_layout *src, const mimo_layout *dst)
                "plan: src has batch %" PRId64 " and seq %" PRId64 ", dst has batch %" PRId64
                " and seq %" PRId64,
                src->batch, src->seq, dst->batch, dst->seq);
+    MIMO_CHECK(mimo_ragged_alike(src, dst), MIMO_ERR_SHAPE,
+               "plan: src and dst are of different spans (batch %" PRId64 ", seq %" PRId64 ")",
+               src->batch, src->seq);
     return MIMO_OK;
 }
 

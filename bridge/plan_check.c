@@ -38,8 +38,9 @@ static bool lies_at(const mimo_layout *layout, int64_t rank, const mimo_block *b
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank))
         return false;
-    for (int64_t segment = 0; segment < layout->segments; segment++) {
-        int count = mimo_layout_cell_boxes(layout, &cell, segment, boxes);
+    int64_t parts = mimo_layout_parts(layout, &cell);
+    for (int64_t part = 0; part < parts; part++) {
+        int count = mimo_layout_cell_boxes(layout, &cell, part, boxes);
         for (int i = 0; i < count; i++)
             if (in_box(&boxes[i], block, rows))
                 return true;
@@ -54,8 +55,9 @@ static bool holds_any(const mimo_layout *layout, int64_t rank, const mimo_block 
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank) || cell.klass != block->klass)
         return false;
-    for (int64_t segment = 0; segment < layout->segments; segment++) {
-        int count = mimo_layout_cell_boxes(layout, &cell, segment, boxes);
+    int64_t parts = mimo_layout_parts(layout, &cell);
+    for (int64_t part = 0; part < parts; part++) {
+        int count = mimo_layout_cell_boxes(layout, &cell, part, boxes);
         for (int i = 0; i < count; i++)
             if (block->b0 < boxes[i].b0 + boxes[i].nb && boxes[i].b0 < block->b0 + block->nb &&
                 block->s0 < boxes[i].s0 + boxes[i].ns && boxes[i].s0 < block->s0 + block->ns)
@@ -125,6 +127,35 @@ static mimo_status reserve_marks(plan_proof *proof, int64_t bytes)
     return MIMO_OK;
 }
 
+/* The rows of a box are seen in every class. */
+static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows,
+                             const mimo_box *box)
+{
+    for (int64_t klass = 0; klass < proof->src->cut.klass.size; klass++)
+        for (int64_t i = 0; i < box->nb * box->ns; i++) {
+            int64_t row = box->row0 + i / box->ns * box->row_b + i % box->ns * box->row_s;
+            MIMO_CHECK(proof->seen[klass * rows + row], MIMO_ERR_INTERNAL,
+                       "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is never written",
+                       rank, row, klass);
+        }
+    return MIMO_OK;
+}
+
+static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t rows)
+{
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    mimo_cell cell;
+    if (!mimo_layout_cell(&cell, proof->dst, rank))
+        return MIMO_OK;
+    int64_t parts = mimo_layout_parts(proof->dst, &cell);
+    for (int64_t part = 0; part < parts; part++) {
+        int count = mimo_layout_cell_boxes(proof->dst, &cell, part, boxes);
+        for (int i = 0; i < count; i++)
+            MIMO_TRY(check_box(proof, rank, rows, &boxes[i]));
+    }
+    return MIMO_OK;
+}
+
 /* Every row that the rank needs is written once per class, from a rank that holds it. */
 static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
@@ -141,11 +172,7 @@ static mimo_status check_receiver(plan_proof *proof, int64_t rank)
             MIMO_TRY(mark_block(proof, rank, &blocks->list[i], rows));
         }
     }
-    for (int64_t i = 0; i < bytes; i++)
-        MIMO_CHECK(proof->seen[i], MIMO_ERR_INTERNAL,
-                   "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is never written", rank,
-                   i % rows, i / rows);
-    return MIMO_OK;
+    return check_covered(proof, rank, rows);
 }
 
 /* ------------------------------------------ pairs ------------------------------------------- */

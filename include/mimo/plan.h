@@ -44,6 +44,19 @@ typedef enum mimo_copies {
     MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added in coordinate order */
 } mimo_copies;
 
+/** Rows of one modality in one sample: the modality's rows [row, row + length) of the sample stand
+ *  at positions [position, position + length) of its sequence. */
+typedef struct mimo_span {
+    int64_t sample, row, position, length;
+} mimo_span;
+
+/** What the rows of a ragged layout are: a modality's, of which each sample has its own number. */
+typedef enum mimo_ragged {
+    MIMO_RAGGED_NOT = 0,    /* every position of every sample is a row */
+    MIMO_RAGGED_PACKED = 1, /* the rows of the spans alone, one after the other, sample-major */
+    MIMO_RAGGED_PLACED = 2, /* the rows of the spans at their positions in a tile of S positions */
+} mimo_ragged;
+
 typedef struct mimo_layout_desc {
     size_t size;           /* set by the initializer */
     const mimo_grid *grid; /* borrowed; must outlive the layout */
@@ -54,28 +67,39 @@ typedef struct mimo_layout_desc {
     mimo_copies cp_copies;                /* what cp ranks (and stages) are that nothing cuts */
     const int64_t *samples; /* samples[dp] of each dp coordinate, B in all; copied. NULL: evenly */
     bool all_stages;        /* every pp stage holds rows, not only the first */
+    mimo_ragged ragged;
+    const mimo_span *spans; /* ragged: spans[span_count] of all samples, by sample; copied */
+    int64_t span_count;
 } mimo_layout_desc;
 
+/* clang-format off */
 #define MIMO_LAYOUT_DESC_INIT                                                                     \
     {                                                                                             \
-        sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL, NULL, false \
+        sizeof(mimo_layout_desc), NULL, MIMO_ROWS_SBH, 0, 0, NULL, MIMO_COPIES_EQUAL, NULL,       \
+        false, MIMO_RAGGED_NOT, NULL, 0                                                           \
     }
+/* clang-format on */
 
 /**
  * A layout: dp cuts the batch, cp (and tp under sp) cut the sequence where there is a partition,
  * every other dimension replicates; ranks with pp > 0 hold nothing, unless all stages do. Under a
- * thd partition each sample is a packed row of T positions. The caller owns *out. Local.
+ * thd partition each sample is a packed row of T positions. In a ragged layout row (sample, s) is
+ * the modality's row s of the sample: boxes and blocks count these where else they count positions.
+ * The caller owns *out. Local.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
- * samples are negative or not B in all), MIMO_ERR_OVERFLOW.
+ * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),
+ * MIMO_ERR_UNSUPPORTED (ragged: packed under a partition, placed under a thd one),
+ * MIMO_ERR_OVERFLOW.
  */
 MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc);
 
 /** Release. NULL is fine. */
 MIMO_API void mimo_layout_destroy(mimo_layout *layout);
 
-/** The boxes of `rank`, in ascending local row, into boxes[capacity]; *count boxes in all (call
- * with capacity 0 to learn it). A rank outside the span has none. Thread-safe. */
+/** The boxes of `rank`, in ascending local row (ragged: by sample and row), into boxes[capacity];
+ *  *count boxes in all (call with capacity 0 to learn it). A rank outside the span has none.
+ *  Thread-safe. */
 MIMO_API mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
                                        int64_t capacity, int64_t *count);
 

@@ -87,12 +87,54 @@ static int64_t class_of(const layout_case *layout, int64_t relative)
     return cp_at + pp_at * (cp ? ref_size(grid, "cp") : 1);
 }
 
+/* Positions become rows of the modality, or none. */
+static void keep_spans(reference_tile *tile, const layout_case *layout)
+{
+    for (int64_t row = 0; row < tile->rows; row++) {
+        int64_t b = tile->b[row], position = tile->s[row];
+        tile->b[row] = -1;
+        for (int64_t i = 0; i < layout->span_count; i++) {
+            const mimo_span *span = &layout->spans[i];
+            if (span->sample == b && position >= span->position &&
+                position < span->position + span->length) {
+                tile->b[row] = b;
+                tile->s[row] = span->row + position - span->position;
+            }
+        }
+    }
+}
+
+/* All rows of samples [b0, b0 + nb), one after the other. */
+static void list_packed(reference_tile *tile, const layout_case *layout, int64_t b0, int64_t nb)
+{
+    tile->rows = 0;
+    for (int64_t i = 0; i < layout->span_count; i++)
+        if (layout->spans[i].sample >= b0 && layout->spans[i].sample < b0 + nb)
+            tile->rows += layout->spans[i].length;
+    tile->b = calloc((size_t)tile->rows + 1, sizeof *tile->b);
+    tile->s = calloc((size_t)tile->rows + 1, sizeof *tile->s);
+    int64_t row = 0;
+    for (int64_t i = 0; i < layout->span_count; i++) {
+        const mimo_span *span = &layout->spans[i];
+        for (int64_t j = 0; j < span->length; j++)
+            if (span->sample >= b0 && span->sample < b0 + nb) {
+                tile->b[row] = span->sample;
+                tile->s[row++] = span->row + j;
+            }
+    }
+}
+
 static void fill_tile(reference_tile *tile, const layout_case *layout,
                       const reference_layout *reference, int64_t relative)
 {
     const char *grid = layout->grid;
     int64_t seq = reference->seq, b0 = 0, ns = seq;
     int64_t nb = reference_samples(layout, reference->batch, ref_coord(grid, "dp", relative), &b0);
+    tile->klass = class_of(layout, relative);
+    if (layout->kind == MIMO_RAGGED_PACKED) {
+        list_packed(tile, layout, b0, nb);
+        return;
+    }
     if (layout->partition)
         ns = seq / ref_size(grid, "cp") / (layout->sp ? ref_size(grid, "tp") : 1);
     tile->rows = nb * ns;
@@ -106,7 +148,8 @@ static void fill_tile(reference_tile *tile, const layout_case *layout,
             tile->s[row] = s;
         }
     }
-    tile->klass = class_of(layout, relative);
+    if (layout->kind == MIMO_RAGGED_PLACED)
+        keep_spans(tile, layout);
 }
 
 reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq)
@@ -149,6 +192,9 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     rule.sequences = layout->sequences;
     desc.samples = layout->ragged ? samples : NULL;
     desc.all_stages = layout->all_stages;
+    desc.ragged = layout->kind;
+    desc.spans = layout->spans;
+    desc.span_count = layout->span_count;
     desc.grid = *grid;
     desc.order = layout->order;
     desc.batch = batch;

@@ -20,6 +20,9 @@ typedef struct layout_case {
     uint64_t ragged;   /* not 0: samples are dealt out at random, by this seed */
     const int32_t *cu; /* packed sequences cu[0..sequences] of the partition (thd), or NULL */
     int64_t sequences;
+    mimo_ragged kind; /* ragged rows: those of spans[span_count] alone */
+    const mimo_span *spans;
+    int64_t span_count;
     bool all_stages; /* pp > 0 holds rows too */
 } layout_case;
 
@@ -32,7 +35,8 @@ typedef struct layout_case {
 /* What one rank holds. */
 typedef struct reference_tile {
     int64_t rows;
-    int64_t *b, *s; /* b[rows], s[rows]: the global row of each local one */
+    int64_t *b, *s; /* b[rows], s[rows]: the global row of each local one; b -1: none, so it is
+                       not part of the layout (between the spans of a ragged one) */
     int64_t klass;
 } reference_tile;
 

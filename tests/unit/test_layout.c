@@ -92,7 +92,7 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
     enum { ROOM = 16 };
     mimo_box boxes[ROOM], only[1], found;
     mimo_cell cell;
-    int64_t count, again, rows, covered = 0;
+    int64_t count, again, rows, covered = 0, needed = 0;
     cr_assert_eq(mimo_layout_rows(made, rank, &rows), MIMO_OK);
     cr_assert_eq(rows, tile->rows, "%s rank %" PRId64 ": %" PRId64 " rows, and should be %" PRId64,
                  layout->grid, rank, rows, tile->rows);
@@ -101,7 +101,8 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
     cr_assert_eq(again, count);
     for (int64_t i = 0; i < count; i++) {
         const mimo_box *box = &boxes[i];
-        cr_assert(i == 0 || box->row0 > boxes[i - 1].row0, "boxes ascend in local row");
+        cr_assert(i == 0 || layout->kind || box->row0 > boxes[i - 1].row0,
+                  "boxes ascend in local row");
         covered += box->nb * box->ns;
         for (int64_t b = box->b0; b < box->b0 + box->nb; b++)
             for (int64_t s = box->s0; s < box->s0 + box->ns; s++) {
@@ -114,7 +115,9 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
                           "%s: (%" PRId64 ", %" PRId64 ") is found elsewhere", layout->grid, b, s);
             }
     }
-    cr_assert_eq(covered, tile->rows);
+    for (int64_t row = 0; row < tile->rows; row++)
+        needed += tile->b[row] >= 0;
+    cr_assert_eq(covered, needed);
 }
 
 static void check_layout(const layout_case *layout, int64_t batch, int64_t seq)
@@ -201,6 +204,64 @@ Test(layout, sequence_does_not_divide)
     cr_assert_eq(attempt("tp=2,cp=2", thd, 2, 12), MIMO_OK);
     FAILS(attempt("tp=2,cp=2", thd, 2, 16), MIMO_ERR_SHAPE, "16", "12");
     FAILS(attempt("tp=2,cp=4", thd, 2, 12), MIMO_ERR_SHAPE, "sequence 1", "4");
+}
+
+/* Sample 0 has rows at 1, 2 and at 5 to 7, sample 2 at 0 to 3; sample 1 has none. */
+static const mimo_span three_spans[] = {{0, 0, 1, 2}, {0, 2, 5, 3}, {2, 0, 0, 4}};
+
+Test(layout, ragged_rows)
+{
+    layout_case packed = {.grid = "tp=2,dp=2", .kind = MIMO_RAGGED_PACKED};
+    layout_case placed = {.grid = "cp=2,dp=2", .partition = true, .kind = MIMO_RAGGED_PLACED};
+    packed.spans = placed.spans = three_spans;
+    packed.span_count = placed.span_count = 3;
+    expect_boxes(&packed, 3, 8, 1, (mimo_box[]){{0, 1, 0, 5, 0, 5, 1}}, 1);
+    expect_boxes(&packed, 3, 8, 2, (mimo_box[]){{2, 1, 0, 4, 0, 4, 1}}, 1);
+    /* cp 0 has positions 0, 1, 6, 7 and samples 0, 1: rows are (s, b) with 2 samples. */
+    expect_boxes(&placed, 3, 8, 0, (mimo_box[]){{0, 1, 0, 1, 2, 1, 2}, {0, 1, 3, 2, 4, 1, 2}}, 2);
+    expect_boxes(&placed, 3, 8, 3, (mimo_box[]){{2, 1, 2, 2, 0, 1, 1}}, 1);
+    check_layout(&packed, 3, 8);
+    check_layout(&placed, 3, 8);
+}
+
+static mimo_status ragged_attempt(mimo_ragged kind, const mimo_span *spans, int64_t count,
+                                  const mimo_partition_rule *rule)
+{
+    mimo_grid *grid;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *made = NULL;
+    cr_assert_eq(mimo_grid_parse(&grid, "cp=2,dp=2", 0), MIMO_OK);
+    desc.grid = grid;
+    desc.batch = 3;
+    desc.seq = 8;
+    desc.partition = rule;
+    desc.ragged = kind;
+    desc.spans = spans;
+    desc.span_count = count;
+    mimo_status status = mimo_layout_create(&made, &desc);
+    mimo_layout_destroy(made);
+    mimo_grid_destroy(grid);
+    return status;
+}
+
+Test(layout, wrong_spans)
+{
+    const mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    const mimo_ragged placed = MIMO_RAGGED_PLACED;
+#define SPANS(...) \
+    (const mimo_span[]){__VA_ARGS__}, sizeof((mimo_span[]){__VA_ARGS__}) / sizeof(mimo_span)
+    cr_assert_eq(ragged_attempt(placed, three_spans, 3, &rule), MIMO_OK, "%s", mimo_last_error());
+    FAILS(ragged_attempt(MIMO_RAGGED_PACKED, three_spans, 3, &rule), MIMO_ERR_UNSUPPORTED,
+          "packed");
+    FAILS(ragged_attempt((mimo_ragged)5, three_spans, 3, NULL), MIMO_ERR_ARGUMENT, "5");
+    FAILS(ragged_attempt(placed, NULL, 3, NULL), MIMO_ERR_ARGUMENT, "3 spans, NULL");
+    FAILS(ragged_attempt(placed, SPANS({3, 0, 0, 1}), NULL), MIMO_ERR_SHAPE, "sample 3", "of 3");
+    FAILS(ragged_attempt(placed, SPANS({1, 0, 0, 1}, {0, 0, 0, 1}), NULL), MIMO_ERR_SHAPE,
+          "span 1");
+    FAILS(ragged_attempt(placed, SPANS({1, 0, 5, 4}), NULL), MIMO_ERR_SHAPE, "4 rows", "5", "8");
+    FAILS(ragged_attempt(placed, SPANS({1, 2, 0, 1}), NULL), MIMO_ERR_SHAPE, "row 2", "row 0");
+    FAILS(ragged_attempt(placed, SPANS({1, 0, 0, 3}, {1, 3, 2, 1}), NULL), MIMO_ERR_SHAPE,
+          "span 1 of sample 1", "position 2", "position 3");
 }
 
 Test(layout, samples_of_each_coordinate)

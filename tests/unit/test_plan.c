@@ -313,7 +313,8 @@ static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
         for (int64_t i = 0; i < rows * m->src.classes; i++) {
             const reference_tile *tile = &m->dst.tiles[r];
             int64_t row = i % rows, klass = i / rows;
-            cr_assert_eq(got(m, r, row, klass), hashed(seed, tile->b[row], tile->s[row], klass),
+            int64_t expected = hashed(seed, tile->b[row], tile->s[row], klass);
+            cr_assert_eq(got(m, r, row, klass), tile->b[row] < 0 ? POISON : expected,
                          "%s: rank %" PRId64 " row %" PRId64 " class %" PRId64, describe(pair), r,
                          row, klass);
         }
@@ -331,11 +332,21 @@ static int64_t held_rows(const moved *m, int64_t r)
         return 0;
     bool *has = calloc((size_t)(m->src.batch * m->src.seq) + 1, sizeof *has);
     for (int64_t i = 0; i < m->src.tiles[r].rows; i++)
-        has[m->src.tiles[r].b[i] * m->src.seq + m->src.tiles[r].s[i]] = true;
+        if (m->src.tiles[r].b[i] >= 0)
+            has[m->src.tiles[r].b[i] * m->src.seq + m->src.tiles[r].s[i]] = true;
     for (int64_t i = 0; i < m->dst.tiles[r].rows; i++)
-        held += has[m->dst.tiles[r].b[i] * m->src.seq + m->dst.tiles[r].s[i]];
+        held += m->dst.tiles[r].b[i] >= 0 &&
+                has[m->dst.tiles[r].b[i] * m->src.seq + m->dst.tiles[r].s[i]];
     free(has);
     return held;
+}
+
+static int64_t needed_rows(const moved *m, int64_t r)
+{
+    int64_t needed = 0, rows = r < m->dst.end ? m->dst.tiles[r].rows : 0;
+    for (int64_t i = 0; i < rows; i++)
+        needed += m->dst.tiles[r].b[i] >= 0;
+    return needed;
 }
 
 /* As every row arrives once, a minimal plan is one that keeps all that the rank has. */
@@ -343,7 +354,7 @@ static void check_minimal(const pair_case *pair, const moved *m)
 {
     for (int64_t r = 0; r < m->made->set.ranks; r++) {
         const mimo_plan *plan = m->made->set.plans[r];
-        int64_t rows = r < m->dst.end ? m->dst.tiles[r].rows : 0, held = held_rows(m, r);
+        int64_t rows = needed_rows(m, r), held = held_rows(m, r);
         int64_t kept = mimo_plan_rows(plan, MIMO_LOCAL), count;
         cr_assert_eq(mimo_plan_classes(plan), m->src.classes);
         cr_assert_eq(kept, held, "%s: rank %" PRId64 " keeps %" PRId64 " of %" PRId64 " rows",
@@ -401,7 +412,7 @@ static int64_t dot(const pair_case *pair, uint64_t x_seed, uint64_t y_seed)
     for (int64_t r = pair->dst.offset; r < m.dst.end; r++) {
         const reference_tile *tile = &m.dst.tiles[r];
         for (int64_t row = 0; is_first_copy(&pair->dst, r) && row < tile->rows; row++)
-            for (int64_t klass = 0; klass < m.src.classes; klass++)
+            for (int64_t klass = 0; tile->b[row] >= 0 && klass < m.src.classes; klass++)
                 sum +=
                     got(&m, r, row, klass) * small(y_seed, tile->b[row], tile->s[row], tile->klass);
     }
@@ -499,6 +510,25 @@ static void draw_grid(stream *random, int64_t limit, char text[64])
         snprintf(text, 64, "dp=1");
 }
 
+/* Up to three spans in each sample, some beside each other; returns how many in all. */
+static int64_t draw_spans(stream *random, int64_t batch, int64_t seq, mimo_span *spans)
+{
+    int64_t count = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t row = 0, position = 0;
+        for (int64_t i = draw(random, 4); i > 0; i--) {
+            position += flip(random) ? draw(random, seq + 1) / 2 : 0;
+            int64_t length = position < seq ? 1 + draw(random, seq - position) : 0;
+            if (length == 0)
+                break;
+            spans[count++] = (mimo_span){b, row, position, length};
+            row += length;
+            position += length;
+        }
+    }
+    return count;
+}
+
 static layout_case draw_layout(stream *random, int64_t limit, char text[64])
 {
     layout_case layout = {.grid = text, .order = flip(random) ? MIMO_ROWS_BSH : MIMO_ROWS_SBH};
@@ -548,6 +578,30 @@ static int64_t draw_seq(stream *random, const layout_case *src, const layout_cas
     while (!divides(dst, least))
         least += divisor(src);
     return least > 120 ? 0 : least * (1 + draw(random, 120 / least < 3 ? 120 / least : 3));
+}
+
+/* A modality's rows, packed on the one side, placed on the other. */
+Test(plan, random_ragged_pairs, .timeout = 250)
+{
+    int64_t moving = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        stream random = {seed + 90000, 0};
+        char src_text[64], dst_text[64];
+        mimo_span spans[3 * 10];
+        pair_case pair = {.src = draw_layout(&random, 36, src_text),
+                          .dst = draw_layout(&random, 36, dst_text),
+                          .batch = draw(&random, 11)};
+        pair.src.partition = pair.src.sp = false;
+        pair.seq = draw_seq(&random, &pair.src, &pair.dst);
+        int64_t count = draw_spans(&random, pair.batch, pair.seq, spans);
+        pair.src.kind = MIMO_RAGGED_PACKED;
+        pair.dst.kind = MIMO_RAGGED_PLACED;
+        pair.src.spans = pair.dst.spans = spans;
+        pair.src.span_count = pair.dst.span_count = count;
+        moving += count > 0;
+        check_pair_case(&pair, seed);
+    }
+    cr_assert_gt(moving, 100, "only %" PRId64 " random pairs move anything", moving);
 }
 
 Test(plan, random_pairs, .timeout = 250)
