@@ -3,7 +3,8 @@
 # ranks, and every mutation. Some minutes on 2 cores; the exit status is 0 only where all came out as
 # they must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     of small, every, mutations, self-test (default: all)
+#   scripts/oracle.sh [part...]     of small, every, mutations, self-test (default: all of these),
+#                                   effects (what each mutation does to training)
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh

@@ -171,3 +171,17 @@ phase_summary comparison_summary(const oracle_comparison *list, int count, oracl
         summary.mean /= summary.tensors;
     return summary;
 }
+
+module_effect comparison_module(const oracle_comparison *comparison, const char *module)
+{
+    double got = 0, expected = 0, difference = 0;
+    for (int i = 0; i < comparison->count; i++) {
+        const checked_tensor *tensor = &comparison->list[i];
+        if (tensor->phase != PHASE_GRADIENTS || !strstr(tensor->name, module))
+            continue;
+        got += tensor->got_scale * tensor->got_scale;
+        expected += tensor->scale * tensor->scale;
+        difference += tensor->error * tensor->error * tensor->scale * tensor->scale;
+    }
+    return (module_effect){sqrt(got / expected), sqrt(difference / expected)};
+}

@@ -55,4 +55,12 @@ typedef struct phase_summary {
 phase_summary comparison_summary(const oracle_comparison *list, int count, oracle_phase phase);
 bool comparison_fails(const checked_tensor *tensor);
 
+/* All gradients of one module together, "encoder" or "llm": their norm as a multiple of the
+ * reference's, and their relative L2 error. */
+typedef struct module_effect {
+    double ratio, error;
+} module_effect;
+
+module_effect comparison_module(const oracle_comparison *comparison, const char *module);
+
 #endif

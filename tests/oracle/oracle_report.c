@@ -61,6 +61,18 @@ static void print_phase(const oracle_report *report, oracle_phase phase, FILE *s
     fprintf(stream, "\n");
 }
 
+static const char *const modules[] = {"encoder", "llm"};
+enum { MODULES = 2 };
+
+static void print_modules(const oracle_comparison *comparison, FILE *stream)
+{
+    for (int i = 0; i < MODULES; i++) {
+        module_effect effect = comparison_module(comparison, modules[i]);
+        fprintf(stream, "  all gradients of the %s: %.4g times the reference, error %.3g\n",
+                modules[i], effect.ratio, effect.error);
+    }
+}
+
 static void print_verdict(const oracle_report *report, FILE *stream)
 {
     oracle_phase first = oracle_report_first(report);
@@ -154,6 +166,8 @@ static bool write_log(const oracle_report *report)
             fprintf(log, "\n%s, %s: %s\n", report->list[c].what, oracle_phase_rows[phase].name,
                     oracle_phase_rows[phase].meaning);
             print_tensors(&report->list[c], (oracle_phase)phase, log);
+            if (phase == PHASE_GRADIENTS)
+                print_modules(&report->list[c], log);
         }
     bool written = !ferror(log);
     return fclose(log) == 0 && written;
@@ -202,6 +216,19 @@ static void print_phase_json(const oracle_report *report, oracle_phase phase, FI
     fputc('}', stream);
 }
 
+/* Of the last case, the one with 4 micro-batches. */
+static void print_modules_json(const oracle_report *report, FILE *stream)
+{
+    for (int i = 0; i < MODULES && report->count > 0; i++) {
+        module_effect effect = comparison_module(&report->list[report->count - 1], modules[i]);
+        fprintf(stream, "%s{\"module\":\"%s\",\"gradient_ratio\":", i > 0 ? "," : "", modules[i]);
+        print_number(effect.ratio, stream);
+        fputs(",\"gradient_error\":", stream);
+        print_number(effect.error, stream);
+        fputc('}', stream);
+    }
+}
+
 static void print_json(const oracle_report *report, FILE *stream)
 {
     const oracle_options *options = report->options;
@@ -222,7 +249,9 @@ static void print_json(const oracle_report *report, FILE *stream)
     print_string(report->failed_ranks > 0 ? report->sentence : "", stream);
     fputs(",\"log\":", stream);
     print_string(options->log, stream);
-    fputs(",\"phases\":[", stream);
+    fputs(",\"modules\":[", stream);
+    print_modules_json(report, stream);
+    fputs("],\"phases\":[", stream);
     for (int phase = 1; phase < ORACLE_PHASES && report->failed_ranks == 0; phase++) {
         fputs(phase > 1 ? "," : "", stream);
         print_phase_json(report, (oracle_phase)phase, stream);

@@ -50,22 +50,29 @@ def dp_of(spec):
 
 
 def fits(encoder, llm):
-    """One dp divides the other: what the bridge between grids in the order tp, cp, dp asks."""
+    """One dp divides the other, as the collective executor asks of grids in the order tp, cp, dp;
+    routed takes any."""
     small, large = sorted((dp_of(encoder), dp_of(llm)))
     return large % small == 0
 
 
+def executors_of(pair):
+    return EXECUTORS if fits(pair[0], pair[1]) else EXECUTORS[1:]
+
+
+def executor_in_turn(pair, i):
+    executors = executors_of(pair)
+    return executors[i % len(executors)]
+
+
 def all_pairs(ranks):
-    return [(e, *l) for e in encoders(ranks) for l in llms(ranks) if fits(e, l[0])]
+    return [(e, *l) for e in encoders(ranks) for l in llms(ranks)]
 
 
 def dealt_pairs(ranks, start):
     """Each LLM grid once, the encoder's grids dealt out in turn."""
-    pairs = []
-    for i, llm in enumerate(llms(ranks)):
-        fitting = [e for e in encoders(ranks) if fits(e, llm[0])]
-        pairs.append((fitting[(start + i) % len(fitting)], *llm))
-    return pairs
+    dealt = encoders(ranks)
+    return [(dealt[(start + i) % len(dealt)], *llm) for i, llm in enumerate(llms(ranks))]
 
 
 def ranks_of(spec):
@@ -122,6 +129,12 @@ def check_pair(programs, pair, executor):
     return passed
 
 
+def effect_of(result):
+    """What became of each module's gradients."""
+    return "".join(f"{m['module']} gradients x {m['gradient_ratio'] or 0:.3g} "
+                   f"(error {m['gradient_error'] or 0:.2g}); " for m in result["modules"])
+
+
 def check_mutation(programs, row):
     name, phase, topology = row[:3]
     options = topology.split() + ["--mutate", name]
@@ -134,7 +147,7 @@ def check_mutation(programs, row):
     else:
         how = f"{excess_of(result, first):8.2g} times the limit"
     verdict = "caught in" if caught else f"NOT CAUGHT in {phase}, but in"
-    print(f"{name:18} {verdict} {first or 'no phase':10} {how}, {topology}, "
+    print(f"{name:18} {verdict} {first or 'no phase':10} {how}; {effect_of(result)}{topology}, "
           f"{result['seconds']:.1f} s", flush=True)
     return caught
 
@@ -196,11 +209,11 @@ def check_part(programs, part):
         return show_effects(programs)
     if part == "every":
         return [check_pair(programs, pair, executor)
-                for pair in all_pairs(8) for executor in EXECUTORS]
+                for pair in all_pairs(8) for executor in executors_of(pair)]
     pairs = dealt_pairs(8, 0)
     if part == "small":
         pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2]
-    return [check_pair(programs, pair, EXECUTORS[i % 2]) for i, pair in enumerate(pairs)]
+    return [check_pair(programs, pair, executor_in_turn(pair, i)) for i, pair in enumerate(pairs)]
 
 
 def main():
