@@ -251,8 +251,9 @@ static mimo_status check_sequence(const nn_attention *layer, const nn_sequence *
                sequence ? sequence->rows : 0, sequence ? sequence->batch : 0,
                sequence ? sequence->parts : 0, layer->max_rows, layer->max_batch, layer->max_parts);
     MIMO_CHECK(sequence->runtime->memory == layer->runtime->memory, MIMO_ERR_ARGUMENT,
-               "attention: the sequence lies in memory of kind %d, the layer in kind %d",
-               (int)sequence->runtime->memory, (int)layer->runtime->memory);
+               "attention: the sequence lies in %s, the layer in %s",
+               mimo_memory_text(sequence->runtime->memory),
+               mimo_memory_text(layer->runtime->memory));
     return MIMO_OK;
 }
 

@@ -18,16 +18,23 @@ const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime)
     return runtime ? runtime : &host_runtime;
 }
 
-/* The device table is asked first: it knows what this build has. */
 static mimo_status choose_tables(nn_runtime *made)
 {
     MIMO_TRY(mimo_device_for(&made->device, made->memory));
+    switch (made->memory) {
+    case MIMO_MEMORY_HOST:
+        made->ops = &nn_ops_host;
+        return MIMO_OK;
 #ifdef NN_WITH_CUDA
-    made->ops = made->memory == MIMO_MEMORY_CUDA ? &nn_ops_cuda : &nn_ops_host;
-#else
-    made->ops = &nn_ops_host;
+    case MIMO_MEMORY_CUDA:
+        made->ops = &nn_ops_cuda;
+        return MIMO_OK;
 #endif
-    return MIMO_OK;
+    default:
+        return mimo_fail(MIMO_ERR_UNSUPPORTED,
+                         "runtime: this build has no layers for tensors in %s",
+                         mimo_memory_text(made->memory));
+    }
 }
 
 mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)

@@ -1,10 +1,12 @@
 #include "nn/nn_support.h"
 
+#include "device/device.h"
+
 mimo_status nn_check_memory(const char *layer, const nn_runtime *runtime, const mimo_comm *comm)
 {
     MIMO_CHECK(!comm || mimo_comm_memory(comm) == runtime->memory, MIMO_ERR_ARGUMENT,
-               "%s: the communicator moves memory of kind %d, the runtime's is %d", layer,
-               (int)mimo_comm_memory(comm), (int)runtime->memory);
+               "%s: the communicator moves tensors in %s, the layers' lie in %s", layer,
+               mimo_memory_text(mimo_comm_memory(comm)), mimo_memory_text(runtime->memory));
     return MIMO_OK;
 }
 

@@ -52,7 +52,7 @@ UMBRELLA = "include/mimo/mimo.h"
 PURE = re.compile(r"(grid/(?!group_comm)|src/partition/.*(?:map|index|rule)|bridge/(?:layout|plan|"
                   r"pairing|alignment)|tools/|src/core/).*\.[ch]$")
 # The only files of the library that name a backend.
-BACKEND_FILES = re.compile(r"(src/comm/.*(mpi|nccl)|src/device/.*cuda|include/mimo/(mpi|nccl)\.h$)")
+BACKEND_FILES = re.compile(r"(src/comm/.*(mpi|nccl)|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 

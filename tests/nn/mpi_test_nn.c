@@ -1,5 +1,6 @@
-/* The layers on real ranks, f64: any tp x cp x dp split of a block, a head and the loss equals one
- * rank, forward, backward, and trained through the gradient rules. */
+/* The layers on real ranks, f64, in either memory: any tp x cp x dp split
+ * of a block, a head and the loss equals one rank, forward, backward, and trained through the
+ * gradient rules. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
+#include "nn_test_memory.h"
+#include "test_memory.h"
 
 enum { S = 48, B = 4, HIDDEN = 16, HEADS = 8, INNER = 32, V = 24, N = S * B };
 
@@ -78,6 +81,29 @@ static void discard_team(team *t)
     mimo_comm_destroy(t->tp);
 }
 
+/* Sum over the ranks of a communicator; of numbers that lie here. */
+static void sum_over(mimo_comm *comm, void *number, mimo_dtype dtype)
+{
+    const nn_runtime *runtime = nn_test_runtime();
+    int64_t bytes = (int64_t)mimo_dtype_size(dtype);
+    void *room = NULL;
+    if (!comm)
+        return;
+    MPI_EXPECT_OK(nn_runtime_reserve(runtime, &room, 1, (size_t)bytes));
+    MPI_EXPECT_OK(nn_runtime_write(runtime, room, number, bytes));
+    MPI_EXPECT_OK(mimo_comm_allreduce(comm, room, 1, dtype, MIMO_SUM, runtime->stream));
+    MPI_EXPECT_OK(nn_runtime_read(runtime, number, room, bytes));
+    nn_runtime_free(runtime, room);
+}
+
+/* One array of a parameter; `free` releases it. */
+static double *read_param(const nn_params *params, int index, nn_part part)
+{
+    double *numbers = calloc((size_t)nn_params_at(params, index)->count, sizeof *numbers);
+    MPI_EXPECT_OK(nn_params_read(params, index, part, numbers));
+    return numbers;
+}
+
 /* The row of the whole tile [S, B] that is this rank's row i. */
 static int64_t global_row(const team *t, int64_t i)
 {
@@ -106,20 +132,23 @@ static void set_parameters(nn_params *params)
 {
     for (int p = 0; p < nn_params_count(params); p++) {
         const nn_param *param = nn_params_at(params, p);
+        double *value = calloc((size_t)param->count, sizeof *value);
         for (int64_t i = 0; i < param->local[0]; i++)
             for (int64_t j = 0; j < param->local[1]; j++) {
                 int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
                 int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
-                param->value[i * param->local[1] + j] =
+                value[i * param->local[1] + j] =
                     0.4 * nn_normal(5, param->name, row * param->shape[1] + column);
             }
+        MPI_EXPECT_OK(nn_params_write(params, p, NN_VALUE, value));
+        free(value);
     }
 }
 
 static void make_model(model *m, const team *t, bool causal)
 {
-    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11, NULL};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, NULL};
+    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11, nn_test_runtime()};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime()};
     nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, t->batch, t->cp_size, 0.1, 0.1};
     nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
     memset(m, 0, sizeof *m);
@@ -127,7 +156,7 @@ static void make_model(model *m, const team *t, bool causal)
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
     MPI_EXPECT_OK(nn_block_init(&m->block, m->params, t->tp, &block));
     MPI_EXPECT_OK(nn_linear_init(&m->head, m->params, t->tp, &head));
-    MPI_EXPECT_OK(nn_loss_init(&m->loss, NULL, t->tp, V, t->rows * t->batch));
+    MPI_EXPECT_OK(nn_loss_init(&m->loss, nn_test_runtime(), t->tp, V, t->rows * t->batch));
     MPI_EXPECT_OK(nn_params_seal(m->params));
     set_parameters(m->params);
 }
@@ -145,22 +174,29 @@ static void discard(model *m)
 static void run(model *m, const team *t, results *r, int micro)
 {
     static double x[N * HIDDEN];
-    int64_t n = t->rows * t->batch;
+    int64_t n = t->rows * t->batch, local = V / t->tp_size;
     for (int64_t i = 0; i < n; i++) {
         int64_t global = global_row(t, i);
         r->labels[i] = (global + micro) % 3 == 1 ? NN_IGNORE : (global * 7 + micro) % V;
         for (int k = 0; k < HIDDEN; k++)
             x[i * HIDDEN + k] = nn_normal((uint64_t)micro, "x", global * HIDDEN + k);
     }
-    MPI_EXPECT_OK(nn_block_forward(&m->block, r->y, x, &m->sequence));
-    MPI_EXPECT_OK(nn_linear_forward(&m->head, r->logits, r->y, n));
-    MPI_EXPECT_OK(nn_loss_forward(&m->loss, r->logits, r->labels, n));
+    double *y = nn_test_room(n * HIDDEN), *dx = nn_test_room(n * HIDDEN);
+    double *logits = nn_test_room(n * local), *d_logits = nn_test_room(n * local);
+    MPI_EXPECT_OK(nn_block_forward(&m->block, y, nn_test_sent(x, n * HIDDEN), &m->sequence));
+    MPI_EXPECT_OK(nn_linear_forward(&m->head, logits, y, n));
+    MPI_EXPECT_OK(nn_loss_forward(&m->loss, logits, r->labels, n));
     MPI_EXPECT_OK(nn_loss_read(&m->loss, &r->sum, &r->tokens));
-    MPI_EXPECT_OK(nn_loss_argmax(&m->loss, r->logits, n, r->ids));
-    memcpy(r->losses, m->loss.losses, (size_t)n * sizeof(double));
-    MPI_EXPECT_OK(nn_loss_backward(&m->loss, r->d_logits));
-    MPI_EXPECT_OK(nn_linear_backward(&m->head, r->dx, r->d_logits));
-    MPI_EXPECT_OK(nn_block_backward(&m->block, r->dx, r->dx));
+    MPI_EXPECT_OK(nn_loss_argmax(&m->loss, logits, n, r->ids));
+    MPI_EXPECT_OK(nn_loss_read_rows(&m->loss, r->losses));
+    MPI_EXPECT_OK(nn_loss_backward(&m->loss, d_logits));
+    MPI_EXPECT_OK(nn_linear_backward(&m->head, dx, d_logits));
+    MPI_EXPECT_OK(nn_block_backward(&m->block, dx, dx));
+    nn_test_read(r->y, y, n * HIDDEN);
+    nn_test_read(r->dx, dx, n * HIDDEN);
+    nn_test_read(r->logits, logits, n * local);
+    nn_test_read(r->d_logits, d_logits, n * local);
+    nn_test_free_rooms();
 }
 
 static bool near(double a, double b)
@@ -204,8 +240,8 @@ static void compare_results(const team *t, results *mine, const results *whole)
         MPI_EXPECT(mine->ids[i] == whole->ids[global], "argmax of row %lld is %lld, one rank %lld",
                    (long long)global, (long long)mine->ids[i], (long long)whole->ids[global]);
     }
-    MPI_EXPECT_OK(mimo_comm_allreduce(t->data, &mine->sum, 1, MIMO_F64, MIMO_SUM, NULL));
-    MPI_EXPECT_OK(mimo_comm_allreduce(t->data, &mine->tokens, 1, MIMO_I64, MIMO_SUM, NULL));
+    sum_over(t->data, &mine->sum, MIMO_F64);
+    sum_over(t->data, &mine->tokens, MIMO_I64);
     MPI_EXPECT(near(mine->sum, whole->sum), "loss %.15g, one rank %.15g", mine->sum, whole->sum);
     MPI_EXPECT(mine->tokens == whole->tokens, "%lld tokens, one rank %lld", (long long)mine->tokens,
                (long long)whole->tokens);
@@ -233,8 +269,11 @@ static void compare_gradients(const team *t, const nn_params *mine, const nn_par
 {
     for (int i = 0; i < nn_params_count(mine); i++) {
         const nn_param *p = nn_params_at(mine, i);
-        MPI_EXPECT_OK(mimo_comm_allreduce(t->data, p->grad, p->count, MIMO_F64, MIMO_SUM, NULL));
-        compare_parameter(t, p, p->grad, nn_params_at(whole, i)->grad, 10 * tolerance);
+        MPI_EXPECT_OK(
+            mimo_comm_allreduce(t->data, p->grad, p->count, MIMO_F64, MIMO_SUM, test_stream()));
+        double *grad = read_param(mine, i, NN_GRAD), *expected = read_param(whole, i, NN_GRAD);
+        compare_parameter(t, p, grad, expected, 10 * tolerance);
+        free(grad), free(expected);
     }
 }
 
@@ -287,11 +326,13 @@ static progress step_alone(model *m, const team *t, results *r, int step)
         p.tokens += r->tokens;
     }
     for (int i = 0; i < nn_params_count(m->params); i++) {
-        const nn_param *param = nn_params_at(m->params, i);
-        for (int64_t j = 0; j < param->count; j++) {
-            param->grad[j] /= (double)p.tokens;
-            p.norm += param->grad[j] * param->grad[j];
+        double *grad = read_param(m->params, i, NN_GRAD);
+        for (int64_t j = 0; j < nn_params_at(m->params, i)->count; j++) {
+            grad[j] /= (double)p.tokens;
+            p.norm += grad[j] * grad[j];
         }
+        MPI_EXPECT_OK(nn_params_write(m->params, i, NN_GRAD, grad));
+        free(grad);
     }
     p.loss /= (double)p.tokens;
     p.norm = sqrt(p.norm);
@@ -314,8 +355,8 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
     }
     MPI_EXPECT_OK(nn_params_spans(m->params, &spans, &n));
     MPI_EXPECT_OK(mimo_gradient_count(gradient, &p.tokens, &p.loss));
-    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans, n, NULL));
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm, NULL));
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans, n, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm, test_stream()));
     MPI_EXPECT_OK(nn_adamw_step(&adamw, m->params, p.norm));
     return p;
 }
@@ -348,8 +389,10 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
                    t->cp_size, step, p.loss, p.norm, expected[step].loss, expected[step].norm);
     }
     for (int i = 0; i < nn_params_count(m.params); i++) {
-        const nn_param *p = nn_params_at(m.params, i);
-        compare_parameter(t, p, p->value, nn_params_at(trained, i)->value, 100 * tolerance);
+        double *value = read_param(m.params, i, NN_VALUE);
+        double *alone = read_param(trained, i, NN_VALUE);
+        compare_parameter(t, nn_params_at(m.params, i), value, alone, 100 * tolerance);
+        free(value), free(alone);
     }
     free(r);
     discard(&m);
@@ -388,8 +431,9 @@ MPI_TEST(nn, argmax_of_equals)
     nn_real logits[2][3] = {{0}};
     int64_t ids[2] = {-1, -1};
     logits[1][2] = rank > 0 ? 1 : 0; /* row 1: the last column of every rank but the first */
-    MPI_EXPECT_OK(nn_loss_init(&loss, NULL, comm, 3 * size, 2));
-    MPI_EXPECT_OK(nn_loss_argmax(&loss, logits[0], 2, ids));
+    MPI_EXPECT_OK(nn_loss_init(&loss, nn_test_runtime(), comm, 3 * size, 2));
+    MPI_EXPECT_OK(nn_loss_argmax(&loss, nn_test_sent(logits[0], 6), 2, ids));
+    nn_test_free_rooms();
     MPI_EXPECT(ids[0] == 0, "row 0: %lld", (long long)ids[0]);
     MPI_EXPECT(ids[1] == (size > 1 ? 5 : 0), "row 1: %lld", (long long)ids[1]);
     nn_loss_release(&loss);
@@ -402,7 +446,7 @@ MPI_TEST(nn, refuses_on_all_ranks)
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_sequence sequence = {0};
     int64_t positions[2] = {2 * rank, rank == size - 1 ? -4 : 2 * rank + 1};
-    nn_sequence_desc desc = {comm, true, 2, 1, positions, NULL};
+    nn_sequence_desc desc = {comm, true, 2, 1, positions, nn_test_runtime()};
     MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("positions[1] is -4");
     positions[1] = 2 * rank + 1;
@@ -413,6 +457,7 @@ MPI_TEST(nn, refuses_on_all_ranks)
     MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("no positions are given");
     nn_loss loss;
-    MPI_EXPECT_STATUS(nn_loss_init(&loss, NULL, comm, 2 * size + 1, 1), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(nn_loss_init(&loss, nn_test_runtime(), comm, 2 * size + 1, 1),
+                      MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("is not divisible by");
 }

@@ -9,7 +9,7 @@ static const double step = 1e-5, tolerance = 1e-6, offset = 0.75;
 nn_params *nn_test_store(int rank, int size)
 {
     nn_params *params = NULL;
-    nn_params_desc desc = {"test", MIMO_DST, rank, size, 7, NULL};
+    nn_params_desc desc = {"test", MIMO_DST, rank, size, 7, nn_test_runtime()};
     NN_OK(nn_params_create(&params, &desc));
     return params;
 }
@@ -20,18 +20,27 @@ void nn_test_fill(nn_real *x, int64_t n, const char *name)
         x[i] = (nn_real)nn_normal(99, name, i);
 }
 
+/* The layer's input and output in the tested memory; r and what is read of y beside. */
 typedef struct probe {
     const nn_case *c;
-    nn_real *x, *y, *r;
+    nn_real *x, *y, *r, *got;
 } probe;
 
 static double objective(const probe *p)
 {
     double sum = 0;
     NN_OK(p->c->forward(p->c->layer, p->y, p->x));
+    nn_test_read(p->got, p->y, p->c->outputs);
     for (int64_t i = 0; i < p->c->outputs; i++)
-        sum += (double)p->r[i] * (double)p->y[i];
+        sum += (double)p->r[i] * (double)p->got[i];
     return sum;
+}
+
+static double objective_with(const probe *p, nn_real *at, double value)
+{
+    nn_real moved = (nn_real)value;
+    nn_test_write(at, &moved, 1);
+    return objective(p);
 }
 
 static double root_mean_square(const nn_real *x, int64_t n)
@@ -42,60 +51,77 @@ static double root_mean_square(const nn_real *x, int64_t n)
     return n ? sqrt(sum / (double)n) : 0;
 }
 
-/* Elements far below the tensor's typical one are held to an absolute bound. */
+static nn_real *numbers(int64_t n)
+{
+    return calloc((size_t)(n + 1), sizeof(nn_real));
+}
+
+/* `at` in the tested memory, its gradient here. Elements far below the tensor's typical one are
+ * held to an absolute bound. */
 static void compare(const probe *p, const char *tensor, nn_real *at, const nn_real *gradient,
                     int64_t n)
 {
     double floor = 0.01 * root_mean_square(gradient, n) + 1e-4;
+    nn_real *kept = numbers(n);
+    nn_test_read(kept, at, n);
     for (int64_t i = 0; i < n; i++) {
-        nn_real kept = at[i];
-        at[i] = (nn_real)((double)kept + step);
-        double above = objective(p);
-        at[i] = (nn_real)((double)kept - step);
-        double below = objective(p);
-        at[i] = kept;
+        double above = objective_with(p, at + i, (double)kept[i] + step);
+        double below = objective_with(p, at + i, (double)kept[i] - step);
+        nn_test_write(at + i, kept + i, 1);
         double difference = (above - below) / (2 * step), written = (double)gradient[i];
         double scale = fmax(fmax(fabs(difference), fabs(written)), floor);
         cr_assert(fabs(difference - written) <= tolerance * scale,
                   "%s: gradient of %s[%lld] is %.12g, finite difference %.12g", p->c->name, tensor,
                   (long long)i, written, difference);
     }
+    free(kept);
 }
 
-static nn_real *room(int64_t n)
+static void set_parameters(nn_params *params)
 {
-    return calloc((size_t)(n + 1), sizeof(nn_real));
-}
-
-static void set_parameters(const nn_case *c)
-{
-    for (int i = 0; i < nn_params_count(c->params); i++) {
-        const nn_param *param = nn_params_at(c->params, i);
-        nn_test_fill(param->value, param->count, param->name);
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const nn_param *param = nn_params_at(params, i);
+        nn_real *value = numbers(param->count), *grad = numbers(param->count);
+        nn_test_fill(value, param->count, param->name);
         for (int64_t j = 0; j < param->count; j++) {
-            param->value[j] *= (nn_real)0.5;
-            param->grad[j] = (nn_real)offset;
+            value[j] *= (nn_real)0.5;
+            grad[j] = (nn_real)offset;
         }
+        NN_OK(nn_params_write(params, i, NN_VALUE, value));
+        NN_OK(nn_params_write(params, i, NN_GRAD, grad));
+        free(value), free(grad);
+    }
+}
+
+static void compare_parameters(const probe *p)
+{
+    const nn_params *params = p->c->params;
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const nn_param *param = nn_params_at(params, i);
+        nn_real *grad = numbers(param->count);
+        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
+        for (int64_t j = 0; j < param->count; j++)
+            grad[j] = (nn_real)((double)grad[j] - offset);
+        compare(p, param->name, param->value, grad, param->count);
+        free(grad);
     }
 }
 
 void nn_check_gradients(const nn_case *c)
 {
-    probe p = {c, room(c->inputs), room(c->outputs), room(c->outputs)};
-    nn_real *dx = room(c->inputs);
-    set_parameters(c);
-    nn_test_fill(p.x, c->inputs, "x");
+    nn_real *x = numbers(c->inputs), *dx = numbers(c->inputs);
+    probe p = {c, nn_test_room(c->inputs), nn_test_room(c->outputs), numbers(c->outputs),
+               numbers(c->outputs)};
+    set_parameters(c->params);
+    nn_test_fill(x, c->inputs, "x");
     nn_test_fill(p.r, c->outputs, "r");
+    nn_test_write(p.x, x, c->inputs);
     objective(&p);
-    NN_OK(c->backward(c->layer, c->inputs ? dx : NULL, p.r));
+    nn_real *d_room = nn_test_room(c->inputs), *r_room = nn_test_sent(p.r, c->outputs);
+    NN_OK(c->backward(c->layer, c->inputs ? d_room : NULL, r_room));
+    nn_test_read(dx, d_room, c->inputs);
     compare(&p, "x", p.x, dx, c->inputs);
-    for (int i = 0; i < nn_params_count(c->params); i++) {
-        const nn_param *param = nn_params_at(c->params, i);
-        nn_real *grad = room(param->count);
-        for (int64_t j = 0; j < param->count; j++)
-            grad[j] = (nn_real)((double)param->grad[j] - offset);
-        compare(&p, param->name, param->value, grad, param->count);
-        free(grad);
-    }
-    free(p.x), free(p.y), free(p.r), free(dx);
+    compare_parameters(&p);
+    free(x), free(dx), free(p.r), free(p.got);
+    nn_test_free_rooms();
 }

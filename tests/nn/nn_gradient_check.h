@@ -7,8 +7,10 @@
 #include <mimo/mimo.h>
 
 #include "nn/nn.h"
+#include "nn_test_memory.h"
 
-/* A layer on one rank, as two functions of its input. `layer` is theirs. */
+/* A layer on one rank, as two functions of its input. `layer` is theirs; tensors lie in the tested
+ * memory. */
 typedef struct nn_case {
     const char *name;
     void *layer;
@@ -23,7 +25,7 @@ typedef struct nn_case {
  * and zeros hide mistakes), gradients start from a known offset (backward must add to them). */
 void nn_check_gradients(const nn_case *c);
 
-/* A store on rank `rank` of `size`, seed 7. */
+/* A store on rank `rank` of `size` in the tested memory, seed 7. */
 nn_params *nn_test_store(int rank, int size);
 
 /* Standard normal numbers keyed by `name`. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "nn_gradient_check.h"
 
 enum { S = 6, B = 2, HIDDEN = 8, HEADS = 2, DH = HIDDEN / HEADS, N = S * B };
@@ -18,7 +19,7 @@ typedef struct subject {
 
 static void make_sequence(nn_sequence *sequence, bool causal, const int64_t *positions)
 {
-    nn_sequence_desc desc = {NULL, causal, S, B, positions, NULL};
+    nn_sequence_desc desc = {NULL, causal, S, B, positions, nn_test_runtime()};
     NN_OK(nn_sequence_init(sequence, &desc));
 }
 
@@ -70,7 +71,8 @@ static mimo_status block_forward(void *layer, nn_real *y, const nn_real *x)
 /* In place: dx may be dy. */
 static mimo_status block_backward(void *layer, nn_real *dx, const nn_real *dy)
 {
-    memcpy(dx, dy, sizeof(nn_real) * N * HIDDEN);
+    const nn_runtime *runtime = nn_test_runtime();
+    NN_OK(runtime->device->copy(dx, dy, (int64_t)sizeof(nn_real) * N * HIDDEN, runtime->stream));
     return nn_block_backward(&((subject *)layer)->block, dx, dx);
 }
 
@@ -100,8 +102,27 @@ Test(nn_block, gradients)
 }
 
 typedef struct dense_weights {
-    const nn_real *qkv, *qkv_bias, *out, *out_bias;
+    nn_real qkv[3 * HIDDEN * HIDDEN], qkv_bias[3 * HIDDEN], out[HIDDEN * HIDDEN], out_bias[HIDDEN];
 } dense_weights;
+
+/* Random ones, in the layer too. */
+static void set_weights(dense_weights *w, nn_params *params)
+{
+    nn_real *const parts[] = {w->qkv, w->qkv_bias, w->out, w->out_bias};
+    for (int i = 0; i < 4; i++) {
+        nn_test_fill(parts[i], nn_params_at(params, i)->count, "w");
+        NN_OK(nn_params_write(params, i, NN_VALUE, parts[i]));
+    }
+}
+
+/* y of x, through rooms. */
+static void forward(subject *s, nn_real *y, const nn_real *x, int64_t n)
+{
+    nn_real *room = nn_test_room(n);
+    NN_OK(nn_attention_forward(&s->attention, room, nn_test_sent(x, n), &s->sequence));
+    nn_test_read(y, room, n);
+    nn_test_free_rooms();
+}
 
 static double affine(const nn_real *weight, const nn_real *bias, const nn_real *x, int64_t row)
 {
@@ -145,12 +166,10 @@ Test(nn_attention, equals_a_dense_loop_at_shuffled_positions)
         subject s;
         make_attention(&s, causal == 1, shuffled);
         nn_real x[N * HIDDEN], y[N * HIDDEN];
-        for (int i = 0; i < 4; i++)
-            nn_test_fill(nn_params_at(s.params, i)->value, nn_params_at(s.params, i)->count, "w");
+        dense_weights w;
+        set_weights(&w, s.params);
         nn_test_fill(x, N * HIDDEN, "x");
-        NN_OK(nn_attention_forward(&s.attention, y, x, &s.sequence));
-        dense_weights w = {nn_params_at(s.params, 0)->value, nn_params_at(s.params, 1)->value,
-                           nn_params_at(s.params, 2)->value, nn_params_at(s.params, 3)->value};
+        forward(&s, y, x, N * HIDDEN);
         for (int i = 0; i < N; i++) {
             double context[HIDDEN];
             for (int head = 0; head < HEADS; head++)
@@ -174,10 +193,10 @@ Test(nn_attention, later_tokens_leave_earlier_ones_alone)
     make_attention(&s, true, shuffled);
     nn_real x[N * HIDDEN], before[N * HIDDEN], after[N * HIDDEN];
     nn_test_fill(x, N * HIDDEN, "x");
-    NN_OK(nn_attention_forward(&s.attention, before, x, &s.sequence));
+    forward(&s, before, x, N * HIDDEN);
     for (int k = 0; k < B * HIDDEN; k++)
         x[3 * B * HIDDEN + k] += 1; /* local row 3 is position 4 */
-    NN_OK(nn_attention_forward(&s.attention, after, x, &s.sequence));
+    forward(&s, after, x, N * HIDDEN);
     for (int i = 0; i < S; i++) {
         bool same = memcmp(before + i * B * HIDDEN, after + i * B * HIDDEN,
                            sizeof(nn_real) * B * HIDDEN) == 0;
@@ -193,11 +212,11 @@ Test(nn_attention, takes_a_smaller_batch)
     make_attention(&s, true, shuffled);
     nn_real x[N * HIDDEN], y[N * HIDDEN], one[S * HIDDEN], y_one[S * HIDDEN];
     nn_test_fill(x, N * HIDDEN, "x");
-    NN_OK(nn_attention_forward(&s.attention, y, x, &s.sequence));
+    forward(&s, y, x, N * HIDDEN);
     for (int i = 0; i < S; i++)
         memcpy(one + i * HIDDEN, x + (i * B + 1) * HIDDEN, sizeof(nn_real) * HIDDEN);
     NN_OK(nn_sequence_set_batch(&s.sequence, 1));
-    NN_OK(nn_attention_forward(&s.attention, y_one, one, &s.sequence));
+    forward(&s, y_one, one, S * HIDDEN);
     for (int i = 0; i < S; i++)
         for (int k = 0; k < HIDDEN; k++)
             cr_assert_float_eq((double)y_one[i * HIDDEN + k], (double)y[(i * B + 1) * HIDDEN + k],
@@ -227,7 +246,7 @@ Test(nn_sequence, refuses)
 {
     nn_sequence sequence = {0};
     static const int64_t twice[] = {0, 3, 3}, negative[] = {0, -2, 1};
-    nn_sequence_desc desc = {NULL, true, 3, 1, twice, NULL};
+    nn_sequence_desc desc = {NULL, true, 3, 1, twice, nn_test_runtime()};
     NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT,
              "position 3 appears twice among 3");
     desc.positions = negative;

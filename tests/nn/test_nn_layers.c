@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "nn_gradient_check.h"
 
 enum { ROWS = 5, IN = 6, OUT = 9 };
@@ -42,11 +43,14 @@ Test(nn_linear, is_the_plain_sum)
     nn_linear_desc desc = {"linear", IN, OUT, NN_SPLIT_NONE, true, 0.1};
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
-    const nn_real *w = nn_params_at(params, 0)->value;
-    nn_real *b = nn_params_at(params, 1)->value, x[ROWS * IN], y[ROWS * OUT];
+    nn_real w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT];
     nn_test_fill(x, ROWS * IN, "x");
     nn_test_fill(b, OUT, "b");
-    NN_OK(nn_linear_forward(&layer, y, x, ROWS));
+    NN_OK(nn_params_read(params, 0, NN_VALUE, w));
+    NN_OK(nn_params_write(params, 1, NN_VALUE, b));
+    nn_real *y_room = nn_test_room(ROWS * OUT);
+    NN_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, ROWS * IN), ROWS));
+    nn_test_read(y, y_room, ROWS * OUT);
     for (int i = 0; i < ROWS; i++)
         for (int o = 0; o < OUT; o++) {
             double sum = (double)b[o];
@@ -54,6 +58,7 @@ Test(nn_linear, is_the_plain_sum)
                 sum += (double)x[i * IN + k] * (double)w[o * IN + k];
             cr_assert_float_eq((double)y[i * OUT + o], sum, 1e-12, "y[%d][%d]", i, o);
         }
+    nn_test_free_rooms();
     nn_linear_release(&layer);
     nn_params_destroy(params);
 }
@@ -68,7 +73,7 @@ Test(nn_linear, no_rows)
     nn_embedding embedding;
     nn_linear_desc linear_desc = {"linear", IN, OUT, NN_SPLIT_ROWS, true, 0.1};
     nn_mlp_desc mlp_desc = {"mlp", IN, 11, ROWS, 0.1, 0.1};
-    nn_real room[1] = {42};
+    nn_real number = 42, *room = nn_test_sent(&number, 1);
     NN_OK(nn_linear_init(&linear, params, NULL, &linear_desc));
     NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS));
     NN_OK(nn_mlp_init(&mlp, params, NULL, &mlp_desc));
@@ -82,10 +87,15 @@ Test(nn_linear, no_rows)
     NN_OK(nn_mlp_backward(&mlp, room, room));
     NN_OK(nn_embedding_forward(&embedding, room, NULL, 0));
     NN_OK(nn_embedding_backward(&embedding, room));
-    cr_assert_eq(room[0], 42);
-    for (int i = 0; i < nn_params_count(params); i++)
+    nn_test_read(&number, room, 1);
+    cr_assert_eq(number, 42);
+    for (int i = 0; i < nn_params_count(params); i++) {
+        nn_real grad[IN * 11];
+        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
         for (int64_t j = 0; j < nn_params_at(params, i)->count; j++)
-            cr_assert_eq(nn_params_at(params, i)->grad[j], 0);
+            cr_assert_eq(grad[j], 0);
+    }
+    nn_test_free_rooms();
     nn_linear_release(&linear);
     nn_norm_release(&norm);
     nn_mlp_release(&mlp);
@@ -155,7 +165,9 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     nn_test_fill(x, W, "x");
     nn_test_fill(dy, W, "dy");
     nn_test_fill(residual, W, "residual");
-    NN_OK(nn_norm_forward(&layer, y, x, 1));
+    nn_real *x_room = nn_test_sent(x, W), *y_room = nn_test_room(W), *dy_room = nn_test_sent(dy, W);
+    NN_OK(nn_norm_forward(&layer, y_room, x_room, 1));
+    nn_test_read(y, y_room, W);
     double sum = 0, squares = 0;
     for (int j = 0; j < W; j++) {
         sum += (double)y[j];
@@ -163,12 +175,15 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     }
     cr_assert_float_eq(sum, 0, 1e-12);
     cr_assert_float_eq(squares / W, 1, 1e-4, "variance %g", squares / W);
-    NN_OK(nn_norm_backward(&layer, apart, dy, NULL));
-    memcpy(together, residual, sizeof together);
-    NN_OK(nn_norm_backward(&layer, together, dy, together));
+    NN_OK(nn_norm_backward(&layer, y_room, dy_room, NULL));
+    nn_test_read(apart, y_room, W);
+    nn_real *in_place = nn_test_sent(residual, W);
+    NN_OK(nn_norm_backward(&layer, in_place, dy_room, in_place));
+    nn_test_read(together, in_place, W);
     for (int j = 0; j < W; j++)
         cr_assert_eq(together[j], residual[j] + apart[j], "element %d", j);
-    NN_FAILS(nn_norm_forward(&layer, y, x, 2), MIMO_ERR_SHAPE, "2 rows, must be 0 to 1");
+    NN_FAILS(nn_norm_forward(&layer, y_room, x_room, 2), MIMO_ERR_SHAPE, "2 rows, must be 0 to 1");
+    nn_test_free_rooms();
     nn_norm_release(&layer);
     NN_FAILS(nn_norm_backward(&layer, apart, dy, NULL), MIMO_ERR_STATE, "before forward");
     nn_params_destroy(params);
@@ -204,10 +219,13 @@ Test(nn_mlp, gelu_is_the_tanh_form)
     nn_mlp_desc desc = {"mlp", 1, 1, ROWS, 0.1, 0.1};
     NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
-    nn_params_at(params, nn_params_find(params, "mlp.up.weight"))->value[0] = 1;
-    nn_params_at(params, nn_params_find(params, "mlp.down.weight"))->value[0] = 1;
-    nn_real x[ROWS] = {-40, -1.5, 0, 0.3, 40}, y[ROWS];
-    NN_OK(nn_mlp_forward(&layer, y, x, ROWS));
+    const nn_real one = 1, x[ROWS] = {-40, -1.5, 0, 0.3, 40};
+    nn_real y[ROWS], *y_room = nn_test_room(ROWS);
+    NN_OK(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
+    NN_OK(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
+    NN_OK(nn_mlp_forward(&layer, y_room, nn_test_sent(x, ROWS), ROWS));
+    nn_test_read(y, y_room, ROWS);
+    nn_test_free_rooms();
     for (int i = 0; i < ROWS; i++) {
         double u = (double)x[i];
         double expected = 0.5 * u * (1 + tanh(sqrt(2 / acos(-1.0)) * (u + 0.044715 * u * u * u)));
@@ -232,16 +250,22 @@ static mimo_status embedding_backward(void *layer, nn_real *dx, const nn_real *d
     return nn_embedding_backward(layer, dy);
 }
 
+static void copy_room(nn_real *to, const nn_real *from, int64_t n)
+{
+    const nn_runtime *runtime = nn_test_runtime();
+    NN_OK(runtime->device->copy(to, from, n * (int64_t)sizeof *to, runtime->stream));
+}
+
 /* y = x + positions, on a tile of ROWS positions and 2 samples. */
 static mimo_status positions_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    memcpy(y, x, sizeof(nn_real) * ROWS * 2 * IN);
+    copy_room(y, x, ROWS * 2 * IN);
     return nn_embedding_add(layer, y, ids, ROWS, 2);
 }
 
 static mimo_status positions_backward(void *layer, nn_real *dx, const nn_real *dy)
 {
-    memcpy(dx, dy, sizeof(nn_real) * ROWS * 2 * IN);
+    copy_room(dx, dy, ROWS * 2 * IN);
     return nn_embedding_backward(layer, dy);
 }
 

@@ -16,15 +16,20 @@ static mimo_status loss_forward(void *layer, nn_real *y, const nn_real *x)
     mimo_status status = nn_loss_forward(layer, x, labels, ROWS);
     if (status == MIMO_OK)
         status = nn_loss_read(layer, &sum, &tokens);
-    y[0] = (nn_real)sum;
+    nn_real number = (nn_real)sum;
+    nn_test_write(y, &number, 1);
     return status;
 }
 
 static mimo_status loss_backward(void *layer, nn_real *dx, const nn_real *dy)
 {
+    nn_real factor, d[ROWS * V];
     mimo_status status = nn_loss_backward(layer, dx);
+    nn_test_read(&factor, dy, 1);
+    nn_test_read(d, dx, ROWS * V);
     for (int i = 0; i < ROWS * V; i++)
-        dx[i] *= dy[0];
+        d[i] *= factor;
+    nn_test_write(dx, d, ROWS * V);
     return status;
 }
 
@@ -32,7 +37,7 @@ Test(nn_loss, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
     nn_case c = {"loss", &loss, params, ROWS * V, 1, loss_forward, loss_backward};
     nn_check_gradients(&c);
     nn_loss_release(&loss);
@@ -42,7 +47,7 @@ Test(nn_loss, gradients)
 Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
 {
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
     nn_real logits[ROWS * V];
     double sum, expected = 0;
     int64_t tokens;
@@ -50,7 +55,10 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     logits[2 * V + 4] = 300; /* exp would overflow f32 without the maximum taken off */
     for (int j = 0; j < V; j++)
         logits[V + j] = NAN; /* an ignored row is not even read */
-    NN_OK(nn_loss_forward(&loss, logits, labels, ROWS));
+    nn_real *room = nn_test_sent(logits, ROWS * V);
+    double losses[ROWS];
+    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
+    NN_OK(nn_loss_read_rows(&loss, losses));
     NN_OK(nn_loss_read(&loss, &sum, &tokens));
     for (int i = 0; i < ROWS; i++) {
         double total = 0, row = 0;
@@ -59,31 +67,55 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
                 total += exp((double)(logits[i * V + j] - logits[i * V + labels[i]]));
             row = log(total);
         }
-        cr_assert_float_eq(loss.losses[i], row, 1e-10, "row %d: %g, %g", i, loss.losses[i], row);
+        cr_assert_float_eq(losses[i], row, 1e-10, "row %d: %g, %g", i, losses[i], row);
         expected += row;
     }
     cr_assert_float_eq(sum, expected, 1e-9);
     cr_assert_eq(tokens, 3);
-    NN_OK(nn_loss_backward(&loss, logits)); /* in place */
+    NN_OK(nn_loss_backward(&loss, room)); /* in place */
+    nn_test_read(logits, room, ROWS * V);
     for (int j = 0; j < V; j++)
         cr_assert(logits[V + j] == 0 && logits[4 * V + j] == 0, "ignored rows have no gradient");
     NN_OK(nn_loss_forward(&loss, NULL, NULL, 0));
     NN_OK(nn_loss_read(&loss, &sum, &tokens));
     cr_assert(sum == 0 && tokens == 0, "no rows: sum %g, %lld tokens", sum, (long long)tokens);
+    nn_test_free_rooms();
+    nn_loss_release(&loss);
+}
+
+/* The sums go on over micro-batches until they are read. */
+Test(nn_loss, adds_up_between_reads)
+{
+    nn_loss loss;
+    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
+    nn_real logits[ROWS * V];
+    double once, twice;
+    int64_t tokens;
+    nn_test_fill(logits, ROWS * V, "logits");
+    nn_real *room = nn_test_sent(logits, ROWS * V);
+    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
+    NN_OK(nn_loss_read(&loss, &once, &tokens));
+    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
+    NN_OK(nn_loss_forward(&loss, room, labels, ROWS));
+    NN_OK(nn_loss_read(&loss, &twice, &tokens));
+    cr_assert_eq(twice, once + once, "%g, twice %g", once, twice);
+    cr_assert_eq(tokens, 6);
+    nn_test_free_rooms();
     nn_loss_release(&loss);
 }
 
 Test(nn_loss, argmax_takes_the_lowest_of_equals)
 {
     nn_loss loss;
-    NN_OK(nn_loss_init(&loss, NULL, NULL, V, ROWS));
+    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, ROWS));
     nn_real logits[3 * V] = {0};
     int64_t ids[3];
     logits[7] = logits[9] = 2;
     for (int j = 0; j < V; j++)
         logits[V + j] = -3;
     logits[2 * V + 10] = (nn_real)0.5;
-    NN_OK(nn_loss_argmax(&loss, logits, 3, ids));
+    NN_OK(nn_loss_argmax(&loss, nn_test_sent(logits, 3 * V), 3, ids));
+    nn_test_free_rooms();
     cr_assert(ids[0] == 7 && ids[1] == 0 && ids[2] == 10, "%lld %lld %lld", (long long)ids[0],
               (long long)ids[1], (long long)ids[2]);
     nn_loss_release(&loss);
@@ -94,9 +126,10 @@ Test(nn_loss, refuses)
     nn_loss loss = {0};
     nn_real logits[2 * V] = {0};
     int64_t wrong[2] = {1, 11};
-    NN_FAILS(nn_loss_init(&loss, NULL, NULL, 0, ROWS), MIMO_ERR_ARGUMENT, "vocabulary is 0");
+    NN_FAILS(nn_loss_init(&loss, nn_test_runtime(), NULL, 0, ROWS), MIMO_ERR_ARGUMENT,
+             "vocabulary is 0");
     NN_FAILS(nn_loss_backward(&loss, logits), MIMO_ERR_STATE, "before forward");
-    NN_OK(nn_loss_init(&loss, NULL, NULL, V, 2));
+    NN_OK(nn_loss_init(&loss, nn_test_runtime(), NULL, V, 2));
     NN_FAILS(nn_loss_forward(&loss, logits, wrong, 2), MIMO_ERR_ARGUMENT,
              "labels[1] is 11, must be 0 to 10 or -100");
     NN_FAILS(nn_loss_forward(&loss, logits, wrong, 3), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");

@@ -22,7 +22,22 @@ static int add(nn_params *params, const char *name, nn_rule rule, int shard_dim)
     return index;
 }
 
-/* Every element of every shard is the element of the whole, at its global index. */
+/* Every element of a shard is the element of the whole, at its global index. */
+static void compare_shard(const nn_params *part, int index, const nn_params *whole)
+{
+    nn_real mine[ROWS * COLUMNS], all[ROWS * COLUMNS];
+    const nn_param *p = nn_params_at(part, index);
+    int64_t row0 = p->shard_dim == 0 ? p->start : 0;
+    int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+    NN_OK(nn_params_read(part, index, NN_VALUE, mine));
+    NN_OK(nn_params_read(whole, nn_params_find(whole, p->name), NN_VALUE, all));
+    for (int64_t r = 0; r < p->local[0]; r++)
+        for (int64_t c = 0; c < p->local[1]; c++)
+            cr_assert_eq(mine[r * p->local[1] + c], all[(row0 + r) * COLUMNS + column0 + c],
+                         "%s, tp %d of %d, row %lld, column %lld", p->name, nn_params_tp_rank(part),
+                         nn_params_tp_size(part), (long long)r, (long long)c);
+}
+
 Test(nn_params, initial_values_do_not_depend_on_the_topology)
 {
     nn_params *whole = nn_test_store(0, 1);
@@ -38,21 +53,38 @@ Test(nn_params, initial_values_do_not_depend_on_the_topology)
             add(part, "by_rows", NN_SHARDED, 0);
             NN_OK(nn_params_seal(part));
             for (int i = 0; i < 3; i++) {
-                const nn_param *p = nn_params_at(part, i);
-                const nn_param *w = nn_params_at(whole, nn_params_find(whole, p->name));
-                int64_t row0 = p->shard_dim == 0 ? p->start : 0;
-                int64_t column0 = p->shard_dim == 1 ? p->start : 0;
-                cr_assert_eq(p->count, i == 0 ? 96 : 96 / size);
-                for (int64_t r = 0; r < p->local[0]; r++)
-                    for (int64_t c = 0; c < p->local[1]; c++)
-                        cr_assert_eq(p->value[r * p->local[1] + c],
-                                     w->value[(row0 + r) * COLUMNS + column0 + c],
-                                     "%s, tp %d of %d, row %lld, column %lld", p->name, rank, size,
-                                     (long long)r, (long long)c);
+                cr_assert_eq(nn_params_at(part, i)->count, i == 0 ? 96 : 96 / size);
+                compare_shard(part, i, whole);
             }
             nn_params_destroy(part);
         }
     nn_params_destroy(whole);
+}
+
+/* All parts of a parameter go in and come out, and no part is another. */
+Test(nn_params, parts_are_written_and_read)
+{
+    static const nn_part parts[] = {NN_VALUE, NN_GRAD, NN_MOMENT_M, NN_MOMENT_V};
+    static const char *const names[] = {"value", "grad", "m", "v"};
+    nn_params *params = nn_test_store(0, 1);
+    nn_real sent[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    add(params, "first", NN_REPLICATED, 0);
+    int index = add(params, "second", NN_REPLICATED, 0);
+    NN_FAILS(nn_params_read(params, index, NN_VALUE, got), MIMO_ERR_STATE, "not sealed");
+    NN_OK(nn_params_seal(params));
+    for (int p = 0; p < 4; p++) {
+        nn_test_fill(sent, ROWS * COLUMNS, names[p]);
+        NN_OK(nn_params_write(params, index, parts[p], sent));
+    }
+    for (int p = 0; p < 4; p++) {
+        nn_test_fill(sent, ROWS * COLUMNS, names[p]);
+        NN_OK(nn_params_read(params, index, parts[p], got));
+        cr_assert(memcmp(sent, got, sizeof got) == 0, "%s", names[p]);
+    }
+    NN_FAILS(nn_params_read(params, 2, NN_VALUE, got), MIMO_ERR_ARGUMENT,
+             "parameter 2 of a store of 2");
+    NN_FAILS(nn_params_write(params, 0, (nn_part)4, got), MIMO_ERR_ARGUMENT, "no part 4");
+    nn_params_destroy(params);
 }
 
 Test(nn_params, normal_numbers_are_normal_and_keyed)
@@ -98,18 +130,20 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
     cr_assert_eq(spans[1].grad, (void *)nn_params_at(params, a)->grad);
     cr_assert_eq(nn_params_at(params, d)->grad, nn_params_at(params, a)->grad + 48);
     cr_assert_eq(spans[2].grad, (void *)nn_params_at(params, c)->grad);
-    for (int i = 0; i < 96; i++)
-        nn_params_at(params, b)->grad[i] = 1;
-    nn_real first = nn_params_at(params, a)->value[0];
+    nn_real before[48], after[48], grad[96] = {[95] = 1};
+    NN_OK(nn_params_read(params, a, NN_VALUE, before));
+    NN_OK(nn_params_write(params, b, NN_GRAD, grad));
     NN_OK(nn_params_zero_grad(params));
-    cr_assert(nn_params_at(params, b)->grad[95] == 0 && nn_params_at(params, a)->value[0] == first);
+    NN_OK(nn_params_read(params, a, NN_VALUE, after));
+    NN_OK(nn_params_read(params, b, NN_GRAD, grad));
+    cr_assert(grad[95] == 0 && memcmp(before, after, sizeof before) == 0);
     nn_params_destroy(params);
 }
 
 Test(nn_params, refuses)
 {
     nn_params *params = NULL;
-    nn_params_desc store = {"test", MIMO_DST, 3, 3, 7, NULL};
+    nn_params_desc store = {"test", MIMO_DST, 3, 3, 7, nn_test_runtime()};
     NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
     params = nn_test_store(0, 5);
     nn_param_desc desc = {.name = "w", .ndim = 2, .shape = {8, 10}, .rule = NN_SHARDED};
@@ -149,15 +183,12 @@ static void reference_step(element *e, const nn_adamw *rule, double g, bool deca
         rule->lr * (m_hat / (sqrt(v_hat) + rule->epsilon) + (decay ? rule->decay : 0) * e->value);
 }
 
-Test(nn_adamw, equals_the_textbook_over_several_steps)
+enum { N = 6, STEPS = 7 };
+
+/* Two parameters: the second decays. */
+static nn_params *make_two(void)
 {
-    enum { N = 6, STEPS = 7 };
     nn_params *params = nn_test_store(0, 1);
-    nn_adamw rule = NN_ADAMW_INIT;
-    rule.lr = 0.05;
-    rule.decay = 0.3;
-    rule.clip = 1.5;
-    element expected[2][N] = {{{0}}};
     for (int i = 0; i < 2; i++) {
         nn_param_desc desc = {.name = i ? "decays" : "stays",
                               .ndim = 1,
@@ -169,23 +200,46 @@ Test(nn_adamw, equals_the_textbook_over_several_steps)
         NN_OK(nn_params_add(params, &desc, &index));
     }
     NN_OK(nn_params_seal(params));
-    for (int i = 0; i < 2; i++)
+    return params;
+}
+
+static void compare_elements(const nn_params *params, int index, const element *expected, int t)
+{
+    nn_real value[N];
+    NN_OK(nn_params_read(params, index, NN_VALUE, value));
+    for (int j = 0; j < N; j++)
+        cr_assert_float_eq((double)value[j], expected[j].value, 1e-12, "step %d, parameter %d[%d]",
+                           t, index, j);
+}
+
+Test(nn_adamw, equals_the_textbook_over_several_steps)
+{
+    nn_params *params = make_two();
+    nn_adamw rule = NN_ADAMW_INIT;
+    rule.lr = 0.05;
+    rule.decay = 0.3;
+    rule.clip = 1.5;
+    element expected[2][N] = {{{0}}};
+    nn_real numbers[N];
+    for (int i = 0; i < 2; i++) {
+        NN_OK(nn_params_read(params, i, NN_VALUE, numbers));
         for (int j = 0; j < N; j++)
-            expected[i][j].value = (double)nn_params_at(params, i)->value[j];
+            expected[i][j].value = (double)numbers[j];
+    }
     for (int t = 1; t <= STEPS; t++) {
         double norm = t % 2 ? 4.0 : 0.5; /* clipped, and not */
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++) {
             for (int j = 0; j < N; j++) {
                 double g = nn_normal(3, i ? "g1" : "g0", t * N + j);
-                nn_params_at(params, i)->grad[j] = (nn_real)g;
+                numbers[j] = (nn_real)g;
                 reference_step(&expected[i][j], &rule, g * (t % 2 ? 1.5 / 4.0 : 1), i == 1, t);
             }
+            NN_OK(nn_params_write(params, i, NN_GRAD, numbers));
+        }
         NN_OK(nn_adamw_step(&rule, params, norm));
         cr_assert_eq(nn_params_steps(params), t);
         for (int i = 0; i < 2; i++)
-            for (int j = 0; j < N; j++)
-                cr_assert_float_eq((double)nn_params_at(params, i)->value[j], expected[i][j].value,
-                                   1e-12, "step %d, parameter %d[%d]", t, i, j);
+            compare_elements(params, i, expected[i], t);
     }
     nn_params_destroy(params);
 }
@@ -197,10 +251,12 @@ Test(nn_adamw, refuses)
     NN_FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE, "not sealed");
     add(params, "w", NN_REPLICATED, 0);
     NN_OK(nn_params_seal(params));
-    nn_real before = nn_params_at(params, 0)->value[0];
-    nn_params_at(params, 0)->grad[0] = 1;
+    nn_real before[ROWS * COLUMNS], after[ROWS * COLUMNS], grad[ROWS * COLUMNS] = {1};
+    NN_OK(nn_params_read(params, 0, NN_VALUE, before));
+    NN_OK(nn_params_write(params, 0, NN_GRAD, grad));
     NN_FAILS(nn_adamw_step(&rule, params, NAN), MIMO_ERR_ARGUMENT, "nan");
     NN_FAILS(nn_adamw_step(&rule, params, -1), MIMO_ERR_ARGUMENT, "-1");
-    cr_assert(nn_params_at(params, 0)->value[0] == before && nn_params_steps(params) == 0);
+    NN_OK(nn_params_read(params, 0, NN_VALUE, after));
+    cr_assert(memcmp(before, after, sizeof before) == 0 && nn_params_steps(params) == 0);
     nn_params_destroy(params);
 }

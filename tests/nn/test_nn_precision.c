@@ -26,13 +26,13 @@ typedef struct model {
 static void make(model *m)
 {
     m->params = nn_test_store(0, 1);
-    nn_sequence_desc sequence = {NULL, true, S, B, NULL, NULL};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime()};
     nn_block_desc block = {"block", HIDDEN, HEADS, 64, S, B, 0, 0.3, 0.3};
     nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
     NN_OK(nn_sequence_init(&m->sequence, &sequence));
     NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
-    NN_OK(nn_loss_init(&m->loss, NULL, NULL, V, N));
+    NN_OK(nn_loss_init(&m->loss, nn_test_runtime(), NULL, V, N));
     NN_OK(nn_params_seal(m->params));
 }
 
@@ -45,14 +45,28 @@ static void discard(model *m)
     nn_params_destroy(m->params);
 }
 
+/* Of the gradient, over all parameters. */
+static double norm_of(const nn_params *params)
+{
+    static nn_real grad[64 * HIDDEN];
+    double squares = 0;
+    for (int i = 0; i < nn_params_count(params); i++) {
+        NN_OK(nn_params_read(params, i, NN_GRAD, grad));
+        squares += nn_sum_deviations(grad, 0, nn_params_at(params, i)->count);
+    }
+    return sqrt(squares);
+}
+
 /* Loss, and the gradient's norm, after one AdamW step. */
 static void step(model *m, double *sum, double *norm)
 {
-    static nn_real x[N * HIDDEN], y[N * HIDDEN], logits[N * V];
+    static nn_real numbers[N * HIDDEN];
     int64_t labels[N], tokens;
-    nn_test_fill(x, N * HIDDEN, "x");
+    nn_test_fill(numbers, N * HIDDEN, "x");
     for (int i = 0; i < N; i++)
         labels[i] = i % 3 ? (i * 7) % V : NN_IGNORE;
+    nn_real *x = nn_test_sent(numbers, N * HIDDEN), *y = nn_test_room(N * HIDDEN);
+    nn_real *logits = nn_test_room(N * V);
     NN_OK(nn_block_forward(&m->block, y, x, &m->sequence));
     NN_OK(nn_linear_forward(&m->head, logits, y, N));
     NN_OK(nn_loss_forward(&m->loss, logits, labels, N));
@@ -61,14 +75,10 @@ static void step(model *m, double *sum, double *norm)
     NN_OK(nn_params_zero_grad(m->params));
     NN_OK(nn_linear_backward(&m->head, y, logits));
     NN_OK(nn_block_backward(&m->block, y, y));
-    *norm = 0;
-    for (int i = 0; i < nn_params_count(m->params); i++) {
-        const nn_param *p = nn_params_at(m->params, i);
-        *norm += nn_sum_deviations(p->grad, 0, p->count);
-    }
-    *norm = sqrt(*norm);
+    *norm = norm_of(m->params);
     nn_adamw rule = NN_ADAMW_INIT;
     NN_OK(nn_adamw_step(&rule, m->params, *norm));
+    nn_test_free_rooms();
 }
 
 Test(nn_precision, both_builds_train_alike)

@@ -1,0 +1,94 @@
+/* The table of operations for CUDA memory, and the context behind it. */
+#include "nn/cuda/nn_cuda.h"
+
+#include "core/memory.h"
+#include "device/cuda_calls.h"
+#include "device/device.h"
+
+/* What NVIDIA recommends for Hopper; more than older chips want. */
+static const int64_t workspace_bytes = 32 << 20;
+
+mimo_status nn_cuda_launched(const char *what)
+{
+    return mimo_cuda_status(cudaGetLastError(), what);
+}
+
+mimo_status nn_cuda_blas_check(cublasStatus_t status, const char *what)
+{
+    MIMO_CHECK(status == CUBLAS_STATUS_SUCCESS, MIMO_ERR_DEVICE, "%s: %s", what,
+               cublasGetStatusString(status));
+    return MIMO_OK;
+}
+
+mimo_status nn_cuda_grow(const nn_runtime *runtime, nn_cuda_room *room, int64_t bytes)
+{
+    if (bytes <= room->bytes)
+        return MIMO_OK;
+    void *grown;
+    MIMO_TRY(runtime->device->reserve(&grown, bytes));
+    runtime->device->release(room->data);
+    room->data = grown;
+    room->bytes = bytes;
+    return MIMO_OK;
+}
+
+mimo_status nn_cuda_open(nn_runtime *runtime)
+{
+    MIMO_TRY(mimo_reserve(&runtime->context, 1, sizeof(nn_cuda)));
+    nn_cuda *context = nn_cuda_of(runtime);
+    MIMO_TRY(nn_cuda_blas_check(cublasCreate(&context->blas), "cublasCreate"));
+    MIMO_TRY(runtime->device->reserve(&context->workspace, workspace_bytes));
+    /* A new stream takes the workspace away: the stream first. */
+    MIMO_TRY(nn_cuda_blas_check(cublasSetStream(context->blas, (cudaStream_t)runtime->stream),
+                                "cublasSetStream"));
+    /* Split products are added in the output's type, never in bf16. */
+    MIMO_TRY(nn_cuda_blas_check(
+        cublasSetMathMode(context->blas,
+                          CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+        "cublasSetMathMode"));
+    return nn_cuda_blas_check(
+        cublasSetWorkspace(context->blas, context->workspace, (size_t)workspace_bytes),
+        "cublasSetWorkspace");
+}
+
+void nn_cuda_close(nn_runtime *runtime)
+{
+    nn_cuda *context = nn_cuda_of(runtime);
+    if (!context)
+        return;
+    if (context->blas)
+        cublasDestroy(context->blas);
+    runtime->device->release(context->workspace);
+    runtime->device->release(context->factor_a.data);
+    runtime->device->release(context->factor_b.data);
+    runtime->device->release(context->columns.data);
+    mimo_release(context);
+    runtime->context = NULL;
+}
+
+const nn_ops nn_ops_cuda = {
+    .open = nn_cuda_open,
+    .close = nn_cuda_close,
+    .matmul = nn_cuda_matmul,
+    .add = nn_cuda_add,
+    .add_bias = nn_cuda_add_bias,
+    .add_columns = nn_cuda_add_columns,
+    .gelu = nn_cuda_gelu,
+    .gelu_backward = nn_cuda_gelu_backward,
+    .norm = nn_cuda_norm,
+    .norm_backward = nn_cuda_norm_backward,
+    .softmax = nn_cuda_softmax,
+    .softmax_backward = nn_cuda_softmax_backward,
+    .lookup = nn_cuda_lookup,
+    .lookup_add = nn_cuda_lookup_add,
+    .lookup_backward = nn_cuda_lookup_backward,
+    .token_maxima = nn_cuda_token_maxima,
+    .token_sums = nn_cuda_token_sums,
+    .token_losses = nn_cuda_token_losses,
+    .token_gradients = nn_cuda_token_gradients,
+    .row_largest = nn_cuda_row_largest,
+    .row_choice = nn_cuda_row_choice,
+    .adamw = nn_cuda_adamw,
+    .to_bf16 = nn_cuda_to_bf16,
+    .from_bf16 = nn_cuda_from_bf16,
+};

@@ -1,0 +1,88 @@
+/* Operations on the elements of rows and arrays, one by one. */
+#include <cuda_bf16.h>
+
+#include "nn/cuda/nn_cuda_columns.cuh"
+#include "nn/nn_gelu.h"
+
+mimo_status nn_cuda_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
+{
+    return nn_each_element(runtime, "add", n, [=] __device__(int64_t i) { to[i] += from[i]; });
+}
+
+mimo_status nn_cuda_add_bias(const nn_runtime *runtime, nn_real *y, const nn_real *bias,
+                             int64_t rows, int64_t width)
+{
+    return nn_each_row(runtime, "add bias", rows, width, [=] __device__(int64_t i) {
+        for (int64_t j = threadIdx.x; j < width; j += blockDim.x)
+            y[i * width + j] += bias[j];
+    });
+}
+
+mimo_status nn_cuda_add_columns(const nn_runtime *runtime, nn_real *sums, const nn_real *x,
+                                int64_t rows, int64_t width)
+{
+    return nn_sum_columns(runtime, sums, rows, width,
+                          [=] __device__(int64_t i, int64_t j) { return x[i * width + j]; });
+}
+
+mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
+                         int64_t n)
+{
+    return nn_each_element(runtime, "gelu", n, [=] __device__(int64_t i) {
+        nn_real s = 1 / (1 + exp(nn_gelu_exponent(u[i])));
+        gate[i] = s;
+        y[i] = u[i] * s;
+    });
+}
+
+mimo_status nn_cuda_gelu_backward(const nn_runtime *runtime, nn_real *d, const nn_real *u,
+                                  const nn_real *gate, int64_t n)
+{
+    return nn_each_element(runtime, "gelu backward", n, [=] __device__(int64_t i) {
+        d[i] *= nn_gelu_slope(u[i], gate[i]);
+    });
+}
+
+mimo_status nn_cuda_adamw(const nn_runtime *runtime, const nn_moments *moments,
+                          const nn_adamw_factors *factors)
+{
+    nn_moments p = *moments;
+    nn_adamw_factors s = *factors;
+    return nn_each_element(runtime, "adamw", p.count, [=] __device__(int64_t i) {
+        nn_real g = p.grad[i] * s.gradient;
+        nn_real m = p.m[i] = s.beta1 * p.m[i] + s.rest1 * g;
+        nn_real v = p.v[i] = s.beta2 * p.v[i] + s.rest2 * g * g;
+        p.value[i] -= s.rate * m / (sqrt(v) * s.root + s.epsilon) + s.decay * p.value[i];
+    });
+}
+
+static __device__ uint16_t to_bf16(nn_real x)
+{
+    return __bfloat16_as_ushort(__float2bfloat16_rn((float)x));
+}
+
+mimo_status nn_cuda_to_bf16(const nn_runtime *runtime, uint16_t *to, const nn_real *from, int64_t n)
+{
+    return nn_each_element(runtime, "to bf16", n,
+                           [=] __device__(int64_t i) { to[i] = to_bf16(from[i]); });
+}
+
+mimo_status nn_cuda_from_bf16(const nn_runtime *runtime, nn_real *to, const uint16_t *from,
+                              int64_t n)
+{
+    return nn_each_element(runtime, "from bf16", n, [=] __device__(int64_t i) {
+        to[i] = (nn_real)__bfloat162float(__ushort_as_bfloat16(from[i]));
+    });
+}
+
+mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_matrix *from,
+                              int64_t count)
+{
+    nn_matrix a = *from;
+    int64_t lines = a.transposed ? a.columns : a.rows, line = a.transposed ? a.rows : a.columns;
+    return nn_each_row(runtime, "pack bf16", lines * count, line, [=] __device__(int64_t i) {
+        const nn_real *source = a.data + i / lines * a.step + i % lines * a.stride;
+        for (int64_t j = threadIdx.x; j < line; j += blockDim.x)
+            to[i * line + j] = to_bf16(source[j]);
+    });
+}

@@ -1,0 +1,58 @@
+/* Private: how kernels are launched here. Every kernel is a loop over elements or over rows, shared
+ * by the blocks; a function of the index says what to do. */
+#ifndef MIMO_NN_NN_CUDA_LAUNCH_CUH
+#define MIMO_NN_NN_CUDA_LAUNCH_CUH
+
+#include "nn/cuda/nn_cuda.h"
+
+constexpr int NN_WARP = 32, NN_THREADS = 256, NN_MOST_BLOCKS = 1 << 16;
+
+static inline unsigned nn_blocks(int64_t wanted)
+{
+    return (unsigned)(wanted < NN_MOST_BLOCKS ? wanted : NN_MOST_BLOCKS);
+}
+
+/* Whole warps that cover a row, up to a block; depends on the width alone. */
+static inline unsigned nn_row_threads(int64_t width)
+{
+    int64_t warps = (width + NN_WARP - 1) / NN_WARP * NN_WARP;
+    return (unsigned)(warps < NN_THREADS ? warps : NN_THREADS);
+}
+
+template <typename Body> __global__ void nn_elements_kernel(int64_t n, Body body)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        body(i);
+}
+
+/* body(i) for i < n. */
+template <typename Body>
+mimo_status nn_each_element(const nn_runtime *runtime, const char *what, int64_t n, Body body)
+{
+    if (n == 0)
+        return MIMO_OK;
+    nn_elements_kernel<<<nn_blocks((n + NN_THREADS - 1) / NN_THREADS), NN_THREADS, 0,
+                         (cudaStream_t)runtime->stream>>>(n, body);
+    return nn_cuda_launched(what);
+}
+
+template <typename Body> __global__ void nn_rows_kernel(int64_t rows, Body body)
+{
+    for (int64_t i = blockIdx.x; i < rows; i += gridDim.x)
+        body(i);
+}
+
+/* body(i) for every row i, by all threads of one block together; `width` decides how many. */
+template <typename Body>
+mimo_status nn_each_row(const nn_runtime *runtime, const char *what, int64_t rows, int64_t width,
+                        Body body)
+{
+    if (rows == 0 || width == 0)
+        return MIMO_OK;
+    nn_rows_kernel<<<nn_blocks(rows), nn_row_threads(width), 0, (cudaStream_t)runtime->stream>>>(
+        rows, body);
+    return nn_cuda_launched(what);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* Private: reductions over the threads of a block, in an order that the number of threads alone
+ * decides. Every thread takes part, and every thread gets the result. */
+#ifndef MIMO_NN_NN_CUDA_REDUCE_CUH
+#define MIMO_NN_NN_CUDA_REDUCE_CUH
+
+#include "nn/cuda/nn_cuda_launch.cuh"
+
+struct nn_plus {
+    template <typename T> __device__ T operator()(T a, T b) const
+    {
+        return a + b;
+    }
+};
+
+/* NaN loses, as it does in a comparison on the host. */
+struct nn_larger {
+    template <typename T> __device__ T operator()(T a, T b) const
+    {
+        return b > a ? b : a;
+    }
+};
+
+struct nn_smaller {
+    template <typename T> __device__ T operator()(T a, T b) const
+    {
+        return b < a ? b : a;
+    }
+};
+
+template <typename T, typename Combine> __device__ T nn_reduce_block(T x, Combine combine)
+{
+    __shared__ T parts[NN_THREADS / NN_WARP];
+    unsigned lane = threadIdx.x % NN_WARP, warp = threadIdx.x / NN_WARP;
+    for (unsigned distance = NN_WARP / 2; distance > 0; distance /= 2)
+        x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    __syncthreads(); /* the last call's parts have been read */
+    if (lane == 0)
+        parts[warp] = x;
+    __syncthreads();
+    x = parts[0];
+    for (unsigned w = 1; w < blockDim.x / NN_WARP; w++)
+        x = combine(x, parts[w]);
+    return x;
+}
+
+/* The sum over j < n of term(j), each thread every blockDim.x-th. */
+template <typename T, typename Term> __device__ T nn_sum_row(int64_t n, Term term)
+{
+    T sum = 0;
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+        sum += term(j);
+    return nn_reduce_block(sum, nn_plus());
+}
+
+/* The largest of `least` and x[j], j < n. */
+template <typename T> __device__ T nn_largest_of_row(const T *x, int64_t n, T least)
+{
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
+        least = nn_larger()(least, x[j]);
+    return nn_reduce_block(least, nn_larger());
+}
+
+#endif

@@ -1,0 +1,23 @@
+/*
+ * Rooms in the memory that the tests of the layers are about (test_memory.h), so that one source
+ * tests them in any. Tests keep their numbers in plain arrays and hand rooms to the layers. A
+ * failure here ends the process.
+ */
+#ifndef MIMO_TESTS_NN_TEST_MEMORY_H
+#define MIMO_TESTS_NN_TEST_MEMORY_H
+
+#include "nn/nn.h"
+
+/* The runtime in that memory, in full precision, on the tests' stream; made once per process. */
+const nn_runtime *nn_test_runtime(void);
+
+/* Room for n numbers, zeroed; the second form holds a copy of x. */
+nn_real *nn_test_room(int64_t n);
+nn_real *nn_test_sent(const nn_real *x, int64_t n);
+/* Free all rooms. */
+void nn_test_free_rooms(void);
+
+void nn_test_write(nn_real *room, const nn_real *x, int64_t n);
+void nn_test_read(nn_real *x, const nn_real *room, int64_t n);
+
+#endif
