@@ -33,8 +33,6 @@ static mimo_status act(const struct options *options, mimo_comm *world)
     case OPTIONS_PREPARE:
         return caption_data_prepare(world, options);
     default:
-        MIMO_CHECK(options->device == OPTIONS_CPU, MIMO_ERR_UNSUPPORTED,
-                   "--device cuda: this build of the captioner computes on the CPU only");
         return training_run(options, world);
     }
 }

@@ -3,8 +3,7 @@
 #include <inttypes.h>
 
 #include "core/check.h"
-#include "core/float16.h"
-#include "core/memory.h"
+#include "nn/nn_ops.h"
 
 /* Everything that must fit, in one place and before anything is built, so that a wrong flag is
  * answered in the words of the flags. */
@@ -37,6 +36,7 @@ static mimo_status create_modules(captioner_model *out)
     const model_desc *desc = &out->desc;
     const rank_topology *topology = out->topology;
     encoder_desc encoder = {.tp = topology->encoder_tp,
+                            .runtime = desc->runtime,
                             .seed = desc->seed,
                             .tokens = out->batch.tokens,
                             .pictures = out->batch.pictures,
@@ -48,6 +48,7 @@ static mimo_status create_modules(captioner_model *out)
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
+                              .runtime = desc->runtime,
                               .partition = topology->partition,
                               .seed = desc->seed,
                               .image_tokens = out->batch.tokens,
@@ -64,12 +65,16 @@ static mimo_status reserve_model(captioner_model *out)
     const model_desc *desc = &out->desc;
     MIMO_TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
     MIMO_TRY(create_modules(out));
-    int64_t src = out->batch.tokens * out->batch.pictures * desc->hidden;
-    int64_t dst = out->batch.tokens * out->batch.sentences * desc->hidden;
-    MIMO_TRY(mimo_reserve(&out->src_tile, src, sizeof *out->src_tile));
-    MIMO_TRY(mimo_reserve(&out->dst_tile, dst, sizeof *out->dst_tile));
-    MIMO_TRY(mimo_reserve(&out->src_half, src, sizeof *out->src_half));
-    return mimo_reserve(&out->dst_half, dst, sizeof *out->dst_half);
+    const nn_runtime *runtime = desc->runtime;
+    int64_t rows = out->batch.tokens * out->batch.pictures;
+    int64_t src = rows * desc->hidden,
+            dst = out->batch.tokens * out->batch.sentences * desc->hidden;
+    if (nn_runtime_or_host(runtime)->memory != MIMO_MEMORY_HOST)
+        MIMO_TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
+    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
+    MIMO_TRY(nn_runtime_reserve(runtime, &out->dst_tile, dst, sizeof *out->dst_tile));
+    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
+    return nn_runtime_reserve(runtime, &out->dst_half, dst, sizeof *out->dst_half);
 }
 
 mimo_status model_create(captioner_model *out, const rank_topology *topology,
@@ -84,26 +89,15 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
 
 void model_destroy(captioner_model *model)
 {
-    mimo_release(model->src_half);
-    mimo_release(model->dst_half);
-    mimo_release(model->src_tile);
-    mimo_release(model->dst_tile);
+    nn_runtime_free(model->desc.runtime, model->patches);
+    nn_runtime_free(model->desc.runtime, model->src_half);
+    nn_runtime_free(model->desc.runtime, model->dst_half);
+    nn_runtime_free(model->desc.runtime, model->src_tile);
+    nn_runtime_free(model->desc.runtime, model->dst_tile);
     language_destroy(&model->language);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
     *model = (captioner_model){0};
-}
-
-static void to_half(uint16_t *to, const nn_real *from, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = mimo_bf16_from((float)from[i]);
-}
-
-static void from_half(nn_real *to, const uint16_t *from, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        to[i] = (nn_real)mimo_bf16_to(from[i]);
 }
 
 /* The tiles of both sides as the bridge sees them, in f32 or in bf16. */
@@ -117,38 +111,68 @@ static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *ds
     mimo_dtype dtype = model->desc.bridge_dtype;
     *src = mimo_tensor_3d(src_data, dtype, "sbh", batch->tokens, batch->pictures, hidden);
     *dst = mimo_tensor_3d(dst_data, dtype, "sbh", batch->tokens, batch->sentences, hidden);
+    src->memory = dst->memory = nn_runtime_or_host(model->desc.runtime)->memory;
+}
+
+/* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
+static mimo_status to_bridge(const captioner_model *model, uint16_t *half, const nn_real *tile,
+                             int64_t samples)
+{
+    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
+    int64_t count = model->batch.tokens * model->desc.hidden * samples;
+    return model->desc.bridge_dtype == MIMO_BF16 ? runtime->ops->to_bf16(runtime, half, tile, count)
+                                                 : MIMO_OK;
+}
+
+static mimo_status from_bridge(const captioner_model *model, nn_real *tile, const uint16_t *half,
+                               int64_t samples)
+{
+    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
+    int64_t count = model->batch.tokens * model->desc.hidden * samples;
+    return model->desc.bridge_dtype == MIMO_BF16
+               ? runtime->ops->from_bf16(runtime, tile, half, count)
+               : MIMO_OK;
+}
+
+/* The patches where the encoder reads them. */
+static mimo_status bring_patches(captioner_model *model, const nn_real **out)
+{
+    const micro_batch *batch = &model->batch;
+    int64_t count = batch->tokens * batch->pictures * PATCH_VALUES;
+    *out = model->patches ? model->patches : batch->patches;
+    return model->patches ? nn_runtime_write(model->desc.runtime, model->patches, batch->patches,
+                                             count * (int64_t)sizeof *batch->patches)
+                          : MIMO_OK;
 }
 
 mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens)
 {
     mimo_tensor src, dst;
+    const nn_real *patches;
+    const micro_batch *batch = &model->batch;
+    mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     view_tiles(model, &src, &dst);
-    int64_t tile = model->batch.tokens * model->desc.hidden;
-    bool half = model->desc.bridge_dtype == MIMO_BF16;
 
-    mimo_status read = language_read(&model->language, &model->batch);
+    mimo_status read = language_read(&model->language, batch);
     MIMO_TRY(mimo_comm_agree(model->topology->world, read));
-    MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, model->batch.patches));
-    if (half)
-        to_half(model->src_half, model->src_tile, tile * model->batch.pictures);
-    MIMO_TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, NULL));
-    if (half)
-        from_half(model->dst_tile, model->dst_half, tile * model->batch.sentences);
-    return language_forward(&model->language, model->dst_tile, &model->batch, loss_sum, tokens);
+    MIMO_TRY(bring_patches(model, &patches));
+    MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, patches));
+    MIMO_TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures));
+    MIMO_TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
+    MIMO_TRY(from_bridge(model, model->dst_tile, model->dst_half, batch->sentences));
+    return language_forward(&model->language, model->dst_tile, batch, loss_sum, tokens);
 }
 
 mimo_status model_backward(captioner_model *model)
 {
     mimo_tensor src, dst;
+    const micro_batch *batch = &model->batch;
+    mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     view_tiles(model, &src, &dst);
-    int64_t tile = model->batch.tokens * model->desc.hidden;
-    bool half = model->desc.bridge_dtype == MIMO_BF16;
 
     MIMO_TRY(language_backward(&model->language, model->dst_tile));
-    if (half)
-        to_half(model->dst_half, model->dst_tile, tile * model->batch.sentences);
-    MIMO_TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, NULL));
-    if (half)
-        from_half(model->src_tile, model->src_half, tile * model->batch.pictures);
+    MIMO_TRY(to_bridge(model, model->dst_half, model->dst_tile, batch->sentences));
+    MIMO_TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
+    MIMO_TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures));
     return encoder_backward(&model->encoder, model->src_tile);
 }

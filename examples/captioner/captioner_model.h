@@ -13,6 +13,7 @@ typedef struct model_desc {
     int64_t side, seq;   /* picture side in pixels; S */
     int64_t micro_batch; /* most samples of a micro-batch over all ranks; dp need not divide it */
     uint64_t seed;
+    const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
 } model_desc;
@@ -23,6 +24,7 @@ typedef struct captioner_model {
     vision_encoder encoder;
     language_model language;
     micro_batch batch;  /* the caller fills it before forward */
+    nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
     nn_real *src_tile;  /* [P, b, H] out of the encoder; in backward its gradient */
     nn_real *dst_tile;  /* [P, B, H] into the LLM; in backward its gradient */
     uint16_t *src_half; /* the same in bf16, where that crosses */

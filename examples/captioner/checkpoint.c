@@ -13,18 +13,15 @@
 
 /* What a checkpoint holds of one parameter. */
 enum { PARTS = 3 };
-static const char *const part_suffix[PARTS] = {"", ".adam_m", ".adam_v"};
-
-static nn_real *part_of(const nn_param *param, int part)
-{
-    return part == 0 ? param->value : part == 1 ? param->m : param->v;
-}
+static const struct {
+    nn_part part;
+    const char *suffix;
+} parts[PARTS] = {{NN_VALUE, ""}, {NN_MOMENT_M, ".adam_m"}, {NN_MOMENT_V, ".adam_v"}};
 
 /* One tensor of the file: where it lies in the model. */
 typedef struct saved_tensor {
     const nn_param *param;
-    mimo_comm *tp; /* of its module; NULL: one rank */
-    int part;
+    param_part place;
     char name[160];
 } saved_tensor;
 
@@ -33,9 +30,10 @@ typedef struct entry_list {
     int64_t count;
     int64_t largest; /* elements of the largest whole tensor */
     nn_real *whole;  /* [largest] */
+    nn_real *slice;  /* [largest]: reading: this rank's part; saving: the slices of all */
 } entry_list;
 
-static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
+static void list_store(entry_list *list, nn_params *params, mimo_comm *tp)
 {
     for (int i = 0; i < nn_params_count(params); i++)
         for (int part = 0; part < PARTS; part++) {
@@ -43,9 +41,8 @@ static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
             const nn_param *param = nn_params_at(params, i);
             int64_t elements = param->shape[0] * param->shape[1];
             entry->param = param;
-            entry->tp = tp;
-            entry->part = part;
-            snprintf(entry->name, sizeof entry->name, "%s%s", param->name, part_suffix[part]);
+            entry->place = (param_part){params, i, parts[part].part, tp};
+            snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;
         }
@@ -54,17 +51,19 @@ static void list_store(entry_list *list, const nn_params *params, mimo_comm *tp)
 /* All tensors of both modules, in the same order on every rank, and room for any one of them. */
 static mimo_status list_entries(entry_list *out, const captioner_model *model)
 {
-    const nn_params *encoder = model->encoder.params, *language = model->language.params;
+    nn_params *encoder = model->encoder.params, *language = model->language.params;
     int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
     MIMO_TRY(mimo_reserve(&out->entries, count, sizeof *out->entries));
     list_store(out, encoder, model->topology->encoder_tp);
     list_store(out, language, model->topology->llm_tp);
+    MIMO_TRY(mimo_reserve(&out->slice, out->largest, sizeof *out->slice));
     return mimo_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
 
 static void release_entries(entry_list *list)
 {
     mimo_release(list->entries);
+    mimo_release(list->slice);
     mimo_release(list->whole);
 }
 
@@ -125,7 +124,8 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
 /* What saving needs. */
 typedef struct save_state {
     entry_list list;
-    nn_real *gathered;          /* [largest] */
+    const nn_runtime *runtime;
+    nn_real *gathered;          /* [largest], in the runtime's memory */
     safetensors_writer *writer; /* on rank 0 */
 } save_state;
 
@@ -135,7 +135,9 @@ static mimo_status prepare_save(save_state *save, const char *path, const step_t
 {
     entry_list *list = &save->list;
     MIMO_TRY(list_entries(list, trainer->model));
-    MIMO_TRY(mimo_reserve(&save->gathered, list->largest, sizeof *save->gathered));
+    save->runtime = trainer->model->desc.runtime;
+    MIMO_TRY(
+        nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
     if (mimo_comm_rank(trainer->model->topology->world) != 0)
         return MIMO_OK;
     return begin_file(&save->writer, path, list, trainer, step);
@@ -144,7 +146,7 @@ static mimo_status prepare_save(save_state *save, const char *path, const step_t
 static void release_save(save_state *save)
 {
     safetensors_discard(save->writer);
-    mimo_release(save->gathered);
+    nn_runtime_free(save->runtime, save->gathered);
     release_entries(&save->list);
 }
 
@@ -161,11 +163,11 @@ mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
 static mimo_status write_entries(const save_state *save)
 {
     const entry_list *list = &save->list;
+    const whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
-        const nn_real *local = part_of(param, list->entries[i].part);
-        MIMO_TRY(gather_whole(list->whole, save->gathered, local, param, list->entries[i].tp));
+        MIMO_TRY(gather_whole(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
             written = safetensors_write(save->writer, i, 0, param->shape[0] * param->shape[1],
                                         list->whole);
@@ -221,7 +223,7 @@ static mimo_status check_facts(const safetensors_file *file, const char *path,
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,
-                              const saved_tensor *entry, nn_real *whole)
+                              const saved_tensor *entry, const entry_list *list)
 {
     const nn_param *param = entry->param;
     int64_t index = safetensors_find(file, entry->name);
@@ -234,9 +236,9 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
                "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
                entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
                param->shape[1]);
-    MIMO_TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], whole));
-    slice_whole(part_of(param, entry->part), whole, param);
-    return MIMO_OK;
+    MIMO_TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], list->whole));
+    slice_whole(list->slice, list->whole, param);
+    return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }
 
 /* Everything that the file says, into this rank's slices. Local. */
@@ -251,7 +253,7 @@ static mimo_status read_file(const safetensors_file *file, const char *path,
     if (status == MIMO_OK)
         status = list_entries(&list, trainer->model);
     for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
-        status = read_entry(file, path, &list.entries[i], list.whole);
+        status = read_entry(file, path, &list.entries[i], &list);
     release_entries(&list);
     *step = (int64_t)saved;
     return status;

@@ -18,8 +18,10 @@ static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
         out->places[i] = i;
     MIMO_TRY(mimo_reserve(&out->activations, desc->layers + 2, sizeof *out->activations));
     for (int64_t i = 0; i < desc->layers + 2; i++)
-        MIMO_TRY(mimo_reserve(&out->activations[i], out->rows * out->hidden, sizeof(nn_real)));
-    return mimo_reserve(&out->gradient, out->rows * out->hidden, sizeof *out->gradient);
+        MIMO_TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * out->hidden,
+                                    sizeof(nn_real)));
+    return nn_runtime_reserve(out->runtime, &out->gradient, out->rows * out->hidden,
+                              sizeof *out->gradient);
 }
 
 static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
@@ -55,11 +57,14 @@ mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
                             .module = MIMO_SRC,
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
-                            .seed = desc->seed};
+                            .seed = desc->seed,
+                            .runtime = desc->runtime};
+    out->runtime = desc->runtime;
     MIMO_TRY(nn_params_create(&out->params, &store));
     MIMO_TRY(reserve_rooms(out, desc));
     MIMO_TRY(add_layers(out, desc));
-    nn_sequence_desc sequence = {.rows = desc->tokens, .batch = desc->pictures};
+    nn_sequence_desc sequence = {
+        .rows = desc->tokens, .batch = desc->pictures, .runtime = desc->runtime};
     MIMO_TRY(nn_sequence_init(&out->sequence, &sequence));
     return nn_params_seal(out->params);
 }
@@ -74,11 +79,11 @@ void encoder_destroy(vision_encoder *encoder)
     nn_embedding_release(&encoder->position);
     nn_linear_release(&encoder->patch);
     for (int64_t i = 0; encoder->activations && i < encoder->layers + 2; i++)
-        mimo_release(encoder->activations[i]);
+        nn_runtime_free(encoder->runtime, encoder->activations[i]);
     mimo_release(encoder->activations);
     mimo_release(encoder->blocks);
     mimo_release(encoder->places);
-    mimo_release(encoder->gradient);
+    nn_runtime_free(encoder->runtime, encoder->gradient);
     nn_params_destroy(encoder->params);
     *encoder = (struct vision_encoder){0};
 }

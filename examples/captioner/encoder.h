@@ -6,7 +6,8 @@
 #include "nn/nn.h"
 
 typedef struct encoder_desc {
-    mimo_comm *tp; /* NULL: one rank */
+    mimo_comm *tp;             /* NULL: one rank */
+    const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     uint64_t seed;
     int64_t tokens, pictures; /* P, b */
     int64_t patch_values;     /* width of a patch's row */
@@ -15,6 +16,7 @@ typedef struct encoder_desc {
 } encoder_desc;
 
 typedef struct vision_encoder {
+    const nn_runtime *runtime;
     nn_params *params;
     nn_linear patch;       /* patch -> hidden */
     nn_embedding position; /* learned, one per place in the picture */

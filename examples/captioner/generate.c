@@ -15,6 +15,7 @@ typedef struct name_drafts {
     int64_t count;      /* names of this micro-batch, at most its total */
     batch_item *picked; /* [total] */
     int32_t *next;      /* [total] the token after each name; -1 where another rank knows */
+    int32_t *heard;     /* [ranks, total] what each rank knows */
     bool *ended;        /* [total] */
     int64_t *predicted; /* [rows] */
 } name_drafts;
@@ -24,6 +25,8 @@ static mimo_status draft_reserve(name_drafts *draft)
     int64_t total = draft->model->batch.total;
     MIMO_TRY(mimo_reserve(&draft->picked, total, sizeof *draft->picked));
     MIMO_TRY(mimo_reserve(&draft->next, total, sizeof *draft->next));
+    int64_t ranks = mimo_comm_size(draft->model->topology->world);
+    MIMO_TRY(mimo_reserve(&draft->heard, ranks * total, sizeof *draft->heard));
     MIMO_TRY(mimo_reserve(&draft->ended, total, sizeof *draft->ended));
     return mimo_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
 }
@@ -32,6 +35,7 @@ static void draft_release(name_drafts *draft)
 {
     mimo_release(draft->picked);
     mimo_release(draft->next);
+    mimo_release(draft->heard);
     mimo_release(draft->ended);
     mimo_release(draft->predicted);
 }
@@ -80,6 +84,19 @@ static bool append(name_drafts *draft)
     return open;
 }
 
+/* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
+static mimo_status share_predictions(name_drafts *draft)
+{
+    mimo_comm *world = draft->model->topology->world;
+    int64_t count = draft->count;
+    MIMO_TRY(mimo_comm_collect(world, draft->heard, draft->next,
+                               (int)(count * (int64_t)sizeof *draft->next)));
+    for (int64_t i = 0; i < mimo_comm_size(world) * count; i++)
+        if (draft->heard[i] > draft->next[i % count])
+            draft->next[i % count] = draft->heard[i];
+    return MIMO_OK;
+}
+
 static mimo_status extend_all(name_drafts *draft)
 {
     captioner_model *model = draft->model;
@@ -94,9 +111,7 @@ static mimo_status extend_all(name_drafts *draft)
         mimo_status predicted = language_predict(&model->language, draft->predicted);
         MIMO_TRY(mimo_comm_agree(model->topology->world, predicted));
         read_predictions(draft);
-        /* tp ranks know the same, other ranks -1: the maximum is what the one knows. */
-        MIMO_TRY(mimo_comm_allreduce(model->topology->world, draft->next, draft->count, MIMO_I32,
-                                     MIMO_MAX, NULL));
+        MIMO_TRY(share_predictions(draft));
         open = append(draft);
     }
     return MIMO_OK;

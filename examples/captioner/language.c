@@ -16,15 +16,20 @@ static mimo_status reserve_rooms(language_model *out)
 {
     int64_t width = out->hidden, text = text_count(out);
     MIMO_TRY(mimo_reserve(&out->text_ids, text, sizeof *out->text_ids));
-    MIMO_TRY(mimo_reserve(&out->text_rows, text * width, sizeof *out->text_rows));
+    MIMO_TRY(
+        nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
     MIMO_TRY(mimo_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
     MIMO_TRY(mimo_reserve(&out->labels, out->rows, sizeof *out->labels));
-    MIMO_TRY(mimo_reserve(&out->whole, out->seq * out->sentences * width, sizeof *out->whole));
+    MIMO_TRY(nn_runtime_reserve(out->runtime, &out->whole, out->seq * out->sentences * width,
+                                sizeof *out->whole));
     MIMO_TRY(mimo_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
     for (int64_t i = 0; i < out->layers + 2; i++)
-        MIMO_TRY(mimo_reserve(&out->activations[i], out->rows * width, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->logits, out->rows * out->head.out, sizeof *out->logits));
-    return mimo_reserve(&out->gradient, out->rows * width, sizeof *out->gradient);
+        MIMO_TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * width,
+                                    sizeof(nn_real)));
+    MIMO_TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
+                                sizeof *out->logits));
+    return nn_runtime_reserve(out->runtime, &out->gradient, out->rows * width,
+                              sizeof *out->gradient);
 }
 
 static mimo_status add_layers(language_model *out, const language_desc *desc)
@@ -50,7 +55,7 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
     nn_linear_desc head = {"llm.head",       hidden, PADDED_VOCABULARY,
                            NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
     MIMO_TRY(nn_linear_init(&out->head, params, desc->tp, &head));
-    MIMO_TRY(nn_loss_init(&out->loss, NULL, desc->tp, PADDED_VOCABULARY, out->rows));
+    MIMO_TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
     return nn_params_seal(params);
 }
 
@@ -66,6 +71,7 @@ static mimo_status find_positions(language_model *out, const language_desc *desc
 
 mimo_status language_create(language_model *out, const language_desc *desc)
 {
+    out->runtime = desc->runtime;
     out->partition = desc->partition;
     out->cp = desc->cp;
     out->layers = desc->layers;
@@ -77,7 +83,8 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .module = MIMO_DST,
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
-                            .seed = desc->seed};
+                            .seed = desc->seed,
+                            .runtime = desc->runtime};
     MIMO_TRY(nn_params_create(&out->params, &store));
     MIMO_TRY(find_positions(out, desc));
 
@@ -86,6 +93,7 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     alignment.modalities = 1;
     alignment.special = &special;
     alignment.vocabulary = TEXT_VOCABULARY;
+    alignment.memory = nn_runtime_or_host(desc->runtime)->memory;
     MIMO_TRY(mimo_alignment_create(&out->alignment, &alignment));
     MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
     MIMO_TRY(add_layers(out, desc));
@@ -98,7 +106,8 @@ mimo_status language_connect(language_model *language)
                                  .causal = true,
                                  .rows = language->share,
                                  .batch = language->sentences,
-                                 .positions = language->positions};
+                                 .positions = language->positions,
+                                 .runtime = language->runtime};
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
@@ -114,17 +123,17 @@ void language_destroy(language_model *language)
     nn_embedding_release(&language->position);
     nn_embedding_release(&language->text);
     for (int64_t i = 0; language->activations && i < language->layers + 2; i++)
-        mimo_release(language->activations[i]);
+        nn_runtime_free(language->runtime, language->activations[i]);
     mimo_release(language->activations);
     mimo_release(language->blocks);
     mimo_release(language->positions);
     mimo_release(language->text_ids);
     mimo_release(language->labels_share);
     mimo_release(language->labels);
-    mimo_release(language->text_rows);
-    mimo_release(language->whole);
-    mimo_release(language->logits);
-    mimo_release(language->gradient);
+    nn_runtime_free(language->runtime, language->text_rows);
+    nn_runtime_free(language->runtime, language->whole);
+    nn_runtime_free(language->runtime, language->logits);
+    nn_runtime_free(language->runtime, language->gradient);
     nn_params_destroy(language->params);
     *language = (struct language_model){0};
 }
@@ -134,15 +143,23 @@ typedef struct language_views {
     mimo_tensor image, text, whole, share;
 } language_views;
 
+static mimo_stream stream_of(const language_model *language)
+{
+    return nn_runtime_or_host(language->runtime)->stream;
+}
+
 static language_views views_of(language_model *language, const nn_real *image, nn_real *share)
 {
     int64_t count = language->sentences, width = language->hidden;
+    mimo_memory memory = nn_runtime_or_host(language->runtime)->memory;
     language_views views;
     views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", language->image_tokens,
                                  count, width);
     views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text_count(language), width);
     views.whole = mimo_tensor_3d(language->whole, NN_DTYPE, "sbh", language->seq, count, width);
     views.share = mimo_tensor_3d(share, NN_DTYPE, "sbh", language->share, count, width);
+    views.image.memory = views.text.memory = memory;
+    views.whole.memory = views.share.memory = memory;
     return views;
 }
 
@@ -150,7 +167,7 @@ mimo_status language_read(language_model *language, const micro_batch *batch)
 {
     mimo_tensor ids =
         mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
-    return mimo_alignment_update(language->alignment, &ids, NULL);
+    return mimo_alignment_update(language->alignment, &ids, stream_of(language));
 }
 
 /* Ids and image rows become this rank's share of the embedded sequence. */
@@ -165,10 +182,10 @@ static mimo_status embed(language_model *language, const nn_real *image_rows,
 
     nn_real *share = language->activations[0];
     language_views views = views_of(language, image_rows, share);
-    MIMO_TRY(
-        mimo_alignment_merge(language->alignment, &views.whole, &views.image, &views.text, NULL));
+    MIMO_TRY(mimo_alignment_merge(language->alignment, &views.whole, &views.image, &views.text,
+                                  stream_of(language)));
     MIMO_TRY(mimo_partition_shard(language->partition, MIMO_EMBEDDINGS, &views.share, &views.whole,
-                                  NULL));
+                                  stream_of(language)));
     return nn_embedding_add(&language->position, share, language->positions, language->share,
                             language->sentences);
 }
@@ -212,9 +229,9 @@ mimo_status language_backward(language_model *language, nn_real *d_image)
 
     language_views views = views_of(language, d_image, d);
     MIMO_TRY(mimo_partition_adjoint(language->partition, MIMO_EMBEDDINGS, &views.whole,
-                                    &views.share, NULL, NULL));
-    MIMO_TRY(
-        mimo_alignment_split(language->alignment, &views.image, &views.text, &views.whole, NULL));
+                                    &views.share, NULL, stream_of(language)));
+    MIMO_TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.whole,
+                                  stream_of(language)));
     return nn_embedding_backward(&language->text, language->text_rows);
 }
 

@@ -17,7 +17,8 @@
 enum { PADDED_VOCABULARY = 288 };
 
 typedef struct language_desc {
-    mimo_comm *tp, *cp; /* NULL: one rank */
+    mimo_comm *tp, *cp;        /* NULL: one rank */
+    const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
     const mimo_partition *partition;
     uint64_t seed;
     int64_t image_tokens, seq, sentences; /* P, S, B */
@@ -25,6 +26,7 @@ typedef struct language_desc {
 } language_desc;
 
 typedef struct language_model {
+    const nn_runtime *runtime;
     nn_params *params;
     nn_embedding text, position;
     nn_block *blocks;

@@ -66,10 +66,11 @@ static mimo_status accumulate(step_trainer *trainer)
 static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
 {
     mimo_gradient *gradient = trainer->gradient;
+    mimo_stream stream = nn_runtime_or_host(trainer->model->desc.runtime)->stream;
     MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
-    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, NULL));
+    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, stream));
     MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm,
-                                NULL));
+                                stream));
     MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
                "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,
                result->loss);

@@ -8,6 +8,7 @@
 
 #include "caption_data.h"
 #include "checkpoint.h"
+#include "compute_place.h"
 #include "final_report.h"
 #include "folders.h"
 #include "progress.h"
@@ -19,6 +20,7 @@ typedef struct run_state {
     const struct options *options;
     mimo_comm *world;
     bool lead; /* rank 0, which prints and writes */
+    compute_place place;
     caption_data data;
     rank_topology topology;
     captioner_model model;
@@ -41,6 +43,7 @@ static mimo_status build_model(run_state *run)
                        .seq = options->seq,
                        .micro_batch = (options->global_batch + parts - 1) / parts,
                        .seed = options->seed,
+                       .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype};
     MIMO_TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.items = run->data.training,
@@ -180,7 +183,9 @@ static mimo_status finish(run_state *run)
 
 static mimo_status run_all(run_state *run)
 {
-    MIMO_TRY(topology_create(&run->topology, run->world, run->options->encoder, run->options->llm));
+    const struct options *options = run->options;
+    MIMO_TRY(compute_place_open(&run->place, run->world, options));
+    MIMO_TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
     MIMO_TRY(caption_data_load(&run->data, run->world, run->options));
     MIMO_TRY(build_model(run));
     if (run->options->resume)
@@ -203,6 +208,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);
+    compute_place_close(&run.place);
     caption_data_release(&run.data);
     return status;
 }

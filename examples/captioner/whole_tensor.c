@@ -16,21 +16,28 @@ static slice_shape shape_of(const nn_param *param)
     return (slice_shape){1, param->shape[0] * param->shape[1], param->local[0] * param->local[1]};
 }
 
-mimo_status gather_whole(nn_real *whole, nn_real *room, const nn_real *local, const nn_param *param,
-                         mimo_comm *tp)
+static const nn_real *array_of(const nn_param *param, nn_part part)
 {
-    if (!tp || param->rule != NN_SHARDED) {
-        memcpy(whole, local, (size_t)param->count * sizeof *whole);
-        return MIMO_OK;
-    }
-    int64_t bytes = param->count * (int64_t)sizeof *local;
-    MIMO_TRY(mimo_comm_allgather(tp, room, local, bytes, NULL));
+    return part == NN_VALUE ? param->value : part == NN_MOMENT_M ? param->m : param->v;
+}
+
+mimo_status gather_whole(const whole_rooms *rooms, const param_part *from)
+{
+    const nn_param *param = nn_params_at(from->params, from->index);
+    const nn_runtime *runtime = nn_params_runtime(from->params);
+    int64_t bytes = param->count * (int64_t)sizeof *rooms->whole;
+    if (!from->tp || param->rule != NN_SHARDED)
+        return nn_params_read(from->params, from->index, from->part, rooms->whole);
+    int64_t ranks = mimo_comm_size(from->tp);
+    MIMO_TRY(mimo_comm_allgather(from->tp, rooms->gathered, array_of(param, from->part), bytes,
+                                 runtime->stream));
+    MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, ranks * bytes));
     slice_shape shape = shape_of(param);
-    for (int64_t t = 0; t < mimo_comm_size(tp); t++)
+    for (int64_t t = 0; t < ranks; t++)
         for (int64_t row = 0; row < shape.rows; row++)
-            memcpy(whole + row * shape.whole_width + t * shape.local_width,
-                   room + t * param->count + row * shape.local_width,
-                   (size_t)shape.local_width * sizeof *whole);
+            memcpy(rooms->whole + row * shape.whole_width + t * shape.local_width,
+                   rooms->slices + t * param->count + row * shape.local_width,
+                   (size_t)shape.local_width * sizeof *rooms->whole);
     return MIMO_OK;
 }
 

@@ -5,10 +5,23 @@
 
 #include "nn/nn_params.h"
 
-/** whole [param->shape] from every tp rank's slice at `local`. Collective over tp (NULL: one rank).
- *  `room` holds as many elements as `whole`. */
-mimo_status gather_whole(nn_real *whole, nn_real *room, const nn_real *local, const nn_param *param,
-                         mimo_comm *tp);
+/** A parameter's store, and which of its arrays. */
+typedef struct param_part {
+    nn_params *params;
+    int index;
+    nn_part part;
+    mimo_comm *tp; /* of its module; NULL: one rank */
+} param_part;
+
+/** Room for gather_whole: `largest` elements each, the largest whole tensor's. */
+typedef struct whole_rooms {
+    nn_real *whole;    /* host memory: the result */
+    nn_real *slices;   /* host memory: the slices in tp order */
+    nn_real *gathered; /* the same where the store's layers compute */
+} whole_rooms;
+
+/** rooms->whole [shape] from every tp rank's slice. Collective over tp. */
+mimo_status gather_whole(const whole_rooms *rooms, const param_part *from);
 
 /** This rank's slice of a whole tensor. Local. */
 void slice_whole(nn_real *local, const nn_real *whole, const nn_param *param);

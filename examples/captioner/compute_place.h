@@ -1,0 +1,25 @@
+/* Where a run computes: on the host over MPI, or on a GPU per rank over NCCL. */
+#ifndef CAPTIONER_COMPUTE_PLACE_H
+#define CAPTIONER_COMPUTE_PLACE_H
+
+#include <mimo/comm.h>
+
+#include "nn/nn_runtime.h"
+
+#include "options.h"
+
+typedef struct compute_place {
+    mimo_comm *world;     /* all ranks, moving tensors where they are computed */
+    mimo_comm *gpu_world; /* owned: `world` on GPUs, else NULL */
+    mimo_stream stream;   /* owned; NULL on the host */
+    nn_runtime runtime;
+} compute_place;
+
+/** Open the place that --device names. `world` is the MPI communicator of all ranks, which outlives
+ *  the place. Collective. The caller zeroes *out before and calls compute_place_close after,
+ *  whatever the result. Errors, the same on every rank: MIMO_ERR_UNSUPPORTED (this build has no
+ *  CUDA), and those of mimo_comm_create_nccl. */
+mimo_status compute_place_open(compute_place *out, mimo_comm *world, const struct options *options);
+void compute_place_close(compute_place *place);
+
+#endif
