@@ -24,6 +24,8 @@
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 
+#include "bench_support.h"
+
 enum { MAX_SIZES = 16, WARM_UP = 3 };
 
 typedef struct settings {
@@ -63,14 +65,6 @@ typedef struct figures {
     int64_t floor;         /* bytes */
 } figures;
 
-static void must(mimo_status status, const char *what)
-{
-    if (status == MIMO_OK)
-        return;
-    fprintf(stderr, "bridge_bench: %s: %s\n", what, mimo_last_error());
-    MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
 static void *filled(int64_t bytes)
 {
     unsigned char *room = malloc((size_t)bytes);
@@ -89,7 +83,7 @@ static MPI_Comm group_along(const mimo_grid *grid, const char *dim)
     int rank;
     MPI_Comm group;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    must(mimo_grid_group_of(grid, dim, rank, &index, &place), dim);
+    bench_must(mimo_grid_group_of(grid, dim, rank, &index, &place), dim);
     MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)place, &group);
     return group;
 }
@@ -102,18 +96,18 @@ static void create_bridges(bed *b)
     desc.dst = b->dst;
     desc.partition = b->cut ? &rule : NULL;
     desc.executor = MIMO_EXECUTOR_COLLECTIVE;
-    must(mimo_bridge_create(&b->bridges[COLLECTIVE], b->comm, &desc), "collective");
+    bench_must(mimo_bridge_create(&b->bridges[COLLECTIVE], b->comm, &desc), "collective");
     desc.executor = MIMO_EXECUTOR_ROUTED;
-    must(mimo_bridge_create(&b->bridges[ROUTED], b->comm, &desc), "routed");
+    bench_must(mimo_bridge_create(&b->bridges[ROUTED], b->comm, &desc), "routed");
     b->bridge = b->bridges[COLLECTIVE];
 }
 
 static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
 {
     enum { HIDDEN = 1024 };
-    must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
-    must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
-    must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
+    bench_must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
+    bench_must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
+    bench_must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
     out->cut = cut;
     create_bridges(out);
     int64_t src_dp = mimo_grid_dim_size(out->src, "dp"),
@@ -132,7 +126,7 @@ static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
         int64_t index, slot;
         int rank = mimo_comm_rank(out->comm);
         MPI_Comm_free(&out->gather);
-        must(mimo_pairing_place(out->src, out->dst, rank, &index, &slot), "place");
+        bench_must(mimo_pairing_place(out->src, out->dst, rank, &index, &slot), "place");
         MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)slot, &out->gather);
     }
     out->cp = group_along(out->dst, "cp");
@@ -153,12 +147,12 @@ static void bed_destroy(bed *b)
 
 static void run_forward(bed *b)
 {
-    must(mimo_bridge_forward(b->bridge, &b->language, &b->encoder, 1, NULL), "forward");
+    bench_must(mimo_bridge_forward(b->bridge, &b->language, &b->encoder, 1, NULL), "forward");
 }
 
 static void run_backward(bed *b)
 {
-    must(mimo_bridge_backward(b->bridge, &b->encoder, &b->language, 1, NULL), "backward");
+    bench_must(mimo_bridge_backward(b->bridge, &b->encoder, &b->language, 1, NULL), "backward");
 }
 
 static void run_allgather(bed *b)
@@ -183,43 +177,19 @@ static double timed(bed *b, void (*call)(bed *))
     return slowest;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[count / 2];
-}
-
-/* What the busiest rank must receive when each consumed row moves once. */
 static int64_t floor_bytes(const bed *b, bool backward)
 {
-    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    mimo_layout *src, *dst;
-    int64_t most = 0;
-    desc.grid = b->src;
-    desc.seq = b->encoder.shape[0];
-    desc.batch = b->encoder.shape[1] * mimo_grid_dim_size(b->src, "dp");
-    must(mimo_layout_create(&src, &desc), "layout");
-    desc.grid = b->dst;
-    desc.partition =
-        b->cut || backward ? &rule : NULL; /* a gradient row has one that is not zero */
-    must(mimo_layout_create(&dst, &desc), "layout");
-    for (int rank = 0; rank < mimo_comm_size(b->comm); rank++) {
-        mimo_plan *plan;
-        must(mimo_plan_create(&plan, backward ? dst : src, backward ? src : dst, rank), "plan");
-        int64_t bytes = mimo_plan_rows(plan, MIMO_RECV) * b->encoder.shape[2] * 4;
-        most = bytes > most ? bytes : most;
-        mimo_plan_destroy(plan);
-    }
-    mimo_layout_destroy(src);
-    mimo_layout_destroy(dst);
-    return most;
+    static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    const bench_transfer transfer = {
+        .src = b->src,
+        .dst = b->dst,
+        .partition = b->cut || backward ? &zigzag : NULL, /* one gradient row is not zero */
+        .batch = b->encoder.shape[1] * mimo_grid_dim_size(b->src, "dp"),
+        .seq = b->encoder.shape[0],
+        .row_bytes = b->encoder.shape[2] * 4,
+        .backward = backward,
+    };
+    return bench_floor(&transfer);
 }
 
 static figures measure(bed *b, bool backward, int repeats)
@@ -243,7 +213,7 @@ static figures measure(bed *b, bool backward, int repeats)
         }
     }
     for (int i = 0; i < CALLS; i++) {
-        f.seconds[i] = median(t[i], repeats);
+        f.seconds[i] = bench_median(t[i], repeats);
         free(t[i]);
     }
     return f;
@@ -343,7 +313,7 @@ int main(int argc, char **argv)
                "", "must MiB", "collect ms", "routed ms", "ratio", "bare ms");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
-        must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
+        bench_must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
         bool fits = mimo_grid_size(grid) == size;
         mimo_grid_destroy(grid);
         for (int m = 0; fits && m < 2 * s.count; m++)

@@ -26,6 +26,8 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
+#include "bench_support.h"
+
 enum { CALLS = 20, REPEATS = 5, WARM_UP = 5 };
 
 typedef struct pair_case {
@@ -66,11 +68,6 @@ static void must(bool ok, const char *what, const char *why)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static void must_mimo(mimo_status status, const char *what)
-{
-    must(status == MIMO_OK, what, status == MIMO_OK ? "" : mimo_last_error());
-}
-
 static void must_cuda(cudaError_t code, const char *what)
 {
     must(code == cudaSuccess, what, cudaGetErrorString(code));
@@ -95,11 +92,11 @@ static void make_bare_groups(bed *b, ncclComm_t world)
     int64_t index, place;
     int rank = mimo_comm_rank(b->comm);
     if (mimo_bridge_pairing(b->collective).direction != MIMO_EQUAL) {
-        must_mimo(mimo_pairing_place(b->src, b->dst, rank, &index, &place), "gather group");
+        bench_must(mimo_pairing_place(b->src, b->dst, rank, &index, &place), "gather group");
         b->gather = bare_group(world, index, place);
     }
     if (mimo_grid_dim_size(b->dst, "cp") > 1) {
-        must_mimo(mimo_grid_group_of(b->dst, "cp", rank, &index, &place), "cp group");
+        bench_must(mimo_grid_group_of(b->dst, "cp", rank, &index, &place), "cp group");
         b->cp = bare_group(world, index, place);
     }
 }
@@ -123,15 +120,15 @@ static void make_bridges(bed *b)
     desc.dst = b->dst;
     desc.partition = &zigzag;
     desc.executor = MIMO_EXECUTOR_COLLECTIVE;
-    must_mimo(mimo_bridge_create(&b->collective, b->comm, &desc), "collective");
+    bench_must(mimo_bridge_create(&b->collective, b->comm, &desc), "collective");
     desc.executor = MIMO_EXECUTOR_ROUTED;
-    must_mimo(mimo_bridge_create(&b->routed, b->comm, &desc), "routed");
+    bench_must(mimo_bridge_create(&b->routed, b->comm, &desc), "routed");
 }
 
 static void bed_create(bed *b, const pair_case *pair, int64_t seq, int64_t hidden)
 {
-    must_mimo(mimo_grid_parse(&b->src, pair->src, 0), pair->src);
-    must_mimo(mimo_grid_parse(&b->dst, pair->dst, 0), pair->dst);
+    bench_must(mimo_grid_parse(&b->src, pair->src, 0), pair->src);
+    bench_must(mimo_grid_parse(&b->dst, pair->dst, 0), pair->dst);
     make_bridges(b);
     int64_t dst_batch = pair->batch / mimo_grid_dim_size(b->dst, "dp");
     int64_t src_batch = pair->batch / mimo_grid_dim_size(b->src, "dp");
@@ -164,26 +161,26 @@ static void bed_destroy(bed *b)
 
 static void collective_forward(const bed *b)
 {
-    must_mimo(mimo_bridge_forward(b->collective, &b->language, &b->encoder, 1, b->stream),
-              "collective forward");
+    bench_must(mimo_bridge_forward(b->collective, &b->language, &b->encoder, 1, b->stream),
+               "collective forward");
 }
 
 static void collective_backward(const bed *b)
 {
-    must_mimo(mimo_bridge_backward(b->collective, &b->encoder, &b->language, 1, b->stream),
-              "collective backward");
+    bench_must(mimo_bridge_backward(b->collective, &b->encoder, &b->language, 1, b->stream),
+               "collective backward");
 }
 
 static void routed_forward(const bed *b)
 {
-    must_mimo(mimo_bridge_forward(b->routed, &b->language, &b->encoder, 1, b->stream),
-              "routed forward");
+    bench_must(mimo_bridge_forward(b->routed, &b->language, &b->encoder, 1, b->stream),
+               "routed forward");
 }
 
 static void routed_backward(const bed *b)
 {
-    must_mimo(mimo_bridge_backward(b->routed, &b->encoder, &b->language, 1, b->stream),
-              "routed backward");
+    bench_must(mimo_bridge_backward(b->routed, &b->encoder, &b->language, 1, b->stream),
+               "routed backward");
 }
 
 static void bare_forward(const bed *b)
@@ -227,12 +224,6 @@ static void copies_backward(const bed *b)
 }
 
 /* -------------------------------------- timing ------------------------------------- */
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* CALLS calls as a graph; NULL where they are to be enqueued one by one. */
 static cudaGraphExec_t captured(const bed *b, timed_call call)
@@ -293,35 +284,20 @@ static double microseconds(const bed *b, timed_call call)
     }
     if (graph)
         cudaGraphExecDestroy(graph);
-    qsort(median, REPEATS, sizeof *median, ascending);
-    return median[REPEATS / 2];
+    return bench_median(median, REPEATS);
 }
 
-/* What the busiest rank must receive when each consumed row moves once. */
 static int64_t must_move(const bed *b, const pair_case *pair, int64_t seq, bool backward)
 {
-    mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
-    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    mimo_layout *src, *dst;
-    int64_t most = 0;
-    desc.grid = b->src;
-    desc.seq = seq;
-    desc.batch = pair->batch;
-    must_mimo(mimo_layout_create(&src, &desc), "layout");
-    desc.grid = b->dst;
-    desc.partition = &zigzag;
-    must_mimo(mimo_layout_create(&dst, &desc), "layout");
-    for (int rank = 0; rank < mimo_comm_size(b->comm); rank++) {
-        mimo_plan *plan;
-        must_mimo(mimo_plan_create(&plan, backward ? dst : src, backward ? src : dst, rank),
-                  "plan");
-        int64_t bytes = mimo_plan_rows(plan, MIMO_RECV) * b->encoder.shape[2] * 2;
-        most = bytes > most ? bytes : most;
-        mimo_plan_destroy(plan);
-    }
-    mimo_layout_destroy(src);
-    mimo_layout_destroy(dst);
-    return most;
+    static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    const bench_transfer transfer = {.src = b->src,
+                                     .dst = b->dst,
+                                     .partition = &zigzag,
+                                     .batch = pair->batch,
+                                     .seq = seq,
+                                     .row_bytes = b->encoder.shape[2] * 2,
+                                     .backward = backward};
+    return bench_floor(&transfer);
 }
 
 static void report(const bed *b, const pair_case *pair, int64_t seq, bool json)
@@ -372,8 +348,8 @@ int main(int argc, char **argv)
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     MPI_Init(&argc, &argv);
     desc.device = local ? atoi(local) : 0;
-    must_mimo(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
-    must_mimo(mimo_comm_create_nccl(&shared.comm, &bootstrap, &desc), "communicator");
+    bench_must(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
+    bench_must(mimo_comm_create_nccl(&shared.comm, &bootstrap, &desc), "communicator");
     ncclComm_t world = bare_world(bootstrap.rank, bootstrap.size);
     must_cuda(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking), "stream");
     if (bootstrap.rank == 0 && !json)
@@ -383,7 +359,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             bed b = shared;
             mimo_grid *grid;
-            must_mimo(mimo_grid_parse(&grid, pairs[p].src, 0), pairs[p].src);
+            bench_must(mimo_grid_parse(&grid, pairs[p].src, 0), pairs[p].src);
             bool fits = mimo_grid_size(grid) == bootstrap.size;
             mimo_grid_destroy(grid);
             if (!fits)
@@ -394,7 +370,7 @@ int main(int argc, char **argv)
             bed_destroy(&b);
         }
     mimo_nccl_report held;
-    must_mimo(mimo_nccl_report_of(&held, shared.comm), "report");
+    bench_must(mimo_nccl_report_of(&held, shared.comm), "report");
     if (bootstrap.rank == 0 && !json)
         printf("at the end: %d NCCL communicators of the library, %d splits shared one, %.0f MiB\n",
                held.communicators, held.shared, (double)held.device_bytes / 1048576);

@@ -1,0 +1,55 @@
+#include "bench_support.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+void bench_must(mimo_status status, const char *what)
+{
+    if (status == MIMO_OK)
+        return;
+    fprintf(stderr, "bench: %s: %s\n", what, mimo_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
+static int64_t received(const mimo_layout *from, const mimo_layout *to, int64_t rank)
+{
+    mimo_plan *plan;
+    bench_must(mimo_plan_create(&plan, from, to, rank), "plan");
+    int64_t rows = mimo_plan_rows(plan, MIMO_RECV);
+    mimo_plan_destroy(plan);
+    return rows;
+}
+
+int64_t bench_floor(const bench_transfer *t)
+{
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *src, *dst;
+    int64_t most = 0;
+    desc.grid = t->src;
+    desc.seq = t->seq;
+    desc.batch = t->batch;
+    bench_must(mimo_layout_create(&src, &desc), "layout");
+    desc.grid = t->dst;
+    desc.partition = t->partition;
+    bench_must(mimo_layout_create(&dst, &desc), "layout");
+    for (int64_t rank = 0; rank < mimo_grid_size(t->dst); rank++) {
+        int64_t rows = t->backward ? received(dst, src, rank) : received(src, dst, rank);
+        most = rows > most ? rows : most;
+    }
+    mimo_layout_destroy(src);
+    mimo_layout_destroy(dst);
+    return most * t->row_bytes;
+}

@@ -1,0 +1,25 @@
+/* What the benchmarks share: failing, medians, and the floor of a transfer. */
+#ifndef MIMO_BENCH_BENCH_SUPPORT_H
+#define MIMO_BENCH_BENCH_SUPPORT_H
+
+#include <mimo/mimo.h>
+
+/* End the whole launch with the last error where the status is one. */
+void bench_must(mimo_status status, const char *what);
+
+/* The median; sorts the values. */
+double bench_median(double *values, int count);
+
+/* A transfer of rows between two grids. */
+typedef struct bench_transfer {
+    const mimo_grid *src, *dst;
+    const mimo_partition_rule *partition; /* of dst; NULL: none */
+    int64_t batch, seq;                   /* global */
+    int64_t row_bytes;
+    bool backward;
+} bench_transfer;
+
+/* Bytes that the busiest rank must receive when each consumed row moves once. Local. */
+int64_t bench_floor(const bench_transfer *transfer);
+
+#endif
