@@ -4,8 +4,9 @@
  * full precision, nothing to release.
  *
  * With a stream, forward, backward and the optimizer only enqueue: the host does not wait, and
- * after the first call of a shape nothing is allocated. What reads results back says that it
- * waits.
+ * after the first call of a shape nothing is allocated (tests/gpu captures them in a graph). What
+ * reads results back says that it waits. Ids and labels come from pageable host memory: copying
+ * very many may wait for earlier work of the stream, and belongs outside a graph.
  */
 #ifndef MIMO_NN_NN_RUNTIME_H
 #define MIMO_NN_NN_RUNTIME_H

@@ -1,0 +1,128 @@
+/* Forward and backward of layers in a CUDA graph: capturing fails where a call waits for the device
+ * or takes memory, and a replay gives the bits of the calls. */
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "nn_gradient_check.h"
+#include "test_memory.h"
+
+enum { S = 70, B = 2, HIDDEN = 48, HEADS = 4, INNER = 96, V = 40, N = S * B, REPLAYS = 100 };
+
+typedef struct model {
+    nn_runtime runtime;
+    nn_params *params;
+    nn_sequence sequence;
+    nn_block block;
+    nn_norm norm;
+    nn_linear head;
+    nn_real *x, *y, *normed, *logits, *d; /* rooms */
+} model;
+
+#define CUDA_OK(call) cr_assert_eq((call), cudaSuccess, "%s", #call)
+
+static void make(model *m, nn_precision precision)
+{
+    nn_runtime_desc runtime = {test_memory(), test_stream(), precision};
+    memset(m, 0, sizeof *m);
+    NN_OK(nn_runtime_init(&m->runtime, &runtime));
+    nn_params_desc store = {"test", MIMO_DST, 0, 1, 7, &m->runtime};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime};
+    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, S, B, 0, 0.3, 0.3};
+    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
+    NN_OK(nn_params_create(&m->params, &store));
+    NN_OK(nn_sequence_init(&m->sequence, &sequence));
+    NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
+    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N));
+    NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
+    NN_OK(nn_params_seal(m->params));
+    m->x = nn_test_room(N * HIDDEN);
+    m->y = nn_test_room(N * HIDDEN);
+    m->normed = nn_test_room(N * HIDDEN);
+    m->logits = nn_test_room(N * V);
+    m->d = nn_test_room(N * HIDDEN);
+}
+
+static void discard(model *m)
+{
+    nn_linear_release(&m->head);
+    nn_norm_release(&m->norm);
+    nn_block_release(&m->block);
+    nn_sequence_release(&m->sequence);
+    nn_params_destroy(m->params);
+    nn_runtime_release(&m->runtime);
+    nn_test_free_rooms();
+}
+
+/* The gradient of half the sum of the squares of the logits. */
+static void enqueue(model *m)
+{
+    NN_OK(nn_params_zero_grad(m->params));
+    NN_OK(nn_block_forward(&m->block, m->y, m->x, &m->sequence));
+    NN_OK(nn_norm_forward(&m->norm, m->normed, m->y, N));
+    NN_OK(nn_linear_forward(&m->head, m->logits, m->normed, N));
+    NN_OK(nn_linear_backward(&m->head, m->d, m->logits));
+    NN_OK(nn_norm_backward(&m->norm, m->d, m->d, NULL));
+    NN_OK(nn_block_backward(&m->block, m->d, m->d));
+}
+
+static void set_input(model *m, const char *name)
+{
+    static nn_real x[N * HIDDEN];
+    nn_test_fill(x, N * HIDDEN, name);
+    nn_test_write(m->x, x, N * HIDDEN);
+}
+
+enum { MOST = 3 * HIDDEN * HIDDEN + N * HIDDEN };
+
+/* The gradients of the input and of the largest parameter. */
+static void read_gradients(const model *m, nn_real *to)
+{
+    int largest = nn_params_find(m->params, "block.attention.qkv.weight");
+    NN_OK(nn_params_read(m->params, largest, NN_GRAD, to));
+    nn_test_read(to + 3 * HIDDEN * HIDDEN, m->d, N * HIDDEN);
+}
+
+static cudaGraphExec_t capture(model *m)
+{
+    cudaStream_t stream = test_stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    CUDA_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    enqueue(m);
+    CUDA_OK(cudaStreamEndCapture(stream, &graph));
+    CUDA_OK(cudaGraphInstantiate(&ready, graph, 0));
+    CUDA_OK(cudaGraphDestroy(graph));
+    return ready;
+}
+
+static void check_replays(nn_precision precision)
+{
+    static nn_real first[MOST], called[MOST], replayed[MOST];
+    model m;
+    make(&m, precision);
+    set_input(&m, "first");
+    enqueue(&m); /* rooms grow now */
+    read_gradients(&m, first);
+    cudaGraphExec_t graph = capture(&m);
+    set_input(&m, "second");
+    enqueue(&m);
+    read_gradients(&m, called);
+    cr_assert(memcmp(first, called, sizeof called) != 0, "the input plays no part");
+    for (int i = 0; i < REPLAYS; i++) {
+        set_input(&m, i % 2 ? "first" : "second");
+        CUDA_OK(cudaGraphLaunch(graph, test_stream()));
+        read_gradients(&m, replayed);
+        cr_assert(memcmp(replayed, i % 2 ? first : called, sizeof replayed) == 0, "replay %d", i);
+    }
+    CUDA_OK(cudaGraphExecDestroy(graph));
+    discard(&m);
+}
+
+Test(nn_graph, replays_give_the_bits_of_the_calls)
+{
+    check_replays(NN_PRECISION_FULL);
+#ifndef NN_REAL_F64
+    check_replays(NN_PRECISION_BF16);
+#endif
+}
