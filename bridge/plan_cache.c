@@ -24,19 +24,32 @@ mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc
 {
     mimo_plan_cache *cache;
     MIMO_TRY(mimo_reserve(&cache, 1, sizeof *cache));
-    for (int place = 0; place < MIMO_PLACES; place++)
-        cache->places[place] = places[place];
     cache->rank = rank;
+    mimo_plan_cache_renew(cache, places);
     *out = cache;
     return MIMO_OK;
+}
+
+static void forget(mimo_plan_cache *cache)
+{
+    for (int i = 0; i < PLANS_KEPT; i++) {
+        mimo_plan_destroy(cache->kept[i].plan);
+        cache->kept[i].plan = NULL;
+    }
+}
+
+void mimo_plan_cache_renew(mimo_plan_cache *cache, const mimo_layout_desc *places)
+{
+    forget(cache);
+    for (int place = 0; place < MIMO_PLACES; place++)
+        cache->places[place] = places[place];
 }
 
 void mimo_plan_cache_destroy(mimo_plan_cache *cache)
 {
     if (!cache)
         return;
-    for (int i = 0; i < PLANS_KEPT; i++)
-        mimo_plan_destroy(cache->kept[i].plan);
+    forget(cache);
     mimo_release(cache);
 }
 

@@ -35,6 +35,9 @@ mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc
                                    int64_t rank);
 void mimo_plan_cache_destroy(mimo_plan_cache *cache);
 
+/* Forget all plans: the layouts are others now. */
+void mimo_plan_cache_renew(mimo_plan_cache *cache, const mimo_layout_desc *places);
+
 /* The plan for a key. It stays until the cache has made several others. Errors of
  * mimo_layout_create and mimo_plan_create. */
 mimo_status mimo_plan_cache_get(const mimo_plan **out, mimo_plan_cache *cache,

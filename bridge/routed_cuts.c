@@ -109,22 +109,34 @@ static uint64_t hash_cut(const mimo_cuts *cuts, const mimo_cut *cut)
 mimo_status mimo_cuts_guess(const mimo_cut **out, mimo_cuts *cuts, const int64_t own[2])
 {
     mimo_cell cell;
-    mimo_cut *cut, even = {0};
+    mimo_cut even = {0};
     *out = NULL;
-    for (cut = cuts->met; cut; cut = cut->next)
+    for (const mimo_cut *cut = cuts->met; cut; cut = cut->next)
         if (fits(cuts, cut, own)) {
             *out = cut;
             return MIMO_OK;
         }
     int side = mimo_layout_cell(&cell, cuts->roles[MIMO_SRC], cuts->rank) ? MIMO_SRC : MIMO_DST;
     MIMO_TRY(mimo_mul(&even.batch, own[side], dp_of(cuts, side)));
-    if (!fits(cuts, &even, own))
-        return MIMO_OK;
-    MIMO_TRY(mimo_reserve(&cut, 1, sizeof *cut));
-    *cut = even;
-    cut->hash = hash_cut(cuts, cut);
-    *out = meet(cuts, cut);
+    return fits(cuts, &even, own) ? mimo_cuts_even(out, cuts, even.batch) : MIMO_OK;
+}
+
+mimo_status mimo_cuts_even(const mimo_cut **out, mimo_cuts *cuts, int64_t batch)
+{
+    mimo_cut even = {.batch = batch}, *cut = take_out(cuts, hash_cut(cuts, &even));
+    if (!cut) {
+        MIMO_TRY(mimo_reserve(&cut, 1, sizeof *cut));
+        *cut = even;
+        cut->hash = hash_cut(cuts, cut);
+    }
+    put_first(cuts, cut);
+    *out = cut;
     return MIMO_OK;
+}
+
+int64_t mimo_cuts_samples(const mimo_cuts *cuts, const mimo_cut *cut, mimo_side side)
+{
+    return samples_of(cuts, cut, (int)side, cuts->rank);
 }
 
 /* ------------------------------------------ learn ------------------------------------------- */

@@ -28,6 +28,12 @@ void mimo_cuts_release(mimo_cuts *cuts);
  * mind. It stays until several others were met. */
 mimo_status mimo_cuts_guess(const mimo_cut **out, mimo_cuts *cuts, const int64_t own[2]);
 
+/* The even cut of a batch, whether or not it gives this rank what it has: see mimo_cuts_samples. */
+mimo_status mimo_cuts_even(const mimo_cut **out, mimo_cuts *cuts, int64_t batch);
+
+/* What a cut gives this rank on a side. */
+int64_t mimo_cuts_samples(const mimo_cuts *cuts, const mimo_cut *cut, mimo_side side);
+
 /* The cut that gives all ranks what they have: samples of rank r in all[2 * r + side]. The outcome
  * is the same on every rank but for MIMO_ERR_MEMORY. MIMO_ERR_SHAPE: copies that hold different
  * numbers, or sides whose sums differ. */

@@ -64,7 +64,8 @@ static bool pays_to_gather(const mimo_op *op)
     const mimo_routed *own = op->bridge->routed;
     int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
-    bool possible = op->backward && own->shards > 1 && op->pairs[0].seq % (2 * own->shards) == 0;
+    bool possible = op->backward && !own->ragged && own->shards > 1 &&
+                    op->pairs[0].seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 

@@ -86,6 +86,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     MIMO_TRY(check_span(bridge, desc->dst, "dst"));
     MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
     mimo_routed *own = bridge->routed;
+    own->batch = -1;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->places[MIMO_DST].all_stages = desc->all_stages;
@@ -105,6 +106,7 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     mimo_job_destroy_idle(bridge);
     mimo_plan_cache_destroy(own->plans);
     mimo_cuts_release(&own->cuts);
+    mimo_release(own->spans);
     for (int side = 0; side < 2; side++) {
         mimo_layout_destroy(own->roles[side]);
         mimo_release(own->packed[side]);

@@ -59,6 +59,50 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
     return mimo_tile_read(out, view, local);
 }
 
+int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
+{
+    const mimo_routed *own = bridge->routed;
+    mimo_layout layout = *own->roles[MIMO_SRC];
+    mimo_cell cell;
+    int64_t rows = 0;
+    layout.batch = own->batch;
+    if (!mimo_layout_cell(&cell, &layout, bridge->rank))
+        return 0;
+    mimo_range samples = mimo_layout_samples(&layout, cell.dp);
+    for (int64_t i = 0; i < own->places[MIMO_AT_SRC].span_count; i++)
+        if (own->spans[i].sample >= samples.first &&
+            own->spans[i].sample < samples.first + samples.count)
+            rows += own->spans[i].length;
+    return rows;
+}
+
+/* The rows of a modality, one after the other; the dst tile tells S. */
+static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
+                               const mimo_tensor *src, const mimo_tensor *dst)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    const mimo_routed *own = bridge->routed;
+    int64_t rows = mimo_routed_src_rows(bridge);
+    MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
+               "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
+               "bsh",
+               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+    MIMO_CHECK(src->shape[0] == rows, MIMO_ERR_SHAPE,
+               "src tile is %s; the spans of this rank's samples have %" PRId64 " rows",
+               mimo_tensor_text(src, from, sizeof from), rows);
+    MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sharers[MIMO_DST]));
+    MIMO_TRY(mimo_tile_read(&out->src, src, 1));
+    return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
+}
+
+static mimo_status read_even(mimo_tile_pair *out, const mimo_routed *own, const mimo_tensor *src,
+                             const mimo_tensor *dst)
+{
+    MIMO_TRY(full_sequence(&out->seq, own, src, dst));
+    MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
+    return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
+}
+
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst)
 {
@@ -70,9 +114,10 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
     MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
                mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
-    MIMO_TRY(full_sequence(&pair.seq, own, src, dst));
-    MIMO_TRY(read_side(&pair.src, own, MIMO_SRC, src, pair.seq));
-    MIMO_TRY(read_side(&pair.dst, own, MIMO_DST, dst, pair.seq));
+    if (own->ragged)
+        MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
+    else
+        MIMO_TRY(read_even(&pair, own, src, dst));
     MIMO_TRY(mimo_tile_check_apart(src, dst));
     *out = pair;
     return MIMO_OK;

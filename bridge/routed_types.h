@@ -31,6 +31,9 @@ typedef struct mimo_routed {
     int64_t sharers[2];                     /* ranks that share one sequence */
     int64_t shards;        /* that a dst tile could be cut into before it is read; 1: none */
     mimo_layout *roles[2]; /* who holds rows; of no samples */
+    int64_t batch;         /* as an update told; -1: to be found out */
+    bool ragged;           /* the src tiles hold the rows of `spans` alone */
+    mimo_span *spans;      /* that the layouts point to */
     mimo_cuts cuts;
     mimo_plan_cache *plans;
     mimo_job *idle;
@@ -46,6 +49,9 @@ mimo_layout_desc mimo_routed_side(const mimo_bridge *bridge, mimo_side side);
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst);
 uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles);
+
+/* Ragged: rows of this rank's src tile, whose samples are those of an even cut. */
+int64_t mimo_routed_src_rows(const mimo_bridge *bridge);
 
 /* A thd rule that tells T = cu[sequences]. */
 static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)

@@ -41,6 +41,7 @@
 
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
+#include <mimo/plan.h>
 
 MIMO_BEGIN_DECLS
 
@@ -87,6 +88,44 @@ MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
 
 /** Release. Collective in effect. NULL is fine. No operation may be in flight. */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
+
+/** What an update tells of the calls that follow it. */
+typedef struct mimo_batch_desc {
+    size_t size;   /* set by the initializer */
+    int64_t batch; /* B, cut evenly along either side's dp; -1: to be found out from the tiles */
+    bool ragged;   /* each sample has its own number of src rows, at positions that spans tell */
+    const mimo_span *spans; /* ragged: spans[span_count], read during the call */
+    int64_t span_count;
+} mimo_batch_desc;
+
+#define MIMO_BATCH_DESC_INIT                        \
+    {                                               \
+        sizeof(mimo_batch_desc), -1, false, NULL, 0 \
+    }
+
+/**
+ * Tell a routed bridge what the calls that follow move; NULL: what it moves without an update.
+ * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
+ *
+ * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
+ * not agree first (MIMO_AGREE, on devices) ask for it. Rows of flat tiles are cut as they are.
+ *
+ * Ragged: the src tile is flat, "th" or "bh" [rows, H]: the rows of one modality (image tokens,
+ * say) of this rank's samples, sample after sample; the dst tile is "sbh" or "bsh" as ever. Row r
+ * of a sample goes to the position that the sample's spans give it; they tell of rows 0, 1, ... in
+ * order of ascending positions. Forward writes these positions and leaves the others alone (they
+ * are text, or another bridge's); backward reads these alone. A rank tells the spans of samples
+ * that it knows, those of one sample together; somebody must tell of each sample that has rows, and
+ * whoever tells of the same sample tells the same. (The ids of a sample tell its spans: they are
+ * where the modality's special id stands.)
+ *
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (an operation in flight),
+ * MIMO_ERR_UNSUPPORTED (collective; ragged with a src or thd partition), MIMO_ERR_SHAPE (no such
+ * sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last update stays in force then.
+ * Spans that are out of order, overlap or leave the sequence are a MIMO_ERR_SHAPE of the calls that
+ * follow, which know S.
+ */
+MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc);
 
 /**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective

@@ -2,6 +2,7 @@
  * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
  * ones. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bridge_bed.h"
@@ -171,6 +172,172 @@ MPI_TEST(routed_general, random_pairs)
     }
 }
 
+/* ------------------------------------- ragged ------------------------------------- */
+
+static int64_t draw_spans(uint64_t *random, int64_t batch, int64_t seq, mimo_span *spans)
+{
+    int64_t count = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t row = 0, position = random_below(random, seq);
+        for (int i = 0; i < 2 && position < seq; i++) {
+            int64_t length = random_below(random, seq - position) + 1;
+            if (random_below(random, 4) > 0) {
+                spans[count++] = (mimo_span){b, row, position, length};
+                row += length;
+            }
+            position += length;
+        }
+    }
+    return count;
+}
+
+/* Rows of a modality, each sample with its own number, to positions that the LLM's ranks tell. */
+MPI_TEST(routed_general, ragged_batches)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t random = seed * 7000 + (uint64_t)mpi_test_size();
+        char src_text[64], dst_text[64];
+        mimo_span spans[2 * 9];
+        bed_case c = {.executor = MIMO_EXECUTOR_ROUTED, .src_letters = "th"};
+        draw_side(&random, &c.src, src_text);
+        draw_side(&random, &c.dst, dst_text);
+        c.src.partition = c.src.sp = false;
+        c.src.ragged = c.dst.ragged = 0;
+        c.dst.all_stages = random_below(&random, 2);
+        c.batch = random_below(&random, 9);
+        c.seq = divisor(&c.dst) * (1 + random_below(&random, 3));
+        c.src.kind = MIMO_RAGGED_PACKED;
+        c.dst.kind = MIMO_RAGGED_PLACED;
+        c.src.spans = c.dst.spans = spans;
+        c.src.span_count = c.dst.span_count = draw_spans(&random, c.batch, c.seq, spans);
+        c.dst_letters = random_below(&random, 2) ? "sbh" : "bsh";
+        c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
+        if (c.seq <= 96)
+            check_case(&c);
+    }
+}
+
+/* One bridge, another table for every micro-batch, and in the end none. */
+MPI_TEST(routed_general, updates_in_turn)
+{
+    mimo_span spans[2 * 4];
+    uint64_t random = 5;
+    bed_case c = {.src = {.grid = "dp=4", .kind = MIMO_RAGGED_PACKED, .spans = spans},
+                  .dst = {.grid = "cp=2,dp=2", .partition = true, .kind = MIMO_RAGGED_PLACED},
+                  .src_letters = "th",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .batch = 4,
+                  .seq = 8};
+    bridge_bed bed;
+    c.dst.spans = spans;
+    bed_create(&bed, &c);
+    for (uint64_t i = 0; bed.bridge && i < 6; i++) {
+        bridge_bed now = bed;
+        now.c.src.span_count = now.c.dst.span_count = draw_spans(&random, c.batch, c.seq, spans);
+        now.src = reference_of(&now.c.src, c.batch, c.seq);
+        now.dst = reference_of(&now.c.dst, c.batch, c.seq);
+        bed_update(&now);
+        bed_move(&now, false, i);
+        bed_move(&now, true, i);
+        reference_release(&now.src);
+        reference_release(&now.dst);
+    }
+    bed_destroy(&bed);
+}
+
+static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *spans, int64_t count)
+{
+    mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
+    desc.batch = batch;
+    desc.ragged = spans;
+    desc.spans = spans;
+    desc.span_count = count;
+    return mimo_bridge_update(bridge, &desc);
+}
+
+/* Forward of the spans' rows, of which rank 1 holds all: `rows` of them. */
+static mimo_status forward_rows(mimo_bridge *bridge, int64_t rows)
+{
+    test_tile source = test_tile_new("th", MIMO_F32, mpi_test_rank() == 1 ? rows : 0, 3, 1);
+    test_tile target = test_tile_new("sbh", MIMO_F32, 4, 2, 3);
+    mimo_status status = mimo_bridge_forward(bridge, &target.view, &source.view, 1, test_stream());
+    test_tile_free(&source);
+    test_tile_free(&target);
+    return status;
+}
+
+MPI_TEST(routed_general, wrong_updates)
+{
+    bed_case c = {.src = {.grid = "dp=4"},
+                  .dst = {.grid = "cp=2,dp=2", .partition = true},
+                  .src_letters = "th",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED};
+    bridge_bed bed, seed;
+    int rank = mpi_test_rank();
+    const mimo_span one[] = {{1, 0, 2, 3}}, other[] = {{1, 0, 2, 2}}, none[] = {{4, 0, 0, 1}},
+                    late[] = {{1, 0, 6, 3}};
+    test_agree_on_data();
+    bed_create(&bed, &c);
+    MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("ranks 0 and 2 tell different spans of sample 1");
+    MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 3 ? none : one, 1), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 3 tells of sample 4 of 4");
+    MPI_EXPECT_STATUS(update(bed.bridge, rank == 3 ? 5 : 4, one, 1), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_STATUS(update(bed.bridge, -1, one, 1), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_OK(update(bed.bridge, 4, late, 1));
+    MPI_EXPECT_STATUS(forward_rows(bed.bridge, 3), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("3 rows at position 6 do not lie in 8 positions");
+    MPI_EXPECT_OK(update(bed.bridge, 4, one, 1));
+    MPI_EXPECT_STATUS(forward_rows(bed.bridge, 2), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("rank 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
+    MPI_EXPECT_OK(forward_rows(bed.bridge, 3));
+    c.executor = MIMO_EXECUTOR_COLLECTIVE;
+    c.src.grid = "tp=1,dp=4";
+    c.dst.grid = "tp=1,cp=2,dp=2";
+    bed_create(&seed, &c);
+    MPI_EXPECT_STATUS(update(seed.bridge, 4, one, 1), MIMO_ERR_UNSUPPORTED);
+    bed_destroy(&bed);
+    bed_destroy(&seed);
+}
+
+static mimo_status forward(mimo_bridge *bridge, int64_t src_batch, int64_t dst_batch)
+{
+    test_room from = test_room_new(64 * sizeof(float)), to = test_room_new(64 * sizeof(float));
+    mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 2, src_batch, 3);
+    mimo_tensor target = test_view(&to, MIMO_F32, "sbh", 2, dst_batch, 3);
+    mimo_status status = mimo_bridge_forward(bridge, &target, &source, 1, test_stream());
+    test_room_free(&from);
+    test_room_free(&to);
+    return status;
+}
+
+/* With the batch told, an uneven cut needs no agreement. */
+MPI_TEST(routed_general, batch_that_is_told)
+{
+    bed_case c = {.src = {.grid = "dp=4"},
+                  .dst = {.grid = "cp=2,dp=2", .partition = true},
+                  .src_letters = "sbh",
+                  .dst_letters = "bsh",
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .batch = 7,
+                  .seq = 8};
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    MPI_EXPECT_OK(update(bed.bridge, 7, NULL, 0));
+    setenv("MIMO_AGREE", "0", 1);
+    bed_move(&bed, false, 1);
+    bed_move(&bed, true, 2);
+    setenv("MIMO_AGREE", "1", 1);
+    test_agree_on_data();
+    MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
+    MPI_EXPECT_STATUS(forward(bed.bridge, 2, 4), MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL));
+    bed_move(&bed, false, 3);
+    bed_destroy(&bed);
+}
+
 /* -------------------------------------- sizes ------------------------------------- */
 
 /* The batch changes from call to call, evenly and not, on one bridge; and back. */
@@ -204,17 +371,6 @@ MPI_TEST(routed_general, batches_that_change)
                    (int)count, (int)batches[i]);
     }
     bed_destroy(&bed);
-}
-
-static mimo_status forward(mimo_bridge *bridge, int64_t src_batch, int64_t dst_batch)
-{
-    test_room from = test_room_new(64 * sizeof(float)), to = test_room_new(64 * sizeof(float));
-    mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 2, src_batch, 3);
-    mimo_tensor target = test_view(&to, MIMO_F32, "sbh", 2, dst_batch, 3);
-    mimo_status status = mimo_bridge_forward(bridge, &target, &source, 1, test_stream());
-    test_room_free(&from);
-    test_room_free(&to);
-    return status;
 }
 
 /* Sizes that no cut explains: every rank gets the sentence, and the next call works. */

@@ -34,6 +34,9 @@ typedef struct bridge_bed {
 void bed_create(bridge_bed *out, const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
+/* Collective: a ragged case's update, which bed_create does. */
+void bed_update(const bridge_bed *bed);
+
 /* A poisoned tile of this rank's on a side. */
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
 

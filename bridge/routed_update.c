@@ -1,0 +1,236 @@
+/* Updates of a routed bridge: the batch of the calls that follow, and the positions of its rows.
+ * Each rank tells what it knows; all end with the same table. */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+#include "bridge/routed_types.h"
+#include "core/checked.h"
+#include "core/descriptor.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+/* ------------------------------------------ check ------------------------------------------- */
+
+static mimo_status read_desc(mimo_batch_desc *own, const mimo_batch_desc *desc)
+{
+    if (desc)
+        MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "bridge update"));
+    MIMO_CHECK(own->batch >= -1, MIMO_ERR_ARGUMENT, "bridge update: a batch of %" PRId64,
+               own->batch);
+    MIMO_CHECK(own->span_count >= 0 && (own->spans || own->span_count == 0), MIMO_ERR_ARGUMENT,
+               "bridge update: %" PRId64 " spans%s", own->span_count, own->spans ? "" : ", NULL");
+    MIMO_CHECK(own->ragged || own->span_count == 0, MIMO_ERR_ARGUMENT,
+               "bridge update: %" PRId64 " spans, and the batch is not ragged", own->span_count);
+    MIMO_CHECK(!own->ragged || own->batch >= 0, MIMO_ERR_ARGUMENT,
+               "bridge update: a ragged batch must say how many samples it has");
+    return MIMO_OK;
+}
+
+static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
+{
+    const mimo_routed *own = bridge->routed;
+    MIMO_CHECK(own, MIMO_ERR_UNSUPPORTED, "bridge update: the executor is %s, and must be routed",
+               bridge->executor->name);
+    MIMO_CHECK(!bridge->queue, MIMO_ERR_STATE, "bridge update: an operation is in flight");
+    MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
+                           !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
+               MIMO_ERR_UNSUPPORTED,
+               "bridge update: a ragged batch takes no src partition and no thd partition");
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ gather ------------------------------------------ */
+
+/* What all ranks told. */
+typedef struct told {
+    int64_t most;      /* spans of one rank */
+    int64_t *counts;   /* [ranks] */
+    mimo_span *padded; /* this rank's, [most] */
+    mimo_span *all;    /* [ranks][most] */
+} told;
+
+static void release_told(told *it)
+{
+    mimo_release(it->counts);
+    mimo_release(it->padded);
+    mimo_release(it->all);
+}
+
+static mimo_status collect(mimo_comm *comm, void *to, const void *from, int64_t bytes)
+{
+    mimo_request *request = NULL;
+    MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, (int)bytes));
+    return mimo_wait(comm, &request);
+}
+
+static mimo_status reserve_spans(told *it, const mimo_batch_desc *desc, int64_t ranks)
+{
+    int64_t all, bytes;
+    MIMO_TRY(mimo_mul(&bytes, it->most, (int64_t)sizeof(mimo_span)));
+    MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "bridge update: %" PRId64 " spans of one rank",
+               it->most);
+    MIMO_TRY(mimo_mul(&all, it->most, ranks));
+    MIMO_TRY(mimo_reserve(&it->padded, it->most, sizeof *it->padded));
+    MIMO_TRY(mimo_reserve(&it->all, all, sizeof *it->all));
+    if (desc->span_count > 0)
+        memcpy(it->padded, desc->spans, (size_t)desc->span_count * sizeof *it->padded);
+    return MIMO_OK;
+}
+
+/* Counts first, then as many spans of every rank as the one with most has. */
+static mimo_status gather_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
+{
+    MIMO_TRY(collect(comm, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
+    for (int r = 0; r < comm->size; r++)
+        it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
+    MIMO_TRY(mimo_comm_agree(comm, reserve_spans(it, desc, comm->size)));
+    if (it->most == 0)
+        return MIMO_OK;
+    return collect(comm, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
+}
+
+/* ------------------------------------------ merge ------------------------------------------- */
+
+/* The spans of one sample that a rank told: [first, first + count) of its list. */
+static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
+{
+    int64_t end = first;
+    while (end < count && list[end].sample == list[first].sample)
+        end++;
+    return (mimo_range){first, end - first};
+}
+
+/* By sample: who was the first to tell of it, and what. */
+typedef struct sample_table {
+    int64_t *teller;    /* [batch], rank + 1; 0: nobody */
+    mimo_range *spans;  /* [batch], in the teller's list */
+    int64_t batch, sum; /* spans in all */
+} sample_table;
+
+static mimo_status take_sample(sample_table *table, const told *it, int rank, mimo_range range)
+{
+    const mimo_span *list = it->all + rank * it->most;
+    int64_t sample = list[range.first].sample;
+    MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
+               "bridge update: rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample,
+               table->batch);
+    int64_t first = table->teller[sample] - 1;
+    if (first < 0) {
+        table->teller[sample] = rank + 1;
+        table->spans[sample] = range;
+        table->sum += range.count;
+        return MIMO_OK;
+    }
+    const mimo_span *told_first = it->all + first * it->most + table->spans[sample].first;
+    bool same = range.count == table->spans[sample].count &&
+                memcmp(told_first, &list[range.first], (size_t)range.count * sizeof *list) == 0;
+    MIMO_CHECK(same, MIMO_ERR_MISMATCH,
+               "bridge update: ranks %" PRId64 " and %d tell different spans of sample %" PRId64
+               " (or one of them twice)",
+               first, rank, sample);
+    return MIMO_OK;
+}
+
+static mimo_status take_all(sample_table *table, const told *it, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < it->counts[r];) {
+            mimo_range range = spans_of(it->all + r * it->most, it->counts[r], i);
+            MIMO_TRY(take_sample(table, it, r, range));
+            i += range.count;
+        }
+    return MIMO_OK;
+}
+
+/* All spans, by sample. */
+static mimo_status list_spans(mimo_span **out, const sample_table *table, const told *it)
+{
+    mimo_span *spans;
+    int64_t count = 0;
+    MIMO_TRY(mimo_reserve(&spans, table->sum, sizeof *spans));
+    for (int64_t b = 0; b < table->batch; b++)
+        for (int64_t i = 0; i < table->spans[b].count; i++)
+            spans[count++] = it->all[(table->teller[b] - 1) * it->most + table->spans[b].first + i];
+    *out = spans;
+    return MIMO_OK;
+}
+
+static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_t batch, int ranks)
+{
+    sample_table table = {.batch = batch};
+    mimo_status status = mimo_reserve(&table.teller, batch, sizeof *table.teller);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&table.spans, batch, sizeof *table.spans);
+    if (status == MIMO_OK)
+        status = take_all(&table, it, ranks);
+    if (status == MIMO_OK)
+        status = list_spans(out, &table, it);
+    if (status == MIMO_OK)
+        *count = table.sum;
+    mimo_release(table.teller);
+    mimo_release(table.spans);
+    return status;
+}
+
+/* ------------------------------------------ update ------------------------------------------ */
+
+/* The table of all ranks. Every rank fails, or none. */
+static mimo_status make_table(mimo_span **out, int64_t *count, mimo_comm *comm,
+                              const mimo_batch_desc *desc)
+{
+    told it = {0};
+    mimo_status status =
+        mimo_comm_agree(comm, mimo_reserve(&it.counts, comm->size, sizeof *it.counts));
+    if (status == MIMO_OK)
+        status = gather_spans(&it, comm, desc);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(comm, merge(out, count, &it, desc->batch, comm->size));
+    release_told(&it);
+    if (status != MIMO_OK) {
+        mimo_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* From now on by this table; what was prepared by the last one goes. */
+static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_span *spans,
+                       int64_t count)
+{
+    mimo_routed *own = bridge->routed;
+    mimo_release(own->spans);
+    own->spans = spans;
+    own->batch = desc->batch;
+    own->ragged = desc->ragged;
+    for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
+        mimo_layout_desc *place = &own->places[side];
+        place->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
+        place->ragged = desc->ragged ? place->ragged : MIMO_RAGGED_NOT;
+        place->spans = spans;
+        place->span_count = count;
+    }
+    mimo_job_destroy_idle(bridge);
+    mimo_plan_cache_renew(own->plans, own->places);
+}
+
+static uint64_t sign(const mimo_batch_desc *desc)
+{
+    return mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc->batch), desc->ragged);
+}
+
+mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
+{
+    mimo_batch_desc own = MIMO_BATCH_DESC_INIT;
+    mimo_span *spans = NULL;
+    int64_t count = 0;
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
+    mimo_status local = read_desc(&own, desc);
+    if (local == MIMO_OK)
+        local = check_bridge(bridge, own.ragged);
+    MIMO_TRY(mimo_agree(bridge->parent, local, sign(&own), "bridge update"));
+    if (own.ragged)
+        MIMO_TRY(make_table(&spans, &count, bridge->parent, &own));
+    take_table(bridge, &own, spans, count);
+    return MIMO_OK;
+}
