@@ -19,7 +19,7 @@ static mimo_status train(oracle_candidate *candidate, const synthetic_step *data
         MIMO_TRY(oracle_candidate_step(candidate, &data[i % ROUND], NULL, &result));
         MIMO_TRY(oracle_candidate_adamw(candidate, &rule, result.norm));
         if (i >= steps - ROUND)
-            *reported += result.loss / ROUND;
+            *reported += result.loss / (steps < ROUND ? steps : ROUND);
     }
     return MIMO_OK;
 }
