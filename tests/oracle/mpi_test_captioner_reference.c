@@ -1,0 +1,209 @@
+/* The captioner's own step, from pictures and names to gradients, against the reference:
+ * mimo-oracle trains an LLM of its own, this is the one that the example trains. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "mpi_test.h"
+#include "reference_grid.h"
+
+#include "capture.h"
+#include "comparison.h"
+#include "ref_model.h"
+#include "ref_optimizer.h"
+#include "ref_random.h"
+#include "train_step.h"
+
+enum {
+    SIDE = 16,
+    TOKENS = SIDE / 8 * (SIDE / 8),
+    VALUES = 8 * 8 * 3,
+    SEQ = 16,
+    SAMPLES = 13,
+    MICRO_BATCH = 5, /* 5, 5, and 3 with masked ones to fill up */
+    LONGEST = SEQ - TOKENS - 1,
+    SEED = 3,
+    END = 256,
+    PADDING = 257,
+    IMAGE = 258,
+};
+
+/* A sample as the captioner gets it, and as the reference does. */
+typedef struct drawn {
+    uint8_t picture[SIDE * SIDE * 3];
+    char name[LONGEST];
+    double patches[TOKENS * VALUES];
+    int64_t ids[SEQ], labels[SEQ];
+} drawn;
+
+static void draw(drawn *out, batch_item *item, ref_sample *sample, int64_t number)
+{
+    uint64_t key = ref_bits(ref_key(SEED, "captioner"), number);
+    int64_t length = 1 + (int64_t)(ref_bits(key, -1) % LONGEST);
+    for (int64_t y = 0; y < SIDE; y++)
+        for (int64_t i = 0; i < SIDE * 3; i++) {
+            uint8_t pixel = (uint8_t)(ref_bits(key, y * SIDE * 3 + i) % 256);
+            int64_t patch = y / 8 * (SIDE / 8) + i / 24;
+            out->picture[y * SIDE * 3 + i] = pixel;
+            out->patches[patch * VALUES + y % 8 * 24 + i % 24] = pixel / 127.5 - 1;
+        }
+    for (int64_t s = 0; s < SEQ; s++) {
+        int64_t letter = s - TOKENS, id = (int64_t)(ref_bits(key, 5000 + s) % 256);
+        out->ids[s] = letter < 0 ? IMAGE : letter < length ? id : letter == length ? END : PADDING;
+        if (letter >= 0 && letter < length)
+            out->name[letter] = (char)id;
+    }
+    for (int64_t s = 0; s < SEQ; s++)
+        out->labels[s] = s + 1 < SEQ && out->ids[s + 1] <= END ? out->ids[s + 1] : -100;
+    *item = (batch_item){.picture = out->picture, .name = out->name, .length = length};
+    *sample = (ref_sample){out->patches, out->ids, out->labels};
+}
+
+/* This rank's part of a parameter, from the reference's whole one or into a capture. */
+static void write_param(nn_params *store, int index, const ref_table *values)
+{
+    const nn_param *param = nn_params_at(store, index);
+    const ref_tensor *whole = ref_find(values, param->name);
+    nn_real *part = malloc((size_t)(param->count + 1) * sizeof *part);
+    int64_t row = param->shard_dim == 0 ? param->start : 0;
+    int64_t column = param->shard_dim == 1 ? param->start : 0;
+    MPI_EXPECT(whole, "the reference has no %s", param->name);
+    for (int64_t i = 0; whole && i < param->local[0]; i++)
+        for (int64_t j = 0; j < param->local[1]; j++)
+            part[i * param->local[1] + j] =
+                (nn_real)whole->data[(row + i) * whole->columns + column + j];
+    MPI_EXPECT_OK(nn_params_write(store, index, NN_VALUE, part));
+    free(part);
+}
+
+static void capture_grad(oracle_capture *capture, const nn_params *store, int index)
+{
+    const nn_param *param = nn_params_at(store, index);
+    nn_real *part = malloc((size_t)(param->count + 1) * sizeof *part);
+    int64_t *row_of = malloc((size_t)(param->local[0] + 1) * sizeof *row_of);
+    for (int64_t i = 0; i < param->local[0]; i++)
+        row_of[i] = i + (param->shard_dim == 0 ? param->start : 0);
+    MPI_EXPECT_OK(nn_params_read(store, index, NN_GRAD, part));
+    capture_block block = {param->name,     row_of,
+                           param->local[0], param->shard_dim == 1 ? param->start : 0,
+                           param->local[1], part};
+    capture_add(capture, &block);
+    free(part);
+    free(row_of);
+}
+
+static ref_sizes sizes_of(const model_desc *desc)
+{
+    return (ref_sizes){.hidden = desc->hidden,
+                       .heads = desc->heads,
+                       .encoder_layers = desc->encoder_layers,
+                       .llm_layers = desc->llm_layers,
+                       .patch_values = VALUES,
+                       .image_tokens = TOKENS,
+                       .seq = SEQ,
+                       .text_vocabulary = 258,
+                       .vocabulary = 288,
+                       .image_id = IMAGE,
+                       .seed = SEED};
+}
+
+/* One step of the captioner on these ranks, into the capture. */
+static void train(oracle_capture *capture, captioner_model *model, const batch_item *items,
+                  ref_model *reference)
+{
+    step_trainer trainer = {0};
+    step_result result = {0};
+    nn_params *stores[] = {model->encoder.params, model->language.params};
+    trainer_desc desc = {.items = items,
+                         .samples = SAMPLES,
+                         .steps = 10,
+                         .global_batch = SAMPLES,
+                         .seed = SEED,
+                         .lr = 1e-3};
+    for (int store = 0; store < 2; store++)
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            write_param(stores[store], i, ref_model_values(reference));
+    MPI_EXPECT_OK(trainer_create(&trainer, model, &desc));
+    MPI_EXPECT_OK(train_step(&trainer, 0, &result));
+    for (int store = 0; store < 2; store++)
+        for (int i = 0; i < nn_params_count(stores[store]); i++)
+            capture_grad(capture, stores[store], i);
+    capture_scalar(capture, "loss", result.loss);
+    capture_scalar(capture, "tokens", (double)result.tokens);
+    capture_scalar(capture, "norm", result.grad_norm);
+    trainer_destroy(&trainer);
+}
+
+static void expect_step(oracle_comparison *comparison, ref_model *reference,
+                        const ref_sample *samples)
+{
+    ref_result result;
+    ref_model_run(reference, samples, SAMPLES, &result);
+    const ref_table *grads = ref_model_grads(reference);
+    for (int i = 0; i < grads->count; i++)
+        comparison_expect(comparison, PHASE_GRADIENTS, "", &grads->list[i], NULL);
+    comparison_expect_scalar(comparison, PHASE_LOSS, "loss", result.loss);
+    comparison_expect_scalar(comparison, PHASE_LOSS, "tokens", (double)result.tokens);
+    comparison_expect_scalar(comparison, PHASE_NORM, "norm", ref_norm_of(grads));
+    ref_free(&result.tensors);
+}
+
+static void judge(oracle_comparison *comparison, const char *spec)
+{
+    comparison_judge(comparison);
+    MPI_EXPECT(comparison->unknown_count == 0, "%s: unknown tensor %s", spec, comparison->unknown);
+    for (int i = 0; i < comparison->count; i++) {
+        const checked_tensor *tensor = &comparison->list[i];
+        MPI_EXPECT(!comparison_fails(tensor), "%s: %s is off by %.3e%s%s", spec, tensor->name,
+                   tensor->error, tensor->fault ? ", " : "", tensor->fault ? tensor->fault : "");
+    }
+}
+
+static void check_pair(const char *encoder, const char *llm)
+{
+    static drawn data[SAMPLES];
+    batch_item items[SAMPLES];
+    ref_sample samples[SAMPLES];
+    rank_topology topology = {0};
+    captioner_model model = {0};
+    oracle_capture capture = {0};
+    oracle_comparison comparison = {0};
+    model_desc desc = {.hidden = 32,
+                       .heads = 8,
+                       .encoder_layers = 1,
+                       .llm_layers = 2,
+                       .side = SIDE,
+                       .seq = SEQ,
+                       .micro_batch = MICRO_BATCH,
+                       .seed = SEED,
+                       .bridge_dtype = MIMO_F32};
+    ref_sizes sizes = sizes_of(&desc);
+    ref_model *reference = ref_model_create(&sizes);
+    for (int64_t i = 0; i < SAMPLES; i++)
+        draw(&data[i], &items[i], &samples[i], i);
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), encoder, llm));
+    MPI_EXPECT_OK(model_create(&model, &topology, &desc));
+    train(&capture, &model, items, reference);
+    if (mpi_test_rank() == 0)
+        expect_step(&comparison, reference, samples);
+    MPI_EXPECT_OK(capture_collect(&capture, mpi_test_comm(), comparison_receive, &comparison));
+    if (mpi_test_rank() == 0)
+        judge(&comparison, llm);
+    comparison_free(&comparison);
+    capture_release(&capture);
+    ref_model_destroy(reference);
+    model_destroy(&model);
+    topology_destroy(&topology);
+}
+
+MPI_TEST(captioner_reference, gradients)
+{
+    static const char *pairs[][2] = {
+        {"tp=1,dp=1", "tp=1,cp=1,dp=1"}, {"tp=2,dp=2", "tp=2,cp=2,dp=1"},
+        {"tp=1,dp=4", "tp=1,cp=2,dp=2"}, {"tp=4,dp=1", "tp=1,cp=1,dp=4"},
+        {"tp=2,dp=4", "tp=2,cp=2,dp=2"}, {"tp=4,dp=2", "tp=1,cp=2,dp=4"},
+        {"tp=1,dp=8", "tp=2,cp=4,dp=1"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
+        if (ref_ranks(pairs[i][0]) == mpi_test_size())
+            check_pair(pairs[i][0], pairs[i][1]);
+}
