@@ -186,8 +186,9 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  * may be in flight. The caller's tensors are not touched.
  *
  * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row and element that are
- * wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves,
- * MIMO_ERR_MEMORY, MIMO_ERR_COMM; MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
+ * wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
+ * (MIMO_ERR_SHAPE while an update tells another batch), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
+ * MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
  */
 MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);
 
