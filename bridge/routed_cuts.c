@@ -141,7 +141,7 @@ int64_t mimo_cuts_samples(const mimo_cuts *cuts, const mimo_cut *cut, mimo_side 
 
 /* ------------------------------------------ learn ------------------------------------------- */
 
-/* The samples of one side, from those of its ranks; -1 where no rank told. */
+/* The samples of one side, from those of its ranks. */
 static mimo_status collect_side(mimo_cut *cut, const mimo_cuts *cuts, int side, const int64_t *all,
                                 int64_t ranks)
 {

@@ -212,6 +212,7 @@ static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_sp
     }
     mimo_job_destroy_idle(bridge);
     mimo_plan_cache_renew(own->plans, own->places);
+    mimo_cuts_release(&own->cuts); /* what was told is no guess for what is not */
 }
 
 static uint64_t sign(const mimo_batch_desc *desc)
