@@ -23,13 +23,14 @@ for argument in "$@"; do
     esac
     before=$argument
 done
-results=("--out=$out" "--log=$out/steps.jsonl") # the caller's own come after them, and count
+# The caller's own come after these, and count. 1200 steps take a few minutes on two slow cores.
+defaults=("--steps=1200" "--out=$out" "--log=$out/steps.jsonl")
 
 [ -x "$build/examples/captioner/captioner" ] ||
     fail "the captioner was not built: libopenblas-dev is missing ('scripts/packages.sh demo' installs it)"
 
 # mpirun hands the program a pipe: whether a person watches is known only here.
-[ ! -t 2 ] || results+=(--progress=bar)
+[ ! -t 2 ] || defaults+=(--progress=bar)
 
 use_local_mpi
-exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${results[@]}" "$@"
+exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${defaults[@]}" "$@"
