@@ -123,14 +123,9 @@ static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm, void *da
     return hand_over(out, request, broadcast_bytes(request, comm, data, bytes, root));
 }
 
-static char *first_row(const mimo_rows *rows)
-{
-    return (char *)rows->base + rows->first * rows->row_bytes;
-}
-
 static char *slot_of(const mimo_rows *to, int64_t step, int rank)
 {
-    return first_row(to) + rank * step * to->row_bytes;
+    return mimo_rows_begin(to) + rank * step * to->row_bytes;
 }
 
 /* Every receive before any send, peers in the order of their distance, so that no rank is
@@ -150,7 +145,7 @@ static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const
     }
     for (int distance = 1; distance < size; distance++) {
         int peer = (rank + distance) % size;
-        MIMO_TRY_MPI(MPI_Isend(first_row(from), 1, request->types[1], peer, GATHER_TAG,
+        MIMO_TRY_MPI(MPI_Isend(mimo_rows_begin(from), 1, request->types[1], peer, GATHER_TAG,
                                handle_of(comm), piece++));
     }
     return MIMO_OK;

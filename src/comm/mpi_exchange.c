@@ -20,11 +20,6 @@ struct mimo_exchange {
 
 /* ------------------------------------- datatypes -------------------------------------- */
 
-static char *first_row(const mimo_rows *rows)
-{
-    return (char *)rows->base + rows->first * rows->row_bytes;
-}
-
 /* The parts of a message's type. */
 typedef struct part_list {
     int count; /* made so far */
@@ -48,11 +43,11 @@ static mimo_status list_parts(part_list *parts, const mimo_message *message)
     MIMO_TRY(mimo_reserve(&parts->types, message->count, sizeof *parts->types));
     MIMO_TRY(mimo_reserve(&parts->places, message->count, sizeof *parts->places));
     MIMO_TRY(mimo_reserve(&parts->lengths, message->count, sizeof *parts->lengths));
-    MIMO_TRY_MPI(MPI_Get_address(first_row(&message->rows[0]), &origin));
+    MIMO_TRY_MPI(MPI_Get_address(mimo_rows_begin(&message->rows[0]), &origin));
     for (int i = 0; i < (int)message->count; i++) {
         MIMO_TRY(mimo_mpi_rows_type(&parts->types[i], &message->rows[i], 0));
         parts->count = i + 1;
-        MIMO_TRY_MPI(MPI_Get_address(first_row(&message->rows[i]), &place));
+        MIMO_TRY_MPI(MPI_Get_address(mimo_rows_begin(&message->rows[i]), &place));
         parts->places[i] = MPI_Aint_diff(place, origin);
         parts->lengths[i] = 1;
     }
@@ -96,14 +91,14 @@ typedef int (*init_call)(MPI_Comm comm, const mimo_message *message, MPI_Datatyp
 static int init_receive(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
                         MPI_Request *request)
 {
-    return MPI_Recv_init(first_row(&message->rows[0]), 1, type, message->peer,
+    return MPI_Recv_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer,
                          MIMO_MPI_EXCHANGE_TAG, comm, request);
 }
 
 static int init_send(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
                      MPI_Request *request)
 {
-    return MPI_Send_init(first_row(&message->rows[0]), 1, type, message->peer,
+    return MPI_Send_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer,
                          MIMO_MPI_EXCHANGE_TAG, comm, request);
 }
 

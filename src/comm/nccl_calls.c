@@ -29,6 +29,13 @@ mimo_status mimo_nccl_check(const nccl_team *team)
     return met == ncclInProgress ? MIMO_OK : mimo_nccl_status(met, team->handle, "NCCL, earlier");
 }
 
+int64_t mimo_nccl_free_bytes(void)
+{
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return (int64_t)free;
+}
+
 ncclDataType_t mimo_nccl_type(mimo_dtype dtype)
 {
     switch (dtype) {

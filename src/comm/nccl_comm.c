@@ -179,18 +179,11 @@ static mimo_status exchange_greetings(const mimo_bootstrap *bootstrap, greeting 
     return MIMO_OK;
 }
 
-static int64_t free_bytes(void)
-{
-    size_t free = 0, total = 0;
-    (void)cudaMemGetInfo(&free, &total);
-    return (int64_t)free;
-}
-
 static mimo_status connect(nccl_comm *made, ncclUniqueId id)
 {
     ncclComm_t handle = NULL;
     nccl_root *root = made->root;
-    int64_t before = free_bytes();
+    int64_t before = mimo_nccl_free_bytes();
     if (made->base.size == 1)
         return MIMO_OK;
     ncclResult_t code =
@@ -200,7 +193,7 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
         status = mimo_nccl_team_add(&made->team, root, handle, made->ranks, made->base.size);
     if (status != MIMO_OK && handle)
         (void)ncclCommAbort(handle);
-    int64_t taken = before - free_bytes();
+    int64_t taken = before - mimo_nccl_free_bytes();
     root->report.device_bytes = taken > 0 ? taken : 0;
     return status;
 }

@@ -82,21 +82,10 @@ typedef struct gathering {
     mimo_stream stream;
 } gathering;
 
-static bool is_contiguous(const mimo_rows *rows)
-{
-    return (rows->n_inner == 1 || rows->inner == 1) &&
-           (rows->n_outer == 1 || rows->outer == rows->n_inner);
-}
-
-static char *first_byte(const mimo_rows *rows)
-{
-    return (char *)rows->base + rows->first * rows->row_bytes;
-}
-
 /* The ranks' places follow one another: NCCL can gather straight into them. */
 static bool lands_in_place(const gathering *it)
 {
-    return is_contiguous(it->to) && it->step == it->to->n_outer * it->to->n_inner;
+    return mimo_rows_are_one_run(it->to) && it->step == it->to->n_outer * it->to->n_inner;
 }
 
 /* This rank's rows in one piece: where they are, or packed into `room`. */
@@ -104,8 +93,9 @@ static mimo_status pack(const void **out, const gathering *it, void *room)
 {
     const mimo_rows *from = it->from->base ? it->from : &it->own;
     mimo_rows packed = {room, from->row_bytes, 0, from->n_outer, from->n_inner, from->n_inner, 1};
-    *out = is_contiguous(from) ? first_byte(from) : room;
-    return is_contiguous(from) ? MIMO_OK : it->comm->device->copy_rows(&packed, from, it->stream);
+    *out = mimo_rows_are_one_run(from) ? mimo_rows_begin(from) : room;
+    return mimo_rows_are_one_run(from) ? MIMO_OK
+                                       : it->comm->device->copy_rows(&packed, from, it->stream);
 }
 
 static mimo_status all_gather(const gathering *it, void *to, const void *from)
@@ -155,11 +145,11 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm, const
     MIMO_TRY(mimo_mul(&all, it.bytes, comm->size));
     if (it.bytes == 0)
         return MIMO_OK;
-    if (!is_contiguous(from->base ? from : &it.own))
+    if (!mimo_rows_are_one_run(from->base ? from : &it.own))
         MIMO_TRY(room_of(&packed, comm, stream, MIMO_ROOM_PACKED, it.bytes));
     MIMO_TRY(pack(&own, &it, packed));
     if (lands_in_place(&it))
-        return all_gather(&it, first_byte(to), own);
+        return all_gather(&it, mimo_rows_begin(to), own);
     MIMO_TRY(room_of(&room, comm, stream, MIMO_ROOM_GATHERED, all));
     MIMO_TRY(all_gather(&it, room, own));
     return spread(&it, room);

@@ -49,12 +49,6 @@ static int64_t bytes_of(const mimo_rows *rows)
     return rows->n_outer * rows->n_inner * rows->row_bytes;
 }
 
-static bool is_run(const mimo_rows *rows)
-{
-    return (rows->n_inner == 1 || rows->inner == 1) &&
-           (rows->n_outer == 1 || rows->outer == rows->n_inner);
-}
-
 /* Copy the messages; *rows moves on by what they take. */
 static mimo_status read_messages(packets *out, const mimo_messages *all, bool sends,
                                  const mimo_comm *comm, mimo_rows **rows)
@@ -75,8 +69,8 @@ static mimo_status read_messages(packets *out, const mimo_messages *all, bool se
             it->rows[j] = from[i].rows[j];
             MIMO_TRY(mimo_add(&it->bytes, it->bytes, bytes_of(&it->rows[j])));
         }
-        if (it->count == 1 && is_run(it->rows)) {
-            it->run = (char *)it->rows->base + it->rows->first * it->rows->row_bytes;
+        if (it->count == 1 && mimo_rows_are_one_run(it->rows)) {
+            it->run = mimo_rows_begin(it->rows);
             continue;
         }
         it->offset = out->bytes;

@@ -49,24 +49,17 @@ static mimo_status any_needs(bool *out, mimo_comm *parent, bool mine)
     return MIMO_OK;
 }
 
-static int64_t free_bytes(void)
-{
-    size_t free = 0, total = 0;
-    (void)cudaMemGetInfo(&free, &total);
-    return (int64_t)free;
-}
-
 /* Collective over the parent. A rank that has its team, or wants none, comes without a colour. */
 static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int key)
 {
     ncclConfig_t config = parent->root->config;
-    int64_t before = free_bytes();
+    int64_t before = mimo_nccl_free_bytes();
     *out = NULL;
     MIMO_TRY_NCCL(parent->team->handle,
                   ncclCommSplit(parent->team->handle, color, key, out, &config));
     if (*out)
         MIMO_TRY(mimo_nccl_status(ncclInProgress, *out, "ncclCommSplit"));
-    int64_t taken = before - free_bytes();
+    int64_t taken = before - mimo_nccl_free_bytes();
     parent->root->report.device_bytes += taken > 0 ? taken : 0;
     return MIMO_OK;
 }

@@ -50,6 +50,9 @@ mimo_status mimo_nccl_status(ncclResult_t code, ncclComm_t handle, const char *c
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
 mimo_status mimo_nccl_check(const nccl_team *team);
 
+/* Free memory of the device: NCCL's share is what creation takes of it. */
+int64_t mimo_nccl_free_bytes(void);
+
 /* The NCCL type of a dtype; f8 moves as bytes. */
 ncclDataType_t mimo_nccl_type(mimo_dtype dtype);
 

@@ -5,6 +5,7 @@
 #ifndef MIMO_CORE_ROWS_H
 #define MIMO_CORE_ROWS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct mimo_rows {
@@ -14,5 +15,18 @@ typedef struct mimo_rows {
     int64_t n_outer, outer; /* count and stride, in rows */
     int64_t n_inner, inner;
 } mimo_rows;
+
+/* Where row (0, 0) begins. */
+static inline char *mimo_rows_begin(const mimo_rows *rows)
+{
+    return (char *)rows->base + rows->first * rows->row_bytes;
+}
+
+/* The rows follow one another without gaps, in the order of the two loops. */
+static inline bool mimo_rows_are_one_run(const mimo_rows *rows)
+{
+    return (rows->n_inner == 1 || rows->inner == 1) &&
+           (rows->n_outer == 1 || rows->outer == rows->n_inner);
+}
 
 #endif
