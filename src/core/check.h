@@ -28,10 +28,15 @@ MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *f
             goto label;                    \
     } while (0)
 
-#define MIMO_CHECK(condition, status, ...)           \
-    do {                                             \
-        if (!(condition))                            \
-            return mimo_fail((status), __VA_ARGS__); \
+/* The status is returned here and not by mimo_fail: the compiler cannot see that mimo_fail gives it
+ * back, and would warn that a caller who goes on after MIMO_OK reads what was not set. */
+#define MIMO_CHECK(condition, status, ...)                  \
+    do {                                                    \
+        if (!(condition)) {                                 \
+            const mimo_status mimo_check_status = (status); \
+            mimo_fail(mimo_check_status, __VA_ARGS__);      \
+            return mimo_check_status;                       \
+        }                                                   \
     } while (0)
 
 #define MIMO_KEEP_FIRST(status, call)          \

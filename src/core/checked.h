@@ -10,15 +10,15 @@
 
 static inline mimo_status mimo_mul(int64_t *out, int64_t a, int64_t b)
 {
-    if (__builtin_mul_overflow(a, b, out))
-        return mimo_fail(MIMO_ERR_OVERFLOW, "%" PRId64 " * %" PRId64 " does not fit 64 bits", a, b);
+    MIMO_CHECK(!__builtin_mul_overflow(a, b, out), MIMO_ERR_OVERFLOW,
+               "%" PRId64 " * %" PRId64 " does not fit 64 bits", a, b);
     return MIMO_OK;
 }
 
 static inline mimo_status mimo_add(int64_t *out, int64_t a, int64_t b)
 {
-    if (__builtin_add_overflow(a, b, out))
-        return mimo_fail(MIMO_ERR_OVERFLOW, "%" PRId64 " + %" PRId64 " does not fit 64 bits", a, b);
+    MIMO_CHECK(!__builtin_add_overflow(a, b, out), MIMO_ERR_OVERFLOW,
+               "%" PRId64 " + %" PRId64 " does not fit 64 bits", a, b);
     return MIMO_OK;
 }
 
