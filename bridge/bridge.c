@@ -51,6 +51,12 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     MIMO_TRY(mimo_read_descriptor(&read, sizeof read, desc, "bridge"));
     MIMO_TRY(read_rule(&read.partition, &own->rule));
     MIMO_TRY(read_rule(&read.src_partition, &own->src_rule));
+    if (read.ctas == 0) {
+        int64_t ctas;
+        MIMO_TRY(mimo_env_get(MIMO_ENV_CTAS, &ctas));
+        read.ctas = (int)ctas;
+    }
+    MIMO_CHECK(read.ctas >= 0, MIMO_ERR_ARGUMENT, "bridge: %d thread blocks", read.ctas);
     own->desc = read;
     return mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &own->check_replicas);
 }
@@ -81,6 +87,7 @@ static mimo_status create_executor(mimo_bridge *bridge, const mimo_bridge_desc *
         return create_as(bridge, &mimo_collective_executor, desc);
     case MIMO_EXECUTOR_ROUTED:
     case MIMO_EXECUTOR_P2P:
+    case MIMO_EXECUTOR_ZERO_COPY:
         return create_as(bridge, &mimo_routed_executor, desc);
     }
     return mimo_fail(MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)desc->executor);
@@ -120,6 +127,7 @@ static uint64_t describe(char *text, const asked *own)
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->all_stages);
+    hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
     return mimo_hash_int(hash, own->check_replicas);
 }
 

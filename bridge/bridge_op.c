@@ -3,6 +3,7 @@
  * tensor after the other. Only the first operation of a bridge's queue moves, so every rank starts
  * the same communication in the same order however its progress calls fall.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,15 @@ mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
     }
     *out = op->stage[stage].room;
     return MIMO_OK;
+}
+
+void mimo_op_note(mimo_op *op, const char *format, ...)
+{
+    va_list arguments;
+    size_t used = strlen(op->call);
+    va_start(arguments, format);
+    vsnprintf(op->call + used, sizeof op->call - used, format, arguments);
+    va_end(arguments);
 }
 
 /* ----------------------------------- beginning ------------------------------------ */

@@ -112,6 +112,9 @@ mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_g
 /* Move the operations of a bridge on, without blocking. */
 void mimo_bridge_progress(mimo_bridge *bridge);
 
+/* Say more of the call in words. */
+MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
+
 /* Room of at least `bytes` bytes in a stage of the operation. */
 mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);
 

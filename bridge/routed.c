@@ -80,10 +80,32 @@ static mimo_status prepare_told(mimo_op *op)
     return prepare_cut(op, cut);
 }
 
+/* Ranks find each other's destinations by where their own lie, so these places are part of what all
+ * call alike. */
+static mimo_status sign_targets(mimo_op *op)
+{
+    char text[MIMO_VIEW_TEXT];
+    for (int i = 0; i < op->count; i++) {
+        const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
+        const mimo_buffer *buffer = mimo_job_buffer(op->bridge, tile);
+        MIMO_CHECK(buffer || op->bridge->routed->pushing != MIMO_PUSH_ALWAYS, MIMO_ERR_ARGUMENT,
+                   "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
+                   "the communicator that the bridge was made from",
+                   i, mimo_tensor_text(&tile->view, text, sizeof text), tile->view.data);
+        int64_t place = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
+        op->signature = mimo_hash_int(mimo_hash_int(op->signature, place),
+                                      buffer ? (int64_t)buffer->serial : 0);
+        if (buffer && i == 0)
+            mimo_op_note(op, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
+    }
+    return MIMO_OK;
+}
+
 static mimo_status routed_prepare(mimo_op *op)
 {
     mimo_bridge *bridge = op->bridge;
     const mimo_cut *cut;
+    MIMO_TRY(sign_targets(op));
     MIMO_TRY(check_alike(op));
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));

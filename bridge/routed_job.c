@@ -127,6 +127,13 @@ static char *data_at(const mimo_job *job, mimo_place place, int i, char *shards)
     return place == MIMO_AT_SHARDS ? shards : tile_at(job, place, i)->view.data;
 }
 
+mimo_buffer *mimo_job_buffer(const mimo_bridge *bridge, const mimo_tile *tile)
+{
+    if (bridge->routed->pushing == MIMO_PUSH_NEVER)
+        return NULL;
+    return mimo_buffer_find(bridge->parent, tile->view.data, mimo_tile_bytes(tile));
+}
+
 /* Both ends of tensor i in each round, and room for the classes that are added to its target. */
 static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *stage)
 {
@@ -136,6 +143,8 @@ static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *sta
         MIMO_TRY(take(&shards, stage, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
     for (int r = 0; r < job->rounds; r++) {
         mimo_leg *leg = &job->round[r].legs[i];
+        if (maker->hops[r].to != MIMO_AT_SHARDS)
+            leg->buffer = mimo_job_buffer(maker->op->bridge, tile_at(job, maker->hops[r].to, i));
         leg->from = data_at(job, maker->hops[r].from, i, shards);
         leg->to = data_at(job, maker->hops[r].to, i, shards);
         MIMO_TRY(take(&leg->classes, stage, job->round[r].classes - 1, leg->bytes));
@@ -188,7 +197,8 @@ static mimo_status fill_job(job_maker *maker)
         MIMO_TRY(plan_round(maker, r));
     MIMO_TRY(set_stage(maker));
     for (int r = 0; r < job->rounds; r++)
-        MIMO_TRY(mimo_round_compile(&job->round[r], op->bridge->comm));
+        MIMO_TRY(
+            mimo_round_compile(&job->round[r], op->bridge->comm, &op->bridge->routed->push_rule));
     return MIMO_OK;
 }
 
@@ -198,6 +208,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
     job->cut = cut->hash;
+    job->buffer_changes = op->bridge->parent->buffer_changes;
     job_maker maker = {.op = op, .cut = cut, .job = job};
     mimo_status status = fill_job(&maker);
     if (status == MIMO_OK)
@@ -219,8 +230,8 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
 {
     bool staged = !job->stage || (job->stage == op->stage[STAGE].room &&
                                   job->stage_bytes <= op->stage[STAGE].bytes);
-    bool same =
-        staged && job->backward == op->backward && job->cut == cut && job->count == op->count;
+    bool same = staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
+                job->backward == op->backward && job->cut == cut && job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

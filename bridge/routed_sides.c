@@ -89,6 +89,10 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     own->batch = -1;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
+    own->pushing = desc->executor == MIMO_EXECUTOR_P2P         ? MIMO_PUSH_NEVER
+                   : desc->executor == MIMO_EXECUTOR_ZERO_COPY ? MIMO_PUSH_ALWAYS
+                                                               : MIMO_PUSH_WHERE_POSSIBLE;
+    own->push_rule = (mimo_push_rule){desc->destinations_idle, desc->ctas};
     own->places[MIMO_DST].all_stages = desc->all_stages;
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));

@@ -6,6 +6,14 @@
 #include "bridge/plan_cache.h"
 #include "bridge/routed_cuts.h"
 #include "bridge/routed_round.h"
+#include "comm/buffer_state.h"
+
+/* Whether rows are written straight into destinations that lie in a buffer. */
+typedef enum mimo_pushing {
+    MIMO_PUSH_WHERE_POSSIBLE, /* else they are sent */
+    MIMO_PUSH_NEVER,
+    MIMO_PUSH_ALWAYS, /* a destination that lies in none is an error */
+} mimo_pushing;
 
 /* The most rounds of a job. */
 enum { MIMO_ROUNDS = 2 };
@@ -15,7 +23,8 @@ enum { MIMO_ROUNDS = 2 };
 typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
-    uint64_t cut; /* its hash */
+    uint64_t cut;            /* its hash */
+    uint64_t buffer_changes; /* of the communicator, when it was made */
     int count;
     mimo_tile_pair *pairs; /* pairs[count], the tensors that this is for */
     mimo_round round[MIMO_ROUNDS];
@@ -29,6 +38,8 @@ typedef struct mimo_routed {
     mimo_layout_desc places[MIMO_PLACES];   /* but for order, batch and seq; partition NULL: none */
     int32_t *packed[2];                     /* the lengths that a thd rule points to */
     int64_t sharers[2];                     /* ranks that share one sequence */
+    mimo_pushing pushing;
+    mimo_push_rule push_rule;
     int64_t shards;        /* that a dst tile could be cut into before it is read; 1: none */
     mimo_layout *roles[2]; /* who holds rows; of no samples */
     int64_t batch;         /* as an update told; -1: to be found out */
@@ -58,6 +69,9 @@ static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)
 {
     return rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
 }
+
+/* The buffer that a tile lies in, if the bridge pushes at all; NULL where it does not. */
+mimo_buffer *mimo_job_buffer(const mimo_bridge *bridge, const mimo_tile *tile);
 
 /* A job for the operation's tensors, cut so, new or kept, into op->job. Local. MIMO_ERR_MEMORY,
  * MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */

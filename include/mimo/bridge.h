@@ -39,6 +39,7 @@
 #ifndef MIMO_BRIDGE_H
 #define MIMO_BRIDGE_H
 
+#include <mimo/buffer.h>
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
 #include <mimo/plan.h>
@@ -51,8 +52,10 @@ typedef struct mimo_op mimo_op;
 typedef enum mimo_executor {
     MIMO_EXECUTOR_AUTO = 0,       /* today: collective where its rules hold, else routed */
     MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
-    MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once; today always as p2p */
+    MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once: straight into destinations that
+                                     lie in a mimo_buffer, else as p2p */
     MIMO_EXECUTOR_P2P = 3,        /* routed: at most one message to each peer a call */
+    MIMO_EXECUTOR_ZERO_COPY = 4,  /* routed: destinations that are in no buffer are an error */
 } mimo_executor;
 
 typedef struct mimo_bridge_desc {
@@ -65,11 +68,15 @@ typedef struct mimo_bridge_desc {
      * only pp = 0, so that backward adds their gradients. */
     const mimo_partition_rule *src_partition;
     bool all_stages;
+    /* Destinations in a buffer: no rank reads or writes one between the end of its last call on
+     * *any* rank and the call that writes it again (double buffering), so senders need not ask. */
+    bool destinations_idle;
+    int ctas; /* thread blocks that writing into buffers may take; 0: MIMO_CTAS */
 } mimo_bridge_desc;
 
-#define MIMO_BRIDGE_DESC_INIT                                                       \
-    {                                                                               \
-        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false \
+#define MIMO_BRIDGE_DESC_INIT                                                                 \
+    {                                                                                         \
+        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0 \
     }
 
 /**

@@ -10,12 +10,14 @@ MIMO_BEGIN_DECLS
 
 /** One row per variable: X(id, name, default, help). Values are whole numbers, read at each use (no
  *  state is kept). A value that is not a number is an error at the call that reads it. */
-#define MIMO_ENV_LIST(X)                                                               \
-    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1,                                                 \
-      "1: every collective call that the host waits for first agrees on status and "   \
-      "signature over its ranks; 2: calls that only enqueue work on a device do too; " \
-      "0: no agreement, a call that fails on one rank can strand the others")          \
-    X(MIMO_ENV_CHECK_REPLICAS, "MIMO_CHECK_REPLICAS", 0,                               \
+#define MIMO_ENV_LIST(X)                                                                      \
+    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1,                                                        \
+      "1: every collective call that the host waits for first agrees on status and "          \
+      "signature over its ranks; 2: calls that only enqueue work on a device do too; "        \
+      "0: no agreement, a call that fails on one rank can strand the others")                 \
+    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0,                                                          \
+      "thread blocks of a device that a zero-copy transfer may take; 0: enough for the link") \
+    X(MIMO_ENV_CHECK_REPLICAS, "MIMO_CHECK_REPLICAS", 0,                                      \
       "1: bridge forward verifies that the source tensor is the same on all src tp ranks")
 
 typedef enum mimo_env_id {

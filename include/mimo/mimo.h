@@ -6,6 +6,7 @@
 
 #include <mimo/alignment.h>
 #include <mimo/bridge.h>
+#include <mimo/buffer.h>
 #include <mimo/comm.h>
 #include <mimo/dtype.h>
 #include <mimo/env.h>

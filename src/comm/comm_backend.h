@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-#include <mimo/comm.h>
+#include <mimo/buffer.h>
 
 #include "core/rows.h"
 #include "device/rooms.h"
@@ -39,11 +39,32 @@ typedef struct mimo_message {
     const mimo_rows *rows; /* rows[count], of any number of tensors */
 } mimo_message;
 
-/* What one rank sends and receives: at most one message to each peer and one from each, peers
- * ascending. No row that is received into is sent, or received into twice. */
+/* Rows that this rank writes straight into a peer's memory. */
+typedef struct mimo_push {
+    int peer; /* another rank, within reach of the buffer that its rows lie in */
+    int64_t count;
+    const mimo_row_copy *rows; /* rows[count]; `to` as this rank finds the peer's memory */
+} mimo_push;
+
+/* The pushes of an exchange, by peers ascending. */
+typedef struct mimo_pushes {
+    mimo_buffer *buffer; /* whose flags keep the ranks apart; NULL: nothing is pushed at all */
+    const mimo_push *list;
+    int count;
+    const int *pushers; /* pushers[pusher_count], ascending: the ranks that push rows here */
+    int pusher_count;
+    bool idle; /* nobody reads or writes a destination since the call before: no need to ask */
+    int ctas;  /* the most thread blocks of a device that may work on it; 0: the backend's choice */
+} mimo_pushes;
+
+/* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from
+ * each, peers ascending. No row is written twice, or written and read. */
 typedef struct mimo_messages {
     const mimo_message *receives, *sends;
     int receive_count, send_count;
+    mimo_pushes pushes;
+    const mimo_row_copy *copies; /* copies[copy_count]: rows that stay on this rank */
+    int64_t copy_count;
 } mimo_messages;
 
 /* Messages made ready for fixed buffers: whatever can be prepared once (datatypes, requests, tables
@@ -81,15 +102,22 @@ typedef struct mimo_comm_backend {
      * are read during the call only; the buffers stay put until exchange_destroy. */
     mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages);
-    /* Send and receive. Every rank of the communicator that has a message starts its exchange, in
-     * the same order with its other operations; a rank without messages need not. Not started again
-     * before the request is done, nor after an error. With a stream, work is enqueued and the
-     * request is done as soon as the host need do no more. */
+    /* Send, receive, push and copy. Every rank of the communicator that has a message starts its
+     * exchange, in the same order with its other operations; a rank without messages need not. Not
+     * started again before the request is done, nor after an error. With a stream, work is enqueued
+     * and the request is done as soon as the host need do no more. */
     mimo_status (*exchange_start)(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                   mimo_stream stream);
     /* Free an exchange that is not in flight; where its work is still on a stream, what that needs
      * is freed behind it. NULL is fine. */
     void (*exchange_destroy)(mimo_exchange *exchange);
+
+    /* Fill data and flags of a buffer whose size is known: take memory (or `given`) and learn where
+     * that of the peers is; set the own flags to 0. Blocking and collective: whatever fails on one
+     * rank, all return. NULL: the backend has none. */
+    mimo_status (*buffer_open)(mimo_buffer *buffer);
+    /* Undo it, or what of it succeeded. Collective. */
+    void (*buffer_close)(mimo_buffer *buffer);
 
     /* Progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);
@@ -115,7 +143,9 @@ struct mimo_comm {
     int rank, size;
     uint64_t calls; /* sequence number of collective calls, part of their signature */
     mimo_rider *riders;
-    mimo_rooms rooms; /* staging of the backend, and of calls that borrow the communicator */
+    mimo_buffer *buffers;
+    uint64_t buffer_changes; /* how often one came or went */
+    mimo_rooms rooms;        /* staging of the backend, and of calls that borrow the communicator */
 };
 
 /* Wait for a request, release it and null the handle. A NULL request is done. */

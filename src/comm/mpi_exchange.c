@@ -16,6 +16,8 @@ struct mimo_exchange {
     int ready, receives;   /* messages made; the receives come first */
     MPI_Datatype *types;   /* types[ready] */
     MPI_Request *requests; /* requests[ready], persistent */
+    mimo_row_copy *copies; /* copies[copy_count] */
+    int64_t copy_count;
 };
 
 /* ------------------------------------- datatypes -------------------------------------- */
@@ -144,6 +146,10 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
     MIMO_TRY_GOTO(
         status, fail,
         add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send));
+    MIMO_TRY_GOTO(status, fail,
+                  mimo_duplicate(&exchange->copies, messages->copies, messages->copy_count,
+                                 sizeof *exchange->copies));
+    exchange->copy_count = messages->copy_count;
     *out = exchange;
     return MIMO_OK;
 fail:
@@ -163,6 +169,7 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
         }
     mimo_release(exchange->types);
     mimo_release(exchange->requests);
+    mimo_release(exchange->copies);
     mimo_release(exchange);
 }
 
@@ -172,13 +179,22 @@ int mimo_mpi_exchange_pieces(const mimo_exchange *exchange)
 }
 
 /* A persistent request keeps its handle when it completes, so whoever tests can hold copies. */
-mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
+static mimo_status start_messages(mimo_exchange *exchange, mimo_request *request)
 {
-    if (exchange->ready == 0)
-        return MIMO_OK;
     MIMO_TRY_MPI(MPI_Startall(exchange->ready, exchange->requests));
     memcpy(request->piece, exchange->requests, (size_t)exchange->ready * sizeof *request->piece);
     request->receives = exchange->receives;
     request->kept = true;
+    return MIMO_OK;
+}
+
+/* What stays here is copied while the messages are in flight. */
+mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
+{
+    if (exchange->ready > 0)
+        MIMO_TRY(start_messages(exchange, request));
+    for (int64_t i = 0; i < exchange->copy_count; i++)
+        MIMO_TRY(
+            mimo_device_host.copy_rows(&exchange->copies[i].to, &exchange->copies[i].from, NULL));
     return MIMO_OK;
 }

@@ -33,6 +33,8 @@ typedef struct packets {
 struct mimo_exchange {
     packets receives, sends;
     mimo_rows *rows;
+    mimo_row_copy *copies; /* copies[copy_count] */
+    int64_t copy_count;
 };
 
 /* An exchange on its way. */
@@ -101,6 +103,10 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
     rows = made->rows;
     MIMO_TRY_GOTO(status, fail, read_messages(&made->receives, messages, false, comm, &rows));
     MIMO_TRY_GOTO(status, fail, read_messages(&made->sends, messages, true, comm, &rows));
+    MIMO_TRY_GOTO(status, fail,
+                  mimo_duplicate(&made->copies, messages->copies, messages->copy_count,
+                                 sizeof *made->copies));
+    made->copy_count = messages->copy_count;
     *out = made;
     return MIMO_OK;
 fail:
@@ -169,13 +175,9 @@ static mimo_status move_group(const flight *it, int group)
     return mimo_nccl_status(ended, it->handle, "ncclGroupEnd");
 }
 
-mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
-                                     mimo_stream stream)
+static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_exchange *exchange,
+                                 mimo_stream stream)
 {
-    const nccl_team *team = ((nccl_comm *)comm)->team;
-    *out = NULL;
-    if (!team)
-        return MIMO_OK;
     flight it = {exchange, comm, team->handle, stream, NULL, NULL};
     MIMO_TRY(mimo_nccl_check(team));
     MIMO_TRY(get_room(&it.arriving, &it, MIMO_ROOM_GATHERED, exchange->receives.bytes));
@@ -189,6 +191,19 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
     return MIMO_OK;
 }
 
+mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
+                                     mimo_stream stream)
+{
+    const nccl_team *team = ((nccl_comm *)comm)->team;
+    *out = NULL;
+    if (team)
+        MIMO_TRY(move_messages(comm, team, exchange, stream));
+    for (int64_t i = 0; i < exchange->copy_count; i++)
+        MIMO_TRY(
+            comm->device->copy_rows(&exchange->copies[i].to, &exchange->copies[i].from, stream));
+    return MIMO_OK;
+}
+
 void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
 {
     if (!exchange)
@@ -196,5 +211,6 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);
     mimo_release(exchange->rows);
+    mimo_release(exchange->copies);
     mimo_release(exchange);
 }

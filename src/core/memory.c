@@ -58,12 +58,19 @@ mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size
     return MIMO_OK;
 }
 
+mimo_status mimo_duplicate(void *out, const void *from, int64_t count, size_t size)
+{
+    void *copy;
+    MIMO_TRY(mimo_reserve(&copy, count, size));
+    if (count > 0)
+        memcpy(copy, from, (size_t)count * size);
+    memcpy(out, &copy, sizeof copy);
+    return MIMO_OK;
+}
+
 mimo_status mimo_copy_string(char **out, const char *text)
 {
-    size_t bytes = strlen(text) + 1;
-    MIMO_TRY(mimo_reserve(out, (int64_t)bytes, 1));
-    memcpy(*out, text, bytes);
-    return MIMO_OK;
+    return mimo_duplicate(out, text, (int64_t)strlen(text) + 1, 1);
 }
 
 void mimo_release(void *pointer)

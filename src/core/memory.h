@@ -16,6 +16,9 @@ mimo_status mimo_reserve(void *out, int64_t count, size_t size);
  * *out stays as it was. */
 mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size);
 
+/* A copy of count elements of `size` bytes. */
+mimo_status mimo_duplicate(void *out, const void *from, int64_t count, size_t size);
+
 /* A copy of a string. */
 mimo_status mimo_copy_string(char **out, const char *text);
 

@@ -16,6 +16,11 @@ typedef struct mimo_rows {
     int64_t n_inner, inner;
 } mimo_rows;
 
+/* Rows that are copied to where they match. */
+typedef struct mimo_row_copy {
+    mimo_rows to, from;
+} mimo_row_copy;
+
 /* Where row (0, 0) begins. */
 static inline char *mimo_rows_begin(const mimo_rows *rows)
 {

@@ -42,7 +42,8 @@ FOLDERS = [
 PUBLIC = "include/mimo/"
 HEADERS = {
     "status": CORE, "export": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
-    "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID, "partition": PARTITION,
+    "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
+    "partition": PARTITION,
     "alignment": BRIDGE, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
     "gradient": GRADIENT,
 }

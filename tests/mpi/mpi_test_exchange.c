@@ -99,7 +99,10 @@ MPI_TEST(exchange, random_messages)
         list_end(&out, seed, true);
         list_end(&in, seed, false);
         draw(&in, in.expected, seed, false);
-        mimo_messages messages = {in.messages, out.messages, in.count, out.count};
+        const mimo_messages messages = {.receives = in.messages,
+                                        .sends = out.messages,
+                                        .receive_count = in.count,
+                                        .send_count = out.count};
         MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
         draw(&out, out.room.host, seed, true);
         test_push(&out.room);
@@ -134,7 +137,8 @@ MPI_TEST(exchange, two_in_flight)
         mimo_rows to = {(int64_t *)in.place + i, 8, 0, 1, 1, 1, 1};
         sent[i] = rank + 100 * i;
         mimo_message send = {next, 1, &from}, receive = {last, 1, &to};
-        mimo_messages messages = {&receive, &send, 1, 1};
+        const mimo_messages messages = {
+            .receives = &receive, .sends = &send, .receive_count = 1, .send_count = 1};
         MPI_EXPECT_OK(comm->backend->exchange_create(&exchange[i], comm, &messages));
     }
     test_push(&out);
@@ -169,7 +173,8 @@ MPI_TEST(exchange, past_2_31_bytes)
             room[t][i] = (unsigned char)ref_word(3, t, i / row, i % row);
     }
     mimo_message message = {1 - rank, TENSORS, rows};
-    mimo_messages messages = {&message, &message, rank, 1 - rank};
+    const mimo_messages messages = {
+        .receives = &message, .sends = &message, .receive_count = rank, .send_count = 1 - rank};
     MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
     run(comm, exchange);
     for (int t = 0; t < TENSORS; t++)

@@ -1,0 +1,164 @@
+/* The front of buffers: checks, one size for all ranks, and which buffer an address lies in. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "comm/agreement.h"
+#include "comm/buffer_state.h"
+#include "core/check.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+/* ---------------------------------------- creation ---------------------------------------- */
+
+/* What is asked of a creation; data NULL: memory of the backend's own. */
+typedef struct asked {
+    const char *call;
+    mimo_buffer **out;
+    bool registers;
+    void *data;
+    int64_t bytes;
+} asked;
+
+static mimo_status check_asked(const asked *own, const mimo_comm *comm)
+{
+    MIMO_CHECK(own->out, MIMO_ERR_ARGUMENT, "%s: out is NULL", own->call);
+    MIMO_CHECK(own->bytes >= 0 && own->bytes <= INT64_MAX / 2, MIMO_ERR_ARGUMENT,
+               "%s: %" PRId64 " bytes", own->call, own->bytes);
+    MIMO_CHECK(comm->backend->buffer_open, MIMO_ERR_UNSUPPORTED,
+               "%s: backend '%s' has no memory that ranks share", own->call, comm->backend->name);
+    if (!own->registers)
+        return MIMO_OK;
+    MIMO_CHECK(comm->memory == MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
+               "%s: %s that is there already can't be shared", own->call,
+               mimo_memory_text(comm->memory));
+    MIMO_CHECK(own->data && (uintptr_t)own->data % MIMO_BUFFER_ALIGNMENT == 0, MIMO_ERR_ARGUMENT,
+               "%s: data is %p, and has to be a multiple of %d", own->call, own->data,
+               MIMO_BUFFER_ALIGNMENT);
+    return MIMO_OK;
+}
+
+static mimo_status reserve_buffer(mimo_buffer **out, mimo_comm *comm, const asked *own)
+{
+    mimo_buffer *made;
+    mimo_status status;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->comm = comm;
+    made->given = own->data;
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->data, comm->size, sizeof *made->data));
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->flags, comm->size, sizeof *made->flags));
+    *out = made;
+    return MIMO_OK;
+fail:
+    mimo_release(made->data);
+    mimo_release(made);
+    return status;
+}
+
+static void free_buffer(mimo_buffer *buffer)
+{
+    mimo_release(buffer->data);
+    mimo_release(buffer->flags);
+    mimo_release(buffer);
+}
+
+/* The size of all ranks: what the backend allocates is alike everywhere, and what callers bring has
+ * to be. */
+static mimo_status settle_size(int64_t *out, mimo_comm *comm, const asked *own)
+{
+    uint64_t words[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
+    mimo_request *request = NULL;
+    MIMO_TRY(comm->backend->vote_start(&request, comm, words, 2));
+    MIMO_TRY(mimo_wait(comm, &request));
+    int64_t most = (int64_t)words[0], least = (int64_t)~words[1];
+    MIMO_CHECK(!own->registers || most == least, MIMO_ERR_ARGUMENT,
+               "%s: ranks brought from %" PRId64 " to %" PRId64
+               " bytes, and have to bring the same",
+               own->call, least, most);
+    *out = most;
+    return MIMO_OK;
+}
+
+static mimo_status create(mimo_comm *comm, const asked *own)
+{
+    mimo_buffer *made = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "%s: comm is NULL", own->call);
+    mimo_status local = check_asked(own, comm);
+    if (local == MIMO_OK)
+        local = reserve_buffer(&made, comm, own);
+    uint64_t signature = mimo_hash_int(MIMO_HASH_START, own->registers);
+    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, own->call);
+    if (status == MIMO_OK)
+        status = settle_size(&made->bytes, comm, own);
+    if (status == MIMO_OK) {
+        status = mimo_comm_agree(comm, comm->backend->buffer_open(made));
+        if (status != MIMO_OK)
+            comm->backend->buffer_close(made);
+    }
+    if (status != MIMO_OK) {
+        if (made)
+            free_buffer(made);
+        return status;
+    }
+    made->next = comm->buffers;
+    comm->buffers = made;
+    made->serial = ++comm->buffer_changes;
+    *own->out = made;
+    return MIMO_OK;
+}
+
+mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
+{
+    const asked own = {"buffer create", out, false, NULL, bytes};
+    return create(comm, &own);
+}
+
+mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
+{
+    const asked own = {"buffer register", out, true, data, bytes};
+    return create(comm, &own);
+}
+
+void mimo_buffer_destroy(mimo_buffer *buffer)
+{
+    if (!buffer)
+        return;
+    mimo_comm *comm = buffer->comm;
+    mimo_buffer **at = &comm->buffers;
+    while (*at != buffer)
+        at = &(*at)->next;
+    *at = buffer->next;
+    comm->buffer_changes++;
+    comm->backend->buffer_close(buffer);
+    free_buffer(buffer);
+}
+
+/* ---------------------------------------- looking ----------------------------------------- */
+
+void *mimo_buffer_data(const mimo_buffer *buffer)
+{
+    return buffer->data[buffer->comm->rank];
+}
+
+int64_t mimo_buffer_size(const mimo_buffer *buffer)
+{
+    return buffer->bytes;
+}
+
+int mimo_buffer_reach(const mimo_buffer *buffer)
+{
+    int count = 0;
+    for (int rank = 0; rank < buffer->comm->size; rank++)
+        count += buffer->data[rank] != NULL;
+    return count;
+}
+
+mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes)
+{
+    for (mimo_buffer *buffer = comm->buffers; buffer && at; buffer = buffer->next) {
+        uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer), place = (uintptr_t)at;
+        if (place >= begin && place - begin <= (uintptr_t)buffer->bytes &&
+            (uintptr_t)bytes <= (uintptr_t)buffer->bytes - (place - begin))
+            return buffer;
+    }
+    return NULL;
+}

@@ -1,0 +1,47 @@
+/*
+ * Buffers inside: memory that other ranks write into, and the flags by which they keep apart.
+ *
+ * Every buffer has a page of flags on each rank, one line of mimo_flags per peer. Two ranks that
+ * push rows to each other count their calls, each call once on both ends whatever it moves:
+ *
+ *   receiver   ready of the sender's page = the number of the call: "write now"
+ *   sender     waits for that number, writes the rows, adds MIMO_PUSH_UNIT to done of the
+ *              receiver's page, in parts where several workers write
+ *   receiver   waits until done is the number of the call * MIMO_PUSH_UNIT
+ *
+ * A call that knows its destinations to be idle skips READY, and counts all the same.
+ */
+#ifndef MIMO_COMM_BUFFER_STATE_H
+#define MIMO_COMM_BUFFER_STATE_H
+
+#include <mimo/buffer.h>
+
+#include "comm/comm_backend.h"
+
+enum { MIMO_BUFFER_ALIGNMENT = 4096, MIMO_PUSH_UNIT = 1 << 20 };
+
+/* What a rank's page holds about one peer. The first two are written by that peer, the others by
+ * the rank itself. All start at 0 and only grow. */
+typedef struct mimo_flags {
+    uint64_t ready;  /* the last call for which the peer's destination may be written */
+    uint64_t done;   /* calls whose rows the peer has written here, in units */
+    uint64_t asked;  /* calls in which the peer writes rows here */
+    uint64_t served; /* calls in which this rank writes rows there */
+} mimo_flags;
+
+struct mimo_buffer {
+    mimo_buffer *next; /* in the communicator's list */
+    mimo_comm *comm;
+    uint64_t serial; /* of the communicator's buffers; the same on all ranks */
+    int64_t bytes;   /* of data, the same on every rank */
+    char **data; /* data[size]: rank r's memory as this rank's loads and stores (or its device's)
+                      find it; NULL where out of reach */
+    mimo_flags **flags; /* flags[size]: the pages, each [size], as data; NULL where out of reach */
+    void *given;        /* the caller's memory; NULL: the backend's own */
+    void *own;          /* the backend's */
+};
+
+/* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
+mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);
+
+#endif
