@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "comm/nccl_buffer.h"
 #include "comm/nccl_split.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -61,6 +62,8 @@ const mimo_comm_backend mimo_nccl_backend = {
     .exchange_create = mimo_nccl_exchange_create,
     .exchange_start = mimo_nccl_exchange_start,
     .exchange_destroy = mimo_nccl_exchange_destroy,
+    .buffer_open = mimo_nccl_buffer_open,
+    .buffer_close = mimo_nccl_buffer_close,
     .test = mimo_nccl_words_test,
     .release = mimo_nccl_words_release,
 };

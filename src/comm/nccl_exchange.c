@@ -9,7 +9,8 @@
  */
 #include <limits.h>
 
-#include "comm/nccl_state.h"
+#include "comm/nccl_buffer.h"
+#include "comm/nccl_push_program.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
@@ -33,8 +34,9 @@ typedef struct packets {
 struct mimo_exchange {
     packets receives, sends;
     mimo_rows *rows;
-    mimo_row_copy *copies; /* copies[copy_count] */
-    int64_t copy_count;
+    mimo_push_program program; /* what is pushed, and what stays */
+    mimo_buffer *buffer;       /* whose flags that uses; NULL: no peer takes part */
+    const mimo_device *device;
 };
 
 /* An exchange on its way. */
@@ -92,6 +94,19 @@ static int64_t count_rows(const mimo_messages *messages)
     return count;
 }
 
+static mimo_status make_program(mimo_exchange *made, const mimo_comm *comm,
+                                const mimo_messages *messages)
+{
+    const mimo_pushes *pushes = &messages->pushes;
+    mimo_push_place place = {comm->device, comm->rank, NULL};
+    made->device = comm->device;
+    if (pushes->count + pushes->pusher_count > 0) {
+        made->buffer = pushes->buffer;
+        place.abort = mimo_nccl_buffer_abort_word(pushes->buffer);
+    }
+    return mimo_push_program_make(&made->program, &place, messages);
+}
+
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages)
 {
@@ -103,10 +118,7 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
     rows = made->rows;
     MIMO_TRY_GOTO(status, fail, read_messages(&made->receives, messages, false, comm, &rows));
     MIMO_TRY_GOTO(status, fail, read_messages(&made->sends, messages, true, comm, &rows));
-    MIMO_TRY_GOTO(status, fail,
-                  mimo_duplicate(&made->copies, messages->copies, messages->copy_count,
-                                 sizeof *made->copies));
-    made->copy_count = messages->copy_count;
+    MIMO_TRY_GOTO(status, fail, make_program(made, comm, messages));
     *out = made;
     return MIMO_OK;
 fail:
@@ -191,16 +203,23 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_ex
     return MIMO_OK;
 }
 
+static mimo_status run_program(mimo_exchange *exchange, mimo_stream stream)
+{
+    if (exchange->buffer)
+        MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
+    MIMO_TRY_CUDA(mimo_push_launch(&exchange->program, stream));
+    return exchange->buffer ? mimo_nccl_buffer_leave(exchange->buffer, stream) : MIMO_OK;
+}
+
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                      mimo_stream stream)
 {
     const nccl_team *team = ((nccl_comm *)comm)->team;
     *out = NULL;
-    if (team)
+    if (team && exchange->receives.count + exchange->sends.count > 0)
         MIMO_TRY(move_messages(comm, team, exchange, stream));
-    for (int64_t i = 0; i < exchange->copy_count; i++)
-        MIMO_TRY(
-            comm->device->copy_rows(&exchange->copies[i].to, &exchange->copies[i].from, stream));
+    if (!mimo_push_program_is_empty(&exchange->program))
+        MIMO_TRY(run_program(exchange, stream));
     return MIMO_OK;
 }
 
@@ -211,6 +230,6 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);
     mimo_release(exchange->rows);
-    mimo_release(exchange->copies);
+    mimo_push_program_release(&exchange->program, exchange->device);
     mimo_release(exchange);
 }

@@ -1,0 +1,222 @@
+/*
+ * Buffers of the NCCL backend. One window holds a buffer's data and, behind it, the page of flags;
+ * around memory of the caller's the flags have a window of their own.
+ */
+#include "comm/nccl_buffer.h"
+
+#include "core/memory.h"
+#include "comm/nccl_peers.h"
+
+/* A window, and memory of ours where it lies in that. */
+typedef struct part {
+    void *room; /* of ncclMemAlloc; NULL: the caller's */
+    ncclWindow_t window;
+} part;
+
+typedef struct nccl_buffer {
+    part data, flags; /* flags: empty where they lie behind the data */
+    uint32_t *abort;  /* mapped host memory */
+    uint32_t *abort_on_device;
+    cudaEvent_t last;    /* call into the buffer, */
+    cudaStream_t stream; /* on this stream, */
+    bool used;           /* where there was one */
+} nccl_buffer;
+
+static nccl_team *team_of(const mimo_buffer *buffer)
+{
+    return ((nccl_comm *)buffer->comm)->team;
+}
+
+static int64_t page_bytes(const mimo_buffer *buffer)
+{
+    return buffer->comm->size * (int64_t)sizeof(mimo_flags);
+}
+
+static int64_t data_bytes(const mimo_buffer *buffer)
+{
+    return (buffer->bytes + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT *
+           MIMO_BUFFER_ALIGNMENT;
+}
+
+/* ---------------------------------------- windows ----------------------------------------- */
+
+/* What this rank can do alone: memory. */
+static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
+{
+    int64_t data = buffer->given ? 0 : data_bytes(buffer);
+    part *flags = buffer->given ? &own->flags : &own->data;
+    MIMO_TRY_NCCL(NULL, ncclMemAlloc(&flags->room, (size_t)(data + page_bytes(buffer))));
+    MIMO_TRY_CUDA(cudaMemset((char *)flags->room + data, 0, (size_t)page_bytes(buffer)));
+    MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->abort, sizeof *own->abort, cudaHostAllocMapped));
+    *own->abort = 0;
+    MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->abort_on_device, own->abort, 0));
+    MIMO_TRY_CUDA(cudaEventCreateWithFlags(&own->last, cudaEventDisableTiming));
+    MIMO_TRY_CUDA(cudaDeviceSynchronize()); /* the flags are 0 before any peer hears of them */
+    return MIMO_OK;
+}
+
+static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t bytes)
+{
+    nccl_team *team = team_of(buffer);
+    it->window = NULL;
+    if (!team || bytes == 0)
+        return MIMO_OK;
+    return mimo_nccl_status(ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
+                                                   NCCL_WIN_COLL_SYMMETRIC),
+                            team->handle, "ncclCommWindowRegister");
+}
+
+static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
+{
+    int64_t page = page_bytes(buffer);
+    if (!buffer->given)
+        return open_window(buffer, &own->data, own->data.room, data_bytes(buffer) + page);
+    mimo_status status = open_window(buffer, &own->data, buffer->given, buffer->bytes);
+    MIMO_KEEP_FIRST(status, open_window(buffer, &own->flags, own->flags.room, page));
+    return status;
+}
+
+static void close_part(mimo_buffer *buffer, part *it)
+{
+    nccl_team *team = team_of(buffer);
+    if (it->window && team)
+        (void)ncclCommWindowDeregister(team->handle, it->window);
+    if (it->room)
+        (void)ncclMemFree(it->room);
+}
+
+/* ----------------------------------------- peers ------------------------------------------ */
+
+static void set_own(mimo_buffer *buffer, const nccl_buffer *own)
+{
+    int rank = buffer->comm->rank;
+    char *data = buffer->given ? buffer->given : own->data.room;
+    buffer->data[rank] = data;
+    buffer->flags[rank] = buffer->given ? own->flags.room : (void *)(data + data_bytes(buffer));
+}
+
+/* The beginnings of a window on ranks [first, first + count), into at[count]. */
+static mimo_status find(mimo_buffer *buffer, void **at, const part *it, int count)
+{
+    const mimo_device *device = buffer->comm->device;
+    void *room = NULL;
+    MIMO_TRY(device->reserve(&room, count * (int64_t)sizeof *at));
+    mimo_status status = mimo_cuda_status(mimo_nccl_peer_pointers(at, room, it->window, count),
+                                          "mimo_nccl_peer_pointers");
+    device->release(room);
+    return status;
+}
+
+static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int first, int count)
+{
+    void **data = NULL, **flags = NULL;
+    mimo_status status = mimo_reserve(&data, count, sizeof *data);
+    MIMO_KEEP_FIRST(status, mimo_reserve(&flags, count, sizeof *flags));
+    if (status == MIMO_OK)
+        status = find(buffer, data, &own->data, count);
+    if (status == MIMO_OK && buffer->given)
+        status = find(buffer, flags, &own->flags, count);
+    for (int i = 0; i < count && status == MIMO_OK; i++) {
+        void *page = buffer->given ? flags[i] : (char *)data[i] + data_bytes(buffer);
+        buffer->data[first + i] = data[i];
+        buffer->flags[first + i] = page;
+    }
+    mimo_release(data);
+    mimo_release(flags);
+    return status;
+}
+
+/* All ranks find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
+static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
+{
+    int first, count;
+    mimo_comm *comm = buffer->comm;
+    const nccl_team *team = team_of(buffer);
+    if (!team)
+        return MIMO_OK;
+    bool symmetric = own->data.window && (!buffer->given || own->flags.window);
+    MIMO_TRY_NCCL(team->handle, mimo_nccl_reach(team->handle, &first, &count));
+    uint64_t alone[1] = {!symmetric || count <= 1};
+    mimo_request *request = NULL;
+    MIMO_TRY(comm->backend->vote_start(&request, comm, alone, 1));
+    MIMO_TRY(mimo_wait(comm, &request));
+    mimo_status status = MIMO_OK;
+    if (!alone[0])
+        status = find_peers(buffer, own, first, count);
+    set_own(buffer, own); /* by its own address, which is what callers pass */
+    return status;
+}
+
+/* ----------------------------------------- slots ------------------------------------------ */
+
+mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
+{
+    nccl_buffer *own = NULL;
+    mimo_status status = mimo_reserve(&own, 1, sizeof *own);
+    buffer->own = own;
+    if (status == MIMO_OK)
+        status = take_memory(buffer, own);
+    MIMO_TRY(mimo_comm_agree(buffer->comm, status));
+    set_own(buffer, own);
+    MIMO_TRY(mimo_comm_agree(buffer->comm, open_windows(buffer, own)));
+    return reach_peers(buffer, own);
+}
+
+void mimo_nccl_buffer_close(mimo_buffer *buffer)
+{
+    nccl_buffer *own = buffer->own;
+    if (!own)
+        return;
+    (void)cudaDeviceSynchronize();
+    close_part(buffer, &own->data);
+    close_part(buffer, &own->flags);
+    if (own->abort)
+        (void)cudaFreeHost(own->abort);
+    if (own->last)
+        (void)cudaEventDestroy(own->last);
+    mimo_release(own);
+    buffer->own = NULL;
+}
+
+static mimo_status is_captured(bool *out, cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus capture;
+    MIMO_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+    *out = capture != cudaStreamCaptureStatusNone;
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)
+{
+    bool captured;
+    nccl_buffer *own = buffer->own;
+    if (!own->used || own->stream == stream)
+        return MIMO_OK;
+    MIMO_TRY(is_captured(&captured, stream));
+    if (!captured)
+        MIMO_TRY_CUDA(cudaStreamWaitEvent(stream, own->last, 0));
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_buffer_leave(mimo_buffer *buffer, cudaStream_t stream)
+{
+    bool captured;
+    nccl_buffer *own = buffer->own;
+    MIMO_TRY(is_captured(&captured, stream));
+    if (captured)
+        return MIMO_OK;
+    MIMO_TRY_CUDA(cudaEventRecord(own->last, stream));
+    own->stream = stream;
+    own->used = true;
+    return MIMO_OK;
+}
+
+const uint32_t *mimo_nccl_buffer_abort_word(const mimo_buffer *buffer)
+{
+    return ((const nccl_buffer *)buffer->own)->abort_on_device;
+}
+
+void mimo_nccl_buffer_abort(const mimo_buffer *buffer)
+{
+    *(volatile uint32_t *)((const nccl_buffer *)buffer->own)->abort = 1;
+}

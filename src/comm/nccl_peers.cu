@@ -1,0 +1,41 @@
+// NCCL's device API, as far as it is used: where windows of peers lie.
+#include "comm/nccl_peers.h"
+
+#include <nccl_device.h>
+
+namespace
+{
+
+__global__ void find(ncclWindow_t window, int count, void **at)
+{
+    for (int peer = threadIdx.x; peer < count; peer += blockDim.x)
+        at[peer] = ncclGetLsaPointer(window, 0, peer);
+}
+
+} // namespace
+
+ncclResult_t mimo_nccl_reach(ncclComm_t comm, int *first, int *count)
+{
+    ncclDevComm device;
+    ncclDevCommRequirements wanted = {};
+    int rank;
+    ncclResult_t code = ncclCommUserRank(comm, &rank);
+    if (code != ncclSuccess)
+        return code;
+    *first = rank;
+    *count = 1;
+    if (ncclDevCommCreate(comm, &wanted, &device) != ncclSuccess)
+        return ncclSuccess;
+    *first = rank - device.lsaRank;
+    *count = device.lsaSize;
+    return ncclDevCommDestroy(comm, &device);
+}
+
+cudaError_t mimo_nccl_peer_pointers(void **at, void **room, ncclWindow_t window, int count)
+{
+    find<<<1, 128>>>(window, count, room);
+    cudaError_t code = cudaGetLastError();
+    if (code != cudaSuccess)
+        return code;
+    return cudaMemcpy(at, room, count * sizeof *at, cudaMemcpyDeviceToHost);
+}
