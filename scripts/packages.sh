@@ -30,7 +30,7 @@ libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
 binutils                | test    | nm: which symbols the library shows
-clang                   | extra   | -Wdocumentation over the public headers
+clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 
 # The packages of a purpose, one name a line.

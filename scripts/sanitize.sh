@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds with the address and undefined-behaviour sanitizers and runs the unit tests and the MPI
-# tests under them.
+# Builds with the address and undefined-behaviour sanitizers and runs the unit tests, the MPI tests
+# and the corpora of the fuzz targets under them.
 #
-#   scripts/sanitize.sh [meson test argument...]    (default: --suite unit --suite mpi)
+#   scripts/sanitize.sh [meson test argument...]    (default: --suite unit --suite fuzz --suite mpi)
 #
 # MIMO_BUILD: the build folder (default: build-san in the source tree).
 # shellcheck source=scripts/common.sh
@@ -21,7 +21,7 @@ mkdir -p "$reports"
 export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:log_path='$reports/asan'"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:log_path='$reports/ubsan'"
 export LSAN_OPTIONS="suppressions='$root/tests/support/lsan.supp':print_suppressions=0"
-[ $# -gt 0 ] || set -- --suite unit --suite mpi
+[ $# -gt 0 ] || set -- --suite unit --suite fuzz --suite mpi
 status=0
 meson test -C "$build" --no-rebuild --print-errorlogs --timeout-multiplier 4 "$@" || status=$?
 

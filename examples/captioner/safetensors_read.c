@@ -290,6 +290,8 @@ mimo_status safetensors_read_rows(const safetensors_file *file, int64_t index, i
                MIMO_ERR_ARGUMENT,
                "rows [%" PRId64 ", +%" PRId64 ") lie outside the %" PRId64 " of tensor \"%s\"",
                first, rows, tensor->shape[0], tensor->name);
+    if (rows == 0) /* where there is none, the other sizes may multiply to anything */
+        return MIMO_OK;
     int64_t width = 1;
     for (int d = 1; d < tensor->ndim; d++)
         width *= tensor->shape[d]; /* checked when the file was opened */

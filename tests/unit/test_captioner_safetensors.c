@@ -260,6 +260,19 @@ Test(safetensors, hostile_headers)
 }
 
 /* No flipped byte and no cut of the header crashes; every cut is found. */
+/* No row, and rows of 2^80 elements: sound, and nothing to read. */
+Test(safetensors, no_rows_of_any_width)
+{
+    static const char header[] =
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[0,1099511627776,1099511627776],"
+        "\"data_offsets\":[0,0]}}";
+    safetensors_file *file = NULL;
+    cr_assert_eq(open_text(header, (int64_t)strlen(header), 0), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(safetensors_open(&file, path), MIMO_OK);
+    cr_assert_eq(safetensors_read_rows(file, 0, 0, 0, NULL), MIMO_OK, "%s", mimo_last_error());
+    safetensors_close(file);
+}
+
 Test(safetensors, damage_anywhere)
 {
     unsigned char bytes[2048];
