@@ -192,6 +192,7 @@ static const mimo_step backward_steps[] = {move, add, move, NULL};
 const mimo_executor_table mimo_routed_executor = {
     .name = "routed",
     .create = mimo_routed_create,
+    .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
     .side = mimo_routed_side,
     .read = mimo_routed_read,

@@ -11,6 +11,8 @@ mimo_status mimo_round_compile(mimo_round *round, mimo_comm *comm, const mimo_pu
     mimo_status status = mimo_messages_make(&maker, &legs);
     maker.made.pushes.idle = rule->idle;
     maker.made.pushes.ctas = rule->ctas;
+    if (rule->flags && maker.made.pushes.buffer)
+        maker.made.pushes.buffer = rule->flags;
     if (status == MIMO_OK)
         status = comm->backend->exchange_create(&round->exchange, comm, &maker.made);
     mimo_messages_release(&maker);

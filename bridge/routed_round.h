@@ -7,8 +7,9 @@
 
 /* How rows are pushed, where they are. */
 typedef struct mimo_push_rule {
-    bool idle; /* mimo_bridge_desc.destinations_idle */
-    int ctas;  /* and .ctas */
+    bool idle;          /* mimo_bridge_desc.destinations_idle */
+    int ctas;           /* and .ctas */
+    mimo_buffer *flags; /* of the bridge's own; NULL: those of the buffer that rows go to */
 } mimo_push_rule;
 
 typedef struct mimo_round {

@@ -92,7 +92,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     own->pushing = desc->executor == MIMO_EXECUTOR_P2P         ? MIMO_PUSH_NEVER
                    : desc->executor == MIMO_EXECUTOR_ZERO_COPY ? MIMO_PUSH_ALWAYS
                                                                : MIMO_PUSH_WHERE_POSSIBLE;
-    own->push_rule = (mimo_push_rule){desc->destinations_idle, desc->ctas};
+    own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};
     own->places[MIMO_DST].all_stages = desc->all_stages;
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
@@ -102,12 +102,27 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     return mimo_plan_cache_create(&own->plans, own->places, bridge->rank);
 }
 
+/* Flags of the bridge's own, for the reason that buffer_state.h gives. Where ranks share no memory
+ * there are no buffers to push into either. */
+mimo_status mimo_routed_connect(mimo_bridge *bridge)
+{
+    mimo_routed *own = bridge->routed;
+    if (own->pushing == MIMO_PUSH_NEVER || bridge->comm->device->enqueues)
+        return MIMO_OK;
+    mimo_status status = mimo_flags_create(&own->push_rule.flags, bridge->comm);
+    if (status != MIMO_ERR_UNSUPPORTED || own->pushing == MIMO_PUSH_ALWAYS)
+        return status;
+    own->pushing = MIMO_PUSH_NEVER;
+    return MIMO_OK;
+}
+
 void mimo_routed_destroy(mimo_bridge *bridge)
 {
     mimo_routed *own = bridge->routed;
     if (!own)
         return;
     mimo_job_destroy_idle(bridge);
+    mimo_buffer_destroy(own->push_rule.flags);
     mimo_plan_cache_destroy(own->plans);
     mimo_cuts_release(&own->cuts);
     mimo_release(own->spans);

@@ -55,6 +55,7 @@ extern const char *const mimo_side_names[2];
 
 /* Creation, release, tiles and their signature, as mimo_executor_table says. */
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
+mimo_status mimo_routed_connect(mimo_bridge *bridge);
 void mimo_routed_destroy(mimo_bridge *bridge);
 mimo_layout_desc mimo_routed_side(const mimo_bridge *bridge, mimo_side side);
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,

@@ -106,15 +106,39 @@ static mimo_status create(mimo_comm *comm, const asked *own)
     return MIMO_OK;
 }
 
+/* Rows take another way than the caller may expect: worth a line, once. */
+static void say_reach(const mimo_buffer *buffer)
+{
+    int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;
+    if (buffer->comm->rank == 0 && reach < size)
+        fprintf(stderr,
+                "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
+                "rows to and from ranks out of reach are sent\n",
+                reach, size);
+}
+
+static mimo_status create_and_say(mimo_comm *comm, const asked *own)
+{
+    MIMO_TRY(create(comm, own));
+    say_reach(*own->out);
+    return MIMO_OK;
+}
+
 mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
     const asked own = {"buffer create", out, false, NULL, bytes};
-    return create(comm, &own);
+    return create_and_say(comm, &own);
 }
 
 mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
     const asked own = {"buffer register", out, true, data, bytes};
+    return create_and_say(comm, &own);
+}
+
+mimo_status mimo_flags_create(mimo_buffer **out, mimo_comm *comm)
+{
+    const asked own = {"flags create", out, false, NULL, 0};
     return create(comm, &own);
 }
 

@@ -2,7 +2,12 @@
  * Buffers inside: memory that other ranks write into, and the flags by which they keep apart.
  *
  * Every buffer has a page of flags on each rank, one line of mimo_flags per peer. Two ranks that
- * push rows to each other count their calls, each call once on both ends whatever it moves:
+ * push rows to each other count their calls, each call once on both ends whatever it moves. So both
+ * have to start the calls of a page in the same order. On a device that is the caller's part. On
+ * the host two bridges can overtake each other: which of them agrees first is for each rank to see.
+ * Within a communicator the order is the same, so there a bridge has flags of its own, a buffer of
+ * 0 bytes on its own communicator, whatever buffers its rows go to.
+ *
  *
  *   receiver   ready of the sender's page = the number of the call: "write now"
  *   sender     waits for that number, writes the rows, adds MIMO_PUSH_UNIT to done of the
@@ -40,6 +45,9 @@ struct mimo_buffer {
     void *given;        /* the caller's memory; NULL: the backend's own */
     void *own;          /* the backend's */
 };
+
+/* A buffer of 0 bytes, for the sake of its flags. Collective, errors as mimo_buffer_create. */
+mimo_status mimo_flags_create(mimo_buffer **out, mimo_comm *comm);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
 mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);

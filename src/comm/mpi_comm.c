@@ -10,6 +10,7 @@
 
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
+#include "comm/host_buffer.h"
 #include "comm/mpi_exchange.h"
 #include "comm/mpi_request.h"
 #include "comm/mpi_sums.h"
@@ -259,6 +260,8 @@ static const mimo_comm_backend mpi_backend = {
     .exchange_create = exchange_create,
     .exchange_start = exchange_start,
     .exchange_destroy = mimo_mpi_exchange_destroy,
+    .buffer_open = mimo_host_buffer_open,
+    .buffer_close = mimo_host_buffer_close,
     .test = mimo_mpi_request_test,
     .release = mimo_mpi_request_release,
 };

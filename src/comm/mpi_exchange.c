@@ -18,6 +18,7 @@ struct mimo_exchange {
     MPI_Request *requests; /* requests[ready], persistent */
     mimo_row_copy *copies; /* copies[copy_count] */
     int64_t copy_count;
+    mimo_host_push *push; /* NULL: no rows are pushed, nor come so */
 };
 
 /* ------------------------------------- datatypes -------------------------------------- */
@@ -150,6 +151,7 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
                   mimo_duplicate(&exchange->copies, messages->copies, messages->copy_count,
                                  sizeof *exchange->copies));
     exchange->copy_count = messages->copy_count;
+    MIMO_TRY_GOTO(status, fail, mimo_host_push_create(&exchange->push, &messages->pushes));
     *out = exchange;
     return MIMO_OK;
 fail:
@@ -170,6 +172,7 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
     mimo_release(exchange->types);
     mimo_release(exchange->requests);
     mimo_release(exchange->copies);
+    mimo_host_push_destroy(exchange->push);
     mimo_release(exchange);
 }
 
@@ -188,9 +191,12 @@ static mimo_status start_messages(mimo_exchange *exchange, mimo_request *request
     return MIMO_OK;
 }
 
-/* What stays here is copied while the messages are in flight. */
+/* What stays here is copied while the messages are in flight, and peers write. */
 mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
 {
+    request->push = exchange->push;
+    if (exchange->push)
+        mimo_host_push_start(&request->home->flight, exchange->push);
     if (exchange->ready > 0)
         MIMO_TRY(start_messages(exchange, request));
     for (int64_t i = 0; i < exchange->copy_count; i++)

@@ -1,5 +1,6 @@
 /* The routed executor on real ranks: the same bits as collective wherever both apply, several
- * tensors in one exchange, sums of contributions, and jobs that are used again. */
+ * tensors in one exchange, sums of contributions, and jobs that are used again; destinations in a
+ * buffer and not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static void compare_way(const bridge_bed *collective, const bridge_bed *routed, 
     const bed_case *c = &routed->c;
     mimo_side target = backward ? MIMO_SRC : MIMO_DST;
     test_tile from = bed_tile_new(routed, backward ? MIMO_DST : MIMO_SRC);
-    test_tile to[2] = {bed_tile_new(routed, target), bed_tile_new(routed, target)};
+    test_tile to[2] = {bed_tile_new(routed, target), bed_target_new(routed, target)};
     bed_fill(routed, &from, backward, 3);
     for (int i = 0; i < 2; i++) {
         mimo_bridge *bridge = i == 0 ? collective->bridge : routed->bridge;
@@ -66,7 +67,7 @@ static void compare_executors(bridge_bed *collective, bridge_bed *routed, const 
 }
 
 /* Every pair, cut in every way; all letters in f32, all dtypes in two orders. */
-static void compare_pair(const grids *pair, int cut)
+static void compare_pair(const grids *pair, int cut, bool buffer)
 {
     static const char *letters[] = {"sbh", "bsh", "bh", "th"};
     bed_case c = paired_case(pair, cut);
@@ -74,6 +75,7 @@ static void compare_pair(const grids *pair, int cut)
     c.executor = MIMO_EXECUTOR_COLLECTIVE;
     bed_create(&collective, &c);
     c.executor = MIMO_EXECUTOR_ROUTED;
+    c.buffer = buffer;
     bed_create(&routed, &c);
     for (int way = 0; collective.bridge && routed.bridge && way < 16; way++) {
         c.src_letters = letters[way % 4];
@@ -91,15 +93,15 @@ static void compare_pair(const grids *pair, int cut)
     bed_destroy(&routed);
 }
 
-MPI_TEST(routed, same_bits)
+BED_TEST(routed, same_bits)
 {
     FOR_EACH_PAIR(p)
     for (int cut = 0; cut < 3; cut++)
-        compare_pair(&bridge_pairs[p], cut);
+        compare_pair(&bridge_pairs[p], cut, buffer);
 }
 
 /* Every cp rank has a gradient of its own for every row: all classes are added, in every dtype. */
-MPI_TEST(routed, sums_of_classes)
+BED_TEST(routed, sums_of_classes)
 {
     FOR_EACH_PAIR(p)
     if (ref_size(bridge_pairs[p].dst, "cp") > 1)
@@ -107,6 +109,7 @@ MPI_TEST(routed, sums_of_classes)
             bed_case c = paired_case(&bridge_pairs[p], 0);
             bridge_bed bed;
             c.executor = MIMO_EXECUTOR_P2P;
+            c.buffer = buffer;
             c.dtype = (mimo_dtype)dtype;
             c.sums = true;
             bed_create(&bed, &c);
@@ -118,7 +121,7 @@ MPI_TEST(routed, sums_of_classes)
 
 /* Five operations in flight, forward and backward, on tiles of their own, ended in another order
  * than begun; then once more on the same tiles, so that what was prepared serves again. */
-MPI_TEST(routed, several_in_flight)
+BED_TEST(routed, several_in_flight)
 {
     enum { FLIGHTS = 5 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
@@ -127,11 +130,12 @@ MPI_TEST(routed, several_in_flight)
     mimo_op *ops[FLIGHTS];
     int rank = mpi_test_rank();
     c.executor = MIMO_EXECUTOR_ROUTED;
+    c.buffer = buffer;
     c.sums = true;
     bed_create(&bed, &c);
     for (int i = 0; i < FLIGHTS; i++) {
         from[i] = bed_tile_new(&bed, i % 2 ? MIMO_DST : MIMO_SRC);
-        to[i] = bed_tile_new(&bed, i % 2 ? MIMO_SRC : MIMO_DST);
+        to[i] = bed_target_new(&bed, i % 2 ? MIMO_SRC : MIMO_DST);
     }
     for (uint64_t round = 0; bed.bridge && round < 3; round++) {
         for (int i = 0; i < FLIGHTS; i++) {
@@ -155,7 +159,7 @@ MPI_TEST(routed, several_in_flight)
 }
 
 /* Features, a wider level of other letters, an empty one and words of 8 bytes in one call. */
-MPI_TEST(routed, many_tensors)
+BED_TEST(routed, many_tensors)
 {
     enum { TENSORS = 4 };
     static const mimo_dtype dtypes[TENSORS] = {MIMO_BF16, MIMO_F64, MIMO_F32, MIMO_I64};
@@ -169,13 +173,14 @@ MPI_TEST(routed, many_tensors)
             for (int i = 0; i < TENSORS; i++) {
                 bed_case c = paired_case(&(grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"}, cut);
                 c.executor = MIMO_EXECUTOR_ROUTED;
+                c.buffer = buffer;
                 c.dtype = dtypes[i];
                 c.src_letters = letters[i][0];
                 c.dst_letters = letters[i][1];
                 c.sums = i > 1;
                 bed_create(&beds[i], &c);
                 from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
-                to[i] = bed_tile_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
+                to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
                 bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
                 from_views[i] = from[i].view;
                 to_views[i] = to[i].view;

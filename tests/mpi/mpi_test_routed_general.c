@@ -1,6 +1,6 @@
 /* What routed alone takes: any ratio of dp, uneven batches, ranks without a role, cp of the
  * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
- * ones. */
+ * ones; destinations in a buffer and not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static const chosen chosen_cases[] = {
     {"dp=1", 0, "dp=1", 0, 3, 0, false},
 };
 
-MPI_TEST(routed_general, chosen_pairs)
+BED_TEST(routed_general, chosen_pairs)
 {
     test_agree_on_data();
     for (size_t i = 0; i < sizeof chosen_cases / sizeof chosen_cases[0]; i++) {
@@ -73,6 +73,7 @@ MPI_TEST(routed_general, chosen_pairs)
         bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
                       .dst = {.grid = it->dst, .offset = it->dst_offset},
                       .executor = MIMO_EXECUTOR_ROUTED,
+                      .buffer = buffer,
                       .batch = it->batch};
         c.src.partition = it->cut & 4;
         c.dst.partition = it->cut & 3;
@@ -150,14 +151,14 @@ static int64_t least_common(int64_t a, int64_t b)
     return multiple;
 }
 
-MPI_TEST(routed_general, random_pairs)
+BED_TEST(routed_general, random_pairs)
 {
     test_agree_on_data();
     for (uint64_t seed = 1; seed <= 120; seed++) {
         uint64_t random = seed * 1000 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
         int32_t src_cu[5], dst_cu[5];
-        bed_case c = {.executor = MIMO_EXECUTOR_P2P};
+        bed_case c = {.executor = MIMO_EXECUTOR_P2P, .buffer = buffer};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
         c.dst.all_stages = random_below(&random, 2);
@@ -192,13 +193,13 @@ static int64_t draw_spans(uint64_t *random, int64_t batch, int64_t seq, mimo_spa
 }
 
 /* Rows of a modality, each sample with its own number, to positions that the LLM's ranks tell. */
-MPI_TEST(routed_general, ragged_batches)
+BED_TEST(routed_general, ragged_batches)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
         uint64_t random = seed * 7000 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
         mimo_span spans[2 * 9];
-        bed_case c = {.executor = MIMO_EXECUTOR_ROUTED, .src_letters = "th"};
+        bed_case c = {.executor = MIMO_EXECUTOR_ROUTED, .buffer = buffer, .src_letters = "th"};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
         c.src.partition = c.src.sp = false;
@@ -218,7 +219,7 @@ MPI_TEST(routed_general, ragged_batches)
 }
 
 /* One bridge, another table for every micro-batch, and in the end none. */
-MPI_TEST(routed_general, updates_in_turn)
+BED_TEST(routed_general, updates_in_turn)
 {
     mimo_span spans[2 * 4];
     uint64_t random = 5;
@@ -227,6 +228,7 @@ MPI_TEST(routed_general, updates_in_turn)
                   .src_letters = "th",
                   .dst_letters = "sbh",
                   .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer,
                   .batch = 4,
                   .seq = 8};
     bridge_bed bed;
@@ -257,23 +259,26 @@ static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *s
 }
 
 /* Forward of the spans' rows, of which rank 1 holds all: `rows` of them. */
-static mimo_status forward_rows(mimo_bridge *bridge, int64_t rows)
+static mimo_status forward_rows(const bridge_bed *bed, int64_t rows)
 {
     test_tile source = test_tile_new("th", MIMO_F32, mpi_test_rank() == 1 ? rows : 0, 3, 1);
-    test_tile target = test_tile_new("sbh", MIMO_F32, 4, 2, 3);
-    mimo_status status = mimo_bridge_forward(bridge, &target.view, &source.view, 1, test_stream());
+    test_tile target =
+        (bed->c.buffer ? test_shared_tile_new : test_tile_new)("sbh", MIMO_F32, 4, 2, 3);
+    mimo_status status =
+        mimo_bridge_forward(bed->bridge, &target.view, &source.view, 1, test_stream());
     test_tile_free(&source);
     test_tile_free(&target);
     return status;
 }
 
-MPI_TEST(routed_general, wrong_updates)
+BED_TEST(routed_general, wrong_updates)
 {
     bed_case c = {.src = {.grid = "dp=4"},
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
                   .src_letters = "th",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED};
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer};
     bridge_bed bed, seed;
     int rank = mpi_test_rank();
     const mimo_span one[] = {{1, 0, 2, 3}}, other[] = {{1, 0, 2, 2}}, none[] = {{4, 0, 0, 1}},
@@ -287,13 +292,14 @@ MPI_TEST(routed_general, wrong_updates)
     MPI_EXPECT_STATUS(update(bed.bridge, rank == 3 ? 5 : 4, one, 1), MIMO_ERR_MISMATCH);
     MPI_EXPECT_STATUS(update(bed.bridge, -1, one, 1), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(update(bed.bridge, 4, late, 1));
-    MPI_EXPECT_STATUS(forward_rows(bed.bridge, 3), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward_rows(&bed, 3), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("3 rows at position 6 do not lie in 8 positions");
     MPI_EXPECT_OK(update(bed.bridge, 4, one, 1));
-    MPI_EXPECT_STATUS(forward_rows(bed.bridge, 2), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward_rows(&bed, 2), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
-    MPI_EXPECT_OK(forward_rows(bed.bridge, 3));
+    MPI_EXPECT_OK(forward_rows(&bed, 3));
     c.executor = MIMO_EXECUTOR_COLLECTIVE;
+    c.buffer = false;
     c.src.grid = "tp=1,dp=4";
     c.dst.grid = "tp=1,cp=2,dp=2";
     bed_create(&seed, &c);
@@ -302,25 +308,28 @@ MPI_TEST(routed_general, wrong_updates)
     bed_destroy(&seed);
 }
 
-static mimo_status forward(mimo_bridge *bridge, int64_t src_batch, int64_t dst_batch)
+static mimo_status forward(const bridge_bed *bed, int64_t src_batch, int64_t dst_batch)
 {
-    test_room from = test_room_new(64 * sizeof(float)), to = test_room_new(64 * sizeof(float));
+    enum { BYTES = 64 * sizeof(float) };
+    test_room from = test_room_new(BYTES);
+    test_room to = bed->c.buffer ? test_shared_room_new(BYTES) : test_room_new(BYTES);
     mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 2, src_batch, 3);
     mimo_tensor target = test_view(&to, MIMO_F32, "sbh", 2, dst_batch, 3);
-    mimo_status status = mimo_bridge_forward(bridge, &target, &source, 1, test_stream());
+    mimo_status status = mimo_bridge_forward(bed->bridge, &target, &source, 1, test_stream());
     test_room_free(&from);
     test_room_free(&to);
     return status;
 }
 
 /* With the batch told, an uneven cut needs no agreement. */
-MPI_TEST(routed_general, batch_that_is_told)
+BED_TEST(routed_general, batch_that_is_told)
 {
     bed_case c = {.src = {.grid = "dp=4"},
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "bsh",
                   .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer,
                   .batch = 7,
                   .seq = 8};
     bridge_bed bed;
@@ -332,7 +341,7 @@ MPI_TEST(routed_general, batch_that_is_told)
     setenv("MIMO_AGREE", "1", 1);
     test_agree_on_data();
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
-    MPI_EXPECT_STATUS(forward(bed.bridge, 2, 4), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward(&bed, 2, 4), MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL));
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
@@ -341,7 +350,7 @@ MPI_TEST(routed_general, batch_that_is_told)
 /* -------------------------------------- sizes ------------------------------------- */
 
 /* The batch changes from call to call, evenly and not, on one bridge; and back. */
-MPI_TEST(routed_general, batches_that_change)
+BED_TEST(routed_general, batches_that_change)
 {
     test_agree_on_data();
     static const int64_t batches[] = {4, 7, 4, 1, 7, 0, 4, 9};
@@ -350,6 +359,7 @@ MPI_TEST(routed_general, batches_that_change)
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
                   .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer,
                   .batch = 4,
                   .seq = 8};
     bridge_bed bed;
@@ -374,25 +384,26 @@ MPI_TEST(routed_general, batches_that_change)
 }
 
 /* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
-MPI_TEST(routed_general, sizes_that_do_not_fit)
+BED_TEST(routed_general, sizes_that_do_not_fit)
 {
     test_agree_on_data();
     bed_case c = {.src = {.grid = "tp=2,dp=2"},
                   .dst = {.grid = "dp=2", .offset = 2},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED};
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer};
     bridge_bed bed;
     int rank = mpi_test_rank();
     int64_t dst = rank < 2 ? 0 : 2;
     bed_create(&bed, &c);
-    MPI_EXPECT_OK(forward(bed.bridge, 2, dst));
-    MPI_EXPECT_STATUS(forward(bed.bridge, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(forward(&bed, 2, dst));
+    MPI_EXPECT_STATUS(forward(&bed, rank == 1 ? 3 : 2, dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 1 holds 3 samples and rank 0, at the same dp coordinate 0, holds 2");
-    MPI_EXPECT_STATUS(forward(bed.bridge, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward(&bed, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("hold 5 samples, the dst tiles 4");
-    MPI_EXPECT_STATUS(forward(bed.bridge, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward(&bed, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 0: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
-    MPI_EXPECT_OK(forward(bed.bridge, rank < 2 ? 3 : 1, dst));
+    MPI_EXPECT_OK(forward(&bed, rank < 2 ? 3 : 1, dst));
     bed_destroy(&bed);
 }

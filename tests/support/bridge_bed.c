@@ -22,8 +22,9 @@ const char *bed_text(const bed_case *c)
     char src[128], dst[128];
     side_text(src, sizeof src, &c->src, c->src_letters);
     side_text(dst, sizeof dst, &c->dst, c->dst_letters);
-    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d", src, dst,
-             c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor);
+    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d%s", src, dst,
+             c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor,
+             c->buffer ? " into a buffer" : "");
     return text;
 }
 
@@ -79,7 +80,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.src_partition = c->src.partition ? &src_rule : NULL;
     desc.partition = c->dst.partition ? &dst_rule : NULL;
     desc.all_stages = c->dst.all_stages;
-    desc.executor = c->executor;
+    desc.executor = c->buffer ? MIMO_EXECUTOR_ZERO_COPY : c->executor;
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
     if (out->bridge && c->src.kind)
@@ -117,15 +118,27 @@ static int64_t positions(const bridge_bed *bed, mimo_side side)
     return cut->partition ? bed->c.seq / ranks : bed->c.seq;
 }
 
-test_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
+static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
 {
     const char *letters = side == MIMO_SRC ? bed->c.src_letters : bed->c.dst_letters;
     int64_t rows = held(bed, side).rows, s = positions(bed, side), b = s > 0 ? rows / s : 0;
+    test_tile (*make)(const char *, mimo_dtype, int64_t, int64_t, int64_t) =
+        shared ? test_shared_tile_new : test_tile_new;
     if (strcmp(letters, "sbh") == 0)
-        return test_tile_new(letters, bed->c.dtype, s, b, BED_HIDDEN);
+        return make(letters, bed->c.dtype, s, b, BED_HIDDEN);
     if (strcmp(letters, "bsh") == 0)
-        return test_tile_new(letters, bed->c.dtype, b, s, BED_HIDDEN);
-    return test_tile_new(letters, bed->c.dtype, rows, BED_HIDDEN, 1);
+        return make(letters, bed->c.dtype, b, s, BED_HIDDEN);
+    return make(letters, bed->c.dtype, rows, BED_HIDDEN, 1);
+}
+
+test_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
+{
+    return tile_new(bed, side, false);
+}
+
+test_tile bed_target_new(const bridge_bed *bed, mimo_side side)
+{
+    return tile_new(bed, side, bed->c.buffer);
 }
 
 /* ------------------------------------ elements ------------------------------------ */
@@ -244,7 +257,7 @@ void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backwar
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
 {
     test_tile from = bed_tile_new(bed, backward ? MIMO_DST : MIMO_SRC);
-    test_tile to = bed_tile_new(bed, backward ? MIMO_SRC : MIMO_DST);
+    test_tile to = bed_target_new(bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(bed, &from, backward, seed);
     mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
         bed->bridge, &to.view, &from.view, 1, test_stream());

@@ -20,7 +20,8 @@ typedef struct bed_case {
     mimo_executor executor;
     mimo_dtype dtype;
     int64_t batch, seq;
-    bool sums; /* backward: every contribution has its own small number; else one has all */
+    bool buffer; /* destinations lie in a mimo_buffer, and the executor is zero-copy */
+    bool sums;   /* backward: every contribution has its own small number; else one has all */
 } bed_case;
 
 typedef struct bridge_bed {
@@ -37,8 +38,9 @@ void bed_destroy(bridge_bed *bed);
 /* Collective: a ragged case's update, which bed_create does. */
 void bed_update(const bridge_bed *bed);
 
-/* A poisoned tile of this rank's on a side. */
+/* A poisoned tile of this rank's on a side; one that is written, which is collective. */
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
+test_tile bed_target_new(const bridge_bed *bed, mimo_side side);
 
 /* Write what a source tile holds, at its place too; or fetch a tile and check what it must hold. */
 void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
@@ -47,6 +49,20 @@ void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backwar
 
 /* One call each way: fill, move, check the target and that the source stayed. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
+
+/* Two tests of one body, which sets bed_case.buffer to `buffer`: with destinations anywhere, and in
+ * a buffer. */
+#define BED_TEST(suite, name)                 \
+    static void bed_body_##name(bool buffer); \
+    MPI_TEST(suite, name)                     \
+    {                                         \
+        bed_body_##name(false);               \
+    }                                         \
+    MPI_TEST(zero_copy, name)                 \
+    {                                         \
+        bed_body_##name(true);                \
+    }                                         \
+    static void bed_body_##name(bool buffer)
 
 /* The case in words. */
 const char *bed_text(const bed_case *c);

@@ -61,6 +61,7 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
 void mpi_test_verdict(void)
 {
     int all = failures;
+    test_shared_end();
     mimo_comm_destroy(comm);
     comm = NULL;
     MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

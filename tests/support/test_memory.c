@@ -1,6 +1,8 @@
 #include "test_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "guarded.h"
 #include "mpi_test.h"
@@ -19,10 +21,72 @@ test_room test_room_new(int64_t bytes)
     return room;
 }
 
+/* ------------------------------------- shared rooms --------------------------------------- */
+
+/* Rooms are handed out one after the other, and from the beginning when all are back. */
+enum { SHARED_BYTES = 1 << 20, SHARED_STEP = 8 };
+
+static struct {
+    mimo_buffer *buffer;
+    int64_t used;
+    int rooms;
+} shared;
+
+mimo_buffer *test_shared_buffer(void)
+{
+    return shared.buffer;
+}
+
+void test_shared_end(void)
+{
+    mimo_buffer_destroy(shared.buffer);
+    shared.buffer = NULL;
+    shared.used = 0;
+}
+
+/* As much as the rank that needs most: so rooms begin at the same place on every rank. */
+static char *take_shared(int64_t bytes)
+{
+    int64_t most;
+    MPI_Allreduce(&bytes, &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    if (!shared.buffer &&
+        mimo_buffer_create(&shared.buffer, mpi_test_comm(), SHARED_BYTES) != MIMO_OK) {
+        fprintf(stderr, "no buffer: %s\n", mimo_last_error());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (shared.rooms == 0)
+        shared.used = 0;
+    char *at = (char *)mimo_buffer_data(shared.buffer) + shared.used;
+    shared.used += (most + SHARED_STEP - 1) / SHARED_STEP * SHARED_STEP;
+    if (shared.used > SHARED_BYTES) {
+        fprintf(stderr, "shared rooms need more than %d bytes\n", SHARED_BYTES);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    shared.rooms++;
+    return at;
+}
+
+test_room test_shared_room_new(int64_t bytes)
+{
+    int64_t all = bytes + 2 * GUARD_BYTES;
+    char *place = take_shared(all), *host = test_host_of(place, all);
+    memset(host, GUARD_POISON, (size_t)all);
+    test_room room = {host + GUARD_BYTES, place + GUARD_BYTES, bytes, true};
+    test_push(&room);
+    return room;
+}
+
+/* ----------------------------------------- rooms ------------------------------------------ */
+
 void test_room_free(test_room *room)
 {
     test_pull(room);
     MPI_EXPECT(guarded_intact(room->host, room->bytes), "a guard band was written");
+    if (room->shared) {
+        test_host_free(with_guards(room->host));
+        shared.rooms--;
+        return;
+    }
     test_place_free(with_guards(room->place));
     guarded_free(room->host);
 }
@@ -39,17 +103,29 @@ void test_pull(const test_room *room)
                     room->bytes + 2 * GUARD_BYTES);
 }
 
-test_tile test_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
-                        int64_t size2)
+static test_tile tile_in(test_room (*room_new)(int64_t bytes), const mimo_tensor *view)
 {
-    test_tile tile;
+    test_tile tile = {.view = *view};
     int64_t bytes = 0;
-    tile.view = mimo_tensor_3d(NULL, dtype, letters, size0, size1, size2);
-    MPI_EXPECT_OK(mimo_tensor_extent(&tile.view, NULL, &bytes));
-    tile.room = test_room_new(bytes);
+    MPI_EXPECT_OK(mimo_tensor_extent(view, NULL, &bytes));
+    tile.room = room_new(bytes);
     tile.view.data = tile.room.place;
     tile.view.memory = test_memory();
     return tile;
+}
+
+test_tile test_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
+                        int64_t size2)
+{
+    mimo_tensor view = mimo_tensor_3d(NULL, dtype, letters, size0, size1, size2);
+    return tile_in(test_room_new, &view);
+}
+
+test_tile test_shared_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
+                               int64_t size2)
+{
+    mimo_tensor view = mimo_tensor_3d(NULL, dtype, letters, size0, size1, size2);
+    return tile_in(test_shared_room_new, &view);
 }
 
 void test_tile_free(test_tile *tile)

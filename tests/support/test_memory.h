@@ -11,12 +11,16 @@
  *   ... compare tile.room.host ...
  *   test_tile_free(&tile);
  *
+ * A destination that peers write into lies in a mimo_buffer: test_shared_tile_new.
+ *
  * test_memory_host.c and test_memory_cuda.c are the two kinds of memory; a program links one.
  */
 #ifndef MIMO_TESTS_TEST_MEMORY_H
 #define MIMO_TESTS_TEST_MEMORY_H
 
-#include <mimo/comm.h>
+#include <stdbool.h>
+
+#include <mimo/buffer.h>
 
 /* ---------------------------- one kind of memory, or the other ---------------------------- */
 
@@ -41,15 +45,23 @@ void test_place_pull(void *host, const void *place, int64_t bytes);
 
 /* ---------------------------------- the same for both ------------------------------------- */
 
+/* Host memory for a place that is there already, and its release. */
+void *test_host_of(void *place, int64_t bytes);
+void test_host_free(void *host);
+
 /* Memory of a test, poisoned at first and between guard bands (guarded.h), on the host and at its
  * place. */
 typedef struct test_room {
     void *host;    /* what the test writes and reads */
     void *place;   /* what the library gets */
     int64_t bytes; /* without the guard bands */
+    bool shared;   /* lies in a buffer */
 } test_room;
 
 test_room test_room_new(int64_t bytes);
+/* The same in a buffer of mpi_test_comm(), at the same place of it on every rank. Collective: all
+ * ranks make and free such rooms in the same order. */
+test_room test_shared_room_new(int64_t bytes);
 /* Checks the guard bands of both, and releases. */
 void test_room_free(test_room *room);
 
@@ -66,6 +78,9 @@ typedef struct test_tile {
 
 test_tile test_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
                         int64_t size2);
+/* In a shared room. */
+test_tile test_shared_tile_new(const char *letters, mimo_dtype dtype, int64_t size0, int64_t size1,
+                               int64_t size2);
 void test_tile_free(test_tile *tile);
 
 /* A view of a room's place, as mimo_tensor_3d. */
@@ -74,6 +89,11 @@ mimo_tensor test_view(const test_room *room, mimo_dtype dtype, const char *lette
 
 /* The kind of memory that this test does not use. */
 mimo_memory test_other_memory(void);
+
+/* The buffer of the shared rooms; NULL while there is none. */
+mimo_buffer *test_shared_buffer(void);
+/* Release it; shared rooms that come later make a new one. Collective; none is left. */
+void test_shared_end(void);
 
 /* For tests of what is wrong on one rank, and of cuts that ranks must find out about: have calls
  * that move data agree, which on a device they only do when asked. */

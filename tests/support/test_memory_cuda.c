@@ -1,5 +1,6 @@
 /* Tensors of tests in CUDA memory, over NCCL: one rank a GPU. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cuda_runtime_api.h>
 #include <mimo/mpi.h>
@@ -65,6 +66,17 @@ mimo_status test_comm_create(mimo_comm **out)
     desc.device = device;
     mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &world);
     return status == MIMO_OK ? mimo_comm_create_nccl(out, &bootstrap, &desc) : status;
+}
+
+void *test_host_of(void *place, int64_t bytes)
+{
+    (void)place;
+    return malloc((size_t)bytes);
+}
+
+void test_host_free(void *host)
+{
+    free(host);
 }
 
 void *test_place_new(void *host, int64_t bytes)

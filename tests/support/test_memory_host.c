@@ -43,3 +43,14 @@ void test_place_pull(void *host, const void *place, int64_t bytes)
 {
     (void)host, (void)place, (void)bytes;
 }
+
+void *test_host_of(void *place, int64_t bytes)
+{
+    (void)bytes;
+    return place;
+}
+
+void test_host_free(void *host)
+{
+    (void)host;
+}

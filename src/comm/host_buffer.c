@@ -1,0 +1,162 @@
+/*
+ * One shared memory object a rank, data first and the page of flags behind it, mapped by every rank
+ * that finds it by its name: those of the same host.
+ *
+ * MPI's shared windows would be such memory too. But where a host has no room for one, Open MPI 4.1
+ * tells one rank and leaves the others waiting; they are not aligned, and freeing one blocks. An
+ * object of our own fails on one rank, and the agreement tells the others.
+ */
+#include "comm/host_buffer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "core/memory.h"
+
+typedef struct object_name {
+    char text[64]; /* "": none */
+} object_name;
+
+/* ----------------------------------------- reach ------------------------------------------ */
+
+#ifdef MIMO_TEST_HOOKS
+static int host_parts = 1;
+
+void mimo_split_hosts(int parts)
+{
+    host_parts = parts;
+}
+
+static bool may_reach(int rank, int peer)
+{
+    return rank % host_parts == peer % host_parts;
+}
+#else
+static bool may_reach(int rank, int peer)
+{
+    (void)rank, (void)peer;
+    return true;
+}
+#endif
+
+/* ---------------------------------------- objects ----------------------------------------- */
+
+static int64_t data_bytes(const mimo_buffer *buffer)
+{
+    return (buffer->bytes + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT *
+           MIMO_BUFFER_ALIGNMENT;
+}
+
+/* Fits: the front lets no buffer pass that takes half of all numbers. */
+static int64_t object_bytes(const mimo_buffer *buffer)
+{
+    return data_bytes(buffer) + buffer->comm->size * (int64_t)sizeof(mimo_flags);
+}
+
+static mimo_status refused(int error, const char *what, const mimo_buffer *buffer)
+{
+    bool memory = error == ENOMEM || error == ENOSPC || error == EFBIG || error == EMFILE;
+    return mimo_fail(memory ? MIMO_ERR_MEMORY : MIMO_ERR_UNSUPPORTED,
+                     "can't %s %" PRId64 " bytes of memory that the ranks of a host share: %s",
+                     what, object_bytes(buffer), strerror(error));
+}
+
+static mimo_status map(mimo_buffer *buffer, int rank, int file)
+{
+    char *at =
+        mmap(NULL, (size_t)object_bytes(buffer), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (at == MAP_FAILED)
+        return refused(errno, "map", buffer);
+    buffer->data[rank] = at;
+    buffer->flags[rank] = (mimo_flags *)(void *)(at + data_bytes(buffer));
+    return MIMO_OK;
+}
+
+/* An object under a name that nobody has. The rank is part of it, so that on another host it can
+ * be no rank's of this communicator. */
+static int create_object(object_name *out, int rank)
+{
+    for (;;) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(out->text, sizeof out->text, "/mimo-%d-%ld-%ld.%ld", rank, (long)getpid(),
+                 (long)now.tv_sec, now.tv_nsec);
+        int file = shm_open(out->text, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+        if (file >= 0 || errno != EEXIST)
+            return file;
+    }
+}
+
+/* All of its memory is taken now: short of it later, a write would end the process. */
+static mimo_status make_own(mimo_buffer *buffer, object_name *name)
+{
+    int file = create_object(name, buffer->comm->rank), error;
+    if (file < 0) {
+        name->text[0] = '\0';
+        return refused(errno, "name", buffer);
+    }
+    do
+        error = posix_fallocate(file, 0, object_bytes(buffer));
+    while (error == EINTR);
+    mimo_status status =
+        error ? refused(error, "take", buffer) : map(buffer, buffer->comm->rank, file);
+    close(file);
+    return status;
+}
+
+/* A name that is not found here is of a rank on another host. */
+static mimo_status map_peer(mimo_buffer *buffer, int peer, const object_name *name)
+{
+    int file = shm_open(name->text, O_RDWR, 0);
+    if (file < 0)
+        return errno == ENOENT ? MIMO_OK : refused(errno, "open", buffer);
+    mimo_status status = map(buffer, peer, file);
+    close(file);
+    return status;
+}
+
+static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const object_name *own)
+{
+    mimo_comm *comm = buffer->comm;
+    mimo_request *request = NULL;
+    MIMO_TRY(comm->backend->collect_start(&request, comm, names, own, (int)sizeof *own));
+    MIMO_TRY(mimo_wait(comm, &request));
+    for (int peer = 0; peer < comm->size; peer++)
+        if (peer != comm->rank && may_reach(comm->rank, peer))
+            MIMO_TRY(map_peer(buffer, peer, &names[peer]));
+    return MIMO_OK;
+}
+
+/* ----------------------------------------- slots ------------------------------------------ */
+
+/* Once all have mapped what they found, nobody needs the name: without it the memory goes with the
+ * last process, however that ends. Fresh objects are 0, flags included. */
+mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
+{
+    mimo_comm *comm = buffer->comm;
+    object_name own = {""}, *names = NULL;
+    mimo_status status = mimo_reserve(&names, comm->size, sizeof *names);
+    if (status == MIMO_OK)
+        status = make_own(buffer, &own);
+    status = mimo_comm_agree(comm, status);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(comm, map_peers(buffer, names, &own));
+    if (own.text[0])
+        shm_unlink(own.text);
+    mimo_release(names);
+    return status;
+}
+
+void mimo_host_buffer_close(mimo_buffer *buffer)
+{
+    for (int rank = 0; rank < buffer->comm->size; rank++)
+        if (buffer->data[rank])
+            munmap(buffer->data[rank], (size_t)object_bytes(buffer));
+}
