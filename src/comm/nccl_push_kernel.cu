@@ -1,10 +1,9 @@
-// The kernel of zero-copy; nccl_push_kernel.h says what it runs, buffer_state.h how ranks keep apart
+// The kernel of zero-copy; nccl_push_kernel.h says what it runs, buffer_state.h how ranks wait.
 #include "comm/nccl_push_kernel.h"
 
 namespace
 {
 
-constexpr int kInFlight = 8;           // loads of a thread before its first store
 constexpr int kSpinsPerLook = 1 << 12; // waits look at the abort word, over PCIe, this seldom
 
 struct Image {
@@ -44,47 +43,77 @@ __device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
     return (uint32_t)(((uint64_t)n * by.factor) >> by.shift);
 }
 
-// Words [begin, end) of a block, by all threads.
-template <class Word>
-__device__ void move_words(const mimo_push_block &block, uint32_t begin, uint32_t end)
-{
-    for (uint32_t first = begin + threadIdx.x; first < end;
-         first += kInFlight * MIMO_PUSH_THREADS) {
-        Word held[kInFlight];
-        Word *to[kInFlight];
-#pragma unroll
-        for (int k = 0; k < kInFlight; k++) {
-            uint32_t word = first + k * MIMO_PUSH_THREADS;
-            if (word < end) {
-                uint32_t row = divide(word, block.by_row), column = word - row * block.row_words;
-                uint32_t i = divide(row, block.by_inner), j = row - i * block.n_inner;
-                const char *from = block.from + i * block.from_outer + j * block.from_inner;
-                to[k] = (Word *)(block.to + i * block.to_outer + j * block.to_inner) + column;
-                held[k] = __ldcs((const Word *)from + column);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < kInFlight; k++)
-            if (first + k * MIMO_PUSH_THREADS < end)
-                __stcs(to[k], held[k]);
+// What a thread does in every segment of a block: its row among those side by side, and its column.
+struct Lane {
+    uint32_t row, column;
+
+    __device__ explicit Lane(const mimo_push_block &block)
+    {
+        row = block.side > 1 ? divide(threadIdx.x, block.by_row) : 0;
+        column = threadIdx.x - row * block.row_words;
     }
+};
+
+// Rows that stay are read and written again soon: they may lie in the cache.
+template <bool kRemote, class Word>
+__device__ Word load(const char *from)
+{
+    return kRemote ? __ldcs((const Word *)from) : *(const Word *)from;
 }
 
-__device__ void move_piece(const mimo_push_block block, uint32_t piece, uint32_t piece_bytes)
+template <bool kRemote, class Word>
+__device__ void store(char *to, Word word)
 {
-    uint32_t length = piece_bytes >> block.width, begin = piece * length;
-    uint32_t end = min(begin + length, block.words);
+    if (kRemote)
+        __stcs((Word *)to, word);
+    else
+        *(Word *)to = word;
+}
+
+// Segments [first, first + count) of a block, by all threads.
+template <bool kRemote, class Word>
+__device__ void move_segments(const mimo_push_block &block, uint32_t first, uint32_t count)
+{
+    const Lane lane(block);
+    const int64_t bytes = lane.column * sizeof(Word);
+    const char *from = block.from + lane.row * block.from_inner + bytes;
+    char *to = block.to + lane.row * block.to_inner + bytes;
+    Word held[MIMO_PUSH_PIECE];
+    int64_t place[MIMO_PUSH_PIECE]; // at the receiving end; < 0: none for this thread
+#pragma unroll
+    for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++) {
+        uint32_t group = divide(first + k, block.by_chunks);
+        uint32_t chunk = first + k - group * block.chunks;
+        uint32_t i = divide(group, block.by_groups), j = (group - i * block.groups) * block.side;
+        bool mine = k < count && lane.row < block.side && j + lane.row < block.n_inner &&
+                    chunk * MIMO_PUSH_THREADS + lane.column < block.row_words;
+        int64_t skip = (int64_t)chunk * MIMO_PUSH_THREADS * sizeof(Word);
+        place[k] = mine ? i * block.to_outer + j * block.to_inner + skip : -1;
+        if (mine)
+            held[k] =
+                load<kRemote, Word>(from + i * block.from_outer + j * block.from_inner + skip);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++)
+        if (place[k] >= 0)
+            store<kRemote>(to + place[k], held[k]);
+}
+
+template <bool kRemote>
+__device__ void move_piece(const mimo_push_block block, uint32_t index, uint32_t piece)
+{
+    uint32_t first = index * piece, count = min(piece, block.segments - first);
     switch (block.width) {
     case 4:
-        return move_words<uint4>(block, begin, end);
+        return move_segments<kRemote, uint4>(block, first, count);
     case 3:
-        return move_words<uint2>(block, begin, end);
+        return move_segments<kRemote, uint2>(block, first, count);
     case 2:
-        return move_words<unsigned int>(block, begin, end);
+        return move_segments<kRemote, unsigned int>(block, first, count);
     case 1:
-        return move_words<unsigned short>(block, begin, end);
+        return move_segments<kRemote, unsigned short>(block, first, count);
     default:
-        return move_words<unsigned char>(block, begin, end);
+        return move_segments<kRemote, unsigned char>(block, first, count);
     }
 }
 
@@ -128,7 +157,7 @@ __device__ void write_remote(const Program &program)
                 wait_for(&flags->ready, flags->served + 1, program.head.abort);
             __syncthreads();
         }
-        move_piece(*block, piece - block->first_piece, program.head.piece_bytes);
+        move_piece<true>(*block, piece - block->first_piece, program.head.piece);
     }
 }
 
@@ -150,7 +179,7 @@ __device__ void copy_local(const Program &program)
          piece < program.head.local_pieces; piece += gridDim.x - program.head.remote_ctas) {
         while (block < last && piece >= block[1].first_piece)
             block++;
-        move_piece(*block, piece - block->first_piece, program.head.piece_bytes);
+        move_piece<false>(*block, piece - block->first_piece, program.head.piece);
     }
 }
 

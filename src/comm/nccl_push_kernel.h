@@ -26,17 +26,23 @@ typedef struct mimo_push_divisor {
     uint32_t factor, shift;
 } mimo_push_divisor;
 
-/* Rows in two loops with a stride on either side, in bytes, as words of 1 << width bytes: fewer
- * than 2^31. Pieces of all blocks of a kind are counted through. */
+/* Rows in two loops with a stride on either side, in bytes, as words of 1 << width bytes.
+ *
+ * All threads move a *segment* at a time, a word each: `side` rows next to each other in the inner
+ * loop where rows are short, or one of `chunks` parts of a row where they are long. So where a
+ * segment lies is the same arithmetic in all threads. Segments count chunks first, then the inner
+ * loop, then the outer: fewer than 2^31. Pieces, runs of segments, of all blocks of a kind are
+ * counted through. */
 typedef struct mimo_push_block {
     char *to;
     const char *from;
     int64_t to_outer, to_inner, from_outer, from_inner;
-    uint32_t words, row_words, n_inner;
+    uint32_t segments, row_words, n_inner;
+    uint32_t side, chunks, groups; /* groups: of `side` rows in one run of the inner loop */
     uint32_t width;
     uint32_t first_piece;
     int32_t target; /* whose rows these are, among the targets; local rows: -1 */
-    mimo_push_divisor by_row, by_inner;
+    mimo_push_divisor by_row, by_chunks, by_groups;
 } mimo_push_block;
 
 /* What a program begins with; peers and blocks follow in this order. */
@@ -46,15 +52,15 @@ typedef struct mimo_push_head {
     int32_t remote_blocks; /* first in the list, by target */
     int32_t local_blocks;
     uint32_t remote_pieces, local_pieces;
-    uint32_t piece_bytes; /* of a block: what a thread block moves at a time */
-    int32_t remote_ctas;  /* thread blocks that write remote rows; the others copy local ones */
-    int32_t idle;         /* READY is neither said nor awaited */
-    uint64_t *tickets;    /* thread blocks that have ended, in device memory; 0 between launches.
+    uint32_t piece;      /* segments that a thread block moves at a time, up to MIMO_PUSH_PIECE */
+    int32_t remote_ctas; /* thread blocks that write remote rows; the others copy local ones */
+    int32_t idle;        /* READY is neither said nor awaited */
+    uint64_t *tickets;   /* thread blocks that have ended, in device memory; 0 between launches.
                              NULL: no peers at all */
     const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
 } mimo_push_head;
 
-enum { MIMO_PUSH_THREADS = 512, MIMO_PUSH_INLINE = 3072 };
+enum { MIMO_PUSH_THREADS = 512, MIMO_PUSH_PIECE = 8, MIMO_PUSH_INLINE = 3072 };
 
 typedef struct mimo_push_program {
     int32_t bytes; /* of the image */

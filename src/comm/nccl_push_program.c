@@ -14,12 +14,10 @@
 #include "device/cuda_calls.h"
 
 enum {
-    MOST_PIECE = 64 << 10, /* bytes: eight wide words of each thread */
-    LEAST_PIECE = 8 << 10, /* one wide word */
-    PIECES_PER_CTA = 4,    /* where there is enough */
-    WIDEST = 4,            /* 1 << 4 bytes a word */
+    PIECES_PER_CTA = 4, /* where there is enough */
+    WIDEST = 4,         /* 1 << 4 bytes a word */
 };
-static const int64_t MOST_WORDS = INT32_MAX;
+static const int64_t MOST_SEGMENTS = INT32_MAX;
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
@@ -39,7 +37,7 @@ typedef struct maker {
     mimo_push_peer *peers; /* targets, then sources */
     mimo_push_block *blocks;
     int64_t count, capacity;
-    int64_t bytes[2]; /* of remote rows, and of local ones */
+    int64_t segments;
 } maker;
 
 static draft read_rows(const mimo_row_copy *rows)
@@ -69,6 +67,20 @@ static void lengthen(draft *it)
         it->from_inner = it->from_outer;
         it->n_outer = 1;
     }
+}
+
+/* The order of rows is free, and long inner loops waste the fewest threads. */
+static void turn(draft *it)
+{
+    const draft was = *it;
+    if (was.n_inner >= was.n_outer)
+        return;
+    it->n_inner = was.n_outer;
+    it->n_outer = was.n_inner;
+    it->to_inner = was.to_outer;
+    it->to_outer = was.to_inner;
+    it->from_inner = was.from_outer;
+    it->from_outer = was.from_inner;
 }
 
 /* The widest word that rows, strides and both ends are multiples of. */
@@ -123,29 +135,37 @@ static mimo_status append_halves(maker *it, const draft *rows, int target)
 static mimo_status append(maker *it, const draft *rows, int target)
 {
     uint32_t width = width_of(rows);
-    int64_t words = (rows->row >> width) * rows->n_inner * rows->n_outer;
-    if (words > MOST_WORDS)
+    int64_t row_words = rows->row >> width;
+    int64_t side = row_words < MIMO_PUSH_THREADS ? MIMO_PUSH_THREADS / row_words : 1;
+    int64_t chunks = (row_words + MIMO_PUSH_THREADS - 1) / MIMO_PUSH_THREADS;
+    int64_t groups = (rows->n_inner + side - 1) / side;
+    if (row_words > MOST_SEGMENTS || rows->n_inner > MOST_SEGMENTS ||
+        chunks > MOST_SEGMENTS / groups / rows->n_outer)
         return append_halves(it, rows, target);
     if (it->count == it->capacity) {
         int64_t capacity = 2 * it->capacity + 1;
         MIMO_TRY(mimo_regrow(&it->blocks, it->capacity, capacity, sizeof *it->blocks));
         it->capacity = capacity;
     }
-    uint32_t row_words = (uint32_t)(rows->row >> width), n_inner = (uint32_t)rows->n_inner;
+    int64_t segments = chunks * groups * rows->n_outer;
     it->blocks[it->count++] = (mimo_push_block){.to = rows->to,
                                                 .from = rows->from,
                                                 .to_outer = rows->to_outer,
                                                 .to_inner = rows->to_inner,
                                                 .from_outer = rows->from_outer,
                                                 .from_inner = rows->from_inner,
-                                                .words = (uint32_t)words,
-                                                .row_words = row_words,
-                                                .n_inner = n_inner,
+                                                .segments = (uint32_t)segments,
+                                                .row_words = (uint32_t)row_words,
+                                                .n_inner = (uint32_t)rows->n_inner,
+                                                .side = (uint32_t)side,
+                                                .chunks = (uint32_t)chunks,
+                                                .groups = (uint32_t)groups,
                                                 .width = width,
                                                 .target = target,
-                                                .by_row = divisor_of(row_words),
-                                                .by_inner = divisor_of(n_inner)};
-    it->bytes[target < 0] += words << width;
+                                                .by_row = divisor_of((uint32_t)row_words),
+                                                .by_chunks = divisor_of((uint32_t)chunks),
+                                                .by_groups = divisor_of((uint32_t)groups)};
+    it->segments += segments;
     return MIMO_OK;
 }
 
@@ -156,6 +176,7 @@ static mimo_status append_copies(maker *it, const mimo_row_copy *rows, int64_t c
         if (block.row == 0 || block.n_inner == 0 || block.n_outer == 0)
             continue;
         lengthen(&block);
+        turn(&block);
         MIMO_TRY(append(it, &block, target));
     }
     return MIMO_OK;
@@ -204,15 +225,14 @@ static mimo_status append_all(maker *it)
 /* ------------------------------------- pieces and CTAs -------------------------------------- */
 
 /* Pieces of all blocks of a kind. */
-static uint32_t count_pieces(mimo_push_block *blocks, int64_t count, int64_t piece_bytes)
+static uint32_t count_pieces(mimo_push_block *blocks, int64_t count, uint32_t piece)
 {
-    int64_t pieces = 0;
+    uint32_t pieces = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t length = piece_bytes >> blocks[i].width;
-        blocks[i].first_piece = (uint32_t)pieces;
-        pieces += (blocks[i].words + length - 1) / length;
+        blocks[i].first_piece = pieces;
+        pieces += (blocks[i].segments + piece - 1) / piece;
     }
-    return (uint32_t)pieces;
+    return pieces;
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -233,11 +253,11 @@ static mimo_status deal_ctas(maker *it, int32_t *out)
     if (asked > 0)
         all = least(all, asked);
     int64_t writers = !remote ? 0 : local && all > 1 ? all / 2 : all;
-    int64_t share = (it->bytes[0] + it->bytes[1]) / (all * PIECES_PER_CTA);
-    int64_t piece = LEAST_PIECE;
-    while (piece < MOST_PIECE && piece < share)
+    int64_t share = it->segments / (all * PIECES_PER_CTA);
+    uint32_t piece = 1;
+    while (piece < MIMO_PUSH_PIECE && piece < share)
         piece *= 2;
-    head->piece_bytes = (uint32_t)piece;
+    head->piece = piece;
     head->remote_pieces = count_pieces(it->blocks, head->remote_blocks, piece);
     head->local_pieces = count_pieces(it->blocks + head->remote_blocks, head->local_blocks, piece);
     writers = least(writers, head->remote_pieces);

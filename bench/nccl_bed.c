@@ -1,0 +1,230 @@
+/* Grids, bridges and tiles of one case. */
+#include "nccl_bed.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench_support.h"
+
+static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+
+void nccl_must(bool ok, const char *what, const char *why)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "nccl_bench: %s: %s\n", what, why);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+void nccl_must_cuda(cudaError_t code, const char *what)
+{
+    nccl_must(code == cudaSuccess, what, cudaGetErrorString(code));
+}
+
+void nccl_must_nccl(ncclResult_t code, const char *what)
+{
+    nccl_must(code == ncclSuccess, what, ncclGetErrorString(code));
+}
+
+/* ----------------------------------------- moves ------------------------------------------ */
+
+static bool is_one_run(const mimo_block *block, bool sends)
+{
+    int64_t b = sends ? block->src_b : block->dst_b, s = sends ? block->src_s : block->dst_s;
+    if (block->nb == 1 || block->ns == 1)
+        return (block->nb == 1 && (block->ns == 1 || s == 1)) || (block->ns == 1 && b == 1);
+    return (s == 1 && b == block->ns) || (b == 1 && s == block->nb);
+}
+
+/* Bytes of one kind of block by peer; those of messages that have to be packed. */
+static void count_blocks(nccl_moves *moves, const mimo_plan *plan, mimo_block_kind kind,
+                         int64_t row_bytes)
+{
+    int64_t count;
+    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    int64_t *bytes = kind == MIMO_SEND ? moves->to : moves->from;
+    for (int64_t i = 0, first = 0; i < count; i++) {
+        bytes[block[i].peer] += block[i].nb * block[i].ns * row_bytes;
+        bool last = i + 1 == count || block[i + 1].peer != block[i].peer;
+        if (!last)
+            continue;
+        if (i > first || !is_one_run(&block[i], kind == MIMO_SEND))
+            moves->packed += bytes[block[i].peer];
+        first = i + 1;
+    }
+}
+
+static void read_moves(nccl_moves *moves, const nccl_bed *bed, const mimo_layout *from,
+                       const mimo_layout *to)
+{
+    mimo_plan *plan;
+    int size = bed->world->size;
+    int64_t row_bytes = bed->c.hidden * 2, most[2];
+    moves->to = calloc((size_t)size, sizeof *moves->to);
+    moves->from = calloc((size_t)size, sizeof *moves->from);
+    bench_must(mimo_plan_create(&plan, from, to, bed->world->rank), "plan");
+    count_blocks(moves, plan, MIMO_SEND, row_bytes);
+    count_blocks(moves, plan, MIMO_RECV, row_bytes);
+    moves->kept = mimo_plan_rows(plan, MIMO_LOCAL) * row_bytes;
+    mimo_plan_destroy(plan);
+    for (int rank = 0; rank < size; rank++) {
+        moves->in += moves->from[rank];
+        moves->peers += moves->to[rank] > 0;
+    }
+    int64_t own[2] = {moves->in, moves->peers};
+    MPI_Allreduce(own, most, 2, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    moves->most_in = most[0];
+    moves->most_peers = (int)most[1];
+}
+
+static void read_both_moves(nccl_bed *bed)
+{
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    mimo_layout *src, *dst;
+    desc.grid = bed->src;
+    desc.batch = bed->c.batch;
+    desc.seq = bed->c.seq;
+    bench_must(mimo_layout_create(&src, &desc), "layout");
+    desc.grid = bed->dst;
+    desc.partition = &zigzag;
+    bench_must(mimo_layout_create(&dst, &desc), "layout");
+    read_moves(&bed->moves[0], bed, src, dst);
+    read_moves(&bed->moves[1], bed, dst, src);
+    mimo_layout_destroy(src);
+    mimo_layout_destroy(dst);
+}
+
+/* --------------------------------- grids, bridges, tiles ---------------------------------- */
+
+static void make_bridges(nccl_bed *bed)
+{
+    static const mimo_executor executors[NCCL_WAYS] = {
+        MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_ZERO_COPY,
+        MIMO_EXECUTOR_ZERO_COPY, MIMO_EXECUTOR_ZERO_COPY};
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    desc.partition = &zigzag;
+    for (int way = 0; way < NCCL_WAYS; way++) {
+        desc.executor = executors[way];
+        desc.ctas = way == NCCL_ZERO_COPY_FEW ? 32 : 0;
+        desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
+        bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
+    }
+}
+
+static mimo_tensor view(void *data, int64_t seq, int64_t batch, int64_t hidden)
+{
+    mimo_tensor tensor = mimo_tensor_3d(data, MIMO_BF16, "sbh", seq, batch, hidden);
+    tensor.memory = MIMO_MEMORY_CUDA;
+    return tensor;
+}
+
+static void *device_room(int64_t bytes)
+{
+    void *room;
+    nccl_must_cuda(cudaMalloc(&room, (size_t)bytes), "cudaMalloc");
+    nccl_must_cuda(cudaMemset(room, 0x3c, (size_t)bytes), "cudaMemset"); /* a small number */
+    return room;
+}
+
+static void make_tiles(nccl_bed *bed)
+{
+    const nccl_case *c = &bed->c;
+    int64_t dst_batch = c->batch / mimo_grid_dim_size(bed->dst, "dp");
+    int64_t src_batch = c->batch / mimo_grid_dim_size(bed->src, "dp");
+    int64_t rows = c->seq / mimo_grid_dim_size(bed->dst, "cp");
+    int64_t most = src_batch > dst_batch ? src_batch : dst_batch;
+    bed->encoder_bytes = c->seq * src_batch * c->hidden * 2;
+    bed->language_bytes = rows * dst_batch * c->hidden * 2;
+    bed->full_bytes = c->seq * dst_batch * c->hidden * 2;
+    bench_must(mimo_buffer_create(&bed->buffer, bed->world->comm,
+                                  bed->encoder_bytes + bed->language_bytes),
+               "buffer");
+    char *shared = mimo_buffer_data(bed->buffer);
+    nccl_must_cuda(cudaMemset(shared, 0x3c, (size_t)mimo_buffer_size(bed->buffer)), "cudaMemset");
+    void *encoder[2] = {device_room(bed->encoder_bytes), shared};
+    void *language[2] = {device_room(bed->language_bytes), shared + bed->encoder_bytes};
+    for (int i = 0; i < 2; i++) {
+        bed->encoder[i] = view(encoder[i], c->seq, src_batch, c->hidden);
+        bed->language[i] = view(language[i], rows, dst_batch, c->hidden);
+    }
+    bed->room_bytes = c->seq * most * c->hidden * 2;
+}
+
+static int64_t sum(const int64_t *bytes, int count)
+{
+    int64_t all = 0;
+    for (int i = 0; i < count; i++)
+        all += bytes[i];
+    return all;
+}
+
+static void make_rooms(nccl_bed *bed)
+{
+    for (int direction = 0; direction < 2; direction++) {
+        int64_t out = sum(bed->moves[direction].to, bed->world->size);
+        int64_t in = bed->moves[direction].in, most = in > out ? in : out;
+        bed->room_bytes = most > bed->room_bytes ? most : bed->room_bytes;
+    }
+    bed->full = device_room(bed->room_bytes);
+    bed->room = device_room(bed->room_bytes);
+}
+
+static ncclComm_t bare_group(const nccl_bed *bed, int64_t index, int64_t place)
+{
+    ncclComm_t group = NULL;
+    nccl_must_nccl(ncclCommSplit(bed->world->bare, (int)index, (int)place, &group, NULL),
+                   "ncclCommSplit");
+    return group;
+}
+
+static void make_bare_groups(nccl_bed *bed)
+{
+    int64_t index, place;
+    if (mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction != MIMO_EQUAL) {
+        bench_must(mimo_pairing_place(bed->src, bed->dst, bed->world->rank, &index, &place),
+                   "gather group");
+        bed->gather = bare_group(bed, index, place);
+    }
+    if (mimo_grid_dim_size(bed->dst, "cp") > 1) {
+        bench_must(mimo_grid_group_of(bed->dst, "cp", bed->world->rank, &index, &place),
+                   "cp group");
+        bed->cp = bare_group(bed, index, place);
+    }
+}
+
+void nccl_bed_create(nccl_bed *out, const nccl_world *world, const nccl_case *c)
+{
+    *out = (nccl_bed){.world = world, .c = *c};
+    bench_must(mimo_grid_parse(&out->src, c->src, 0), c->src);
+    bench_must(mimo_grid_parse(&out->dst, c->dst, 0), c->dst);
+    make_bridges(out);
+    make_tiles(out);
+    make_bare_groups(out);
+    read_both_moves(out);
+    make_rooms(out);
+}
+
+void nccl_bed_destroy(nccl_bed *bed)
+{
+    for (int way = 0; way < NCCL_WAYS; way++)
+        mimo_bridge_destroy(bed->bridge[way]);
+    mimo_buffer_destroy(bed->buffer);
+    if (bed->gather)
+        ncclCommDestroy(bed->gather);
+    if (bed->cp)
+        ncclCommDestroy(bed->cp);
+    cudaFree(bed->encoder[0].data);
+    cudaFree(bed->language[0].data);
+    cudaFree(bed->full);
+    cudaFree(bed->room);
+    for (int direction = 0; direction < 2; direction++) {
+        free(bed->moves[direction].to);
+        free(bed->moves[direction].from);
+    }
+    mimo_grid_destroy(bed->src);
+    mimo_grid_destroy(bed->dst);
+}

@@ -1,0 +1,83 @@
+/* One pair of grids on GPUs: bridges of every kind, tiles, and what a bare call would take. */
+#ifndef MIMO_BENCH_NCCL_BED_H
+#define MIMO_BENCH_NCCL_BED_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdbool.h>
+
+#include <mimo/mimo.h>
+
+#include "link_floor.h"
+
+typedef struct nccl_case {
+    const char *src, *dst;
+    int64_t batch, seq, hidden; /* global B; bf16 */
+} nccl_case;
+
+/* The same on every rank of a launch. */
+typedef struct nccl_world {
+    mimo_comm *comm;
+    ncclComm_t bare; /* of the bench's own, over all ranks */
+    cudaStream_t stream;
+    link_floor *floor;
+    int rank, size;
+} nccl_world;
+
+/* What is timed of the library. */
+typedef enum nccl_way {
+    NCCL_COLLECTIVE,
+    NCCL_P2P,
+    NCCL_ZERO_COPY,
+    NCCL_ZERO_COPY_FEW,  /* with 32 thread blocks in all */
+    NCCL_ZERO_COPY_IDLE, /* by a caller who knows that destinations are idle */
+    NCCL_WAYS,
+} nccl_way;
+
+/* What one direction moves, of this rank. */
+typedef struct nccl_moves {
+    int64_t *to, *from;    /* bytes to each rank, and from each: [size] */
+    int64_t packed;        /* bytes of messages that are not one run, here at either end */
+    int64_t in, most_in;   /* received by this rank, and by the busiest one */
+    int peers, most_peers; /* ranks that rows go to */
+    int64_t kept;          /* bytes that stay on this rank, in and out */
+} nccl_moves;
+
+typedef struct nccl_bed {
+    const nccl_world *world;
+    nccl_case c;
+    mimo_grid *src, *dst;
+    mimo_bridge *bridge[NCCL_WAYS];
+    mimo_buffer *buffer;
+    mimo_tensor encoder[2], language[2]; /* in plain memory, and in the buffer */
+    int64_t encoder_bytes, language_bytes, full_bytes;
+    void *full, *room; /* each of room_bytes: the gathered tile, or what is sent and received */
+    int64_t room_bytes;
+    ncclComm_t gather, cp; /* for the bare calls; NULL where `collective` asks for none */
+    nccl_moves moves[2];   /* forward, backward */
+} nccl_bed;
+
+/* Collective; ends the launch where something fails. */
+void nccl_bed_create(nccl_bed *out, const nccl_world *world, const nccl_case *c);
+void nccl_bed_destroy(nccl_bed *bed);
+
+/* One call of the library. */
+void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward);
+
+/* Fill the source of a direction with numbers that no other place has, and compare what each way
+ * brings with what `collective` does, bit for bit: the first way that differs, or NCCL_WAYS. */
+nccl_way nccl_bed_check(const nccl_bed *bed, bool backward);
+
+/* Bare calls of NCCL, and copies: what `collective` and p2p ask for. */
+void nccl_bed_bare_collective(const nccl_bed *bed, bool backward);
+void nccl_bed_collective_copies(const nccl_bed *bed, bool backward);
+void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward);
+void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward);
+/* One copy of as many bytes as stay on the busiest rank. */
+void nccl_bed_local_copy(const nccl_bed *bed, bool backward);
+
+void nccl_must(bool ok, const char *what, const char *why);
+void nccl_must_cuda(cudaError_t code, const char *what);
+void nccl_must_nccl(ncclResult_t code, const char *what);
+
+#endif

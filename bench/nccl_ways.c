@@ -1,0 +1,153 @@
+/* What is timed: calls of the library, and what they are compared with. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mpi.h>
+
+#include "bench_support.h"
+#include "nccl_bed.h"
+
+void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward)
+{
+    cudaStream_t stream = bed->world->stream;
+    int shared = way >= NCCL_ZERO_COPY;
+    const mimo_tensor *encoder = &bed->encoder[shared], *language = &bed->language[shared];
+    if (backward)
+        bench_must(mimo_bridge_backward(bed->bridge[way], encoder, language, 1, stream),
+                   "backward");
+    else
+        bench_must(mimo_bridge_forward(bed->bridge[way], language, encoder, 1, stream), "forward");
+}
+
+/* ----------------------------------------- check ------------------------------------------ */
+
+static const mimo_tensor *source_of(const nccl_bed *bed, int shared, bool backward)
+{
+    return backward ? &bed->language[shared] : &bed->encoder[shared];
+}
+
+static const mimo_tensor *target_of(const nccl_bed *bed, int shared, bool backward)
+{
+    return backward ? &bed->encoder[shared] : &bed->language[shared];
+}
+
+/* Copies of a source have to be equal, so a number tells its tile's place and what distinguishes
+ * tiles: dp, and in backward cp. bf16 of any bits but those of NaN. */
+static void fill(const nccl_bed *bed, char *host, bool backward)
+{
+    int64_t dp, cp, bytes = backward ? bed->language_bytes : bed->encoder_bytes;
+    const mimo_grid *grid = backward ? bed->dst : bed->src;
+    bench_must(mimo_grid_coord(grid, bed->world->rank, "dp", &dp), "dp");
+    bench_must(mimo_grid_coord(grid, bed->world->rank, "cp", &cp), "cp");
+    uint16_t *number = (uint16_t *)host;
+    for (int64_t i = 0; i < bytes / 2; i++)
+        number[i] =
+            (uint16_t)((((uint64_t)i * 2654435761u + (uint64_t)(dp * 16 + cp) * 40503u) >> 7) &
+                       0x3fff);
+    for (int shared = 0; shared < 2; shared++)
+        nccl_must_cuda(cudaMemcpy(source_of(bed, shared, backward)->data, host, (size_t)bytes,
+                                  cudaMemcpyHostToDevice),
+                       "cudaMemcpy");
+}
+
+static void bring(const nccl_bed *bed, nccl_way way, bool backward, char *host, int64_t bytes)
+{
+    void *target = target_of(bed, way >= NCCL_ZERO_COPY, backward)->data;
+    nccl_must_cuda(cudaMemset(target, 0xff, (size_t)bytes), "cudaMemset");
+    nccl_must_cuda(cudaDeviceSynchronize(), "fill");
+    MPI_Barrier(MPI_COMM_WORLD); /* the idle way relies on it */
+    nccl_bed_move(bed, way, backward);
+    nccl_must_cuda(cudaStreamSynchronize(bed->world->stream), "move");
+    nccl_must_cuda(cudaMemcpy(host, target, (size_t)bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+
+nccl_way nccl_bed_check(const nccl_bed *bed, bool backward)
+{
+    int64_t out = backward ? bed->encoder_bytes : bed->language_bytes;
+    int64_t in = backward ? bed->language_bytes : bed->encoder_bytes, most = in > out ? in : out;
+    char *wanted = malloc((size_t)most), *got = malloc((size_t)most);
+    int differs = NCCL_WAYS;
+    nccl_must(wanted && got, "check", "out of memory");
+    fill(bed, got, backward);
+    bring(bed, NCCL_COLLECTIVE, backward, wanted, out);
+    for (int way = NCCL_P2P; way < NCCL_WAYS && differs == NCCL_WAYS; way++) {
+        bring(bed, (nccl_way)way, backward, got, out);
+        int bad = memcmp(got, wanted, (size_t)out) != 0;
+        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        if (bad)
+            differs = way;
+    }
+    free(wanted);
+    free(got);
+    return (nccl_way)differs;
+}
+
+/* -------------------------------------- bare calls ---------------------------------------- */
+
+void nccl_bed_bare_collective(const nccl_bed *bed, bool backward)
+{
+    cudaStream_t stream = bed->world->stream;
+    mimo_direction direction = mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction;
+    if (!backward && direction == MIMO_FAN_IN)
+        nccl_must_nccl(ncclAllGather(bed->encoder[0].data, bed->full, (size_t)bed->encoder_bytes,
+                                     ncclUint8, bed->gather, stream),
+                       "ncclAllGather");
+    if (backward && bed->cp)
+        nccl_must_nccl(ncclAllReduce(bed->full, bed->full, (size_t)bed->full_bytes / 2,
+                                     ncclBfloat16, ncclSum, bed->cp, stream),
+                       "ncclAllReduce");
+    if (backward && direction == MIMO_FAN_OUT)
+        nccl_must_nccl(ncclAllGather(bed->full, bed->room, (size_t)bed->full_bytes, ncclUint8,
+                                     bed->gather, stream),
+                       "ncclAllGather");
+}
+
+static void copy(const nccl_bed *bed, int64_t bytes)
+{
+    for (int64_t left = bytes, part; left > 0; left -= part) {
+        part = left < bed->room_bytes ? left : bed->room_bytes;
+        nccl_must_cuda(cudaMemcpyAsync(bed->room, bed->full, (size_t)part, cudaMemcpyDeviceToDevice,
+                                       bed->world->stream),
+                       "cudaMemcpyAsync");
+    }
+}
+
+/* Forward: gathered rows to their places (or the narrowed ones to theirs), then the shard.
+ * Backward: the shard into zeros, then the narrowed or gathered rows to the encoder's tile. */
+void nccl_bed_collective_copies(const nccl_bed *bed, bool backward)
+{
+    copy(bed, bed->full_bytes);
+    copy(bed, backward ? bed->encoder_bytes : bed->language_bytes);
+}
+
+void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward)
+{
+    const nccl_moves *moves = &bed->moves[backward];
+    size_t from = 0, to = 0;
+    nccl_must_nccl(ncclGroupStart(), "ncclGroupStart");
+    for (int peer = 0; peer < bed->world->size; peer++) {
+        if (moves->to[peer] > 0)
+            nccl_must_nccl(ncclSend((char *)bed->full + to, (size_t)moves->to[peer], ncclUint8,
+                                    peer, bed->world->bare, bed->world->stream),
+                           "ncclSend");
+        if (moves->from[peer] > 0)
+            nccl_must_nccl(ncclRecv((char *)bed->room + from, (size_t)moves->from[peer], ncclUint8,
+                                    peer, bed->world->bare, bed->world->stream),
+                           "ncclRecv");
+        to += (size_t)moves->to[peer];
+        from += (size_t)moves->from[peer];
+    }
+    nccl_must_nccl(ncclGroupEnd(), "ncclGroupEnd");
+}
+
+/* What is packed and unpacked, and what stays. */
+void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward)
+{
+    copy(bed, bed->moves[backward].packed + bed->moves[backward].kept);
+}
+
+void nccl_bed_local_copy(const nccl_bed *bed, bool backward)
+{
+    copy(bed, bed->moves[backward].kept);
+}
