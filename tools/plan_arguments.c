@@ -1,6 +1,7 @@
 /* Arguments by argp, with this tool's errors in place of argp's own two lines. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,19 @@ int plan_number(int64_t *out, const char *option, const char *text, int64_t leas
     return 0;
 }
 
+int plan_decimal(double *out, const char *option, const char *text, bool positive)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value))
+        return plan_usage("%s '%s' is not a number", option, text);
+    if (value < 0 || (positive && value <= 0))
+        return plan_usage("%s is %g, and must be %s", option, value,
+                          positive ? "larger than 0" : "at least 0");
+    *out = value;
+    return 0;
+}
+
 enum { OPTION_USAGE = 1 << 20 };
 
 /* In place of argp's own, which are silent where its errors are. */
@@ -51,11 +65,16 @@ static const struct argp_option *find_option(const struct argp_option *options, 
                                              size_t length, int *matches)
 {
     const struct argp_option *found = NULL;
-    for (const struct argp_option *o = options; o && o->name; o++)
-        if (strncmp(o->name, name, length) == 0) {
-            found = o;
-            *matches += 1;
+    for (const struct argp_option *o = options; o && o->name; o++) {
+        if (strncmp(o->name, name, length) != 0)
+            continue;
+        *matches += 1;
+        found = o;
+        if (o->name[length] == '\0') { /* all of a name, whatever else begins with it */
+            *matches = 1;
+            break;
         }
+    }
     return found;
 }
 

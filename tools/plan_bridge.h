@@ -2,38 +2,80 @@
 #ifndef MIMO_TOOLS_PLAN_BRIDGE_H
 #define MIMO_TOOLS_PLAN_BRIDGE_H
 
+#include "bridge/plan_cost.h"
 #include "plan_commands.h"
 
 /* The most ranks that get a drawing of who sends to whom. */
 enum { PLAN_DRAWN_RANKS = 16 };
 
-enum { PLAN_FORWARD = 0, PLAN_BACKWARD = 1, PLAN_DIRECTIONS = 2 };
+enum {
+    PLAN_FORWARD = MIMO_COST_FORWARD,
+    PLAN_BACKWARD = MIMO_COST_BACKWARD,
+    PLAN_DIRECTIONS = MIMO_COST_DIRECTIONS,
+};
 
 typedef struct plan_bridge_request {
     const char *src, *dst, *dtype; /* as given; NULL: missing */
     int64_t batch, seq, hidden;    /* 0: missing */
     int64_t offset;
-    int64_t rank; /* -1: all ranks */
+    int64_t offsets[2]; /* by mimo_side; -1: `offset` */
+    int64_t rank;       /* -1: all ranks */
     mimo_row_order order;
     bool sp, json;
+    bool general;          /* the rules of collective may be broken */
+    mimo_link_speed speed; /* gbps 0: no times are asked for */
 } plan_bridge_request;
 
 /* Bytes of one rank in one direction. */
 typedef struct plan_flow {
     int64_t recv, send, local;
+    int64_t peers; /* ranks that it sends to */
 } plan_flow;
+
+/* The most of something, and where. */
+typedef struct plan_most {
+    int64_t bytes, rank, peer;
+} plan_most;
+
+/* How evenly one direction loads the links, over all ranks. */
+typedef struct plan_links {
+    int64_t bytes, pairs;    /* what moves; directed pairs of ranks that move some of it */
+    plan_most pair, in, out; /* the busiest pair (sender, receiver), receiver and sender */
+} plan_links;
 
 typedef struct plan_bridge {
     const plan_bridge_request *request;
     mimo_grid *grids[2];     /* by mimo_side */
-    mimo_layout *layouts[2]; /* whole sequences in src, shards in dst */
-    mimo_pairing pairing;
+    mimo_layout *layouts[2]; /* shards in dst, and in src where its cp is larger than 1 */
+    mimo_pairing pairing;    /* scale 0: the rules of collective are broken, `broken` says which */
+    char broken[1024];
     int64_t row_bytes;
     int64_t *group;                      /* room for the ranks of a gather group */
-    int64_t first, ranks;                /* the ranks to print */
+    int64_t first, ranks;                /* both spans together */
+    int64_t first_shown, shown;          /* the ranks to print */
     plan_flow (*flows)[PLAN_DIRECTIONS]; /* flows[ranks] */
     int64_t *traffic[PLAN_DIRECTIONS];   /* [sender * ranks + receiver]; NULL: not drawn */
+    plan_links links[PLAN_DIRECTIONS];
+    mimo_plan_load load[PLAN_DIRECTIONS]; /* the largest of all ranks */
 } plan_bridge;
+
+/* Every rule, then the grids and layouts: before anything is planned (plan_bridge_layouts.c). The
+ * caller zeroes *bridge but for the request, and releases it whatever the result. */
+mimo_status plan_bridge_make(plan_bridge *bridge);
+void plan_bridge_release(plan_bridge *bridge);
+
+/* The plans of all ranks, counted (plan_bridge_bytes.c). */
+mimo_status plan_bridge_count(plan_bridge *bridge);
+
+/* The samples of a rank on a side; false where it holds no rows there. */
+bool plan_bridge_samples(const plan_bridge *bridge, mimo_side side, int64_t rank, int64_t *first,
+                         int64_t *count);
+
+/* Estimated times; only where they are asked for. */
+mimo_cost plan_bridge_cost(const plan_bridge *bridge);
+
+/* The most over the mean of `parts`; 1 where nothing moves. */
+double plan_imbalance(int64_t most, int64_t bytes, int64_t parts);
 
 /* Print everything; nothing can fail any more but the stream. Returns the exit status. */
 int plan_bridge_print_json(const plan_bridge *bridge);

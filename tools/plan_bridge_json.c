@@ -2,9 +2,12 @@
  * has half a million numbers, and counts of bytes must not pass through doubles. No text here needs
  * an escape: names of dimensions are letters, digits, '_' and '-'. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "plan_bridge.h"
+
+static const char *const way_names[PLAN_DIRECTIONS] = {"forward", "backward"};
 
 static void print_range(int64_t first, int64_t count)
 {
@@ -34,6 +37,10 @@ static void print_groups(const plan_bridge *bridge)
 static void print_coords(const mimo_grid *grid, int64_t rank)
 {
     int64_t coord;
+    if (!mimo_grid_contains(grid, rank)) {
+        printf("null");
+        return;
+    }
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
         const char *name = mimo_grid_dim(grid, i).name;
         if (mimo_grid_coord(grid, rank, name, &coord) == MIMO_OK)
@@ -72,28 +79,91 @@ static void print_rank(const plan_bridge *bridge, int64_t rank)
         print_coords(bridge->grids[side], rank);
     }
     for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
-        int64_t first = 0, count = 0;
-        mimo_pairing_samples(bridge->grids[side], rank, bridge->request->batch, &first, &count);
+        int64_t first, count;
         printf(",\"%s_samples\":", sides[side]);
-        print_range(first, count);
+        if (plan_bridge_samples(bridge, side, rank, &first, &count))
+            print_range(first, count);
+        else
+            printf("null");
     }
     printf(",\"tokens\":");
     print_tokens(bridge, rank);
-    print_flow("forward", &bridge->flows[rank - bridge->first][PLAN_FORWARD]);
-    print_flow("backward", &bridge->flows[rank - bridge->first][PLAN_BACKWARD]);
+    for (int way = 0; way < PLAN_DIRECTIONS; way++)
+        print_flow(way_names[way], &bridge->flows[rank - bridge->first][way]);
     putchar('}');
+}
+
+static void print_most(const char *name, const plan_most *most, double imbalance)
+{
+    printf(",\"%s\":{\"rank\":%" PRId64 ",\"bytes\":%" PRId64 ",\"imbalance\":%.6g}", name,
+           most->rank, most->bytes, imbalance);
+}
+
+/* Imbalances are the most over the mean: of the pairs that move something, and of all ranks. */
+static void print_links(const plan_bridge *bridge, int direction)
+{
+    const plan_links *links = &bridge->links[direction];
+    printf("\"%s\":{\"bytes\":%" PRId64 ",\"pairs\":%" PRId64, way_names[direction], links->bytes,
+           links->pairs);
+    printf(",\"busiest\":{\"from\":%" PRId64 ",\"to\":%" PRId64 ",\"bytes\":%" PRId64
+           ",\"imbalance\":%.6g}",
+           links->pair.rank, links->pair.peer, links->pair.bytes,
+           plan_imbalance(links->pair.bytes, links->bytes, links->pairs));
+    print_most("in", &links->in, plan_imbalance(links->in.bytes, links->bytes, bridge->ranks));
+    print_most("out", &links->out, plan_imbalance(links->out.bytes, links->bytes, bridge->ranks));
+    putchar('}');
+}
+
+static void print_time(char before, const char *executor, double us)
+{
+    printf("%c\"%s\":", before, executor);
+    if (isfinite(us))
+        printf("%.6g", us);
+    else
+        printf("null");
+}
+
+static void print_times(const plan_bridge *bridge)
+{
+    mimo_cost cost = plan_bridge_cost(bridge);
+    printf("\"estimated_us\":{");
+    for (int way = 0; way < PLAN_DIRECTIONS; way++) {
+        printf("%s\"%s\":", way > 0 ? "," : "", way_names[way]);
+        print_time('{', "collective", cost.collective[way]);
+        print_time(',', "p2p", cost.p2p[way]);
+        print_time(',', "zero_copy", cost.zero_copy[way]);
+        putchar('}');
+    }
+    printf("},");
+}
+
+/* Grids that do not pair have no direction. */
+static void print_pairing(const plan_bridge *bridge)
+{
+    if (bridge->pairing.scale > 0)
+        printf("\"direction\":\"%s\",\"scale\":%" PRId64 ",",
+               mimo_direction_name(bridge->pairing.direction), bridge->pairing.scale);
+    else
+        printf("\"direction\":null,\"scale\":null,");
+    print_groups(bridge);
 }
 
 int plan_bridge_print_json(const plan_bridge *bridge)
 {
-    printf("{\"direction\":\"%s\",\"scale\":%" PRId64 ",",
-           mimo_direction_name(bridge->pairing.direction), bridge->pairing.scale);
-    print_groups(bridge);
-    printf(",\"ranks\":[");
-    for (int64_t r = 0; r < bridge->ranks; r++) {
+    putchar('{');
+    print_pairing(bridge);
+    printf(",\"links\":{");
+    print_links(bridge, PLAN_FORWARD);
+    putchar(',');
+    print_links(bridge, PLAN_BACKWARD);
+    printf("},");
+    if (bridge->request->speed.gbps > 0)
+        print_times(bridge);
+    printf("\"ranks\":[");
+    for (int64_t r = 0; r < bridge->shown; r++) {
         if (r > 0)
             putchar(',');
-        print_rank(bridge, bridge->first + r);
+        print_rank(bridge, bridge->first_shown + r);
     }
     puts("]}");
     return 0;

@@ -1,6 +1,7 @@
 /* mimo-plan bridge for a person: the pairing, what each rank holds, the bytes, and for small grids
  * a drawing of who sends to whom. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -32,11 +33,11 @@ MIMO_PRINTF(2, 3) static void add(cell_text *cell, const char *format, ...)
 static void print_head(const plan_bridge *bridge)
 {
     const plan_bridge_request *request = bridge->request;
-    const mimo_grid *grid = bridge->grids[MIMO_SRC];
-    int64_t first = mimo_grid_offset(grid), size = mimo_grid_size(grid);
-    printf("%s -> %s on ranks %" PRId64 " to %" PRId64 ": %s", request->src, request->dst, first,
-           first + size - 1, mimo_direction_name(bridge->pairing.direction));
-    if (bridge->pairing.direction != MIMO_EQUAL)
+    printf("%s -> %s on ranks %" PRId64 " to %" PRId64 ": %s", request->src, request->dst,
+           bridge->first, bridge->first + bridge->ranks - 1,
+           bridge->pairing.scale > 0 ? mimo_direction_name(bridge->pairing.direction)
+                                     : "routed alone");
+    if (bridge->pairing.scale > 1)
         printf(" by %" PRId64, bridge->pairing.scale);
     printf("\nbatch %" PRId64 ", %" PRId64 " tokens, %s %s rows of %" PRId64 " bytes%s\n",
            request->batch, request->seq, request->order == MIMO_ROWS_SBH ? "sbh" : "bsh",
@@ -69,6 +70,8 @@ static cell_text coords_of(const mimo_grid *grid, int64_t rank)
 {
     cell_text cell = {.used = 0};
     int64_t coord;
+    if (!mimo_grid_contains(grid, rank))
+        add(&cell, "outside");
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
         mimo_dim dim = mimo_grid_dim(grid, i);
         if (dim.size > 1 && mimo_grid_coord(grid, rank, dim.name, &coord) == MIMO_OK)
@@ -81,8 +84,7 @@ static cell_text samples_of(const plan_bridge *bridge, mimo_side side, int64_t r
 {
     cell_text cell = {.used = 0};
     int64_t first, count;
-    if (mimo_pairing_samples(bridge->grids[side], rank, bridge->request->batch, &first, &count) ==
-        MIMO_OK)
+    if (plan_bridge_samples(bridge, side, rank, &first, &count))
         add(&cell, "[%" PRId64 ",%" PRId64 ")", first, first + count);
     return cell;
 }
@@ -103,7 +105,7 @@ static void print_ranks(const plan_bridge *bridge)
 {
     printf("\n%6s  %-18s %-12s %-24s %-12s %s\n", "rank", "src", "samples", "dst", "samples",
            "tokens");
-    for (int64_t rank = bridge->first; rank < bridge->first + bridge->ranks; rank++)
+    for (int64_t rank = bridge->first_shown; rank < bridge->first_shown + bridge->shown; rank++)
         printf("%6" PRId64 "  %-18s %-12s %-24s %-12s %s\n", rank,
                coords_of(bridge->grids[MIMO_SRC], rank).text,
                samples_of(bridge, MIMO_SRC, rank).text,
@@ -127,17 +129,18 @@ static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS
     printf("\n%6s  %-44s  %s\n", "bytes", "forward", "backward");
     printf("%6s  %14s %14s %14s  %14s %14s %14s\n", "rank", "receives", "sends", "keeps",
            "receives", "sends", "keeps");
-    for (int64_t r = 0; r < bridge->ranks; r++) {
+    for (int64_t rank = bridge->first_shown; rank < bridge->first_shown + bridge->shown; rank++) {
+        const plan_flow *flows = bridge->flows[rank - bridge->first];
         char title[24];
-        snprintf(title, sizeof title, "%" PRId64, bridge->first + r);
-        print_flows(title, bridge->flows[r]);
+        snprintf(title, sizeof title, "%" PRId64, rank);
+        print_flows(title, flows);
         for (int i = 0; i < PLAN_DIRECTIONS; i++) {
-            all[i].recv += bridge->flows[r][i].recv;
-            all[i].send += bridge->flows[r][i].send;
-            all[i].local += bridge->flows[r][i].local;
+            all[i].recv += flows[i].recv;
+            all[i].send += flows[i].send;
+            all[i].local += flows[i].local;
         }
     }
-    if (bridge->ranks > 1)
+    if (bridge->shown > 1)
         print_flows("all", all);
 }
 
@@ -172,17 +175,71 @@ static void collective_bytes(const plan_bridge *bridge, int64_t bytes[PLAN_DIREC
 static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN_DIRECTIONS])
 {
     int64_t bytes[PLAN_DIRECTIONS];
+    if (bridge->pairing.scale == 0) {
+        printf("\ncollective cannot be used: %s\n", bridge->broken);
+        return;
+    }
     collective_bytes(bridge, bytes);
     printf(
         "\nbytes received by %s: collective (gathered batches, sum over cp) against routed (each "
         "needed row once)\n",
-        bridge->ranks > 1 ? "all ranks" : "this rank");
+        bridge->shown > 1 ? "all ranks" : "this rank");
     for (int i = 0; i < PLAN_DIRECTIONS; i++) {
-        int64_t collective = bytes[i] * bridge->ranks;
+        int64_t collective = bytes[i] * bridge->shown;
         printf("%10s  collective %14" PRId64 "  routed %14" PRId64, direction_names[i], collective,
                all[i].recv);
         if (collective > 0)
             printf("  %5.1f%%", 100.0 * (double)all[i].recv / (double)collective);
+        putchar('\n');
+    }
+}
+
+/* ---------------------------------------- links --------------------------------------------- */
+
+/* The means are of the pairs that move something, and of all ranks. */
+static void print_links(const plan_bridge *bridge)
+{
+    printf(
+        "\nhow evenly the links are used: the busiest pair and the busiest ranks, in bytes and as "
+        "multiples of the mean\n");
+    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+        const plan_links *links = &bridge->links[i];
+        printf("%10s  ", direction_names[i]);
+        if (links->bytes == 0) {
+            puts("nothing moves");
+            continue;
+        }
+        printf("%" PRId64 " pairs, %" PRId64 " -> %" PRId64 " moves %" PRId64
+               ", x %.2f; rank %" PRId64 " receives %" PRId64 ", x %.2f; rank %" PRId64
+               " sends %" PRId64 ", x %.2f\n",
+               links->pairs, links->pair.rank, links->pair.peer, links->pair.bytes,
+               plan_imbalance(links->pair.bytes, links->bytes, links->pairs), links->in.rank,
+               links->in.bytes, plan_imbalance(links->in.bytes, links->bytes, bridge->ranks),
+               links->out.rank, links->out.bytes,
+               plan_imbalance(links->out.bytes, links->bytes, bridge->ranks));
+    }
+}
+
+static void print_time(const char *executor, double us)
+{
+    if (isfinite(us))
+        printf("  %s %10.1f", executor, us);
+    else
+        printf("  %s %10s", executor, "-");
+}
+
+static void print_times(const plan_bridge *bridge)
+{
+    const mimo_link_speed *speed = &bridge->request->speed;
+    if (speed->gbps <= 0)
+        return;
+    mimo_cost cost = plan_bridge_cost(bridge);
+    printf("\nestimated us a call, %g GB/s and %g us a link\n", speed->gbps, speed->latency_us);
+    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+        printf("%10s", direction_names[i]);
+        print_time("collective", cost.collective[i]);
+        print_time("p2p", cost.p2p[i]);
+        print_time("zero-copy", cost.zero_copy[i]);
         putchar('\n');
     }
 }
@@ -229,12 +286,14 @@ static void print_drawing(const plan_bridge *bridge, int direction)
 
 int plan_bridge_print_text(const plan_bridge *bridge)
 {
-    plan_flow all[PLAN_DIRECTIONS] = {{0, 0, 0}, {0, 0, 0}};
+    plan_flow all[PLAN_DIRECTIONS] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     print_head(bridge);
     print_groups(bridge);
     print_ranks(bridge);
     print_bytes(bridge, all);
     print_comparison(bridge, all);
+    print_links(bridge);
+    print_times(bridge);
     for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
         print_drawing(bridge, direction);
     return 0;

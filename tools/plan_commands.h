@@ -57,4 +57,7 @@ int plan_usage(const char *format, ...) MIMO_PRINTF(1, 2);
  */
 int plan_number(int64_t *out, const char *option, const char *text, int64_t least);
 
+/* The same of a finite number from 0 on, or above 0. */
+int plan_decimal(double *out, const char *option, const char *text, bool positive);
+
 #endif

@@ -115,7 +115,8 @@ def check_case(case, arguments):
     if got is None:
         return
     direction, scale, gather = groups(src, dst, offset)
-    expect(list(got) == ["direction", "scale", "gather_groups", "ranks"], arguments, list(got))
+    expect(list(got) == ["direction", "scale", "gather_groups", "links", "ranks"], arguments,
+           list(got))
     expect((got["direction"], got["scale"], got["gather_groups"]) == (direction, scale, gather),
            arguments, f"{got['direction']} {got['scale']} {got['gather_groups']} instead of "
            f"{direction} {scale} {gather}")
@@ -179,7 +180,10 @@ def worked_examples():
     arguments = arguments_of("tp=2,dp=4", "tp=2,cp=2,dp=2", 8, 64, "--rank", "0", "--json")
     _, out, _ = run(*arguments)
     flow = '{"recv_bytes":2048,"send_bytes":2048,"local_bytes":2048}'
+    even = ('{"bytes":16384,"pairs":8,"busiest":{"from":0,"to":2,"bytes":2048,"imbalance":1},'
+            '"in":{"rank":0,"bytes":2048,"imbalance":1},"out":{"rank":0,"bytes":2048,"imbalance":1}}')
     expect(out == '{"direction":"fan_in","scale":2,"gather_groups":[[0,2],[1,3],[4,6],[5,7]],'
+           f'"links":{{"forward":{even},"backward":{even}}},'
            '"ranks":[{"rank":0,"src":{"tp":0,"dp":0},"dst":{"tp":0,"cp":0,"dp":0},'
            '"src_samples":[0,2],"dst_samples":[0,4],"tokens":[[0,16],[48,64]],'
            f'"forward":{flow},"backward":{flow}}}]}}\n', arguments, out)
@@ -195,6 +199,179 @@ def large_numbers():
     got = answer(*arguments)
     expect([r["rank"] for r in got["ranks"]] == list(range(16384)), arguments, "ranks")
     expect(len(got["gather_groups"]) == 2048, arguments, "groups")
+
+
+# ----------------------------------------- any two grids ---------------------------------------
+
+def deal(batch, dp, d):
+    """The samples of a dp coordinate: the first batch mod dp coordinates hold one more."""
+    first = d * (batch // dp) + min(d, batch % dp)
+    return [first, first + batch // dp + (d < batch % dp)]
+
+
+def holding(spec, relative, batch, seq, cut, sp):
+    """Samples and positions of a rank; None where it is outside the grid, or at pp > 0."""
+    coords = coords_of(spec, relative)
+    if not 0 <= relative < math.prod(size for _, size in parse(spec)) or coords.get("pp", 0) > 0:
+        return None
+    cp, tp = size_of(spec, "cp") if cut else 1, size_of(spec, "tp")
+    rows = positions(seq, cp, coords.get("cp", 0) if cut else 0, tp, coords.get("tp", 0), sp)
+    return deal(batch, size_of(spec, "dp"), coords.get("dp", 0)), rows
+
+
+def rows_of(held):
+    return {(b, s) for b in range(*held[0]) for s in held[1]} if held else set()
+
+
+def draw_grid(source, names, most):
+    dims = [(name, source.randint(1, most)) for name in names]
+    source.shuffle(dims)
+    return ",".join(f"{name}={size}" for name, size in dims)
+
+
+def check_general(case, arguments):
+    src, dst, src_offset, dst_offset, batch, seq, sp, row_bytes = case
+    got = answer(*arguments)
+    if got is None:
+        return
+    ends = [offset + math.prod(size for _, size in parse(spec))
+            for spec, offset in ((src, src_offset), (dst, dst_offset))]
+    expect([r["rank"] for r in got["ranks"]] == list(range(min(src_offset, dst_offset), max(ends))),
+           arguments, "ranks")
+    for rank in got["ranks"]:
+        has = holding(src, rank["rank"] - src_offset, batch, seq, size_of(src, "cp") > 1, False)
+        needs = holding(dst, rank["rank"] - dst_offset, batch, seq, True, sp)
+        for side, held in (("src", has), ("dst", needs)):
+            expect(rank[f"{side}_samples"] == (held and held[0]), arguments, (side, rank, held))
+        some = needs and needs[0][0] < needs[0][1]
+        expect(rank["tokens"] == (ranges(needs[1]) if some else []), arguments, (rank, needs))
+        kept = len(rows_of(has) & rows_of(needs)) * row_bytes
+        for way, to, held in (("forward", needs, has), ("backward", has, needs)):
+            flow = rank[way]
+            expect((flow["recv_bytes"], flow["local_bytes"]) ==
+                   (len(rows_of(to) - rows_of(held)) * row_bytes, kept), arguments, (way, rank))
+
+
+def general_pairs():
+    source = random.Random(11)
+    for _ in range(60):
+        src = draw_grid(source, source.choice([["tp", "dp"], ["tp", "cp", "dp"], ["dp"]]), 3)
+        dst = draw_grid(source, source.choice([["tp", "cp", "dp"], ["tp", "cp", "pp", "dp"]]), 3)
+        sp, offsets = source.random() < 0.3, (source.randint(0, 3), source.randint(0, 3))
+        seq = 2 * math.lcm(size_of(src, "cp"), size_of(dst, "cp") * (size_of(dst, "tp") if sp else 1))
+        batch = source.randint(1, 9)
+        arguments = arguments_of(src, dst, batch, seq, "--general", "--src-offset", str(offsets[0]),
+                                 "--dst-offset", str(offsets[1]), *(["--sp"] if sp else []))
+        check_general((src, dst, *offsets, batch, seq, sp, 32), arguments)
+
+
+def without_general():
+    """What --general lifts is an error without it, and told with it."""
+    for word, src, dst, *rest in (
+            ("divides", "tp=2,dp=3", "tp=3,dp=2", 6),
+            ("placement", "tp=2,dp=2", "dp=2,tp=2"),
+            ("offset", "tp=2,dp=2", "tp=2,dp=2", 8, 8, "--dst-offset", "1"),
+            ("ranks", "tp=2,dp=2", "tp=2,dp=4"),
+            ("cp = 2", "tp=1,cp=2,dp=2", "tp=2,dp=2"),
+            ("pp = 2", "tp=2,dp=2", "tp=1,pp=2,dp=2"),
+            ("does not divide", "tp=1,dp=4", "tp=2,dp=2", 7)):
+        arguments = arguments_of(src, dst, *rest)
+        expect_error([word], *arguments)
+        status, out, err = run(*arguments, "--general", "--gbps", "1", "--latency-us", "1")
+        expect(status == 0 and err == "" and "routed alone" in out and
+               "collective cannot be used: " in out and word in out and "collective          -" in out,
+               arguments, out + err)
+        got = answer(*arguments, "--general", "--gbps", "1", "--latency-us", "1")
+        expect(got and got["direction"] is None and got["scale"] is None and
+               got["gather_groups"] == [], arguments, got)
+        expect(got and got["estimated_us"]["forward"]["collective"] is None and
+               got["estimated_us"]["backward"]["p2p"] > 0, arguments, got)
+    expect_error(["12", "6", "4"], *arguments_of("tp=4,dp=2", "tp=4,cp=2,dp=1", 8, 12, "--sp",
+                                                 "--general"))
+
+
+def stand_ins():
+    """Where grids pair, few ranks are planned and stand for all; --general plans every one."""
+    source = random.Random(5)
+    for _ in range(25):
+        src, dst = draw_pair(source)
+        times = source.randint(2, 5)
+        src, dst = (",".join(f"{n}={s * times if n == 'dp' else s}" for n, s in parse(g))
+                    for g in (src, dst))
+        seq = 2 * size_of(dst, "cp") * size_of(dst, "tp")
+        arguments = arguments_of(src, dst, math.lcm(size_of(src, "dp"), size_of(dst, "dp")), seq,
+                                 "--gbps", "10", "--latency-us", "5",
+                                 *(["--sp"] if source.random() < 0.4 else []))
+        expect(answer(*arguments) == answer(*arguments, "--general"), arguments, "not the same")
+
+
+# --------------------------------------- links and times ---------------------------------------
+
+def drawn(out, way):
+    """The drawing of a direction as {(sender, receiver): bytes}, without what is kept."""
+    lines = out.split(f"\n{way}: bytes from")[1].splitlines()
+    receivers = [int(word) for word in lines[1].split()]
+    table = {}
+    for line in lines[2:2 + len(receivers)]:
+        sender, *cells = line.split()
+        table.update({(int(sender), to): int(cell) for to, cell in zip(receivers, cells)
+                      if cell.isdigit()})
+    return table, receivers
+
+
+def check_links(arguments):
+    got = answer(*arguments)
+    _, out, _ = run(*arguments)
+    for way in ("forward", "backward"):
+        table, ranks = drawn(out, way)
+        links = got["links"][way]
+        total = sum(table.values())
+        expect((links["bytes"], links["pairs"]) == (total, len(table)), arguments, (way, links))
+        if not table:
+            expect(links["busiest"]["imbalance"] == 1, arguments, links)
+            continue
+        busiest = links["busiest"]
+        expect(table[busiest["from"], busiest["to"]] == busiest["bytes"] == max(table.values()),
+               arguments, (way, links))
+        expect(math.isclose(busiest["imbalance"], busiest["bytes"] * len(table) / total,
+                            rel_tol=1e-5), arguments, (way, links))
+        for name, end in (("out", 0), ("in", 1)):
+            of = {r: sum(b for pair, b in table.items() if pair[end] == r) for r in ranks}
+            most = links[name]
+            expect(of[most["rank"]] == most["bytes"] == max(of.values()), arguments, (way, most))
+            expect(math.isclose(most["imbalance"], most["bytes"] * len(ranks) / total,
+                                rel_tol=1e-5), arguments, (way, most))
+
+
+def links():
+    for src, dst in (("tp=1,dp=4", "tp=1,cp=2,dp=2"), ("tp=2,dp=4", "tp=1,cp=4,dp=2"),
+                     ("tp=4,dp=2", "tp=1,cp=2,dp=4"), ("tp=2,dp=2", "tp=2,dp=2"),
+                     ("tp=4,dp=1", "tp=2,cp=2,dp=1")):
+        check_links(arguments_of(src, dst, 8, 16))
+    for src, dst in (("tp=1,dp=3", "tp=1,cp=2,pp=2,dp=2"), ("dp=3,tp=2", "tp=2,cp=2,dp=1")):
+        check_links(arguments_of(src, dst, 7, 16, "--general", "--dst-offset", "1"))
+
+
+def times():
+    """Rows of 32 bytes; a byte takes 1 us over the link and half of one in a copy. The LLM's tile
+    has W = 512 bytes, a shard 256, the encoder's tile 256; 128 bytes move in and out of a rank, of
+    which rank 1 packs all; 128 stay."""
+    speed = ["--gbps", "0.001", "--latency-us", "10", "--copy-gbps", "0.002"]
+    arguments = arguments_of("tp=1,dp=4", "tp=1,cp=2,dp=2", 4, 8, *speed)
+    moved = {"p2p": 10 + 128 + (256 + 128) / 2, "zero_copy": 7.5 + 128}
+    got = answer(*arguments)
+    expect(got["estimated_us"] ==
+           {"forward": {"collective": 10 + 256 + (512 + 256) / 2, **moved},
+            "backward": {"collective": 20 + 512 + (512 + 256) / 2, **moved}}, arguments, got)
+    expect(answer(*arguments, "--rank", "3")["estimated_us"] == got["estimated_us"], arguments,
+           "the times of one rank are others")
+    _, out, _ = run(*arguments)
+    for line in ("estimated us a call, 0.001 GB/s and 10 us a link",
+                 "   forward  collective      650.0  p2p      330.0  zero-copy      135.5"):
+        expect(line + "\n" in out, arguments, f"no line {line!r} in\n{out}")
+    slower = answer(*arguments_of("tp=1,dp=4", "tp=1,cp=2,dp=2", 4, 8, *speed[:4]))
+    expect(math.isclose(slower["estimated_us"]["forward"]["p2p"], 10 + 128 + (256 + 128) / 5),
+           arguments, slower)
 
 
 def text():
@@ -241,6 +418,15 @@ def bad_usage():
     for option in ("--batch", "--seq", "--hidden"):
         expect_error([option, "0"], *good, option, "0")
         expect_error([option, "'x'"], *good, option, "x")
+    expect_error(["--latency-us is missing"], *good, "--gbps", "1")
+    expect_error(["--gbps is missing"], *good, "--latency-us", "1")
+    expect_error(["--gbps is missing"], *good, "--copy-gbps", "1", "--latency-us", "1")
+    for option, text in (("--gbps", "0"), ("--gbps", "-1"), ("--latency-us", "-0.5"),
+                         ("--copy-gbps", "0")):
+        expect_error([option, "must be", text], *good, option, text)
+    for text in ("x", "1x", "", "inf", "nan"):
+        expect_error(["--gbps", "not a number"], *good, "--gbps", text)
+    expect("option '--src' needs a value" in run("--src")[2], ["--src"], run("--src"))
     expect_error(["--offset", "-1"], *good, "--offset", "-1")
     expect_error(["rank 4", "0 to 3"], *good, "--rank", "4")
     expect_error(["rank 3", "4 to 7"], *good, "--rank", "3", "--offset", "4")
@@ -267,7 +453,8 @@ def bad_pairs():
     expect_error(["12", "6", "4"], *arguments_of("tp=4,dp=2", "tp=4,cp=2,dp=1", 8, 12, "--sp"))
 
 
-for check in (worked_examples, random_pairs, large_numbers, text, bad_usage, bad_pairs):
+for check in (worked_examples, random_pairs, large_numbers, general_pairs, without_general, stand_ins,
+              links, times, text, bad_usage, bad_pairs):
     check()
 print("\n".join(failures) if failures else "all as expected")
 sys.exit(1 if failures else 0)

@@ -1,0 +1,135 @@
+/* mimo-plan bridge: the grids and layouts of a request, and every rule that it must keep. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "bridge/layout_types.h"
+#include "core/checked.h"
+#include "core/memory.h"
+#include "grid/grid_types.h"
+#include "plan_bridge.h"
+
+static mimo_status make_grids(plan_bridge *bridge)
+{
+    const plan_bridge_request *request = bridge->request;
+    const char *const specs[] = {request->src, request->dst};
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+        int64_t own = request->offsets[side];
+        MIMO_TRY(
+            mimo_grid_parse(&bridge->grids[side], specs[side], own >= 0 ? own : request->offset));
+    }
+    return MIMO_OK;
+}
+
+/* The rules of collective: the grids pair, and both dp sizes divide the batch. */
+static mimo_status pair_up(plan_bridge *bridge)
+{
+    int64_t first, count;
+    mimo_pairing pairing;
+    MIMO_TRY(mimo_pairing_of(&pairing, bridge->grids[MIMO_SRC], bridge->grids[MIMO_DST]));
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++)
+        MIMO_TRY(mimo_pairing_samples(bridge->grids[side], mimo_grid_offset(bridge->grids[side]),
+                                      bridge->request->batch, &first, &count));
+    bridge->pairing = pairing;
+    return MIMO_OK;
+}
+
+/* With --general a broken rule is something to tell, not an error. */
+static mimo_status set_pairing(plan_bridge *bridge)
+{
+    mimo_status status = pair_up(bridge);
+    if (status != MIMO_ERR_GRID && status != MIMO_ERR_SHAPE)
+        return status;
+    if (!bridge->request->general)
+        return status;
+    snprintf(bridge->broken, sizeof bridge->broken, "%s", mimo_last_error());
+    return MIMO_OK;
+}
+
+static mimo_status set_ranks(plan_bridge *bridge)
+{
+    int64_t end = 0;
+    bridge->first = INT64_MAX;
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+        int64_t first = mimo_grid_offset(bridge->grids[side]);
+        int64_t after = first + mimo_grid_size(bridge->grids[side]);
+        bridge->first = first < bridge->first ? first : bridge->first;
+        end = after > end ? after : end;
+    }
+    bridge->ranks = end - bridge->first;
+    bridge->first_shown = bridge->first;
+    bridge->shown = bridge->ranks;
+    int64_t rank = bridge->request->rank;
+    if (rank < 0)
+        return MIMO_OK;
+    MIMO_CHECK(rank >= bridge->first && rank < end, MIMO_ERR_ARGUMENT,
+               "rank %" PRId64 " is outside the grids, which have ranks %" PRId64 " to %" PRId64,
+               rank, bridge->first, end - 1);
+    bridge->first_shown = rank;
+    bridge->shown = 1;
+    return MIMO_OK;
+}
+
+/* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches
+ * a rank. Checked here once, all arithmetic on bytes is safe. */
+static mimo_status set_row_bytes(plan_bridge *bridge)
+{
+    const plan_bridge_request *request = bridge->request;
+    mimo_dtype dtype;
+    int64_t bytes;
+    MIMO_TRY(mimo_dtype_parse(&dtype, request->dtype));
+    MIMO_TRY(mimo_mul(&bridge->row_bytes, request->hidden, (int64_t)mimo_dtype_size(dtype)));
+    MIMO_TRY(mimo_mul(&bytes, bridge->row_bytes, request->batch));
+    MIMO_TRY(mimo_mul(&bytes, bytes, request->seq));
+    return mimo_mul(&bytes, bytes, 4 * bridge->ranks);
+}
+
+/* Partitions cut the LLM's sequences, and the encoder's where its cp is larger than 1. */
+static mimo_status make_layouts(plan_bridge *bridge)
+{
+    const plan_bridge_request *request = bridge->request;
+    mimo_partition_rule rules[] = {MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT};
+    rules[MIMO_DST].sp = request->sp;
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+        mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+        bool cut = side == MIMO_DST || mimo_grid_dim_size(bridge->grids[side], "cp") > 1;
+        desc.grid = bridge->grids[side];
+        desc.order = request->order;
+        desc.batch = request->batch;
+        desc.seq = request->seq;
+        desc.partition = cut ? &rules[side] : NULL;
+        MIMO_TRY(mimo_layout_create(&bridge->layouts[side], &desc));
+    }
+    return MIMO_OK;
+}
+
+mimo_status plan_bridge_make(plan_bridge *bridge)
+{
+    MIMO_TRY(make_grids(bridge));
+    MIMO_TRY(set_pairing(bridge));
+    MIMO_TRY(set_ranks(bridge));
+    MIMO_TRY(set_row_bytes(bridge));
+    return make_layouts(bridge);
+}
+
+void plan_bridge_release(plan_bridge *bridge)
+{
+    for (int i = 0; i < 2; i++) {
+        mimo_release(bridge->traffic[i]);
+        mimo_layout_destroy(bridge->layouts[i]);
+        mimo_grid_destroy(bridge->grids[i]);
+    }
+    mimo_release(bridge->flows);
+    mimo_release(bridge->group);
+}
+
+bool plan_bridge_samples(const plan_bridge *bridge, mimo_side side, int64_t rank, int64_t *first,
+                         int64_t *count)
+{
+    mimo_cell cell;
+    if (!mimo_layout_cell(&cell, bridge->layouts[side], rank))
+        return false;
+    mimo_range samples = mimo_layout_samples(bridge->layouts[side], cell.dp);
+    *first = samples.first;
+    *count = samples.count;
+    return true;
+}
