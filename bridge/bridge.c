@@ -104,6 +104,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->rank = comm->rank;
     bridge->size = comm->size;
     bridge->memory = comm->memory;
+    bridge->in_buffers = desc->executor == MIMO_EXECUTOR_ZERO_COPY;
     return create_executor(bridge, desc);
 }
 

@@ -109,7 +109,7 @@ mimo_status mimo_routed_connect(mimo_bridge *bridge)
     mimo_routed *own = bridge->routed;
     if (own->pushing == MIMO_PUSH_NEVER || bridge->comm->device->enqueues)
         return MIMO_OK;
-    mimo_status status = mimo_flags_create(&own->push_rule.flags, bridge->comm);
+    mimo_status status = mimo_buffer_create_own(&own->push_rule.flags, bridge->comm, 0);
     if (status != MIMO_ERR_UNSUPPORTED || own->pushing == MIMO_PUSH_ALWAYS)
         return status;
     own->pushing = MIMO_PUSH_NEVER;

@@ -14,6 +14,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge/layout_types.h"
+#include "comm/buffer_state.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -26,13 +27,14 @@ enum { WIDTH = 3, LARGEST = 65521 };
 typedef struct test_side {
     mimo_layout *layout;
     mimo_cell cell;
-    bool holds;       /* rows at all */
-    bool speaks;      /* for the copies of its cell */
-    int64_t rows;     /* here */
-    double *sent;     /* [rows, WIDTH], in host memory */
-    double *received; /* [rows, WIDTH], in host memory */
-    mimo_tensor view; /* the tile that is sent */
-    mimo_tensor room; /* the tile that is received into */
+    bool holds;          /* rows at all */
+    bool speaks;         /* for the copies of its cell */
+    int64_t rows;        /* here */
+    double *sent;        /* [rows, WIDTH], in host memory */
+    double *received;    /* [rows, WIDTH], in host memory */
+    mimo_tensor view;    /* the tile that is sent */
+    mimo_tensor room;    /* the tile that is received into, */
+    mimo_buffer *buffer; /* in a buffer of its own; NULL: in memory of the device */
 } test_side;
 
 typedef struct self_test {
@@ -112,8 +114,7 @@ static mimo_status create_side(test_side *out, const self_test *test, const mimo
     out->room = out->view;
     if (out->rows == 0)
         return MIMO_OK;
-    MIMO_TRY(comm->device->reserve(&out->view.data, bytes_of(out)));
-    return comm->device->reserve(&out->room.data, bytes_of(out));
+    return comm->device->reserve(&out->view.data, bytes_of(out));
 }
 
 /* What row `row` of a cell starts with; the same on all its copies. */
@@ -152,6 +153,7 @@ static mimo_status download(const self_test *test, const test_side *side)
     return device->download(side->received, side->room.data, bytes_of(side), NULL);
 }
 
+/* What a rank can do alone. */
 static mimo_status prepare(self_test *test)
 {
     mimo_layout_desc desc[2];
@@ -161,9 +163,32 @@ static mimo_status prepare(self_test *test)
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(create_side(&test->side[side], test, &desc[side]));
         fill(test, (mimo_side)side);
-        MIMO_TRY(upload(test, &test->side[side]));
     }
     return MIMO_OK;
+}
+
+/* Room to receive into. Where the bridge asks for buffers, both sides have one each, so that it
+ * begins at the same place on all ranks. */
+static mimo_status make_rooms(self_test *test)
+{
+    for (int i = 0; i < 2; i++) {
+        test_side *side = &test->side[i];
+        if (!test->bridge->in_buffers) {
+            if (side->rows > 0)
+                MIMO_TRY(test->bridge->comm->device->reserve(&side->room.data, bytes_of(side)));
+            continue;
+        }
+        MIMO_TRY(mimo_buffer_create_own(&side->buffer, test->bridge->parent, bytes_of(side)));
+        side->room.data = mimo_buffer_data(side->buffer);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status make_tiles(self_test *test)
+{
+    MIMO_TRY(make_rooms(test));
+    MIMO_TRY(upload(test, &test->side[MIMO_SRC]));
+    return upload(test, &test->side[MIMO_DST]);
 }
 
 static void release(self_test *test)
@@ -171,7 +196,9 @@ static void release(self_test *test)
     for (int side = 0; side < 2; side++) {
         test_side *it = &test->side[side];
         test->bridge->comm->device->release(it->view.data);
-        test->bridge->comm->device->release(it->room.data);
+        if (!it->buffer)
+            test->bridge->comm->device->release(it->room.data);
+        mimo_buffer_destroy(it->buffer);
         mimo_release(it->sent);
         mimo_release(it->received);
         mimo_layout_destroy(it->layout);
@@ -317,6 +344,8 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
     snprintf(call, sizeof call, "bridge self-test with seed %" PRIu64, seed);
     status = mimo_agree_as(bridge->comm, MIMO_AGREE_ALWAYS, status,
                            mimo_hash_int(MIMO_HASH_START, (int64_t)seed), call);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(bridge->comm, make_tiles(&test));
     if (status == MIMO_OK)
         status = run(&test, all);
     release(&test);

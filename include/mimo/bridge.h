@@ -188,7 +188,7 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  * Test the bridge on its own grids and backend: a small batch of whole numbers, keyed by `seed`,
  * goes forward and another one backward. Every row that a rank received is compared with what the
  * layouts say in closed form, copies included; then over all ranks <Px, y> = <x, P'y> must hold
- * exactly, and every global row be counted once. Two moves of a few kilobytes and three exchanges
+ * exactly, and every global row be counted once. Two moves of a few kilobytes and a few exchanges
  * of words: cheap enough for every start. Collective over the communicator, blocking; no operation
  * may be in flight. The caller's tensors are not touched.
  *

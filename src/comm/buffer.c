@@ -136,9 +136,9 @@ mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data,
     return create_and_say(comm, &own);
 }
 
-mimo_status mimo_flags_create(mimo_buffer **out, mimo_comm *comm)
+mimo_status mimo_buffer_create_own(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
-    const asked own = {"flags create", out, false, NULL, 0};
+    const asked own = {"own buffer create", out, false, NULL, bytes};
     return create(comm, &own);
 }
 

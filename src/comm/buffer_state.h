@@ -46,8 +46,8 @@ struct mimo_buffer {
     void *own;          /* the backend's */
 };
 
-/* A buffer of 0 bytes, for the sake of its flags. Collective, errors as mimo_buffer_create. */
-mimo_status mimo_flags_create(mimo_buffer **out, mimo_comm *comm);
+/* As mimo_buffer_create, for the library's own ends: nothing is said of ranks out of reach. */
+mimo_status mimo_buffer_create_own(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
 mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);

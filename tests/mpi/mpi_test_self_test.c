@@ -70,7 +70,8 @@ MPI_TEST(self_test, right_bridges)
         if (it->collective && spans(it->src, it->src_offset, ranks))
             check_case(it, MIMO_EXECUTOR_COLLECTIVE);
         if (fits(it->src, it->src_offset, ranks) && fits(it->dst, it->dst_offset, ranks))
-            check_case(it, MIMO_EXECUTOR_ROUTED);
+            for (int e = MIMO_EXECUTOR_ROUTED; e <= MIMO_EXECUTOR_ZERO_COPY; e++)
+                check_case(it, (mimo_executor)e);
     }
 }
 
