@@ -122,19 +122,17 @@ void mimo_host_push_start(mimo_host_flight *flight, mimo_host_push *push)
     *last = push;
 }
 
-/* Write a peer's rows if they may be written: it has asked for them, and it has those of the call
- * before, as it takes done for the calls in their order. */
+/* Write a peer's rows once it has asked for them. It has asked for those of earlier calls before,
+ * and they are earlier in flight: so its done grows in the order of the calls. */
 static mimo_status serve(mimo_host_push *push, int i)
 {
     const mimo_push *rows = &push->list[i];
-    uint64_t *done = &peer_flags(push->buffer, rows->peer)->done;
-    bool asked =
-        push->idle || seen(&own_flags(push->buffer, rows->peer)->ready) >= push->serving[i];
-    if (!asked || seen(done) < (push->serving[i] - 1) * MIMO_PUSH_UNIT)
+    if (!push->idle && seen(&own_flags(push->buffer, rows->peer)->ready) < push->serving[i])
         return MIMO_OK;
     for (int64_t n = 0; n < rows->count; n++)
         MIMO_TRY(mimo_device_host.copy_rows(&rows->rows[n].to, &rows->rows[n].from, NULL));
-    __atomic_fetch_add(done, MIMO_PUSH_UNIT, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&peer_flags(push->buffer, rows->peer)->done, MIMO_PUSH_UNIT,
+                       __ATOMIC_RELEASE);
     push->serving[i] = 0;
     push->left--;
     return MIMO_OK;

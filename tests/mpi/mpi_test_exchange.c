@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm_backend.h"
+#include "comm/buffer_state.h"
 #include "free_memory.h"
 #include "guarded.h"
 #include "mpi_test.h"
@@ -150,6 +150,76 @@ MPI_TEST(exchange, two_in_flight)
     MPI_EXPECT(received[0] == last && received[1] == last + 100, "%d and %d", (int)received[0],
                (int)received[1]);
     for (int i = 0; i < 2; i++)
+        comm->backend->exchange_destroy(exchange[i]);
+    test_room_free(&out);
+    test_room_free(&in);
+}
+
+enum { WORDS = 4, IN_FLIGHT = 2 };
+
+/* One word each way that there is, to the next rank and from the last: exchange i pushes the words
+ * at 4i to the same place of the next rank's buffer, sends those after it, and keeps two. */
+static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
+                                const test_room *in, int i)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_exchange *exchange = NULL;
+    int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
+    int64_t *from = (int64_t *)out->place + (ptrdiff_t)i * WORDS;
+    int64_t place = (char *)in->place - (char *)mimo_buffer_data(buffer);
+    int64_t *there = (int64_t *)(void *)(buffer->data[next] + place) + (ptrdiff_t)i * WORDS;
+    int64_t *here = (int64_t *)in->place + (ptrdiff_t)i * WORDS;
+    const mimo_rows sent = {from, 8, 1, 1, 1, 1, 1}, received = {here, 8, 1, 1, 1, 1, 1};
+    const mimo_row_copy pushed = {{there, 8, 0, 1, 1, 1, 1}, {from, 8, 0, 1, 1, 1, 1}};
+    const mimo_row_copy kept = {{here, 8, 2, 1, 1, 2, 1}, {from, 8, 2, 1, 1, 2, 1}};
+    const mimo_message send = {next, 1, &sent}, receive = {last, 1, &received};
+    const mimo_push push = {next, 1, &pushed};
+    const mimo_messages messages = {.receives = &receive,
+                                    .sends = &send,
+                                    .receive_count = 1,
+                                    .send_count = 1,
+                                    .pushes = {.buffer = test_shared_buffer(),
+                                               .list = &push,
+                                               .count = 1,
+                                               .pushers = &last,
+                                               .pusher_count = 1},
+                                    .copies = &kept,
+                                    .copy_count = 1};
+    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
+    return exchange;
+}
+
+/* Exchanges that do everything at once, several in flight, again and again, ended in the order in
+ * which they were not begun. */
+MPI_TEST(exchange, pushes_in_flight)
+{
+    mimo_comm *comm = mpi_test_comm();
+    int64_t bytes = IN_FLIGHT * WORDS * (int64_t)sizeof(int64_t);
+    test_room out = test_room_new(bytes), in = test_shared_room_new(bytes);
+    int64_t last = (comm->rank + comm->size - 1) % comm->size;
+    mimo_exchange *exchange[IN_FLIGHT];
+    if (mimo_buffer_reach(test_shared_buffer()) < comm->size)
+        mpi_test_skip("a buffer that all ranks reach");
+    for (int i = 0; i < IN_FLIGHT; i++)
+        exchange[i] = every_way(test_shared_buffer(), &out, &in, i);
+    for (int64_t round = 0; round < 50; round++) {
+        mimo_request *request[IN_FLIGHT];
+        for (int64_t w = 0; w < IN_FLIGHT * WORDS; w++)
+            ((int64_t *)out.host)[w] = 1000 * round + 100 * w + comm->rank;
+        test_push(&out);
+        for (int i = 0; i < IN_FLIGHT; i++)
+            MPI_EXPECT_OK(
+                comm->backend->exchange_start(&request[i], comm, exchange[i], test_stream()));
+        for (int i = IN_FLIGHT - 1; i >= 0; i--)
+            MPI_EXPECT_OK(mimo_wait(comm, &request[i]));
+        test_pull(&in);
+        for (int64_t w = 0; w < IN_FLIGHT * WORDS; w++) {
+            int64_t got = ((int64_t *)in.host)[w], from = w % WORDS < 2 ? last : comm->rank;
+            MPI_EXPECT(got == 1000 * round + 100 * w + from, "round %d, word %d is %d", (int)round,
+                       (int)w, (int)got);
+        }
+    }
+    for (int i = 0; i < IN_FLIGHT; i++)
         comm->backend->exchange_destroy(exchange[i]);
     test_room_free(&out);
     test_room_free(&in);

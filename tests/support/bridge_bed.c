@@ -80,6 +80,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.src_partition = c->src.partition ? &src_rule : NULL;
     desc.partition = c->dst.partition ? &dst_rule : NULL;
     desc.all_stages = c->dst.all_stages;
+    desc.destinations_idle = c->idle;
     desc.executor = c->buffer ? MIMO_EXECUTOR_ZERO_COPY : c->executor;
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());

@@ -21,6 +21,7 @@ typedef struct bed_case {
     mimo_dtype dtype;
     int64_t batch, seq;
     bool buffer; /* destinations lie in a mimo_buffer, and the executor is zero-copy */
+    bool idle;   /* they are, between calls */
     bool sums;   /* backward: every contribution has its own small number; else one has all */
 } bed_case;
 

@@ -1,0 +1,342 @@
+/* Buffers in host memory: what creation gives and refuses, who reaches whom, and how calls into one
+ * buffer keep apart. That rows arrive is for mpi_test_routed*.c to show. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bridge_bed.h"
+#include "comm/host_buffer.h"
+#include "core/memory.h"
+
+/* ------------------------------------- creation ------------------------------------- */
+
+/* Every rank writes its number into all memories within reach; then each has those of its own. */
+static void expect_shared(const mimo_buffer *buffer, int hosts)
+{
+    int rank = mpi_test_rank(), size = mpi_test_size();
+    for (int peer = 0; peer < size; peer++) {
+        bool near = peer % hosts == rank % hosts;
+        MPI_EXPECT((buffer->data[peer] != NULL) == near, "rank %d: %p", peer, buffer->data[peer]);
+        MPI_EXPECT((buffer->flags[peer] != NULL) == near, "rank %d's flags", peer);
+        if (near)
+            buffer->data[peer][rank] = (char)(rank + 1);
+        const mimo_flags none = {0};
+        MPI_EXPECT(memcmp(&buffer->flags[rank][peer], &none, sizeof none) == 0, "flags not 0");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    const char *mine = mimo_buffer_data(buffer);
+    for (int peer = rank % hosts; peer < size; peer += hosts)
+        MPI_EXPECT(mine[peer] == peer + 1, "rank %d wrote %d", peer, mine[peer]);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+MPI_TEST(buffer, creation)
+{
+    static const int64_t most[] = {64, 4096, 4097, 1 << 20};
+    int rank = mpi_test_rank(), size = mpi_test_size();
+    for (int i = 0; i < 4; i++) {
+        mimo_buffer *buffer = NULL;
+        MPI_EXPECT_OK(
+            mimo_buffer_create(&buffer, mpi_test_comm(), rank == i % size ? most[i] : rank));
+        MPI_EXPECT(mimo_buffer_size(buffer) == most[i], "%d bytes", (int)mimo_buffer_size(buffer));
+        MPI_EXPECT((uintptr_t)mimo_buffer_data(buffer) % 4096 == 0, "%p", mimo_buffer_data(buffer));
+        MPI_EXPECT(mimo_buffer_reach(buffer) == size, "%d", mimo_buffer_reach(buffer));
+        expect_shared(buffer, 1);
+        mimo_buffer_destroy(buffer);
+    }
+    mimo_buffer_destroy(NULL);
+}
+
+/* What one rank asks wrongly, or can't get, all are told; and the next creation works. */
+MPI_TEST(buffer, wrong_creation)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_buffer *buffer = NULL;
+    char memory[64];
+    int rank = mpi_test_rank();
+    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, NULL, 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, comm, rank == 1 ? -3 : 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: buffer create: -3 bytes");
+    MPI_EXPECT_STATUS(mimo_buffer_create(rank == 2 ? NULL : &buffer, comm, 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: buffer create: out is NULL");
+    MPI_EXPECT_STATUS(mimo_buffer_register(&buffer, comm, memory, 64), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, comm, INT64_C(1) << 60), MIMO_ERR_MEMORY);
+    MPI_EXPECT_SENTENCE("of memory that the ranks of a host share");
+    MPI_EXPECT(!buffer, "a buffer in spite of the error");
+    for (int n = 1, failed = 1; failed; n++) {
+        if (rank == 1)
+            mimo_fail_allocation(n);
+        mimo_status status = mimo_buffer_create(&buffer, comm, 8);
+        failed = rank == 1 && mimo_fail_allocation(0) == 0;
+        MPI_Bcast(&failed, 1, MPI_INT, 1, MPI_COMM_WORLD);
+        MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s", n,
+                   mimo_last_error());
+        MPI_EXPECT(failed || n > 4, "only %d allocations", n - 1);
+    }
+    mimo_buffer_destroy(buffer);
+}
+
+/* ------------------------------------ out of reach ---------------------------------- */
+
+/* What stderr gets during a creation. */
+static void create_and_read(mimo_buffer **out, char *text, size_t room)
+{
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    fflush(stderr);
+    dup2(fileno(file), STDERR_FILENO);
+    mimo_status status = mimo_buffer_create(out, mpi_test_comm(), 64);
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(file);
+    text[fread(text, 1, room - 1, file)] = '\0';
+    fclose(file);
+    MPI_EXPECT_OK(status);
+}
+
+/* Rank 0 says it where not all ranks are within reach, and only there. */
+MPI_TEST(buffer, out_of_reach)
+{
+    int size = mpi_test_size();
+    for (int hosts = 1; hosts <= 3; hosts++) {
+        char text[256], expected[64];
+        mimo_buffer *buffer;
+        int reach = (size - mpi_test_rank() % hosts + hosts - 1) / hosts;
+        snprintf(expected, sizeof expected, "of %d ranks out of %d", reach, size);
+        mimo_split_hosts(hosts);
+        create_and_read(&buffer, text, sizeof text);
+        MPI_EXPECT(mimo_buffer_reach(buffer) == reach, "%d", mimo_buffer_reach(buffer));
+        if (mpi_test_rank() == 0 && hosts > 1)
+            MPI_EXPECT(strstr(text, expected) && strchr(text, '\n') == strrchr(text, '\n'), "%s",
+                       text);
+        else
+            MPI_EXPECT(text[0] == '\0', "%s", text);
+        expect_shared(buffer, hosts);
+        mimo_buffer_destroy(buffer);
+    }
+    mimo_split_hosts(1);
+}
+
+/* Some rows are pushed and some sent, in the same call. */
+MPI_TEST(buffer, rows_by_both_ways)
+{
+    static const char *const pairs[][2] = {{"dp=4", "cp=2,dp=2"},
+                                           {"dp=4", "cp=4,dp=1"},
+                                           {"tp=4,dp=1", "cp=2,dp=2"},
+                                           {"tp=2,dp=2", "cp=4,dp=1"},
+                                           {"dp=3", "dp=2"}};
+    for (int i = 0; i < 5 * 2 * 2; i++) {
+        bed_case c = {.src = {.grid = pairs[i / 4][0]},
+                      .dst = {.grid = pairs[i / 4][1], .partition = i % 2},
+                      .src_letters = "sbh",
+                      .dst_letters = "bsh",
+                      .buffer = true,
+                      .sums = i % 2 == 0,
+                      .batch = 5,
+                      .seq = 8};
+        bridge_bed bed;
+        mimo_split_hosts(2 + i / 2 % 2);
+        bed_create(&bed, &c);
+        for (uint64_t seed = 0; bed.bridge && seed < 3; seed++) {
+            bed_move(&bed, false, seed);
+            bed_move(&bed, true, seed);
+        }
+        if (bed.bridge)
+            MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 1));
+        bed_destroy(&bed);
+        test_shared_end();
+    }
+    mimo_split_hosts(1);
+}
+
+/* -------------------------------------- places -------------------------------------- */
+
+static const bed_case fan_in = {.src = {.grid = "dp=4"},
+                                .dst = {.grid = "cp=2,dp=2", .partition = true},
+                                .src_letters = "sbh",
+                                .dst_letters = "sbh",
+                                .buffer = true,
+                                .batch = 4,
+                                .seq = 8};
+
+/* Forward into `to`, but on rank 2 `more` bytes behind it. */
+static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_tile *from,
+                              int64_t more)
+{
+    if (mpi_test_rank() == 2)
+        to.data = (char *)to.data + more;
+    return mimo_bridge_forward(bed->bridge, &to, &from->view, 1, test_stream());
+}
+
+MPI_TEST(buffer, places_that_do_not_fit)
+{
+    bridge_bed bed;
+    bed_create(&bed, &fan_in);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST),
+              elsewhere = bed_tile_new(&bed, MIMO_DST);
+    bed_fill(&bed, &from, false, 1);
+    mimo_tensor wrong = mpi_test_rank() == 1 ? elsewhere.view : to.view;
+    MPI_EXPECT_STATUS(forward_to(&bed, wrong, &from, 0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: zero-copy: tensor 0, f32 sbh[4,2,3], is to be written at ");
+    MPI_EXPECT_SENTENCE("in no buffer");
+    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 8), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge forward");
+    MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
+    MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
+    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 1 << 20), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
+    bed_check_target(&bed, &to, false, 1);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    test_tile_free(&elsewhere);
+    bed_destroy(&bed);
+}
+
+/* What a bridge has prepared for a place does not outlive the buffer there: the next one begins at
+ * the same place here, as a rule, while peers that come within reach shift each other. */
+MPI_TEST(buffer, made_anew)
+{
+    bridge_bed bed;
+    bed_case c = fan_in;
+    c.dst.grid = "cp=4,dp=1"; /* rows between any two ranks */
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC);
+    for (int hosts = 3; hosts > 0; hosts--) {
+        mimo_split_hosts(hosts);
+        test_tile to = bed_target_new(&bed, MIMO_DST);
+        bed_fill(&bed, &from, false, (uint64_t)hosts);
+        MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
+        bed_check_target(&bed, &to, false, (uint64_t)hosts);
+        test_tile_free(&to);
+        test_shared_end();
+    }
+    test_tile_free(&from);
+    bed_destroy(&bed);
+}
+
+/* Executor routed takes destinations as they come: one in a buffer, the next anywhere. */
+MPI_TEST(buffer, some_destinations)
+{
+    enum { TENSORS = 3 };
+    bed_case c = fan_in;
+    bridge_bed bed;
+    test_tile from[TENSORS], to[TENSORS];
+    mimo_tensor from_views[TENSORS], to_views[TENSORS];
+    c.buffer = false;
+    c.executor = MIMO_EXECUTOR_ROUTED;
+    bed_create(&bed, &c);
+    for (int first = 0; first < 2; first++) {
+        for (int i = 0; i < TENSORS; i++) {
+            bed.c.buffer = (first + i) % 2;
+            from[i] = bed_tile_new(&bed, MIMO_SRC);
+            to[i] = bed_target_new(&bed, MIMO_DST);
+            bed_fill(&bed, &from[i], false, (uint64_t)i);
+            from_views[i] = from[i].view;
+            to_views[i] = to[i].view;
+        }
+        MPI_EXPECT_OK(
+            mimo_bridge_forward(bed.bridge, to_views, from_views, TENSORS, test_stream()));
+        for (int i = 0; i < TENSORS; i++) {
+            bed_check_target(&bed, &to[i], false, (uint64_t)i);
+            test_tile_free(&from[i]);
+            test_tile_free(&to[i]);
+        }
+    }
+    bed_destroy(&bed);
+}
+
+/* --------------------------------------- order -------------------------------------- */
+
+/* Ranks 0 and 1 send all that 2 and 3 receive. A sender waits until it may write, but where the
+ * caller has said that it always may. */
+static void call_late(bool idle)
+{
+    bed_case c = {.src = {.grid = "dp=2"},
+                  .dst = {.grid = "dp=2", .offset = 2},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .buffer = true,
+                  .idle = idle,
+                  .batch = 4,
+                  .seq = 8};
+    bridge_bed bed;
+    mimo_op *op = NULL;
+    bool done = false, sends = mpi_test_rank() < 2;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        bed_fill(&bed, &from, false, seed);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (sends)
+            MPI_EXPECT_OK(
+                mimo_bridge_forward_start(&op, bed.bridge, &to.view, &from.view, 1, test_stream()));
+        for (int tests = 0; sends && tests < 100; tests++)
+            MPI_EXPECT_OK(mimo_op_test(op, &done));
+        MPI_EXPECT(!sends || done == idle, "call %d has%s ended", (int)seed, done ? "" : " not");
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (!sends)
+            MPI_EXPECT_OK(
+                mimo_bridge_forward_start(&op, bed.bridge, &to.view, &from.view, 1, test_stream()));
+        MPI_EXPECT_OK(mimo_op_wait(&op));
+        bed_check_target(&bed, &to, false, seed);
+    }
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(buffer, late_receivers)
+{
+    setenv("MIMO_AGREE", "0", 1);
+    call_late(false);
+    call_late(true);
+    setenv("MIMO_AGREE", "1", 1);
+}
+
+/* Two bridges into one buffer, whose calls begin in opposite orders on half of the ranks. */
+static void overtake(bool waits_differ)
+{
+    enum { BRIDGES = 2 };
+    bridge_bed beds[BRIDGES];
+    test_tile from[BRIDGES], to[BRIDGES];
+    mimo_op *ops[BRIDGES];
+    int rank = mpi_test_rank();
+    for (int i = 0; i < BRIDGES; i++) {
+        bed_create(&beds[i], &fan_in);
+        from[i] = bed_tile_new(&beds[i], MIMO_SRC);
+        to[i] = bed_target_new(&beds[i], MIMO_DST);
+    }
+    for (uint64_t round = 0; round < 30; round++) {
+        for (int i = 0; i < BRIDGES; i++)
+            bed_fill(&beds[i], &from[i], false, 2 * round + (uint64_t)i);
+        for (int n = 0; n < BRIDGES; n++) {
+            int i = n ^ (rank % 2);
+            MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], beds[i].bridge, &to[i].view,
+                                                    &from[i].view, 1, test_stream()));
+            if (rank % 2 == 0 && round % 3 == 0)
+                usleep(2000);
+        }
+        for (int n = 0; n < BRIDGES; n++) {
+            int i = n ^ (waits_differ ? rank / 2 % 2 : 0);
+            MPI_EXPECT_OK(mimo_op_wait(&ops[i]));
+            bed_check_target(&beds[i], &to[i], false, 2 * round + (uint64_t)i);
+        }
+    }
+    for (int i = 0; i < BRIDGES; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+        bed_destroy(&beds[i]);
+    }
+}
+
+MPI_TEST(buffer, bridges_that_overtake)
+{
+    overtake(false);
+    overtake(true);
+    setenv("MIMO_AGREE", "0", 1);
+    overtake(true);
+    setenv("MIMO_AGREE", "1", 1);
+}
