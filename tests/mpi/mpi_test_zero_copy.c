@@ -1,0 +1,137 @@
+/* Destinations in buffers: where they may lie, and what ranks are told where they do not agree. That
+ * rows arrive in them is for mpi_test_routed*.c to show. */
+#include <stdint.h>
+#include <string.h>
+
+#include "bridge_bed.h"
+
+MPI_TEST(zero_copy, buffers)
+{
+    static const int64_t most[] = {0, 64, 4096, 4097, 1 << 20};
+    mimo_comm *comm = mpi_test_comm();
+    int rank = mpi_test_rank(), size = mpi_test_size();
+    for (int i = 0; i < 5; i++) {
+        mimo_buffer *buffer = NULL;
+        MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, rank == i % size ? most[i] : most[i] / 3));
+        MPI_EXPECT(mimo_buffer_size(buffer) == most[i], "%d bytes", (int)mimo_buffer_size(buffer));
+        MPI_EXPECT((uintptr_t)mimo_buffer_data(buffer) % 4096 == 0, "%p", mimo_buffer_data(buffer));
+        int reach = mimo_buffer_reach(buffer);
+        MPI_EXPECT(reach > 0 && reach <= size, "reaches %d ranks", reach);
+        mimo_buffer_destroy(buffer);
+    }
+    mimo_buffer_destroy(NULL);
+}
+
+/* What one rank asks wrongly all are told; and the next creation works. */
+MPI_TEST(zero_copy, wrong_buffers)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_buffer *buffer = NULL;
+    int rank = mpi_test_rank();
+    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, NULL, 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, comm, rank == 1 ? -3 : 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: buffer create: -3 bytes");
+    MPI_EXPECT_STATUS(mimo_buffer_create(rank == 2 ? NULL : &buffer, comm, 8), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: buffer create: out is NULL");
+    MPI_EXPECT(!buffer, "a buffer in spite of the error");
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 8));
+    mimo_buffer_destroy(buffer);
+}
+
+static const bed_case fan_in = {.src = {.grid = "dp=4"},
+                                .dst = {.grid = "cp=2,dp=2", .partition = true},
+                                .src_letters = "sbh",
+                                .dst_letters = "sbh",
+                                .buffer = true,
+                                .batch = 4,
+                                .seq = 8};
+
+/* Forward into `to`, but on rank 2 `more` bytes behind it. */
+static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_tile *from,
+                              int64_t more)
+{
+    if (mpi_test_rank() == 2)
+        to.data = (char *)to.data + more;
+    return mimo_bridge_forward(bed->bridge, &to, &from->view, 1, test_stream());
+}
+
+MPI_TEST(zero_copy, places_that_do_not_fit)
+{
+    bridge_bed bed;
+    test_agree_on_data();
+    bed_create(&bed, &fan_in);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST),
+              elsewhere = bed_tile_new(&bed, MIMO_DST);
+    bed_fill(&bed, &from, false, 1);
+    mimo_tensor wrong = mpi_test_rank() == 1 ? elsewhere.view : to.view;
+    MPI_EXPECT_STATUS(forward_to(&bed, wrong, &from, 0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: zero-copy: tensor 0, f32 sbh[4,2,3], is to be written at ");
+    MPI_EXPECT_SENTENCE("in no buffer");
+    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 8), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge forward");
+    MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
+    MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
+    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 1 << 20), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
+    bed_check_target(&bed, &to, false, 1);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    test_tile_free(&elsewhere);
+    bed_destroy(&bed);
+}
+
+/* Executor routed takes destinations as they come: one in a buffer, the next anywhere. */
+MPI_TEST(zero_copy, some_destinations)
+{
+    enum { TENSORS = 3 };
+    bed_case c = fan_in;
+    bridge_bed bed;
+    test_tile from[TENSORS], to[TENSORS];
+    mimo_tensor from_views[TENSORS], to_views[TENSORS];
+    c.buffer = false;
+    c.executor = MIMO_EXECUTOR_ROUTED;
+    bed_create(&bed, &c);
+    for (int first = 0; first < 2; first++) {
+        for (int i = 0; i < TENSORS; i++) {
+            bed.c.buffer = (first + i) % 2;
+            from[i] = bed_tile_new(&bed, MIMO_SRC);
+            to[i] = bed_target_new(&bed, MIMO_DST);
+            bed_fill(&bed, &from[i], false, (uint64_t)i);
+            from_views[i] = from[i].view;
+            to_views[i] = to[i].view;
+        }
+        MPI_EXPECT_OK(
+            mimo_bridge_forward(bed.bridge, to_views, from_views, TENSORS, test_stream()));
+        for (int i = 0; i < TENSORS; i++) {
+            bed_check_target(&bed, &to[i], false, (uint64_t)i);
+            test_tile_free(&from[i]);
+            test_tile_free(&to[i]);
+        }
+    }
+    bed_destroy(&bed);
+}
+
+/* A caller who lets no rank begin before all have read says that destinations are idle. */
+MPI_TEST(zero_copy, idle_destinations)
+{
+    bed_case c = fan_in;
+    bridge_bed bed;
+    c.idle = true;
+    bed_create(&bed, &c);
+    test_tile src = bed_tile_new(&bed, MIMO_SRC), dst = bed_tile_new(&bed, MIMO_DST);
+    test_tile src_to = bed_target_new(&bed, MIMO_SRC), dst_to = bed_target_new(&bed, MIMO_DST);
+    for (uint64_t seed = 0; bed.bridge && seed < 20; seed++) {
+        bool backward = seed % 3 == 2;
+        const test_tile *from = backward ? &dst : &src, *to = backward ? &src_to : &dst_to;
+        bed_fill(&bed, from, backward, seed);
+        MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
+            bed.bridge, &to->view, &from->view, 1, test_stream()));
+        bed_check_target(&bed, to, backward, seed);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    test_tile_free(&src);
+    test_tile_free(&dst);
+    test_tile_free(&src_to);
+    test_tile_free(&dst_to);
+    bed_destroy(&bed);
+}
