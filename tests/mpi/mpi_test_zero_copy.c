@@ -1,5 +1,5 @@
-/* Destinations in buffers: where they may lie, and what ranks are told where they do not agree. That
- * rows arrive in them is for mpi_test_routed*.c to show. */
+/* Destinations in buffers: where they may lie, and what ranks are told that do not agree. That rows
+ * arrive in them is for mpi_test_routed*.c to show. */
 #include <stdint.h>
 #include <string.h>
 
