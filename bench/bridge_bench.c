@@ -7,9 +7,9 @@
  *
  *   mpirun -n 8 bridge_bench [--repeats N] [--json] [--kib K]...
  *
- * A time is the slowest rank's; figures are medians over the repeats, also `ratio`, of routed to
- * collective. "must move" is what the routed plan says the busiest rank has to receive: the floor
- * for any executor.
+ * A time is the slowest rank's; figures are medians over the repeats, also the ratios, of either
+ * routed way to collective: p2p, and zero-copy, whose destinations lie in a buffer. "must move" is
+ * what the routed plan says the busiest rank has to receive: the floor for any executor.
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -46,24 +46,33 @@ static const pair_case cases[] = {
     {"tp=4,dp=2", "tp=1,cp=2,dp=4"},
 };
 
-/* What is timed: the two executors, and the bare collective. */
-enum { COLLECTIVE, ROUTED, BARE, CALLS };
+/* What is timed: the executors, and the bare collective. */
+enum { COLLECTIVE, P2P, ZERO_COPY, BARE, CALLS };
 
-/* Both bridges with their tiles: rows of 4 KiB, one sample per dp rank of the larger side. */
+static const mimo_executor executors[BARE] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
+
+/* A tile of one side: the one that is read, and written but by zero-copy, which has its own. */
+typedef struct tile {
+    mimo_tensor view, shared;
+    mimo_buffer *buffer; /* of `shared` */
+    int64_t bytes;
+} tile;
+
+/* The bridges with their tiles: rows of 4 KiB, one sample per dp rank of the larger side. */
 typedef struct bed {
     mimo_comm *comm;
     mimo_grid *src, *dst;
-    bool cut;                /* with a partition */
-    mimo_bridge *bridges[2]; /* COLLECTIVE and ROUTED */
-    mimo_bridge *bridge;     /* the one that is called */
-    mimo_tensor encoder, language;
-    int64_t encoder_bytes, language_bytes;
+    bool cut;                   /* with a partition */
+    mimo_bridge *bridges[BARE]; /* by executor */
+    int call;                   /* the one that is called */
+    tile encoder, language;
     MPI_Comm gather, cp;
 } bed;
 
 typedef struct figures {
     double seconds[CALLS]; /* 0: not called */
-    double ratio;          /* routed to collective, in the same repeat */
+    double ratio[CALLS];   /* to collective, in the same repeat */
     int64_t floor;         /* bytes */
 } figures;
 
@@ -97,34 +106,52 @@ static void create_bridges(bed *b)
     desc.src = b->src;
     desc.dst = b->dst;
     desc.partition = b->cut ? &rule : NULL;
-    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
-    bench_must(mimo_bridge_create(&b->bridges[COLLECTIVE], b->comm, &desc), "collective");
-    desc.executor = MIMO_EXECUTOR_ROUTED;
-    bench_must(mimo_bridge_create(&b->bridges[ROUTED], b->comm, &desc), "routed");
-    b->bridge = b->bridges[COLLECTIVE];
+    for (int i = 0; i < BARE; i++) {
+        desc.executor = executors[i];
+        bench_must(mimo_bridge_create(&b->bridges[i], b->comm, &desc), "bridge");
+    }
+}
+
+/* `bytes` of room, and a view of the first rows. */
+static void tile_create(tile *out, mimo_comm *comm, const mimo_tensor *view, int64_t bytes)
+{
+    out->bytes = bytes;
+    out->view = out->shared = *view;
+    out->view.data = filled(bytes);
+    bench_must(mimo_buffer_create(&out->buffer, comm, bytes), "buffer");
+    out->shared.data = mimo_buffer_data(out->buffer);
+}
+
+static void tile_destroy(tile *it)
+{
+    free(it->view.data);
+    mimo_buffer_destroy(it->buffer);
+}
+
+static void create_tiles(bed *b, int kib)
+{
+    enum { HIDDEN = 1024 };
+    int64_t src_dp = mimo_grid_dim_size(b->src, "dp"), dst_dp = mimo_grid_dim_size(b->dst, "dp");
+    int64_t batch = src_dp > dst_dp ? src_dp : dst_dp, bytes = (int64_t)kib << 10;
+    int64_t seq = bytes / (batch / src_dp * HIDDEN * 4);
+    int64_t rows = b->cut ? seq / mimo_grid_dim_size(b->dst, "cp") : seq;
+    int64_t room = seq * (batch / dst_dp) * HIDDEN * 4; /* for the bare sum too */
+    mimo_tensor encoder = mimo_tensor_3d(NULL, MIMO_F32, "sbh", seq, batch / src_dp, HIDDEN);
+    mimo_tensor language = mimo_tensor_3d(NULL, MIMO_F32, "sbh", rows, batch / dst_dp, HIDDEN);
+    tile_create(&b->encoder, b->comm, &encoder, bytes);
+    tile_create(&b->language, b->comm, &language, room);
 }
 
 static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
 {
-    enum { HIDDEN = 1024 };
     bench_must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
     bench_must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
     bench_must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
     out->cut = cut;
     create_bridges(out);
-    int64_t src_dp = mimo_grid_dim_size(out->src, "dp"),
-            dst_dp = mimo_grid_dim_size(out->dst, "dp");
-    int64_t batch = src_dp > dst_dp ? src_dp : dst_dp;
-    out->encoder_bytes = (int64_t)kib << 10;
-    int64_t seq = out->encoder_bytes / (batch / src_dp * HIDDEN * 4);
-    int64_t rows = cut ? seq / mimo_grid_dim_size(out->dst, "cp") : seq;
-    out->language_bytes = seq * (batch / dst_dp) * HIDDEN * 4; /* room for the bare sum too */
-    out->encoder =
-        mimo_tensor_3d(filled(out->encoder_bytes), MIMO_F32, "sbh", seq, batch / src_dp, HIDDEN);
-    out->language =
-        mimo_tensor_3d(filled(out->language_bytes), MIMO_F32, "sbh", rows, batch / dst_dp, HIDDEN);
+    create_tiles(out, kib);
     out->gather = group_along(out->src, "dp");
-    if (mimo_bridge_pairing(out->bridge).direction == MIMO_FAN_IN) {
+    if (mimo_bridge_pairing(out->bridges[COLLECTIVE]).direction == MIMO_FAN_IN) {
         int64_t index, slot;
         int rank = mimo_comm_rank(out->comm);
         MPI_Comm_free(&out->gather);
@@ -138,35 +165,45 @@ static void bed_destroy(bed *b)
 {
     MPI_Comm_free(&b->gather);
     MPI_Comm_free(&b->cp);
-    free(b->encoder.data);
-    free(b->language.data);
-    mimo_bridge_destroy(b->bridges[COLLECTIVE]);
-    mimo_bridge_destroy(b->bridges[ROUTED]);
+    for (int i = 0; i < BARE; i++)
+        mimo_bridge_destroy(b->bridges[i]);
+    tile_destroy(&b->encoder);
+    tile_destroy(&b->language);
     mimo_grid_destroy(b->src);
     mimo_grid_destroy(b->dst);
     mimo_comm_destroy(b->comm);
 }
 
+static const mimo_tensor *target(const bed *b, const tile *it)
+{
+    return b->call == ZERO_COPY ? &it->shared : &it->view;
+}
+
 static void run_forward(bed *b)
 {
-    bench_must(mimo_bridge_forward(b->bridge, &b->language, &b->encoder, 1, NULL), "forward");
+    bench_must(mimo_bridge_forward(b->bridges[b->call], target(b, &b->language), &b->encoder.view,
+                                   1, NULL),
+               "forward");
 }
 
 static void run_backward(bed *b)
 {
-    bench_must(mimo_bridge_backward(b->bridge, &b->encoder, &b->language, 1, NULL), "backward");
+    bench_must(mimo_bridge_backward(b->bridges[b->call], target(b, &b->encoder), &b->language.view,
+                                    1, NULL),
+               "backward");
 }
 
 static void run_allgather(bed *b)
 {
-    MPI_Allgather(b->encoder.data, (int)b->encoder_bytes, MPI_BYTE, b->language.data,
-                  (int)b->encoder_bytes, MPI_BYTE, b->gather);
+    int bytes = (int)b->encoder.bytes;
+    MPI_Allgather(b->encoder.view.data, bytes, MPI_BYTE, b->language.view.data, bytes, MPI_BYTE,
+                  b->gather);
 }
 
 static void run_allreduce(bed *b)
 {
-    MPI_Allreduce(MPI_IN_PLACE, b->language.data, (int)(b->language_bytes / 4), MPI_FLOAT, MPI_SUM,
-                  b->cp);
+    MPI_Allreduce(MPI_IN_PLACE, b->language.view.data, (int)(b->language.bytes / 4), MPI_FLOAT,
+                  MPI_SUM, b->cp);
 }
 
 static double timed(bed *b, void (*call)(bed *))
@@ -186,9 +223,9 @@ static int64_t floor_bytes(const bed *b, bool backward)
         .src = b->src,
         .dst = b->dst,
         .partition = b->cut || backward ? &zigzag : NULL, /* one gradient row is not zero */
-        .batch = b->encoder.shape[1] * mimo_grid_dim_size(b->src, "dp"),
-        .seq = b->encoder.shape[0],
-        .row_bytes = b->encoder.shape[2] * 4,
+        .batch = b->encoder.view.shape[1] * mimo_grid_dim_size(b->src, "dp"),
+        .seq = b->encoder.view.shape[0],
+        .row_bytes = b->encoder.view.shape[2] * 4,
         .backward = backward,
     };
     return bench_floor(&transfer);
@@ -208,24 +245,24 @@ static figures measure(bed *b, bool backward, int repeats)
 {
     figures f = {.floor = floor_bytes(b, backward)};
     double *t[CALLS];
-    bool fan_in = mimo_bridge_pairing(b->bridge).direction == MIMO_FAN_IN;
+    bool fan_in = mimo_bridge_pairing(b->bridges[COLLECTIVE]).direction == MIMO_FAN_IN;
     for (int i = 0; i < CALLS; i++)
         t[i] = calloc((size_t)repeats, sizeof *t[i]);
     for (int i = -WARM_UP; i < repeats; i++) {
         int at = i < 0 ? 0 : i;
         for (int turn = 0; turn < BARE; turn++) {
-            int call = (turn + at) % BARE; /* none always comes first */
-            b->bridge = b->bridges[call];
-            t[call][at] = timed(b, backward ? run_backward : run_forward);
+            b->call = (turn + at) % BARE; /* none always comes first */
+            t[b->call][at] = timed(b, backward ? run_backward : run_forward);
         }
         if (backward) {
-            memset(b->language.data, 0, (size_t)b->language_bytes);
+            memset(b->language.view.data, 0, (size_t)b->language.bytes);
             t[BARE][at] = timed(b, run_allreduce);
         } else if (fan_in) {
             t[BARE][at] = timed(b, run_allgather);
         }
     }
-    f.ratio = median_ratio(t[ROUTED], t[COLLECTIVE], repeats);
+    for (int i = 0; i < BARE; i++)
+        f.ratio[i] = median_ratio(t[i], t[COLLECTIVE], repeats);
     for (int i = 0; i < CALLS; i++) {
         f.seconds[i] = bench_median(t[i], repeats);
         free(t[i]);
@@ -237,11 +274,12 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
                       bool json)
 {
     const double *seconds = f->seconds;
-    double kib = (double)b->encoder_bytes / 1024;
+    double kib = (double)b->encoder.bytes / 1024;
     if (!json) {
-        printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %10.3f %7.2f %10.3f\n", pair->src,
-               pair->dst, b->cut ? "shard" : "full", kib, direction, (double)f->floor / 1048576,
-               seconds[COLLECTIVE] * 1e3, seconds[ROUTED] * 1e3, f->ratio, seconds[BARE] * 1e3);
+        printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %10.3f %6.2f %10.3f %6.2f %10.3f\n",
+               pair->src, pair->dst, b->cut ? "shard" : "full", kib, direction,
+               (double)f->floor / 1048576, seconds[COLLECTIVE] * 1e3, seconds[P2P] * 1e3,
+               f->ratio[P2P], seconds[ZERO_COPY] * 1e3, f->ratio[ZERO_COPY], seconds[BARE] * 1e3);
         return;
     }
     cJSON *row = cJSON_CreateObject();
@@ -252,8 +290,10 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
     cJSON_AddStringToObject(row, "direction", direction);
     cJSON_AddNumberToObject(row, "must_move_bytes", (double)f->floor);
     cJSON_AddNumberToObject(row, "collective_seconds", seconds[COLLECTIVE]);
-    cJSON_AddNumberToObject(row, "routed_seconds", seconds[ROUTED]);
-    cJSON_AddNumberToObject(row, "ratio", f->ratio);
+    cJSON_AddNumberToObject(row, "p2p_seconds", seconds[P2P]);
+    cJSON_AddNumberToObject(row, "p2p_ratio", f->ratio[P2P]);
+    cJSON_AddNumberToObject(row, "zero_copy_seconds", seconds[ZERO_COPY]);
+    cJSON_AddNumberToObject(row, "zero_copy_ratio", f->ratio[ZERO_COPY]);
     cJSON_AddNumberToObject(row, "bare_seconds", seconds[BARE]);
     char *text = cJSON_PrintUnformatted(row);
     puts(text);
@@ -323,8 +363,9 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank == 0 && !s.json)
-        printf("%-10s %-16s %-5s %6s %-9s %9s %10s %10s %7s %10s\n", "src", "dst", "tile", "KiB",
-               "", "must MiB", "collect ms", "routed ms", "ratio", "bare ms");
+        printf("%-10s %-16s %-5s %6s %-9s %9s %10s %10s %6s %10s %6s %10s\n", "src", "dst", "tile",
+               "KiB", "", "must MiB", "collect ms", "p2p ms", "ratio", "0-copy ms", "ratio",
+               "bare ms");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
         bench_must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
