@@ -30,6 +30,8 @@ libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
 binutils                | test    | nm: which symbols the library shows
+valgrind                | extra   | watches the life of a bridge
+gcovr                   | extra   | scripts/coverage.sh
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 

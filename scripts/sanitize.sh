@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds with the address and undefined-behaviour sanitizers and runs the unit tests, the MPI tests
-# and the corpora of the fuzz targets under them.
+# and the corpora of the fuzz targets under them. ThreadSanitizer has nothing to watch: nothing here
+# starts a thread (Open MPI's own are not ours to judge). Valgrind is the suite of that name.
 #
 #   scripts/sanitize.sh [meson test argument...]    (default: --suite unit --suite fuzz --suite mpi)
 #

@@ -1,0 +1,103 @@
+/* The life of bridges on two ranks, for valgrind to watch: created (also wrongly), used in every
+ * way, destroyed. What is moved where is for other tests to say. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <mimo/mimo.h>
+#include <mimo/mpi.h>
+
+#define MUST(call)                                                 \
+    do {                                                           \
+        if ((call) != MIMO_OK) {                                   \
+            fprintf(stderr, "%s: %s\n", #call, mimo_last_error()); \
+            MPI_Abort(MPI_COMM_WORLD, 1);                          \
+        }                                                          \
+    } while (0)
+
+enum { SEQ = 8, HIDDEN = 3, SAMPLES = 4 };
+
+typedef struct life {
+    mimo_comm *comm;
+    mimo_grid *encoder, *llm;
+    mimo_bridge *bridge;
+    mimo_tensor src, dst; /* exactly as large as they have to be */
+} life;
+
+static void *room(int64_t rows)
+{
+    float *data = malloc((size_t)(rows * HIDDEN) * sizeof *data);
+    if (!data)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    for (int64_t i = 0; i < rows * HIDDEN; i++)
+        data[i] = (float)i;
+    return data;
+}
+
+static void move_both_ways(life *it)
+{
+    mimo_op *op;
+    MUST(mimo_bridge_forward(it->bridge, &it->dst, &it->src, 1, NULL));
+    MUST(mimo_bridge_backward(it->bridge, &it->src, &it->dst, 1, NULL));
+    MUST(mimo_bridge_forward_start(&op, it->bridge, &it->dst, &it->src, 1, NULL));
+    MUST(mimo_op_wait(&op));
+    MUST(mimo_bridge_self_test(it->bridge, 1));
+}
+
+/* A wrong shape on one rank: an error on both, and nothing is left of the call. */
+static void move_wrongly(life *it)
+{
+    mimo_tensor wrong = it->dst;
+    wrong.shape[2] += mimo_comm_rank(it->comm);
+    if (mimo_bridge_forward(it->bridge, &wrong, &it->src, 1, NULL) == MIMO_OK)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void live(life *it, mimo_executor executor, bool cut)
+{
+    mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    int64_t rows = cut ? SEQ / 2 : SEQ;
+    desc.src = it->encoder;
+    desc.dst = it->llm;
+    desc.executor = executor;
+    desc.partition = cut ? &zigzag : NULL;
+    MUST(mimo_bridge_create(&it->bridge, it->comm, &desc));
+    it->src = mimo_tensor_3d(room(SEQ * SAMPLES / 2), MIMO_F32, "sbh", SEQ, SAMPLES / 2, HIDDEN);
+    it->dst = mimo_tensor_3d(room(rows * SAMPLES), MIMO_F32, "bsh", SAMPLES, rows, HIDDEN);
+    move_both_ways(it);
+    move_wrongly(it);
+    move_both_ways(it);
+    mimo_bridge_destroy(it->bridge);
+    free(it->src.data);
+    free(it->dst.data);
+}
+
+/* Grids that collective refuses. */
+static void create_wrongly(life *it)
+{
+    mimo_bridge *bridge;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = it->llm;
+    desc.dst = it->encoder;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    if (mimo_bridge_create(&bridge, it->comm, &desc) == MIMO_OK)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+int main(int argc, char **argv)
+{
+    life it = {0};
+    MPI_Init(&argc, &argv);
+    MUST(mimo_comm_from_mpi(&it.comm, MPI_COMM_WORLD));
+    MUST(mimo_grid_parse(&it.encoder, "tp=1,dp=2", 0));
+    MUST(mimo_grid_parse(&it.llm, "tp=1,cp=2,dp=1", 0));
+    create_wrongly(&it);
+    for (int cut = 0; cut < 2; cut++) {
+        live(&it, MIMO_EXECUTOR_COLLECTIVE, cut);
+        live(&it, MIMO_EXECUTOR_P2P, cut);
+    }
+    mimo_grid_destroy(it.encoder);
+    mimo_grid_destroy(it.llm);
+    mimo_comm_destroy(it.comm);
+    return MPI_Finalize();
+}
