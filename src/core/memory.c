@@ -16,16 +16,16 @@ int64_t mimo_fail_allocation(int64_t n)
     return left;
 }
 
-static bool must_fail(void)
-{
-    return until_failure > 0 && --until_failure == 0;
-}
-#else
-static bool must_fail(void)
-{
-    return false;
-}
 #endif
+
+static bool must_fail(void)
+{
+#ifdef MIMO_TEST_HOOKS
+    return until_failure > 0 && --until_failure == 0;
+#else
+    return false;
+#endif
+}
 
 static mimo_status byte_count(int64_t *bytes, int64_t count, size_t size)
 {

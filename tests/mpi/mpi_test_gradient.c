@@ -581,3 +581,29 @@ MPI_TEST(gradient, explain)
     free_spans(&spans);
     release(&it);
 }
+
+/* Before the count, with stages of which one sees the loss, and where nothing is summed. */
+MPI_TEST(gradient, explain_stages)
+{
+    static const char *const sentences[] = {
+        "cp=1 x dp=2 = 2 ranks and all micro-batches",
+        "only the last pipeline stage sees the loss",
+        "N is not known yet",
+        "vision.sharded (encoder tp=8,remat=1,cp=1,pp=1,dp=1, 7 elements here, f64): * 1/max(N, 1)",
+        "no sum: one rank holds all of the gradient",
+    };
+    const grid_pair pair = {8, {{8, 1, 1, 1, 0}, {2, 1, 2, 2, 0}}};
+    fixture it = fixture_of(&pair);
+    step_spans spans = new_spans();
+    char *text = NULL;
+    size_t length = 0;
+    fill_spans(&spans, &pair, 3);
+    FILE *stream = open_memstream(&text, &length);
+    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
+    fclose(stream);
+    for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++)
+        MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
+    free(text);
+    free_spans(&spans);
+    release(&it);
+}

@@ -75,6 +75,31 @@ MPI_TEST(self_test, right_bridges)
     }
 }
 
+/* Packed sequences say themselves how many positions there are. */
+MPI_TEST(self_test, packed_bridges)
+{
+    static const int32_t cu[] = {0, 8, 8, 24};
+    for (int both = 0; both < 2; both++) {
+        bridge_bed bed;
+        bed_case c = {
+            .src = {.grid = both ? "cp=2,dp=2" : "tp=1,dp=4", .partition = both},
+            .dst = {.grid = "tp=1,cp=2,dp=2", .partition = true, .cu = cu, .sequences = 3},
+            .executor = MIMO_EXECUTOR_ROUTED,
+            .src_letters = "sbh",
+            .dst_letters = "sbh",
+            .batch = 4,
+            .seq = 24};
+        if (both) {
+            c.src.cu = cu;
+            c.src.sequences = 3;
+        }
+        bed_create(&bed, &c);
+        if (bed.bridge)
+            MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 3));
+        bed_destroy(&bed);
+    }
+}
+
 MPI_TEST(self_test, seeds_that_differ)
 {
     bridge_bed bed;

@@ -12,13 +12,6 @@
 #include "core/float16.h"
 #include "core/memory.h"
 
-Test(status, names_and_texts)
-{
-    cr_assert_str_eq(mimo_status_name(MIMO_ERR_SHAPE), "MIMO_ERR_SHAPE");
-    cr_assert_str_eq(mimo_status_text(MIMO_OK), "success");
-    cr_assert_str_eq(mimo_status_name((mimo_status)999), "MIMO_ERR_?");
-}
-
 Test(status, sentence_is_kept_and_prefixed)
 {
     cr_assert_str_eq(mimo_last_error(), "");
@@ -28,6 +21,28 @@ Test(status, sentence_is_kept_and_prefixed)
     cr_assert_str_eq(mimo_last_error(), "again: size 7");
     mimo_fail_prefix(MIMO_ERR_COMM, "rank %d: ", 3);
     cr_assert_str_eq(mimo_last_error(), "rank 3: again: size 7");
+}
+
+/* Each status has a name and a text of its own; a number that is none says so. */
+Test(status, names_and_texts)
+{
+    static const mimo_status all[] = {
+#define VALUE(name, value, text) name,
+        MIMO_STATUS_LIST(VALUE)
+#undef VALUE
+    };
+    int count = (int)(sizeof all / sizeof *all);
+    cr_assert_str_eq(mimo_status_name(MIMO_ERR_SHAPE), "MIMO_ERR_SHAPE");
+    cr_assert_str_eq(mimo_status_text(MIMO_OK), "success");
+    for (int i = 0; i < count; i++) {
+        cr_assert(strncmp(mimo_status_name(all[i]), "MIMO_", 5) == 0);
+        cr_assert(*mimo_status_text(all[i]));
+        for (int j = 0; j < i; j++)
+            cr_assert(strcmp(mimo_status_name(all[i]), mimo_status_name(all[j])) != 0 &&
+                      strcmp(mimo_status_text(all[i]), mimo_status_text(all[j])) != 0);
+    }
+    cr_assert_str_eq(mimo_status_name((mimo_status)4711), "MIMO_ERR_?");
+    cr_assert_str_eq(mimo_status_text((mimo_status)4711), "unknown status");
 }
 
 Test(dtype, sizes_and_names_round_trip)
@@ -46,6 +61,7 @@ Test(dtype, sizes_and_names_round_trip)
     cr_assert_eq(untouched, MIMO_I64);
     cr_assert(strstr(mimo_last_error(), "f12"));
     cr_assert_eq(mimo_dtype_size((mimo_dtype)77), 0);
+    cr_assert_str_eq(mimo_dtype_name((mimo_dtype)77), "?");
 }
 
 Test(env, default_value_and_nonsense)
@@ -60,6 +76,21 @@ Test(env, default_value_and_nonsense)
     setenv("MIMO_AGREE", "yes", 1);
     cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "MIMO_AGREE='yes'"));
+}
+
+/* What the table says is what is read. */
+Test(env, table)
+{
+    int count = 0;
+    int64_t value;
+    const mimo_env_row *rows = mimo_env_table(&count);
+    cr_assert_gt(count, 0);
+    for (int i = 0; i < count; i++) {
+        cr_assert(strncmp(rows[i].name, "MIMO_", 5) == 0 && *rows[i].help);
+        unsetenv(rows[i].name);
+        cr_assert_eq(mimo_env_get((mimo_env_id)i, &value), MIMO_OK);
+        cr_assert_eq(value, rows[i].value);
+    }
 }
 
 Test(tensor, extent_size_and_text)

@@ -1,0 +1,106 @@
+/* The table of host memory: rows of every kind of stride, and numbers of every dtype. */
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "core/float16.h"
+#include "device/device.h"
+#include "expect_failure.h"
+
+static const mimo_device *host = &mimo_device_host;
+
+/* Two loops on either side, compared with indices; also with nothing in a row, and no rows. */
+Test(host_device, rows)
+{
+    int from[24], to[24];
+    for (int i = 0; i < 24; i++)
+        from[i] = 100 + i;
+    for (int inner = 1; inner <= 3; inner++) {
+        mimo_rows source = {from, sizeof(int), 1, 2, 7, 3, 1};
+        mimo_rows target = {to, sizeof(int), 2, 2, 11, 3, inner};
+        memset(to, 0, sizeof to);
+        cr_assert_eq(host->copy_rows(&target, &source, NULL), MIMO_OK);
+        for (int i = 0; i < 6; i++)
+            cr_assert_eq(to[2 + i / 3 * 11 + i % 3 * inner], 101 + i / 3 * 7 + i % 3);
+        cr_assert_eq(host->zero_rows(&target, NULL), MIMO_OK);
+        for (int i = 0; i < 24; i++)
+            cr_assert_eq(to[i], 0, "element %d stays", i);
+    }
+    mimo_rows none = {from, sizeof(int), 0, 2, 3, 0, 1}, empty = {from, 0, 0, 2, 3, 3, 1};
+    cr_assert_eq(host->copy_rows(&none, &none, NULL), MIMO_OK);
+    cr_assert_eq(host->copy_rows(&empty, &empty, NULL), MIMO_OK);
+    cr_assert_eq(from[0], 100);
+}
+
+/* The same three numbers in each float type. */
+typedef struct numbers {
+    float f32[3];
+    double f64[3];
+    uint16_t f16[3], bf16[3];
+} numbers;
+
+static numbers numbers_of(const double *x)
+{
+    numbers n;
+    for (int i = 0; i < 3; i++) {
+        n.f32[i] = (float)(n.f64[i] = x[i]);
+        n.f16[i] = mimo_f16_from(n.f32[i]);
+        n.bf16[i] = mimo_bf16_from(n.f32[i]);
+    }
+    return n;
+}
+
+static void *of_dtype(numbers *n, mimo_dtype dtype)
+{
+    return dtype == MIMO_F32   ? (void *)n->f32
+           : dtype == MIMO_F64 ? (void *)n->f64
+           : dtype == MIMO_F16 ? (void *)n->f16
+                               : (void *)n->bf16;
+}
+
+static const mimo_dtype floats[] = {MIMO_F32, MIMO_F64, MIMO_F16, MIMO_BF16};
+
+Test(host_device, scale)
+{
+    static const double x[] = {2, -3, 0.5}, half[] = {1, -1.5, 0.25};
+    numbers scaled = numbers_of(half);
+    int32_t whole = 1;
+    for (int i = 0; i < 4; i++) {
+        numbers n = numbers_of(x);
+        cr_assert_eq(host->scale(of_dtype(&n, floats[i]), 3, floats[i], 0.5, NULL), MIMO_OK);
+        cr_assert_eq(memcmp(of_dtype(&n, floats[i]), of_dtype(&scaled, floats[i]),
+                            3 * mimo_dtype_size(floats[i])),
+                     0, "%s", mimo_dtype_name(floats[i]));
+    }
+    FAILS(host->scale(&whole, 1, MIMO_I32, 2, NULL), MIMO_ERR_UNSUPPORTED, "i32", "scaled");
+}
+
+Test(host_device, sum_squares)
+{
+    static const double x[] = {2, -3, 0.5};
+    numbers n = numbers_of(x);
+    int64_t whole = 1;
+    for (int i = 0; i < 4; i++) {
+        double sum = -1;
+        cr_assert_eq(host->sum_squares(&sum, of_dtype(&n, floats[i]), 3, floats[i], NULL), MIMO_OK);
+        cr_assert_float_eq(sum, 13.25, 0, "%s gives %g", mimo_dtype_name(floats[i]), sum);
+        cr_assert_eq(host->sum_squares(&sum, NULL, 0, floats[i], NULL), MIMO_OK);
+        cr_assert_float_eq(sum, 0, 0);
+    }
+    double sum = 7;
+    FAILS(host->sum_squares(&sum, &whole, 1, MIMO_I64, NULL), MIMO_ERR_UNSUPPORTED, "i64");
+    cr_assert_float_eq(sum, 7, 0, "a failure leaves its output");
+}
+
+/* 1 + 2^-8 + 2^-8: in bf16 each step alone would be rounded away. */
+Test(host_device, parts_are_rounded_once)
+{
+    uint16_t sum = mimo_bf16_from(1), parts[2] = {mimo_bf16_from(0x1p-8f), mimo_bf16_from(0x1p-8f)};
+    int64_t whole = INT64_C(1) << 62, wholes[2] = {5, -7};
+    unsigned char byte = 1;
+    cr_assert_eq(host->add_parts(&sum, parts, 2, 1, MIMO_BF16, NULL), MIMO_OK);
+    cr_assert_eq(sum, mimo_bf16_from(1 + 0x1p-7f));
+    cr_assert_eq(host->add_parts(&whole, wholes, 2, 1, MIMO_I64, NULL), MIMO_OK);
+    cr_assert_eq(whole, (INT64_C(1) << 62) - 2);
+    FAILS(host->add_parts(&byte, &byte, 1, 1, MIMO_F8, NULL), MIMO_ERR_UNSUPPORTED, "f8", "summed");
+}
