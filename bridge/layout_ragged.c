@@ -54,10 +54,12 @@ mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc)
     mimo_ragged_rows *rows = &layout->ragged;
     if (desc->ragged == MIMO_RAGGED_NOT)
         return MIMO_OK;
+    int64_t ends; /* of samples: without positions, a batch may have any size */
     MIMO_TRY(check_desc(desc));
+    MIMO_TRY(mimo_add(&ends, desc->batch, 1));
     MIMO_TRY(mimo_reserve(&rows->spans, desc->span_count, sizeof *rows->spans));
-    MIMO_TRY(mimo_reserve(&rows->first_span, desc->batch + 1, sizeof(int64_t)));
-    MIMO_TRY(mimo_reserve(&rows->first_row, desc->batch + 1, sizeof(int64_t)));
+    MIMO_TRY(mimo_reserve(&rows->first_span, ends, sizeof(int64_t)));
+    MIMO_TRY(mimo_reserve(&rows->first_row, ends, sizeof(int64_t)));
     for (int64_t i = 0; i < desc->span_count; i++) {
         const mimo_span *span = &desc->spans[i];
         rows->spans[i] = *span;

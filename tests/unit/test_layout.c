@@ -318,6 +318,11 @@ Test(layout, wrong_descriptors)
     FAILS(attempt("dp=2", plain, 3, -8), MIMO_ERR_ARGUMENT, "3", "-8");
     FAILS(attempt("dp=2", plain, INT64_MAX / 2, 3), MIMO_ERR_OVERFLOW, "4611686018427387903", "3");
     FAILS(attempt("dp=8", plain, INT64_MAX / 8, 4), MIMO_ERR_OVERFLOW, "8 ranks");
+    desc = good; /* no position, and still one sample too many to count their ends */
+    desc.batch = INT64_MAX;
+    desc.seq = 0;
+    desc.ragged = MIMO_RAGGED_PACKED;
+    FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_OVERFLOW, "9223372036854775807 + 1");
     cr_assert_null(made);
     mimo_grid_destroy(grid);
 }
