@@ -14,8 +14,9 @@
  *     on this rank. It says so to those who write (READY), and ends when they have (DONE);
  *   - on a device, calls into one buffer are enqueued in the same order on every rank, and a CUDA
  *     graph that captured some is replayed equally often by all; calls captured into one graph are
- *     on one stream. Kernels that wait for peers and were started in opposite orders on two ranks
- *     wait for ever.
+ *     on one stream. Calls on different streams follow one another; a stream lives until the next
+ *     call on another one has begun. Kernels that wait for peers and were started in opposite
+ *     orders on two ranks wait for ever.
  */
 #ifndef MIMO_BUFFER_H
 #define MIMO_BUFFER_H

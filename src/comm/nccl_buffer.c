@@ -17,9 +17,9 @@ typedef struct nccl_buffer {
     part data, flags; /* flags: empty where they lie behind the data */
     uint32_t *abort;  /* mapped host memory */
     uint32_t *abort_on_device;
-    cudaEvent_t last;    /* call into the buffer, */
-    cudaStream_t stream; /* on this stream, */
-    bool used;           /* where there was one */
+    cudaStream_t stream; /* of the last call into the buffer, */
+    bool used;           /* where there was one; */
+    cudaEvent_t last;    /* its place there, for a call on another stream */
 } nccl_buffer;
 
 static nccl_team *team_of(const mimo_buffer *buffer)
@@ -178,34 +178,19 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer)
     buffer->own = NULL;
 }
 
-static mimo_status is_captured(bool *out, cudaStream_t stream)
-{
-    enum cudaStreamCaptureStatus capture;
-    MIMO_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
-    *out = capture != cudaStreamCaptureStatusNone;
-    return MIMO_OK;
-}
-
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)
 {
-    bool captured;
+    enum cudaStreamCaptureStatus capture;
     nccl_buffer *own = buffer->own;
-    if (!own->used || own->stream == stream)
+    if (own->used && own->stream == stream)
         return MIMO_OK;
-    MIMO_TRY(is_captured(&captured, stream));
-    if (!captured)
+    MIMO_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
+    if (capture != cudaStreamCaptureStatusNone)
+        return MIMO_OK;
+    if (own->used) {
+        MIMO_TRY_CUDA(cudaEventRecord(own->last, own->stream));
         MIMO_TRY_CUDA(cudaStreamWaitEvent(stream, own->last, 0));
-    return MIMO_OK;
-}
-
-mimo_status mimo_nccl_buffer_leave(mimo_buffer *buffer, cudaStream_t stream)
-{
-    bool captured;
-    nccl_buffer *own = buffer->own;
-    MIMO_TRY(is_captured(&captured, stream));
-    if (captured)
-        return MIMO_OK;
-    MIMO_TRY_CUDA(cudaEventRecord(own->last, stream));
+    }
     own->stream = stream;
     own->used = true;
     return MIMO_OK;

@@ -9,10 +9,9 @@
 mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer);
 void mimo_nccl_buffer_close(mimo_buffer *buffer);
 
-/* Before and after a launch that pushes into a buffer: it follows the last one, on whatever stream
- * that was. Work that is being captured into a graph is ordered by the graph. */
+/* Before a launch that pushes into a buffer: it will follow the last one, on whatever stream that
+ * was. Work that is being captured into a graph is ordered by the graph. */
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream);
-mimo_status mimo_nccl_buffer_leave(mimo_buffer *buffer, cudaStream_t stream);
 
 /* The word that ends the waits inside kernels, as the device finds it. */
 const uint32_t *mimo_nccl_buffer_abort_word(const mimo_buffer *buffer);

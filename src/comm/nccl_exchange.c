@@ -207,8 +207,9 @@ static mimo_status run_program(mimo_exchange *exchange, mimo_stream stream)
 {
     if (exchange->buffer)
         MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
-    MIMO_TRY_CUDA(mimo_push_launch(&exchange->program, stream));
-    return exchange->buffer ? mimo_nccl_buffer_leave(exchange->buffer, stream) : MIMO_OK;
+    const mimo_push_program *program = &exchange->program;
+    return mimo_cuda_status(
+        (program->bulk ? mimo_push_bulk : mimo_push_words)(program, stream), "zero-copy kernel");
 }
 
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,

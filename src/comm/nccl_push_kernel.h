@@ -3,9 +3,8 @@
  * launch. Some thread blocks write remote rows, the others copy local ones: a block that did both
  * in turn would leave the link idle while it copies.
  *
- * A *program* is what one exchange does, flattened into bytes that travel as the kernel's argument
- * where they fit, so that a CUDA graph that captured the launch owns them, and lie in device memory
- * else.
+ * A *program* is what one exchange does. It travels as the kernel's argument where it fits, so that
+ * a CUDA graph that captured the launch owns it; longer lists lie in device memory.
  */
 #ifndef MIMO_COMM_NCCL_PUSH_KERNEL_H
 #define MIMO_COMM_NCCL_PUSH_KERNEL_H
@@ -26,13 +25,13 @@ typedef struct mimo_push_divisor {
     uint32_t factor, shift;
 } mimo_push_divisor;
 
-/* Rows in two loops with a stride on either side, in bytes, as words of 1 << width bytes.
+/* Rows in two loops with a stride on either side, in bytes.
  *
- * All threads move a *segment* at a time, a word each: `side` rows next to each other in the inner
- * loop where rows are short, or one of `chunks` parts of a row where they are long. So where a
- * segment lies is the same arithmetic in all threads. Segments count chunks first, then the inner
- * loop, then the outer: fewer than 2^31. Pieces, runs of segments, of all blocks of a kind are
- * counted through. */
+ * What moves at a time is a *segment*: `side` rows next to each other in the inner loop where rows
+ * are short, or one of `chunks` parts of a row where they are long, so that where it lies is the
+ * same arithmetic in all threads. Segments count chunks first, then the inner loop, then the outer:
+ * fewer than 2^31. Moved by words, a segment is a word of each thread, and rows are counted in
+ * words of 1 << width bytes; in bulk it is head.piece bytes, and rows are counted in bytes. */
 typedef struct mimo_push_block {
     char *to;
     const char *from;
@@ -40,43 +39,67 @@ typedef struct mimo_push_block {
     uint32_t segments, row_words, n_inner;
     uint32_t side, chunks, groups; /* groups: of `side` rows in one run of the inner loop */
     uint32_t width;
-    uint32_t first_piece;
     int32_t target; /* whose rows these are, among the targets; local rows: -1 */
     mimo_push_divisor by_row, by_chunks, by_groups;
 } mimo_push_block;
 
-/* What a program begins with; peers and blocks follow in this order. */
+/* What a program begins with. */
 typedef struct mimo_push_head {
     int32_t targets;       /* peers that rows go to, */
     int32_t sources;       /* and that push rows here */
     int32_t remote_blocks; /* first in the list, by target */
     int32_t local_blocks;
-    uint32_t remote_pieces, local_pieces;
-    uint32_t piece;      /* segments that a thread block moves at a time, up to MIMO_PUSH_PIECE */
+    uint32_t
+        piece; /* by words: segments that a thread block moves at a time, up to MIMO_PUSH_PIECE;
+                       in bulk: bytes of a segment, up to MIMO_PUSH_BULK */
     int32_t remote_ctas; /* thread blocks that write remote rows; the others copy local ones */
     int32_t idle;        /* READY is neither said nor awaited */
-    uint64_t *tickets;   /* thread blocks that have ended, in device memory; 0 between launches.
-                             NULL: no peers at all */
+    uint64_t *tickets;   /* thread blocks that have read the counters, in device memory; 0
+                             between launches. NULL: no peers at all */
     const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
 } mimo_push_head;
 
-enum { MIMO_PUSH_THREADS = 512, MIMO_PUSH_PIECE = 8, MIMO_PUSH_INLINE = 3072 };
+enum {
+    MIMO_PUSH_THREADS = 512,
+    MIMO_PUSH_PIECE = 4,
+    MIMO_PUSH_BULK = 16 << 10,
+    MIMO_PUSH_SIDE = 32, /* rows of a segment in bulk, at most */
+    MIMO_PUSH_NEAR_PEERS = 16,
+    MIMO_PUSH_NEAR_BLOCKS = 24,
+};
+
+/* A program whose peers and blocks are few. */
+typedef struct mimo_push_near {
+    mimo_push_head head;
+    mimo_push_peer peers[MIMO_PUSH_NEAR_PEERS];    /* targets, then sources */
+    mimo_push_block blocks[MIMO_PUSH_NEAR_BLOCKS]; /* remote, then local */
+} mimo_push_near;
+
+/* Any other: both lists are in device memory. */
+typedef struct mimo_push_far {
+    mimo_push_head head;
+    const mimo_push_peer *peers;
+    const mimo_push_block *blocks;
+} mimo_push_far;
 
 typedef struct mimo_push_program {
-    int32_t bytes; /* of the image */
-    int32_t ctas;
-    const void *far; /* the image in device memory; NULL: it is `image` */
+    int32_t ctas; /* 0: nothing to do */
+    bool bulk;
+    void *room; /* of the lists of a far program; NULL: it is near */
     union {
-        mimo_push_head head;
-        char bytes[MIMO_PUSH_INLINE];
-    } image;
+        mimo_push_near near;
+        mimo_push_far far;
+    } as;
 } mimo_push_program;
 
-/* Enqueue. */
-cudaError_t mimo_push_launch(const mimo_push_program *program, cudaStream_t stream);
+/* Enqueue a program: by words, or in bulk. */
+cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream);
+cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream);
 
-/* Thread blocks that fit on the current device at once. */
-cudaError_t mimo_push_most_ctas(int *multiprocessors, int *per_multiprocessor);
+/* Thread blocks that fit on a multiprocessor of the current device at once; of `bulk` 0 where it
+ * can't do that. To be called once before a program is made. */
+cudaError_t mimo_push_words_fit(int *per_multiprocessor);
+cudaError_t mimo_push_bulk_fits(int *per_multiprocessor);
 
 MIMO_END_DECLS
 

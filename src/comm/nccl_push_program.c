@@ -15,30 +15,42 @@
 
 enum {
     PIECES_PER_CTA = 4, /* where there is enough */
-    WIDEST = 4,         /* 1 << 4 bytes a word */
+    SPARE = 4,  /* multiprocessors left to NCCL's kernels, where others may wait for these */
+    WIDEST = 4, /* 1 << 4 bytes a word, as bulk copies ask for */
+    LEAST_BULK = 2 << 10,
 };
 static const int64_t MOST_SEGMENTS = INT32_MAX;
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
-/* A block in making: strides are bytes. */
+/* Rows on their way to become a block: strides are bytes. */
 typedef struct draft {
     char *to;
     const char *from;
     int64_t row, n_inner, n_outer;
     int64_t to_inner, from_inner, to_outer, from_outer;
+    int target;
 } draft;
 
-/* The program in making: blocks[count], the remote ones first. */
+/* The program in making. */
 typedef struct maker {
     const mimo_push_place *place;
     const mimo_messages *messages;
     mimo_push_head head;
     mimo_push_peer *peers; /* targets, then sources */
-    mimo_push_block *blocks;
+    draft *drafts;         /* drafts[draft_count], the remote ones first */
+    int64_t draft_count, remote_drafts;
+    uint32_t width;          /* of the narrowest */
+    int64_t bytes[2];        /* remote and local */
+    bool bulk;               /* how they are moved */
+    mimo_push_block *blocks; /* blocks[count], the remote ones first */
     int64_t count, capacity;
-    int64_t segments;
 } maker;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static draft read_rows(const mimo_row_copy *rows)
 {
@@ -106,10 +118,10 @@ static mimo_push_divisor divisor_of(uint32_t divisor)
     return (mimo_push_divisor){(uint32_t)(((uint64_t)1 << (31 + bits)) / divisor + 1), 31 + bits};
 }
 
-static mimo_status append(maker *it, const draft *rows, int target);
+static mimo_status append(maker *it, const draft *rows);
 
 /* Both halves of what is too long for one block: of its longest loop. */
-static mimo_status append_halves(maker *it, const draft *rows, int target)
+static mimo_status append_halves(maker *it, const draft *rows)
 {
     draft first = *rows, second = *rows;
     if (rows->n_outer > 1) {
@@ -123,63 +135,69 @@ static mimo_status append_halves(maker *it, const draft *rows, int target)
         second.to += first.n_inner * rows->to_inner;
         second.from += first.n_inner * rows->from_inner;
     } else {
-        first.row = rows->row / 2;
+        first.row = rows->row / 2 >> WIDEST << WIDEST;
         second.row -= first.row;
         second.to += first.row;
         second.from += first.row;
     }
-    MIMO_TRY(append(it, &first, target));
-    return append(it, &second, target);
+    MIMO_TRY(append(it, &first));
+    return append(it, &second);
 }
 
-static mimo_status append(maker *it, const draft *rows, int target)
+/* Rows as a block, by the way they are moved. */
+static mimo_status append(maker *it, const draft *rows)
 {
     uint32_t width = width_of(rows);
-    int64_t row_words = rows->row >> width;
-    int64_t side = row_words < MIMO_PUSH_THREADS ? MIMO_PUSH_THREADS / row_words : 1;
-    int64_t chunks = (row_words + MIMO_PUSH_THREADS - 1) / MIMO_PUSH_THREADS;
+    int64_t unit = it->bulk ? it->head.piece : MIMO_PUSH_THREADS; /* of a segment */
+    int64_t row = it->bulk ? rows->row : rows->row >> width;
+    int64_t side = row < unit ? unit / row : 1, chunks = (row + unit - 1) / unit;
+    if (it->bulk)
+        side = least(side, MIMO_PUSH_SIDE);
     int64_t groups = (rows->n_inner + side - 1) / side;
-    if (row_words > MOST_SEGMENTS || rows->n_inner > MOST_SEGMENTS ||
+    if (row > MOST_SEGMENTS || rows->n_inner > MOST_SEGMENTS ||
         chunks > MOST_SEGMENTS / groups / rows->n_outer)
-        return append_halves(it, rows, target);
+        return append_halves(it, rows);
     if (it->count == it->capacity) {
         int64_t capacity = 2 * it->capacity + 1;
         MIMO_TRY(mimo_regrow(&it->blocks, it->capacity, capacity, sizeof *it->blocks));
         it->capacity = capacity;
     }
-    int64_t segments = chunks * groups * rows->n_outer;
-    it->blocks[it->count++] = (mimo_push_block){.to = rows->to,
-                                                .from = rows->from,
-                                                .to_outer = rows->to_outer,
-                                                .to_inner = rows->to_inner,
-                                                .from_outer = rows->from_outer,
-                                                .from_inner = rows->from_inner,
-                                                .segments = (uint32_t)segments,
-                                                .row_words = (uint32_t)row_words,
-                                                .n_inner = (uint32_t)rows->n_inner,
-                                                .side = (uint32_t)side,
-                                                .chunks = (uint32_t)chunks,
-                                                .groups = (uint32_t)groups,
-                                                .width = width,
-                                                .target = target,
-                                                .by_row = divisor_of((uint32_t)row_words),
-                                                .by_chunks = divisor_of((uint32_t)chunks),
-                                                .by_groups = divisor_of((uint32_t)groups)};
-    it->segments += segments;
+    it->blocks[it->count++] =
+        (mimo_push_block){.to = rows->to,
+                          .from = rows->from,
+                          .to_outer = rows->to_outer,
+                          .to_inner = rows->to_inner,
+                          .from_outer = rows->from_outer,
+                          .from_inner = rows->from_inner,
+                          .segments = (uint32_t)(chunks * groups * rows->n_outer),
+                          .row_words = (uint32_t)row,
+                          .n_inner = (uint32_t)rows->n_inner,
+                          .side = (uint32_t)side,
+                          .chunks = (uint32_t)chunks,
+                          .groups = (uint32_t)groups,
+                          .width = width,
+                          .target = rows->target,
+                          .by_row = divisor_of((uint32_t)row),
+                          .by_chunks = divisor_of((uint32_t)chunks),
+                          .by_groups = divisor_of((uint32_t)groups)};
     return MIMO_OK;
 }
 
-static mimo_status append_copies(maker *it, const mimo_row_copy *rows, int64_t count, int target)
+/* Drafts in the room that is there for them. */
+static void draft_rows(maker *it, const mimo_row_copy *rows, int64_t count, int target)
 {
     for (int64_t i = 0; i < count; i++) {
-        draft block = read_rows(&rows[i]);
-        if (block.row == 0 || block.n_inner == 0 || block.n_outer == 0)
+        draft *made = &it->drafts[it->draft_count];
+        *made = read_rows(&rows[i]);
+        if (made->row == 0 || made->n_inner == 0 || made->n_outer == 0)
             continue;
-        lengthen(&block);
-        turn(&block);
-        MIMO_TRY(append(it, &block, target));
+        made->target = target;
+        it->bytes[target < 0] += made->row * made->n_inner * made->n_outer;
+        lengthen(made);
+        turn(made);
+        it->width = width_of(made) < it->width ? width_of(made) : it->width;
+        it->draft_count++;
     }
-    return MIMO_OK;
 }
 
 /* ------------------------------------------ peers ------------------------------------------- */
@@ -192,7 +210,7 @@ static mimo_push_peer peer_at(const maker *it, int peer)
 }
 
 /* Targets from the first one above the own rank on, and around. */
-static mimo_status append_targets(maker *it)
+static void draft_targets(maker *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
     int above = 0;
@@ -201,129 +219,162 @@ static mimo_status append_targets(maker *it)
     for (int i = 0; i < pushes->count; i++) {
         const mimo_push *push = &pushes->list[(above + i) % pushes->count];
         it->peers[i] = peer_at(it, push->peer);
-        MIMO_TRY(append_copies(it, push->rows, push->count, i));
+        draft_rows(it, push->rows, push->count, i);
     }
     it->head.targets = pushes->count;
-    it->head.remote_blocks = (int32_t)it->count;
-    return MIMO_OK;
+    it->remote_drafts = it->draft_count;
 }
 
-static mimo_status append_all(maker *it)
+static mimo_status draft_all(maker *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
     int64_t peers = (int64_t)pushes->count + pushes->pusher_count;
+    int64_t rows = it->messages->copy_count;
+    for (int i = 0; i < pushes->count; i++)
+        rows += pushes->list[i].count;
     MIMO_TRY(mimo_reserve(&it->peers, peers, sizeof *it->peers));
-    MIMO_TRY(append_targets(it));
+    MIMO_TRY(mimo_reserve(&it->drafts, rows, sizeof *it->drafts));
+    draft_targets(it);
     for (int i = 0; i < pushes->pusher_count; i++)
         it->peers[pushes->count + i] = peer_at(it, pushes->pushers[i]);
     it->head.sources = pushes->pusher_count;
-    MIMO_TRY(append_copies(it, it->messages->copies, it->messages->copy_count, -1));
-    it->head.local_blocks = (int32_t)(it->count - it->head.remote_blocks);
+    draft_rows(it, it->messages->copies, it->messages->copy_count, -1);
     return MIMO_OK;
 }
 
 /* ------------------------------------- pieces and CTAs -------------------------------------- */
 
-/* Pieces of all blocks of a kind. */
-static uint32_t count_pieces(mimo_push_block *blocks, int64_t count, uint32_t piece)
+/* What is dealt out among thread blocks. */
+static int64_t count_pieces(const maker *it, int64_t first, int64_t count)
 {
-    uint32_t pieces = 0;
-    for (int64_t i = 0; i < count; i++) {
-        blocks[i].first_piece = pieces;
-        pieces += (blocks[i].segments + piece - 1) / piece;
-    }
+    int64_t pieces = 0, each = it->bulk ? 1 : it->head.piece;
+    for (int64_t i = first; i < first + count; i++)
+        pieces += (it->blocks[i].segments + each - 1) / each;
     return pieces;
 }
 
-static int64_t least(int64_t a, int64_t b)
+/* Of `all` thread blocks those that write remote rows. By bytes, as one writes about 20 GB/s over
+ * the link and copies 35 (H200); half of the chip keeps the link busy. */
+static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
 {
-    return a < b ? a : b;
+    enum { WRITES = 4, COPIES = 7 };
+    double remote = (double)it->bytes[0] / WRITES, local = (double)it->bytes[1] / COPIES;
+    if (it->bytes[0] == 0)
+        return 0;
+    if (it->bytes[1] == 0 || all == 1)
+        return all;
+    int64_t writers = least((int64_t)((double)all * remote / (remote + local) + 0.5), chip / 2);
+    return writers < 1 ? 1 : least(writers, all - 1);
 }
 
-/* Half of the thread blocks, by default one a multiprocessor, keep the link busy; the others copy.
- * Without peers, copies take all that fit. */
-static mimo_status deal_ctas(maker *it, int32_t *out)
+/* How many thread blocks there may be, and how rows are moved. By default one thread block a
+ * multiprocessor; without peers, copies take all that fit. */
+static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
 {
-    int chip, each;
-    mimo_push_head *head = &it->head;
-    int asked = it->messages->pushes.ctas;
-    bool remote = head->remote_blocks > 0, local = head->local_blocks > 0;
-    MIMO_TRY_CUDA(mimo_push_most_ctas(&chip, &each));
-    int64_t all = remote || head->sources > 0 ? chip : (int64_t)chip * each;
-    if (asked > 0)
-        all = least(all, asked);
-    int64_t writers = !remote ? 0 : local && all > 1 ? all / 2 : all;
-    int64_t share = it->segments / (all * PIECES_PER_CTA);
-    uint32_t piece = 1;
-    while (piece < MIMO_PUSH_PIECE && piece < share)
-        piece *= 2;
-    head->piece = piece;
-    head->remote_pieces = count_pieces(it->blocks, head->remote_blocks, piece);
-    head->local_pieces = count_pieces(it->blocks + head->remote_blocks, head->local_blocks, piece);
-    writers = least(writers, head->remote_pieces);
-    int64_t copiers = least(all - writers, head->local_pieces);
-    if (local && copiers == 0)
-        copiers = 1; /* a chip of one thread block: it writes, another one copies */
-    if (writers + copiers == 0 && head->sources > 0)
-        copiers = 1; /* to say READY and wait */
-    head->remote_ctas = (int32_t)writers;
-    *out = (int32_t)(writers + copiers);
+    int device, multiprocessors, words, bulk;
+    MIMO_TRY_CUDA(cudaGetDevice(&device));
+    MIMO_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    MIMO_TRY_CUDA(mimo_push_words_fit(&words));
+    MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
+    it->bulk = it->width == WIDEST && bulk > 0;
+    *chip = multiprocessors;
+    *most =
+        it->head.targets + it->head.sources > 0 ? *chip - SPARE : *chip * (it->bulk ? bulk : words);
+    if (it->messages->pushes.ctas > 0)
+        *most = least(*most, it->messages->pushes.ctas);
     return MIMO_OK;
 }
 
-/* ------------------------------------------ image ------------------------------------------- */
-
-static char *put(char *at, const void *from, size_t bytes)
+/* Large pieces are cheap; small ones give every thread block some. */
+static void choose_piece(maker *it, int64_t ctas)
 {
-    if (bytes > 0)
-        memcpy(at, from, bytes);
-    return at + bytes;
+    int64_t share = (it->bytes[0] + it->bytes[1]) / (ctas * PIECES_PER_CTA);
+    int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? MIMO_PUSH_BULK : MIMO_PUSH_PIECE;
+    int64_t bytes = it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << WIDEST; /* of a piece of 1 */
+    while (piece < most && piece * bytes < share)
+        piece *= 2;
+    it->head.piece = (uint32_t)piece;
 }
 
-static mimo_status make_image(mimo_push_program *out, const maker *it)
+static mimo_status deal_ctas(maker *it, mimo_push_program *out)
 {
-    size_t peers = (size_t)(it->head.targets + it->head.sources) * sizeof *it->peers;
-    size_t blocks = (size_t)it->count * sizeof *it->blocks;
-    size_t bytes = sizeof it->head + peers + blocks;
-    char *image = out->image.bytes, *kept = NULL;
-    void *far = NULL;
-    if (bytes > MIMO_PUSH_INLINE) {
-        MIMO_TRY(mimo_reserve(&kept, (int64_t)bytes, 1));
-        image = kept;
+    int64_t most, chip;
+    mimo_push_head *head = &it->head;
+    MIMO_TRY(choose_way(it, &most, &chip));
+    choose_piece(it, most);
+    for (int64_t i = 0; i < it->draft_count; i++) {
+        MIMO_TRY(append(it, &it->drafts[i]));
+        if (i < it->remote_drafts)
+            head->remote_blocks = (int32_t)it->count;
     }
-    put(put(put(image, &it->head, sizeof it->head), it->peers, peers), it->blocks, blocks);
-    mimo_status status = MIMO_OK;
-    if (kept)
-        status = it->place->device->reserve(&far, (int64_t)bytes);
-    if (far)
-        status =
-            mimo_cuda_status(cudaMemcpy(far, kept, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    out->far = far;
-    out->bytes = (int32_t)bytes;
-    mimo_release(kept);
-    return status;
+    head->local_blocks = (int32_t)(it->count - head->remote_blocks);
+    int64_t remote = count_pieces(it, 0, head->remote_blocks);
+    int64_t local = count_pieces(it, head->remote_blocks, head->local_blocks);
+    int64_t writers = least(writers_of(it, most, chip), remote);
+    int64_t copiers = least(most - writers, local);
+    if (head->local_blocks > 0 && copiers == 0)
+        copiers = 1; /* one thread block was asked for: it writes, another one copies */
+    if (writers + copiers == 0 && head->sources > 0)
+        copiers = 1; /* to say READY and wait */
+    head->remote_ctas = (int32_t)writers;
+    out->ctas = (int32_t)(writers + copiers);
+    out->bulk = it->bulk;
+    return MIMO_OK;
+}
+
+/* ----------------------------------------- program ------------------------------------------ */
+
+static mimo_status set_near(mimo_push_program *out, const maker *it, int64_t peers)
+{
+    mimo_push_near *near = &out->as.near;
+    near->head = it->head;
+    if (peers > 0)
+        memcpy(near->peers, it->peers, (size_t)peers * sizeof *it->peers);
+    if (it->count > 0)
+        memcpy(near->blocks, it->blocks, (size_t)it->count * sizeof *it->blocks);
+    return MIMO_OK;
+}
+
+/* The blocks, which hold the wider numbers, then the peers. */
+static mimo_status set_far(mimo_push_program *out, const maker *it, int64_t peers)
+{
+    size_t block_bytes = (size_t)it->count * sizeof *it->blocks;
+    size_t peer_bytes = (size_t)peers * sizeof *it->peers;
+    mimo_push_far *far = &out->as.far;
+    MIMO_TRY(it->place->device->reserve(&out->room, (int64_t)(block_bytes + peer_bytes)));
+    char *peers_at = (char *)out->room + block_bytes;
+    far->head = it->head;
+    far->blocks = out->room;
+    far->peers = (const mimo_push_peer *)(const void *)peers_at;
+    MIMO_TRY_CUDA(cudaMemcpy(out->room, it->blocks, block_bytes, cudaMemcpyHostToDevice));
+    if (peers > 0)
+        MIMO_TRY_CUDA(cudaMemcpy(peers_at, it->peers, peer_bytes, cudaMemcpyHostToDevice));
+    return MIMO_OK;
 }
 
 static mimo_status make(mimo_push_program *out, maker *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
-    MIMO_TRY(append_all(it));
+    MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
     it->head.abort = it->place->abort;
     if (it->head.targets + it->head.sources > 0)
         it->head.tickets = &pushes->buffer->flags[it->place->rank][it->place->rank].ready;
-    if (it->count == 0 && it->head.sources == 0)
+    if (it->draft_count == 0 && it->head.sources == 0)
         return MIMO_OK;
-    MIMO_TRY(deal_ctas(it, &out->ctas));
-    return make_image(out, it);
+    MIMO_TRY(deal_ctas(it, out));
+    int64_t peers = (int64_t)it->head.targets + it->head.sources;
+    bool near = peers <= MIMO_PUSH_NEAR_PEERS && it->count <= MIMO_PUSH_NEAR_BLOCKS;
+    return near ? set_near(out, it, peers) : set_far(out, it, peers);
 }
 
 mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place *place,
                                    const mimo_messages *messages)
 {
-    maker it = {.place = place, .messages = messages};
+    maker it = {.place = place, .messages = messages, .width = WIDEST};
     mimo_status status = make(out, &it);
     mimo_release(it.peers);
+    mimo_release(it.drafts);
     mimo_release(it.blocks);
     if (status != MIMO_OK)
         mimo_push_program_release(out, place->device);
@@ -332,8 +383,8 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place
 
 void mimo_push_program_release(mimo_push_program *program, const mimo_device *device)
 {
-    if (program->far)
-        device->release((void *)program->far);
-    program->far = NULL;
+    if (program->room)
+        device->release(program->room);
+    program->room = NULL;
     program->ctas = 0;
 }

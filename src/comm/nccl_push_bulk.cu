@@ -1,0 +1,245 @@
+// Zero-copy by the bulk copies of Hopper and later: rows go through shared memory, not registers,
+// issued by one warp, so that a few thread blocks keep as many bytes in flight as a whole chip of
+// loads and stores. Everything is a multiple of 16 bytes.
+#include "comm/nccl_push_flags.cuh"
+
+namespace
+{
+
+constexpr int kThreads = 32;
+constexpr int kStages = 12; // segments in shared memory: loaded, or being written
+constexpr int kAhead = 6;   // of which so many are loaded ahead
+
+struct Room {
+    uint64_t full[kStages]; // mbarriers: the stage's rows have arrived
+    alignas(128) char stage[kStages][MIMO_PUSH_BULK];
+};
+
+// ---------------------------------------- bulk copies ---------------------------------------
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+__device__ uint32_t shared_address(const void *at)
+{
+    return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+__device__ void open_barriers(Room &room)
+{
+    if (threadIdx.x == 0)
+        for (int i = 0; i < kStages; i++)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
+                             shared_address(&room.full[i]))
+                         : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+}
+
+__device__ void expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+__device__ void await(uint64_t *barrier, uint32_t phase)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}\n" ::"r"(shared_address(barrier)),
+                 "r"(phase)
+                 : "memory");
+}
+
+__device__ void load(void *to, const char *from, uint32_t bytes, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+__device__ void store(char *to, const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ void commit_stores()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// All but the last so many groups have read their stage.
+template <int kPending>
+__device__ void await_reads()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// All have arrived where they go, before whatever this thread says next.
+__device__ void await_stores()
+{
+    asm volatile("cp.async.bulk.wait_group 0;\n"
+                 "fence.proxy.async;" ::
+                     : "memory");
+}
+
+// ------------------------------------------ segments ----------------------------------------
+
+// The rows of a segment: one for each of so many lanes.
+struct Segment {
+    const char *from;
+    char *to;
+    uint32_t rows, bytes; // of each
+    int target;
+};
+
+// The segments of this thread block, in turn, of blocks [at, end).
+struct Segments {
+    const mimo_push_block *blocks;
+    int at, end;
+    uint32_t index, step, unit;
+
+    // This lane's row of the next one; false: there is none.
+    __device__ bool next(Segment &out)
+    {
+        for (; at < end && index >= blocks[at].segments; at++)
+            index -= blocks[at].segments;
+        if (at == end)
+            return false;
+        const mimo_push_block &block = blocks[at];
+        uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
+        uint32_t i = divide(group, block.by_groups), j = (group - i * block.groups) * block.side;
+        uint32_t skip = chunk * unit, row = j + threadIdx.x;
+        out.rows = min(block.side, block.n_inner - j);
+        out.bytes = min(unit, block.row_words - skip);
+        out.from = block.from + i * block.from_outer + row * block.from_inner + skip;
+        out.to = block.to + i * block.to_outer + row * block.to_inner + skip;
+        out.target = block.target;
+        index += step;
+        return true;
+    }
+};
+
+__device__ void load_segment(Room &room, const Segment &segment, uint32_t number)
+{
+    uint32_t slot = number % kStages;
+    if (threadIdx.x == 0)
+        expect(&room.full[slot], segment.rows * segment.bytes);
+    __syncwarp();
+    if (threadIdx.x < segment.rows)
+        load(&room.stage[slot][threadIdx.x * segment.bytes], segment.from, segment.bytes,
+             &room.full[slot]);
+}
+
+// Loads run ahead of stores; a stage is loaded again once the store before has read it.
+template <class Ready>
+__device__ void move_segments(Room &room, const Segments &all, Ready ready)
+{
+    Segments reads = all, writes = all;
+    Segment segment;
+    uint32_t loaded = 0;
+    for (; loaded < kAhead && reads.next(segment); loaded++)
+        load_segment(room, segment, loaded);
+    for (uint32_t written = 0; written < loaded; written++) {
+        if (reads.next(segment)) {
+            await_reads<kStages - kAhead - 1>();
+            __syncwarp();
+            load_segment(room, segment, loaded++);
+        }
+        uint32_t slot = written % kStages;
+        writes.next(segment);
+        await(&room.full[slot], written / kStages % 2);
+        ready(segment.target);
+        if (threadIdx.x < segment.rows)
+            store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
+        commit_stores();
+    }
+    await_stores();
+}
+
+// ------------------------------------------- kernel -----------------------------------------
+
+template <class Program>
+__device__ void run(const Program &program, Room &room)
+{
+    const mimo_push_head &head = program.head;
+    open_barriers(room);
+    auto write = [&] {
+        int target = -1;
+        const Segments all = {program.blocks,         0, head.remote_blocks, blockIdx.x,
+                              (uint32_t)head.remote_ctas, head.piece};
+        move_segments(room, all, [&](int next) {
+            if (!head.idle && next != target)
+                await_ready(head, program.peers, next);
+            target = next;
+        });
+    };
+    auto copy = [&] {
+        const Segments all = {program.blocks,
+                              head.remote_blocks,
+                              head.remote_blocks + head.local_blocks,
+                              blockIdx.x - head.remote_ctas,
+                              gridDim.x - head.remote_ctas,
+                              head.piece};
+        move_segments(room, all, [](int) {});
+    };
+    run_call(head, program.peers, write, copy);
+}
+
+#else
+
+template <class Program>
+__device__ void run(const Program &, Room &)
+{
+}
+
+#endif
+
+template <class Program>
+__global__ void __launch_bounds__(kThreads) push_bulk(const __grid_constant__ Program program)
+{
+    extern __shared__ __align__(128) char memory[];
+    run(program, *(Room *)memory);
+}
+
+template <class Program>
+cudaError_t allow_room()
+{
+    return cudaFuncSetAttribute(push_bulk<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                sizeof(Room));
+}
+
+} // namespace
+
+cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream)
+{
+    if (program->room)
+        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(program->as.far);
+    else
+        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(program->as.near);
+    return cudaGetLastError();
+}
+
+// Code for older devices has an empty kernel, which a newer one would run where it got no other.
+cudaError_t mimo_push_bulk_fits(int *per_multiprocessor)
+{
+    cudaFuncAttributes code;
+    *per_multiprocessor = 0;
+    cudaError_t status = cudaFuncGetAttributes(&code, push_bulk<mimo_push_near>);
+    if (status != cudaSuccess || code.ptxVersion < 90)
+        return status;
+    status = allow_room<mimo_push_near>();
+    if (status == cudaSuccess)
+        status = allow_room<mimo_push_far>();
+    if (status == cudaSuccess)
+        status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            per_multiprocessor, push_bulk<mimo_push_near>, kThreads, sizeof(Room));
+    return status;
+}

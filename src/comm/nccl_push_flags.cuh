@@ -1,0 +1,121 @@
+// What the kernels of zero-copy share: flags, and the order of a call. buffer_state.h says how
+// ranks keep apart. To be included by one .cu file each: everything here is its own copy.
+#ifndef MIMO_COMM_NCCL_PUSH_FLAGS_CUH
+#define MIMO_COMM_NCCL_PUSH_FLAGS_CUH
+
+#include "comm/nccl_push_kernel.h"
+
+namespace
+{
+
+constexpr int kSpinsPerLook = 1 << 12; // waits look at the abort word, over PCIe, this seldom
+
+__device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
+{
+    return (uint32_t)(((uint64_t)n * by.factor) >> by.shift);
+}
+
+// ------------------------------------------ flags -------------------------------------------
+
+__device__ uint64_t load_acquire(const uint64_t *flag)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+__device__ void store_release(uint64_t *flag, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+
+__device__ void add_release(uint64_t *flag, uint64_t value)
+{
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+
+__device__ void wait_for(const uint64_t *flag, uint64_t value, const volatile uint32_t *abort)
+{
+    for (int spin = 1; load_acquire(flag) < value; spin++)
+        if (spin % kSpinsPerLook == 0 && *abort)
+            return;
+}
+
+// ------------------------------------------ a call ------------------------------------------
+
+// Counters are read by all thread blocks before the last one moves them on.
+__device__ void say_ready(const mimo_push_head &head, const mimo_push_peer *sources)
+{
+    if (blockIdx.x == 0 && !head.idle)
+        for (int i = threadIdx.x; i < head.sources; i += blockDim.x)
+            store_release(&sources[i].there->ready, sources[i].here->asked + 1);
+}
+
+// This thread block has read the counters that it needs. Nothing else is said by it, so relaxed.
+__device__ void hand_in_ticket(const mimo_push_head &head)
+{
+    if (head.tickets && threadIdx.x == 0 && blockIdx.x < gridDim.x - 1)
+        atomicAdd((unsigned long long *)head.tickets, 1ull);
+}
+
+// Each of the writing thread blocks adds its part of the unit, the first what does not divide.
+__device__ void say_done(const mimo_push_head &head, const mimo_push_peer *targets)
+{
+    uint64_t part = MIMO_PUSH_UNIT / head.remote_ctas;
+    if (blockIdx.x == 0)
+        part = MIMO_PUSH_UNIT - part * (head.remote_ctas - 1);
+    for (int i = threadIdx.x; i < head.targets; i += blockDim.x)
+        add_release(&targets[i].there->done, part);
+}
+
+// By the last thread block, which copies where anything is copied and so is free first.
+__device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *peers)
+{
+    const mimo_push_peer *targets = peers, *sources = peers + head.targets;
+    if (threadIdx.x == 0) {
+        wait_for(head.tickets, gridDim.x - 1, head.abort);
+        *head.tickets = 0;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < head.sources; i += blockDim.x) {
+        mimo_flags *flags = sources[i].here;
+        wait_for(&flags->done, (flags->asked + 1) * MIMO_PUSH_UNIT, head.abort);
+        flags->asked++;
+    }
+    for (int i = threadIdx.x; i < head.targets; i += blockDim.x)
+        targets[i].here->served++;
+}
+
+// Wait until the rows of a target may be written; by all threads.
+__device__ void await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target)
+{
+    const mimo_flags *flags = targets[target].here;
+    if (threadIdx.x == 0)
+        wait_for(&flags->ready, flags->served + 1, head.abort);
+    __syncthreads();
+}
+
+// A call: `write` moves the remote rows of this thread block, `copy` its local ones; what they
+// wrote is complete when they return.
+template <class Write, class Copy>
+__device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers, Write write,
+                         Copy copy)
+{
+    bool writes = (int)blockIdx.x < head.remote_ctas;
+    if (head.tickets)
+        say_ready(head, peers + head.targets);
+    if (writes)
+        write();
+    else
+        copy();
+    __syncthreads(); // all threads have read the counters, and written
+    hand_in_ticket(head);
+    if (writes)
+        say_done(head, peers);
+    if (head.tickets && blockIdx.x == gridDim.x - 1)
+        await_rows(head, peers);
+}
+
+} // namespace
+
+#endif
