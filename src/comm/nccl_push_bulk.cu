@@ -7,8 +7,8 @@ namespace
 {
 
 constexpr int kThreads = 32;
-constexpr int kStages = 12; // segments in shared memory: loaded, or being written
-constexpr int kAhead = 6;   // of which so many are loaded ahead
+constexpr int kStages = 6; // segments in shared memory: loaded, or being written
+constexpr int kAhead = 3;  // of which so many are loaded ahead
 
 struct Room {
     uint64_t full[kStages]; // mbarriers: the stage's rows have arrived

@@ -62,7 +62,7 @@ typedef struct mimo_push_head {
 enum {
     MIMO_PUSH_THREADS = 512,
     MIMO_PUSH_PIECE = 4,
-    MIMO_PUSH_BULK = 16 << 10,
+    MIMO_PUSH_BULK = 32 << 10,
     MIMO_PUSH_SIDE = 32, /* rows of a segment in bulk, at most */
     MIMO_PUSH_NEAR_PEERS = 16,
     MIMO_PUSH_NEAR_BLOCKS = 24,

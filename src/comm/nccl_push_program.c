@@ -257,7 +257,7 @@ static int64_t count_pieces(const maker *it, int64_t first, int64_t count)
  * the link and copies 35 (H200); half of the chip keeps the link busy. */
 static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
 {
-    enum { WRITES = 4, COPIES = 7 };
+    enum { WRITES = 5, COPIES = 11 };
     double remote = (double)it->bytes[0] / WRITES, local = (double)it->bytes[1] / COPIES;
     if (it->bytes[0] == 0)
         return 0;
