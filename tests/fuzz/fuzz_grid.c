@@ -70,8 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input input = {data, size};
     mimo_grid *grid = NULL;
     int64_t offset = fuzz_word(&input), rank = fuzz_word(&input);
-    char *spec = strndup((const char *)input.data, input.size);
+    char *spec = calloc(input.size + 1, 1);
     FUZZ_EXPECT(spec, "out of memory");
+    memcpy(spec, input.data, input.size);
     size_t length = strcspn(spec, "\n");
     const char *set = spec[length] ? spec + length + 1 : "";
     spec[length] = '\0';
