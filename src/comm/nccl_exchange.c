@@ -10,39 +10,37 @@
 #include <limits.h>
 
 #include "comm/nccl_buffer.h"
-#include "comm/nccl_push_program.h"
+#include "comm/nccl_packing.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
 enum { DISTANCES_PER_GROUP = 32 };
 
-/* One message: its rows, and where NCCL finds them. */
+/* One message, and where NCCL finds its rows. */
 typedef struct packet {
     int peer, distance;
-    int64_t count, bytes;
-    mimo_rows *rows; /* rows[count], part of the exchange's one list */
-    char *run;       /* the rows, where they are one run; else NULL */
-    int64_t offset;  /* in the room, where they are not */
+    int64_t bytes;
+    char *run;      /* the rows, where they are one run; else NULL */
+    int64_t offset; /* in the room, where they are not */
 } packet;
 
 typedef struct packets {
     packet *list;
     int count;
     int64_t bytes; /* of the room that they are packed in */
+    mimo_packing packing;
 } packets;
 
 struct mimo_exchange {
-    packets receives, sends;
-    mimo_rows *rows;
-    mimo_push_program program; /* what is pushed, and what stays */
-    mimo_buffer *buffer;       /* whose flags that uses; NULL: no peer takes part */
+    packets receives, sends;  /* rows that stay are copied with what is unpacked, */
+    mimo_push_program pushes; /* or with what is pushed */
+    mimo_buffer *buffer;      /* whose flags that uses; NULL: no peer takes part */
     const mimo_device *device;
 };
 
 /* An exchange on its way. */
 typedef struct flight {
     const mimo_exchange *exchange;
-    mimo_comm *comm;
     ncclComm_t handle;
     mimo_stream stream;
     char *arriving, *leaving; /* room of the packed receives, and of the packed sends */
@@ -53,85 +51,89 @@ static int64_t bytes_of(const mimo_rows *rows)
     return rows->n_outer * rows->n_inner * rows->row_bytes;
 }
 
-/* Copy the messages; *rows moves on by what they take. */
-static mimo_status read_messages(packets *out, const mimo_messages *all, bool sends,
-                                 const mimo_comm *comm, mimo_rows **rows)
+static bool is_run(const mimo_message *message)
+{
+    return message->count == 1 && mimo_rows_are_one_run(&message->rows[0]);
+}
+
+static mimo_status read_message(packets *out, const mimo_message *from, const mimo_comm *comm,
+                                bool sends)
 {
     enum { ALIGNMENT = 16 };
-    const mimo_message *from = sends ? all->sends : all->receives;
-    out->count = sends ? all->send_count : all->receive_count;
-    MIMO_TRY(mimo_reserve(&out->list, out->count, sizeof *out->list));
-    for (int i = 0; i < out->count; i++) {
-        packet *it = &out->list[i];
-        int ahead = sends ? from[i].peer - comm->rank : comm->rank - from[i].peer;
-        it->peer = from[i].peer;
-        it->distance = (ahead + comm->size) % comm->size;
-        it->count = from[i].count;
-        it->rows = *rows;
-        *rows += it->count;
-        for (int64_t j = 0; j < it->count; j++) {
-            it->rows[j] = from[i].rows[j];
-            MIMO_TRY(mimo_add(&it->bytes, it->bytes, bytes_of(&it->rows[j])));
-        }
-        if (it->count == 1 && mimo_rows_are_one_run(it->rows)) {
-            it->run = mimo_rows_begin(it->rows);
-            continue;
-        }
-        it->offset = out->bytes;
-        MIMO_TRY(
-            mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT));
+    packet *it = &out->list[out->count++];
+    int ahead = sends ? from->peer - comm->rank : comm->rank - from->peer;
+    it->peer = from->peer;
+    it->distance = (ahead + comm->size) % comm->size;
+    it->offset = out->bytes;
+    if (is_run(from))
+        it->run = mimo_rows_begin(&from->rows[0]);
+    for (int64_t j = 0; j < from->count; j++) {
+        if (!it->run)
+            mimo_packing_add(&out->packing, &from->rows[j], it->offset + it->bytes);
+        MIMO_TRY(mimo_add(&it->bytes, it->bytes, bytes_of(&from->rows[j])));
     }
+    if (it->run)
+        return MIMO_OK;
+    return mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+/* `stay`: how many rows that stay are going to be added to the packing. */
+static mimo_status read_messages(packets *out, const mimo_messages *all, const mimo_comm *comm,
+                                 bool sends, int64_t stay)
+{
+    const mimo_message *from = sends ? all->sends : all->receives;
+    int count = sends ? all->send_count : all->receive_count;
+    int64_t lines = 0;
+    for (int i = 0; i < count; i++)
+        lines += is_run(&from[i]) ? 0 : from[i].count;
+    out->packing.packs = sends;
+    MIMO_TRY(mimo_reserve(&out->list, count, sizeof *out->list));
+    MIMO_TRY(mimo_packing_reserve(&out->packing, lines, stay));
+    for (int i = 0; i < count; i++)
+        MIMO_TRY(read_message(out, &from[i], comm, sends));
     return MIMO_OK;
 }
 
-static int64_t count_rows(const mimo_messages *messages)
+static mimo_status read_pushes(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    int64_t count = 0;
-    for (int i = 0; i < messages->receive_count; i++)
-        count += messages->receives[i].count;
-    for (int i = 0; i < messages->send_count; i++)
-        count += messages->sends[i].count;
-    return count;
+    const mimo_push_place place = {comm->device, comm->rank,
+                                   mimo_nccl_buffer_abort_word(all->pushes.buffer)};
+    made->buffer = all->pushes.buffer;
+    return mimo_push_program_make(&made->pushes, &place, all);
 }
 
-static mimo_status make_program(mimo_exchange *made, const mimo_comm *comm,
-                                const mimo_messages *messages)
+static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    const mimo_pushes *pushes = &messages->pushes;
-    mimo_push_place place = {comm->device, comm->rank, NULL};
-    made->device = comm->device;
-    if (pushes->count + pushes->pusher_count > 0) {
-        made->buffer = pushes->buffer;
-        place.abort = mimo_nccl_buffer_abort_word(pushes->buffer);
-    }
-    return mimo_push_program_make(&made->program, &place, messages);
+    bool pushes = all->pushes.count + all->pushes.pusher_count > 0;
+    int64_t stay = pushes ? 0 : all->copy_count;
+    MIMO_TRY(read_messages(&made->receives, all, comm, false, stay));
+    MIMO_TRY(read_messages(&made->sends, all, comm, true, 0));
+    for (int64_t i = 0; i < stay; i++)
+        mimo_packing_add_staying(&made->receives.packing, &all->copies[i]);
+    return pushes ? read_pushes(made, all, comm) : MIMO_OK;
 }
 
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages)
 {
     mimo_exchange *made;
-    mimo_rows *rows;
-    mimo_status status;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->rows, count_rows(messages), sizeof *rows));
-    rows = made->rows;
-    MIMO_TRY_GOTO(status, fail, read_messages(&made->receives, messages, false, comm, &rows));
-    MIMO_TRY_GOTO(status, fail, read_messages(&made->sends, messages, true, comm, &rows));
-    MIMO_TRY_GOTO(status, fail, make_program(made, comm, messages));
-    *out = made;
-    return MIMO_OK;
-fail:
-    mimo_nccl_exchange_destroy(made);
+    made->device = comm->device;
+    mimo_status status = read_all(made, messages, comm);
+    if (status == MIMO_OK)
+        *out = made;
+    else
+        mimo_nccl_exchange_destroy(made);
     return status;
 }
 
-static mimo_status get_room(char **out, const flight *it, mimo_room_slot slot, int64_t bytes)
+static mimo_status get_room(char **out, mimo_comm *comm, const flight *it, mimo_room_slot slot,
+                            int64_t bytes)
 {
     void *room = NULL;
-    const mimo_room_key key = {it->comm->device, it->stream, slot};
+    const mimo_room_key key = {comm->device, it->stream, slot};
     if (bytes > 0)
-        MIMO_TRY(mimo_rooms_get(&room, &it->comm->rooms, &key, bytes));
+        MIMO_TRY(mimo_rooms_get(&room, &comm->rooms, &key, bytes));
     *out = room;
     return MIMO_OK;
 }
@@ -139,19 +141,6 @@ static mimo_status get_room(char **out, const flight *it, mimo_room_slot slot, i
 static char *place_of(const packet *it, char *room)
 {
     return it->run ? it->run : room + it->offset;
-}
-
-/* Between a message's rows and its place in the room. */
-static mimo_status move_packed(const flight *it, const packet *message, bool pack)
-{
-    char *at = (pack ? it->leaving : it->arriving) + message->offset;
-    for (int64_t j = 0; j < message->count && !message->run; j++) {
-        const mimo_rows *rows = &message->rows[j];
-        mimo_rows line = {at, rows->row_bytes, 0, rows->n_outer, rows->n_inner, rows->n_inner, 1};
-        MIMO_TRY(it->comm->device->copy_rows(pack ? &line : rows, pack ? rows : &line, it->stream));
-        at += bytes_of(rows);
-    }
-    return MIMO_OK;
 }
 
 static bool is_in_group(const packet *it, int group)
@@ -190,26 +179,21 @@ static mimo_status move_group(const flight *it, int group)
 static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_exchange *exchange,
                                  mimo_stream stream)
 {
-    flight it = {exchange, comm, team->handle, stream, NULL, NULL};
+    packets *receives = &exchange->receives, *sends = &exchange->sends;
+    flight it = {exchange, team->handle, stream, NULL, NULL};
     MIMO_TRY(mimo_nccl_check(team));
-    MIMO_TRY(get_room(&it.arriving, &it, MIMO_ROOM_GATHERED, exchange->receives.bytes));
-    MIMO_TRY(get_room(&it.leaving, &it, MIMO_ROOM_PACKED, exchange->sends.bytes));
-    for (int i = 0; i < exchange->sends.count; i++)
-        MIMO_TRY(move_packed(&it, &exchange->sends.list[i], true));
+    MIMO_TRY(get_room(&it.arriving, comm, &it, MIMO_ROOM_GATHERED, receives->bytes));
+    MIMO_TRY(get_room(&it.leaving, comm, &it, MIMO_ROOM_PACKED, sends->bytes));
+    MIMO_TRY(mimo_packing_run(&sends->packing, comm, it.leaving, stream));
     for (int group = 0; group * DISTANCES_PER_GROUP < comm->size - 1; group++)
         MIMO_TRY(move_group(&it, group));
-    for (int i = 0; i < exchange->receives.count; i++)
-        MIMO_TRY(move_packed(&it, &exchange->receives.list[i], false));
-    return MIMO_OK;
+    return mimo_packing_run(&receives->packing, comm, it.arriving, stream);
 }
 
-static mimo_status run_program(mimo_exchange *exchange, mimo_stream stream)
+static mimo_status push(mimo_exchange *exchange, mimo_stream stream)
 {
-    if (exchange->buffer)
-        MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
-    const mimo_push_program *program = &exchange->program;
-    return mimo_cuda_status(
-        (program->bulk ? mimo_push_bulk : mimo_push_words)(program, stream), "zero-copy kernel");
+    MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
+    return mimo_push_program_run(&exchange->pushes, stream);
 }
 
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
@@ -219,18 +203,19 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
     *out = NULL;
     if (team && exchange->receives.count + exchange->sends.count > 0)
         MIMO_TRY(move_messages(comm, team, exchange, stream));
-    if (!mimo_push_program_is_empty(&exchange->program))
-        MIMO_TRY(run_program(exchange, stream));
-    return MIMO_OK;
+    else
+        MIMO_TRY(mimo_packing_run(&exchange->receives.packing, comm, NULL, stream));
+    return exchange->buffer ? push(exchange, stream) : MIMO_OK;
 }
 
 void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
 {
     if (!exchange)
         return;
+    mimo_packing_release(&exchange->receives.packing, exchange->device);
+    mimo_packing_release(&exchange->sends.packing, exchange->device);
+    mimo_push_program_release(&exchange->pushes, exchange->device);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);
-    mimo_release(exchange->rows);
-    mimo_push_program_release(&exchange->program, exchange->device);
     mimo_release(exchange);
 }

@@ -381,6 +381,14 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place
     return status;
 }
 
+mimo_status mimo_push_program_run(const mimo_push_program *program, mimo_stream stream)
+{
+    if (program->ctas == 0)
+        return MIMO_OK;
+    cudaError_t code = (program->bulk ? mimo_push_bulk : mimo_push_words)(program, stream);
+    return mimo_cuda_status(code, "zero-copy kernel");
+}
+
 void mimo_push_program_release(mimo_push_program *program, const mimo_device *device)
 {
     if (program->room)

@@ -18,10 +18,7 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place
 
 void mimo_push_program_release(mimo_push_program *program, const mimo_device *device);
 
-/* Nothing to launch. */
-static inline bool mimo_push_program_is_empty(const mimo_push_program *program)
-{
-    return program->ctas == 0;
-}
+/* Enqueue; a program without rows and peers is nothing. */
+mimo_status mimo_push_program_run(const mimo_push_program *program, mimo_stream stream);
 
 #endif

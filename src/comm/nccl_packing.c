@@ -1,0 +1,58 @@
+/* Packed messages: rows to their lines in the room and back. */
+#include "comm/nccl_packing.h"
+
+#include "core/memory.h"
+#include "device/cuda_calls.h"
+
+mimo_status mimo_packing_reserve(mimo_packing *packing, int64_t lines, int64_t stay)
+{
+    MIMO_TRY(mimo_reserve(&packing->copies, lines + stay, sizeof *packing->copies));
+    return mimo_reserve(&packing->offset, lines, sizeof *packing->offset);
+}
+
+void mimo_packing_add(mimo_packing *packing, const mimo_rows *rows, int64_t offset)
+{
+    const mimo_rows line = {NULL,          rows->row_bytes, 0, rows->n_outer,
+                            rows->n_inner, rows->n_inner,   1};
+    packing->copies[packing->count++] =
+        packing->packs ? (mimo_row_copy){line, *rows} : (mimo_row_copy){*rows, line};
+    packing->offset[packing->lines++] = offset;
+}
+
+void mimo_packing_add_staying(mimo_packing *packing, const mimo_row_copy *copy)
+{
+    packing->copies[packing->count++] = *copy;
+}
+
+static mimo_status make_program(mimo_packing *packing, const mimo_comm *comm, char *room)
+{
+    const mimo_push_place place = {comm->device, comm->rank, NULL};
+    const mimo_messages messages = {.copies = packing->copies, .copy_count = packing->count};
+    for (int64_t i = 0; i < packing->lines; i++) {
+        mimo_row_copy *copy = &packing->copies[i];
+        (packing->packs ? &copy->to : &copy->from)->base = room + packing->offset[i];
+    }
+    mimo_push_program_release(&packing->program, comm->device);
+    packing->made = false;
+    MIMO_TRY(mimo_push_program_make(&packing->program, &place, &messages));
+    packing->room = room;
+    packing->made = true;
+    return MIMO_OK;
+}
+
+mimo_status mimo_packing_run(mimo_packing *packing, const mimo_comm *comm, char *room,
+                             mimo_stream stream)
+{
+    if (packing->count == 0)
+        return MIMO_OK;
+    if (!packing->made || (packing->lines > 0 && packing->room != room))
+        MIMO_TRY(make_program(packing, comm, room));
+    return mimo_push_program_run(&packing->program, stream);
+}
+
+void mimo_packing_release(mimo_packing *packing, const mimo_device *device)
+{
+    mimo_push_program_release(&packing->program, device);
+    mimo_release(packing->copies);
+    mimo_release(packing->offset);
+}
