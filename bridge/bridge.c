@@ -187,7 +187,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 
 static void destroy_op(mimo_bridge *bridge, mimo_op *op)
 {
-    for (int i = 0; i < MIMO_STAGES; i++)
+    for (int i = 0; i < MIMO_STAGES && !op->torn; i++)
         if (op->stage[i].room)
             bridge->comm->device->release(op->stage[i].room);
     mimo_release(op->hashes);

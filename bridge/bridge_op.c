@@ -121,9 +121,12 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->count = op->pair = op->step = 0;
     op->status = MIMO_OK;
     op->guess = 0;
+    op->clock = (mimo_clock){0, 0};
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
-    op->local = make_next(bridge);
+    op->local = mimo_comm_check(bridge->comm);
+    if (op->local == MIMO_OK)
+        op->local = make_next(bridge);
     if (op->local == MIMO_OK)
         op->local = check_tensors(op, call->to, call->from, call->n);
     if (op->local != MIMO_OK)
@@ -141,6 +144,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
 static void end_op(mimo_op *op, mimo_status status)
 {
     const mimo_executor_table *executor = op->bridge->executor;
+    op->torn = op->torn || (op->request && status != MIMO_OK);
     op->bridge->comm->backend->release(op->request);
     op->request = NULL;
     op->status = status;
@@ -182,7 +186,7 @@ static bool request_over(mimo_op *op)
 {
     const mimo_comm_backend *backend = op->bridge->comm->backend;
     bool done = op->request == NULL;
-    mimo_status status = done ? MIMO_OK : backend->test(op->request, &done);
+    mimo_status status = done ? MIMO_OK : mimo_test(op->bridge->comm, op->request, &done);
     if (status != MIMO_OK) {
         end_op(op, status);
         return true;
@@ -325,6 +329,8 @@ mimo_status mimo_op_test(mimo_op *op, bool *done)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     mimo_bridge_progress(op->bridge);
+    if (op->state != MIMO_OP_ENDED && mimo_look(op->bridge->comm, &op->clock, op->call) != MIMO_OK)
+        mimo_bridge_progress(op->bridge); /* ends it */
     *done = op->state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;
 }
@@ -340,6 +346,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
         if (op->state == MIMO_OP_ENDED)
             break;
         mimo_pause(op->bridge->parent);
+        (void)mimo_look(op->bridge->comm, &op->clock, op->call); /* progress ends it */
     }
     op->next = op->bridge->spare;
     op->bridge->spare = op;

@@ -28,6 +28,8 @@ struct mimo_op {
     uint64_t signature, guess; /* see mimo_claim */
     char call[MIMO_CALL_TEXT];
     mimo_agreement agreement;
+    mimo_clock clock; /* how long the host has waited for it */
+    bool torn;        /* given up with a request in flight: staging may still be written to */
     enum {
         MIMO_OP_QUEUED,
         MIMO_OP_AGREEING,

@@ -27,6 +27,7 @@ mimo_status mimo_replicas_start(mimo_op *op)
     if (!tp)
         return MIMO_OK;
     uint64_t hash = MIMO_HASH_START;
+    MIMO_TRY(mimo_comm_synchronize(tp, op->stream));
     for (int i = 0; i < op->count; i++)
         MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
     op->hashes[0] = hash;

@@ -61,16 +61,17 @@ static mimo_status collect(mimo_comm *comm, void *to, const void *from, int64_t 
 {
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, (int)bytes));
-    return mimo_wait(comm, &request);
+    return mimo_wait(comm, &request, "bridge update");
 }
 
-static mimo_status reserve_spans(told *it, const mimo_batch_desc *desc, int64_t ranks)
+static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
 {
     int64_t all, bytes;
     MIMO_TRY(mimo_mul(&bytes, it->most, (int64_t)sizeof(mimo_span)));
     MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "bridge update: %" PRId64 " spans of one rank",
                it->most);
-    MIMO_TRY(mimo_mul(&all, it->most, ranks));
+    MIMO_TRY(mimo_mul(&all, it->most, comm->size));
+    MIMO_TRY(comm->backend->collect_prepare(comm, (int)bytes));
     MIMO_TRY(mimo_reserve(&it->padded, it->most, sizeof *it->padded));
     MIMO_TRY(mimo_reserve(&it->all, all, sizeof *it->all));
     if (desc->span_count > 0)
@@ -84,7 +85,7 @@ static mimo_status gather_spans(told *it, mimo_comm *comm, const mimo_batch_desc
     MIMO_TRY(collect(comm, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
     for (int r = 0; r < comm->size; r++)
         it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
-    MIMO_TRY(mimo_comm_agree(comm, reserve_spans(it, desc, comm->size)));
+    MIMO_TRY(mimo_comm_agree(comm, reserve_spans(it, comm, desc)));
     if (it->most == 0)
         return MIMO_OK;
     return collect(comm, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));

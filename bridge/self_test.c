@@ -307,7 +307,7 @@ static mimo_status compare_sums(const self_test *test, test_sums *all)
     mimo_request *request = NULL;
     test_sums mine = own_sums(test);
     MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
-    MIMO_TRY(mimo_wait(comm, &request));
+    MIMO_TRY(mimo_wait(comm, &request, "bridge self-test"));
     return check_sums(test, all);
 }
 

@@ -14,6 +14,8 @@
  *    enqueue work on a device don't agree, as the host would have to wait: there a call that is
  *    wrong on one rank fails on that rank alone, and MIMO_AGREE=2 adds the agreement for a run that
  *    looks for such a mistake;
+ *  - it gives MIMO_ERR_TIMEOUT where a deadline is set and passes, MIMO_ERR_ABORTED where a rank
+ *    aborted, and after either the same at once in every later call ("Deadlines", below);
  *  - one thread at a time per communicator. Distinct communicators may be used from distinct
  * threads where the MPI library was initialised with MPI_THREAD_MULTIPLE.
  */
@@ -88,7 +90,7 @@ MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *fr
 MIMO_API mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int root,
                                          mimo_stream stream);
 
-/** Return when every rank has arrived. Collective, blocking the host. */
+/** Return when every rank has arrived. Collective, blocking the host. Errors: MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
 
 /**
@@ -101,6 +103,62 @@ MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
  * MIMO_AGREE=0.
  */
 MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
+
+/* ---------------------------------------- deadlines ----------------------------------------- */
+/*
+ * A rank that is missing, late or dead would keep the others waiting for ever. With a deadline, a
+ * call in which the host has waited that long ends with MIMO_ERR_TIMEOUT, and its sentence names
+ * the call and, on MPI, the ranks that gave no sign of waiting too (numbered as in the communicator
+ * that all others were split from). Whoever gives up tells the others, so all that wait end within
+ * twice the deadline, and a rank that comes late is told at its next call.
+ *
+ * Then the communicator, what it was split from and all that was split from that have ended on this
+ * rank: every later call fails at once with the same status and sentence. What remains to be done
+ * is to destroy: bridges, groups, grids and communicators, none of which waits. The process goes
+ * on. What is local remains usable (grids, plans, partitions, tensors), and so do communicators of
+ * another mimo_comm_from_mpi or mimo_comm_create_nccl; ranks that are left make a new one.
+ *
+ *  - On MPI a reduction or broadcast can't be called off: until MPI_Finalize, leave alone the
+ *    memory of tensors that such a call was given when it ended so; what the library staged itself
+ *    is kept back. Nor do peers know before their next call that they shall no longer write into a
+ *    mimo_buffer. MPI's own communicators that were in use are never freed. Where a rank has died,
+ *    MPI_Finalize may hang: end with _exit.
+ *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
+ *    stream of such a call runs to its end, and what it wrote is unspecified.
+ *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived: a
+ *    rank that dies in that instant is noticed only where the backend does.
+ */
+
+/** The longest deadline: 30 days, in milliseconds. */
+#define MIMO_DEADLINE_MOST 2592000000LL
+
+/**
+ * Let the host wait so long in one call, 0: for ever. It holds for the communicator, what it was
+ * split from and all that was or will be split from that; a new communicator begins with the
+ * environment's MIMO_DEADLINE_MS. Time in which the host did not look (between two calls of
+ * mimo_op_test, say) counts for an eighth of the deadline at most. Local; the same on every rank is
+ * best. MIMO_ERR_ARGUMENT: not in [0, MIMO_DEADLINE_MOST].
+ */
+MIMO_API mimo_status mimo_comm_set_deadline(mimo_comm *comm, int64_t milliseconds);
+
+/** The deadline in force; 0: none. Local. */
+MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
+
+/**
+ * End the communicator and its family as a deadline would, with MIMO_ERR_ABORTED and the caller's
+ * reason (NULL is fine). On MPI the other ranks are told, and end when they next wait. Local, does
+ * not block. Nothing where it has ended already. From another thread only while the first one is
+ * blocked outside the library (in cudaStreamSynchronize, say).
+ */
+MIMO_API mimo_status mimo_comm_abort(mimo_comm *comm, const char *why);
+
+/** MIMO_OK, or what the communicator has ended with. Local. */
+MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
+
+/** Wait until the work on a stream is done, as cudaStreamSynchronize does but under the deadline:
+ *  the way to wait for calls that only enqueue. On the host there is nothing to wait for. Local.
+ *  Errors: MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED, MIMO_ERR_DEVICE. */
+MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
 
 MIMO_END_DECLS
 

@@ -18,7 +18,10 @@ MIMO_BEGIN_DECLS
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0,                                                          \
       "thread blocks of a device that a zero-copy transfer may take; 0: enough for the link") \
     X(MIMO_ENV_CHECK_REPLICAS, "MIMO_CHECK_REPLICAS", 0,                                      \
-      "1: bridge forward verifies that the source tensor is the same on all src tp ranks")
+      "1: bridge forward verifies that the source tensor is the same on all src tp ranks")    \
+    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0,                                               \
+      "milliseconds that the host waits for other ranks in one call before it gives "         \
+      "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")
 
 typedef enum mimo_env_id {
 #define MIMO_ENV_ENUM(id, name, value, help) id,

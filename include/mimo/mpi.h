@@ -12,17 +12,19 @@ MIMO_BEGIN_DECLS
  * A communicator over the ranks of `mpi`, on a duplicate of it, so that the library's messages
  * never meet the caller's. Collective over `mpi`, blocking. MPI must be initialised and must stay
  * so until the communicator is destroyed. The library's duplicates return errors instead of
- * aborting.
+ * aborting. MIMO_DEADLINE_MS holds for this call too ("Deadlines" in <mimo/comm.h>).
  *
- * Errors: MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, intercommunicator), MIMO_ERR_STATE (MPI not
- * initialised or finalized), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, intercommunicator),
+ * MIMO_ERR_STATE (MPI not initialised or finalized); on every rank MIMO_ERR_MEMORY,
+ * MIMO_ERR_ARGUMENT (the environment), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
 
 /**
  * The same without a duplicate: the library uses `mpi` itself until mimo_comm_destroy, and does not
  * free it. The caller keeps its own traffic off `mpi` meanwhile, and sets MPI_ERRORS_RETURN on it
- * where MPI errors shall come back as statuses. Local. Errors as above.
+ * where MPI errors shall come back as statuses. After a deadline or an abort `mpi` is not to be
+ * used any more: what was in flight on it stays so. Local. Errors as above, each on its own.
  */
 MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi);
 

@@ -54,6 +54,12 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     memset(agreement, 0, sizeof *agreement);
     agreement->comm = comm;
     agreement->same_guess = true;
+    uint64_t number = comm->calls++;
+    mimo_status ended = mimo_comm_enter(comm, claim->call);
+    if (ended != MIMO_OK) {
+        end_with(agreement, ended);
+        return;
+    }
     if (local == MIMO_OK)
         local = is_wanted(&wanted, comm, claim->kind);
     else
@@ -63,7 +69,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
         return;
     }
     mimo_verdict *mine = &agreement->mine;
-    mine->signature = mimo_hash_int(claim->signature, (int64_t)comm->calls++);
+    mine->signature = mimo_hash_int(claim->signature, (int64_t)number);
     mine->status = (int32_t)local;
     snprintf(mine->call, sizeof mine->call, "%s", claim->call);
     if (local != MIMO_OK)
@@ -146,7 +152,7 @@ bool mimo_agreement_test(mimo_agreement *agreement)
     const mimo_comm_backend *backend = agreement->comm->backend;
     while (agreement->stage != MIMO_AGREEMENT_DONE) {
         bool done = false;
-        mimo_status status = backend->test(agreement->request, &done);
+        mimo_status status = mimo_test(agreement->comm, agreement->request, &done);
         if (status != MIMO_OK) {
             end_with(agreement, status);
         } else if (!done) {
@@ -165,9 +171,12 @@ mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status loc
 {
     mimo_agreement agreement;
     const mimo_claim claim = {.kind = kind, .local = local, .signature = signature, .call = call};
+    mimo_clock clock = {0, 0};
     mimo_agreement_begin(&agreement, comm, &claim);
-    while (!mimo_agreement_test(&agreement))
+    while (!mimo_agreement_test(&agreement)) {
         mimo_pause(comm);
+        (void)mimo_look(comm, &clock, call); /* where it ends the wait, the next test says so */
+    }
     return agreement.result;
 }
 

@@ -9,8 +9,6 @@
 
 #include "comm/comm_backend.h"
 
-enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
-
 typedef struct mimo_verdict {
     uint64_t signature;
     int32_t status;

@@ -61,6 +61,8 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
     /* A rank can still fail alone, of memory: then all fail, and none goes on to use its part. */
     mimo_comm *part = NULL;
     mimo_status status = mimo_comm_agree(parent, parent->backend->split(&part, parent, color, key));
+    if (part)
+        part->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
     if (status != MIMO_OK) {
         mimo_comm_destroy(part);
         return status;
@@ -99,7 +101,7 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
         return MIMO_OK;
     const mimo_reduction reduction = {data, count, dtype, op, false};
     MIMO_TRY(comm->backend->allreduce_start(&request, comm, &reduction, stream));
-    return mimo_wait(comm, &request);
+    return mimo_wait(comm, &request, call);
 }
 
 static mimo_status allgather_check(const mimo_comm *comm, const void *to, const void *from,
@@ -127,7 +129,7 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     mimo_rows all = {to, bytes, 0, 1, 1, 1, 1};
     mimo_rows mine = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1};
     MIMO_TRY(comm->backend->allgather_start(&request, comm, &all, 1, &mine, stream));
-    return mimo_wait(comm, &request);
+    return mimo_wait(comm, &request, call);
 }
 
 static mimo_status broadcast_check(const mimo_comm *comm, const void *data, int64_t bytes, int root)
@@ -152,15 +154,15 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     if (bytes == 0 || comm->size == 1)
         return MIMO_OK;
     MIMO_TRY(comm->backend->broadcast_start(&request, comm, data, bytes, root, stream));
-    return mimo_wait(comm, &request);
+    return mimo_wait(comm, &request, call);
 }
 
-static mimo_status collect_check(const void *to, const void *from, int bytes)
+static mimo_status collect_check(mimo_comm *comm, const void *to, const void *from, int bytes)
 {
     MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
                "collect: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
-    return MIMO_OK;
+    return comm->backend->collect_prepare(comm, bytes);
 }
 
 mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes)
@@ -169,12 +171,12 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
     snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
-    MIMO_TRY(mimo_agree(comm, collect_check(to, from, bytes),
+    MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
                         signature_of(CALL_COLLECT, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, bytes));
-    return mimo_wait(comm, &request);
+    return mimo_wait(comm, &request, call);
 }
 
 /* An agreement is a barrier already: its vote ends nowhere before every rank has cast its own. So
@@ -184,4 +186,19 @@ mimo_status mimo_comm_barrier(mimo_comm *comm)
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK, signature_of(CALL_BARRIER, 0, 0, 0),
                          "barrier");
+}
+
+mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
+{
+    mimo_clock clock = {0, 0};
+    bool done = false;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
+    for (;;) {
+        MIMO_TRY(mimo_comm_check(comm));
+        MIMO_TRY(comm->device->finished(&done, stream));
+        if (done)
+            return MIMO_OK;
+        mimo_pause(comm);
+        MIMO_TRY(mimo_look(comm, &clock, "the work on a stream"));
+    }
 }

@@ -6,8 +6,10 @@
  * Every _start slot is nonblocking and must be followed by `test` until done (mimo_wait does both)
  * and then `release`. It takes its request from those that the communicator keeps, so that memory
  * running out on one rank strands nobody. A NULL request is done: on a device the slots that take a
- * stream only enqueue, and give none. Buffers belong to the caller and stay put until then. Within
- * one communicator all ranks start the same operations in the same order.
+ * stream only enqueue, and give none. Tensors belong to the caller and stay put until then; host
+ * words (vote, tell, collect) are the request's own and get to the caller's memory with `done`, so
+ * that a call which was given up writes nowhere later. Within one communicator all ranks start the
+ * same operations in the same order.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H
@@ -16,6 +18,7 @@
 
 #include <mimo/buffer.h>
 
+#include "comm/family.h"
 #include "core/rows.h"
 #include "device/rooms.h"
 
@@ -83,6 +86,9 @@ typedef struct mimo_comm_backend {
     mimo_status (*vote_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
     /* Host bytes from root to all: the carrier of sentences. */
     mimo_status (*tell_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root);
+    /* Have a request ready for a collect of so many bytes a rank. Local, so it is done before the
+     * agreement. Up to MIMO_COLLECT_BYTES one is ready anyway. */
+    mimo_status (*collect_prepare)(mimo_comm *comm, int bytes);
     /* Host bytes from all to all, in rank order: the carrier of what ranks compare. */
     mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes);
@@ -121,10 +127,20 @@ typedef struct mimo_comm_backend {
 
     /* Progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);
-    /* Give back a request that is done, or one whose test failed: what of it can be called off is,
-     * so that it writes nothing into the caller's buffers later. NULL is fine. */
+    /* Give back a request that is done, was given up, or whose test failed: what of it can be
+     * called off is, so that it writes nothing into the caller's buffers later. NULL is fine. */
     void (*release)(mimo_request *request);
+
+    /* The family ends here, once. Tell the peers; wait for those that do the same for at most
+     * `patience` nanoseconds and write into signs[room] which of the communicator's ranks are
+     * missing (; ...), or leave it empty; end what waits inside a device. NULL: nothing to do. */
+    void (*end)(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
+                size_t room);
+    /* True where a peer's farewell has come, and *out is it. Never blocks. NULL: none ever does. */
+    bool (*hear)(mimo_comm *comm, mimo_farewell *out);
 } mimo_comm_backend;
+
+enum { MIMO_COLLECT_BYTES = 64 };
 
 /* Work that moves on wherever the host waits on a communicator: the operations of the bridges that
  * were made from it. So ranks may wait for these in different orders, or wait for something
@@ -141,19 +157,26 @@ struct mimo_comm {
     const mimo_device *device;
     mimo_memory memory;
     int rank, size;
-    uint64_t calls; /* sequence number of collective calls, part of their signature */
+    mimo_family *family; /* the backend's */
+    uint64_t id;         /* in the family, the same on all its ranks; 0: the first */
+    uint64_t calls;      /* sequence number of collective calls, part of their signature */
+    int64_t heard;       /* when it last listened for farewells, nanoseconds */
     mimo_rider *riders;
     mimo_buffer *buffers;
     uint64_t buffer_changes; /* how often one came or went */
     mimo_rooms rooms;        /* staging of the backend, and of calls that borrow the communicator */
 };
 
-/* Wait for a request, release it and null the handle. A NULL request is done. */
-mimo_status mimo_wait(mimo_comm *comm, mimo_request **request);
+/* The backend's test, unless the family has ended: then that error. */
+mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
+
+/* Wait for a request, release it and null the handle. A NULL request is done. `call` is what waits,
+ * in words. */
+mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
 /* What the host does between two tests of something unfinished: move the riders on, then yield, as
- * ranks may outnumber cores. Every wait loop of the library calls it, so a deadline and an abort
- * are to be watched here. */
+ * ranks may outnumber cores. Every wait loop of the library calls it, and mimo_look, which watches
+ * the deadline. */
 void mimo_pause(mimo_comm *comm);
 
 /* Put a rider on a communicator, and take it off. The rider is the caller's. */

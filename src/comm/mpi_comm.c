@@ -4,6 +4,7 @@
  * the front agrees first and every rank is known to arrive.
  */
 #include <limits.h>
+#include <sched.h>
 #include <string.h>
 
 #include <mimo/mpi.h>
@@ -13,6 +14,7 @@
 #include "comm/host_buffer.h"
 #include "comm/mpi_exchange.h"
 #include "comm/mpi_request.h"
+#include "comm/mpi_root.h"
 #include "comm/mpi_sums.h"
 #include "comm/mpi_types.h"
 #include "core/hash.h"
@@ -22,8 +24,10 @@ enum { ELEMENTS_PER_PIECE = 1 << 28, GATHER_TAG = 1 };
 
 typedef struct mpi_comm {
     mimo_comm base;
+    mimo_mpi_root *root;
     MPI_Comm handle;
-    bool owned;
+    bool owned;    /* else it is the root's */
+    uint64_t word; /* of the vote at creation, when there is no request yet */
     mimo_mpi_sums sums;
     mimo_mpi_requests requests;
 } mpi_comm;
@@ -40,7 +44,28 @@ static MPI_Comm handle_of(mimo_comm *comm)
 /* A request of so many pieces of this communicator. */
 static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces)
 {
-    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces);
+    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces, 0);
+}
+
+/* A request of one piece on words: from[from_bytes] to begin with, and in the end to[to_bytes]
+ * from `offset` on. */
+typedef struct word_move {
+    const void *from;
+    void *to;
+    int64_t from_bytes, to_bytes, offset;
+} word_move;
+
+static mimo_status take_words(mimo_request **out, mimo_comm *comm, const word_move *move)
+{
+    mimo_request *request;
+    MIMO_TRY(mimo_mpi_request_take(&request, &((mpi_comm *)comm)->requests, 1,
+                                   move->offset + move->to_bytes));
+    memcpy(request->words, move->from, (size_t)move->from_bytes);
+    request->to = move->to;
+    request->bytes = move->to_bytes;
+    request->offset = move->offset;
+    *out = request;
+    return MIMO_OK;
 }
 
 /* Hand a started request to the caller, or release it where starting failed. */
@@ -58,28 +83,39 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
 static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
 {
     mimo_request *request;
-    MIMO_TRY(take(&request, comm, 1));
-    int code = MPI_Iallreduce(MPI_IN_PLACE, words, count, MPI_UINT64_T, MPI_MAX, handle_of(comm),
-                              request->piece);
+    int64_t bytes = count * (int64_t)sizeof *words;
+    const word_move move = {words, words, bytes, bytes, 0};
+    MIMO_TRY(take_words(&request, comm, &move));
+    int code = MPI_Iallreduce(MPI_IN_PLACE, request->words, count, MPI_UINT64_T, MPI_MAX,
+                              handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallreduce"));
 }
 
 static mimo_status tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root)
 {
     mimo_request *request;
-    MIMO_TRY(take(&request, comm, 1));
-    int code = MPI_Ibcast(data, bytes, MPI_BYTE, root, handle_of(comm), request->piece);
+    const word_move move = {data, data, bytes, bytes, 0};
+    MIMO_TRY(take_words(&request, comm, &move));
+    int code = MPI_Ibcast(request->words, bytes, MPI_BYTE, root, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Ibcast"));
 }
 
+/* The own words lie before the room for all. */
 static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes)
 {
     mimo_request *request;
-    MIMO_TRY(take(&request, comm, 1));
-    int code =
-        MPI_Iallgather(from, bytes, MPI_BYTE, to, bytes, MPI_BYTE, handle_of(comm), request->piece);
+    const word_move move = {from, to, bytes, (int64_t)bytes * comm->size, bytes};
+    MIMO_TRY(take_words(&request, comm, &move));
+    int code = MPI_Iallgather(request->words, bytes, MPI_BYTE, request->words + bytes, bytes,
+                              MPI_BYTE, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
+}
+
+static mimo_status collect_prepare(mimo_comm *comm, int bytes)
+{
+    return mimo_mpi_requests_prepare(&((mpi_comm *)comm)->requests,
+                                     (int64_t)bytes * (comm->size + 1));
 }
 
 /* -------------------------------------- data -------------------------------------- */
@@ -136,6 +172,7 @@ static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const
 {
     int rank = comm->rank, size = comm->size;
     MPI_Request *piece = request->piece;
+    request->messages = true;
     request->receives = size - 1;
     MIMO_TRY(mimo_mpi_rows_type(&request->types[0], to, step));
     MIMO_TRY(mimo_mpi_rows_type(&request->types[1], from, 0));
@@ -185,66 +222,93 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
 
 /* --------------------------------- life of a comm --------------------------------- */
 
-static mimo_status comm_create(mimo_comm **out, MPI_Comm handle, bool owned)
+/* All of a communicator but its handle; the root gets a user. Local. */
+static mimo_status comm_create(mpi_comm **out, mimo_mpi_root *root, int rank, int size)
 {
     mpi_comm *comm;
     MIMO_TRY(mimo_reserve(&comm, 1, sizeof *comm));
     mimo_status status = mimo_mpi_sums_create(&comm->sums);
-    MIMO_KEEP_FIRST(status,
-                    mimo_mpi_status(MPI_Comm_rank(handle, &comm->base.rank), "MPI_Comm_rank"));
-    MIMO_KEEP_FIRST(status,
-                    mimo_mpi_status(MPI_Comm_size(handle, &comm->base.size), "MPI_Comm_size"));
     if (status == MIMO_OK)
-        status = mimo_mpi_requests_create(&comm->requests, comm->base.size);
+        status = mimo_mpi_requests_create(&comm->requests, &root->family, size);
     if (status != MIMO_OK) {
         mimo_mpi_sums_release(&comm->sums);
         mimo_release(comm);
         return status;
     }
-    comm->base.backend = &mpi_backend;
-    comm->base.device = &mimo_device_host;
-    comm->base.memory = MIMO_MEMORY_HOST;
-    comm->handle = handle;
-    comm->owned = owned;
-    *out = &comm->base;
+    comm->base = (mimo_comm){.backend = &mpi_backend,
+                             .device = &mimo_device_host,
+                             .memory = MIMO_MEMORY_HOST,
+                             .rank = rank,
+                             .size = size,
+                             .family = &root->family};
+    comm->handle = MPI_COMM_NULL;
+    comm->root = root;
+    __atomic_fetch_add(&root->users, 1, __ATOMIC_RELAXED);
+    *out = comm;
     return MIMO_OK;
 }
 
+/* After the family's end what MPI can't call off may still use handle and operators. */
 static void comm_destroy(mimo_comm *base)
 {
     mpi_comm *comm = (mpi_comm *)base;
     int finalized = 1;
-    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
+    bool ended = mimo_family_end(&comm->root->family) != MIMO_OK;
+    if (!ended && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
         mimo_mpi_sums_release(&comm->sums);
         if (comm->owned)
             MPI_Comm_free(&comm->handle);
     }
     mimo_mpi_requests_release(&comm->requests);
+    mimo_mpi_root_drop(comm->root);
     mimo_release(comm);
 }
 
-/* Own a fresh handle: errors come back as statuses, and a handle that can't be kept is freed. */
-static mimo_status adopt(mimo_comm **out, MPI_Comm handle)
+static mimo_status place_in(MPI_Comm handle, int *rank, int *size)
 {
-    mimo_status status = mimo_mpi_status(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN),
-                                         "MPI_Comm_set_errhandler");
-    if (status == MIMO_OK)
-        status = comm_create(out, handle, true);
-    if (status != MIMO_OK)
-        MPI_Comm_free(&handle);
-    return status;
+    MIMO_TRY_MPI(MPI_Comm_rank(handle, rank));
+    MIMO_TRY_MPI(MPI_Comm_size(handle, size));
+    return MIMO_OK;
+}
+
+/* Own a part's fresh handle: errors come back as statuses. */
+static mimo_status adopt(mpi_comm **out, mimo_mpi_root *root, MPI_Comm handle)
+{
+    int rank, size;
+    MIMO_TRY_MPI(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN));
+    MIMO_TRY(place_in(handle, &rank, &size));
+    MIMO_TRY(comm_create(out, root, rank, size));
+    (*out)->handle = handle;
+    (*out)->owned = true;
+    return MIMO_OK;
 }
 
 static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MPI_Comm handle;
+    mpi_comm *part;
     MIMO_TRY_MPI(
         MPI_Comm_split(handle_of(parent), color < 0 ? MPI_UNDEFINED : color, key, &handle));
-    if (handle == MPI_COMM_NULL) {
-        *out = NULL;
+    *out = NULL;
+    if (handle == MPI_COMM_NULL)
         return MIMO_OK;
-    }
-    return adopt(out, handle);
+    mimo_status status = adopt(&part, ((mpi_comm *)parent)->root, handle);
+    if (status == MIMO_OK)
+        *out = &part->base;
+    else
+        MPI_Comm_free(&handle);
+    return status;
+}
+
+static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
+                     size_t room)
+{
+    mimo_mpi_root_end(((mpi_comm *)comm)->root, handle_of(comm), mine, patience, signs, room);
+}
+
+static bool comm_hear(mimo_comm *comm, mimo_farewell *out)
+{
+    return mimo_mpi_root_hear(((mpi_comm *)comm)->root, out);
 }
 
 static const mimo_comm_backend mpi_backend = {
@@ -253,6 +317,7 @@ static const mimo_comm_backend mpi_backend = {
     .destroy = comm_destroy,
     .vote_start = vote_start,
     .tell_start = tell_start,
+    .collect_prepare = collect_prepare,
     .collect_start = collect_start,
     .allreduce_start = allreduce_start,
     .broadcast_start = broadcast_start,
@@ -264,6 +329,8 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_close = mimo_host_buffer_close,
     .test = mimo_mpi_request_test,
     .release = mimo_mpi_request_release,
+    .end = comm_end,
+    .hear = comm_hear,
 };
 
 /* ----------------------------------- <mimo/mpi.h> --------------------------------- */
@@ -283,32 +350,119 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
     return MIMO_OK;
 }
 
-/* The caller's error handler is left as it was, but does not decide over our duplicate. */
-static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi)
+/* The first communicator of a family and its root, without a handle. Local. */
+static mimo_status first_create(mpi_comm **out, MPI_Comm mpi)
+{
+    mimo_mpi_root *root;
+    int rank, size;
+    MIMO_TRY(place_in(mpi, &rank, &size));
+    MIMO_TRY(mimo_mpi_root_create(&root, rank, size));
+    mimo_status status = comm_create(out, root, rank, size);
+    mimo_mpi_root_drop(root); /* the communicator has it */
+    return status;
+}
+
+/* The handle is the root's, which the last communicator frees. */
+static void take_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
+{
+    comm->handle = comm->root->handle = handle;
+    comm->root->owned = owned;
+}
+
+/* Wait under the deadline of a communicator in making; NULL: this rank has none, for want of
+ * memory, and waits for as long as it takes. */
+static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
+{
+    mimo_clock clock = {0, 0};
+    int done = 0;
+    for (;;) {
+        MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
+        if (done)
+            return MIMO_OK;
+        sched_yield();
+        if (comm)
+            MIMO_TRY(mimo_look(&comm->base, &clock, call));
+    }
+}
+
+/* The caller's error handler is left as it was, but does not decide over our duplicate, which MPI
+ * writes to *out when all ranks have come. */
+static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
 {
     MPI_Errhandler handler;
+    MPI_Request request;
     MIMO_TRY_MPI(MPI_Comm_get_errhandler(mpi, &handler));
     int code = MPI_Comm_set_errhandler(mpi, MPI_ERRORS_RETURN);
     if (code == MPI_SUCCESS) {
-        code = MPI_Comm_dup(mpi, out);
+        code = MPI_Comm_idup(mpi, out, &request);
         MPI_Comm_set_errhandler(mpi, handler);
     }
     MPI_Errhandler_free(&handler);
-    return mimo_mpi_status(code, "MPI_Comm_dup");
+    MIMO_TRY(mimo_mpi_status(code, "MPI_Comm_idup"));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    MIMO_TRY_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
+    return MIMO_OK;
+}
+
+/* One status out of every rank's own, before there is a communicator to agree over: a vote with
+ * (size - rank) * 256 + status, of which the lowest failing rank's is the largest. */
+static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status local)
+{
+    int rank, size;
+    uint64_t own = 0, *word = comm ? &comm->word : &own;
+    MPI_Request request;
+    MIMO_TRY(place_in(handle, &rank, &size));
+    *word = local == MIMO_OK ? 0 : (uint64_t)(size - rank) << 8 | (uint64_t)local;
+    MIMO_TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, word, 1, MPI_UINT64_T, MPI_MAX, handle, &request));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    if (*word == 0)
+        return MIMO_OK;
+    int failing = size - (int)(*word >> 8);
+    mimo_status status = (mimo_status)(*word & 0xff);
+    if (local == status) /* its own sentence says more */
+        return mimo_fail_prefix(status, "rank %d: ", rank);
+    return mimo_fail(status, "rank %d: it could not make its part of a communicator: %s", failing,
+                     mimo_status_text(status));
+}
+
+/* Of a creation that failed on all ranks; nothing where MPI may still write to it. */
+static void first_destroy(mpi_comm *comm, MPI_Comm handle)
+{
+    if (comm && mimo_family_end(&comm->root->family) != MIMO_OK)
+        return;
+    if (handle != MPI_COMM_NULL)
+        MPI_Comm_free(&handle);
+    if (comm)
+        mimo_comm_destroy(&comm->base);
 }
 
 mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
 {
-    MPI_Comm handle;
+    mpi_comm *comm = NULL;
+    MPI_Comm own = MPI_COMM_NULL;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_from_mpi"));
-    MIMO_TRY(duplicate(&handle, mpi));
-    return adopt(out, handle);
+    mimo_status local = first_create(&comm, mpi);
+    MPI_Comm *handle = comm ? &comm->handle : &own;
+    mimo_status status = duplicate(handle, mpi, comm);
+    if (status == MIMO_OK)
+        status = agree_first(*handle, comm, local);
+    if (status != MIMO_OK) {
+        first_destroy(comm, *handle);
+        return status;
+    }
+    take_handle(comm, comm->handle, true);
+    *out = &comm->base;
+    return MIMO_OK;
 }
 
 mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi)
 {
+    mpi_comm *comm;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_borrow_mpi"));
-    return comm_create(out, mpi, false);
+    MIMO_TRY(first_create(&comm, mpi));
+    take_handle(comm, mpi, false);
+    *out = &comm->base;
+    return MIMO_OK;
 }
 
 static int bootstrap_allgather(void *context, void *to, const void *from, size_t bytes)

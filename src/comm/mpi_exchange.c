@@ -186,6 +186,7 @@ static mimo_status start_messages(mimo_exchange *exchange, mimo_request *request
 {
     MIMO_TRY_MPI(MPI_Startall(exchange->ready, exchange->requests));
     memcpy(request->piece, exchange->requests, (size_t)exchange->ready * sizeof *request->piece);
+    request->messages = true;
     request->receives = exchange->receives;
     request->kept = true;
     return MIMO_OK;

@@ -2,37 +2,58 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <sched.h>
+#include <string.h>
 
+#include "comm/agreement.h"
 #include "comm/mpi_types.h"
 #include "core/memory.h"
 
 enum { LEAST_ROOM = 64 }; /* pieces of a sum: 2^28 elements each */
 
+/* Once peers are given up: how long a message that has begun to arrive is waited for. */
+enum { LAST_WAIT = 50000000 }; /* nanoseconds */
+
 /* ------------------------------------- one request ------------------------------------ */
 
-static mimo_status request_create(mimo_request **out, mimo_mpi_requests *home, int64_t room)
+static mimo_status request_create(mimo_request **out, mimo_mpi_requests *home, int64_t room,
+                                  int64_t words)
 {
     mimo_request *request;
     MIMO_CHECK(room <= INT_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " pieces in one call", room);
-    MIMO_TRY(
-        mimo_reserve(&request, (int64_t)sizeof *request + room * (int64_t)sizeof(MPI_Request), 1));
+    int64_t head = (int64_t)sizeof *request + room * (int64_t)sizeof(MPI_Request);
+    MIMO_TRY(mimo_reserve(&request, head + words, 1));
     request->home = home;
     request->room = room;
+    request->words_room = words;
+    request->words = (char *)request + head;
     *out = request;
     return MIMO_OK;
 }
 
-mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces)
+static mimo_request *take_spare(mimo_mpi_requests *home, int64_t pieces, int64_t words)
 {
-    mimo_request *request = home->spare;
-    if (request && pieces <= request->room)
-        home->spare = request->next;
-    else
-        MIMO_TRY(request_create(&request, home, pieces > home->room ? pieces : home->room));
+    mimo_request **at = &home->spare, *found;
+    while (*at && ((*at)->room < pieces || (*at)->words_room < words))
+        at = &(*at)->next;
+    found = *at;
+    if (found)
+        *at = found->next;
+    return found;
+}
+
+mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces,
+                                  int64_t words)
+{
+    mimo_request *request = take_spare(home, pieces, words);
+    if (!request)
+        MIMO_TRY(request_create(&request, home, pieces > home->room ? pieces : home->room,
+                                words > home->words_room ? words : home->words_room));
     request->next = NULL;
+    request->to = NULL;
     request->pieces = (int)pieces;
     request->receives = 0;
-    request->kept = false;
+    request->messages = request->kept = request->over = false;
     request->push = NULL;
     request->types[0] = request->types[1] = MPI_DATATYPE_NULL;
     for (int i = 0; i < request->pieces; i++)
@@ -54,61 +75,105 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
     int flag = 0;
     MIMO_TRY(mimo_host_push_move(&request->home->flight));
     MIMO_TRY_MPI(MPI_Testall(request->pieces, request->piece, &flag, MPI_STATUSES_IGNORE));
-    if (flag)
-        request->receives = 0; /* nothing to call off */
+    if (flag && request->to)
+        memcpy(request->to, request->words + request->offset, (size_t)request->bytes);
+    request->over = flag != 0;
     if (request->push && mimo_host_push_is_over(request->push))
         request->push = NULL;
     *done = flag && !request->push;
     return flag && !*done ? poke() : MIMO_OK;
 }
 
-/* Leave nothing of a point-to-point operation in flight that writes. A message that has begun to
- * arrive can't be cancelled: its receive is then waited for. The error that led here is the one to
- * report, so codes are not looked at. */
+/* Cancel a receive. A message that has begun to arrive can't be cancelled: it is then waited for,
+ * but not for ever where its sender may be gone. */
+static void cancel(MPI_Request *piece, const mimo_family *family)
+{
+    int done = 0;
+    int64_t until = mimo_now() + LAST_WAIT;
+    MPI_Cancel(piece);
+    for (;;) {
+        bool gone = mimo_family_end(family) != MIMO_OK && mimo_now() > until;
+        if (MPI_Test(piece, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done || gone)
+            return;
+        sched_yield();
+    }
+}
+
+/* Leave nothing of a point-to-point operation in flight that writes. The error that led here is the
+ * one to report, so codes are not looked at. */
 static void call_off(mimo_request *request)
 {
     for (int i = 0; i < request->pieces; i++) {
         MPI_Request *piece = &request->piece[i];
-        if (*piece == MPI_REQUEST_NULL)
-            continue;
-        if (i < request->receives) {
-            MPI_Cancel(piece);
-            MPI_Wait(piece, MPI_STATUS_IGNORE);
-        } else if (!request->kept) {
+        if (*piece != MPI_REQUEST_NULL && i < request->receives)
+            cancel(piece, request->home->family);
+        if (*piece != MPI_REQUEST_NULL && !request->kept)
             MPI_Request_free(piece);
-        }
     }
+}
+
+/* Whether a collective has begun and not ended. */
+static bool is_stuck(const mimo_request *request)
+{
+    for (int i = 0; i < request->pieces && !request->over && !request->messages; i++)
+        if (request->piece[i] != MPI_REQUEST_NULL)
+            return true;
+    return false;
 }
 
 void mimo_mpi_request_release(mimo_request *request)
 {
     if (!request)
         return;
-    if (request->receives > 0)
+    if (request->messages && !request->over)
         call_off(request);
     if (request->push)
         mimo_host_push_leave(&request->home->flight, request->push);
     for (int i = 0; i < 2; i++)
         if (request->types[i] != MPI_DATATYPE_NULL)
             MPI_Type_free(&request->types[i]);
-    request->next = request->home->spare;
-    request->home->spare = request;
+    mimo_request **list = is_stuck(request) ? &request->home->stuck : &request->home->spare;
+    request->next = *list;
+    *list = request;
 }
 
 /* ------------------------------- those of a communicator ------------------------------ */
 
-mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, int ranks)
+mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks)
 {
     int64_t peers = 2 * ((int64_t)ranks - 1); /* a receive and a send each */
-    *out = (mimo_mpi_requests){.room = peers > LEAST_ROOM ? peers : LEAST_ROOM};
-    return request_create(&out->spare, out, out->room);
+    int64_t words = ((int64_t)ranks + 1) * MIMO_COLLECT_BYTES;
+    if (words < (int64_t)sizeof(mimo_verdict))
+        words = (int64_t)sizeof(mimo_verdict);
+    *out = (mimo_mpi_requests){
+        .family = family, .room = peers > LEAST_ROOM ? peers : LEAST_ROOM, .words_room = words};
+    return request_create(&out->spare, out, out->room, words);
 }
 
+mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words)
+{
+    mimo_request *request;
+    MIMO_TRY(mimo_mpi_request_take(&request, requests, 0, words));
+    mimo_mpi_request_release(request);
+    return MIMO_OK;
+}
+
+static void release_list(mimo_request *request)
+{
+    while (request) {
+        mimo_request *next = request->next;
+        mimo_release(request);
+        request = next;
+    }
+}
+
+/* Requests that are stuck are left to MPI, which may write into them until it is finalized. */
 void mimo_mpi_requests_release(mimo_mpi_requests *requests)
 {
-    while (requests->spare) {
-        mimo_request *request = requests->spare;
-        requests->spare = request->next;
-        mimo_release(request);
-    }
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    release_list(requests->spare);
+    if (finalized)
+        release_list(requests->stuck);
+    requests->spare = requests->stuck = NULL;
 }

@@ -9,30 +9,42 @@
 
 /* The requests of one communicator that are not in flight. */
 typedef struct mimo_mpi_requests {
-    int64_t room; /* pieces that each of them has room for */
+    const mimo_family *family;
+    int64_t room;       /* pieces that each of them has room for, */
+    int64_t words_room; /* and bytes of words */
     mimo_request *spare;
+    mimo_request *stuck; /* given up: MPI can't call them off, and may still write their words */
     mimo_host_flight flight; /* of its exchanges */
 } mimo_mpi_requests;
 
 struct mimo_request {
     mimo_mpi_requests *home;
-    mimo_request *next; /* spare */
-    int64_t room;
+    mimo_request *next; /* spare or stuck */
+    int64_t room, words_room;
+    char *words; /* of votes, sentences and collects, while MPI has them */
+    void *to;    /* where `bytes` of them at `offset` go when they have come; NULL: nowhere */
+    int64_t bytes, offset;
     int pieces;           /* in use */
     int receives;         /* point-to-point: so many receives come first, then the sends */
+    bool messages;        /* point-to-point; else a collective */
     bool kept;            /* the pieces are an exchange's, which starts them again and frees them */
+    bool over;            /* all pieces are complete */
     mimo_host_push *push; /* an exchange's, until it is over; NULL: none */
     MPI_Datatype types[2]; /* the request's own, or MPI_DATATYPE_NULL */
-    MPI_Request piece[];
+    MPI_Request piece[];   /* [room]; the words follow */
 };
 
 /* One request, with room for what an operation among `ranks` ranks starts; more are made when
  * several are in flight. */
-mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, int ranks);
+mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks);
 void mimo_mpi_requests_release(mimo_mpi_requests *requests);
 
-/* A request of so many pieces, none started. */
-mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces);
+/* Have one ready with room for so many bytes of words. */
+mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words);
+
+/* A request of so many pieces, none started, with room for so many bytes of words. */
+mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces,
+                                  int64_t words);
 
 /* The backend's slots. After an error, receives in flight are called off, so that nothing writes
  * into the caller's buffer any more but peers that push; sends only read and are left to MPI, and

@@ -45,7 +45,8 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 {
     int64_t data = buffer->given ? 0 : data_bytes(buffer);
     part *flags = buffer->given ? &own->flags : &own->data;
-    MIMO_TRY_NCCL(NULL, ncclMemAlloc(&flags->room, (size_t)(data + page_bytes(buffer))));
+    ncclResult_t code = ncclMemAlloc(&flags->room, (size_t)(data + page_bytes(buffer)));
+    MIMO_TRY(mimo_nccl_status(code, NULL, NULL, "ncclMemAlloc"));
     MIMO_TRY_CUDA(cudaMemset((char *)flags->room + data, 0, (size_t)page_bytes(buffer)));
     MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->abort, sizeof *own->abort, cudaHostAllocMapped));
     *own->abort = 0;
@@ -63,7 +64,7 @@ static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t 
         return MIMO_OK;
     return mimo_nccl_status(ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
                                                    NCCL_WIN_COLL_SYMMETRIC),
-                            team->handle, "ncclCommWindowRegister");
+                            (nccl_comm *)buffer->comm, team->handle, "ncclCommWindowRegister");
 }
 
 static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
@@ -79,7 +80,7 @@ static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
 static void close_part(mimo_buffer *buffer, part *it)
 {
     nccl_team *team = team_of(buffer);
-    if (it->window && team)
+    if (it->window && team && team->handle)
         (void)ncclCommWindowDeregister(team->handle, it->window);
     if (it->room)
         (void)ncclMemFree(it->room);
@@ -135,11 +136,11 @@ static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    MIMO_TRY_NCCL(team->handle, mimo_nccl_reach(team->handle, &first, &count));
+    MIMO_TRY_NCCL((nccl_comm *)comm, mimo_nccl_reach(team->handle, &first, &count));
     uint64_t alone[1] = {!symmetric || count <= 1};
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->vote_start(&request, comm, alone, 1));
-    MIMO_TRY(mimo_wait(comm, &request));
+    MIMO_TRY(mimo_wait(comm, &request, "buffer create"));
     mimo_status status = MIMO_OK;
     if (!alone[0])
         status = find_peers(buffer, own, first, count);

@@ -4,11 +4,15 @@
 
 #include "comm/nccl_state.h"
 
-mimo_status mimo_nccl_status(ncclResult_t code, ncclComm_t handle, const char *call)
+mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
+                             const char *call)
 {
+    mimo_clock clock = {0, 0};
     int name = (int)strcspn(call, "(");
     while (code == ncclInProgress && handle) {
         sched_yield();
+        if (comm)
+            MIMO_TRY(mimo_look(&comm->base, &clock, call));
         ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
         if (polled != ncclSuccess)
             code = polled;
@@ -23,10 +27,12 @@ mimo_status mimo_nccl_status(ncclResult_t code, ncclComm_t handle, const char *c
 mimo_status mimo_nccl_check(const nccl_team *team)
 {
     ncclResult_t met = ncclSuccess;
+    MIMO_CHECK(team->handle, MIMO_ERR_ABORTED, "the NCCL communicator was aborted");
     ncclResult_t polled = ncclCommGetAsyncError(team->handle, &met);
     if (polled != ncclSuccess)
         met = polled;
-    return met == ncclInProgress ? MIMO_OK : mimo_nccl_status(met, team->handle, "NCCL, earlier");
+    return met == ncclInProgress ? MIMO_OK
+                                 : mimo_nccl_status(met, NULL, team->handle, "NCCL, earlier");
 }
 
 int64_t mimo_nccl_free_bytes(void)

@@ -24,7 +24,10 @@ mimo_status mimo_nccl_comm_make(nccl_comm **out, nccl_root *root, int size)
     made->base.device = &mimo_device_cuda;
     made->base.memory = MIMO_MEMORY_CUDA;
     made->base.size = size;
+    made->base.family = &root->family;
     made->root = root;
+    made->next = root->comms;
+    root->comms = made;
     root->users++;
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->ranks, size, sizeof *made->ranks));
     MIMO_TRY_GOTO(status, fail, mimo_nccl_words_prepare(made));
@@ -39,6 +42,10 @@ static void comm_destroy(mimo_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
     nccl_root *root = comm->root;
+    nccl_comm **at = &root->comms;
+    while (*at != comm)
+        at = &(*at)->next;
+    *at = comm->next;
     mimo_nccl_words_free(comm);
     mimo_nccl_team_drop(root, comm->team);
     mimo_release(comm->ranks);
@@ -49,12 +56,25 @@ static void comm_destroy(mimo_comm *base)
     mimo_release(root);
 }
 
+/* Who is missing can't be known here: words travel over NCCL, which has just been aborted. */
+static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
+                     size_t room)
+{
+    nccl_root *root = ((nccl_comm *)comm)->root;
+    (void)mine, (void)patience, (void)signs, (void)room;
+    for (const nccl_comm *each = root->comms; each; each = each->next)
+        for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
+            mimo_nccl_buffer_abort(it);
+    mimo_nccl_teams_abort(root);
+}
+
 const mimo_comm_backend mimo_nccl_backend = {
     .name = "nccl",
     .split = mimo_nccl_split,
     .destroy = comm_destroy,
     .vote_start = mimo_nccl_vote_start,
     .tell_start = mimo_nccl_tell_start,
+    .collect_prepare = mimo_nccl_collect_prepare,
     .collect_start = mimo_nccl_collect_start,
     .allreduce_start = mimo_nccl_allreduce_start,
     .broadcast_start = mimo_nccl_broadcast_start,
@@ -66,6 +86,7 @@ const mimo_comm_backend mimo_nccl_backend = {
     .buffer_close = mimo_nccl_buffer_close,
     .test = mimo_nccl_words_test,
     .release = mimo_nccl_words_release,
+    .end = comm_end,
 };
 
 /* A communicator of `size` ranks with a root of its own, all its ranks, and no team yet. */
@@ -84,8 +105,10 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
         root->config.blocking = desc->blocking;
     if (desc->split_share != MIMO_NCCL_DEFAULT)
         root->config.splitShare = desc->split_share;
-    mimo_status status = mimo_cuda_status(
-        cudaStreamCreateWithFlags(&root->words, cudaStreamNonBlocking), "cudaStreamCreate");
+    mimo_status status = mimo_family_begin(&root->family);
+    if (status == MIMO_OK)
+        status = mimo_cuda_status(cudaStreamCreateWithFlags(&root->words, cudaStreamNonBlocking),
+                                  "cudaStreamCreate");
     if (status != MIMO_OK) {
         mimo_release(root);
         return status;
@@ -151,7 +174,7 @@ static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap 
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
     mine->host = hash_host();
     if (bootstrap->rank == 0)
-        MIMO_TRY_NCCL(NULL, ncclGetUniqueId(&mine->id));
+        MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     return make_first(made, bootstrap->rank, bootstrap->size, &desc);
 }
 
@@ -191,7 +214,7 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
         return MIMO_OK;
     ncclResult_t code =
         ncclCommInitRankConfig(&handle, made->base.size, id, made->base.rank, &root->config);
-    mimo_status status = mimo_nccl_status(code, handle, "ncclCommInitRankConfig");
+    mimo_status status = mimo_nccl_status(code, made, handle, "ncclCommInitRankConfig");
     if (status == MIMO_OK)
         status = mimo_nccl_team_add(&made->team, root, handle, made->ranks, made->base.size);
     if (status != MIMO_OK && handle)
@@ -245,6 +268,13 @@ done:
 
 /* -------------------------------- borrowing, report --------------------------------- */
 
+static mimo_status read_borrowed(ncclComm_t nccl, int *rank, int *size, int *device)
+{
+    MIMO_TRY(mimo_nccl_status(ncclCommUserRank(nccl, rank), NULL, nccl, "ncclCommUserRank"));
+    MIMO_TRY(mimo_nccl_status(ncclCommCount(nccl, size), NULL, nccl, "ncclCommCount"));
+    return mimo_nccl_status(ncclCommCuDevice(nccl, device), NULL, nccl, "ncclCommCuDevice");
+}
+
 mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
 {
     int rank, size;
@@ -252,9 +282,7 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
     nccl_comm *made;
     MIMO_CHECK(out && nccl, MIMO_ERR_ARGUMENT, "mimo_comm_borrow_nccl: %s is NULL",
                out ? "nccl" : "out");
-    MIMO_TRY_NCCL(nccl, ncclCommUserRank(nccl, &rank));
-    MIMO_TRY_NCCL(nccl, ncclCommCount(nccl, &size));
-    MIMO_TRY_NCCL(nccl, ncclCommCuDevice(nccl, &desc.device));
+    MIMO_TRY(read_borrowed(nccl, &rank, &size, &desc.device));
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY(make_first(&made, rank, size, &desc));
     mimo_status status = MIMO_OK;

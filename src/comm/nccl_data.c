@@ -17,13 +17,13 @@ static mimo_status room_of(void **out, mimo_comm *comm, mimo_stream stream, mimo
 
 /* ------------------------------------ all-reduce ----------------------------------- */
 
-static mimo_status reduce(const nccl_team *team, const mimo_reduction *reduction,
-                          mimo_stream stream)
+static mimo_status reduce(mimo_comm *comm, const mimo_reduction *reduction, mimo_stream stream)
 {
+    nccl_comm *own = (nccl_comm *)comm;
     ncclRedOp_t op = reduction->op == MIMO_MAX ? ncclMax : ncclSum;
-    MIMO_TRY_NCCL(team->handle,
+    MIMO_TRY_NCCL(own,
                   ncclAllReduce(reduction->data, reduction->data, (size_t)reduction->count,
-                                mimo_nccl_type(reduction->dtype), op, team->handle, stream));
+                                mimo_nccl_type(reduction->dtype), op, own->team->handle, stream));
     return MIMO_OK;
 }
 
@@ -36,7 +36,7 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     MIMO_TRY(room_of(&room, comm, stream, MIMO_ROOM_PACKED, bytes));
     MIMO_TRY_CUDA(mimo_cuda_widen(room, reduction->data, count, reduction->dtype, stream));
     const mimo_reduction wide = {room, count, MIMO_F32, reduction->op, reduction->lone};
-    MIMO_TRY(reduce(team_of(comm), &wide, stream));
+    MIMO_TRY(reduce(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, room, count, reduction->dtype, stream));
     return MIMO_OK;
 }
@@ -51,7 +51,7 @@ mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
     if (!team || reduction->count == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_nccl_check(team));
-    return rounds ? reduce_wide(comm, reduction, stream) : reduce(team, reduction, stream);
+    return rounds ? reduce_wide(comm, reduction, stream) : reduce(comm, reduction, stream);
 }
 
 /* ------------------------------------ broadcast ------------------------------------ */
@@ -64,7 +64,7 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm, void 
     if (!team || bytes == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_nccl_check(team));
-    MIMO_TRY_NCCL(team->handle,
+    MIMO_TRY_NCCL((nccl_comm *)comm,
                   ncclBroadcast(data, data, (size_t)bytes, ncclUint8, root, team->handle, stream));
     return MIMO_OK;
 }
@@ -100,9 +100,9 @@ static mimo_status pack(const void **out, const gathering *it, void *room)
 
 static mimo_status all_gather(const gathering *it, void *to, const void *from)
 {
-    const nccl_team *team = team_of(it->comm);
-    MIMO_TRY_NCCL(team->handle,
-                  ncclAllGather(from, to, (size_t)it->bytes, ncclUint8, team->handle, it->stream));
+    nccl_comm *comm = (nccl_comm *)it->comm;
+    MIMO_TRY_NCCL(comm, ncclAllGather(from, to, (size_t)it->bytes, ncclUint8, comm->team->handle,
+                                      it->stream));
     return MIMO_OK;
 }
 

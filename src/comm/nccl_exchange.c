@@ -41,6 +41,7 @@ struct mimo_exchange {
 /* An exchange on its way. */
 typedef struct flight {
     const mimo_exchange *exchange;
+    nccl_comm *comm;
     ncclComm_t handle;
     mimo_stream stream;
     char *arriving, *leaving; /* room of the packed receives, and of the packed sends */
@@ -169,18 +170,18 @@ static ncclResult_t enqueue_group(const flight *it, int group)
 
 static mimo_status move_group(const flight *it, int group)
 {
-    MIMO_TRY_NCCL(it->handle, ncclGroupStart());
+    MIMO_TRY_NCCL(it->comm, ncclGroupStart());
     ncclResult_t inside = enqueue_group(it, group);
     ncclResult_t ended = ncclGroupEnd(); /* also after an error: the group must be closed */
-    MIMO_TRY(mimo_nccl_status(inside, it->handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, it->handle, "ncclGroupEnd");
+    MIMO_TRY(mimo_nccl_status(inside, it->comm, it->handle, "ncclSend or ncclRecv"));
+    return mimo_nccl_status(ended, it->comm, it->handle, "ncclGroupEnd");
 }
 
 static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_exchange *exchange,
                                  mimo_stream stream)
 {
     packets *receives = &exchange->receives, *sends = &exchange->sends;
-    flight it = {exchange, team->handle, stream, NULL, NULL};
+    flight it = {exchange, (nccl_comm *)comm, team->handle, stream, NULL, NULL};
     MIMO_TRY(mimo_nccl_check(team));
     MIMO_TRY(get_room(&it.arriving, comm, &it, MIMO_ROOM_GATHERED, receives->bytes));
     MIMO_TRY(get_room(&it.leaving, comm, &it, MIMO_ROOM_PACKED, sends->bytes));

@@ -35,7 +35,7 @@ static mimo_status collect_wishes(wish *all, mimo_comm *parent, wish mine)
 {
     mimo_request *request;
     MIMO_TRY(mimo_nccl_collect_start(&request, parent, all, &mine, (int)sizeof mine));
-    return mimo_wait(parent, &request);
+    return mimo_wait(parent, &request, "comm split");
 }
 
 /* Whether any rank of the parent needs a new team. */
@@ -44,7 +44,7 @@ static mimo_status any_needs(bool *out, mimo_comm *parent, bool mine)
     uint64_t word = mine;
     mimo_request *request;
     MIMO_TRY(mimo_nccl_vote_start(&request, parent, &word, 1));
-    MIMO_TRY(mimo_wait(parent, &request));
+    MIMO_TRY(mimo_wait(parent, &request, "comm split"));
     *out = word != 0;
     return MIMO_OK;
 }
@@ -55,10 +55,14 @@ static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int 
     ncclConfig_t config = parent->root->config;
     int64_t before = mimo_nccl_free_bytes();
     *out = NULL;
-    MIMO_TRY_NCCL(parent->team->handle,
-                  ncclCommSplit(parent->team->handle, color, key, out, &config));
+    MIMO_TRY_NCCL(parent, ncclCommSplit(parent->team->handle, color, key, out, &config));
+    mimo_status status = MIMO_OK;
     if (*out)
-        MIMO_TRY(mimo_nccl_status(ncclInProgress, *out, "ncclCommSplit"));
+        status = mimo_nccl_status(ncclInProgress, parent, *out, "ncclCommSplit");
+    if (status != MIMO_OK) {
+        (void)ncclCommAbort(*out);
+        return status;
+    }
     int64_t taken = before - mimo_nccl_free_bytes();
     parent->root->report.device_bytes += taken > 0 ? taken : 0;
     return MIMO_OK;

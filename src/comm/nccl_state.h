@@ -15,7 +15,7 @@
 
 typedef struct nccl_team {
     struct nccl_team *next; /* in the root's list */
-    ncclComm_t handle;
+    ncclComm_t handle;      /* NULL once it was aborted */
     bool borrowed;
     int users; /* communicators that share it */
     int size;
@@ -23,7 +23,9 @@ typedef struct nccl_team {
 } nccl_team;
 
 typedef struct nccl_root {
-    int users; /* communicators */
+    mimo_family family;
+    int users; /* communicators, */
+    struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_team *teams;
     mimo_nccl_report report;
@@ -33,8 +35,9 @@ typedef struct nccl_root {
 typedef struct nccl_comm {
     mimo_comm base;
     nccl_root *root;
-    nccl_team *team; /* NULL where size is 1 */
-    int *ranks;      /* [base.size], of the root */
+    struct nccl_comm *next; /* in the root's list */
+    nccl_team *team;        /* NULL where size is 1 */
+    int *ranks;             /* [base.size], of the root */
     mimo_request *spare;
 } nccl_comm;
 
@@ -43,9 +46,13 @@ extern const mimo_comm_backend mimo_nccl_backend;
 /* --------------------------- NCCL results (nccl_calls.c) --------------------------- */
 
 /* MIMO_OK, or MIMO_ERR_COMM with NCCL's words. ncclInProgress is waited for on `handle` (NULL where
- * the call had none). */
-mimo_status mimo_nccl_status(ncclResult_t code, ncclComm_t handle, const char *call);
-#define MIMO_TRY_NCCL(handle, call) MIMO_TRY(mimo_nccl_status((call), (handle), #call))
+ * the call had none), under the deadline of `comm` (NULL: for as long as it takes). */
+mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
+                             const char *call);
+
+/* The same for a call on a communicator's own team. */
+#define MIMO_TRY_NCCL(comm, call) \
+    MIMO_TRY(mimo_nccl_status((call), (comm), (comm)->team->handle, #call))
 
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
 mimo_status mimo_nccl_check(const nccl_team *team);
@@ -65,6 +72,8 @@ mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t hand
 nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size);
 /* Give a team up; the last user destroys it, or aborts it after an error. */
 void mimo_nccl_team_drop(nccl_root *root, nccl_team *team);
+/* Abort all teams but borrowed ones: what waits for a peer inside the device ends. */
+void mimo_nccl_teams_abort(nccl_root *root);
 
 /* ----------------------- host words in flight (nccl_words.c) ------------------------ */
 
@@ -75,9 +84,10 @@ mimo_status mimo_nccl_collect_start(mimo_request **out, mimo_comm *comm, void *t
                                     int bytes);
 mimo_status mimo_nccl_words_test(mimo_request *request, bool *done);
 void mimo_nccl_words_release(mimo_request *request);
-/* Make a request ahead, with room for a sentence of every rank; and free all that are not in
- * flight. */
+/* Make a request ahead, with room for a sentence of every rank, or for a collect; and free all that
+ * are not in flight. */
 mimo_status mimo_nccl_words_prepare(nccl_comm *comm);
+mimo_status mimo_nccl_collect_prepare(mimo_comm *comm, int bytes);
 void mimo_nccl_words_free(nccl_comm *comm);
 
 /* ------------------------------ data (nccl_data.c, nccl_exchange.c) ----------------- */

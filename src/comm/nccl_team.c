@@ -33,11 +33,13 @@ nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size
 static void close_handle(ncclComm_t handle)
 {
     ncclResult_t met = ncclSuccess;
+    if (!handle)
+        return;
     if (ncclCommGetAsyncError(handle, &met) != ncclSuccess || met != ncclSuccess) {
         (void)ncclCommAbort(handle);
         return;
     }
-    (void)mimo_nccl_status(ncclCommFinalize(handle), handle, "ncclCommFinalize");
+    (void)mimo_nccl_status(ncclCommFinalize(handle), NULL, handle, "ncclCommFinalize");
     (void)ncclCommDestroy(handle);
 }
 
@@ -53,4 +55,15 @@ void mimo_nccl_team_drop(nccl_root *root, nccl_team *team)
     if (!team->borrowed)
         close_handle(team->handle);
     mimo_release(team);
+}
+
+void mimo_nccl_teams_abort(nccl_root *root)
+{
+    for (nccl_team *team = root->teams; team; team = team->next) {
+        ncclComm_t handle = team->handle;
+        if (!handle || team->borrowed)
+            continue;
+        team->handle = NULL;
+        (void)ncclCommAbort(handle);
+    }
 }

@@ -64,12 +64,22 @@ static mimo_status take(mimo_request **out, mimo_comm *base, int64_t bytes)
     return MIMO_OK;
 }
 
-mimo_status mimo_nccl_words_prepare(nccl_comm *comm)
+static mimo_status prepare(mimo_comm *comm, int64_t bytes)
 {
     mimo_request *request;
-    MIMO_TRY(create(&request, comm, (int64_t)comm->base.size * (int64_t)sizeof(mimo_verdict)));
+    MIMO_TRY(take(&request, comm, bytes));
     mimo_nccl_words_release(request);
     return MIMO_OK;
+}
+
+mimo_status mimo_nccl_words_prepare(nccl_comm *comm)
+{
+    return prepare(&comm->base, (int64_t)comm->base.size * (int64_t)sizeof(mimo_verdict));
+}
+
+mimo_status mimo_nccl_collect_prepare(mimo_comm *comm, int bytes)
+{
+    return prepare(comm, (int64_t)bytes * (comm->size + 1));
 }
 
 void mimo_nccl_words_free(nccl_comm *comm)
@@ -103,38 +113,36 @@ static mimo_status fetch(mimo_request *request, void *to, int64_t bytes, int64_t
 
 static mimo_status vote(mimo_request *request, uint64_t *words, int count)
 {
-    const nccl_team *team = request->comm->team;
+    nccl_comm *comm = request->comm;
     int64_t bytes = count * (int64_t)sizeof *words;
     MIMO_TRY(bring(request, words, bytes));
-    if (team)
-        MIMO_TRY_NCCL(team->handle,
+    if (comm->team)
+        MIMO_TRY_NCCL(comm,
                       ncclAllReduce(request->device, request->device, (size_t)count, ncclUint64,
-                                    ncclMax, team->handle, request->comm->root->words));
+                                    ncclMax, comm->team->handle, comm->root->words));
     return fetch(request, words, bytes, 0);
 }
 
 static mimo_status tell(mimo_request *request, void *data, int bytes, int root)
 {
-    const nccl_team *team = request->comm->team;
+    nccl_comm *comm = request->comm;
     MIMO_TRY(bring(request, data, bytes));
-    if (team)
-        MIMO_TRY_NCCL(team->handle,
-                      ncclBroadcast(request->device, request->device, (size_t)bytes, ncclUint8,
-                                    root, team->handle, request->comm->root->words));
+    if (comm->team)
+        MIMO_TRY_NCCL(comm, ncclBroadcast(request->device, request->device, (size_t)bytes,
+                                          ncclUint8, root, comm->team->handle, comm->root->words));
     return fetch(request, data, bytes, 0);
 }
 
 /* The own words lie behind the room for all. */
 static mimo_status collect(mimo_request *request, void *to, const void *from, int64_t bytes)
 {
-    const nccl_team *team = request->comm->team;
-    int64_t all = bytes * request->comm->base.size;
+    nccl_comm *comm = request->comm;
+    int64_t all = bytes * comm->base.size;
     MIMO_TRY(bring(request, from, bytes));
-    if (!team)
+    if (!comm->team)
         return fetch(request, to, bytes, 0);
-    MIMO_TRY_NCCL(team->handle,
-                  ncclAllGather(request->device, request->device + bytes, (size_t)bytes, ncclUint8,
-                                team->handle, request->comm->root->words));
+    MIMO_TRY_NCCL(comm, ncclAllGather(request->device, request->device + bytes, (size_t)bytes,
+                                      ncclUint8, comm->team->handle, comm->root->words));
     return fetch(request, to, all, bytes);
 }
 

@@ -2,6 +2,7 @@
 #include <sched.h>
 
 #include "comm/comm_backend.h"
+#include "core/check.h"
 
 void mimo_pause(mimo_comm *comm)
 {
@@ -25,14 +26,23 @@ void mimo_unride(mimo_comm *comm, mimo_rider *rider)
         *at = rider->next;
 }
 
-mimo_status mimo_wait(mimo_comm *comm, mimo_request **request)
+mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 {
+    MIMO_TRY(mimo_comm_check(comm));
+    return comm->backend->test(request, done);
+}
+
+mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
+{
+    mimo_clock clock = {0, 0};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
     while (!done && status == MIMO_OK) {
-        status = comm->backend->test(*request, &done);
-        if (!done && status == MIMO_OK)
-            mimo_pause(comm);
+        status = mimo_test(comm, *request, &done);
+        if (done || status != MIMO_OK)
+            break;
+        mimo_pause(comm);
+        status = mimo_look(comm, &clock, call);
     }
     comm->backend->release(*request);
     *request = NULL;

@@ -102,6 +102,13 @@ static mimo_status cuda_gather_rows(void *to, const void *from, const mimo_row_m
     return MIMO_OK;
 }
 
+static mimo_status cuda_finished(bool *out, mimo_stream stream)
+{
+    cudaError_t code = cudaStreamQuery(stream);
+    *out = code == cudaSuccess;
+    return code == cudaErrorNotReady ? MIMO_OK : mimo_cuda_status(code, "cudaStreamQuery");
+}
+
 static mimo_status cuda_scatter_rows(void *to, const void *from, const mimo_row_map *map,
                                      mimo_stream stream)
 {
@@ -164,6 +171,7 @@ const mimo_device mimo_device_cuda = {
     .copy = cuda_copy,
     .upload = cuda_upload,
     .download = cuda_download,
+    .finished = cuda_finished,
     .zero_rows = cuda_zero_rows,
     .copy_rows = cuda_copy_rows,
     .gather_rows = cuda_gather_rows,

@@ -41,6 +41,8 @@ typedef struct mimo_device {
      * bytes have arrived. */
     mimo_status (*upload)(void *to, const void *from, int64_t bytes, mimo_stream stream);
     mimo_status (*download)(void *to, const void *from, int64_t bytes, mimo_stream stream);
+    /* Whether all work of a stream is done. Never blocks. */
+    mimo_status (*finished)(bool *out, mimo_stream stream);
     /* Strided rows: set to zero; and matching ones, copied. */
     mimo_status (*zero_rows)(const mimo_rows *to, mimo_stream stream);
     mimo_status (*copy_rows)(const mimo_rows *to, const mimo_rows *from, mimo_stream stream);

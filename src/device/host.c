@@ -126,6 +126,13 @@ static mimo_status host_scale(void *data, int64_t count, mimo_dtype dtype, doubl
     }
 }
 
+static mimo_status host_finished(bool *out, mimo_stream stream)
+{
+    (void)stream;
+    *out = true;
+    return MIMO_OK;
+}
+
 static mimo_status host_sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
                                     mimo_stream stream)
 {
@@ -162,6 +169,7 @@ const mimo_device mimo_device_host = {
     .copy = host_copy,
     .upload = host_copy,
     .download = host_copy,
+    .finished = host_finished,
     .zero_rows = host_zero_rows,
     .copy_rows = host_copy_rows,
     .gather_rows = host_gather_rows,

@@ -194,6 +194,7 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
     const mimo_gradient_span *span = &call->spans[i];
     mimo_comm *group = call->gradient->group[span->module][mimo_rule_sum(&call->rules[i])];
     mimo_request *request = NULL;
+    char text[MIMO_CALL_TEXT];
     if (!group || span->count == 0)
         return MIMO_OK;
     if (span->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
@@ -205,7 +206,8 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
             1.0 / mimo_rule_ranks(call->rules[i].partial, call->gradient->grid[span->module]),
             stream));
     MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
-    return mimo_wait(group, &request);
+    snprintf(text, sizeof text, "sum of gradient span '%s'", span->name);
+    return mimo_wait(group, &request, text);
 }
 
 /* A mutation's: as if every rank had divided by its own tokens, and the sum by the ranks. */
@@ -317,6 +319,8 @@ mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span
     status = prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
+    if (status == MIMO_OK) /* what sums enqueued may wait for a rank: not without the deadline */
+        status = mimo_comm_synchronize(gradient->comm, stream);
     if (status == MIMO_OK)
         status = sum_own_squares(&call, &mine.value, stream);
     MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_NORM, "gradient norm"));

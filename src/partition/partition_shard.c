@@ -203,7 +203,7 @@ static mimo_status gather_shards(const shard_pair *pair, char *room, mimo_comm *
     if (pair->shard_bytes == 0)
         return MIMO_OK;
     MIMO_TRY(tp->backend->allgather_start(&request, tp, &all, 1, &mine, stream));
-    return mimo_wait(tp, &request);
+    return mimo_wait(tp, &request, "partition adjoint");
 }
 
 /* An adjoint under sp. */

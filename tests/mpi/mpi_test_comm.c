@@ -111,7 +111,7 @@ MPI_TEST(comm, allgather_rows)
         test_push(&given);
         MPI_EXPECT_OK(
             comm->backend->allgather_start(&request, comm, &all, B, &mine, test_stream()));
-        MPI_EXPECT_OK(mimo_wait(comm, &request));
+        MPI_EXPECT_OK(mimo_wait(comm, &request, "allgather"));
         test_pull(&gathered);
         for (int s = 0; s < S; s++)
             for (int r = 0; r < size; r++)

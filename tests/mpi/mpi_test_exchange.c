@@ -87,7 +87,7 @@ static void run(mimo_comm *comm, mimo_exchange *exchange)
 {
     mimo_request *request = NULL;
     MPI_EXPECT_OK(comm->backend->exchange_start(&request, comm, exchange, test_stream()));
-    MPI_EXPECT_OK(mimo_wait(comm, &request));
+    MPI_EXPECT_OK(mimo_wait(comm, &request, "exchange"));
 }
 
 MPI_TEST(exchange, random_messages)
@@ -145,7 +145,7 @@ MPI_TEST(exchange, two_in_flight)
     for (int i = 0; i < 2; i++)
         MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], test_stream()));
     for (int i = 1; i >= 0; i--)
-        MPI_EXPECT_OK(mimo_wait(comm, &request[i]));
+        MPI_EXPECT_OK(mimo_wait(comm, &request[i], "exchange"));
     test_pull(&in);
     MPI_EXPECT(received[0] == last && received[1] == last + 100, "%d and %d", (int)received[0],
                (int)received[1]);
@@ -211,7 +211,7 @@ MPI_TEST(exchange, pushes_in_flight)
             MPI_EXPECT_OK(
                 comm->backend->exchange_start(&request[i], comm, exchange[i], test_stream()));
         for (int i = IN_FLIGHT - 1; i >= 0; i--)
-            MPI_EXPECT_OK(mimo_wait(comm, &request[i]));
+            MPI_EXPECT_OK(mimo_wait(comm, &request[i], "push"));
         test_pull(&in);
         for (int64_t w = 0; w < IN_FLIGHT * WORDS; w++) {
             int64_t got = ((int64_t *)in.host)[w], from = w % WORDS < 2 ? last : comm->rank;

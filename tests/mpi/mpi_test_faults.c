@@ -236,6 +236,37 @@ static void each_fails(attempt act, int least)
     }
 }
 
+/* There is no communicator yet that could agree. */
+static bool nth_of_a_communicator_fails(int failing, int n)
+{
+    char sentence[32];
+    mimo_comm *comm = NULL;
+    bool here = mpi_test_rank() == failing;
+    if (here)
+        mimo_fail_allocation(n);
+    mimo_status status = mimo_comm_from_mpi(&comm, MPI_COMM_WORLD);
+    int failed = here && mimo_fail_allocation(0) == 0;
+    MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
+    MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
+               mimo_status_name(status), mimo_last_error());
+    snprintf(sentence, sizeof sentence, "rank %d: ", failing);
+    if (failed)
+        MPI_EXPECT_SENTENCE(sentence);
+    MPI_EXPECT(failed == !comm, "allocation %d left a communicator, or none", n);
+    mimo_comm_destroy(comm);
+    return failed;
+}
+
+MPI_TEST(faults, no_memory_for_a_communicator)
+{
+    for (int failing = 0; failing < 4; failing += 3) {
+        int n = 1;
+        while (nth_of_a_communicator_fails(failing, n))
+            n++;
+        MPI_EXPECT(n > 5, "only %d allocations", n - 1);
+    }
+}
+
 MPI_TEST(faults, no_memory_to_create_a_bridge)
 {
     each_fails(create, 8);

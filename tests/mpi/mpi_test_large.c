@@ -46,7 +46,7 @@ MPI_TEST(large, allgather_rows)
     mimo_rows all = {to, row, 0, 2, 2, 1, 1}, mine = {NULL, row, 0, 2, 1, 1, 1};
     mimo_request *request = NULL;
     MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &all, 1, &mine, NULL));
-    MPI_EXPECT_OK(mimo_wait(comm, &request));
+    MPI_EXPECT_OK(mimo_wait(comm, &request, "allgather"));
     for (int s = 0; s < 2; s++)
         for (int r = 0; r < 2; r++)
             for (int64_t i = 0; i < row; i = next_probe(i, row))

@@ -1,0 +1,170 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include <mimo/env.h>
+
+#include "comm/comm_backend.h"
+#include "core/check.h"
+
+/* A look counts for at most so much of the deadline: a host that was busy elsewhere, or stopped,
+ * first gives its peers the chance to be found where they are. */
+enum { LOOKS_AT_LEAST = 8 };
+
+/* Peers that wait answer within this part of the deadline, so all is known well before twice. */
+enum { PATIENCE_PART = 4 };
+
+static const int64_t MILLISECOND = 1000000;
+
+int64_t mimo_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 * MILLISECOND + now.tv_nsec + 1;
+}
+
+mimo_status mimo_family_begin(mimo_family *family)
+{
+    int64_t deadline;
+    MIMO_TRY(mimo_env_get(MIMO_ENV_DEADLINE, &deadline));
+    MIMO_CHECK(deadline >= 0 && deadline <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
+               "environment MIMO_DEADLINE_MS=%" PRId64 " is not in [0, %" PRId64 "]", deadline,
+               (int64_t)MIMO_DEADLINE_MOST);
+    family->deadline = deadline;
+    return MIMO_OK;
+}
+
+/* In nanoseconds. */
+static int64_t deadline_of(const mimo_family *family)
+{
+    return __atomic_load_n(&family->deadline, __ATOMIC_RELAXED) * MILLISECOND;
+}
+
+/* -------------------------------------- the end ----------------------------------------- */
+
+mimo_status mimo_comm_check(const mimo_comm *comm)
+{
+    mimo_status end = mimo_family_end(comm->family);
+    return end == MIMO_OK ? MIMO_OK : mimo_fail(end, "%s", comm->family->sentence);
+}
+
+/* What a peer said, or that the deadline has passed: the reason to end. */
+typedef struct reason {
+    mimo_status status;
+    const mimo_farewell *heard; /* NULL: it is this rank's own */
+    int64_t waited;             /* nanoseconds */
+} reason;
+
+/* What this rank tells in its turn: the call that it gives up, or who aborted and why. */
+static mimo_farewell farewell_of(const mimo_comm *comm, const char *call, const reason *why)
+{
+    bool passed_on = why->heard && why->status == MIMO_ERR_ABORTED;
+    mimo_farewell it = {.status = (int32_t)why->status,
+                        .origin = passed_on ? why->heard->origin : -1,
+                        .comm = comm->id,
+                        .calls = comm->calls};
+    snprintf(it.words, sizeof it.words, "%s", passed_on ? why->heard->words : call);
+    return it;
+}
+
+static void write_sentence(char *text, size_t room, const char *call, const reason *why,
+                           const char *signs)
+{
+    const mimo_farewell *heard = why->heard;
+    if (!heard && why->status == MIMO_ERR_ABORTED)
+        snprintf(text, room, "the communicator was aborted here: %s", call);
+    else if (!heard)
+        snprintf(text, room, "%s: given up after %" PRId64 " ms%s", call, why->waited / MILLISECOND,
+                 signs);
+    else if (heard->status == MIMO_ERR_ABORTED)
+        snprintf(text, room, "%s: rank %d aborted: %s", call, (int)heard->origin, heard->words);
+    else
+        snprintf(text, room, "%s: rank %d gave up %s%s", call, (int)heard->rank, heard->words,
+                 signs);
+}
+
+/* End the family, once: peers are told, and those that answer are heard. */
+static mimo_status end_family(mimo_comm *comm, const char *call, const reason *why)
+{
+    mimo_family *family = comm->family;
+    char signs[MIMO_SENTENCE_TEXT / 2] = "";
+    if (__atomic_test_and_set(&family->ending, __ATOMIC_ACQ_REL)) /* another thread is at it */
+        return mimo_fail(why->status, "%s: given up, as another call was", call);
+    const mimo_farewell mine = farewell_of(comm, call, why);
+    int64_t patience = deadline_of(family) / PATIENCE_PART;
+    if (why->status == MIMO_ERR_ABORTED)
+        patience = 0;
+    if (comm->backend->end)
+        comm->backend->end(comm, &mine, patience, signs, sizeof signs);
+    write_sentence(family->sentence, sizeof family->sentence, call, why, signs);
+    __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
+    return mimo_comm_check(comm);
+}
+
+/* -------------------------------------- looking ----------------------------------------- */
+
+static mimo_status hear(mimo_comm *comm, const char *call)
+{
+    mimo_farewell heard;
+    comm->heard = mimo_now();
+    if (!comm->backend->hear || !comm->backend->hear(comm, &heard))
+        return MIMO_OK;
+    const reason why = {(mimo_status)heard.status, &heard, 0};
+    return end_family(comm, call, &why);
+}
+
+mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
+{
+    MIMO_TRY(mimo_comm_check(comm));
+    return deadline_of(comm->family) > 0 ? hear(comm, call) : MIMO_OK;
+}
+
+mimo_status mimo_look(mimo_comm *comm, mimo_clock *clock, const char *call)
+{
+    MIMO_TRY(mimo_comm_check(comm));
+    int64_t now = mimo_now();
+    int64_t deadline = deadline_of(comm->family);
+    int64_t gap = clock->looked > 0 ? now - clock->looked : 0;
+    clock->looked = now;
+    clock->waited += gap < deadline / LOOKS_AT_LEAST ? gap : deadline / LOOKS_AT_LEAST;
+    if (now - comm->heard > MILLISECOND)
+        MIMO_TRY(hear(comm, call));
+    if (deadline == 0 || clock->waited < deadline)
+        return MIMO_OK;
+    const reason why = {MIMO_ERR_TIMEOUT, NULL, clock->waited};
+    return end_family(comm, call, &why);
+}
+
+/* -------------------------------------- public ------------------------------------------ */
+
+mimo_status mimo_comm_set_deadline(mimo_comm *comm, int64_t milliseconds)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_set_deadline: comm is NULL");
+    MIMO_CHECK(milliseconds >= 0 && milliseconds <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
+               "a deadline of %" PRId64 " ms is not in [0, %" PRId64 "]", milliseconds,
+               (int64_t)MIMO_DEADLINE_MOST);
+    __atomic_store_n(&comm->family->deadline, milliseconds, __ATOMIC_RELAXED);
+    return MIMO_OK;
+}
+
+int64_t mimo_comm_deadline(const mimo_comm *comm)
+{
+    return deadline_of(comm->family) / MILLISECOND;
+}
+
+mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
+{
+    char text[MIMO_SENTENCE_TEXT];
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
+    snprintf(text, sizeof text, "%s", why ? why : "no reason given");
+    const reason own = {MIMO_ERR_ABORTED, NULL, 0};
+    if (mimo_family_end(comm->family) == MIMO_OK)
+        (void)end_family(comm, text, &own);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_state(const mimo_comm *comm)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_state: comm is NULL");
+    return mimo_comm_check(comm);
+}

@@ -1,0 +1,283 @@
+#include "fault_bed.h"
+
+#include <string.h>
+
+#include "core/check.h"
+
+/* ------------------------------------- tensors ------------------------------------ */
+
+static float value_of(int sample, int position, int h)
+{
+    return (float)(1000 * sample + 10 * position + h);
+}
+
+mimo_tensor fault_full_view(fault_bed *bed)
+{
+    return mimo_tensor_3d(bed->full, MIMO_F32, "sbh", FAULT_SEQ, 1, FAULT_H);
+}
+
+mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
+{
+    return mimo_tensor_3d(shard, MIMO_F32, "sbh", FAULT_ROWS, FAULT_BATCH, FAULT_H);
+}
+
+/* Write what belongs there, and count what was otherwise. */
+static int visit_full(fault_bed *bed)
+{
+    int wrong = 0;
+    for (int i = 0; i < FAULT_SEQ * FAULT_H; i++) {
+        float *at = &bed->full[i / FAULT_H][i % FAULT_H];
+        float value = value_of(bed->rank / 2, i / FAULT_H, i % FAULT_H);
+        wrong += *at != value;
+        *at = value;
+    }
+    return wrong;
+}
+
+static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
+{
+    static const int first[] = {0, 6, 2, 4}; /* zigzag over cp, each half cut over tp */
+    int wrong = 0;
+    for (int i = 0; i < FAULT_ROWS * FAULT_BATCH * FAULT_H; i++) {
+        int row = i / (FAULT_BATCH * FAULT_H), sample = i / FAULT_H % FAULT_BATCH;
+        float *at = &shard[row][sample][i % FAULT_H];
+        float value = value_of(sample, first[bed->rank] + row, i % FAULT_H);
+        wrong += *at != value;
+        *at = value;
+    }
+    return wrong;
+}
+
+void fault_fill_full(fault_bed *bed)
+{
+    (void)visit_full(bed);
+}
+
+void fault_fill_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
+{
+    (void)visit_shard(bed, shard);
+}
+
+int fault_wrong_full(fault_bed *bed)
+{
+    return visit_full(bed);
+}
+
+int fault_wrong_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
+{
+    return visit_shard(bed, shard);
+}
+
+/* ------------------------------------- the bed ------------------------------------ */
+
+mimo_status fault_create_bridge(fault_bed *bed)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    rule.sp = true;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    desc.partition = &rule;
+    desc.executor = bed->executor;
+    return mimo_bridge_create(&bed->bridge, bed->comm, &desc);
+}
+
+mimo_status fault_create_gradient(fault_bed *bed)
+{
+    return mimo_gradient_create(&bed->gradient, bed->comm, bed->src, bed->dst);
+}
+
+static mimo_status create_partition(fault_bed *bed)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    const mimo_partition_place place = {bed->rank / 2, 2, bed->rank % 2, 2};
+    rule.sp = true;
+    MIMO_TRY(mimo_comm_split(&bed->tp, bed->comm, bed->rank / 2, bed->rank));
+    return mimo_partition_create(&bed->partition, &rule, &place);
+}
+
+mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor)
+{
+    memset(out, 0, sizeof *out);
+    out->comm = comm;
+    out->rank = mimo_comm_rank(comm);
+    out->executor = executor;
+    MIMO_TRY(mimo_grid_parse(&out->src, "tp=2,dp=2", 0));
+    return mimo_grid_parse(&out->dst, "tp=2,cp=2,dp=1", 0);
+}
+
+mimo_status fault_bed_create(fault_bed *bed)
+{
+    MIMO_TRY(mimo_grid_connect(bed->src, bed->comm));
+    MIMO_TRY(fault_create_bridge(bed));
+    MIMO_TRY(fault_create_gradient(bed));
+    return create_partition(bed);
+}
+
+void fault_bed_end(fault_bed *bed)
+{
+    mimo_partition_destroy(bed->partition);
+    mimo_gradient_destroy(bed->gradient);
+    mimo_comm_destroy(bed->tp);
+    mimo_bridge_destroy(bed->bridge);
+    mimo_grid_destroy(bed->dst);
+    mimo_grid_destroy(bed->src);
+    memset(bed, 0, sizeof *bed);
+}
+
+/* -------------------------------------- calls ------------------------------------- */
+
+mimo_status fault_forward(fault_bed *bed)
+{
+    mimo_tensor from = fault_full_view(bed), to = fault_shard_view(bed->shard);
+    fault_fill_full(bed);
+    return mimo_bridge_forward(bed->bridge, &to, &from, 1, NULL);
+}
+
+mimo_status fault_backward(fault_bed *bed)
+{
+    mimo_tensor to = fault_full_view(bed), from = fault_shard_view(bed->shard);
+    fault_fill_shard(bed, bed->shard);
+    return mimo_bridge_backward(bed->bridge, &to, &from, 1, NULL);
+}
+
+mimo_status fault_adjoint(fault_bed *bed)
+{
+    mimo_tensor from = fault_shard_view(bed->shard);
+    mimo_tensor to = mimo_tensor_3d(bed->joined, MIMO_F32, "sbh", FAULT_SEQ, FAULT_BATCH, FAULT_H);
+    fault_fill_shard(bed, bed->shard);
+    return mimo_partition_adjoint(bed->partition, MIMO_EMBEDDINGS, &to, &from, bed->tp, NULL);
+}
+
+static mimo_gradient_span span_of(fault_bed *bed)
+{
+    return (mimo_gradient_span){"weights", bed->weights, FAULT_H, MIMO_F32, MIMO_DST, "", "tp"};
+}
+
+static mimo_status count(fault_bed *bed)
+{
+    mimo_gradient_reset(bed->gradient);
+    MIMO_TRY(mimo_gradient_add(bed->gradient, 1.0, 2));
+    return mimo_gradient_count(bed->gradient, NULL, NULL);
+}
+
+static mimo_status finalize(fault_bed *bed)
+{
+    const mimo_gradient_span span = span_of(bed);
+    for (int i = 0; i < FAULT_H; i++)
+        bed->weights[i] = 1;
+    return mimo_gradient_finalize(bed->gradient, &span, 1, NULL);
+}
+
+static mimo_status norm(fault_bed *bed)
+{
+    double length;
+    const mimo_gradient_span span = span_of(bed);
+    return mimo_gradient_norm(bed->gradient, &span, 1, &length, NULL);
+}
+
+mimo_status fault_gradient_step(fault_bed *bed)
+{
+    MIMO_TRY(count(bed));
+    MIMO_TRY(finalize(bed));
+    return norm(bed);
+}
+
+static mimo_status barrier(fault_bed *bed)
+{
+    return mimo_comm_barrier(bed->comm);
+}
+
+static mimo_status agree(fault_bed *bed)
+{
+    return mimo_comm_agree(bed->comm, MIMO_OK);
+}
+
+static mimo_status allreduce(fault_bed *bed)
+{
+    return mimo_comm_allreduce(bed->comm, bed->weights, FAULT_H, MIMO_F32, MIMO_SUM, NULL);
+}
+
+static mimo_status allgather(fault_bed *bed)
+{
+    return mimo_comm_allgather(bed->comm, bed->joined, bed->weights, sizeof bed->weights, NULL);
+}
+
+static mimo_status broadcast(fault_bed *bed)
+{
+    return mimo_comm_broadcast(bed->comm, bed->weights, sizeof bed->weights, 1, NULL);
+}
+
+static mimo_status collect(fault_bed *bed)
+{
+    int all[FAULT_RANKS];
+    return mimo_comm_collect(bed->comm, all, &bed->rank, sizeof bed->rank);
+}
+
+static mimo_status split(fault_bed *bed)
+{
+    mimo_comm *half = NULL;
+    mimo_status status = mimo_comm_split(&half, bed->comm, bed->rank % 2, 0);
+    mimo_comm_destroy(half);
+    return status;
+}
+
+static mimo_status group(fault_bed *bed)
+{
+    return mimo_grid_create_group(bed->src, "dp");
+}
+
+static mimo_status update(fault_bed *bed)
+{
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = FAULT_BATCH;
+    return mimo_bridge_update(bed->bridge, &batch);
+}
+
+static mimo_status self_test(fault_bed *bed)
+{
+    return mimo_bridge_self_test(bed->bridge, 1);
+}
+
+static mimo_status another_bridge(fault_bed *bed)
+{
+    mimo_bridge *first = bed->bridge, *second;
+    bed->bridge = NULL;
+    mimo_status status = fault_create_bridge(bed);
+    second = bed->bridge;
+    bed->bridge = first;
+    mimo_bridge_destroy(second);
+    return status;
+}
+
+static mimo_status another_gradient(fault_bed *bed)
+{
+    mimo_gradient *first = bed->gradient, *second;
+    bed->gradient = NULL;
+    mimo_status status = fault_create_gradient(bed);
+    second = bed->gradient;
+    bed->gradient = first;
+    mimo_gradient_destroy(second);
+    return status;
+}
+
+const fault_call fault_calls[] = {
+    {"barrier", barrier, "barrier: "},
+    {"agree", agree, "agree: "},
+    {"allreduce", allreduce, "allreduce SUM f32[3]: "},
+    {"allgather", allgather, "allgather of 12 bytes a rank: "},
+    {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: "},
+    {"collect", collect, "collect of 4 bytes a rank: "},
+    {"split", split, "comm split: "},
+    {"group", group, "create_group 'dp' of grid tp=2,dp=2: "},
+    {"forward", fault_forward, "bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: "},
+    {"backward", fault_backward, "bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: "},
+    {"update", update, "bridge update: "},
+    {"self-test", self_test, "bridge self-test with seed 1: "},
+    {"create", another_bridge, "bridge create src tp=2,dp=2"},
+    {"gradient", another_gradient, "gradient create"},
+    {"count", count, "gradient count: "},
+    {"step", fault_gradient_step, "gradient count: "},
+    {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: "},
+    {NULL, NULL, NULL},
+};

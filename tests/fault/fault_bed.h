@@ -1,0 +1,65 @@
+/*
+ * Four ranks with a bridge that uses all it has, staging and the checks included (two samples, one
+ * a pair of tp replicas, to four shards over cp and sp), and every collective call of the library
+ * on them, each by its name: what a rank can miss, get wrong, or die in.
+ */
+#ifndef MIMO_TESTS_FAULT_BED_H
+#define MIMO_TESTS_FAULT_BED_H
+
+#include <mimo/mimo.h>
+
+enum { FAULT_RANKS = 4, FAULT_H = 3, FAULT_SEQ = 8, FAULT_BATCH = 2, FAULT_ROWS = 2 };
+
+typedef struct fault_bed {
+    mimo_comm *comm; /* the caller's */
+    int rank;
+    mimo_grid *src, *dst;
+    mimo_executor executor;
+    mimo_bridge *bridge;
+    mimo_gradient *gradient;
+    mimo_comm *tp; /* ranks {0, 1} and {2, 3} */
+    mimo_partition *partition;
+    float full[FAULT_SEQ][FAULT_H]; /* this rank's sample */
+    float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H];
+    float second[FAULT_ROWS][FAULT_BATCH][FAULT_H];
+    float joined[FAULT_SEQ][FAULT_BATCH][FAULT_H]; /* a full sequence of both samples */
+    float weights[FAULT_H];
+} fault_bed;
+
+typedef mimo_status (*fault_act)(fault_bed *bed);
+
+/* A call, and words of the sentence that it fails with when a rank is missing. */
+typedef struct fault_call {
+    const char *name;
+    fault_act act;
+    const char *words;
+} fault_call;
+
+/* Ends with name NULL. */
+extern const fault_call fault_calls[];
+
+/* The grids; then all that is made on them (bridge, gradient, tp, partition). */
+mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor);
+mimo_status fault_bed_create(fault_bed *bed);
+/* Whatever there is of it, in an order of its own. */
+void fault_bed_end(fault_bed *bed);
+
+mimo_status fault_create_bridge(fault_bed *bed);
+mimo_status fault_create_gradient(fault_bed *bed);
+
+mimo_tensor fault_full_view(fault_bed *bed);
+mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
+
+/* Write what belongs there; or count the elements that differ from it. */
+void fault_fill_full(fault_bed *bed);
+void fault_fill_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
+int fault_wrong_full(fault_bed *bed);
+int fault_wrong_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
+
+/* One of each, from tensors that are filled first. */
+mimo_status fault_forward(fault_bed *bed);
+mimo_status fault_backward(fault_bed *bed);
+mimo_status fault_adjoint(fault_bed *bed);
+mimo_status fault_gradient_step(fault_bed *bed);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * Four ranks of which one dies, for test_dead_ranks.py:
+ *
+ *   fault_ranks CALL MOMENT END EXECUTOR
+ *
+ * CALL is one of fault_calls. Rank 2 ends by END ("kill": SIGKILL, "exit") at the MOMENT "before"
+ * the call or in the midst of its "data", when the ranks have agreed. The others print what their
+ * calls gave and after how long, release everything, go on by themselves on a new communicator, say
+ * so and leave without MPI_Finalize, which could wait for the dead.
+ */
+#include <inttypes.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <mimo/mpi.h>
+
+#include "comm/family.h"
+#include "fault_bed.h"
+
+enum { VICTIM = 2, DEADLINE = 1000, MILLISECOND = 1000000 };
+
+static const char *end_by; /* how this rank ends when it next moves data; NULL: not at all */
+
+static void end_here(const char *how)
+{
+    if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+    _exit(0);
+}
+
+/* MPI's profiling interface: the calls by which a backend begins to move tensors. */
+int MPI_Startall(int count, MPI_Request *requests)
+{
+    if (end_by)
+        end_here(end_by);
+    return PMPI_Startall(count, requests);
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (end_by)
+        end_here(end_by);
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+/* One line, in one piece. */
+static void say(int rank, const char *what, mimo_status status, int64_t nanoseconds)
+{
+    char line[2048];
+    int length = snprintf(line, sizeof line, "rank %d %s %s %" PRId64 " ms: %s\n", rank, what,
+                          mimo_status_name(status), nanoseconds / MILLISECOND,
+                          status == MIMO_OK ? "" : mimo_last_error());
+    if (write(STDOUT_FILENO, line, (size_t)length) != length)
+        _exit(1);
+}
+
+static mimo_status timed(fault_bed *bed, const char *what, fault_act act)
+{
+    int64_t begin = mimo_now();
+    mimo_status status = act(bed);
+    say(bed->rank, what, status, mimo_now() - begin);
+    return status;
+}
+
+static const fault_call *find_call(const char *name)
+{
+    const fault_call *call = fault_calls;
+    while (call->name && strcmp(call->name, name) != 0)
+        call++;
+    return call->name ? call : NULL;
+}
+
+static mimo_status barrier_of(fault_bed *bed)
+{
+    return mimo_comm_barrier(bed->comm);
+}
+
+/* The three that are left. */
+static mimo_status go_on(fault_bed *bed)
+{
+    static const int left[] = {0, 1, 3};
+    int sum = bed->rank;
+    MPI_Group world, group;
+    MPI_Comm mpi;
+    mimo_comm *comm;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 3, left, &group);
+    if (MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &mpi) != MPI_SUCCESS)
+        return mimo_fail(MIMO_ERR_COMM, "no communicator of the ranks that are left");
+    mimo_status status = mimo_comm_from_mpi(&comm, mpi);
+    if (status != MIMO_OK)
+        return status;
+    status = mimo_comm_allreduce(comm, &sum, 1, MIMO_I32, MIMO_SUM, NULL);
+    mimo_comm_destroy(comm);
+    return status == MIMO_OK && sum != 4 ? mimo_fail(MIMO_ERR_INTERNAL, "%d", sum) : status;
+}
+
+static int live(const char *const *arguments, int rank)
+{
+    fault_bed bed;
+    mimo_comm *comm;
+    const fault_call *call = find_call(arguments[0]);
+    bool collective = strcmp(arguments[3], "collective") == 0;
+    if (!call || mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK ||
+        fault_bed_begin(&bed, comm,
+                        collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) != MIMO_OK ||
+        fault_bed_create(&bed) != MIMO_OK || mimo_comm_set_deadline(comm, DEADLINE) != MIMO_OK)
+        return 1;
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (bed.rank == VICTIM && strcmp(arguments[1], "before") == 0)
+        end_here(arguments[2]);
+    if (bed.rank == VICTIM)
+        end_by = arguments[2];
+    (void)timed(&bed, "call", call->act);
+    (void)timed(&bed, "next", barrier_of);
+    fault_bed_end(&bed);
+    mimo_comm_destroy(comm);
+    bed.rank = rank;
+    (void)timed(&bed, "new", go_on);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+    if (argc != 5)
+        return 2;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int result = live((const char *const *)argv + 1, rank);
+    _exit(result);
+}

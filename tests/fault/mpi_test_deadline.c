@@ -1,0 +1,212 @@
+/* A rank that comes late: the others give up within the deadline, it is told when it comes, nobody
+ * hangs, and the process goes on. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fault_bed.h"
+#include "mpi_test.h"
+
+enum { LATE = 2, DEADLINE = 150 };
+
+static mimo_comm *fresh_comm(void)
+{
+    mimo_comm *comm = NULL;
+    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
+    if (!comm)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return comm;
+}
+
+/* The bed of a fresh communicator, everything made, on all ranks: an end can overtake a call that
+ * has ended on some. */
+static void begin(fault_bed *bed, mimo_executor executor)
+{
+    MPI_EXPECT_OK(fault_bed_begin(bed, fresh_comm(), executor));
+    MPI_EXPECT_OK(fault_bed_create(bed));
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void end(fault_bed *bed)
+{
+    mimo_comm *comm = bed->comm;
+    fault_bed_end(bed);
+    mimo_comm_destroy(comm);
+}
+
+/* All calls that come after fail at once, alike, whatever they are made on. */
+static void expect_ended(fault_bed *bed, mimo_status status)
+{
+    char sentence[1024];
+    MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), status);
+    snprintf(sentence, sizeof sentence, "%s", mimo_last_error());
+    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->comm), status);
+    MPI_EXPECT_SENTENCE(sentence);
+    MPI_EXPECT_STATUS(fault_forward(bed), status);
+    MPI_EXPECT_STATUS(fault_adjoint(bed), status);
+    MPI_EXPECT_STATUS(fault_create_gradient(bed), status);
+    MPI_EXPECT_STATUS(mimo_comm_barrier(bed->tp), status);
+    MPI_EXPECT_SENTENCE(sentence);
+}
+
+/* Whether this rank's call waits for the late one at all: the tp groups are {0, 1} and {2, 3}. */
+static bool waits(const fault_bed *bed, const fault_call *call)
+{
+    return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
+}
+
+static void miss_one(const fault_call *call, mimo_executor executor)
+{
+    fault_bed bed;
+    begin(&bed, executor);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (bed.rank == LATE)
+        MPI_Barrier(MPI_COMM_WORLD);
+    mimo_status status = call->act(&bed);
+    if (bed.rank == LATE || waits(&bed, call)) {
+        MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "%s: %s (%s)", call->name, mimo_status_name(status),
+                   mimo_last_error());
+        MPI_EXPECT_SENTENCE(call->words);
+        MPI_EXPECT_SENTENCE(bed.rank == LATE ? " gave up " : "; no sign of rank 2");
+    } else { /* it is told all the same */
+        MPI_EXPECT_OK(status);
+        MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
+    }
+    if (bed.rank != LATE)
+        MPI_Barrier(MPI_COMM_WORLD);
+    expect_ended(&bed, MIMO_ERR_TIMEOUT);
+    end(&bed);
+}
+
+/* After all that, in the same process. */
+static void expect_life(mimo_executor executor)
+{
+    fault_bed bed;
+    begin(&bed, executor);
+    MPI_EXPECT_OK(fault_forward(&bed));
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
+    MPI_EXPECT_OK(fault_backward(&bed));
+    MPI_EXPECT(fault_wrong_full(&bed) == 0, "a wrong gradient");
+    MPI_EXPECT_OK(fault_gradient_step(&bed));
+    end(&bed);
+}
+
+MPI_TEST(deadline, late_for_any_call)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
+    for (int way = 0; way < 2; way++) {
+        for (const fault_call *call = fault_calls; call->name; call++)
+            if (executors[way] == MIMO_EXECUTOR_ROUTED || strcmp(call->name, "update") != 0)
+                miss_one(call, executors[way]);
+        expect_life(executors[way]);
+    }
+}
+
+/* The environment's deadline holds for creation itself. */
+MPI_TEST(deadline, late_for_creation)
+{
+    mimo_comm *comm = NULL;
+    setenv("MIMO_DEADLINE_MS", "150", 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (mpi_test_rank() == LATE)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_TIMEOUT);
+    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: given up after ");
+    MPI_EXPECT(!comm, "a communicator in spite of the error");
+    if (mpi_test_rank() != LATE)
+        MPI_Barrier(MPI_COMM_WORLD);
+    unsetenv("MIMO_DEADLINE_MS");
+    MPI_Barrier(MPI_COMM_WORLD);
+    expect_life(MIMO_EXECUTOR_ROUTED);
+}
+
+MPI_TEST(deadline, values)
+{
+    mimo_comm *comm = NULL, *half = NULL;
+    setenv("MIMO_DEADLINE_MS", "5000", 1);
+    comm = fresh_comm();
+    MPI_EXPECT(mimo_comm_deadline(comm) == 5000, "%lld", (long long)mimo_comm_deadline(comm));
+    MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(half, 7000));
+    MPI_EXPECT(mimo_comm_deadline(comm) == 7000, "%lld", (long long)mimo_comm_deadline(comm));
+    MPI_EXPECT_STATUS(mimo_comm_set_deadline(comm, -1), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("a deadline of -1 ms");
+    MPI_EXPECT_OK(mimo_comm_synchronize(comm, NULL));
+    mimo_comm_destroy(comm);
+    MPI_EXPECT_OK(mimo_comm_barrier(half)); /* a family outlives its first communicator */
+    mimo_comm_destroy(half);
+    setenv("MIMO_DEADLINE_MS", "soon", 1);
+    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
+    setenv("MIMO_DEADLINE_MS", "0", 1);
+    comm = fresh_comm();
+    MPI_EXPECT(mimo_comm_deadline(comm) == 0, "%lld", (long long)mimo_comm_deadline(comm));
+    mimo_comm_destroy(comm);
+}
+
+/* Without a deadline too: who waits is told. */
+MPI_TEST(deadline, abort_on_one_rank)
+{
+    fault_bed bed;
+    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    if (bed.rank == LATE) {
+        MPI_EXPECT_OK(mimo_comm_abort(bed.tp, "the loader has no more samples"));
+        MPI_EXPECT_OK(mimo_comm_abort(bed.comm, "this changes nothing"));
+        expect_ended(&bed, MIMO_ERR_ABORTED);
+        MPI_EXPECT_SENTENCE("aborted here: the loader has no more samples");
+    } else {
+        MPI_EXPECT_STATUS(fault_forward(&bed), MIMO_ERR_ABORTED);
+        MPI_EXPECT_SENTENCE("bridge forward of 1");
+        MPI_EXPECT_SENTENCE("rank 2 aborted: the loader has no more samples");
+        expect_ended(&bed, MIMO_ERR_ABORTED);
+    }
+    end(&bed);
+    MPI_Barrier(MPI_COMM_WORLD);
+    expect_life(MIMO_EXECUTOR_COLLECTIVE);
+}
+
+/* Several operations in flight end together; one that polls ends too. */
+MPI_TEST(deadline, operations_in_flight)
+{
+    fault_bed bed;
+    mimo_op *ops[2] = {NULL, NULL};
+    bool done = false;
+    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
+    mimo_tensor from = fault_full_view(&bed);
+    mimo_tensor to[] = {fault_shard_view(bed.shard), fault_shard_view(bed.second)};
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 2 && bed.rank != LATE; i++)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bed.bridge, &to[i], &from, 1, NULL));
+    mimo_status status = MIMO_OK;
+    while (ops[1] && !done)
+        status = mimo_op_test(ops[1], &done);
+    MPI_EXPECT(status == (bed.rank == LATE ? MIMO_OK : MIMO_ERR_TIMEOUT), "%s",
+               mimo_status_name(status));
+    for (int i = 0; i < 2 && bed.rank != LATE; i++)
+        MPI_EXPECT_STATUS(mimo_op_wait(&ops[i]), MIMO_ERR_TIMEOUT);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
+    end(&bed);
+    expect_life(MIMO_EXECUTOR_ROUTED);
+}
+
+/* Who waits in another call is named, with the call. */
+MPI_TEST(deadline, waiting_elsewhere)
+{
+    fault_bed bed;
+    begin(&bed, MIMO_EXECUTOR_COLLECTIVE);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (bed.rank == LATE) {
+        MPI_EXPECT_STATUS(mimo_comm_barrier(bed.tp), MIMO_ERR_TIMEOUT);
+    } else {
+        MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
+        MPI_EXPECT(strstr(mimo_last_error(), "rank 2 waited in barrier") ||
+                       strstr(mimo_last_error(), "rank 2 gave up barrier"),
+                   "%s", mimo_last_error());
+        MPI_EXPECT(!strstr(mimo_last_error(), "no sign"), "%s", mimo_last_error());
+    }
+    end(&bed);
+}

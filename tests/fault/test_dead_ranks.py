@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""One rank of four is killed or leaves: the others get MIMO_ERR_TIMEOUT within twice the deadline.
+
+    test_dead_ranks.py MPIRUN FAULT_RANKS
+
+mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
+what they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
+"""
+import re
+import subprocess
+import sys
+
+DEADLINE_MS, VICTIM, RANKS, LIMIT_S = 1000, 2, 4, 60
+LINE = re.compile(r"rank (\d) (call|next|new) (MIMO_\w+) (\d+) ms: (.*)")
+
+# Call, when the rank dies, how, the bridge's executor, words of the sentence.
+LAUNCHES = [
+    ("barrier", "before", "kill", "routed", "barrier: "),
+    ("barrier", "before", "exit", "routed", "barrier: "),
+    ("forward", "before", "kill", "collective", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
+    ("forward", "before", "exit", "routed", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
+    ("forward", "data", "kill", "collective", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
+    ("forward", "data", "kill", "routed", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
+    ("backward", "data", "kill", "collective", "bridge backward of 1: f32 sbh[8,1,3] from f32"),
+    ("backward", "data", "exit", "routed", "bridge backward of 1: f32 sbh[8,1,3] from f32"),
+    ("allgather", "data", "kill", "routed", "allgather of 12 bytes a rank: "),
+    ("create", "before", "kill", "routed", "bridge create src tp=2,dp=2"),
+    ("step", "before", "kill", "routed", "gradient count: "),
+]
+
+
+def run(mpirun, program, launch):
+    """The lines of the ranks, by (rank, what); None where the launch did not end by itself."""
+    command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(RANKS), program, *launch[:4]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as process:
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            output, _ = process.communicate()
+            return None, output
+    lines = {(int(m[1]), m[2]): (m[3], int(m[4]), m[5]) for m in LINE.finditer(output)}
+    return lines, output
+
+
+def faults(lines, launch):
+    """What is wrong with the lines of a launch, each in words."""
+    if lines is None:
+        yield f"still running after {LIMIT_S} s"
+        return
+    told = 0
+    for rank in set(range(RANKS)) - {VICTIM}:
+        status, ms, sentence = lines.get((rank, "call"), ("nothing", 0, ""))
+        if status == "MIMO_OK" and launch[1] == "data":
+            continue  # it had all it needed from the dead rank
+        told += 1
+        if status != "MIMO_ERR_TIMEOUT" or launch[4] not in sentence:
+            yield f"rank {rank}: {status}, {sentence}"
+        if ms > 2 * DEADLINE_MS:
+            yield f"rank {rank} gave up after {ms} ms"
+        if f"rank {VICTIM}" not in sentence and "gave up" not in sentence:
+            yield f"rank {rank} names nobody: {sentence}"
+    if told == 0:
+        yield "nobody missed the dead rank"
+    for rank in set(range(RANKS)) - {VICTIM}:
+        status, ms, sentence = lines.get((rank, "next"), ("nothing", 0, ""))
+        if status != "MIMO_ERR_TIMEOUT" or ms > 2 * DEADLINE_MS:
+            yield f"rank {rank}, next call: {status} after {ms} ms, {sentence}"
+        status, _, sentence = lines.get((rank, "new"), ("nothing", 0, ""))
+        if status != "MIMO_OK":
+            yield f"rank {rank} does not go on: {status}, {sentence}"
+
+
+def main():
+    mpirun, program = sys.argv[1:3]
+    failed = 0
+    for launch in LAUNCHES:
+        lines, output = run(mpirun, program, launch)
+        wrong = list(faults(lines, launch))
+        slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
+                      default=0)
+        print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+        if wrong:
+            failed += 1
+            print("\n".join(wrong), output, sep="\n", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
