@@ -31,7 +31,7 @@ static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
 typedef struct asked {
     mimo_bridge_desc desc;
     mimo_partition_rule rule, src_rule;
-    int64_t check_replicas;
+    int64_t checks;
 } asked;
 
 static mimo_status read_rule(const mimo_partition_rule **rule, mimo_partition_rule *own)
@@ -58,7 +58,7 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     }
     MIMO_CHECK(read.ctas >= 0, MIMO_ERR_ARGUMENT, "bridge: %d thread blocks", read.ctas);
     own->desc = read;
-    return mimo_env_get(MIMO_ENV_CHECK_REPLICAS, &own->check_replicas);
+    return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
 }
 
 static mimo_status create_as(mimo_bridge *bridge, const mimo_executor_table *executor,
@@ -129,7 +129,7 @@ static uint64_t describe(char *text, const asked *own)
     hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->all_stages);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
-    return mimo_hash_int(hash, own->check_replicas);
+    return mimo_hash_int(hash, own->checks);
 }
 
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
@@ -141,10 +141,18 @@ mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_g
     return mimo_comm_split(out, bridge->comm, (int)index, (int)place);
 }
 
+/* Ranks along tp hold copies of a source, unless sp cuts it there. */
+static bool has_replicas(const mimo_bridge *bridge, const asked *own)
+{
+    const mimo_partition_rule *cut = own->desc.src_partition;
+    return mimo_grid_dim_size(bridge->src, "tp") > 1 && !(cut && cut->sp);
+}
+
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
-    bridge->check_replicas = own->check_replicas && mimo_grid_dim_size(bridge->src, "tp") > 1;
+    bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
+    bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)
         MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
     return bridge->executor->connect ? bridge->executor->connect(bridge) : MIMO_OK;

@@ -71,9 +71,10 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     const mimo_bridge *bridge = op->bridge;
     MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->call, n);
     MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", op->call, to ? "from" : "to");
-    if (n > op->capacity) {
-        MIMO_TRY(mimo_regrow(&op->pairs, op->capacity, n, sizeof *op->pairs));
-        op->capacity = n;
+    int64_t pairs = n + (int64_t)bridge->check_samples;
+    if (pairs > op->capacity) {
+        MIMO_TRY(mimo_regrow(&op->pairs, op->capacity, pairs, sizeof *op->pairs));
+        op->capacity = pairs;
     }
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
@@ -84,6 +85,8 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;
+    if (bridge->check_samples)
+        MIMO_TRY(mimo_samples_prepare(op));
     return bridge->executor->prepare(op);
 }
 
@@ -121,6 +124,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->count = op->pair = op->step = 0;
     op->status = MIMO_OK;
     op->guess = 0;
+    op->tagged = false;
     op->clock = (mimo_clock){0, 0};
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
@@ -155,6 +159,23 @@ static void end_op(mimo_op *op, mimo_status status)
         executor->finish(op);
 }
 
+static void agree_on(mimo_op *op, mimo_status outcome, const char *check, int state)
+{
+    const mimo_claim claim = {
+        .kind = MIMO_AGREE_ALWAYS, .local = outcome, .signature = op->signature, .call = check};
+    mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
+    op->state = state;
+}
+
+/* All has moved: that is the end, or the samples check's turn. */
+static void moved(mimo_op *op)
+{
+    if (op->bridge->check_samples)
+        agree_on(op, mimo_samples_outcome(op), "samples check", MIMO_OP_TRACED);
+    else
+        end_op(op, MIMO_OK);
+}
+
 /* Run steps until one leaves a request, or the last round of them is through. */
 static void run_steps(mimo_op *op)
 {
@@ -163,7 +184,7 @@ static void run_steps(mimo_op *op)
     int rounds = executor->at_once ? 1 : op->count;
     while (!op->request) {
         if (op->pair == rounds) {
-            end_op(op, MIMO_OK);
+            moved(op);
             return;
         }
         const mimo_tile_pair *tiles = &op->pairs[op->pair];
@@ -225,7 +246,7 @@ static void agreed(mimo_op *op)
     const mimo_bridge *bridge = op->bridge;
     bool first = op->state == MIMO_OP_AGREEING;
     bool ready = op->agreement.same_guess && (op->job || !bridge->executor->ask);
-    if (op->agreement.result != MIMO_OK)
+    if (op->agreement.result != MIMO_OK || op->state == MIMO_OP_TRACED)
         end_op(op, op->agreement.result);
     else if (first && !ready)
         enter(op, MIMO_OP_ASKING, bridge->executor->ask);
@@ -246,12 +267,7 @@ static void asked_around(mimo_op *op)
 
 static void compared(mimo_op *op)
 {
-    const mimo_claim claim = {.kind = MIMO_AGREE_ALWAYS,
-                              .local = mimo_replicas_outcome(op),
-                              .signature = op->signature,
-                              .call = "replica check"};
-    mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
-    op->state = MIMO_OP_COMPARED;
+    agree_on(op, mimo_replicas_outcome(op), "replica check", MIMO_OP_COMPARED);
 }
 
 /* Move the operation as far as it goes without blocking. */
@@ -264,6 +280,7 @@ static void progress(mimo_op *op)
             break;
         case MIMO_OP_AGREEING:
         case MIMO_OP_COMPARED:
+        case MIMO_OP_TRACED:
             if (!mimo_agreement_test(&op->agreement))
                 return;
             agreed(op);

@@ -9,7 +9,7 @@
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 
-enum { MIMO_STAGES = 2 };
+enum { MIMO_STAGES = 4 }; /* two of the executor, two of the samples check */
 
 struct mimo_op {
     mimo_bridge *bridge;
@@ -19,6 +19,7 @@ struct mimo_op {
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
+    bool tagged; /* the last pair is the samples check's */
     struct {
         void *room;
         int64_t bytes;
@@ -37,6 +38,7 @@ struct mimo_op {
         MIMO_OP_COMPARING, /* replica check: hashes of the source over src tp */
         MIMO_OP_COMPARED,  /* replica check: agreeing on its outcome */
         MIMO_OP_MOVING,
+        MIMO_OP_TRACED, /* samples check: agreeing on its outcome */
         MIMO_OP_ENDED,
     } state;
     int pair, step;       /* where MOVING has got to */
@@ -62,6 +64,8 @@ typedef struct mimo_executor_table {
     void (*destroy)(mimo_bridge *bridge);
     /* How a side is cut and who holds it: all of a layout but order, batch and seq. */
     mimo_layout_desc (*side)(const mimo_bridge *bridge, mimo_side side);
+    /* The same with the batch of an operation that has moved, and how it was cut. */
+    mimo_status (*cut)(mimo_layout_desc *out, const mimo_op *op, mimo_side side);
 
     /* Read and check the views of one tensor. */
     mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
@@ -100,7 +104,7 @@ struct mimo_bridge {
     struct mimo_collective *collective; /* the executor's own: NULL unless it is this one */
     struct mimo_routed *routed;
     bool in_buffers; /* a destination that lies in no buffer of the parent is an error */
-    bool check_replicas;
+    bool check_replicas, check_samples;
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
                           communication in the same order */
@@ -121,8 +125,12 @@ MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
 /* Room of at least `bytes` bytes in a stage of the operation. */
 mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);
 
-/* Replica check (MIMO_CHECK_REPLICAS): start comparing this operation's sources, and the
- * outcome. */
+/* MIMO_CHECK=samples: add a pair of tags to those of the call, and, when they have moved, look
+ * where they came from. */
+mimo_status mimo_samples_prepare(mimo_op *op);
+mimo_status mimo_samples_outcome(const mimo_op *op);
+
+/* MIMO_CHECK=replicas: start comparing this operation's sources, and the outcome. */
 mimo_status mimo_replicas_start(mimo_op *op);
 mimo_status mimo_replicas_outcome(const mimo_op *op);
 

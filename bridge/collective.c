@@ -10,7 +10,7 @@
  */
 #include "bridge/bridge_types.h"
 #include "bridge/collective_types.h"
-#include "core/check.h"
+#include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
 
@@ -216,6 +216,12 @@ static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t ba
                                 first, count);
 }
 
+static mimo_status cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
+{
+    *out = mimo_collective_side(op->bridge, side);
+    return mimo_mul(&out->batch, op->pairs[0].src.batch, mimo_grid_dim_size(op->bridge->src, "dp"));
+}
+
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
 static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
 
@@ -225,6 +231,7 @@ const mimo_executor_table mimo_collective_executor = {
     .connect = mimo_collective_connect,
     .destroy = mimo_collective_destroy,
     .side = mimo_collective_side,
+    .cut = cut,
     .read = read,
     .sign = sign,
     .prepare = prepare,

@@ -1,4 +1,4 @@
-/* MIMO_CHECK_REPLICAS: the source tile must be the same on all src tp ranks, as the bridge reads
+/* MIMO_CHECK=replicas: the source tile must be the same on all src tp ranks, as the bridge reads
  * each rank's own. Compares a hash per rank. */
 #include <inttypes.h>
 
@@ -28,7 +28,7 @@ mimo_status mimo_replicas_start(mimo_op *op)
         return MIMO_OK;
     uint64_t hash = MIMO_HASH_START;
     MIMO_TRY(mimo_comm_synchronize(tp, op->stream));
-    for (int i = 0; i < op->count; i++)
+    for (int i = 0; i < op->count - op->tagged; i++)
         MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
     op->hashes[0] = hash;
     return tp->backend->collect_start(&op->request, tp, op->hashes + 1, op->hashes,

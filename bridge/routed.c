@@ -85,7 +85,7 @@ static mimo_status prepare_told(mimo_op *op)
 static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    for (int i = 0; i < op->count; i++) {
+    for (int i = 0; i < op->count - op->tagged; i++) {
         const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
         const mimo_buffer *buffer = mimo_job_buffer(op->bridge, tile);
         MIMO_CHECK(buffer || op->bridge->routed->pushing != MIMO_PUSH_ALWAYS, MIMO_ERR_ARGUMENT,
@@ -160,6 +160,18 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     return MIMO_OK;
 }
 
+static mimo_status routed_cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
+{
+    const mimo_cut *cut = op->bridge->routed->cuts.met;
+    while (cut && cut->hash != op->job->cut)
+        cut = cut->next;
+    MIMO_CHECK(cut, MIMO_ERR_INTERNAL, "%s: its cut is forgotten", op->call);
+    *out = mimo_routed_side(op->bridge, side);
+    out->batch = cut->batch;
+    out->samples = cut->samples[side];
+    return MIMO_OK;
+}
+
 /* ------------------------------------------ steps ------------------------------------------- */
 
 /* Each round is two steps; a job can have fewer rounds than the list. */
@@ -195,6 +207,7 @@ const mimo_executor_table mimo_routed_executor = {
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
     .side = mimo_routed_side,
+    .cut = routed_cut,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
     .prepare = routed_prepare,

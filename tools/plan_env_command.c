@@ -42,6 +42,14 @@ static int print_json(const mimo_env_row *rows, int count)
     return plan_print_json(document);
 }
 
+static void print_row(const mimo_env_row *row)
+{
+    if (row->words) /* none of them by default */
+        printf("%s (a list of %s)\n    %s\n", row->name, row->words, row->help);
+    else
+        printf("%s (default %" PRId64 ")\n    %s\n", row->name, row->value, row->help);
+}
+
 int plan_env_command(int argc, char **argv)
 {
     static const struct argp_option options[] = {
@@ -59,6 +67,6 @@ int plan_env_command(int argc, char **argv)
     if (json)
         return print_json(rows, count);
     for (int i = 0; i < count; i++)
-        printf("%s (default %" PRId64 ")\n    %s\n", rows[i].name, rows[i].value, rows[i].help);
+        print_row(&rows[i]);
     return 0;
 }

@@ -2,7 +2,7 @@
  * The bridge: encoder activations forward into the LLM's layout, gradients backward.
  *
  * The encoder (src) and the LLM (dst) live on the same ranks under different grids. The source
- * tensor is the same on all src tp ranks (MIMO_CHECK_REPLICAS=1 verifies it); the bridge never
+ * tensor is the same on all src tp ranks (MIMO_CHECK=replicas verifies it); the bridge never
  * gathers or sums along tp, and never divides.
  *
  *   src tile  [S, b, H], b = B / src dp: the rank's encoder output
@@ -115,7 +115,8 @@ typedef struct mimo_batch_desc {
  * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
  *
  * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
- * not agree first (MIMO_AGREE, on devices) ask for it. Rows of flat tiles are cut as they are.
+ * not agree first (on devices, without MIMO_CHECK=calls) ask for it. Rows of flat tiles are cut as
+ * they are.
  *
  * Ragged: the src tile is flat, "th" or "bh" [rows, H]: the rows of one modality (image tokens,
  * say) of this rank's samples, sample after sample; the dst tile is "sbh" or "bsh" as ever. Row r
@@ -144,7 +145,8 @@ MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_de
  * the bridge needs), MIMO_ERR_OVERFLOW (a size does not fit 64 bits), MIMO_ERR_ARGUMENT,
  * MIMO_ERR_MISMATCH (ranks call different things), MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then
  * MIMO_ERR_COMM. After an error `to` is unspecified where data had begun to move (MIMO_ERR_COMM)
- * and untouched else.
+ * and untouched else. With MIMO_CHECK=samples also MIMO_ERR_INTERNAL, after data has moved: the
+ * first row that came from another place than it should have, with both places.
  */
 MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
                                          const mimo_tensor *from, int n, mimo_stream stream);

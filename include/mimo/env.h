@@ -8,30 +8,39 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, help). Values are whole numbers, read at each use (no
- *  state is kept). A value that is not a number is an error at the call that reads it. */
+/** One row per variable: X(id, name, default, words, help). Values are whole numbers, read at each
+ *  use (no state is kept); where the row has words, values are lists of these, "calls,samples", and
+ *  the number has a bit for each. A value that is no number, or no list of these words, is an error
+ *  at the call that reads it. */
 #define MIMO_ENV_LIST(X)                                                                      \
-    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1,                                                        \
+    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: every collective call that the host waits for first agrees on status and "          \
-      "signature over its ranks; 2: calls that only enqueue work on a device do too; "        \
-      "0: no agreement, a call that fails on one rank can strand the others")                 \
-    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0,                                                          \
+      "signature over its ranks; 0: no agreement, a call that fails on one rank can "         \
+      "strand the others")                                                                    \
+    X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
+      "what is verified beyond that, a list of: replicas (bridge forward: the source "        \
+      "tensor is the same on all src tp ranks); calls (calls that only enqueue work on a "    \
+      "device agree first, too, whatever MIMO_AGREE says); samples (bridges: every row "      \
+      "brings along where it set out, and that is compared with where it had to)")            \
+    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
       "thread blocks of a device that a zero-copy transfer may take; 0: enough for the link") \
-    X(MIMO_ENV_CHECK_REPLICAS, "MIMO_CHECK_REPLICAS", 0,                                      \
-      "1: bridge forward verifies that the source tensor is the same on all src tp ranks")    \
-    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0,                                               \
+    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                         \
       "milliseconds that the host waits for other ranks in one call before it gives "         \
       "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")
 
+/** The bits of MIMO_ENV_CHECK. */
+enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4 };
+
 typedef enum mimo_env_id {
-#define MIMO_ENV_ENUM(id, name, value, help) id,
+#define MIMO_ENV_ENUM(id, name, value, words, help) id,
     MIMO_ENV_LIST(MIMO_ENV_ENUM)
 #undef MIMO_ENV_ENUM
 } mimo_env_id;
 
 typedef struct mimo_env_row {
     const char *name;
-    int64_t value; /* the default */
+    int64_t value;     /* the default */
+    const char *words; /* "replicas,calls,samples"; NULL: a number */
     const char *help;
 } mimo_env_row;
 
@@ -39,7 +48,7 @@ typedef struct mimo_env_row {
 MIMO_API const mimo_env_row *mimo_env_table(int *count);
 
 /** The value in force: the environment's, or the default. MIMO_ERR_ARGUMENT where the environment
- *  holds something that is not a whole number. Thread-safe while nobody calls setenv. */
+ *  holds something else than the row allows. Thread-safe while nobody calls setenv. */
 MIMO_API mimo_status mimo_env_get(mimo_env_id id, int64_t *out);
 
 MIMO_END_DECLS

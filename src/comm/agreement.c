@@ -26,12 +26,14 @@ static void start_stage(mimo_agreement *agreement, mimo_status started, int stag
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
 static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
 {
-    int64_t level = 1;
+    int64_t level, checks;
     *out = true;
     if (kind == MIMO_AGREE_ALWAYS)
         return MIMO_OK;
     MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
-    *out = level >= (kind == MIMO_AGREE_DATA && comm->device->enqueues ? 2 : 1);
+    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    bool enqueued = kind == MIMO_AGREE_DATA && comm->device->enqueues;
+    *out = (checks & MIMO_CHECK_CALLS) != 0 || (level > 0 && !enqueued);
     return MIMO_OK;
 }
 

@@ -37,9 +37,9 @@ typedef struct mimo_agreement {
 /* What an agreement guards. */
 typedef enum mimo_agree_kind {
     MIMO_AGREE_ALWAYS, /* the outcome itself is wanted; nothing removes it */
-    MIMO_AGREE_CALL,   /* a call that the host waits for: removed by MIMO_AGREE=0 */
+    MIMO_AGREE_CALL,   /* a call that the host waits for: MIMO_AGREE=0 removes it */
     MIMO_AGREE_DATA,   /* a call that moves tensors: on a device the host must not wait, so there
-                          only MIMO_AGREE=2 asks for it */
+                          only MIMO_CHECK=calls asks for it */
 } mimo_agree_kind;
 
 /* What a rank brings to an agreement. */

@@ -1,12 +1,13 @@
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <mimo/env.h>
 
 #include "core/check.h"
 
 static const mimo_env_row table[] = {
-#define ROW(id, name, value, help) {name, value, help},
+#define ROW(id, name, value, words, help) {name, value, words, help},
     MIMO_ENV_LIST(ROW)
 #undef ROW
 };
@@ -17,6 +18,44 @@ const mimo_env_row *mimo_env_table(int *count)
     return table;
 }
 
+static mimo_status read_number(int64_t *out, const mimo_env_row *row, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    MIMO_CHECK(*text && *end == '\0' && errno == 0, MIMO_ERR_ARGUMENT,
+               "environment %s='%s' is not a whole number", row->name, text);
+    *out = value;
+    return MIMO_OK;
+}
+
+/* The bit of a word in a list "replicas,calls,samples"; 0 where it is none of these. */
+static int64_t bit_of(const char *words, const char *word, size_t length)
+{
+    for (int64_t bit = 1; *words; bit *= 2) {
+        size_t known = strcspn(words, ",");
+        if (known == length && memcmp(words, word, length) == 0)
+            return bit;
+        words += known + (words[known] == ',');
+    }
+    return 0;
+}
+
+static mimo_status read_words(int64_t *out, const mimo_env_row *row, const char *text)
+{
+    int64_t bits = 0;
+    for (const char *word = text; *word;) {
+        size_t length = strcspn(word, ",");
+        int64_t bit = bit_of(row->words, word, length);
+        MIMO_CHECK(bit > 0, MIMO_ERR_ARGUMENT, "environment %s='%s': '%.*s' is none of %s",
+                   row->name, text, (int)length, word, row->words);
+        bits |= bit;
+        word += length + (word[length] == ',');
+    }
+    *out = bits;
+    return MIMO_OK;
+}
+
 mimo_status mimo_env_get(mimo_env_id id, int64_t *out)
 {
     const mimo_env_row *row = &table[id];
@@ -25,11 +64,5 @@ mimo_status mimo_env_get(mimo_env_id id, int64_t *out)
         *out = row->value;
         return MIMO_OK;
     }
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    MIMO_CHECK(*text && *end == '\0' && errno == 0, MIMO_ERR_ARGUMENT,
-               "environment %s='%s' is not a whole number", row->name, text);
-    *out = value;
-    return MIMO_OK;
+    return row->words ? read_words(out, row, text) : read_number(out, row, text);
 }

@@ -248,14 +248,14 @@ static uint64_t hash_call(const span_call *call)
 }
 
 /* On a device the host must not wait in every step: spans that all ranks agreed on once are not
- * compared again, unless MIMO_AGREE asks for it. */
+ * compared again, unless MIMO_CHECK=calls asks for it. */
 static mimo_status is_known(bool *out, const span_call *call)
 {
-    int64_t level;
+    int64_t checks;
     const mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
-    *out = gradient->comm->device->enqueues && level < 2 && gradient->has_agreed &&
-           gradient->agreed == hash_call(call);
+    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    *out = gradient->comm->device->enqueues && !(checks & MIMO_CHECK_CALLS) &&
+           gradient->has_agreed && gradient->agreed == hash_call(call);
     return MIMO_OK;
 }
 

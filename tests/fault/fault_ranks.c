@@ -107,8 +107,8 @@ static int live(const char *const *arguments, int rank)
     const fault_call *call = find_call(arguments[0]);
     bool collective = strcmp(arguments[3], "collective") == 0;
     if (!call || mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK ||
-        fault_bed_begin(&bed, comm,
-                        collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) != MIMO_OK ||
+        fault_bed_begin(&bed, comm, collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) !=
+            MIMO_OK ||
         fault_bed_create(&bed) != MIMO_OK || mimo_comm_set_deadline(comm, DEADLINE) != MIMO_OK)
         return 1;
     MPI_Barrier(MPI_COMM_WORLD);

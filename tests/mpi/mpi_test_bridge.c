@@ -549,10 +549,10 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
 }
 
-/* MIMO_CHECK_REPLICAS: a source that differs between tp copies is named on every rank. */
+/* MIMO_CHECK=replicas: a source that differs between tp copies is named on every rank. */
 MPI_TEST(bridge, replica_check)
 {
-    setenv("MIMO_CHECK_REPLICAS", "1", 1);
+    setenv("MIMO_CHECK", "replicas", 1);
     mimo_grid *src = NULL, *dst = NULL;
     tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);

@@ -227,7 +227,7 @@ static bool nth_fails(attempt act, mimo_executor executor, int failing, int n)
 static void each_fails(attempt act, int least)
 {
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
-    setenv("MIMO_CHECK_REPLICAS", "1", 1);
+    setenv("MIMO_CHECK", "replicas", 1);
     for (int way = 0; way < 4; way++) {
         int n = 1;
         while (nth_fails(act, executors[way / 2], way % 2 * 3, n))

@@ -149,5 +149,5 @@ mimo_memory test_other_memory(void)
 void test_agree_on_data(void)
 {
     if (test_memory() != MIMO_MEMORY_HOST)
-        setenv("MIMO_AGREE", "2", 1);
+        setenv("MIMO_CHECK", "calls", 1);
 }

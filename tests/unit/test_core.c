@@ -93,6 +93,28 @@ Test(env, table)
     }
 }
 
+Test(env, lists_of_words)
+{
+    int64_t value = -1;
+    unsetenv("MIMO_CHECK");
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
+    cr_assert_eq(value, 0);
+    setenv("MIMO_CHECK", "samples,replicas", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
+    cr_assert_eq(value, MIMO_CHECK_SAMPLES | MIMO_CHECK_REPLICAS);
+    setenv("MIMO_CHECK", "calls", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
+    cr_assert_eq(value, MIMO_CHECK_CALLS);
+    setenv("MIMO_CHECK", "", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
+    cr_assert_eq(value, 0);
+    setenv("MIMO_CHECK", "calls,call", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "'call' is none of replicas,calls,samples"));
+    setenv("MIMO_CHECK", ",", 1);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_ERR_ARGUMENT);
+}
+
 Test(tensor, extent_size_and_text)
 {
     char text[64];

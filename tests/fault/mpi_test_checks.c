@@ -1,0 +1,138 @@
+/* MIMO_CHECK: what each word finds that would pass, or hang, without it; and that it finds nothing
+ * where nothing is wrong. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge_bed.h"
+#include "bridge_pairs.h"
+#include "fault_bed.h"
+
+/* ------------------------------------- a wrong route ---------------------------------- */
+
+static bool misroutes; /* this rank takes what rank 1 sends for rank 2's, and the other way */
+
+static int swapped(int peer)
+{
+    return misroutes && (peer == 1 || peer == 2) ? 3 - peer : peer;
+}
+
+/* MPI's profiling interface: the receives of the two executors. */
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    return PMPI_Irecv(data, count, type, swapped(from), tag, comm, request);
+}
+
+int MPI_Recv_init(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                  MPI_Request *request)
+{
+    return PMPI_Recv_init(data, count, type, swapped(from), tag, comm, request);
+}
+
+/* Rank 0 gets the rows of sample 1 in the place of sample 2, and these in that of sample 1. */
+static void misroute(mimo_executor executor, bool backward)
+{
+    bed_case c = {.src = {.grid = backward ? "tp=4,dp=1" : "tp=1,dp=4"},
+                  .dst = {.grid = backward ? "tp=1,cp=1,dp=4" : "tp=4,cp=1,dp=1"},
+                  .src_letters = "sbh",
+                  .dst_letters = "bsh",
+                  .executor = executor,
+                  .batch = 4,
+                  .seq = 3};
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
+    test_tile to = bed_tile_new(&bed, backward ? MIMO_SRC : MIMO_DST);
+    bed_fill(&bed, &from, backward, 1);
+    misroutes = mpi_test_rank() == 0;
+    MPI_EXPECT_STATUS((backward ? mimo_bridge_backward : mimo_bridge_forward)(
+                          bed.bridge, &to.view, &from.view, 1, test_stream()),
+                      MIMO_ERR_INTERNAL);
+    misroutes = false;
+    MPI_EXPECT_SENTENCE(backward ? "rank 0: bridge backward of 1" : "rank 0: bridge forward of 1");
+    MPI_EXPECT_SENTENCE("here is sample 1, position 0, of row 0 of rank 1 or its copies, and got "
+                        "row 0 of rank 2");
+    bed_destroy(&bed);
+    bed_create(&bed, &c);
+    bed_move(&bed, backward, 2); /* nothing is left of it */
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(checks, samples_misplaced)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P};
+    setenv("MIMO_CHECK", "samples", 1);
+    for (int way = 0; way < 4; way++)
+        misroute(executors[way / 2], way % 2 > 0);
+}
+
+/* ------------------------------------- nothing wrong ---------------------------------- */
+
+static void move_checked(const grids *pair, mimo_executor executor, int cut)
+{
+    bed_case c = {.src = {.grid = pair->src}, .dst = {.grid = pair->dst}};
+    int64_t src_dp = ref_size(pair->src, "dp"), dst_dp = ref_size(pair->dst, "dp");
+    bridge_bed bed;
+    c.dst.partition = cut > 0;
+    c.dst.sp = cut > 1;
+    c.src_letters = "sbh";
+    c.dst_letters = cut > 0 ? "bsh" : "th";
+    c.batch = 2 * (src_dp > dst_dp ? src_dp : dst_dp);
+    c.seq = 2 * ref_size(pair->dst, "cp") * ref_size(pair->dst, "tp");
+    c.executor = executor;
+    c.dtype = MIMO_BF16;
+    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
+    bed_create(&bed, &c);
+    for (int way = 0; way < 4 && bed.bridge; way++)
+        bed_move(&bed, way % 2 > 0, (uint64_t)way);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(checks, all_is_well)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
+    setenv("MIMO_CHECK", "samples,calls,replicas", 1);
+    FOR_EACH_PAIR(pair)
+    for (int way = 0; way < 6; way++)
+        move_checked(&bridge_pairs[pair], executors[way / 3], way % 3);
+}
+
+/* Shards under sp are no replicas of each other. */
+MPI_TEST(checks, shards_are_no_replicas)
+{
+    bed_case c = {.src = {.grid = "tp=2,cp=2,dp=1", .partition = true, .sp = true},
+                  .dst = {.grid = "tp=1,cp=1,dp=4"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .batch = 4,
+                  .seq = 8};
+    bridge_bed bed;
+    setenv("MIMO_CHECK", "replicas,samples", 1);
+    bed_create(&bed, &c);
+    bed_move(&bed, false, 1);
+    bed_move(&bed, true, 2);
+    bed_destroy(&bed);
+}
+
+/* --------------------------------------- calls ---------------------------------------- */
+
+/* MIMO_CHECK=calls asks for the agreement that MIMO_AGREE=0 removes. */
+MPI_TEST(checks, calls_that_differ)
+{
+    enum { DIFFERING = 2 };
+    fault_bed bed;
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    setenv("MIMO_AGREE", "0", 1);
+    setenv("MIMO_CHECK", "calls", 1);
+    MPI_EXPECT_OK(fault_bed_create(&bed));
+    MPI_EXPECT_STATUS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
+                        "rank 0 called bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]");
+    MPI_EXPECT_OK(fault_forward(&bed));
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
+    fault_bed_end(&bed);
+}
