@@ -20,17 +20,34 @@ typedef struct life {
     mimo_comm *comm;
     mimo_grid *encoder, *llm;
     mimo_bridge *bridge;
-    mimo_tensor src, dst; /* exactly as large as they have to be */
+    mimo_tensor src, dst;    /* exactly as large as they have to be */
+    mimo_buffer *buffers[2]; /* what they lie in, where the executor is zero-copy */
 } life;
 
-static void *room(int64_t rows)
+/* A tile's memory: its own, or the buffer's. */
+static void *room(life *it, mimo_side side, int64_t rows, bool shared)
 {
-    float *data = malloc((size_t)(rows * HIDDEN) * sizeof *data);
+    size_t bytes = (size_t)(rows * HIDDEN) * sizeof(float);
+    float *data = NULL;
+    if (shared) {
+        MUST(mimo_buffer_create(&it->buffers[side], it->comm, (int64_t)bytes));
+        data = mimo_buffer_data(it->buffers[side]);
+    } else {
+        data = malloc(bytes);
+    }
     if (!data)
         MPI_Abort(MPI_COMM_WORLD, 1);
     for (int64_t i = 0; i < rows * HIDDEN; i++)
         data[i] = (float)i;
     return data;
+}
+
+static void release_room(life *it, mimo_side side, const mimo_tensor *tile)
+{
+    if (!it->buffers[side])
+        free(tile->data);
+    mimo_buffer_destroy(it->buffers[side]);
+    it->buffers[side] = NULL;
 }
 
 static void move_both_ways(life *it)
@@ -56,20 +73,23 @@ static void live(life *it, mimo_executor executor, bool cut)
 {
     mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    int64_t rows = cut ? SEQ / 2 : SEQ;
+    int64_t rows = cut ? SEQ / 2 : SEQ, samples = SAMPLES / 2;
+    bool shared = executor == MIMO_EXECUTOR_ZERO_COPY;
     desc.src = it->encoder;
     desc.dst = it->llm;
     desc.executor = executor;
     desc.partition = cut ? &zigzag : NULL;
     MUST(mimo_bridge_create(&it->bridge, it->comm, &desc));
-    it->src = mimo_tensor_3d(room(SEQ * SAMPLES / 2), MIMO_F32, "sbh", SEQ, SAMPLES / 2, HIDDEN);
-    it->dst = mimo_tensor_3d(room(rows * SAMPLES), MIMO_F32, "bsh", SAMPLES, rows, HIDDEN);
+    void *encoder = room(it, MIMO_SRC, SEQ * samples, shared);
+    void *llm = room(it, MIMO_DST, rows * SAMPLES, shared);
+    it->src = mimo_tensor_3d(encoder, MIMO_F32, "sbh", SEQ, samples, HIDDEN);
+    it->dst = mimo_tensor_3d(llm, MIMO_F32, "bsh", SAMPLES, rows, HIDDEN);
     move_both_ways(it);
     move_wrongly(it);
     move_both_ways(it);
     mimo_bridge_destroy(it->bridge);
-    free(it->src.data);
-    free(it->dst.data);
+    release_room(it, MIMO_SRC, &it->src);
+    release_room(it, MIMO_DST, &it->dst);
 }
 
 /* Grids that collective refuses. */
@@ -95,6 +115,7 @@ int main(int argc, char **argv)
     for (int cut = 0; cut < 2; cut++) {
         live(&it, MIMO_EXECUTOR_COLLECTIVE, cut);
         live(&it, MIMO_EXECUTOR_P2P, cut);
+        live(&it, MIMO_EXECUTOR_ZERO_COPY, cut);
     }
     mimo_grid_destroy(it.encoder);
     mimo_grid_destroy(it.llm);
