@@ -79,7 +79,7 @@ MPI_TEST(faults, gather_that_is_refused)
 enum { H = 3, SEQ = 8, BATCH = 2, ROWS = 2 };
 
 /* A bridge that uses all it has, staging and the replica check included: two samples, one a pair of
- * tp replicas, to four shards over cp and sp. */
+ * tp replicas, to four shards over cp and sp. It lies in a buffer, for the executors that care. */
 typedef struct fixture {
     mimo_comm *comm;
     mimo_grid *src, *dst;
@@ -197,14 +197,17 @@ static mimo_status two_forwards(fixture *it)
 static bool nth_fails(attempt act, mimo_executor executor, int failing, int n)
 {
     char sentence[64];
-    fixture it = {.comm = mpi_test_comm(), .executor = executor};
-    MPI_EXPECT_OK(mimo_grid_parse(&it.src, "tp=2,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&it.dst, "tp=2,cp=2,dp=1", 0));
+    mimo_buffer *buffer;
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), sizeof(fixture)));
+    fixture *it = mimo_buffer_data(buffer);
+    *it = (fixture){.comm = mpi_test_comm(), .executor = executor};
+    MPI_EXPECT_OK(mimo_grid_parse(&it->src, "tp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&it->dst, "tp=2,cp=2,dp=1", 0));
     if (act != create)
-        MPI_EXPECT_OK(create(&it));
+        MPI_EXPECT_OK(create(it));
     if (mpi_test_rank() == failing)
         mimo_fail_allocation(n);
-    mimo_status status = act(&it);
+    mimo_status status = act(it);
     int failed = mpi_test_rank() == failing && mimo_fail_allocation(0) == 0;
     MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
     MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
@@ -212,23 +215,25 @@ static bool nth_fails(attempt act, mimo_executor executor, int failing, int n)
     snprintf(sentence, sizeof sentence, "rank %d: out of memory allocating ", failing);
     if (failed) {
         MPI_EXPECT_SENTENCE(sentence);
-        MPI_EXPECT_OK(act(&it));
+        MPI_EXPECT_OK(act(it));
     }
-    MPI_EXPECT_OK(forward(&it));
-    MPI_EXPECT_OK(backward(&it));
-    mimo_bridge_destroy(it.bridge);
-    mimo_grid_destroy(it.src);
-    mimo_grid_destroy(it.dst);
+    MPI_EXPECT_OK(forward(it));
+    MPI_EXPECT_OK(backward(it));
+    mimo_bridge_destroy(it->bridge);
+    mimo_grid_destroy(it->src);
+    mimo_grid_destroy(it->dst);
+    mimo_buffer_destroy(buffer);
     return failed;
 }
 
-/* Every allocation in turn, on the first rank and on the last, with either executor; there are at
+/* Every allocation in turn, on the first rank and on the last, with each executor; there are at
  * least so many. */
 static void each_fails(attempt act, int least)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
     setenv("MIMO_CHECK", "replicas", 1);
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < 6; way++) {
         int n = 1;
         while (nth_fails(act, executors[way / 2], way % 2 * 3, n))
             n++;
