@@ -1,10 +1,11 @@
 /*
  * Buffers: memory of every rank that the others load and store (NCCL: symmetric memory over NVLink;
- * Open MPI: memory shared by the ranks of a node).
+ * Open MPI: memory shared by the ranks of a host).
  *
  * A routed bridge whose destinations lie in a buffer writes each row straight into its consumer's
  * tensor: nothing is packed, received or staged. Ranks that can't reach each other's memory (other
- * nodes) send those rows in the same call, as without a buffer.
+ * hosts) send those rows in the same call, as without a buffer; creation says so, in one line on
+ * stderr.
  *
  * The contract of a call whose destinations lie in a buffer:
  *   - all ranks pass destinations at the same offset of the same buffer, ranks without rows too (an
@@ -49,8 +50,8 @@ MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int6
 MIMO_API mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data,
                                           int64_t bytes);
 
-/** Release. Collective in effect: all ranks do it, after the last call that used the buffer has
- *  ended on all of them. NULL is fine. */
+/** Release. Collective in effect: all ranks do it in the same order, each buffer after the last call
+ *  that used it has ended on all of them. NULL is fine. */
 MIMO_API void mimo_buffer_destroy(mimo_buffer *buffer);
 
 /** This rank's memory, 4096-byte aligned, owned by the buffer. Local. */
