@@ -5,9 +5,10 @@
 #include "gpu_place.h"
 
 /* What a rank does alone; the others must hear of a failure. */
-static mimo_status open_runtime(compute_place *out)
+static mimo_status open_runtime(compute_place *out, mimo_dtype precision)
 {
     nn_runtime_desc desc = {.memory = mimo_comm_memory(out->world)};
+    desc.precision = precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL;
     if (out->gpu_world)
         MIMO_TRY(gpu_stream_create(&out->stream));
     desc.stream = out->stream;
@@ -21,7 +22,7 @@ mimo_status compute_place_open(compute_place *out, mimo_comm *world, const struc
         MIMO_TRY(gpu_world_create(&out->gpu_world));
         out->world = out->gpu_world;
     }
-    return mimo_comm_agree(world, open_runtime(out));
+    return mimo_comm_agree(world, open_runtime(out, options->precision));
 }
 
 void compute_place_close(compute_place *place)

@@ -35,6 +35,7 @@ enum option_key {
     KEY_LR,
     KEY_DEVICE,
     KEY_DTYPE,
+    KEY_PRECISION,
     KEY_SAMPLES,
     KEY_PREPARE,
     KEY_FONT,
@@ -65,6 +66,7 @@ static const struct options defaults = {
     .lr = 2e-3,
     .device = OPTIONS_CPU,
     .dtype = MIMO_F32,
+    .precision = MIMO_F32,
 };
 
 /* A row of the help: {name, key, argument, flags, text, group}; a row of text alone is a
@@ -103,8 +105,10 @@ static const struct argp_option rows[] = {
     FLAG("seed", KEY_SEED, "K", "Start of all random numbers (default 1)"),
     FLAG("lr", KEY_LR, "X", "Learning rate at its peak (default 0.002)"),
     FLAG("device", KEY_DEVICE, "cpu|cuda", "Where tensors live (default cpu)"),
-    FLAG("dtype", KEY_DTYPE, "f32|bf16",
-         "What crosses the bridge (default f32); on the CPU the layers compute in f32 either way"),
+    FLAG("dtype", KEY_DTYPE, "f32|bf16", "What crosses the bridge (default f32)"),
+    FLAG("precision", KEY_PRECISION, "f32|bf16",
+         "How layers multiply (default f32); bf16 rounds the factors of matrix products and adds "
+         "in f32, weights and all else stay f32"),
     HEADING("Samples:", 4),
     FLAG("samples", KEY_SAMPLES, "FILE",
          "Read the samples from FILE; without it they are rendered from the installed font into a "
@@ -116,11 +120,11 @@ static const struct argp_option rows[] = {
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
-    FLAG(
-        "resume", KEY_RESUME, "FILE",
-        "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
-        "be those of the run that wrote it; --steps, --lr, --micro-batches and --dtype may change, "
-        "for the steps to come"),
+    FLAG("resume", KEY_RESUME, "FILE",
+         "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
+         "be those of the run that wrote it; --steps, --lr, --micro-batches, --dtype and "
+         "--precision "
+         "may change, for the steps to come"),
     FLAG("progress", KEY_PROGRESS, "auto|bar|lines",
          "How to show progress on stderr (default auto: a bar on a terminal)"),
     HEADING("Other:", -1),
@@ -199,6 +203,14 @@ static mimo_status parse_text(const char **out, const char *flag, const char *te
 
 enum { MOST_LAYERS = 1000 };
 
+static mimo_status parse_float(mimo_dtype *out, const char *flag, const char *text)
+{
+    int choice = 0;
+    MIMO_TRY(parse_choice(&choice, flag, text, "f32|bf16"));
+    *out = choice == 0 ? MIMO_F32 : MIMO_BF16;
+    return MIMO_OK;
+}
+
 static mimo_status parse_layers(struct options *options, const char *text)
 {
     const char *comma = strchr(text, ',');
@@ -255,10 +267,10 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         MIMO_TRY(parse_choice(&choice, "--device", text, "cpu|cuda"));
         o->device = choice == 0 ? OPTIONS_CPU : OPTIONS_CUDA;
         return MIMO_OK;
+    case KEY_DTYPE:
+        return parse_float(&o->dtype, "--dtype", text);
     default:
-        MIMO_TRY(parse_choice(&choice, "--dtype", text, "f32|bf16"));
-        o->dtype = choice == 0 ? MIMO_F32 : MIMO_BF16;
-        return MIMO_OK;
+        return parse_float(&o->precision, "--precision", text);
     }
 }
 
@@ -299,8 +311,8 @@ static mimo_status parse_flag(struct options *options, int key, const char *text
     }
     if (key <= KEY_LLM_LAYERS)
         return parse_model_flag(options, key, text);
-    return key <= KEY_DTYPE ? parse_training_flag(options, key, text)
-                            : parse_file_flag(options, key, text);
+    return key <= KEY_PRECISION ? parse_training_flag(options, key, text)
+                                : parse_file_flag(options, key, text);
 }
 
 /* argp was told to keep quiet, so it only says that the word before state->next was refused. */

@@ -46,7 +46,8 @@ struct options {
     uint64_t seed;
     double lr;
     enum options_device device;
-    mimo_dtype dtype; /* MIMO_F32 or MIMO_BF16 */
+    mimo_dtype dtype;     /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
+    mimo_dtype precision; /* of the factors of matrix products: the same two */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
     const char *prepare;    /* --prepare */

@@ -60,6 +60,7 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--lr", text);
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));
+    add_text(list, "--precision", mimo_dtype_name(o->precision));
 }
 
 /* Rank 0 alone writes, yet whether there is something to write is known to all. */

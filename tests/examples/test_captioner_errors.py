@@ -26,6 +26,7 @@ CASES = [
     (2, [*PAIR, "--seq", "90"], "90 .* 2\\*cp = 4"),
     (2, ["--device", "cuda"], "cuda"),
     (2, ["--dtype", "f64"], "f64"),
+    (2, ["--precision", "tf32"], "tf32"),
     (2, [*TP, "--samples", "/nonexistent/samples"], "/nonexistent/samples"),
     (2, [*TP, "--log", "/nonexistent/log"], "/nonexistent/log"),
     (2, [*TP, "--log", "/dev/full"], "/dev/full"),
@@ -43,6 +44,7 @@ UNEQUAL = [
     (["--seed", "1"], ["--seed", "9"], "rank 1: --seed is 9 on this rank and 1 on rank 0"),
     (["--lr", "0.5"], ["--lr", "0.25"], "--lr is 0.25 on this rank and 0.5 on rank 0"),
     ([], ["--save", "saved"], "--save is saved on this rank and not given on rank 0"),
+    (["--precision", "bf16"], [], "--precision is f32 on this rank and bf16 on rank 0"),
     (["--help"], [], "--help is not given on this rank and given on rank 0"),
     ([], ["--no-such-flag"], "rank 1: .*--no-such-flag"),
 ]

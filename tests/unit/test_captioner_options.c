@@ -31,7 +31,8 @@ Test(options, defaults)
     cr_assert(o.image_size == 32 && o.seq == 96 && o.hidden == 128 && o.heads == 8);
     cr_assert(o.encoder_layers == 2 && o.llm_layers == 4);
     cr_assert(o.steps == 2000 && o.global_batch == 16 && o.micro_batches == 1 && o.seed == 1);
-    cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU && o.dtype == MIMO_F32);
+    cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
+    cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
 }
@@ -54,11 +55,13 @@ Test(options, every_flag)
     cr_assert_str_eq(o.resume, "b.safetensors");
     cr_assert_eq(o.progress, OPTIONS_PROGRESS_BAR);
     char training[] = "--steps 7 --global-batch 32 --micro-batches 4 --seed 18446744073709551615 "
-                      "--lr 2.5e-4 --device cuda --dtype bf16 --encoder-layers 1 --llm-layers 9";
+                      "--lr 2.5e-4 --device cuda --dtype bf16 --encoder-layers 1 --llm-layers 9 "
+                      "--precision bf16";
     cr_assert_eq(parse(&o, training), MIMO_OK, "%s", mimo_last_error());
     cr_assert(o.steps == 7 && o.global_batch == 32 && o.micro_batches == 4);
     cr_assert(o.seed == UINT64_MAX && o.lr == 2.5e-4);
-    cr_assert(o.device == OPTIONS_CUDA && o.dtype == MIMO_BF16);
+    cr_assert(o.device == OPTIONS_CUDA);
+    cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
     char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt";
     cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
@@ -112,6 +115,7 @@ Test(options, each_refusal_has_its_sentence)
         {"--encoder=", "--encoder needs a value"},
         {"--device gpu", "--device must be one of cpu|cuda, not \"gpu\""},
         {"--dtype f16", "--dtype must be one of f32|bf16, not \"f16\""},
+        {"--precision tf32", "--precision must be one of f32|bf16, not \"tf32\""},
         {"--progress no", "--progress must be one of auto|bar|lines, not \"no\""},
         {"--samples a --prepare b", "give one of them"},
         {"--samples a --font b", "--font does not go with it"},
@@ -142,31 +146,19 @@ Test(options, help_and_version_win_over_contradictions)
 Test(options, help_explains_each_flag)
 {
     static const char *const flags[] = {
-        "--encoder=SPEC",
-        "--llm=SPEC",
-        "--steps=N",
-        "--global-batch=B",
-        "--micro-batches=M",
-        "--seq=S",
-        "--seed=K",
-        "--lr=X",
-        "--log=FILE",
-        "--image-size=N",
-        "--hidden=N",
-        "--heads=N",
-        "--layers=E,L",
-        "--encoder-layers=N",
-        "--llm-layers=N",
-        "--samples=FILE",
-        "--out=DIR",
-        "--save=FILE",
-        "--resume=FILE",
-        "--device=cpu|cuda",
-        "--dtype=f32|bf16",
-        "--prepare=FILE",
-        "--font=FILE",
-        "--emoji-test=FILE",
-        "--progress=auto|bar|lines",
+        "--encoder=SPEC",    "--llm=SPEC",
+        "--steps=N",         "--global-batch=B",
+        "--micro-batches=M", "--seq=S",
+        "--seed=K",          "--lr=X",
+        "--log=FILE",        "--image-size=N",
+        "--hidden=N",        "--heads=N",
+        "--layers=E,L",      "--encoder-layers=N",
+        "--llm-layers=N",    "--samples=FILE",
+        "--out=DIR",         "--save=FILE",
+        "--resume=FILE",     "--device=cpu|cuda",
+        "--dtype=f32|bf16",  "--precision=f32|bf16",
+        "--prepare=FILE",    "--font=FILE",
+        "--emoji-test=FILE", "--progress=auto|bar|lines",
     };
     char *text = NULL;
     size_t size = 0;
