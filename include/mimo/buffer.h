@@ -50,8 +50,8 @@ MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int6
 MIMO_API mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data,
                                           int64_t bytes);
 
-/** Release. Collective in effect: all ranks do it in the same order, each buffer after the last call
- *  that used it has ended on all of them. NULL is fine. */
+/** Release. Collective in effect: all ranks do it in the same order, each buffer after the last
+ *  call that used it has ended on all of them. NULL is fine. */
 MIMO_API void mimo_buffer_destroy(mimo_buffer *buffer);
 
 /** This rank's memory, 4096-byte aligned, owned by the buffer. Local. */
