@@ -106,12 +106,14 @@ mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor execu
     return mimo_grid_parse(&out->dst, "tp=2,cp=2,dp=1", 0);
 }
 
-mimo_status fault_bed_create(fault_bed *bed)
+mimo_status fault_bed_create(fault_bed *bed, unsigned what)
 {
     MIMO_TRY(mimo_grid_connect(bed->src, bed->comm));
-    MIMO_TRY(fault_create_bridge(bed));
-    MIMO_TRY(fault_create_gradient(bed));
-    return create_partition(bed);
+    if (what & FAULT_BRIDGE)
+        MIMO_TRY(fault_create_bridge(bed));
+    if (what & FAULT_GRADIENT)
+        MIMO_TRY(fault_create_gradient(bed));
+    return what & FAULT_PARTITION ? create_partition(bed) : MIMO_OK;
 }
 
 void fault_bed_end(fault_bed *bed)
@@ -262,22 +264,24 @@ static mimo_status another_gradient(fault_bed *bed)
 }
 
 const fault_call fault_calls[] = {
-    {"barrier", barrier, "barrier: "},
-    {"agree", agree, "agree: "},
-    {"allreduce", allreduce, "allreduce SUM f32[3]: "},
-    {"allgather", allgather, "allgather of 12 bytes a rank: "},
-    {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: "},
-    {"collect", collect, "collect of 4 bytes a rank: "},
-    {"split", split, "comm split: "},
-    {"group", group, "create_group 'dp' of grid tp=2,dp=2: "},
-    {"forward", fault_forward, "bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: "},
-    {"backward", fault_backward, "bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: "},
-    {"update", update, "bridge update: "},
-    {"self-test", self_test, "bridge self-test with seed 1: "},
-    {"create", another_bridge, "bridge create src tp=2,dp=2"},
-    {"gradient", another_gradient, "gradient create"},
-    {"count", count, "gradient count: "},
-    {"step", fault_gradient_step, "gradient count: "},
-    {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: "},
-    {NULL, NULL, NULL},
+    {"barrier", barrier, "barrier: ", 0},
+    {"agree", agree, "agree: ", 0},
+    {"allreduce", allreduce, "allreduce SUM f32[3]: ", 0},
+    {"allgather", allgather, "allgather of 12 bytes a rank: ", 0},
+    {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
+    {"collect", collect, "collect of 4 bytes a rank: ", 0},
+    {"split", split, "comm split: ", 0},
+    {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
+    {"forward", fault_forward,
+     "bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
+    {"backward", fault_backward,
+     "bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
+    {"update", update, "bridge update: ", FAULT_BRIDGE},
+    {"self-test", self_test, "bridge self-test with seed 1: ", FAULT_BRIDGE},
+    {"create", another_bridge, "bridge create src tp=2,dp=2", 0},
+    {"gradient", another_gradient, "gradient create", 0},
+    {"count", count, "gradient count: ", FAULT_GRADIENT},
+    {"step", fault_gradient_step, "gradient count: ", FAULT_GRADIENT},
+    {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: ", FAULT_PARTITION},
+    {NULL, NULL, NULL, 0},
 };

@@ -28,19 +28,24 @@ typedef struct fault_bed {
 
 typedef mimo_status (*fault_act)(fault_bed *bed);
 
-/* A call, and words of the sentence that it fails with when a rank is missing. */
+/* What is made on the grids. */
+enum { FAULT_BRIDGE = 1, FAULT_GRADIENT = 2, FAULT_PARTITION = 4, FAULT_ALL = 7 };
+
+/* A call, words of the sentence that it fails with when a rank is missing, and what it is made
+ * on. */
 typedef struct fault_call {
     const char *name;
     fault_act act;
     const char *words;
+    unsigned needs;
 } fault_call;
 
 /* Ends with name NULL. */
 extern const fault_call fault_calls[];
 
-/* The grids; then all that is made on them (bridge, gradient, tp, partition). */
+/* The grids; then what is made on them (tp comes with the partition). */
 mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor);
-mimo_status fault_bed_create(fault_bed *bed);
+mimo_status fault_bed_create(fault_bed *bed, unsigned what);
 /* Whatever there is of it, in an order of its own. */
 void fault_bed_end(fault_bed *bed);
 

@@ -4,7 +4,8 @@
  *   fault_ranks CALL MOMENT END EXECUTOR
  *
  * CALL is one of fault_calls. Rank 2 ends by END ("kill": SIGKILL, "exit") at the MOMENT "before"
- * the call or in the midst of its "data", when the ranks have agreed. The others print what their
+ * the call or in the midst of its "data", when the ranks have agreed; or it does nothing for longer
+ * than the others wait ("sleep"), and goes on then. The others print what their
  * calls gave and after how long, release everything, go on by themselves on a new communicator, say
  * so and leave without MPI_Finalize, which could wait for the dead.
  */
@@ -27,6 +28,10 @@ static const char *end_by; /* how this rank ends when it next moves data; NULL: 
 
 static void end_here(const char *how)
 {
+    if (strcmp(how, "sleep") == 0) {
+        sleep(3 * DEADLINE / 1000);
+        return;
+    }
     if (strcmp(how, "kill") == 0)
         raise(SIGKILL);
     _exit(0);
@@ -109,19 +114,21 @@ static int live(const char *const *arguments, int rank)
     if (!call || mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK ||
         fault_bed_begin(&bed, comm, collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) !=
             MIMO_OK ||
-        fault_bed_create(&bed) != MIMO_OK || mimo_comm_set_deadline(comm, DEADLINE) != MIMO_OK)
+        fault_bed_create(&bed, FAULT_ALL) != MIMO_OK ||
+        mimo_comm_set_deadline(comm, DEADLINE) != MIMO_OK)
         return 1;
     MPI_Barrier(MPI_COMM_WORLD);
     if (bed.rank == VICTIM && strcmp(arguments[1], "before") == 0)
         end_here(arguments[2]);
-    if (bed.rank == VICTIM)
+    else if (bed.rank == VICTIM)
         end_by = arguments[2];
     (void)timed(&bed, "call", call->act);
     (void)timed(&bed, "next", barrier_of);
     fault_bed_end(&bed);
     mimo_comm_destroy(comm);
     bed.rank = rank;
-    (void)timed(&bed, "new", go_on);
+    if (rank != VICTIM)
+        (void)timed(&bed, "new", go_on);
     return 0;
 }
 

@@ -127,7 +127,7 @@ MPI_TEST(checks, calls_that_differ)
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
     setenv("MIMO_AGREE", "0", 1);
     setenv("MIMO_CHECK", "calls", 1);
-    MPI_EXPECT_OK(fault_bed_create(&bed));
+    MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_STATUS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "

@@ -23,7 +23,7 @@ static mimo_comm *fresh_comm(void)
 static void begin(fault_bed *bed, mimo_executor executor)
 {
     MPI_EXPECT_OK(fault_bed_begin(bed, fresh_comm(), executor));
-    MPI_EXPECT_OK(fault_bed_create(bed));
+    MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
     MPI_Barrier(MPI_COMM_WORLD);
 }
 

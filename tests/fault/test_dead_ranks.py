@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One rank of four is killed or leaves: the others get MIMO_ERR_TIMEOUT within twice the deadline.
+"""One rank of four is killed, leaves or sleeps: the others get MIMO_ERR_TIMEOUT within twice the deadline.
 
     test_dead_ranks.py MPIRUN FAULT_RANKS
 
@@ -26,6 +26,8 @@ LAUNCHES = [
     ("allgather", "data", "kill", "routed", "allgather of 12 bytes a rank: "),
     ("create", "before", "kill", "routed", "bridge create src tp=2,dp=2"),
     ("step", "before", "kill", "routed", "gradient count: "),
+    ("barrier", "before", "sleep", "routed", "barrier: "),
+    ("forward", "before", "sleep", "collective", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
 ]
 
 
@@ -61,6 +63,10 @@ def faults(lines, launch):
             yield f"rank {rank} gave up after {ms} ms"
         if f"rank {VICTIM}" not in sentence and "gave up" not in sentence:
             yield f"rank {rank} names nobody: {sentence}"
+    if launch[2] == "sleep":  # it is told as soon as it comes
+        status, ms, sentence = lines.get((VICTIM, "call"), ("nothing", 0, ""))
+        if status != "MIMO_ERR_TIMEOUT" or "gave up" not in sentence or ms > DEADLINE_MS:
+            yield f"the late rank: {status} after {ms} ms, {sentence}"
     if told == 0:
         yield "nobody missed the dead rank"
     for rank in set(range(RANKS)) - {VICTIM}:

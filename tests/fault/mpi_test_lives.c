@@ -1,0 +1,157 @@
+/* Objects made and destroyed, many times and in odd orders: nothing grows, and nobody waits. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fault_bed.h"
+#include "mpi_test.h"
+
+/* ------------------------------------ many lives -------------------------------------- */
+
+/* What a process holds. */
+typedef struct holdings {
+    long resident; /* kilobytes */
+    int files;
+    int comms; /* the lowest number that MPI has left for a communicator */
+} holdings;
+
+static long resident_kilobytes(void)
+{
+    long pages = 0, kilobytes = 0;
+    char line[128];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmRSS: %ld", &pages) == 1)
+            kilobytes = pages;
+    if (status)
+        fclose(status);
+    return kilobytes;
+}
+
+static int open_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static holdings held(void)
+{
+    MPI_Comm probe;
+    MPI_Comm_dup(MPI_COMM_WORLD, &probe);
+    holdings now = {resident_kilobytes(), open_files(), (int)MPI_Comm_c2f(probe)};
+    MPI_Comm_free(&probe);
+    return now;
+}
+
+/* A communicator and two bridges on it, one of each executor, used once in a while. */
+static void one_life(int number)
+{
+    mimo_comm *comm = NULL;
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridges[2] = {NULL, NULL};
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
+    MPI_EXPECT_OK(mimo_grid_parse(&src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, "tp=1,cp=2,dp=1", 0));
+    desc.src = src;
+    desc.dst = dst;
+    for (int i = 0; i < 2; i++) {
+        desc.executor = i == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED;
+        MPI_EXPECT_OK(mimo_bridge_create(&bridges[i], comm, &desc));
+        if (number % 10 == 0)
+            MPI_EXPECT_OK(mimo_bridge_self_test(bridges[i], (uint64_t)number));
+    }
+    mimo_bridge_destroy(bridges[number % 2]);
+    mimo_bridge_destroy(bridges[1 - number % 2]);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+    mimo_comm_destroy(comm);
+}
+
+/* 5,000 lives, of two bridges each. The first ones fill pools, of MPI and of malloc. */
+MPI_TEST(lives, ten_thousand_bridges)
+{
+    enum { WARM = 500, LIVES = 5000, GROWTH = 2048 };
+    holdings before = {0, 0, 0};
+    for (int i = 0; i < LIVES; i++) {
+        if (i == WARM)
+            before = held();
+        one_life(i);
+    }
+    holdings after = held();
+    MPI_EXPECT(after.resident < before.resident + GROWTH, "from %ld to %ld KB", before.resident,
+               after.resident);
+    MPI_EXPECT(after.files == before.files, "from %d to %d open files", before.files, after.files);
+    MPI_EXPECT(after.comms == before.comms, "from communicator %d to %d", before.comms,
+               after.comms);
+}
+
+/* ------------------------------------- odd orders ------------------------------------- */
+
+static mimo_comm *fresh_comm(void)
+{
+    mimo_comm *comm = NULL;
+    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
+    if (!comm)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    return comm;
+}
+
+/* Ranks destroy the same objects in different orders. */
+static void end_differently(fault_bed *bed)
+{
+    if (bed->rank % 2 == 0) {
+        mimo_gradient_destroy(bed->gradient);
+        mimo_bridge_destroy(bed->bridge);
+        mimo_grid_destroy(bed->src);
+        mimo_comm_destroy(bed->tp);
+    } else {
+        mimo_comm_destroy(bed->tp);
+        mimo_bridge_destroy(bed->bridge);
+        mimo_grid_destroy(bed->src);
+        mimo_gradient_destroy(bed->gradient);
+    }
+    bed->gradient = NULL;
+    bed->bridge = NULL;
+    bed->src = NULL;
+    bed->tp = NULL;
+    fault_bed_end(bed);
+}
+
+MPI_TEST(lives, ends_in_odd_orders)
+{
+    fault_bed bed;
+    mimo_comm *comm = fresh_comm(), *half = NULL, *quarter = NULL;
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+    MPI_EXPECT_OK(fault_gradient_step(&bed));
+    MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
+    MPI_EXPECT_OK(mimo_comm_split(&quarter, half, mimo_comm_rank(half), 0));
+    end_differently(&bed);
+    mimo_comm_destroy(comm); /* before what was split from it */
+    MPI_EXPECT_OK(mimo_comm_barrier(half));
+    mimo_comm_destroy(half);
+    MPI_EXPECT_OK(mimo_comm_barrier(quarter));
+    mimo_comm_destroy(quarter);
+    mimo_comm_destroy(NULL);
+    mimo_bridge_destroy(NULL);
+    mimo_gradient_destroy(NULL);
+    mimo_grid_destroy(NULL);
+
+    comm = fresh_comm();
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
+    MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_OK(mimo_comm_abort(bed.tp, NULL)); /* then nobody waits for anybody */
+    if (mpi_test_rank() == 0)                     /* the last one */
+        MPI_Barrier(MPI_COMM_WORLD);
+    end_differently(&bed);
+    mimo_comm_destroy(comm);
+    if (mpi_test_rank() != 0)
+        MPI_Barrier(MPI_COMM_WORLD);
+}
