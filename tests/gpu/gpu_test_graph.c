@@ -47,16 +47,19 @@ static bed_case case_of(bool partition, mimo_executor executor)
     c.dtype = MIMO_BF16;
     c.batch = 2 * mpi_test_size();
     c.seq = 24;
-    c.sums = executor == MIMO_EXECUTOR_P2P;
+    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
+    c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.hidden = c.buffer ? 64 : 0;
     return c;
 }
 
 static targets targets_of(const step *x)
 {
-    targets to = {.crossed = bed_tile_new(&x->bed, MIMO_DST),
-                  .back = bed_tile_new(&x->bed, MIMO_SRC)};
+    targets to = {.crossed = bed_target_new(&x->bed, MIMO_DST),
+                  .back = bed_target_new(&x->bed, MIMO_SRC)};
     const int64_t *shape = to.crossed.view.shape;
-    to.merged = test_tile_new("sbh", MIMO_BF16, shape[0] + TEXT_ROWS, shape[1], BED_HIDDEN);
+    to.merged =
+        test_tile_new("sbh", MIMO_BF16, shape[0] + TEXT_ROWS, shape[1], bed_hidden(&x->bed.c));
     return to;
 }
 
@@ -95,8 +98,8 @@ static void set_up(step *x, bool partition, mimo_executor executor)
     x->gradient = bed_tile_new(&x->bed, MIMO_DST);
     x->captured = targets_of(x);
     x->plain = targets_of(x);
-    x->text =
-        test_tile_new("th", MIMO_BF16, TEXT_ROWS * x->plain.merged.view.shape[1], BED_HIDDEN, 1);
+    x->text = test_tile_new("th", MIMO_BF16, TEXT_ROWS * x->plain.merged.view.shape[1],
+                            bed_hidden(&x->bed.c), 1);
 }
 
 static void tear_down(step *x)
@@ -190,6 +193,12 @@ MPI_TEST(graph, collective)
 {
     check(false, MIMO_EXECUTOR_COLLECTIVE);
     check(true, MIMO_EXECUTOR_COLLECTIVE);
+}
+
+MPI_TEST(graph, zero_copy)
+{
+    check(false, MIMO_EXECUTOR_ZERO_COPY);
+    check(true, MIMO_EXECUTOR_ZERO_COPY);
 }
 
 MPI_TEST(graph, p2p)

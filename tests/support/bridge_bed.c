@@ -16,6 +16,11 @@ static void side_text(char *text, size_t room, const layout_case *side, const ch
              side->ragged ? " ragged" : "", side->all_stages ? " all stages" : "");
 }
 
+int64_t bed_hidden(const bed_case *c)
+{
+    return c->hidden > 0 ? c->hidden : 3;
+}
+
 const char *bed_text(const bed_case *c)
 {
     static char text[320];
@@ -126,10 +131,10 @@ static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
     test_tile (*make)(const char *, mimo_dtype, int64_t, int64_t, int64_t) =
         shared ? test_shared_tile_new : test_tile_new;
     if (strcmp(letters, "sbh") == 0)
-        return make(letters, bed->c.dtype, s, b, BED_HIDDEN);
+        return make(letters, bed->c.dtype, s, b, bed_hidden(&bed->c));
     if (strcmp(letters, "bsh") == 0)
-        return make(letters, bed->c.dtype, b, s, BED_HIDDEN);
-    return make(letters, bed->c.dtype, rows, BED_HIDDEN, 1);
+        return make(letters, bed->c.dtype, b, s, bed_hidden(&bed->c));
+    return make(letters, bed->c.dtype, rows, bed_hidden(&bed->c), 1);
 }
 
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side)
@@ -217,10 +222,11 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
                  .classes = backward ? layout_on(bed, source)->classes : 1,
                  .sums = bed->c.sums && backward,
                  .dtype = bed->c.dtype};
+    int64_t hidden = bed_hidden(&bed->c);
     for (int64_t row = 0; row < rows.rows; row++)
-        for (int64_t h = 0; h < BED_HIDDEN; h++) {
+        for (int64_t h = 0; h < hidden; h++) {
             char expected[8];
-            char *at = (char *)tile->room.host + (row * BED_HIDDEN + h) * bytes;
+            char *at = (char *)tile->room.host + (row * hidden + h) * bytes;
             e.word = ref_word(seed, rows.b[row], rows.s[row], h);
             if (rows.b[row] < 0) /* of no span: nobody writes or reads it */
                 memset(expected, GUARD_POISON, sizeof expected);
@@ -233,7 +239,7 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
             wrong += memcmp(at, expected, (size_t)bytes) != 0;
         }
     MPI_EXPECT(wrong == 0, "%s %s: %" PRId64 " of %" PRId64 " elements of the %s differ",
-               backward ? "backward" : "forward", bed_text(&bed->c), wrong, rows.rows * BED_HIDDEN,
+               backward ? "backward" : "forward", bed_text(&bed->c), wrong, rows.rows * hidden,
                use == CHECK_TARGET ? "target" : "source");
 }
 

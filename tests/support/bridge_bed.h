@@ -10,8 +10,6 @@
 #include "reference_layout.h"
 #include "test_memory.h"
 
-enum { BED_HIDDEN = 3 };
-
 /* What moves: two sides, and the shape of the tensor. dst.partial is ignored: without a partition
  * the dst cp ranks are contributions in backward. */
 typedef struct bed_case {
@@ -20,9 +18,10 @@ typedef struct bed_case {
     mimo_executor executor;
     mimo_dtype dtype;
     int64_t batch, seq;
-    bool buffer; /* destinations lie in a mimo_buffer, and the executor is zero-copy */
-    bool idle;   /* they are, between calls */
-    bool sums;   /* backward: every contribution has its own small number; else one has all */
+    int64_t hidden; /* elements of a row; 0: 3, so that rows lie at any address */
+    bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
+    bool idle;      /* they are, between calls */
+    bool sums;      /* backward: every contribution has its own small number; else one has all */
 } bed_case;
 
 typedef struct bridge_bed {
@@ -64,6 +63,9 @@ void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
         bed_body_##name(true);                \
     }                                         \
     static void bed_body_##name(bool buffer)
+
+/* Elements of a row. */
+int64_t bed_hidden(const bed_case *c);
 
 /* The case in words. */
 const char *bed_text(const bed_case *c);
