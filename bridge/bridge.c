@@ -195,8 +195,10 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 
 static void destroy_op(mimo_bridge *bridge, mimo_op *op)
 {
-    for (int i = 0; i < MIMO_STAGES && !op->torn; i++)
-        if (op->stage[i].room)
+    for (int i = 0; i < MIMO_STAGES; i++)
+        if (op->stage[i].room && op->torn)
+            mimo_abandon(op->stage[i].room);
+        else if (op->stage[i].room)
             bridge->comm->device->release(op->stage[i].room);
     mimo_release(op->hashes);
     mimo_release(op->sizes);

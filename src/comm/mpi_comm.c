@@ -428,8 +428,10 @@ static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status loca
 /* Of a creation that failed on all ranks; nothing where MPI may still write to it. */
 static void first_destroy(mpi_comm *comm, MPI_Comm handle)
 {
-    if (comm && mimo_family_end(&comm->root->family) != MIMO_OK)
+    if (comm && mimo_family_end(&comm->root->family) != MIMO_OK) {
+        mimo_abandon(comm);
         return;
+    }
     if (handle != MPI_COMM_NULL)
         MPI_Comm_free(&handle);
     if (comm)

@@ -175,5 +175,7 @@ void mimo_mpi_requests_release(mimo_mpi_requests *requests)
     release_list(requests->spare);
     if (finalized)
         release_list(requests->stuck);
+    else
+        mimo_abandon(requests->stuck); /* and those behind it */
     requests->spare = requests->stuck = NULL;
 }

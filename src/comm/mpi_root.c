@@ -49,8 +49,10 @@ void mimo_mpi_root_drop(mimo_mpi_root *root)
         return;
     bool ended = mimo_family_end(&root->family) != MIMO_OK;
     if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
-        if (ended && is_sending(root))
+        if (ended && is_sending(root)) {
+            mimo_abandon(root);
             return;
+        }
         if (!ended && root->owned && root->handle != MPI_COMM_NULL)
             MPI_Comm_free(&root->handle);
     }

@@ -6,6 +6,10 @@
 #include "core/checked.h"
 #include "core/memory.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #ifdef MIMO_TEST_HOOKS
 static int64_t until_failure; /* 0: none is to fail */
 
@@ -76,4 +80,13 @@ mimo_status mimo_copy_string(char **out, const char *text)
 void mimo_release(void *pointer)
 {
     free(pointer);
+}
+
+void mimo_abandon(void *pointer)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __lsan_ignore_object(pointer);
+#else
+    (void)pointer;
+#endif
 }

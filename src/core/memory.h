@@ -24,6 +24,10 @@ mimo_status mimo_copy_string(char **out, const char *text);
 
 void mimo_release(void *pointer);
 
+/* Never free this: somebody else may still read it or write there. Tells those that look for
+ * leaks. */
+void mimo_abandon(void *pointer);
+
 /* In the copy of the library that tests link (tests/meson.build): the n-th allocation from now
  * fails, once; 0 calls that off. Returns what is left of the count before: 0 where it came to
  * fail. */
