@@ -50,7 +50,8 @@ typedef struct mimo_bridge mimo_bridge;
 typedef struct mimo_op mimo_op;
 
 typedef enum mimo_executor {
-    MIMO_EXECUTOR_AUTO = 0,       /* today: collective where its rules hold, else routed */
+    MIMO_EXECUTOR_AUTO = 0,       /* collective where its rules hold, else routed;
+                                     mimo_bridge_create_fastest measures instead */
     MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
     MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once: straight into destinations that
                                      lie in a mimo_buffer, else as p2p */
@@ -92,6 +93,34 @@ typedef struct mimo_bridge_desc {
  */
 MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
                                         const mimo_bridge_desc *desc);
+
+/** What a bridge is going to move. */
+typedef struct mimo_bridge_sizes {
+    size_t size;        /* set by the initializer */
+    int64_t batch, seq; /* global B and S; S of full sequences */
+    int64_t hidden;
+    mimo_dtype dtype;
+    bool in_buffer; /* destinations are going to lie in a mimo_buffer */
+} mimo_bridge_sizes;
+
+#define MIMO_BRIDGE_SIZES_INIT                               \
+    {                                                        \
+        sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false \
+    }
+
+/**
+ * Create a bridge with the executor that is fastest for these sizes: the candidates (routed, which
+ * writes into buffers where `in_buffer`, and collective where its rules hold) move tiles of that
+ * size forward and backward some twenty times each, and the slowest rank's time counts, so that all
+ * ranks choose alike. Takes memory for the tiles while it lasts. Collective, blocking.
+ *
+ * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, an executor
+ * that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks), MIMO_ERR_SHAPE (sizes that the
+ * bridge can't cut), MIMO_ERR_OVERFLOW, and those of a forward and a backward.
+ */
+MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
+                                                const mimo_bridge_desc *desc,
+                                                const mimo_bridge_sizes *sizes);
 
 /** Release. Collective in effect. NULL is fine. No operation may be in flight. */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
@@ -203,6 +232,9 @@ MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);
 
 /* ---------------------------------------- accessors ----------------------------------------- */
 /* Local. The group lists of any rank are in <mimo/pairing.h>. */
+
+/** The executor in use: MIMO_EXECUTOR_COLLECTIVE or MIMO_EXECUTOR_ROUTED. */
+MIMO_API mimo_executor mimo_bridge_executor(const mimo_bridge *bridge);
 
 /** Direction, scale and groups of the bridge; scale 0 where the grids do not pair (routed). */
 MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);

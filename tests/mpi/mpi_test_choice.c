@@ -1,0 +1,107 @@
+/* Bridges that choose their executor by measuring: which one is for the machine to say, that it is
+ * right and the same everywhere is for these. */
+#include <string.h>
+
+#include "mpi_test.h"
+#include "reference_grid.h"
+#include "test_memory.h"
+
+static const struct {
+    const char *src, *dst;
+    bool cut;
+    bool both; /* executors can do it */
+} pairs[] = {
+    {"tp=1,dp=1", "tp=1,cp=1,dp=1", false, true}, {"tp=1,dp=2", "tp=1,cp=2,dp=1", true, true},
+    {"tp=1,dp=2", "tp=1,cp=2,dp=1", false, true}, {"dp=2", "cp=1,dp=1,tp=2", false, true},
+    {"tp=1,dp=4", "tp=1,cp=2,dp=2", true, true},  {"tp=4,dp=1", "tp=1,cp=2,dp=2", true, true},
+    {"tp=2,dp=2", "dp=2,tp=2", false, false},     {"tp=1,dp=8", "tp=2,cp=4,dp=1", true, true},
+};
+
+/* A pair's grids, and what is asked of its bridge. */
+typedef struct choice {
+    mimo_grid *src, *dst;
+    mimo_partition_rule rule;
+    mimo_bridge_desc desc;
+    mimo_bridge_sizes sizes;
+} choice;
+
+static void set_up(choice *c, const char *src, const char *dst, bool cut)
+{
+    *c = (choice){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT,
+                  MIMO_BRIDGE_SIZES_INIT};
+    MPI_EXPECT_OK(mimo_grid_parse(&c->src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&c->dst, dst, 0));
+    c->desc.src = c->src;
+    c->desc.dst = c->dst;
+    c->desc.partition = cut ? &c->rule : NULL;
+    c->sizes.batch = 8;
+    c->sizes.seq = 64;
+    c->sizes.hidden = 24;
+    c->sizes.dtype = MIMO_F32;
+}
+
+static void tear_down(choice *c)
+{
+    mimo_grid_destroy(c->src);
+    mimo_grid_destroy(c->dst);
+}
+
+static mimo_status create(mimo_bridge **out, const choice *c)
+{
+    return mimo_bridge_create_fastest(out, mpi_test_comm(), &c->desc, &c->sizes);
+}
+
+/* Chosen alike, and right. */
+static void check_bridge(mimo_bridge *bridge, bool both, const char *pair)
+{
+    int own = mimo_bridge_executor(bridge), most;
+    MPI_Allreduce(&own, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_EXPECT(own == most, "%s: executor %d here, %d elsewhere", pair, own, most);
+    MPI_EXPECT(own == MIMO_EXECUTOR_ROUTED || (both && own == MIMO_EXECUTOR_COLLECTIVE),
+               "%s: executor %d", pair, own);
+    MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 3));
+    mimo_bridge_destroy(bridge);
+}
+
+MPI_TEST(choice, of_executors)
+{
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int in_buffer = 0; in_buffer < 2; in_buffer++) {
+            choice c;
+            mimo_bridge *bridge = NULL;
+            if (ref_ranks(pairs[i].src) != mpi_test_size())
+                continue;
+            set_up(&c, pairs[i].src, pairs[i].dst, pairs[i].cut);
+            c.sizes.in_buffer = in_buffer;
+            MPI_EXPECT_OK(create(&bridge, &c));
+            if (bridge)
+                check_bridge(bridge, pairs[i].both, pairs[i].src);
+            tear_down(&c);
+        }
+}
+
+/* All ranks hear of it, and nothing is left behind. */
+MPI_TEST(choice, wrong_sizes)
+{
+    choice c;
+    mimo_bridge *bridge = NULL;
+    set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", true);
+    c.sizes.hidden = mpi_test_rank() == 2 ? 25 : 24;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
+    c.sizes.hidden = mpi_test_rank() == 1 ? 0 : 24;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("hidden 0");
+    c.sizes.hidden = INT64_MAX / 64;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_OVERFLOW);
+    c.sizes.hidden = 24;
+    c.sizes.seq = 66; /* not a multiple of 2 cp */
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_SHAPE);
+    c.sizes.seq = 64;
+    c.desc.executor = MIMO_EXECUTOR_P2P;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
+    c.desc.executor = MIMO_EXECUTOR_AUTO;
+    MPI_EXPECT_OK(create(&bridge, &c));
+    mimo_bridge_destroy(bridge);
+    tear_down(&c);
+}
