@@ -184,9 +184,11 @@ static const mimo_round *round_of(const mimo_op *op)
 static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
 {
     const mimo_round *round = round_of(op);
+    const mimo_device *device = op->bridge->comm->device;
     (void)tiles;
     if (!round)
         return MIMO_OK;
+    op->job->recorded = op->job->recorded || (device->records && device->records(op->stream));
     mimo_cuts_used(&op->bridge->routed->cuts, op->job->cut);
     return mimo_round_move(&op->request, round, op->bridge->comm, op->stream);
 }

@@ -263,10 +263,13 @@ void mimo_job_put_back(mimo_op *op)
     }
     job->next = own->idle;
     own->idle = job;
-    for (int kept = 0; *last && kept < JOBS_KEPT; kept++)
-        last = &(*last)->next;
-    destroy_job(op->bridge, *last);
-    *last = NULL;
+    for (int kept = 0; *last && (kept < JOBS_KEPT || (*last)->recorded); last = &(*last)->next)
+        kept += !(*last)->recorded;
+    if (*last) {
+        mimo_job *oldest = *last;
+        *last = oldest->next;
+        destroy_job(op->bridge, oldest);
+    }
 }
 
 void mimo_job_destroy_idle(mimo_bridge *bridge)

@@ -23,6 +23,7 @@ enum { MIMO_ROUNDS = 2 };
 typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
+    bool recorded;           /* a graph runs it again, so it stays as long as the bridge */
     uint64_t cut;            /* its hash */
     uint64_t buffer_changes; /* of the communicator, when it was made */
     int count;

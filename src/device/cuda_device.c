@@ -163,9 +163,17 @@ static mimo_status cuda_sum_squares(double *out, const void *data, int64_t count
     return status;
 }
 
+static bool cuda_records(mimo_stream stream)
+{
+    enum cudaStreamCaptureStatus capture;
+    return cudaStreamIsCapturing(stream, &capture) == cudaSuccess &&
+           capture != cudaStreamCaptureStatusNone;
+}
+
 const mimo_device mimo_device_cuda = {
     .name = "cuda",
     .enqueues = true,
+    .records = cuda_records,
     .reserve = cuda_reserve,
     .release = cuda_release,
     .copy = cuda_copy,

@@ -32,6 +32,8 @@ typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
     bool enqueues;
+    /* Work of the stream is being recorded, to be run again later. NULL: it never is. */
+    bool (*records)(mimo_stream stream);
     /* Uninitialised room, aligned for any dtype. Both block, a device's release until all its
      * work is done; not called on a hot path. */
     mimo_status (*reserve)(void **out, int64_t bytes);
