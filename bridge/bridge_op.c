@@ -319,22 +319,43 @@ void mimo_bridge_progress(mimo_bridge *bridge)
 
 /* ------------------------------------- public ------------------------------------- */
 
+/* Until the operation has ended. */
+static void finish(mimo_op *op)
+{
+    for (;;) {
+        mimo_bridge_progress(op->bridge);
+        if (op->state == MIMO_OP_ENDED)
+            return;
+        mimo_pause(op->bridge->parent);
+        (void)mimo_look(op->bridge->comm, &op->clock, op->call); /* progress ends it */
+    }
+}
+
+/* On a device an operation ends as soon as its work is enqueued. Where agreements come first
+ * (MIMO_CHECK=calls), they are waited for here: those of two bridges may end in another order on
+ * another rank, and so would their work be enqueued. */
+static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
+{
+    MIMO_TRY(start(out, bridge, call));
+    if (bridge->comm->device->enqueues)
+        finish(*out);
+    else
+        mimo_bridge_progress(bridge);
+    return MIMO_OK;
+}
+
 mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
     const asked call = {false, to, from, n, stream};
-    MIMO_TRY(start(out, bridge, &call));
-    mimo_bridge_progress(bridge);
-    return MIMO_OK;
+    return begin(out, bridge, &call);
 }
 
 mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
     const asked call = {true, to, from, n, stream};
-    MIMO_TRY(start(out, bridge, &call));
-    mimo_bridge_progress(bridge);
-    return MIMO_OK;
+    return begin(out, bridge, &call);
 }
 
 static mimo_status outcome(const mimo_op *op)
@@ -358,13 +379,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
     mimo_op *op = *handle;
     if (!op)
         return MIMO_OK;
-    for (;;) {
-        mimo_bridge_progress(op->bridge);
-        if (op->state == MIMO_OP_ENDED)
-            break;
-        mimo_pause(op->bridge->parent);
-        (void)mimo_look(op->bridge->comm, &op->clock, op->call); /* progress ends it */
-    }
+    finish(op);
     op->next = op->bridge->spare;
     op->bridge->spare = op;
     *handle = NULL;
