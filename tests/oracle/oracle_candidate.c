@@ -50,14 +50,34 @@ static mimo_status list_spans(oracle_candidate *out)
     return MIMO_OK;
 }
 
+/* The dst tile behind the src tile, at the same place on all ranks: they hold equally many
+ * samples. */
+static mimo_status place_tiles(oracle_candidate *out, int64_t src, int64_t dst)
+{
+    MIMO_TRY(mimo_buffer_create(&out->buffer, out->topology->world,
+                                (src + dst) * (int64_t)sizeof(nn_real)));
+    out->src_tile = mimo_buffer_data(out->buffer);
+    out->dst_tile = out->src_tile + src;
+    return MIMO_OK;
+}
+
+static mimo_status reserve_tiles(oracle_candidate *out)
+{
+    int64_t row = out->sizes.image_tokens * out->sizes.hidden;
+    int64_t src = row * out->pictures, dst = row * out->sentences;
+    if (out->topology->zero_copy)
+        return place_tiles(out, src, dst);
+    MIMO_TRY(mimo_reserve(&out->src_tile, src, sizeof(nn_real)));
+    return mimo_reserve(&out->dst_tile, dst, sizeof(nn_real));
+}
+
 static mimo_status reserve_rooms(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
-    int64_t src = sizes->image_tokens * out->pictures, dst = sizes->image_tokens * out->sentences;
+    int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
     int64_t rows = sizes->seq * (out->pictures + out->sentences) + 6 * sizes->vocabulary;
-    MIMO_TRY(mimo_reserve(&out->patches, src * sizes->patch_values, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->src_tile, src * sizes->hidden, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->dst_tile, dst * sizes->hidden, sizeof(nn_real)));
+    MIMO_TRY(mimo_reserve(&out->patches, patches, sizeof(nn_real)));
+    MIMO_TRY(reserve_tiles(out));
     return mimo_reserve(&out->row_of, rows, sizeof *out->row_of);
 }
 
@@ -81,8 +101,11 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
 void oracle_candidate_destroy(oracle_candidate *candidate)
 {
     mimo_release(candidate->patches);
-    mimo_release(candidate->src_tile);
-    mimo_release(candidate->dst_tile);
+    if (!candidate->buffer) {
+        mimo_release(candidate->src_tile);
+        mimo_release(candidate->dst_tile);
+    }
+    mimo_buffer_destroy(candidate->buffer);
     mimo_release(candidate->row_of);
     oracle_llm_destroy(&candidate->llm);
     encoder_destroy(&candidate->encoder);

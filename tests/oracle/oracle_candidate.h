@@ -25,6 +25,7 @@ typedef struct oracle_candidate {
     int64_t first_sentence, sentences; /* and which it holds as part of the LLM */
     nn_real *patches;                  /* [P, b, values] */
     nn_real *src_tile, *dst_tile;      /* [P, b, H], [P, B, H] */
+    mimo_buffer *buffer;               /* zero-copy: what both lie in; else NULL */
     int64_t *row_of;                   /* room for the rows of a oracle_capture */
 } oracle_candidate;
 

@@ -47,7 +47,8 @@ void oracle_options_help(FILE *stream)
           "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
           "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
           "  --sp              sequence parallelism over the LLM's tp\n"
-          "  --executor NAME   of the bridge: auto (default), collective, routed or p2p\n"
+          "  --executor NAME   of the bridge: auto (default), collective, routed, p2p or\n"
+          "                    zero-copy, with the tiles in a buffer\n"
           "  --seed N          of parameters and data (default: 1)\n"
           "  --mutate NAME     switch on a bug of the library's test copy\n"
           "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
@@ -62,7 +63,8 @@ void oracle_options_help(FILE *stream)
 static const char *const executors[] = {[MIMO_EXECUTOR_AUTO] = "auto",
                                         [MIMO_EXECUTOR_COLLECTIVE] = "collective",
                                         [MIMO_EXECUTOR_ROUTED] = "routed",
-                                        [MIMO_EXECUTOR_P2P] = "p2p"};
+                                        [MIMO_EXECUTOR_P2P] = "p2p",
+                                        [MIMO_EXECUTOR_ZERO_COPY] = "zero-copy"};
 
 const char *oracle_executor_name(mimo_executor executor)
 {
@@ -76,7 +78,7 @@ static const char *read_executor(mimo_executor *out, const char *name)
             *out = (mimo_executor)i;
             return NULL;
         }
-    return "--executor is none of auto, collective, routed and p2p";
+    return "--executor is none of auto, collective, routed, p2p and zero-copy";
 }
 
 static const char *read_option(oracle_options *out, int key)

@@ -3,7 +3,7 @@
 
     oracle_suite.py MPIRUN MIMO_ORACLE PART...
 
-Parts: small      pairs of grids on 1, 2, 4 and 6 ranks
+Parts: small      pairs of grids on 1, 2, 4 and 6 ranks, and zero-copy on 2, 4, 6 and 8
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
@@ -24,6 +24,9 @@ import time
 SECONDS = 120  # of one launch; one takes a few
 LOGS = "oracle-logs"
 EXECUTORS = ["collective", "routed"]
+ZERO_COPY = [("tp=2,dp=1", "tp=1,cp=1,dp=2", False), ("tp=1,dp=4", "tp=2,cp=2,dp=1", True),
+             ("tp=2,dp=3", "tp=3,cp=1,dp=2", False), ("tp=4,dp=2", "tp=1,cp=2,dp=4", False),
+             ("tp=2,dp=4", "tp=2,cp=2,dp=2", True)]
 TRAIN = ["--train", "100"]
 
 
@@ -213,7 +216,11 @@ def check_part(programs, part):
     pairs = dealt_pairs(8, 0)
     if part == "small":
         pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2]
-    return [check_pair(programs, pair, executor_in_turn(pair, i)) for i, pair in enumerate(pairs)]
+    outcomes = [check_pair(programs, pair, executor_in_turn(pair, i))
+                for i, pair in enumerate(pairs)]
+    if part == "small":
+        outcomes += [check_pair(programs, pair, "zero-copy") for pair in ZERO_COPY]
+    return outcomes
 
 
 def main():

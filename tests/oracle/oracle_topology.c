@@ -40,6 +40,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const
     MIMO_TRY(parse(&out->llm, "--llm", spec->llm, world));
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");
     out->sp = spec->sp && out->tp_size > 1;
+    out->zero_copy = spec->executor == MIMO_EXECUTOR_ZERO_COPY;
     MIMO_TRY(group_along(&out->encoder_tp, out->encoder, "tp"));
     MIMO_TRY(group_along(&out->tp, out->llm, "tp"));
     MIMO_TRY(group_along(&out->cp, out->llm, "cp"));

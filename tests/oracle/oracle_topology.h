@@ -14,6 +14,7 @@ typedef struct oracle_spec {
 typedef struct oracle_topology {
     mimo_comm *world; /* borrowed */
     bool sp;          /* and the LLM's tp > 1 */
+    bool zero_copy;   /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp; /* tp, cp of the LLM; NULL where of size 1 */
     int64_t tp_rank, tp_size;        /* of the LLM */
