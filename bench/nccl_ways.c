@@ -113,11 +113,12 @@ static void copy(const nccl_bed *bed, int64_t bytes)
     }
 }
 
-/* Forward: gathered rows to their places (or the narrowed ones to theirs), then the shard.
- * Backward: the shard into zeros, then the narrowed or gathered rows to the encoder's tile. */
+/* Forward: this rank's rows, of what was gathered or of its own tile, to their places. Backward:
+ * the shard into zeros, then the narrowed or gathered rows to the encoder's tile. */
 void nccl_bed_collective_copies(const nccl_bed *bed, bool backward)
 {
-    copy(bed, bed->full_bytes);
+    if (backward)
+        copy(bed, bed->full_bytes);
     copy(bed, backward ? bed->encoder_bytes : bed->language_bytes);
 }
 

@@ -2,7 +2,8 @@
  * The collective executor: the seed algorithm, word for word, and the yardstick for others.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
- *             partition is attached, keep this rank's shard of the full sequences
+ *             partition is attached, keep this rank's shard of the full sequences (narrowing and
+ *             cutting are one pass)
  *   backward  where a partition is attached, its adjoint: join sp shards, put rows back into zeros;
  *             all_reduce SUM over dst cp, on a copy; then narrow, all-gather or copy
  *
@@ -13,6 +14,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
+#include "partition/partition_rows.h"
 
 enum { STAGE_FULL = 0, STAGE_JOINED = 1 };
 
@@ -32,13 +34,14 @@ static bool along_samples(const mimo_tile *to)
     return to->row_b == 1;
 }
 
-/* The dst tile before the partition cut it: staging, or the tile itself where nothing cuts. */
+/* Backward: the dst tile before the partition cut it, to be summed in place. Staging, or the tile
+ * itself where nothing cuts or sums. */
 static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
     const mimo_tile *dst = &tiles->dst;
     void *room;
     *out = *dst;
-    if (!own_of(op)->partition && !(op->backward && own_of(op)->cp_sum))
+    if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
     MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, mimo_tile_bytes(out)));
@@ -67,23 +70,92 @@ static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
     return device_of(op)->copy_rows(&all, &slice, op->stream);
 }
 
+/* Forward, where a partition cuts what is gathered: the members' tiles, one after the other. */
+static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair *tiles)
+{
+    void *room;
+    int64_t members = own_of(op)->gather->size;
+    MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, members * mimo_tile_bytes(&tiles->src)));
+    *out = room;
+    return MIMO_OK;
+}
+
+static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    char *room;
+    mimo_comm *comm = own_of(op)->gather;
+    int64_t bytes = mimo_tile_bytes(&tiles->src);
+    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    if (bytes == 0)
+        return MIMO_OK;
+    mimo_rows all = {room, bytes, 0, 1, 1, 1, 1},
+              mine = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1};
+    return comm->backend->allgather_start(&op->request, comm, &all, 1, &mine, op->stream);
+}
+
+/* What a partition cuts is gathered as it is, so that the rows that stay move once more only. */
 static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    mimo_tile full;
-    MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->pairing.direction == MIMO_FAN_IN)
-        return gather(op, &full, &tiles->src);
-    return narrow(op, &full, &tiles->src);
+    bool fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
+    if (own_of(op)->partition)
+        return fan_in ? gather_tiles(op, tiles) : MIMO_OK;
+    return fan_in ? gather(op, &tiles->dst, &tiles->src) : narrow(op, &tiles->dst, &tiles->src);
+}
+
+/* A tile with sequences first, of `samples` neighbours taken as one. */
+static mimo_tile fold(const mimo_tile *tile, int64_t samples)
+{
+    mimo_tile folded = *tile;
+    folded.batch /= samples;
+    folded.row_s = folded.batch;
+    folded.row_bytes *= samples;
+    return folded;
+}
+
+/* dst's shard of samples [to, to + count) from samples [from, from + count) of the tile `src`. */
+static mimo_status keep(mimo_op *op, const mimo_tile_pair *tiles, int64_t to, int64_t from,
+                        int64_t count)
+{
+    const mimo_rows shard = mimo_tile_rows(&tiles->dst, to, count, false);
+    const mimo_rows full = mimo_tile_rows(&tiles->src, from, count, false);
+    return mimo_partition_keep_rows(own_of(op)->partition, &shard, &full, device_of(op),
+                                    op->stream);
+}
+
+/* From the gathered tiles. Where positions of a sample are neighbours they are as one tile's. */
+static mimo_status keep_gathered(mimo_op *op, mimo_tile_pair *tiles)
+{
+    char *room;
+    int64_t samples = tiles->src.batch, bytes = mimo_tile_bytes(&tiles->src);
+    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    tiles->src.view.data = room;
+    if (tiles->src.row_s == 1) {
+        tiles->src.row_b = tiles->src.seq;
+        return keep(op, tiles, 0, 0, tiles->dst.batch);
+    }
+    for (int64_t first = 0; first < tiles->dst.batch; first += samples) {
+        MIMO_TRY(keep(op, tiles, first, 0, samples));
+        tiles->src.view.data = (char *)tiles->src.view.data + bytes;
+    }
+    return MIMO_OK;
 }
 
 static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    mimo_tile full;
-    if (!own_of(op)->partition)
+    mimo_tile_pair pair = *tiles;
+    const mimo_tile *src = &tiles->src, *dst = &tiles->dst;
+    int64_t samples = src->batch < dst->batch ? src->batch : dst->batch;
+    if (!own_of(op)->partition || samples == 0)
         return MIMO_OK;
-    MIMO_TRY(full_tile(&full, op, tiles));
-    return mimo_partition_shard(own_of(op)->partition, MIMO_EMBEDDINGS, &tiles->dst.view,
-                                &full.view, op->stream);
+    if (along_samples(src) && along_samples(dst)) {
+        pair.src = fold(src, samples);
+        pair.dst = fold(dst, samples);
+        samples = 1;
+    }
+    if (op->bridge->pairing.direction == MIMO_FAN_IN)
+        return keep_gathered(op, &pair);
+    int64_t first = pair.src.batch == pair.dst.batch ? 0 : op->bridge->slot * pair.dst.batch;
+    return keep(op, &pair, 0, first, pair.dst.batch);
 }
 
 /* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
@@ -201,10 +273,15 @@ static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
 static mimo_status prepare(mimo_op *op)
 {
     mimo_tile full, joined;
+    char *gathered;
+    bool cuts = own_of(op)->partition, fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
     for (int i = 0; i < op->count; i++) {
-        MIMO_TRY(full_tile(&full, op, &op->pairs[i]));
-        if (op->backward)
+        if (op->backward) {
+            MIMO_TRY(full_tile(&full, op, &op->pairs[i]));
             MIMO_TRY(joined_tile(&joined, op, &op->pairs[i]));
+        } else if (cuts && fan_in) {
+            MIMO_TRY(gathered_tiles(&gathered, op, &op->pairs[i]));
+        }
     }
     return MIMO_OK;
 }

@@ -15,6 +15,10 @@ MIMO_BEGIN_DECLS
 /* Matching strided rows; any count may be 0. */
 cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream);
 
+/* All rows of `to`, those of no stretch zero; any count may be 0. One launch. */
+cudaError_t mimo_cuda_fill_rows(const mimo_rows *to, const mimo_rows *from,
+                                const mimo_stretches *stretches, cudaStream_t stream);
+
 /* Mapped rows: from the tile to the packed rows, and back. Any count may be 0. */
 cudaError_t mimo_cuda_gather_rows(void *packed, const void *tile, const mimo_row_map *map,
                                   cudaStream_t stream);

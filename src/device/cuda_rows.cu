@@ -12,6 +12,7 @@ constexpr int64_t kMostPieces = 4096;
 
 // Row r of two loops with a stride on either side, in bytes.
 struct Strided {
+    static constexpr bool kHasGaps = false;
     char *to;
     const char *from;
     int64_t n_inner;
@@ -25,8 +26,35 @@ struct Strided {
     }
 };
 
+// Row r of two loops; it comes from where its turn of the inner loop has a stretch, if any.
+struct Filled {
+    static constexpr bool kHasGaps = true;
+    Strided rows; // with the inner loop of the stretches' `from`
+    mimo_stretches stretches;
+
+    __device__ void operator()(int64_t row, char *&target, const char *&source) const
+    {
+        int64_t i = row / rows.n_inner, j = row - i * rows.n_inner;
+        int low = 0, high = stretches.count; // the first stretch that begins past j
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (stretches.at[middle].to <= j)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        target = rows.to + i * rows.to_outer + j * rows.to_inner;
+        source = nullptr;
+        if (low == 0 || j - stretches.at[low - 1].to >= stretches.at[low - 1].length)
+            return;
+        int64_t turn = stretches.at[low - 1].from + (j - stretches.at[low - 1].to);
+        source = rows.from + i * rows.from_outer + turn * rows.from_inner;
+    }
+};
+
 // Packed row n and its place in the tile.
 struct Mapped {
+    static constexpr bool kHasGaps = false;
     char *tile, *packed;
     mimo_row_map map;
     bool gather;
@@ -43,9 +71,18 @@ struct Mapped {
     }
 };
 
+// A word of a row; of no row, zero.
+template <class Place, class Word> __device__ Word read_word(const char *source, int64_t w)
+{
+    if (Place::kHasGaps && !source)
+        return Word{};
+    return reinterpret_cast<const Word *>(source)[w];
+}
+
 // threadIdx.y and blockIdx.x run over rows, threadIdx.x and blockIdx.y over the words of a row.
 template <class Word, class Place>
-__global__ void __launch_bounds__(kThreads) move_rows(Place place, int64_t rows, int64_t words)
+__global__ void __launch_bounds__(kThreads)
+    move_rows(const __grid_constant__ Place place, int64_t rows, int64_t words)
 {
     const int64_t width = blockDim.x, piece = width * kInFlight;
     const int64_t row_step = (int64_t)gridDim.x * blockDim.y;
@@ -59,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) move_rows(Place place, int64_t rows,
 #pragma unroll
             for (int u = 0; u < kInFlight; u++)
                 if (w + u * width < words)
-                    held[u] = reinterpret_cast<const Word *>(source)[w + u * width];
+                    held[u] = read_word<Place, Word>(source, w + u * width);
 #pragma unroll
             for (int u = 0; u < kInFlight; u++)
                 if (w + u * width < words)
@@ -150,6 +187,19 @@ cudaError_t mimo_cuda_copy_rows(const mimo_rows *to_rows, const mimo_rows *from_
     ends |= (uintptr_t)(n_outer > 1 ? to.outer | from.outer : 0);
     ends |= (uintptr_t)(n_inner > 1 ? to.inner | from.inner : 0);
     return launch_widest(place, ends, n_outer * n_inner, row_bytes, stream);
+}
+
+cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,
+                                const mimo_stretches *stretches, cudaStream_t stream)
+{
+    mimo_rows to = lengthen(*to_rows), from = lengthen(*from_rows); // strides are bytes now
+    if (to.row_bytes == 0 || to.n_inner == 0 || to.n_outer == 0)
+        return cudaSuccess;
+    Filled place = {{(char *)to.base, (const char *)from.base, to.n_inner, to.outer, to.inner,
+                     from.outer, from.inner},
+                    *stretches};
+    uintptr_t ends = (uintptr_t)to.base | (uintptr_t)from.base;
+    return launch_widest(place, ends, to.n_outer * to.n_inner, to.row_bytes, stream);
 }
 
 cudaError_t mimo_cuda_gather_rows(void *packed, const void *tile, const mimo_row_map *map,

@@ -28,6 +28,19 @@ typedef struct mimo_row_map {
     int64_t length, packed_b, packed_s;
 } mimo_row_map;
 
+/* Where rows come from, along an inner loop: `length` of them, from `to` on in the one loop and
+ * from `from` on in the other. */
+typedef struct mimo_stretch {
+    int64_t to, from, length; /* length > 0 */
+} mimo_stretch;
+
+/* As many as a kernel takes by value; they ascend in `to` and do not meet there. */
+enum { MIMO_STRETCHES = 32 };
+typedef struct mimo_stretches {
+    int count;
+    mimo_stretch at[MIMO_STRETCHES];
+} mimo_stretches;
+
 typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
@@ -48,6 +61,11 @@ typedef struct mimo_device {
     /* Strided rows: set to zero; and matching ones, copied. */
     mimo_status (*zero_rows)(const mimo_rows *to, mimo_stream stream);
     mimo_status (*copy_rows)(const mimo_rows *to, const mimo_rows *from, mimo_stream stream);
+    /* Every row of `to`, in one pass: a copy of the row of `from` that its stretch names, in the
+     * same turn of the outer loop; zeros where no stretch lies. The stretches say how far the inner
+     * loop of `from` runs, not its n_inner. */
+    mimo_status (*fill_rows)(const mimo_rows *to, const mimo_rows *from,
+                             const mimo_stretches *stretches, mimo_stream stream);
     /* Packed rows `to` from the tile `from`. */
     mimo_status (*gather_rows)(void *to, const void *from, const mimo_row_map *map,
                                mimo_stream stream);

@@ -48,6 +48,8 @@ static mimo_status host_copy_rows(const mimo_rows *to, const mimo_rows *from, mi
 static mimo_status host_zero_rows(const mimo_rows *to, mimo_stream stream)
 {
     (void)stream;
+    if (to->row_bytes == 0)
+        return MIMO_OK;
     for (int64_t i = 0; i < to->n_outer; i++) {
         if (to->inner == 1 && to->n_inner > 0) {
             memset(row_at(to, i, 0), 0, (size_t)(to->row_bytes * to->n_inner));
@@ -57,6 +59,33 @@ static mimo_status host_zero_rows(const mimo_rows *to, mimo_stream stream)
             memset(row_at(to, i, j), 0, (size_t)to->row_bytes);
     }
     return MIMO_OK;
+}
+
+/* Turns [begin, begin + count) of the inner loop. */
+static mimo_rows part_of(const mimo_rows *rows, int64_t begin, int64_t count)
+{
+    mimo_rows part = *rows;
+    part.first += begin * rows->inner;
+    part.n_inner = count;
+    return part;
+}
+
+static mimo_status host_fill_rows(const mimo_rows *to, const mimo_rows *from,
+                                  const mimo_stretches *stretches, mimo_stream stream)
+{
+    int64_t done = 0;
+    mimo_rows gap;
+    for (int i = 0; i < stretches->count; i++) {
+        const mimo_stretch *it = &stretches->at[i];
+        mimo_rows place = part_of(to, it->to, it->length);
+        mimo_rows rows = part_of(from, it->from, it->length);
+        gap = part_of(to, done, it->to - done);
+        MIMO_TRY(host_zero_rows(&gap, stream));
+        MIMO_TRY(host_copy_rows(&place, &rows, stream));
+        done = it->to + it->length;
+    }
+    gap = part_of(to, done, to->n_inner - done);
+    return host_zero_rows(&gap, stream);
 }
 
 /* Offsets in bytes of packed row n, in the tile and in the packed rows. */
@@ -172,6 +201,7 @@ const mimo_device mimo_device_host = {
     .finished = host_finished,
     .zero_rows = host_zero_rows,
     .copy_rows = host_copy_rows,
+    .fill_rows = host_fill_rows,
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,
     .scale = host_scale,

@@ -132,15 +132,15 @@ void mimo_partition_destroy(mimo_partition *partition)
 
 /* ---------------------------------------- runs ---------------------------------------- */
 
-const mimo_run *mimo_partition_whole_run(const mimo_partition_runs *runs, int64_t i)
+/* Run i of the cp rank, as if sp cut nothing. */
+static const mimo_run *whole_run(const mimo_partition_runs *runs, int64_t i)
 {
     return runs->runs ? &runs->runs[i] : &runs->zigzag[i];
 }
 
 bool mimo_partition_run(mimo_run *part, const mimo_partition_runs *runs, int64_t i, int64_t tp_rank)
 {
-    return mimo_run_cut(part, mimo_partition_whole_run(runs, i), tp_rank * runs->shard_rows,
-                        runs->shard_rows);
+    return mimo_run_cut(part, whole_run(runs, i), tp_rank * runs->shard_rows, runs->shard_rows);
 }
 
 mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,

@@ -28,10 +28,8 @@ typedef struct mimo_partition_runs {
     mimo_run zigzag[2];
 } mimo_partition_runs;
 
-/* Run i of the cp rank, as if sp cut nothing. Runs ascend in their global rows. */
-const mimo_run *mimo_partition_whole_run(const mimo_partition_runs *runs, int64_t i);
-
-/* Run i of tp rank `tp_rank`; false where that rank has no part in it. */
+/* Run i of tp rank `tp_rank`; false where that rank has no part in it. Runs ascend in their global
+ * rows and in their local ones. */
 bool mimo_partition_run(mimo_run *part, const mimo_partition_runs *runs, int64_t i,
                         int64_t tp_rank);
 

@@ -1,6 +1,6 @@
-/* Moving rows between a full tensor and a rank's shard: each run is one strided copy, whatever the
- * place of the sequence in the letters. Dimensions before it are the outer loop, those after it are
- * the row. */
+/* Moving rows between a full tensor and a rank's shard: one pass over the tensor that is written,
+ * whatever the place of the sequence in the letters. Dimensions before it are the outer loop, those
+ * after it are the row. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
+#include "partition/partition_rows.h"
 #include "partition/partition_runs.h"
 
 enum { VIEW_TEXT = 96 };
@@ -114,51 +115,80 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
 
 /* ---------------------------------------- copies --------------------------------------- */
 
-/* How many runs of a tp rank, from run i on, are as long as `part`, its part of run i, and equally
- * far apart: one copy takes them all. *next is its part of run i + 1, where that is one of them. */
-static int64_t count_alike(const shard_pair *pair, int64_t i, int64_t tp_rank, const mimo_run *part,
-                           mimo_run *next)
+/* Rows of a sequence on their way: stretches are held back until a call of the device is full. */
+typedef struct filling {
+    const mimo_device *device;
+    const mimo_rows *to, *from;
+    mimo_stream stream;
+    int64_t done; /* positions of `to` that are written */
+    mimo_stretches held;
+} filling;
+
+/* Write positions [done, end) of `to`. */
+static mimo_status fill_up_to(filling *it, int64_t end)
 {
-    int64_t alike = 1;
-    mimo_run other;
-    while (i + alike < pair->runs.count &&
-           mimo_partition_run(&other, &pair->runs, i + alike, tp_rank) &&
-           other.length == part->length) {
-        if (alike == 1)
-            *next = other;
-        if (other.global - part->global != alike * (next->global - part->global) ||
-            other.local - part->local != alike * (next->local - part->local))
-            break;
-        alike++;
-    }
-    return alike;
+    mimo_rows part = *it->to;
+    part.first += it->done * part.inner;
+    part.n_inner = end - it->done;
+    if (part.n_inner > 0)
+        MIMO_TRY(it->device->fill_rows(&part, it->from, &it->held, it->stream));
+    it->done = end;
+    it->held.count = 0;
+    return MIMO_OK;
 }
 
-/* Copy the runs of one tp rank between the full tensor and that rank's shard at `shard`. Where the
- * sequence is the slowest dimension, alike runs (zigzag's two) are the outer loop of one copy. */
-static mimo_status copy_runs(const shard_pair *pair, char *shard, int64_t tp_rank, bool put_back,
-                             mimo_stream stream)
+static mimo_status hold(filling *it, mimo_stretch stretch)
 {
-    mimo_run part, next = {0, 0, 0};
-    mimo_rows in_full = {pair->full, pair->row_bytes, 0, pair->outer, pair->full_rows, 0, 1};
-    mimo_rows in_shard = {shard, pair->row_bytes, 0, pair->outer, pair->runs.shard_rows, 0, 1};
-    for (int64_t i = 0, taken; i < pair->runs.count; i += taken) {
-        taken = 1;
-        if (!mimo_partition_run(&part, &pair->runs, i, tp_rank))
-            continue;
-        if (pair->outer == 1) {
-            taken = count_alike(pair, i, tp_rank, &part, &next);
-            in_full.n_outer = in_shard.n_outer = taken;
-            in_full.outer = next.global - part.global;
-            in_shard.outer = next.local - part.local;
-        }
-        in_full.first = part.global;
-        in_shard.first = part.local;
-        in_full.n_inner = in_shard.n_inner = part.length;
-        MIMO_TRY(pair->device->copy_rows(put_back ? &in_full : &in_shard,
-                                         put_back ? &in_shard : &in_full, stream));
-    }
+    if (it->held.count == MIMO_STRETCHES)
+        MIMO_TRY(fill_up_to(it, stretch.to));
+    stretch.to -= it->done;
+    it->held.at[it->held.count++] = stretch;
     return MIMO_OK;
+}
+
+static mimo_status keep_runs(filling *it, const mimo_partition_runs *runs)
+{
+    mimo_run part;
+    for (int64_t i = 0; i < runs->count; i++)
+        if (mimo_partition_run(&part, runs, i, runs->tp_rank))
+            MIMO_TRY(hold(it, (mimo_stretch){part.local, part.global, part.length}));
+    return fill_up_to(it, it->to->n_inner);
+}
+
+/* The shards of `runs->tp_size` ranks, `step` positions apart; rows of other cp ranks are zero. */
+static mimo_status put_runs_back(filling *it, const mimo_partition_runs *runs, int64_t step)
+{
+    mimo_run part;
+    for (int64_t i = 0; i < runs->count; i++)
+        for (int64_t t = 0; t < runs->tp_size; t++) {
+            int64_t shard = MIMO_MUTATED("sp-reversed") ? runs->tp_size - 1 - t : t;
+            if (mimo_partition_run(&part, runs, i, t))
+                MIMO_TRY(
+                    hold(it, (mimo_stretch){part.global, shard * step + part.local, part.length}));
+        }
+    return fill_up_to(it, it->to->n_inner);
+}
+
+mimo_status mimo_partition_keep_rows(const mimo_partition *partition, const mimo_rows *to,
+                                     const mimo_rows *from, const mimo_device *device,
+                                     mimo_stream stream)
+{
+    mimo_partition_runs runs;
+    filling it = {.device = device, .to = to, .from = from, .stream = stream};
+    MIMO_TRY(mimo_partition_runs_of(&runs, partition, MIMO_EMBEDDINGS, from->n_inner));
+    return keep_runs(&it, &runs);
+}
+
+static mimo_rows full_rows(const shard_pair *pair)
+{
+    return (mimo_rows){pair->full,      pair->row_bytes, 0, pair->outer,
+                       pair->full_rows, pair->full_rows, 1};
+}
+
+static mimo_rows shard_rows(const shard_pair *pair, char *shard)
+{
+    int64_t rows = pair->runs.shard_rows;
+    return (mimo_rows){shard, pair->row_bytes, 0, pair->outer, rows, rows, 1};
 }
 
 mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content content,
@@ -171,25 +201,19 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
         pair.runs.zigzag[0] = (mimo_run){0, partition->place.cp_rank * rows, rows};
         pair.runs.count = 1;
     }
-    return copy_runs(&pair, pair.shard, pair.runs.tp_rank, false, stream);
+    const mimo_rows rows = shard_rows(&pair, pair.shard), full = full_rows(&pair);
+    filling it = {.device = pair.device, .to = &rows, .from = &full, .stream = stream};
+    return keep_runs(&it, &pair.runs);
 }
 
 /* --------------------------------------- adjoint --------------------------------------- */
 
-/* Zero the rows of the full tensor that no shard of this cp place holds. */
-static mimo_status zero_gaps(const shard_pair *pair, mimo_stream stream)
+/* The full tensor from the shards of all tp ranks, one after the other at `shards`. */
+static mimo_status put_back(const shard_pair *pair, char *shards, mimo_stream stream)
 {
-    mimo_rows gap = {pair->full, pair->row_bytes, 0, pair->outer, pair->full_rows, 0, 1};
-    for (int64_t i = 0; i <= pair->runs.count; i++) {
-        const mimo_run *run =
-            i < pair->runs.count ? mimo_partition_whole_run(&pair->runs, i) : NULL;
-        int64_t end = run ? run->global : pair->full_rows;
-        gap.n_inner = end - gap.first;
-        if (gap.n_inner > 0)
-            MIMO_TRY(pair->device->zero_rows(&gap, stream));
-        gap.first = run ? run->global + run->length : end;
-    }
-    return MIMO_OK;
+    const mimo_rows full = full_rows(pair), rows = shard_rows(pair, shards);
+    filling it = {.device = pair->device, .to = &full, .from = &rows, .stream = stream};
+    return put_runs_back(&it, &pair->runs, pair->outer * pair->runs.shard_rows);
 }
 
 /* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
@@ -261,11 +285,7 @@ static mimo_status adjoint_sp(const sp_call *it)
              it->from ? mimo_tensor_text(it->from, text, sizeof text) : "NULL");
     MIMO_TRY(mimo_agree_as(tp, MIMO_AGREE_DATA, status, signature, call));
     MIMO_TRY(gather_shards(&pair, room, tp, it->stream));
-    MIMO_TRY(zero_gaps(&pair, it->stream));
-    for (int64_t t = 0; t < tp->size; t++)
-        MIMO_TRY(copy_runs(&pair, (char *)room + t * pair.shard_bytes,
-                           MIMO_MUTATED("sp-reversed") ? tp->size - 1 - t : t, true, it->stream));
-    return MIMO_OK;
+    return put_back(&pair, room, it->stream);
 }
 
 mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content content,
@@ -282,6 +302,5 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
         return adjoint_sp(&call);
     }
     MIMO_TRY(pair_of(&pair, partition, content, to, from));
-    MIMO_TRY(zero_gaps(&pair, stream));
-    return copy_runs(&pair, pair.shard, 0, true, stream);
+    return put_back(&pair, pair.shard, stream);
 }

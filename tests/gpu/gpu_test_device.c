@@ -168,6 +168,80 @@ MPI_TEST(device, zero_rows)
     }
 }
 
+/* Outer turns, positions of the target, strides of both ends, and where stretches lie: within
+ * TILE_ROWS rows. */
+typedef struct fills {
+    loops rows; /* from.outer and from.inner alone; the stretches tell the rest */
+    mimo_stretches stretches;
+} fills;
+
+static const fills fill_cases[] = {
+    {{3, 9, {2, 12, 1}, {1, 9, 1}}, {2, {{1, 5, 2}, {6, 0, 3}}}}, /* zeros at both ends */
+    {{1, 12, {0, 1, 3}, {3, 1, 2}}, {3, {{0, 9, 2}, {2, 0, 1}, {11, 3, 1}}}}, /* none at the ends */
+    {{4, 9, {0, 1, 4}, {0, 9, 1}}, {1, {{0, 0, 9}}}},                         /* a plain copy */
+    {{2, 8, {1, 10, 1}, {0, 1, 1}}, {0, {{0}}}},                              /* all zeros */
+    {{1, 1, {39, 1, 1}, {39, 1, 1}}, {1, {{0, 0, 1}}}},
+    {{0, 3, {0, 1, 1}, {0, 1, 1}}, {1, {{0, 0, 1}}}},
+    {{2, 0, {0, 1, 1}, {0, 1, 1}}, {0, {{0}}}},
+};
+enum { FILL_CASES = sizeof fill_cases / sizeof fill_cases[0] };
+
+static void check_fill(const twin *to, const twin *from, const fills *f, int64_t row_bytes,
+                       const int64_t offset[2])
+{
+    char *to_place = (char *)to->room.place + offset[0];
+    char *from_place = (char *)from->room.place + offset[1];
+    mimo_rows here[2] = {rows_to(&f->rows, to->expected + offset[0], row_bytes),
+                         rows_from(&f->rows, from->expected + offset[1], row_bytes)};
+    mimo_rows there[2] = {rows_to(&f->rows, to_place, row_bytes),
+                          rows_from(&f->rows, from_place, row_bytes)};
+    fill_elements(to->room.host, 7, to->room.bytes, 1);
+    twin_push(to);
+    MPI_EXPECT_OK(host->fill_rows(&here[0], &here[1], &f->stretches, NULL));
+    MPI_EXPECT_OK(cuda->fill_rows(&there[0], &there[1], &f->stretches, test_stream()));
+    MPI_EXPECT(twin_equal(to), "%d stretches in %d x %d rows of %d bytes, to + %d, from + %d",
+               f->stretches.count, (int)f->rows.n_outer, (int)f->rows.n_inner, (int)row_bytes,
+               (int)offset[0], (int)offset[1]);
+}
+
+/* All cases at a few alignments, and all alignments with the cases in turn. */
+static void check_fills(int64_t row_bytes)
+{
+    twin to = twin_new(tile_bytes(row_bytes), 7), from = twin_new(tile_bytes(row_bytes), 8);
+    int64_t turn = row_bytes;
+    for (int i = 0; i < FILL_CASES; i++)
+        for (int64_t both = 0; both < OFFSETS; both = 2 * both + 1)
+            check_fill(&to, &from, &fill_cases[i], row_bytes, (int64_t[]){both, both});
+    for (int64_t a = 0; a < OFFSETS; a++)
+        for (int64_t b = 0; b<OFFSETS; b += row_bytes> SMALL_ROW ? 5 : 1)
+            check_fill(&to, &from, &fill_cases[turn++ % FILL_CASES], row_bytes, (int64_t[]){a, b});
+    MPI_EXPECT(twin_equal(&from), "a source of %d-byte rows changed", (int)row_bytes);
+    twin_free(&to);
+    twin_free(&from);
+}
+
+MPI_TEST(device, fill_rows)
+{
+    static const int64_t sizes[] = {4096, 4098, 4112, 12345};
+    for (int64_t row_bytes = 0; row_bytes <= SMALL_ROW; row_bytes++)
+        check_fills(row_bytes);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        check_fills(sizes[i]);
+}
+
+/* As many stretches as a call takes, each of one row, every other row zero. */
+MPI_TEST(device, fill_by_most_stretches)
+{
+    fills most = {{1, 2 * MIMO_STRETCHES, {0, 1, 1}, {0, 1, 1}}, {MIMO_STRETCHES, {{0}}}};
+    int64_t bytes = 2 * MIMO_STRETCHES * 16;
+    twin to = twin_new(bytes, 7), from = twin_new(bytes, 8);
+    for (int i = 0; i < MIMO_STRETCHES; i++)
+        most.stretches.at[i] = (mimo_stretch){2 * i + 1, MIMO_STRETCHES - 1 - i, 1};
+    check_fill(&to, &from, &most, 16, (int64_t[]){0, 0});
+    twin_free(&to);
+    twin_free(&from);
+}
+
 /* --------------------------------------- mapped rows --------------------------------------- */
 
 enum { BATCH = 4, SEQ = 12, POSITIONS = BATCH * SEQ };

@@ -32,6 +32,35 @@ Test(host_device, rows)
     cr_assert_eq(from[0], 100);
 }
 
+/* Two stretches out of order in `from`, zeros before, between and after, in both turns of the outer
+ * loop; nothing else is written. Then none at all, and rows of nothing. */
+Test(host_device, fill_rows)
+{
+    int from[24], to[24];
+    for (int i = 0; i < 24; i++)
+        from[i] = 100 + i;
+    mimo_stretches two = {2, {{1, 4, 2}, {4, 0, 1}}}, none = {0};
+    for (int inner = 1; inner <= 2; inner++) {
+        mimo_rows target = {to, sizeof(int), 1, 2, 12, 6, inner};
+        mimo_rows source = {from, sizeof(int), 2, 2, 11, 0, inner};
+        const int turn[6] = {-1, 4, 5, -1, 0, -1};
+        int wanted[24];
+        for (int i = 0; i < 24; i++)
+            to[i] = wanted[i] = -7;
+        for (int i = 0; i < 12; i++)
+            wanted[1 + i / 6 * 12 + i % 6 * inner] =
+                turn[i % 6] < 0 ? 0 : 100 + 2 + i / 6 * 11 + turn[i % 6] * inner;
+        cr_assert_eq(host->fill_rows(&target, &source, &two, NULL), MIMO_OK);
+        cr_assert_eq(memcmp(to, wanted, sizeof to), 0, "inner stride %d", inner);
+        cr_assert_eq(host->fill_rows(&target, &source, &none, NULL), MIMO_OK);
+        for (int i = 0; i < 12; i++)
+            cr_assert_eq(to[1 + i / 6 * 12 + i % 6 * inner], 0, "row %d stays", i);
+        cr_assert_eq(to[0], -7);
+    }
+    mimo_rows empty = {NULL, 0, 0, 2, 6, 6, 1};
+    cr_assert_eq(host->fill_rows(&empty, &empty, &two, NULL), MIMO_OK);
+}
+
 /* The same three numbers in each float type. */
 typedef struct numbers {
     float f32[3];

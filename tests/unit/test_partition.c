@@ -138,7 +138,7 @@ Test(partition, packed_formula_and_one_sequence)
 
 /* -------------------------------------- random cases ---------------------------------------- */
 
-enum { MAX_SEQUENCES = 5, MAX_ROWS = 1 << 10 };
+enum { MAX_SEQUENCES = 40, MAX_ROWS = 1 << 10 }; /* more runs than one call of a device takes */
 
 typedef struct random_case {
     place at;
