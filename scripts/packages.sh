@@ -31,6 +31,7 @@ g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
 binutils                | test    | nm: which symbols the library shows
 valgrind                | extra   | watches the life of a bridge
+gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 gcovr                   | extra   | scripts/coverage.sh
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""The results of bench/run_gpu.sh as a table of what was wanted and what was reached, and a plot.
+
+    plot_bench.py FOLDER
+
+Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
+torch_seed.jsonl and xla_reshard.jsonl; what is not there is said, line by line. Prints the table
+and draws FOLDER/bench.png, for which it needs gnuplot. Speed is measured, not asserted: a line that
+is missed is no failure.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+MIB = 1 << 20
+FAN_IN = ("tp=1,dp=4", "tp=1,cp=2,dp=2")
+FAN_IN_ONE = ("tp=1,dp=4", "tp=1,cp=4,dp=1")
+FAN_OUT = ("tp=4,dp=1", "tp=1,cp=2,dp=2")
+BOTH = ("forward", "backward")
+
+# Not in these files: where else to look.
+ELSEWHERE = [
+    ("zero-copy memory beyond the tensors, under 1 MiB", "mimo_nccl_report_of"),
+    ("on the host: routed at least as fast as collective from 64 KiB, 8 ranks", "bridge_bench"),
+    ("auto: at most 5% slower than the best executor", "the bridge's own measurement"),
+]
+
+
+# ------------------------------------------ reading -----------------------------------------------
+
+
+def key_of(row):
+    return row["src"], row["dst"], row["seq"], row["direction"]
+
+
+def read_rows(folder, name):
+    """Objects of a file of JSON lines, or none; what is no object (a launcher's warning) is left
+    out."""
+    rows = []
+    path = os.path.join(folder, name)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("{"):
+                    rows.append(json.loads(line))
+    return rows
+
+
+class Results:
+    """Rows of a folder by (src, dst, S, direction)."""
+
+    def __init__(self, folder):
+        self.plain = {key_of(row): row for row in read_rows(folder, "nccl.jsonl")}
+        self.graph = {key_of(row): row for row in read_rows(folder, "nccl_graph.jsonl")}
+        self.torch, self.xla = {}, {}
+        for row in read_rows(folder, "torch_seed.jsonl"):  # the better of its tensor orders
+            best = min(row["us"], self.torch.get(key_of(row), row)["us"])
+            self.torch[key_of(row)] = {"us": best}
+        for row in read_rows(folder, "xla_reshard.jsonl"):
+            self.xla[key_of(row)] = row
+
+    def time(self, rows, key, *names):
+        """Sum of the named times of a case in microseconds; None where it was not measured."""
+        row = getattr(self, rows).get(key)
+        if not row or not row.get(names[0]):
+            return None
+        return sum(row[name] for name in names)
+
+    def keys(self):
+        return sorted(set(self.plain) | set(self.torch) | set(self.xla),
+                      key=lambda key: (key[2], key[0], key[1], BOTH.index(key[3])))
+
+
+# ---------------------------------------- what is wanted ------------------------------------------
+
+
+class Line:
+    """One line of the table: a number, and what it must be. `most`: at most, else at least."""
+
+    def __init__(self, what, key, reached, wanted, most=True, unit="x"):
+        self.what, self.key, self.unit = what, key, unit
+        self.reached, self.wanted, self.most = reached, wanted, most
+
+    def verdict(self):
+        if self.reached is None:
+            return "no data"
+        good = self.reached <= self.wanted if self.most else self.reached >= self.wanted
+        return "ok" if good else "missed"
+
+    def text(self):
+        src, dst, seq, direction = self.key
+        case = f"{src} -> {dst}" if src else "any"
+        reached = "-" if self.reached is None else f"{self.reached:.2f} {self.unit}"
+        wanted = f"{'<=' if self.most else '>='} {self.wanted:g} {self.unit}"
+        return f"{self.what:<34}{case:<28}{seq or '':>6} {direction:<9}{reached:>10} " \
+               f"{wanted:>10}  {self.verdict()}"
+
+
+def ratio(a, b):
+    return a / b if a and b else None
+
+
+def lines_of_all(what, wanted, reach, keys):
+    """A line for each case; one that says so where there is no case."""
+    found = [Line(what, key, reach(key), wanted) for key in keys]
+    return found or [Line(what, ("", "", 0, ""), None, wanted)]
+
+
+def link_lines(results):
+    rows = results.plain
+    big = [key for key in results.keys() if rows.get(key, {}).get("in_bytes", 0) >= 32 * MIB]
+
+    def over_floor(name):
+        return lambda key: ratio(results.time("plain", key, name),
+                                 results.time("plain", key, "floor_us"))
+    return (lines_of_all("zero-copy / floor", 1.05, over_floor("zero_copy_us"), big)
+            + lines_of_all("zero-copy, 32 CTAs / floor", 1.10, over_floor("zero_copy32_us"), big))
+
+
+def xla_lines(results):
+    wanted = [(8192, FAN_IN, BOTH, 1.35), (8192, FAN_IN_ONE, BOTH, 1.3),
+              (8192, FAN_OUT, ("backward",), 1.75), (32768, FAN_IN, BOTH, 1.35),
+              (32768, FAN_IN_ONE, BOTH, 1.2), (32768, FAN_OUT, ("backward",), 1.4),
+              (256, FAN_IN, BOTH, 10), (256, FAN_IN_ONE, BOTH, 10),
+              (256, FAN_OUT, ("backward",), 10)]
+    lines = []
+    for seq, pair, directions, times in wanted:
+        for direction in directions:
+            key = (*pair, seq, direction)
+            reached = ratio(results.time("xla", key, "us"),
+                            results.time("plain", key, "zero_copy_wall_us"))
+            lines.append(Line("XLA / zero-copy, wall clock", key, reached, times, most=False))
+    return lines
+
+
+def torch_lines(results):
+    lines = []
+    for pair in (FAN_IN, FAN_IN_ONE):
+        for direction, times in zip(BOTH, (4.8, 8.5)):
+            key = (*pair, 8192, direction)
+            reached = ratio(results.time("torch", key, "us"),
+                            results.time("plain", key, "zero_copy_us"))
+            lines.append(Line("PyTorch / zero-copy", key, reached, times, most=False))
+    return lines
+
+
+def still_lines(results):
+    rows = results.plain
+    still = [key for key in results.keys()
+             if key[2] >= 2048 and rows.get(key, {}).get("in_bytes") == 0]
+    return lines_of_all("nothing moves: zero-copy / copy", 1.1,
+                        lambda key: ratio(results.time("plain", key, "zero_copy_us"),
+                                          results.time("plain", key, "local_copy_us")), still)
+
+
+def small_lines(results):
+    small = [key for key in results.keys() if key[2] == 256 and key in results.plain]
+    lines = []
+    for what, rows, name, most in (("small", "plain", "zero_copy_us", 8.5),
+                                   ("small, in a graph", "graph", "zero_copy_us", 7.5),
+                                   ("small, destination idle", "plain", "zero_copy_idle_us", 7.5)):
+        some = lines_of_all(what, most, lambda key, r=rows, n=name: results.time(r, key, n), small)
+        for line in some:
+            line.unit = "us"
+        lines += some
+    return lines
+
+
+def bare_lines(results):
+    lines = []
+    for what, name, parts, most in (
+            ("p2p / bare and copies", "p2p_us", ("bare_p2p_us", "p2p_copies_us"), 1.15),
+            ("collective / bare and copies", "collective_us",
+             ("bare_collective_us", "collective_copies_us"), 1.10)):
+        lines += lines_of_all(
+            what, most,
+            lambda key, n=name, p=parts: ratio(results.time("plain", key, n),
+                                               sum(results.plain[key][part] for part in p)),
+            [key for key in results.keys() if key in results.plain])
+    return lines
+
+
+def print_table(results):
+    lines = [line for make in (link_lines, xla_lines, torch_lines, still_lines, small_lines,
+                               bare_lines) for line in make(results)]
+    print(f"{'what':<34}{'case':<28}{'S':>6} {'':<9}{'reached':>10} {'wanted':>10}")
+    for line in lines:
+        print(line.text())
+    for what, where in ELSEWHERE:
+        print(f"{what}: not in these files ({where})")
+    verdicts = [line.verdict() for line in lines]
+    print(", ".join(f"{verdicts.count(word)} {word}" for word in ("ok", "missed", "no data")))
+
+
+# ------------------------------------------- the plot ---------------------------------------------
+
+SERIES = [("link floor", "plain", "floor_us"), ("zero-copy", "plain", "zero_copy_us"),
+          ("p2p", "plain", "p2p_us"), ("collective", "plain", "collective_us"),
+          ("XLA (wall clock)", "xla", "us"), ("PyTorch", "torch", "us")]
+COLOURS = ["black", "dark-green", "skyblue", "orange", "red", "blue"]
+
+
+def short_name(key):
+    """Words of a case under the axis, on two lines; dimensions of size 1 left out."""
+    sides = [" ".join(dim.replace("=", "") for dim in spec.split(",") if not dim.endswith("=1"))
+             for spec in key[:2]]
+    return f"{sides[0]} >\\n{sides[1]}\\nS {key[2]}"
+
+
+def data_block(results, keys):
+    rows = []
+    for place, key in enumerate(keys):
+        times = [results.time(rows_of, key, name) for _, rows_of, name in SERIES]
+        words = ["?" if time is None else f"{time:.3f}" for time in times]
+        rows.append(" ".join([str(place), *words]))
+    return "\n".join(rows)
+
+
+def panel(results, direction):
+    keys = [key for key in results.keys() if key[3] == direction]
+    names = ", ".join(f'"{short_name(key)}" {place}' for place, key in enumerate(keys))
+    data = f"${direction}"
+    curves = [f'{data} using 1:{column + 2} with points pt {column + 4} ps 1.6 '
+              f'lc rgb "{COLOURS[column]}" title "{title}"'
+              for column, (title, rows, name) in enumerate(SERIES)
+              if any(results.time(rows, key, name) for key in keys)]
+    if not curves:
+        return []
+    return [f"{data} << END", data_block(results, keys), "END", f'set title "{direction}"',
+            f"set xtics ({names})", f"set xrange [-0.5:{len(keys) - 0.5}]",
+            f"plot {', '.join(curves)}"]
+
+
+def draw(results, path):
+    """Times of every case, both directions, on a logarithmic scale."""
+    if not results.keys():
+        return print("nothing to draw")
+    if not shutil.which("gnuplot"):
+        return print(f"no {path}: gnuplot is not installed (Debian: gnuplot-nox)")
+    width = max(1200, 75 * len(results.keys()) // 2)
+    script = [f'set terminal png size {width},1200 font "DejaVuSans,10"', f'set output "{path}"',
+              'set datafile missing "?"', "set logscale y", 'set ylabel "microseconds"',
+              "set grid", "set key top left", "set bmargin 5", "set multiplot layout 2,1"]
+    for direction in BOTH:
+        script += panel(results, direction)
+    subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True)
+    return print(path)
+
+
+def main():
+    if len(sys.argv) != 2 or not os.path.isdir(sys.argv[1]):
+        sys.exit(__doc__.split("\n\n")[1].strip())
+    results = Results(sys.argv[1])
+    print_table(results)
+    draw(results, os.path.join(sys.argv[1], "bench.png"))
+
+
+main()

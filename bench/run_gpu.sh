@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Everything that is measured on the GPUs of one machine, in one go.
+#
+#   bench/run_gpu.sh BUILD FOLDER [RANKS]
+#
+# BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
+# without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
+# JAX are installed), table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
+# or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3.
+set -euo pipefail
+
+usage() {
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+}
+
+[ $# -ge 2 ] || usage
+bench=$(cd -- "$(dirname -- "$0")" && pwd)
+build=$1 folder=$2 ranks=${3:-4}
+mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
+program=$build/bench/nccl_bench
+[ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
+mkdir -p "$folder"
+
+# measure NAME COMMAND...: lines of JSON into FOLDER/NAME.jsonl. A part that fails does not end the
+# others; the table says what is missing.
+measure() {
+    local name=$1
+    shift
+    echo "$name: $*" >&2
+    "$@" >"$folder/$name.jsonl" || echo "run_gpu.sh: $name failed ($?)" >&2
+}
+
+# has MODULE: whether Python can import it.
+has() {
+    "$python" -c "import $1" 2>/dev/null && return
+    echo "run_gpu.sh: $python has no $1: no such peer" >&2
+    return 1
+}
+
+measure nccl "$mpirun" -n "$ranks" "$program" --json
+measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
+if has torch; then
+    measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
+fi
+if has jax; then
+    measure xla_reshard "$python" "$bench/peers/xla_reshard.py" --ranks "$ranks"
+fi
+"$python" "$bench/plot_bench.py" "$folder" | tee "$folder/table.txt"

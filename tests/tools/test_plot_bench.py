@@ -1,0 +1,70 @@
+"""The table of bench/plot_bench.py, from files written by hand: reached, missed, not there."""
+import json
+import re
+import subprocess
+import sys
+import tempfile
+
+CASE = {"src": "tp=1,dp=4", "dst": "tp=1,cp=2,dp=2", "batch": 4, "hidden": 4096}
+TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us": 104,
+         "zero_copy32_us": 112, "zero_copy_idle_us": 103, "zero_copy_wall_us": 120, "p2p_us": 228,
+         "bare_p2p_us": 190, "p2p_copies_us": 10, "collective_us": 230, "bare_collective_us": 190,
+         "collective_copies_us": 10, "local_copy_us": 80}
+STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
+
+# file, direction, S, what else the line has
+WRITTEN = [
+    ("nccl", "forward", 8192, TIMES),
+    ("nccl", "backward", 8192, {**TIMES, "zero_copy_us": 106}),
+    ("nccl", "forward", 2048, STILL),
+    ("nccl", "forward", 256, {**TIMES, "in_bytes": 1 << 18, "zero_copy_us": 8.5,
+                              "zero_copy_idle_us": 7.6}),
+    ("nccl_graph", "forward", 256, {**TIMES, "zero_copy_us": 7.4}),
+    ("torch_seed", "forward", 8192, {"peer": "pytorch", "order": "sbh", "us": 900}),
+    ("torch_seed", "forward", 8192, {"peer": "pytorch", "order": "bsh", "us": 520}),
+    ("torch_seed", "backward", 8192, {"peer": "pytorch", "order": "bsh", "us": 900}),
+    ("xla_reshard", "forward", 8192, {"peer": "xla", "us": 161}),
+]
+
+# words that a line has, in order
+EXPECTED = [
+    "zero-copy / floor .* 8192 forward +1.04 x .* ok",
+    "zero-copy / floor .* 8192 backward +1.06 x .* missed",
+    "zero-copy, 32 CTAs / floor .* 8192 forward +1.12 x .* missed",
+    "XLA / zero-copy, wall clock +tp=1,dp=4 .* 8192 forward +1.34 x .* missed",
+    "XLA / zero-copy, wall clock +tp=1,dp=4 .* 8192 backward +- .* no data",
+    "XLA / zero-copy, wall clock +tp=4,dp=1 .* 32768 backward +- .* no data",
+    "PyTorch / zero-copy .*,cp=2,dp=2 +8192 forward +5.00 x .* ok",
+    "PyTorch / zero-copy .*,cp=2,dp=2 +8192 backward +8.49 x .* missed",
+    "nothing moves: zero-copy / copy +tp=4,dp=1 .* 2048 forward +1.09 x .* ok",
+    "small .* 256 forward +8.50 us .* ok",
+    "small, in a graph .* 256 forward +7.40 us .* ok",
+    "small, destination idle .* 256 forward +7.60 us .* missed",
+    "p2p / bare and copies .* 8192 forward +1.14 x .* ok",
+    "collective / bare and copies .* 8192 forward +1.15 x .* missed",
+    "not in these files",
+]
+
+
+def table_of(program, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, direction, seq, more in rows:
+            line = {**CASE, "seq": seq, "direction": direction, **more}
+            with open(f"{folder}/{name}.jsonl", "a", encoding="utf-8") as file:
+                file.write("a launcher warns\n" + json.dumps(line) + "\n")
+        return subprocess.run([sys.executable, program, folder], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+
+
+def main():
+    table = table_of(sys.argv[1], WRITTEN)
+    missing = [words for words in EXPECTED if not re.search(words, table)]
+    empty = table_of(sys.argv[1], [])
+    if " ok\n" in empty or " missed\n" in empty or "0 ok, 0 missed, " not in empty:
+        missing.append("no data at all")
+    if missing:
+        print(table, empty)
+        sys.exit("\n".join(["not in the table:", *missing]))
+
+
+main()
