@@ -34,8 +34,8 @@ typedef struct mimo_reduction {
 } mimo_reduction;
 
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
- * and so on, each in the order of its two loops. Both ends list the same bytes in the same order;
- * how the rows lie in memory is each end's own business. */
+ * and so on, each in the order of its two loops. Both ends list as many, and rows[i] of one match
+ * rows[i] of the other; how they lie in memory is each end's own business. */
 typedef struct mimo_message {
     int peer; /* another rank */
     int64_t count;

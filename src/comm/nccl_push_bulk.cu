@@ -7,8 +7,7 @@ namespace
 {
 
 constexpr int kThreads = 32;
-constexpr int kStages = 6; // segments in shared memory: loaded, or being written
-constexpr int kAhead = 3;  // of which so many are loaded ahead
+constexpr int kStages = 6; // segments in shared memory: loaded ahead, or being written
 
 struct Room {
     uint64_t full[kStages]; // mbarriers: the stage's rows have arrived
@@ -18,6 +17,8 @@ struct Room {
 // ---------------------------------------- bulk copies ---------------------------------------
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+constexpr int kAhead = 3; // segments that are loaded ahead
 
 __device__ uint32_t shared_address(const void *at)
 {
