@@ -125,7 +125,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->status = MIMO_OK;
     op->guess = 0;
     op->tagged = false;
-    op->clock = (mimo_clock){0, 0};
+    op->clock = (mimo_clock){0, 0, 0};
     op->state = MIMO_OP_QUEUED;
     describe(op, call->to, call->from, call->n);
     op->local = mimo_comm_check(bridge->comm);
@@ -327,7 +327,7 @@ static void finish(mimo_op *op)
         if (op->state == MIMO_OP_ENDED)
             return;
         mimo_pause(op->bridge->parent);
-        (void)mimo_look(op->bridge->comm, &op->clock, op->call); /* progress ends it */
+        (void)mimo_watch(op->bridge->comm, &op->clock, op->call); /* progress ends it */
     }
 }
 

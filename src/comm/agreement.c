@@ -23,17 +23,20 @@ static void start_stage(mimo_agreement *agreement, mimo_status started, int stag
         end_with(agreement, started);
 }
 
-/* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
+/* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. An
+ * environment is long: what need not be known is not looked up. */
 static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
 {
-    int64_t level, checks;
+    int64_t level = 0, checks;
     *out = true;
     if (kind == MIMO_AGREE_ALWAYS)
         return MIMO_OK;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
+    if (kind != MIMO_AGREE_DATA || !comm->device->enqueues)
+        MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
+    if (level > 0)
+        return MIMO_OK;
     MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
-    bool enqueued = kind == MIMO_AGREE_DATA && comm->device->enqueues;
-    *out = (checks & MIMO_CHECK_CALLS) != 0 || (level > 0 && !enqueued);
+    *out = (checks & MIMO_CHECK_CALLS) != 0;
     return MIMO_OK;
 }
 
@@ -173,11 +176,11 @@ mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status loc
 {
     mimo_agreement agreement;
     const mimo_claim claim = {.kind = kind, .local = local, .signature = signature, .call = call};
-    mimo_clock clock = {0, 0};
+    mimo_clock clock = {0, 0, 0};
     mimo_agreement_begin(&agreement, comm, &claim);
     while (!mimo_agreement_test(&agreement)) {
         mimo_pause(comm);
-        (void)mimo_look(comm, &clock, call); /* where it ends the wait, the next test says so */
+        (void)mimo_watch(comm, &clock, call); /* where it ends the wait, the next test says so */
     }
     return agreement.result;
 }

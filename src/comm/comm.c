@@ -190,7 +190,7 @@ mimo_status mimo_comm_barrier(mimo_comm *comm)
 
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
-    mimo_clock clock = {0, 0};
+    mimo_clock clock = {0, 0, 0};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
     for (;;) {
@@ -199,6 +199,6 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
         if (done)
             return MIMO_OK;
         mimo_pause(comm);
-        MIMO_TRY(mimo_look(comm, &clock, "the work on a stream"));
+        MIMO_TRY(mimo_watch(comm, &clock, "the work on a stream"));
     }
 }

@@ -175,7 +175,7 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
 /* What the host does between two tests of something unfinished: move the riders on, then yield, as
- * ranks may outnumber cores. Every wait loop of the library calls it, and mimo_look, which watches
+ * ranks may outnumber cores. Every wait loop of the library calls it, and mimo_watch, which watches
  * the deadline. */
 void mimo_pause(mimo_comm *comm);
 

@@ -41,6 +41,7 @@ typedef struct mimo_farewell {
 typedef struct mimo_clock {
     int64_t looked; /* nanoseconds on the monotonic clock; 0: not yet */
     int64_t waited; /* nanoseconds */
+    unsigned rounds;
 } mimo_clock;
 
 /* Begin with the deadline of the environment. MIMO_ERR_ARGUMENT where that is no number. */
@@ -61,6 +62,9 @@ mimo_status mimo_comm_enter(mimo_comm *comm, const char *call);
 /* What the host does each time it finds that `call` is not done. Ends the family where the deadline
  * has passed or a peer has given up; then every later look gives the same error. */
 mimo_status mimo_look(mimo_comm *comm, mimo_clock *clock, const char *call);
+
+/* The same for the rounds of a loop that does nothing else: most of them don't read the clock. */
+mimo_status mimo_watch(mimo_comm *comm, mimo_clock *clock, const char *call);
 
 /* Nanoseconds on the monotonic clock; never 0. */
 int64_t mimo_now(void);

@@ -373,7 +373,7 @@ static void take_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
  * memory, and waits for as long as it takes. */
 static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
-    mimo_clock clock = {0, 0};
+    mimo_clock clock = {0, 0, 0};
     int done = 0;
     for (;;) {
         MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
@@ -381,7 +381,7 @@ static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *ca
             return MIMO_OK;
         sched_yield();
         if (comm)
-            MIMO_TRY(mimo_look(&comm->base, &clock, call));
+            MIMO_TRY(mimo_watch(&comm->base, &clock, call));
     }
 }
 

@@ -7,12 +7,12 @@
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call)
 {
-    mimo_clock clock = {0, 0};
+    mimo_clock clock = {0, 0, 0};
     int name = (int)strcspn(call, "(");
     while (code == ncclInProgress && handle) {
         sched_yield();
         if (comm)
-            MIMO_TRY(mimo_look(&comm->base, &clock, call));
+            MIMO_TRY(mimo_watch(&comm->base, &clock, call));
         ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
         if (polled != ncclSuccess)
             code = polled;

@@ -34,7 +34,7 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
 {
-    mimo_clock clock = {0, 0};
+    mimo_clock clock = {0, 0, 0};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
     while (!done && status == MIMO_OK) {
@@ -42,7 +42,7 @@ mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
         if (done || status != MIMO_OK)
             break;
         mimo_pause(comm);
-        status = mimo_look(comm, &clock, call);
+        status = mimo_watch(comm, &clock, call);
     }
     comm->backend->release(*request);
     *request = NULL;
