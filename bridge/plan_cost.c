@@ -120,8 +120,10 @@ static double collective_forward(const mimo_cost_case *of, const mimo_link_speed
     double tp = of->sp ? (double)mimo_grid_dim_size(of->dst, "tp") : 1;
     if (gathers)
         add_gather(&work, whole / k, of->pairing.scale);
-    work.copied += !gathers || of->order[MIMO_DST] == MIMO_ROWS_SBH ? whole : 0;
-    work.copied += of->cut ? whole / (cp * tp) : 0;
+    if (of->cut && cp * tp > 1) /* a partition that cuts nothing is none */
+        work.copied += whole / (cp * tp);
+    else if (!gathers || of->order[MIMO_DST] == MIMO_ROWS_SBH)
+        work.copied += whole;
     return time_of(&work, speed);
 }
 

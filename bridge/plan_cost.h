@@ -10,7 +10,7 @@
  *   collective   L a collective (2 L for an all_reduce); a ring's bytes over the link; then copies
  *     forward    all-gather (fan-in)       (k-1)/k W     copied: W where it lands in an sbh tile
  *                narrow (fan-out), copy    -             copied: W
- *                shard (a partition)       -             copied: what is left of W
+ *                with a partition          the same      copied: what it leaves of W, at once
  *     backward   join sp                   (tp-1)/tp W/cp            copied: W/cp
  *                spread, or copy (cp > 1)  -             copied: W
  *                all_reduce over cp        2 (cp-1)/cp W

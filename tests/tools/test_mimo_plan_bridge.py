@@ -361,13 +361,13 @@ def times():
     moved = {"p2p": 10 + 128 + (256 + 128) / 2, "zero_copy": 7.5 + 128}
     got = answer(*arguments)
     expect(got["estimated_us"] ==
-           {"forward": {"collective": 10 + 256 + (512 + 256) / 2, **moved},
+           {"forward": {"collective": 10 + 256 + 256 / 2, **moved},
             "backward": {"collective": 20 + 512 + (512 + 256) / 2, **moved}}, arguments, got)
     expect(answer(*arguments, "--rank", "3")["estimated_us"] == got["estimated_us"], arguments,
            "the times of one rank are others")
     _, out, _ = run(*arguments)
     for line in ("estimated us a call, 0.001 GB/s and 10 us a link",
-                 "   forward  collective      650.0  p2p      330.0  zero-copy      135.5"):
+                 "   forward  collective      394.0  p2p      330.0  zero-copy      135.5"):
         expect(line + "\n" in out, arguments, f"no line {line!r} in\n{out}")
     slower = answer(*arguments_of("tp=1,dp=4", "tp=1,cp=2,dp=2", 4, 8, *speed[:4]))
     expect(math.isclose(slower["estimated_us"]["forward"]["p2p"], 10 + 128 + (256 + 128) / 5),

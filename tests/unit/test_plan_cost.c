@@ -189,13 +189,16 @@ Test(plan_cost, fan_in_by_hand)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", true, false);
     mimo_cost cost = mimo_cost_estimate(&b.of, &slow);
-    EXPECT_US(cost.collective[0], 10 + 128 + (256 + 128) / 2.);
+    EXPECT_US(cost.collective[0], 10 + 128 + 128 / 2.);
     EXPECT_US(cost.collective[1], 2 * 10 + 256 + (256 + 128) / 2.);
     EXPECT_US(cost.p2p[0], 10 + 64 + (128 + 64) / 2.);
     EXPECT_US(cost.zero_copy[0], 7.5 + 64);
+    b.of.cut = false;
+    cost = mimo_cost_estimate(&b.of, &slow);
+    EXPECT_US(cost.collective[0], 10 + 128 + 256 / 2.);
     b.of.order[MIMO_DST] = MIMO_ROWS_BSH; /* gathered samples are where they belong */
     cost = mimo_cost_estimate(&b.of, &slow);
-    EXPECT_US(cost.collective[0], 10 + 128 + 128 / 2.);
+    EXPECT_US(cost.collective[0], 10 + 128);
     release(&b);
 }
 
@@ -217,7 +220,7 @@ Test(plan_cost, sequence_parallel_by_hand)
     /* W = 4 samples, 512 bytes, of which a cp rank has 256 and a tp rank 128. */
     bed b = bed_of("tp=1,dp=4", "tp=2,cp=2,dp=1", true, true);
     mimo_cost cost = mimo_cost_estimate(&b.of, &slow);
-    EXPECT_US(cost.collective[0], 10 + 3 * 128 + (512 + 128) / 2.);
+    EXPECT_US(cost.collective[0], 10 + 3 * 128 + 128 / 2.);
     EXPECT_US(cost.collective[1], 3 * 10 + 128 + 512 + (256 + 512 + 128) / 2.);
     release(&b);
 }
