@@ -12,6 +12,7 @@
 #include "bridge/routed_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 enum { STAGE = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 8 };
 
@@ -146,6 +147,8 @@ static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *sta
         if (maker->hops[r].to != MIMO_AT_SHARDS)
             leg->buffer = mimo_job_buffer(maker->op->bridge, tile_at(job, maker->hops[r].to, i));
         leg->from = data_at(job, maker->hops[r].from, i, shards);
+        if (r > 0 && MIMO_MUTATED("part-for-sum"))
+            leg->from = job->round[0].legs[i].classes;
         leg->to = data_at(job, maker->hops[r].to, i, shards);
         MIMO_TRY(take(&leg->classes, stage, job->round[r].classes - 1, leg->bytes));
     }

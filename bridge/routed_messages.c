@@ -12,6 +12,7 @@
 #include "comm/buffer_state.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 /* ------------------------------------------ rows -------------------------------------------- */
 
@@ -24,6 +25,8 @@ static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, 
 {
     bool along_samples = block->nb > 1 && block->dst_b == 1;
     int64_t first = end == SENDER ? block->src_row : block->dst_row;
+    if (end == SENDER && MIMO_MUTATED("sender-own-order"))
+        along_samples = false;
     int64_t b = end == SENDER ? block->src_b : block->dst_b;
     int64_t s = end == SENDER ? block->src_s : block->dst_s;
     if (along_samples)
@@ -40,7 +43,10 @@ static mimo_rows target_rows(const mimo_leg *leg, const mimo_block *block)
 
 static mimo_rows source_rows(const mimo_leg *leg, const mimo_block *block)
 {
-    return block_rows(block, SENDER, leg->from, leg->row_bytes);
+    mimo_rows rows = block_rows(block, SENDER, leg->from, leg->row_bytes);
+    if (MIMO_MUTATED("row-before"))
+        rows.first -= rows.first > 0;
+    return rows;
 }
 
 /* Staging is no part of a buffer, so only class 0 can be pushed. */
@@ -53,8 +59,12 @@ static bool is_pushed(const mimo_leg *leg, const mimo_block *block)
 static mimo_rows pushed_rows(const mimo_leg *leg, const mimo_block *block)
 {
     const mimo_buffer *buffer = leg->buffer;
-    char *tile = buffer->data[block->peer] + (leg->to - (char *)mimo_buffer_data(buffer));
-    return block_rows(block, RECEIVER, tile, leg->row_bytes);
+    int64_t rank = MIMO_MUTATED("push-to-self") ? buffer->comm->rank : block->peer;
+    char *tile = buffer->data[rank] + (leg->to - (char *)mimo_buffer_data(buffer));
+    mimo_rows rows = block_rows(block, RECEIVER, tile, leg->row_bytes);
+    if (MIMO_MUTATED("push-row-before"))
+        rows.first -= rows.first > 0;
+    return rows;
 }
 
 /* ----------------------------------------- lists -------------------------------------------- */
@@ -81,9 +91,10 @@ static void append_message(mimo_message_list *list, const mimo_legs *legs, const
 {
     mimo_message *message = &list->messages[list->count];
     mimo_rows *rows = &list->rows[list->row_count];
+    bool reversed = part->kind == MIMO_RECV && MIMO_MUTATED("tensors-reversed");
     *message = (mimo_message){peer_of(legs, part), 0, rows};
     for (int i = 0; i < legs->count; i++) {
-        const mimo_leg *leg = &legs->list[i];
+        const mimo_leg *leg = &legs->list[reversed ? legs->count - 1 - i : i];
         const mimo_block *block = blocks_of(leg, part->kind);
         for (int64_t at = part->first; at < part->end && leg->row_bytes > 0; at++)
             if (!is_pushed(leg, &block[at]))

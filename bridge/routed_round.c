@@ -38,8 +38,13 @@ mimo_status mimo_round_add(const mimo_round *round, mimo_comm *comm, mimo_stream
         int64_t elements = leg->bytes / (int64_t)mimo_dtype_size(leg->dtype);
         if (MIMO_MUTATED("first-class-only"))
             continue;
-        MIMO_TRY(comm->device->add_parts(leg->to, leg->classes, round->classes - 1, elements,
-                                         leg->dtype, stream));
+        char *to = leg->to;
+        if (MIMO_MUTATED("class-behind") && leg->bytes > 0) {
+            elements -= leg->row_bytes / (int64_t)mimo_dtype_size(leg->dtype);
+            to += leg->row_bytes;
+        }
+        MIMO_TRY(comm->device->add_parts(to, leg->classes, round->classes - 1, elements, leg->dtype,
+                                         stream));
     }
     return MIMO_OK;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/mutation.h"
 
 struct mimo_host_push {
     mimo_host_push *next; /* in flight */
@@ -129,7 +130,8 @@ static mimo_status serve(mimo_host_push *push, int i)
     const mimo_push *rows = &push->list[i];
     if (!push->idle && seen(&own_flags(push->buffer, rows->peer)->ready) < push->serving[i])
         return MIMO_OK;
-    for (int64_t n = 0; n < rows->count; n++)
+    int64_t count = rows->count - MIMO_MUTATED("push-all-but-last");
+    for (int64_t n = 0; n < count; n++)
         MIMO_TRY(mimo_device_host.copy_rows(&rows->rows[n].to, &rows->rows[n].from, NULL));
     __atomic_fetch_add(&peer_flags(push->buffer, rows->peer)->done, MIMO_PUSH_UNIT,
                        __ATOMIC_RELEASE);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "device/device.h"
 #include "nn/nn_support.h"
 
@@ -130,8 +131,9 @@ static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *seq
 {
     if (sequence->parts == 1)
         return MIMO_OK;
-    MIMO_TRY(nn_allreduce(layer->runtime, sequence->cp, layer->d_gathered,
-                          sequence->parts * part_size(layer, sequence)));
+    if (!MIMO_MUTATED("no-key-sum"))
+        MIMO_TRY(nn_allreduce(layer->runtime, sequence->cp, layer->d_gathered,
+                              sequence->parts * part_size(layer, sequence)));
     return copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
 }
 
@@ -216,6 +218,8 @@ static mimo_status multiply(const nn_attention *layer, const nn_sequence *sequen
 
 static nn_real scale_of(const nn_attention *layer)
 {
+    if (MIMO_MUTATED("scale-by-width"))
+        return 1 / (nn_real)layer->dh;
     return 1 / (nn_real)sqrt((double)layer->dh);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/mutation.h"
 #include "nn/nn_support.h"
 
 static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
@@ -61,6 +62,12 @@ static nn_matrix weight_of(const nn_linear *layer)
     return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
 }
 
+/* How often the bias, or its gradient, is added: under a bug on every tp rank before a sum. */
+static int bias_times(const nn_linear *layer, bool mutated)
+{
+    return mutated && layer->split == NN_SPLIT_ROWS ? nn_comm_size(layer->tp) : 1;
+}
+
 mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows)
 {
     MIMO_TRY(nn_check_forward("linear", layer->params, rows, INT_MAX));
@@ -69,7 +76,8 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
     MIMO_TRY(nn_multiply(runtime, y, 0, input, nn_transpose(weight_of(layer))));
     if (layer->split == NN_SPLIT_ROWS)
         MIMO_TRY(nn_allreduce(runtime, layer->tp, y, rows * layer->out));
-    if (layer->bias >= 0)
+    int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-over-tp")) : 0;
+    for (int i = 0; i < times; i++)
         MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias), rows,
                                         layer->out));
     layer->x = x;
@@ -84,10 +92,11 @@ static mimo_status add_parameter_gradients(nn_linear *layer, const nn_real *dy)
     nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
     MIMO_TRY(nn_multiply(runtime, nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
                          input));
-    if (layer->bias < 0)
-        return MIMO_OK;
-    return runtime->ops->add_columns(runtime, nn_grad(layer->params, layer->bias), dy, layer->rows,
-                                     layer->out);
+    int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp")) : 0;
+    for (int i = 0; i < times; i++)
+        MIMO_TRY(runtime->ops->add_columns(runtime, nn_grad(layer->params, layer->bias), dy,
+                                           layer->rows, layer->out));
+    return MIMO_OK;
 }
 
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
@@ -100,7 +109,7 @@ mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
     const nn_runtime *runtime = nn_params_runtime(layer->params);
     nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
     MIMO_TRY(nn_multiply(runtime, dx, 0, gradient, weight_of(layer)));
-    if (layer->split == NN_SPLIT_COLUMNS)
+    if (layer->split == NN_SPLIT_COLUMNS && !MIMO_MUTATED("no-input-sum"))
         MIMO_TRY(nn_allreduce(runtime, layer->tp, dx, layer->rows * layer->in));
     return MIMO_OK;
 }

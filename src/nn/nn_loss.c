@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/mutation.h"
 #include "nn/nn_support.h"
 
 static mimo_status reserve_rooms(nn_loss *made)
@@ -26,7 +27,7 @@ mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp
     MIMO_TRY(nn_check_divides("loss", "vocabulary", vocabulary, nn_comm_size(tp)));
     MIMO_TRY(nn_check_memory("loss", made.runtime, tp));
     made.local = vocabulary / nn_comm_size(tp);
-    made.first = nn_comm_rank(tp) * made.local;
+    made.first = MIMO_MUTATED("vocabulary-offset") ? 0 : nn_comm_rank(tp) * made.local;
     mimo_status status = reserve_rooms(&made);
     if (status != MIMO_OK) {
         nn_loss_release(&made);
@@ -94,10 +95,11 @@ mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t 
     loss->logits = logits;
     loss->rows = rows;
     for (int64_t i = 0; i < rows; i++)
-        loss->tokens += labels[i] != NN_IGNORE;
+        loss->tokens += labels[i] != NN_IGNORE || MIMO_MUTATED("masked-count");
     MIMO_TRY(nn_runtime_write(runtime, loss->labels, labels, rows * (int64_t)sizeof *loss->labels));
     MIMO_TRY(runtime->ops->token_maxima(runtime, &tokens));
-    MIMO_TRY(combine(loss, loss->maxima, rows, MIMO_MAX));
+    if (!MIMO_MUTATED("local-maxima"))
+        MIMO_TRY(combine(loss, loss->maxima, rows, MIMO_MAX));
     MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
     MIMO_TRY(combine(loss, loss->sums, 2 * rows, MIMO_SUM));
     return runtime->ops->token_losses(runtime, loss->losses, loss->total, &tokens);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "core/mutation.h"
 #include "nn/nn_support.h"
 
 static nn_adamw_factors factors(const nn_adamw *rule, double norm, int64_t t)
@@ -25,7 +26,7 @@ static mimo_status update(const nn_params *params, int index, nn_adamw_factors f
     const nn_runtime *runtime = nn_params_runtime(params);
     const nn_param *param = nn_params_at(params, index);
     nn_moments moments = {param->value, param->m, param->v, param->grad, param->count};
-    if (!param->decay)
+    if (!param->decay && !MIMO_MUTATED("decay-of-all"))
         factors.decay = 0;
     return runtime->ops->adamw(runtime, &moments, &factors);
 }
@@ -37,7 +38,8 @@ mimo_status nn_adamw_step(const nn_adamw *rule, nn_params *params, double norm)
     MIMO_CHECK(isfinite(norm) && norm >= 0, MIMO_ERR_ARGUMENT,
                "optimizer: gradient norm %g is not a finite, non-negative number", norm);
     nn_params_set_steps(params, nn_params_steps(params) + 1);
-    nn_adamw_factors step = factors(rule, norm, nn_params_steps(params));
+    int64_t t = nn_params_steps(params) + MIMO_MUTATED("next-step");
+    nn_adamw_factors step = factors(rule, norm, t);
     for (int i = 0; i < nn_params_count(params); i++)
         MIMO_TRY(update(params, i, step));
     return MIMO_OK;

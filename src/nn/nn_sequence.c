@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/checked.h"
+#include "core/mutation.h"
 #include "nn/nn_support.h"
 
 static mimo_status check_desc(const nn_sequence_desc *desc)
@@ -85,7 +86,9 @@ static mimo_status fill_mask(nn_sequence *made)
     MIMO_TRY(mimo_reserve(&mask, made->rows * all, sizeof *mask));
     for (int64_t i = 0; i < made->rows; i++)
         for (int64_t j = 0; j < all; j++)
-            mask[i * all + j] = (nn_real)(made->positions[j] <= own[i]);
+            mask[i * all + j] = MIMO_MUTATED("local-causal")
+                                    ? (nn_real)(j % made->rows <= i)
+                                    : (nn_real)(made->positions[j] <= own[i]);
     mimo_status status =
         nn_runtime_write(made->runtime, made->mask, mask, made->rows * all * (int64_t)sizeof *mask);
     mimo_release(mask);

@@ -23,6 +23,15 @@
         "tp=2,dp=4", "tp=2,cp=2,dp=2", false, MIMO_EXECUTOR_ROUTED \
     }
 
+#define ROUTED_FAN_OUT                                             \
+    {                                                              \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, MIMO_EXECUTOR_ROUTED \
+    }
+#define ZERO_COPY                                                     \
+    {                                                                 \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, MIMO_EXECUTOR_ZERO_COPY \
+    }
+
 static const oracle_mutation table[] = {
     /* the bridge */
     {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN,
@@ -39,6 +48,22 @@ static const oracle_mutation table[] = {
     {"zero-pad", "fan-out backward pads with zeros and does not gather", PHASE_ROWS_BACK, FAN_OUT,
      true},
     {"first-class-only", "routed backward keeps one cp rank's part", PHASE_ROWS_BACK, ROUTED, true},
+    {"row-before", "routed sends the row before, where a block begins behind a tile's first",
+     PHASE_BRIDGE, ROUTED_FAN_OUT, true},
+    {"sender-own-order", "routed sends rows in the order of the sender's tile", PHASE_BRIDGE,
+     ROUTED, true},
+    {"tensors-reversed", "a message's tensors are received in reverse order", PHASE_BRIDGE, ROUTED,
+     false},
+    {"class-behind", "routed adds the other cp ranks' parts one row behind their place",
+     PHASE_ROWS_BACK, ROUTED, true},
+    {"part-for-sum", "routed sends one cp rank's part on, in two rounds, and not the sum",
+     PHASE_ROWS_BACK, ROUTED_FAN_OUT, true},
+    {"push-to-self", "rows are pushed into the sender's own part of the buffer", PHASE_BRIDGE,
+     ZERO_COPY, true},
+    {"push-row-before", "a block behind a tile's first row is pushed one row before", PHASE_BRIDGE,
+     ZERO_COPY, true},
+    {"push-all-but-last", "the last block for each peer is not pushed", PHASE_BRIDGE, ZERO_COPY,
+     true},
     /* alignment and partition */
     {"sequence-major", "rows are taken as they lie, not sample-major", PHASE_ALIGNMENT, FAN_IN,
      false},
@@ -60,6 +85,28 @@ static const oracle_mutation table[] = {
      false},
     {"partial-mean", "partial gradients are averaged over tp", PHASE_GRADIENTS, FAN_IN, false},
     {"norm-of-copies", "the norm counts copies as often as there are", PHASE_NORM, FAN_IN, false},
+    /* layers, losses and optimizer */
+    {"scale-by-width", "attention divides scores by d, not by its root", PHASE_ENCODER, FAN_IN,
+     false},
+    {"bias-over-tp", "the bias behind a sum over tp is added on every rank, before it",
+     PHASE_ENCODER, FAN_IN, false},
+    {"local-causal", "the causal mask compares places in the shard, not in the sequence",
+     PHASE_LAYERS, FAN_IN, false},
+    {"vocabulary-offset", "every tp rank takes its logits for the first of the vocabulary",
+     PHASE_LOSSES, FAN_IN, false},
+    {"local-maxima", "each tp rank's exponentials are relative to its own largest logit",
+     PHASE_LOSSES, FAN_IN, false},
+    {"masked-count", "N counts masked tokens too", PHASE_LOSS, FAN_IN, false},
+    {"no-input-sum", "gradients behind a weight split by columns are not summed over tp",
+     PHASE_ROWS_BACK, FAN_IN, false},
+    {"no-key-sum", "gradients of keys and values are not summed over cp", PHASE_ROWS_BACK, FAN_IN,
+     false},
+    {"bias-gradient-over-tp", "the gradient of a bias behind a sum over tp counts tp times",
+     PHASE_GRADIENTS, FAN_IN, false},
+    {"last-use-only", "of a token that occurs often, one place adds to the embedding's gradient",
+     PHASE_GRADIENTS, FAN_IN, false},
+    {"next-step", "AdamW corrects its moments as if a step later", PHASE_ADAMW, FAN_IN, false},
+    {"decay-of-all", "AdamW decays biases and norms too", PHASE_ADAMW, FAN_IN, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, MIMO_EXECUTOR_AUTO}, false},
 };
 

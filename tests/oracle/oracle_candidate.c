@@ -50,25 +50,13 @@ static mimo_status list_spans(oracle_candidate *out)
     return MIMO_OK;
 }
 
-/* The dst tile behind the src tile, at the same place on all ranks: they hold equally many
- * samples. */
-static mimo_status place_tiles(oracle_candidate *out, int64_t src, int64_t dst)
+static mimo_status create_tiles(oracle_candidate *out)
 {
-    MIMO_TRY(mimo_buffer_create(&out->buffer, out->topology->world,
-                                (src + dst) * (int64_t)sizeof(nn_real)));
-    out->src_tile = mimo_buffer_data(out->buffer);
-    out->dst_tile = out->src_tile + src;
-    return MIMO_OK;
-}
-
-static mimo_status reserve_tiles(oracle_candidate *out)
-{
-    int64_t row = out->sizes.image_tokens * out->sizes.hidden;
-    int64_t src = row * out->pictures, dst = row * out->sentences;
-    if (out->topology->zero_copy)
-        return place_tiles(out, src, dst);
-    MIMO_TRY(mimo_reserve(&out->src_tile, src, sizeof(nn_real)));
-    return mimo_reserve(&out->dst_tile, dst, sizeof(nn_real));
+    const oracle_tiles_desc desc = {.tokens = out->sizes.image_tokens,
+                                    .hidden = out->sizes.hidden,
+                                    .samples = {out->pictures, out->sentences},
+                                    .tensors = out->shape.tensors};
+    return oracle_tiles_create(&out->tiles, out->topology, &desc);
 }
 
 static mimo_status reserve_rooms(oracle_candidate *out)
@@ -77,7 +65,7 @@ static mimo_status reserve_rooms(oracle_candidate *out)
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
     int64_t rows = sizes->seq * (out->pictures + out->sentences) + 6 * sizes->vocabulary;
     MIMO_TRY(mimo_reserve(&out->patches, patches, sizeof(nn_real)));
-    MIMO_TRY(reserve_tiles(out));
+    MIMO_TRY(create_tiles(out));
     return mimo_reserve(&out->row_of, rows, sizeof *out->row_of);
 }
 
@@ -101,11 +89,7 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
 void oracle_candidate_destroy(oracle_candidate *candidate)
 {
     mimo_release(candidate->patches);
-    if (!candidate->buffer) {
-        mimo_release(candidate->src_tile);
-        mimo_release(candidate->dst_tile);
-    }
-    mimo_buffer_destroy(candidate->buffer);
+    oracle_tiles_destroy(&candidate->tiles);
     mimo_release(candidate->row_of);
     oracle_llm_destroy(&candidate->llm);
     encoder_destroy(&candidate->encoder);
@@ -260,7 +244,7 @@ static void capture_encoder(const oracle_candidate *candidate, oracle_capture *c
         capture_tile(candidate, capture, name, &rows, all, x[i + 1]);
     }
     capture_tile(candidate, capture, "encoder.norm", &rows, all, x[layers + 1]);
-    capture_tile(candidate, capture, "encoder.rows", &rows, all, candidate->src_tile);
+    capture_tile(candidate, capture, "encoder.rows", &rows, all, candidate->tiles.tile[MIMO_SRC]);
 }
 
 static void capture_losses(const oracle_candidate *candidate, oracle_capture *capture,
@@ -283,7 +267,7 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     tile_rows own = llm_rows(candidate, m, llm->own, llm->own_positions);
     tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
     char name[32];
-    capture_tile(candidate, capture, "bridge.rows", &image, all, candidate->dst_tile);
+    capture_tile(candidate, capture, "bridge.rows", &image, all, candidate->tiles.tile[MIMO_DST]);
     capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
     capture_tile(candidate, capture, "llm.input", &own, all, llm->input);
     for (int64_t i = 0; i < sizes->llm_layers; i++) {
@@ -310,26 +294,16 @@ static void load_patches(oracle_candidate *candidate, const synthetic_step *step
         }
 }
 
-static void view_tiles(const oracle_candidate *candidate, mimo_tensor *src, mimo_tensor *dst)
-{
-    int64_t tokens = candidate->sizes.image_tokens, hidden = candidate->sizes.hidden;
-    *src =
-        mimo_tensor_3d(candidate->src_tile, NN_DTYPE, "sbh", tokens, candidate->pictures, hidden);
-    *dst =
-        mimo_tensor_3d(candidate->dst_tile, NN_DTYPE, "sbh", tokens, candidate->sentences, hidden);
-}
-
 static mimo_status forward(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
 {
     double loss_sum;
     int64_t tokens;
     int64_t slot = m * candidate->shape.micro_batch + candidate->first_sentence;
-    mimo_tensor src, dst;
-    view_tiles(candidate, &src, &dst);
+    nn_real **tile = candidate->tiles.tile;
     load_patches(candidate, step, m);
-    MIMO_TRY(encoder_forward(&candidate->encoder, candidate->src_tile, candidate->patches));
-    MIMO_TRY(mimo_bridge_forward(candidate->topology->bridge, &dst, &src, 1, NULL));
-    MIMO_TRY(oracle_llm_forward(&candidate->llm, candidate->dst_tile,
+    MIMO_TRY(encoder_forward(&candidate->encoder, tile[MIMO_SRC], candidate->patches));
+    MIMO_TRY(oracle_tiles_forward(&candidate->tiles));
+    MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
                                 step->ids + slot * candidate->sizes.seq,
                                 step->labels + slot * candidate->sizes.seq, &loss_sum, &tokens));
     return mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens);
@@ -337,16 +311,15 @@ static mimo_status forward(oracle_candidate *candidate, const synthetic_step *st
 
 static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture, int64_t m)
 {
-    mimo_tensor src, dst;
-    view_tiles(candidate, &src, &dst);
-    MIMO_TRY(oracle_llm_backward(&candidate->llm, candidate->dst_tile));
-    MIMO_TRY(mimo_bridge_backward(candidate->topology->bridge, &src, &dst, 1, NULL));
+    nn_real **tile = candidate->tiles.tile;
+    MIMO_TRY(oracle_llm_backward(&candidate->llm, tile[MIMO_DST]));
+    MIMO_TRY(oracle_tiles_backward(&candidate->tiles));
     if (capture) {
         tile_rows rows = encoder_rows(candidate, m);
         tile_columns all = {0, candidate->sizes.hidden};
-        capture_tile(candidate, capture, "encoder.d_rows", &rows, all, candidate->src_tile);
+        capture_tile(candidate, capture, "encoder.d_rows", &rows, all, tile[MIMO_SRC]);
     }
-    return encoder_backward(&candidate->encoder, candidate->src_tile);
+    return encoder_backward(&candidate->encoder, tile[MIMO_SRC]);
 }
 
 static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,

@@ -7,6 +7,7 @@
 
 #include "capture.h"
 #include "oracle_llm.h"
+#include "oracle_tiles.h"
 #include "oracle_topology.h"
 #include "synthetic.h"
 
@@ -24,8 +25,7 @@ typedef struct oracle_candidate {
     int64_t first_picture, pictures;   /* of a micro-batch: which this rank encodes, */
     int64_t first_sentence, sentences; /* and which it holds as part of the LLM */
     nn_real *patches;                  /* [P, b, values] */
-    nn_real *src_tile, *dst_tile;      /* [P, b, H], [P, B, H] */
-    mimo_buffer *buffer;               /* zero-copy: what both lie in; else NULL */
+    oracle_tiles tiles;                /* [P, b, H] and [P, B, H] */
     int64_t *row_of;                   /* room for the rows of a oracle_capture */
 } oracle_candidate;
 

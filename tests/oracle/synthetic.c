@@ -34,8 +34,8 @@ ref_sizes synthetic_sizes(int64_t ranks, uint64_t seed)
 void synthetic_cases(oracle_case cases[ORACLE_CASES], int64_t ranks)
 {
     int64_t unit = unit_of(ranks);
-    cases[0] = (oracle_case){"1 micro-batch", 1, 2 * unit, 2 * unit - 3};
-    cases[1] = (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1};
+    cases[0] = (oracle_case){"1 micro-batch", 1, 2 * unit, 2 * unit - 3, 1};
+    cases[1] = (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1, 2};
 }
 
 /* Words of the sample at position s: those of a name, or any others. */

@@ -18,6 +18,7 @@ typedef struct oracle_case {
     const char *name;
     int64_t micro_batches, micro_batch; /* micro_batch: slots over all ranks */
     int64_t samples;                    /* below micro_batches * micro_batch */
+    int tensors;                        /* that a call of the bridge moves: 1 or 2 */
 } oracle_case;
 
 enum { ORACLE_CASES = 2 };

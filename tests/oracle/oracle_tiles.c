@@ -1,0 +1,109 @@
+#include "oracle_tiles.h"
+
+#include <string.h>
+
+#include "core/check.h"
+#include "core/memory.h"
+
+/* ----------------------------------------- creation ----------------------------------------- */
+
+static int64_t rows_of(const oracle_tiles *tiles, int side)
+{
+    return tiles->desc.tokens * tiles->desc.samples[side];
+}
+
+static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topology)
+{
+    int64_t count = (rows_of(out, MIMO_SRC) + rows_of(out, MIMO_DST)) * out->desc.hidden;
+    if (!topology->zero_copy)
+        return mimo_reserve(&out->room, count, sizeof *out->room);
+    MIMO_TRY(mimo_buffer_create(&out->buffer, topology->world, count * (int64_t)sizeof *out->room));
+    out->room = mimo_buffer_data(out->buffer);
+    return MIMO_OK;
+}
+
+/* One after the other, so at the same place on all ranks where these hold equally many samples. */
+static void place_parts(oracle_tiles *out)
+{
+    nn_real *at = out->room;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < out->desc.tensors; i++) {
+            out->part[side][i] = at;
+            at += rows_of(out, side) * out->width[i];
+        }
+}
+
+mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topology,
+                                const oracle_tiles_desc *desc)
+{
+    out->desc = *desc;
+    out->bridge = topology->bridge;
+    out->width[0] = desc->tensors == 1 ? desc->hidden : desc->hidden / 4;
+    out->width[1] = desc->hidden - out->width[0];
+    MIMO_TRY(reserve_room(out, topology));
+    place_parts(out);
+    for (int side = 0; side < 2; side++)
+        if (desc->tensors == 1)
+            out->tile[side] = out->part[side][0];
+        else
+            MIMO_TRY(mimo_reserve(&out->tile[side], rows_of(out, side) * desc->hidden,
+                                  sizeof *out->tile[side]));
+    return MIMO_OK;
+}
+
+void oracle_tiles_destroy(oracle_tiles *tiles)
+{
+    for (int side = 0; side < 2; side++)
+        if (tiles->desc.tensors > 1)
+            mimo_release(tiles->tile[side]);
+    if (!tiles->buffer)
+        mimo_release(tiles->room);
+    mimo_buffer_destroy(tiles->buffer);
+    memset(tiles, 0, sizeof *tiles);
+}
+
+/* ------------------------------------------- moves ------------------------------------------- */
+
+/* Columns between a tile and its parts. */
+static void copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
+{
+    int64_t first = 0, hidden = tiles->desc.hidden;
+    for (int i = 0; i < tiles->desc.tensors && tiles->desc.tensors > 1; i++) {
+        int64_t width = tiles->width[i];
+        for (int64_t row = 0; row < rows_of(tiles, side); row++) {
+            nn_real *whole = tiles->tile[side] + row * hidden + first;
+            nn_real *part = tiles->part[side][i] + row * width;
+            memcpy(to_parts ? part : whole, to_parts ? whole : part, (size_t)width * sizeof *part);
+        }
+        first += width;
+    }
+}
+
+static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *views)
+{
+    for (int i = 0; i < tiles->desc.tensors; i++)
+        views[i] = mimo_tensor_3d(tiles->part[side][i], NN_DTYPE, "sbh", tiles->desc.tokens,
+                                  tiles->desc.samples[side], tiles->width[i]);
+}
+
+mimo_status oracle_tiles_forward(oracle_tiles *tiles)
+{
+    mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
+    view_parts(tiles, MIMO_SRC, src);
+    view_parts(tiles, MIMO_DST, dst);
+    copy_parts(tiles, MIMO_SRC, true);
+    MIMO_TRY(mimo_bridge_forward(tiles->bridge, dst, src, tiles->desc.tensors, NULL));
+    copy_parts(tiles, MIMO_DST, false);
+    return MIMO_OK;
+}
+
+mimo_status oracle_tiles_backward(oracle_tiles *tiles)
+{
+    mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
+    view_parts(tiles, MIMO_SRC, src);
+    view_parts(tiles, MIMO_DST, dst);
+    copy_parts(tiles, MIMO_DST, true);
+    MIMO_TRY(mimo_bridge_backward(tiles->bridge, src, dst, tiles->desc.tensors, NULL));
+    copy_parts(tiles, MIMO_SRC, false);
+    return MIMO_OK;
+}

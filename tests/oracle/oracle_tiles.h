@@ -1,0 +1,39 @@
+/*
+ * The tiles on both sides of the bridge, and the calls that move them. A call moves the rows in one
+ * tensor, or in two that share a row's columns unequally: then messages hold several tensors.
+ */
+#ifndef ORACLE_ORACLE_TILES_H
+#define ORACLE_ORACLE_TILES_H
+
+#include "nn/nn.h"
+
+#include "oracle_topology.h"
+
+enum { ORACLE_TENSORS = 2 };
+
+typedef struct oracle_tiles_desc {
+    int64_t tokens, hidden; /* P, H; 4 divides H */
+    int64_t samples[2];     /* by mimo_side; zero-copy: the same on all ranks */
+    int tensors;            /* of a call: 1 or 2 */
+} oracle_tiles_desc;
+
+typedef struct oracle_tiles {
+    oracle_tiles_desc desc;
+    mimo_bridge *bridge;              /* borrowed */
+    nn_real *tile[2];                 /* [P, samples, H] */
+    nn_real *part[2][ORACLE_TENSORS]; /* [P, samples, width]; one tensor: the tile itself */
+    int64_t width[ORACLE_TENSORS];
+    nn_real *room;       /* all parts; zero-copy: the buffer's memory, else our own */
+    mimo_buffer *buffer; /* NULL: not zero-copy */
+} oracle_tiles;
+
+/* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
+mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topology,
+                                const oracle_tiles_desc *desc);
+void oracle_tiles_destroy(oracle_tiles *tiles);
+
+/* Rows from the src tile to the dst tile, and gradients from the dst tile to the src tile. */
+mimo_status oracle_tiles_forward(oracle_tiles *tiles);
+mimo_status oracle_tiles_backward(oracle_tiles *tiles);
+
+#endif
