@@ -57,12 +57,13 @@ static int64_t common_multiple(int64_t a, int64_t b)
     return a / x * b;
 }
 
-/* Positions of a sequence that a side can cut; thd says how many there are. */
+/* Positions of which a side can cut twice as many, or routed where it adds full tiles up before
+ * they move; thd says how many there are in all. */
 static int64_t cut_sequence(const mimo_layout_desc *desc)
 {
     const mimo_partition_rule *rule = desc->partition;
     if (!rule)
-        return 1;
+        return mimo_grid_dim_size(desc->grid, "cp");
     if (rule->format == MIMO_THD)
         return (rule->cu_padded ? rule->cu_padded : rule->cu)[rule->sequences];
     return 2 * mimo_grid_dim_size(desc->grid, "cp") * mimo_grid_dim_size(desc->grid, "tp");

@@ -261,7 +261,7 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     const oracle_llm *llm = &candidate->llm;
     const ref_sizes *sizes = &candidate->sizes;
     tile_columns all = {0, sizes->hidden};
-    tile_columns logits = {llm->loss.first, llm->loss.local};
+    tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
     tile_rows image = llm_rows(candidate, m, sizes->image_tokens, NULL);
     tile_rows whole = llm_rows(candidate, m, sizes->seq, NULL);
     tile_rows own = llm_rows(candidate, m, llm->own, llm->own_positions);
