@@ -188,7 +188,10 @@ static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
     (void)tiles;
     if (!round)
         return MIMO_OK;
-    op->job->recorded = op->job->recorded || (device->records && device->records(op->stream));
+    if (device->records && device->records(op->stream)) {
+        op->job->recorded = true;
+        op->job->stream = op->stream;
+    }
     mimo_cuts_used(&op->bridge->routed->cuts, op->job->cut);
     return mimo_round_move(&op->request, round, op->bridge->comm, op->stream);
 }

@@ -233,7 +233,8 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
 {
     bool staged = !job->stage || (job->stage == op->stage[STAGE].room &&
                                   job->stage_bytes <= op->stage[STAGE].bytes);
-    bool same = staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
+    bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
+    bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
                 job->backward == op->backward && job->cut == cut && job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
@@ -260,7 +261,8 @@ void mimo_job_put_back(mimo_op *op)
     op->job = NULL;
     if (!job)
         return;
-    if (op->status != MIMO_OK) { /* it may have been in flight, and can't be started again */
+    job->failed = op->status != MIMO_OK; /* it may have been in flight */
+    if (job->failed && !job->recorded) {
         destroy_job(op->bridge, job);
         return;
     }

@@ -23,7 +23,10 @@ enum { MIMO_ROUNDS = 2 };
 typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
-    bool recorded;           /* a graph runs it again, so it stays as long as the bridge */
+    bool recorded;           /* a graph runs it again, so it stays as long as the bridge, */
+    mimo_stream stream;      /* and serves no other stream than the graph's: it would be made for
+                                that one's rooms, and the graph still reads its lists */
+    bool failed;             /* it can't be started again */
     uint64_t cut;            /* its hash */
     uint64_t buffer_changes; /* of the communicator, when it was made */
     int count;
