@@ -48,7 +48,11 @@ struct link_floor {
 link_floor *link_floor_create(ncclComm_t comm, size_t bytes)
 {
     link_floor *floor = (link_floor *)calloc(1, sizeof *floor);
+#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER
+    ncclDevCommRequirements wanted = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+#else
     ncclDevCommRequirements wanted = {};
+#endif
     wanted.lsaBarrierCount = kMostCtas;
     floor->comm = comm;
     if (ncclMemAlloc(&floor->from, bytes) != ncclSuccess ||

@@ -136,12 +136,12 @@ static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    MIMO_TRY_NCCL((nccl_comm *)comm, mimo_nccl_reach(team->handle, &first, &count));
-    uint64_t alone[1] = {!symmetric || count <= 1};
+    mimo_status status = mimo_nccl_status(mimo_nccl_reach(team->handle, &first, &count),
+                                          (nccl_comm *)comm, team->handle, "mimo_nccl_reach");
+    uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->vote_start(&request, comm, alone, 1));
     MIMO_TRY(mimo_wait(comm, &request, "buffer create"));
-    mimo_status status = MIMO_OK;
     if (!alone[0])
         status = find_peers(buffer, own, first, count);
     set_own(buffer, own); /* by its own address, which is what callers pass */

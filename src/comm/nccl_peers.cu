@@ -12,19 +12,42 @@ __global__ void find(ncclWindow_t window, int count, void **at)
         at[peer] = ncclGetLsaPointer(window, 0, peer);
 }
 
+// NCCL 2.29 refuses requirements that are only zeros.
+ncclDevCommRequirements requirements()
+{
+#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER
+    return NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+#else
+    return {};
+#endif
+}
+
+// A nonblocking communicator fills *out behind the call, whatever the call returns.
+ncclResult_t create(ncclComm_t comm, ncclDevComm *out)
+{
+    ncclDevCommRequirements wanted = requirements();
+    ncclResult_t code = ncclDevCommCreate(comm, &wanted, out);
+    if (code == ncclSuccess || code == ncclInProgress)
+        do {
+            ncclResult_t polled = ncclCommGetAsyncError(comm, &code);
+            if (polled != ncclSuccess)
+                return polled;
+        } while (code == ncclInProgress);
+    return code;
+}
+
 } // namespace
 
 ncclResult_t mimo_nccl_reach(ncclComm_t comm, int *first, int *count)
 {
     ncclDevComm device;
-    ncclDevCommRequirements wanted = {};
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
     if (code != ncclSuccess)
         return code;
     *first = rank;
     *count = 1;
-    if (ncclDevCommCreate(comm, &wanted, &device) != ncclSuccess)
+    if (create(comm, &device) != ncclSuccess)
         return ncclSuccess;
     *first = rank - device.lsaRank;
     *count = device.lsaSize;
