@@ -8,7 +8,7 @@
 namespace
 {
 
-constexpr int kSpinsPerLook = 1 << 12; // waits look at the abort word, over PCIe, this seldom
+constexpr uint32_t kSpinsPerLook = 1 << 12; // waits look at the abort word, over PCIe, this seldom
 
 __device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
 {
@@ -36,7 +36,7 @@ __device__ void add_release(uint64_t *flag, uint64_t value)
 
 __device__ void wait_for(const uint64_t *flag, uint64_t value, const volatile uint32_t *abort)
 {
-    for (int spin = 1; load_acquire(flag) < value; spin++)
+    for (uint32_t spin = 1; load_acquire(flag) < value; spin++)
         if (spin % kSpinsPerLook == 0 && *abort)
             return;
 }

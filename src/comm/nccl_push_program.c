@@ -120,7 +120,7 @@ static mimo_push_divisor divisor_of(uint32_t divisor)
 
 static mimo_status append(maker *it, const draft *rows);
 
-/* Both halves of what is too long for one block: of its longest loop. */
+/* Both halves of what is too long for one block: of its outermost loop. */
 static mimo_status append_halves(maker *it, const draft *rows)
 {
     draft first = *rows, second = *rows;
@@ -278,8 +278,9 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
     it->bulk = it->width == WIDEST && bulk > 0;
     *chip = multiprocessors;
-    *most =
-        it->head.targets + it->head.sources > 0 ? *chip - SPARE : *chip * (it->bulk ? bulk : words);
+    bool waits = it->head.targets + it->head.sources > 0;
+    *most = waits ? *chip - SPARE : *chip * (it->bulk ? bulk : words);
+    *most = *most < 1 ? 1 : *most; /* a part of a chip can be as small */
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
     return MIMO_OK;
@@ -349,6 +350,9 @@ static mimo_status set_far(mimo_push_program *out, const maker *it, int64_t peer
     MIMO_TRY_CUDA(cudaMemcpy(out->room, it->blocks, block_bytes, cudaMemcpyHostToDevice));
     if (peers > 0)
         MIMO_TRY_CUDA(cudaMemcpy(peers_at, it->peers, peer_bytes, cudaMemcpyHostToDevice));
+    /* From pageable memory these may still be on their way, and the program's stream need not wait
+     * for the one they are on. */
+    MIMO_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     return MIMO_OK;
 }
 
