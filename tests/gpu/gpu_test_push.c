@@ -68,6 +68,11 @@ static copies two_blocks(int64_t n, int64_t m, int64_t row_bytes, int64_t shift)
     return c;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 MPI_TEST(push, copies)
 {
     static const int64_t rows[] = {1,    2,    6,    16,   48,    80,    2048,  2064,
@@ -83,6 +88,22 @@ MPI_TEST(push, copies)
     copies many_rows = two_blocks(300, 40, 16, 0), long_rows = two_blocks(2, 2, 9 << 20, 0);
     run(&many_rows, 0);
     run(&long_rows, 0);
+}
+
+/* Counts that nothing divides: segments are found by multiplication, and groups end early. */
+MPI_TEST(push, odd_counts)
+{
+    static const int64_t rows[] = {1, 3, 16, 48, 112, 2064};
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const int64_t most = (16 << 20) / rows[r];
+        copies wide = two_blocks(3, least(100003, most / 3), rows[r], 0);
+        copies tall = two_blocks(least(50021, most / 7), 7, rows[r], 0);
+        copies lone = two_blocks(1, 2, rows[r], 0);
+        run(&wide, 0);
+        run(&tall, 0);
+        run(&tall, 2);
+        run(&lone, 0);
+    }
 }
 
 /* More blocks than travel with a launch. */
