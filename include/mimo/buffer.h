@@ -16,8 +16,9 @@
  *   - on a device, calls into one buffer are enqueued in the same order on every rank, and a CUDA
  *     graph that captured some is replayed equally often by all; calls captured into one graph are
  *     on one stream. Calls on different streams follow one another; a stream lives until the next
- *     call on another one has begun. Kernels that wait for peers and were started in opposite
- *     orders on two ranks wait for ever.
+ *     call on another one has begun. Of replays the library knows nothing: the caller sees to it
+ *     that no replay runs beside another one or beside a call (one stream, or events). Kernels that
+ *     wait for peers and were started in opposite orders on two ranks wait for ever.
  */
 #ifndef MIMO_BUFFER_H
 #define MIMO_BUFFER_H
