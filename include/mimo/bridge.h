@@ -69,8 +69,9 @@ typedef struct mimo_bridge_desc {
      * only pp = 0, so that backward adds their gradients. */
     const mimo_partition_rule *src_partition;
     bool all_stages;
-    /* Destinations in a buffer: no rank reads or writes one between the end of its last call on
-     * *any* rank and the call that writes it again (double buffering), so senders need not ask. */
+    /* Destinations in a buffer: no rank begins a call before all ranks have done with what it is to
+     * write (two destinations in turn, and something between the calls that all ranks wait for: a
+     * rank that only sends waits for nobody here), so senders need not ask. */
     bool destinations_idle;
     int ctas; /* thread blocks that writing into buffers may take; 0: MIMO_CTAS */
 } mimo_bridge_desc;
