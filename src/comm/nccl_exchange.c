@@ -1,8 +1,8 @@
 /*
- * Messages over grouped ncclSend and ncclRecv. A message of a few blocks goes block by block, a
- * longer one as a whole; both ends cut alike. What is one contiguous run is
- * sent and received where it lies; all else is packed into, or unpacked from, the communicator's
- * room for the stream.
+ * Messages over grouped ncclSend and ncclRecv. A message whose rows are one contiguous run is sent
+ * and received where it lies; any other is packed into, or unpacked from, the communicator's room
+ * for the stream: as a whole, since NCCL takes longer for two messages between two ranks than for
+ * packing one.
  *
  * Peers are grouped by their distance, (peer - rank) mod size for sends and (rank - peer) mod size
  * for receives, a fixed number of distances to a group: all ranks cut alike, so the groups of a
@@ -15,9 +15,9 @@
 #include "core/checked.h"
 #include "core/memory.h"
 
-enum { DISTANCES_PER_GROUP = 32, MOST_PARTS = 4 };
+enum { DISTANCES_PER_GROUP = 32 };
 
-/* A message or a part of one, and where NCCL finds its rows. */
+/* One message, and where NCCL finds its rows. */
 typedef struct packet {
     int peer, distance;
     int64_t bytes;
@@ -53,30 +53,12 @@ static int64_t bytes_of(const mimo_rows *rows)
     return rows->n_outer * rows->n_inner * rows->row_bytes;
 }
 
-/* Rows of a message that travel together: `count` from rows[0] on. */
-typedef struct part {
-    int peer;
-    const mimo_rows *rows;
-    int64_t count;
-} part;
-
-static int64_t parts_of(const mimo_message *message)
+static bool is_run(const mimo_message *message)
 {
-    return message->count <= MOST_PARTS ? message->count : 1;
+    return message->count == 1 && mimo_rows_are_one_run(&message->rows[0]);
 }
 
-static part part_at(const mimo_message *message, int64_t i)
-{
-    int64_t each = message->count / parts_of(message);
-    return (part){message->peer, message->rows + i * each, each};
-}
-
-static bool is_run(const part *it)
-{
-    return it->count == 1 && mimo_rows_are_one_run(&it->rows[0]);
-}
-
-static mimo_status read_part(packets *out, const part *from, const mimo_comm *comm)
+static mimo_status read_message(packets *out, const mimo_message *from, const mimo_comm *comm)
 {
     enum { ALIGNMENT = 16 };
     packet *it = &out->list[out->count++];
@@ -96,30 +78,20 @@ static mimo_status read_part(packets *out, const part *from, const mimo_comm *co
     return mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-/* Room for the parts of all messages, and for `stay` rows that stay beside what is packed. */
-static mimo_status reserve_parts(packets *out, const mimo_message *from, int count, int64_t stay)
-{
-    int64_t parts = 0, lines = 0;
-    for (int i = 0; i < count; i++) {
-        parts += parts_of(&from[i]);
-        lines += from[i].count;
-    }
-    MIMO_TRY(mimo_reserve(&out->list, parts, sizeof *out->list));
-    return mimo_packing_reserve(&out->packing, lines, stay);
-}
-
+/* `stay`: how many rows that stay are going to be added to the packing. */
 static mimo_status read_messages(packets *out, const mimo_messages *all, const mimo_comm *comm,
                                  bool sends, int64_t stay)
 {
     const mimo_message *from = sends ? all->sends : all->receives;
     int count = sends ? all->send_count : all->receive_count;
-    out->packing.packs = sends;
-    MIMO_TRY(reserve_parts(out, from, count, stay));
+    int64_t lines = 0;
     for (int i = 0; i < count; i++)
-        for (int64_t j = 0; from[i].count > 0 && j < parts_of(&from[i]); j++) {
-            const part one = part_at(&from[i], j);
-            MIMO_TRY(read_part(out, &one, comm));
-        }
+        lines += is_run(&from[i]) ? 0 : from[i].count;
+    out->packing.packs = sends;
+    MIMO_TRY(mimo_reserve(&out->list, count, sizeof *out->list));
+    MIMO_TRY(mimo_packing_reserve(&out->packing, lines, stay));
+    for (int i = 0; i < count; i++)
+        MIMO_TRY(read_message(out, &from[i], comm));
     return MIMO_OK;
 }
 

@@ -96,9 +96,8 @@ typedef struct mimo_push_program {
 cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream);
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream);
 
-/* Thread blocks that fit on a multiprocessor of the current device at once; of `bulk` 0 where it
- * can't do that. To be called once before a program is made. */
-cudaError_t mimo_push_words_fit(int *per_multiprocessor);
+/* Thread blocks in bulk that fit on a multiprocessor of the current device at once; 0 where it
+ * can't do that. To be called once before such a program is launched. */
 cudaError_t mimo_push_bulk_fits(int *per_multiprocessor);
 
 MIMO_END_DECLS

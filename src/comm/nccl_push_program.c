@@ -267,22 +267,21 @@ static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
     return writers < 1 ? 1 : least(writers, all - 1);
 }
 
-/* How many thread blocks there may be, and how rows are moved. By default one thread block a
- * multiprocessor; without peers, copies take all that fit. */
+/* How many thread blocks there may be, and how rows are moved. With peers by default one a
+ * multiprocessor, as these wait. Rows that stay are best copied by as many short-lived ones as
+ * there are pieces: on an H200 6% faster than by thread blocks that stay. */
 static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
 {
-    int device, multiprocessors, words, bulk;
+    int device, multiprocessors, bulk;
+    bool peers = it->head.targets + it->head.sources > 0;
     MIMO_TRY_CUDA(cudaGetDevice(&device));
     MIMO_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-    MIMO_TRY_CUDA(mimo_push_words_fit(&words));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
-    it->bulk = it->width == WIDEST && bulk > 0;
     *chip = multiprocessors;
-    bool waits = it->head.targets + it->head.sources > 0;
-    *most = waits ? *chip - SPARE : *chip * (it->bulk ? bulk : words);
-    *most = *most < 1 ? 1 : *most; /* a part of a chip can be as small */
+    *most = peers ? *chip - SPARE : INT32_MAX;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
+    it->bulk = it->width == WIDEST && bulk > 0 && *most < INT32_MAX;
     return MIMO_OK;
 }
 
@@ -302,7 +301,7 @@ static mimo_status deal_ctas(maker *it, mimo_push_program *out)
     int64_t most, chip;
     mimo_push_head *head = &it->head;
     MIMO_TRY(choose_way(it, &most, &chip));
-    choose_piece(it, most);
+    choose_piece(it, least(most, chip));
     for (int64_t i = 0; i < it->draft_count; i++) {
         MIMO_TRY(append(it, &it->drafts[i]));
         if (i < it->remote_drafts)

@@ -176,9 +176,3 @@ cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t strea
         push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(program->as.near);
     return cudaGetLastError();
 }
-
-cudaError_t mimo_push_words_fit(int *per_multiprocessor)
-{
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        per_multiprocessor, push_words<mimo_push_near>, MIMO_PUSH_THREADS, 0);
-}
