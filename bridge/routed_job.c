@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-enum { STAGE = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 8 };
+enum { STAGE = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 64 };
 
 /* ------------------------------------------ rounds ------------------------------------------ */
 

@@ -180,7 +180,7 @@ mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t byt
 {
     for (mimo_buffer *buffer = comm->buffers; buffer && at; buffer = buffer->next) {
         uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer), place = (uintptr_t)at;
-        if (place >= begin && place - begin <= (uintptr_t)buffer->bytes &&
+        if (place >= begin && place - begin < (uintptr_t)buffer->bytes &&
             (uintptr_t)bytes <= (uintptr_t)buffer->bytes - (place - begin))
             return buffer;
     }

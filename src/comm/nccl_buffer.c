@@ -181,14 +181,11 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer)
 
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)
 {
-    enum cudaStreamCaptureStatus capture;
     nccl_buffer *own = buffer->own;
-    if (own->used && own->stream == stream)
+    const mimo_device *device = buffer->comm->device;
+    if ((own->used && own->stream == stream) || device->records(stream))
         return MIMO_OK;
-    MIMO_TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
-    if (capture != cudaStreamCaptureStatusNone)
-        return MIMO_OK;
-    if (own->used) {
+    if (own->used && !device->records(own->stream)) {
         MIMO_TRY_CUDA(cudaEventRecord(own->last, own->stream));
         MIMO_TRY_CUDA(cudaStreamWaitEvent(stream, own->last, 0));
     }

@@ -191,8 +191,10 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_ex
     return mimo_packing_run(&receives->packing, comm, it.arriving, stream);
 }
 
-static mimo_status push(mimo_exchange *exchange, mimo_stream stream)
+static mimo_status push(const nccl_team *team, mimo_exchange *exchange, mimo_stream stream)
 {
+    if (team)
+        MIMO_TRY(mimo_nccl_check(team));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
     return mimo_push_program_run(&exchange->pushes, stream);
 }
@@ -206,7 +208,7 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
         MIMO_TRY(move_messages(comm, team, exchange, stream));
     else
         MIMO_TRY(mimo_packing_run(&exchange->receives.packing, comm, NULL, stream));
-    return exchange->buffer ? push(exchange, stream) : MIMO_OK;
+    return exchange->buffer ? push(team, exchange, stream) : MIMO_OK;
 }
 
 void mimo_nccl_exchange_destroy(mimo_exchange *exchange)

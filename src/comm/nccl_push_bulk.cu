@@ -83,6 +83,13 @@ __device__ void await_reads()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
+// Bulk copies come after what this thread has learnt from flags.
+__device__ bool order_stores()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+    return true;
+}
+
 // All have arrived where they go, before whatever this thread says next.
 __device__ void await_stores()
 {
@@ -139,10 +146,13 @@ __device__ void load_segment(Room &room, const Segment &segment, uint32_t number
              &room.full[slot]);
 }
 
-// Loads run ahead of stores; a stage is loaded again once the store before has read it.
+// Loads run ahead of stores; a stage is loaded again once the store before has read it. Where a
+// target is never ready, nothing more is stored, but what is on its way into the stages is awaited:
+// false then.
 template <class Ready>
-__device__ void move_segments(Room &room, const Segments &all, Ready ready)
+__device__ bool move_segments(Room &room, const Segments &all, Ready ready)
 {
+    bool stores = true;
     Segments reads = all, writes = all;
     Segment segment;
     uint32_t loaded = 0;
@@ -157,12 +167,13 @@ __device__ void move_segments(Room &room, const Segments &all, Ready ready)
         uint32_t slot = written % kStages;
         writes.next(segment);
         await(&room.full[slot], written / kStages % 2);
-        ready(segment.target);
-        if (threadIdx.x < segment.rows)
+        stores = stores && ready(segment.target);
+        if (stores && threadIdx.x < segment.rows)
             store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
         commit_stores();
     }
     await_stores();
+    return stores;
 }
 
 // ------------------------------------------- kernel -----------------------------------------
@@ -176,10 +187,10 @@ __device__ void run(const Program &program, Room &room)
         int target = -1;
         const Segments all = {program.blocks,         0, head.remote_blocks, blockIdx.x,
                               (uint32_t)head.remote_ctas, head.piece};
-        move_segments(room, all, [&](int next) {
-            if (!head.idle && next != target)
-                await_ready(head, program.peers, next);
+        return move_segments(room, all, [&](int next) {
+            bool known = head.idle || next == target;
             target = next;
+            return known || (await_ready(head, program.peers, next) && order_stores());
         });
     };
     auto copy = [&] {
@@ -189,7 +200,7 @@ __device__ void run(const Program &program, Room &room)
                               blockIdx.x - head.remote_ctas,
                               gridDim.x - head.remote_ctas,
                               head.piece};
-        move_segments(room, all, [](int) {});
+        move_segments(room, all, [](int) { return true; });
     };
     run_call(head, program.peers, write, copy);
 }

@@ -34,11 +34,13 @@ __device__ void add_release(uint64_t *flag, uint64_t value)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
-__device__ void wait_for(const uint64_t *flag, uint64_t value, const volatile uint32_t *abort)
+// False: the wait was aborted.
+__device__ bool wait_for(const uint64_t *flag, uint64_t value, const volatile uint32_t *abort)
 {
     for (uint32_t spin = 1; load_acquire(flag) < value; spin++)
         if (spin % kSpinsPerLook == 0 && *abort)
-            return;
+            return false;
+    return true;
 }
 
 // ------------------------------------------ a call ------------------------------------------
@@ -86,17 +88,17 @@ __device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *pee
         targets[i].here->served++;
 }
 
-// Wait until the rows of a target may be written; by all threads.
-__device__ void await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target)
+// Wait until the rows of a target may be written; by all threads. False: never.
+__device__ bool await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target)
 {
     const mimo_flags *flags = targets[target].here;
-    if (threadIdx.x == 0)
-        wait_for(&flags->ready, flags->served + 1, head.abort);
-    __syncthreads();
+    bool aborted = threadIdx.x == 0 && !wait_for(&flags->ready, flags->served + 1, head.abort);
+    return !__syncthreads_or(aborted);
 }
 
 // A call: `write` moves the remote rows of this thread block, `copy` its local ones; what they
-// wrote is complete when they return.
+// wrote is complete when they return. Where `write` says false it was aborted, and has left the
+// rows of a peer that may still read them alone.
 template <class Write, class Copy>
 __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers, Write write,
                          Copy copy)
@@ -104,13 +106,12 @@ __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers
     bool writes = (int)blockIdx.x < head.remote_ctas;
     if (head.tickets)
         say_ready(head, peers + head.targets);
-    if (writes)
-        write();
-    else
+    bool wrote = writes && write();
+    if (!writes)
         copy();
     __syncthreads(); // all threads have read the counters, and written
     hand_in_ticket(head);
-    if (writes)
+    if (wrote)
         say_done(head, peers);
     if (head.tickets && blockIdx.x == gridDim.x - 1)
         await_rows(head, peers);

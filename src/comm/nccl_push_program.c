@@ -312,6 +312,8 @@ static mimo_status deal_ctas(maker *it, mimo_push_program *out)
     int64_t local = count_pieces(it, head->remote_blocks, head->local_blocks);
     int64_t writers = least(writers_of(it, most, chip), remote);
     int64_t copiers = least(most - writers, local);
+    if (head->targets > 0 && writers == 0)
+        writers = 1; /* nothing to write, and still to be said done */
     if (head->local_blocks > 0 && copiers == 0)
         copiers = 1; /* one thread block was asked for: it writes, another one copies */
     if (writers + copiers == 0 && head->sources > 0)
@@ -363,7 +365,7 @@ static mimo_status make(mimo_push_program *out, maker *it)
     it->head.abort = it->place->abort;
     if (it->head.targets + it->head.sources > 0)
         it->head.tickets = &pushes->buffer->flags[it->place->rank][it->place->rank].ready;
-    if (it->draft_count == 0 && it->head.sources == 0)
+    if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;
     MIMO_TRY(deal_ctas(it, out));
     int64_t peers = (int64_t)it->head.targets + it->head.sources;

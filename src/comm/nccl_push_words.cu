@@ -134,8 +134,8 @@ __device__ uint32_t move_block(const mimo_push_head &head, const mimo_push_block
 // ------------------------------------------ kernel ------------------------------------------
 
 // Pieces of all blocks are dealt out in turn, so that neighbours are written at the same time;
-// those of a peer wait for its READY.
-__device__ void write_remote(const mimo_push_head &head, const mimo_push_peer *targets,
+// those of a peer wait for its READY. False: aborted.
+__device__ bool write_remote(const mimo_push_head &head, const mimo_push_peer *targets,
                              const mimo_push_block *blocks)
 {
     uint32_t index = blockIdx.x;
@@ -143,10 +143,12 @@ __device__ void write_remote(const mimo_push_head &head, const mimo_push_peer *t
     for (int at = 0; at < head.remote_blocks; at++) {
         if (!head.idle && blocks[at].target != target) {
             target = blocks[at].target;
-            await_ready(head, targets, target);
+            if (!await_ready(head, targets, target))
+                return false;
         }
         index = move_block<true>(head, blocks[at], index, head.remote_ctas);
     }
+    return true;
 }
 
 __device__ void copy_local(const mimo_push_head &head, const mimo_push_block *blocks)
@@ -162,7 +164,7 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 {
     const mimo_push_head &head = program.head;
     run_call(
-        head, program.peers, [&] { write_remote(head, program.peers, program.blocks); },
+        head, program.peers, [&] { return write_remote(head, program.peers, program.blocks); },
         [&] { copy_local(head, program.blocks + head.remote_blocks); });
 }
 
