@@ -1,7 +1,9 @@
-/* Programs of the kernels of zero-copy, as far as one device runs them: rows that stay, by words of
- * every width and in bulk, against the host's copies of the same rows. */
+/* Programs of the kernels of zero-copy on one device: rows that stay, by words of every width and
+ * in bulk, against the host's copies of the same rows; and two ranks that push to each other. */
 #include <stdlib.h>
 #include <string.h>
+
+#include <cuda_runtime_api.h>
 
 #include "comm/nccl_push_program.h"
 #include "guarded.h"
@@ -118,4 +120,157 @@ MPI_TEST(push, many_blocks)
         }
         run(&c, 0);
     }
+}
+
+/* ------------------------------- two ranks on one device ---------------------------------- */
+
+/* Two ranks' programs on two streams of one device, in few thread blocks so that both run at once:
+ * each pushes rows to the other and copies rows, by the same flags as between devices. */
+typedef struct pair {
+    mimo_buffer buffer; /* pages of flags alone */
+    mimo_flags *pages[2];
+    test_room from[2], to[2];
+    mimo_row_copy push[2], stay[2];
+    mimo_push_program program[2];
+    cudaStream_t stream[2];
+    volatile uint32_t *abort;
+    int64_t row_bytes;
+} pair;
+
+enum { PAIR_ROWS = 48, PAIR_CALLS = 20, PAIR_CTAS = 8 };
+
+static void make_pair_program(pair *x, int rank, bool idle)
+{
+    const int peer = 1 - rank;
+    const mimo_push_place place = {&mimo_device_cuda, rank, (const uint32_t *)x->abort};
+    const mimo_push push = {peer, 1, &x->push[rank]};
+    const mimo_messages messages = {.pushes = {.buffer = &x->buffer,
+                                               .list = &push,
+                                               .count = 1,
+                                               .pushers = &peer,
+                                               .pusher_count = 1,
+                                               .idle = idle,
+                                               .ctas = PAIR_CTAS},
+                                    .copies = &x->stay[rank],
+                                    .copy_count = 1};
+    MPI_EXPECT_OK(mimo_push_program_make(&x->program[rank], &place, &messages));
+}
+
+/* Even rows go to the peer's first half, turned into one run; odd rows stay, in the second half. */
+static void set_rows(pair *x, int rank)
+{
+    const mimo_rows even = {x->from[rank].place, x->row_bytes, 0, 1, 1, PAIR_ROWS / 2, 2};
+    mimo_rows odd = even, first = even, second = even;
+    odd.first = 1;
+    first.base = x->to[1 - rank].place;
+    first.inner = 1;
+    second = first;
+    second.base = x->to[rank].place;
+    second.first = PAIR_ROWS / 2;
+    x->push[rank] = (mimo_row_copy){first, even};
+    x->stay[rank] = (mimo_row_copy){second, odd};
+}
+
+static void open_pair(pair *x, int64_t row_bytes, bool idle)
+{
+    void *pages = NULL, *word = NULL;
+    const int64_t bytes = 4 * (int64_t)sizeof(mimo_flags);
+    *x = (pair){.row_bytes = row_bytes};
+    MPI_EXPECT_OK(mimo_device_cuda.reserve(&pages, bytes));
+    MPI_EXPECT(cudaMemset(pages, 0, (size_t)bytes) == cudaSuccess, "cudaMemset");
+    MPI_EXPECT(cudaHostAlloc(&word, sizeof *x->abort, cudaHostAllocMapped) == cudaSuccess, "abort");
+    x->abort = word;
+    *x->abort = 0;
+    x->buffer.flags = x->pages;
+    for (int rank = 0; rank < 2; rank++) {
+        x->pages[rank] = (mimo_flags *)pages + 2 * (int64_t)rank;
+        x->from[rank] = test_room_new(PAIR_ROWS * row_bytes);
+        x->to[rank] = test_room_new(PAIR_ROWS * row_bytes);
+        MPI_EXPECT(cudaStreamCreateWithFlags(&x->stream[rank], cudaStreamNonBlocking) ==
+                       cudaSuccess,
+                   "cudaStreamCreate");
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        set_rows(x, rank);
+        make_pair_program(x, rank, idle);
+    }
+    MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
+}
+
+static void close_pair(pair *x)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        mimo_push_program_release(&x->program[rank], &mimo_device_cuda);
+        test_room_free(&x->from[rank]);
+        test_room_free(&x->to[rank]);
+        cudaStreamDestroy(x->stream[rank]);
+    }
+    mimo_device_cuda.release(x->pages[0]);
+    cudaFreeHost((void *)x->abort);
+}
+
+static void check_pair(const pair *x, uint64_t turn)
+{
+    const size_t row = (size_t)x->row_bytes;
+    for (int rank = 0; rank < 2; rank++) {
+        int64_t wrong = 0;
+        test_pull(&x->to[rank]);
+        for (size_t i = 0; i < PAIR_ROWS / 2; i++) {
+            const char *got = x->to[rank].host, *peer = x->from[1 - rank].host;
+            const char *own = x->from[rank].host;
+            wrong += memcmp(got + i * row, peer + 2 * i * row, row) != 0;
+            wrong += memcmp(got + (PAIR_ROWS / 2 + i) * row, own + (2 * i + 1) * row, row) != 0;
+        }
+        MPI_EXPECT(wrong == 0, "call %d, rank %d: %d rows of %d bytes are wrong", (int)turn, rank,
+                   (int)wrong, (int)row);
+    }
+}
+
+static void run_pair(int64_t row_bytes, bool idle)
+{
+    pair x;
+    open_pair(&x, row_bytes, idle);
+    for (uint64_t turn = 0; turn < PAIR_CALLS; turn++) {
+        for (int rank = 0; rank < 2; rank++) {
+            fill_elements(x.from[rank].host, 7 * turn + (uint64_t)rank, x.from[rank].bytes, 1);
+            test_push(&x.from[rank]);
+        }
+        MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
+        for (int i = 0; i < 2; i++) { /* either may be first */
+            int rank = (int)(turn + (uint64_t)i) % 2;
+            MPI_EXPECT_OK(mimo_push_program_run(&x.program[rank], x.stream[rank]));
+        }
+        MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
+        check_pair(&x, turn);
+    }
+    close_pair(&x);
+}
+
+MPI_TEST(push, two_ranks)
+{
+    static const int64_t rows[] = {6, 16, 48, 2048, 4097, 40960, 1 << 20};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int idle = 0; idle < 2; idle++)
+            run_pair(rows[i], idle);
+}
+
+/* Rank 1 never says READY: rank 0 ends when it is told to, and has not touched rank 1's rows. */
+static void abort_pair(int64_t row_bytes)
+{
+    pair x;
+    open_pair(&x, row_bytes, false);
+    MPI_EXPECT_OK(mimo_push_program_run(&x.program[0], x.stream[0]));
+    MPI_EXPECT(cudaStreamQuery(x.stream[0]) == cudaErrorNotReady, "it did not wait");
+    *x.abort = 1;
+    MPI_EXPECT(cudaStreamSynchronize(x.stream[0]) == cudaSuccess, "it did not end");
+    test_pull(&x.to[1]);
+    MPI_EXPECT(guarded_poison(x.to[1].host, 0, x.to[1].bytes), "rows of %d bytes were written",
+               (int)row_bytes);
+    close_pair(&x);
+}
+
+MPI_TEST(push, aborted)
+{
+    abort_pair(6);
+    abort_pair(4096);
 }
