@@ -151,6 +151,7 @@ static bool has_replicas(const mimo_bridge *bridge, const asked *own)
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    bridge->names_tensors = !comm->device->enqueues || (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)

@@ -31,6 +31,8 @@ void mimo_op_note(mimo_op *op, const char *format, ...)
 {
     va_list arguments;
     size_t used = strlen(op->call);
+    if (!op->bridge->names_tensors)
+        return;
     va_start(arguments, format);
     vsnprintf(op->call + used, sizeof op->call - used, format, arguments);
     va_end(arguments);
@@ -95,12 +97,11 @@ static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from
 {
     char first[64] = "", second[64] = "";
     op->signature = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, op->backward), n);
-    if (to && from && n > 0) {
-        mimo_tensor_text(&to[0], first, sizeof first);
-        mimo_tensor_text(&from[0], second, sizeof second);
-    }
-    snprintf(op->call, sizeof op->call, "bridge %s of %d: %s from %s",
-             op->backward ? "backward" : "forward", n, first, second);
+    snprintf(op->call, sizeof op->call, "bridge %s of %d", op->backward ? "backward" : "forward",
+             n);
+    if (to && from && n > 0 && op->bridge->names_tensors)
+        mimo_op_note(op, ": %s from %s", mimo_tensor_text(&to[0], first, sizeof first),
+                     mimo_tensor_text(&from[0], second, sizeof second));
 }
 
 /* What the caller asked for. */

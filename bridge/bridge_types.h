@@ -103,7 +103,8 @@ struct mimo_bridge {
     const mimo_executor_table *executor;
     struct mimo_collective *collective; /* the executor's own: NULL unless it is this one */
     struct mimo_routed *routed;
-    bool in_buffers; /* a destination that lies in no buffer of the parent is an error */
+    bool in_buffers;    /* a destination that lies in no buffer of the parent is an error */
+    bool names_tensors; /* in op->call: not where calls only enqueue, and nobody compares them */
     bool check_replicas, check_samples;
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their

@@ -68,20 +68,20 @@ static mimo_status read_pair(mimo_tile_pair *pair, const mimo_tile_rules *rules,
     char got[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT], need[MIMO_VIEW_TEXT];
     mimo_tensor needed;
     MIMO_TRY(full_sequence(&pair->seq, rules, src, dst));
-    mimo_tensor_text(src, from, sizeof from);
-    mimo_tensor_text(dst, got, sizeof got);
     MIMO_CHECK(
         !mimo_tile_is_flat(src) || (pair->seq > 0 ? src->shape[0] % pair->seq : src->shape[0]) == 0,
         MIMO_ERR_SHAPE,
-        "src tile %s is not a whole number of samples of %" PRId64 " positions (dst tile %s)", from,
-        pair->seq, got);
+        "src tile %s is not a whole number of samples of %" PRId64 " positions (dst tile %s)",
+        mimo_tensor_text(src, from, sizeof from), pair->seq,
+        mimo_tensor_text(dst, got, sizeof got));
     MIMO_TRY(mimo_tile_read(&pair->src, src, pair->seq));
     MIMO_TRY(needed_dst(&needed, rules, &pair->src, pair->seq, dst));
-    MIMO_CHECK(needed.dtype == dst->dtype &&
-                   memcmp(needed.shape, dst->shape, sizeof needed.shape) == 0,
-               MIMO_ERR_SHAPE, "dst tile is %s; %s by %" PRId64 " from src tile %s needs %s", got,
-               mimo_direction_name(rules->pairing.direction), rules->pairing.scale, from,
-               mimo_tensor_text(&needed, need, sizeof need));
+    MIMO_CHECK(
+        needed.dtype == dst->dtype && memcmp(needed.shape, dst->shape, sizeof needed.shape) == 0,
+        MIMO_ERR_SHAPE, "dst tile is %s; %s by %" PRId64 " from src tile %s needs %s",
+        mimo_tensor_text(dst, got, sizeof got), mimo_direction_name(rules->pairing.direction),
+        rules->pairing.scale, mimo_tensor_text(src, from, sizeof from),
+        mimo_tensor_text(&needed, need, sizeof need));
     MIMO_TRY(mimo_tile_read(&pair->dst, dst, pair->seq));
     return check_full_size(&pair->dst, pair->seq);
 }

@@ -44,18 +44,18 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
 {
     char text[MIMO_VIEW_TEXT];
     int64_t local = seq / own->sharers[side];
-    mimo_tensor_text(view, text, sizeof text);
     MIMO_CHECK(seq % own->sharers[side] == 0, MIMO_ERR_SHAPE,
                "%s tile %s: %" PRId64 " ranks can't share a sequence of %" PRId64 " positions",
-               mimo_side_names[side], text, own->sharers[side], seq);
+               mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), own->sharers[side],
+               seq);
     if (mimo_tile_is_flat(view))
         MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
                    "%s tile %s is not a whole number of samples of %" PRId64 " positions",
-                   mimo_side_names[side], text, local);
+                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), local);
     else
         MIMO_CHECK(mimo_tensor_size(view, 's') == local, MIMO_ERR_SHAPE,
                    "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
-                   mimo_side_names[side], text, seq, local);
+                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), seq, local);
     return mimo_tile_read(out, view, local);
 }
 

@@ -17,16 +17,15 @@ mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, co
     char text[MIMO_VIEW_TEXT];
     int64_t elements;
     MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
-    mimo_tensor_text(view, text, sizeof text);
     bool known = mimo_tile_is_flat(view) || strcmp(view->letters, "sbh") == 0 ||
                  strcmp(view->letters, "bsh") == 0;
     MIMO_CHECK(known, MIMO_ERR_SHAPE, "%s tile is %s; the bridge takes sbh, bsh, bh and th", role,
-               text);
+               mimo_tensor_text(view, text, sizeof text));
     MIMO_CHECK(view->memory == memory, MIMO_ERR_ARGUMENT,
-               "%s tile %s lies in memory kind %d, the communicator moves kind %d", role, text,
-               (int)view->memory, (int)memory);
+               "%s tile %s lies in memory kind %d, the communicator moves kind %d", role,
+               mimo_tensor_text(view, text, sizeof text), (int)view->memory, (int)memory);
     MIMO_CHECK(view->data || elements == 0, MIMO_ERR_ARGUMENT, "%s tile %s has data NULL", role,
-               text);
+               mimo_tensor_text(view, text, sizeof text));
     return MIMO_OK;
 }
 
