@@ -8,7 +8,6 @@
  * Within a communicator the order is the same, so there a bridge has flags of its own, a buffer of
  * 0 bytes on its own communicator, whatever buffers its rows go to.
  *
- *
  *   receiver   ready of the sender's page = the number of the call: "write now"
  *   sender     waits for that number, writes the rows, adds MIMO_PUSH_UNIT to done of the
  *              receiver's page, in parts where several workers write

@@ -253,8 +253,9 @@ static int64_t count_pieces(const maker *it, int64_t first, int64_t count)
     return pieces;
 }
 
-/* Of `all` thread blocks those that write remote rows. By bytes, as one writes about 20 GB/s over
- * the link and copies 35 (H200); half of the chip keeps the link busy. */
+/* Of `all` thread blocks those that write remote rows. By bytes: one copies rather more than twice
+ * what it writes over the link in the same time (H200, 32 of them); half of the chip keeps the link
+ * busy. */
 static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
 {
     enum { WRITES = 5, COPIES = 11 };
@@ -278,7 +279,7 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     MIMO_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
     *chip = multiprocessors;
-    *most = peers ? *chip - SPARE : INT32_MAX;
+    *most = !peers ? INT32_MAX : *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
     it->bulk = it->width == WIDEST && bulk > 0 && *most < INT32_MAX;
