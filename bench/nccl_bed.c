@@ -30,30 +30,14 @@ void nccl_must_nccl(ncclResult_t code, const char *what)
 
 /* ----------------------------------------- moves ------------------------------------------ */
 
-static bool is_one_run(const mimo_block *block, bool sends)
-{
-    int64_t b = sends ? block->src_b : block->dst_b, s = sends ? block->src_s : block->dst_s;
-    if (block->nb == 1 || block->ns == 1)
-        return (block->nb == 1 && (block->ns == 1 || s == 1)) || (block->ns == 1 && b == 1);
-    return (s == 1 && b == block->ns) || (b == 1 && s == block->nb);
-}
-
-/* Bytes of one kind of block by peer; those of messages that have to be packed. */
-static void count_blocks(nccl_moves *moves, const mimo_plan *plan, mimo_block_kind kind,
+/* Bytes of one kind of block by peer. */
+static void count_blocks(int64_t *bytes, const mimo_plan *plan, mimo_block_kind kind,
                          int64_t row_bytes)
 {
     int64_t count;
     const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
-    int64_t *bytes = kind == MIMO_SEND ? moves->to : moves->from;
-    for (int64_t i = 0, first = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         bytes[block[i].peer] += block[i].nb * block[i].ns * row_bytes;
-        bool last = i + 1 == count || block[i + 1].peer != block[i].peer;
-        if (!last)
-            continue;
-        if (i > first || !is_one_run(&block[i], kind == MIMO_SEND))
-            moves->packed += bytes[block[i].peer];
-        first = i + 1;
-    }
 }
 
 static void read_moves(nccl_moves *moves, const nccl_bed *bed, const mimo_layout *from,
@@ -65,15 +49,13 @@ static void read_moves(nccl_moves *moves, const nccl_bed *bed, const mimo_layout
     moves->to = calloc((size_t)size, sizeof *moves->to);
     moves->from = calloc((size_t)size, sizeof *moves->from);
     bench_must(mimo_plan_create(&plan, from, to, bed->world->rank), "plan");
-    count_blocks(moves, plan, MIMO_SEND, row_bytes);
-    count_blocks(moves, plan, MIMO_RECV, row_bytes);
-    moves->kept = mimo_plan_rows(plan, MIMO_LOCAL) * row_bytes;
+    count_blocks(moves->to, plan, MIMO_SEND, row_bytes);
+    count_blocks(moves->from, plan, MIMO_RECV, row_bytes);
+    moves->load = mimo_plan_load_of(plan, row_bytes);
     mimo_plan_destroy(plan);
-    for (int rank = 0; rank < size; rank++) {
-        moves->in += moves->from[rank];
+    for (int rank = 0; rank < size; rank++)
         moves->peers += moves->to[rank] > 0;
-    }
-    int64_t own[2] = {moves->in, moves->peers};
+    int64_t own[2] = {moves->load.in, moves->peers};
     MPI_Allreduce(own, most, 2, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
     moves->most_in = most[0];
     moves->most_peers = (int)most[1];
@@ -154,19 +136,11 @@ static void make_tiles(nccl_bed *bed)
     bed->room_bytes = c->seq * most * c->hidden * 2;
 }
 
-static int64_t sum(const int64_t *bytes, int count)
-{
-    int64_t all = 0;
-    for (int i = 0; i < count; i++)
-        all += bytes[i];
-    return all;
-}
-
 static void make_rooms(nccl_bed *bed)
 {
     for (int direction = 0; direction < 2; direction++) {
-        int64_t out = sum(bed->moves[direction].to, bed->world->size);
-        int64_t in = bed->moves[direction].in, most = in > out ? in : out;
+        const mimo_plan_load *load = &bed->moves[direction].load;
+        int64_t most = load->in > load->out ? load->in : load->out;
         bed->room_bytes = most > bed->room_bytes ? most : bed->room_bytes;
     }
     bed->full = device_room(bed->room_bytes);

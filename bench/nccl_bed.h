@@ -8,6 +8,8 @@
 
 #include <mimo/mimo.h>
 
+#include "bridge/plan_cost.h"
+
 #include "link_floor.h"
 
 typedef struct nccl_case {
@@ -37,10 +39,9 @@ typedef enum nccl_way {
 /* What one direction moves, of this rank. */
 typedef struct nccl_moves {
     int64_t *to, *from;    /* bytes to each rank, and from each: [size] */
-    int64_t packed;        /* bytes of messages that are not one run, here at either end */
-    int64_t in, most_in;   /* received by this rank, and by the busiest one */
+    mimo_plan_load load;   /* here */
+    int64_t most_in;       /* received by the busiest rank */
     int peers, most_peers; /* ranks that rows go to */
-    int64_t kept;          /* bytes that stay on this rank, in and out */
 } nccl_moves;
 
 typedef struct nccl_bed {

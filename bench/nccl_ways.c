@@ -145,10 +145,10 @@ void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward)
 /* What is packed and unpacked, and what stays. */
 void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward)
 {
-    copy(bed, bed->moves[backward].packed + bed->moves[backward].kept);
+    copy(bed, bed->moves[backward].load.packed + bed->moves[backward].load.local);
 }
 
 void nccl_bed_local_copy(const nccl_bed *bed, bool backward)
 {
-    copy(bed, bed->moves[backward].kept);
+    copy(bed, bed->moves[backward].load.local);
 }
