@@ -2,9 +2,8 @@
  * lacks what they need. */
 #include <stdio.h>
 
-#include <criterion/criterion.h>
-
 #include "nn_alone.h"
+#include "skip_unless.h"
 
 int main(int argc, char **argv)
 {
@@ -13,10 +12,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "skipped: this machine lacks %s\n", lacks);
         return 77;
     }
-    struct criterion_test_set *tests = criterion_initialize();
-    int result = 0;
-    if (criterion_handle_args(argc, argv, true))
-        result = !criterion_run_all_tests(tests);
-    criterion_finalize(tests);
-    return result;
+    return run_tests(argc, argv);
 }

@@ -8,6 +8,16 @@
 
 #include <criterion/criterion.h>
 
+static inline int run_tests(int argc, char **argv)
+{
+    struct criterion_test_set *tests = criterion_initialize();
+    int result = 0;
+    if (criterion_handle_args(argc, argv, true))
+        result = !criterion_run_all_tests(tests);
+    criterion_finalize(tests);
+    return result;
+}
+
 static inline int run_unless_missing(int argc, char **argv, const char *const *needed, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -16,12 +26,7 @@ static inline int run_unless_missing(int argc, char **argv, const char *const *n
             return 77;
         }
     }
-    struct criterion_test_set *tests = criterion_initialize();
-    int result = 0;
-    if (criterion_handle_args(argc, argv, true))
-        result = !criterion_run_all_tests(tests);
-    criterion_finalize(tests);
-    return result;
+    return run_tests(argc, argv);
 }
 
 #endif
