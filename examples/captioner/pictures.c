@@ -41,7 +41,7 @@ static mimo_status draw(const struct pictures_module *module, const struct subje
 static mimo_status write_picture(const char *path, const struct subject *subject,
                                  const char *module_folder)
 {
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     struct atomic_file file = ATOMIC_FILE_INIT;
     MIMO_TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
     mimo_status status = atomic_file_open(&file, path);
@@ -56,7 +56,7 @@ static mimo_status write_picture(const char *path, const struct subject *subject
 
 mimo_status picture_probe(const char *path, const char *module_folder)
 {
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     MIMO_TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
     plugin_close(&plugin);
     return atomic_file_probe(path);

@@ -59,11 +59,11 @@ static mimo_status load(struct plugin *plugin, const struct plugin_name *name, c
 {
     /* Libraries below a module (fontconfig) keep caches that they cannot find again once they were
      * unloaded and loaded anew: what is loaded stays. */
-    plugin->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    MIMO_CHECK(plugin->library, MIMO_ERR_UNSUPPORTED,
+    plugin->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    MIMO_CHECK(plugin->handle, MIMO_ERR_UNSUPPORTED,
                "cannot load %s (it needs the Debian packages %s): %s", path, name->packages,
                dlerror());
-    plugin->interface = dlsym(plugin->library, name->symbol);
+    plugin->interface = dlsym(plugin->handle, name->symbol);
     MIMO_CHECK(plugin->interface, MIMO_ERR_UNSUPPORTED, "%s has no symbol %s", path, name->symbol);
     unsigned version;
     memcpy(&version, plugin->interface, sizeof version);
@@ -75,7 +75,7 @@ static mimo_status load(struct plugin *plugin, const struct plugin_name *name, c
 mimo_status plugin_open(struct plugin *out, const struct plugin_name *name, const char *folder)
 {
     char *path = NULL;
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     MIMO_TRY(find_module(&path, name, folder));
     mimo_status status = load(&plugin, name, path);
     mimo_release(path);
@@ -89,7 +89,7 @@ mimo_status plugin_open(struct plugin *out, const struct plugin_name *name, cons
 
 void plugin_close(struct plugin *plugin)
 {
-    if (plugin->library)
-        dlclose(plugin->library);
-    *plugin = (struct plugin){.library = NULL};
+    if (plugin->handle)
+        dlclose(plugin->handle);
+    *plugin = (struct plugin){.handle = NULL};
 }

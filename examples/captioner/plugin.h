@@ -20,7 +20,7 @@ struct plugin_sentence {
 };
 
 struct plugin {
-    void *library;         /* for plugin_close */
+    void *handle;          /* for plugin_close */
     const void *interface; /* the exported struct */
 };
 

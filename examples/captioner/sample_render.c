@@ -78,7 +78,7 @@ static mimo_status draw_all(struct samples *samples, const struct emoji_list *li
 static mimo_status render_list(struct samples *samples, const struct emoji_list *list,
                                const struct sample_source *source)
 {
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     MIMO_TRY(plugin_open(&plugin, &render_plugin, source->module_folder));
     const struct render_module *module = plugin.interface;
     struct render_font *font = NULL;

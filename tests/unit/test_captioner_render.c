@@ -230,12 +230,12 @@ Test(render, missing_module)
     struct sample_source source = installed;
     source.module_folder = "/nowhere";
     expect(&source, MIMO_ERR_UNSUPPORTED, "libfreetype-dev and libharfbuzz-dev");
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     const struct plugin_name name = {"no-such-module.so", "symbol", 1, "package"};
     cr_assert_eq(plugin_open(&plugin, &name, NULL), MIMO_ERR_UNSUPPORTED);
     cr_assert(strstr(mimo_last_error(), "no-such-module.so is neither in /"), "%s",
               mimo_last_error());
-    cr_assert_null(plugin.library);
+    cr_assert_null(plugin.handle);
 }
 
 Test(render, a_module_that_does_not_load)
@@ -252,7 +252,7 @@ Test(render, a_module_that_does_not_load)
     expect(&source, MIMO_ERR_UNSUPPORTED, "cannot load ");
     unlink(file);
     rmdir(folder);
-    struct plugin plugin = {.library = NULL};
+    struct plugin plugin = {.handle = NULL};
     struct plugin_name name = {"captioner-render.so", "no_such_symbol", 1, "package"};
     cr_assert_eq(plugin_open(&plugin, &name, MODULE_FOLDER), MIMO_ERR_UNSUPPORTED);
     cr_assert(strstr(mimo_last_error(), "no symbol no_such_symbol"), "%s", mimo_last_error());
