@@ -175,6 +175,22 @@ typedef struct nn_ops {
                              int64_t n);
 } nn_ops;
 
+/* Every slot, for what is the same for all of them: slot(prefix, name). A backend's functions are
+ * called prefix_name; NN_DECLARE declares them as their slots say, NN_ENTRY puts them there. */
+/* clang-format off */
+#define NN_SLOTS(slot, prefix)                                                                  \
+    slot(prefix, open) slot(prefix, close) slot(prefix, matmul)                                 \
+    slot(prefix, add) slot(prefix, add_bias) slot(prefix, add_columns)                          \
+    slot(prefix, gelu) slot(prefix, gelu_backward) slot(prefix, norm) slot(prefix, norm_backward) \
+    slot(prefix, softmax) slot(prefix, softmax_backward)                                        \
+    slot(prefix, lookup) slot(prefix, lookup_add) slot(prefix, lookup_backward)                 \
+    slot(prefix, token_maxima) slot(prefix, token_sums) slot(prefix, token_losses)              \
+    slot(prefix, token_gradients) slot(prefix, row_largest) slot(prefix, row_choice)            \
+    slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)
+/* clang-format on */
+#define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
+#define NN_ENTRY(prefix, name) .name = prefix##_##name,
+
 extern const nn_ops nn_ops_host;
 extern const nn_ops nn_ops_cuda; /* where this build has CUDA */
 

@@ -66,29 +66,4 @@ void nn_cuda_close(nn_runtime *runtime)
     runtime->context = NULL;
 }
 
-const nn_ops nn_ops_cuda = {
-    .open = nn_cuda_open,
-    .close = nn_cuda_close,
-    .matmul = nn_cuda_matmul,
-    .add = nn_cuda_add,
-    .add_bias = nn_cuda_add_bias,
-    .add_columns = nn_cuda_add_columns,
-    .gelu = nn_cuda_gelu,
-    .gelu_backward = nn_cuda_gelu_backward,
-    .norm = nn_cuda_norm,
-    .norm_backward = nn_cuda_norm_backward,
-    .softmax = nn_cuda_softmax,
-    .softmax_backward = nn_cuda_softmax_backward,
-    .lookup = nn_cuda_lookup,
-    .lookup_add = nn_cuda_lookup_add,
-    .lookup_backward = nn_cuda_lookup_backward,
-    .token_maxima = nn_cuda_token_maxima,
-    .token_sums = nn_cuda_token_sums,
-    .token_losses = nn_cuda_token_losses,
-    .token_gradients = nn_cuda_token_gradients,
-    .row_largest = nn_cuda_row_largest,
-    .row_choice = nn_cuda_row_choice,
-    .adamw = nn_cuda_adamw,
-    .to_bf16 = nn_cuda_to_bf16,
-    .from_bf16 = nn_cuda_from_bf16,
-};
+const nn_ops nn_ops_cuda = {NN_SLOTS(NN_ENTRY, nn_cuda)};
