@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "comm/nccl_push_program.h"
+#include "comm/nccl/nccl_push_program.h"
 #include "guarded.h"
 #include "mpi_test.h"
 #include "test_memory.h"

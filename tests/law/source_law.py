@@ -53,7 +53,7 @@ UMBRELLA = "include/mimo/mimo.h"
 PURE = re.compile(r"(grid/(?!group_comm)|src/partition/.*(?:map|index|rule)|bridge/(?:layout|plan|"
                   r"pairing|alignment)|tools/|src/core/).*\.[ch]$")
 # The only files of the library that name a backend.
-BACKEND_FILES = re.compile(r"(src/comm/.*(mpi|nccl)|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
+BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 
@@ -292,7 +292,7 @@ SAMPLES = [
     ("bridge/net.c", '#include "nn/linear.h"\n', "bridge may not include nn"),
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
     ("bridge/plan_bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
-    ("bridge/plan_far.c", '#include "comm/mpi_inner.h"\n', "comm/mpi_inner.h -> mpi.h"),
+    ("bridge/plan_far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
     ("grid/device.c", "#include <cuda_runtime.h>\n", "reaches a backend's header: cuda_runtime"),
     ("include/mimo/plan.h", "void f(MPI_Comm comm);\n", "names MPI_Comm"),
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
@@ -322,7 +322,7 @@ GOOD = {
     "include/mimo/grid.h": "#include <mimo/comm.h>\n",
     "include/mimo/plan.h": "#include <mimo/grid.h>\n",
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
-    "src/comm/mpi_inner.h": "#include <mpi.h>\n",
+    "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",
     "src/nn/linear.h": "#include <mimo/mimo.h>\n",
     "bridge/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
     "examples/show.c": "#include <mpi.h>\n#include <mimo/mimo.h>\n",

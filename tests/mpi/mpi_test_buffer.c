@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "bridge_bed.h"
-#include "comm/host_buffer.h"
+#include "comm/mpi/host_buffer.h"
 #include "core/memory.h"
 
 /* ------------------------------------- creation ------------------------------------- */

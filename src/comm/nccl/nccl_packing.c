@@ -1,5 +1,5 @@
 /* Packed messages: rows to their lines in the room and back. */
-#include "comm/nccl_packing.h"
+#include "comm/nccl/nccl_packing.h"
 
 #include "core/memory.h"
 #include "device/cuda_calls.h"

@@ -1,5 +1,5 @@
 /* Collectives on tensors: enqueued on the caller's stream, staged in the communicator's rooms. */
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 #include "core/checked.h"
 #include "device/cuda_kernels.h"
 

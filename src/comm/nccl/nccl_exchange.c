@@ -10,8 +10,8 @@
  */
 #include <limits.h>
 
-#include "comm/nccl_buffer.h"
-#include "comm/nccl_packing.h"
+#include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_packing.h"
 #include "core/checked.h"
 #include "core/memory.h"
 

@@ -1,5 +1,5 @@
 // NCCL's device API, as far as it is used: where windows of peers lie.
-#include "comm/nccl_peers.h"
+#include "comm/nccl/nccl_peers.h"
 
 #include <nccl_device.h>
 

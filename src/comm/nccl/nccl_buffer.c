@@ -2,10 +2,10 @@
  * Buffers of the NCCL backend. One window holds a buffer's data and, behind it, the page of flags;
  * around memory of the caller's the flags have a window of their own.
  */
-#include "comm/nccl_buffer.h"
+#include "comm/nccl/nccl_buffer.h"
 
 #include "core/memory.h"
-#include "comm/nccl_peers.h"
+#include "comm/nccl/nccl_peers.h"
 
 /* A window, and memory of ours where it lies in that. */
 typedef struct part {

@@ -2,7 +2,7 @@
 #ifndef MIMO_COMM_NCCL_PUSH_PROGRAM_H
 #define MIMO_COMM_NCCL_PUSH_PROGRAM_H
 
-#include "comm/nccl_push_kernel.h"
+#include "comm/nccl/nccl_push_kernel.h"
 
 /* Where a program runs. */
 typedef struct mimo_push_place {

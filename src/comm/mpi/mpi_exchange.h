@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include "comm/mpi_request.h"
+#include "comm/mpi/mpi_request.h"
 
 /* The tag of an exchange's messages: no other message of a communicator bears it. */
 enum { MIMO_MPI_EXCHANGE_TAG = 2 };

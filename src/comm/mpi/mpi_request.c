@@ -1,4 +1,4 @@
-#include "comm/mpi_request.h"
+#include "comm/mpi/mpi_request.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
-#include "comm/mpi_types.h"
+#include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
 enum { LEAST_ROOM = 64 }; /* pieces of a sum: 2^28 elements each */

@@ -5,7 +5,7 @@
  * Peers are taken in the order of their distance, (peer - rank) mod size, so that all ranks write
  * to different ones at a time.
  */
-#include "comm/nccl_push_program.h"
+#include "comm/nccl/nccl_push_program.h"
 
 #include <string.h>
 

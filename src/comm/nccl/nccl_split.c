@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "comm/agreement.h"
-#include "comm/nccl_split.h"
+#include "comm/nccl/nccl_split.h"
 #include "core/memory.h"
 
 /* What a rank asks for. */

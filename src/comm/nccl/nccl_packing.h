@@ -3,7 +3,7 @@
 #ifndef MIMO_COMM_NCCL_PACKING_H
 #define MIMO_COMM_NCCL_PACKING_H
 
-#include "comm/nccl_push_program.h"
+#include "comm/nccl/nccl_push_program.h"
 
 typedef struct mimo_packing {
     bool packs;            /* into the room; else out of it */

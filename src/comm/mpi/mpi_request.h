@@ -5,7 +5,7 @@
 
 #include <mpi.h>
 
-#include "comm/host_push.h"
+#include "comm/mpi/host_push.h"
 
 /* The requests of one communicator that are not in flight. */
 typedef struct mimo_mpi_requests {

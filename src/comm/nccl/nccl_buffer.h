@@ -3,7 +3,7 @@
 #define MIMO_COMM_NCCL_BUFFER_H
 
 #include "comm/buffer_state.h"
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 
 /* The backend's slots. */
 mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer);

@@ -1,4 +1,4 @@
-#include "comm/host_push.h"
+#include "comm/mpi/host_push.h"
 
 #include <string.h>
 

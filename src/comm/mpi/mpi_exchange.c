@@ -3,13 +3,13 @@
  * all tensors of a call, relative to the first of them. MPI walks the rows itself, so nothing is
  * packed here, and a message past 2^31 bytes is still a count of one.
  */
-#include "comm/mpi_exchange.h"
+#include "comm/mpi/mpi_exchange.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
-#include "comm/mpi_types.h"
+#include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
 struct mimo_exchange {

@@ -6,7 +6,7 @@
  * tells one rank and leaves the others waiting; they are not aligned, and freeing one blocks. An
  * object of our own fails on one rank, and the agreement tells the others.
  */
-#include "comm/host_buffer.h"
+#include "comm/mpi/host_buffer.h"
 
 #include <errno.h>
 #include <fcntl.h>

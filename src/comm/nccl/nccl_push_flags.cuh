@@ -3,7 +3,7 @@
 #ifndef MIMO_COMM_NCCL_PUSH_FLAGS_CUH
 #define MIMO_COMM_NCCL_PUSH_FLAGS_CUH
 
-#include "comm/nccl_push_kernel.h"
+#include "comm/nccl/nccl_push_kernel.h"
 
 namespace
 {

@@ -1,5 +1,5 @@
-#include "comm/mpi_sums.h"
-#include "comm/mpi_types.h"
+#include "comm/mpi/mpi_sums.h"
+#include "comm/mpi/mpi_types.h"
 #include "core/float16.h"
 
 #define COMBINE(name, to, from, expression)                                 \

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "comm/nccl_buffer.h"
-#include "comm/nccl_split.h"
+#include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_split.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"

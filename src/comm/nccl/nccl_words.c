@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 #include "core/memory.h"
 
 struct mimo_request {

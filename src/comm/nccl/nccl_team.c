@@ -1,7 +1,7 @@
 /* NCCL communicators, shared by the groups that are equal. */
 #include <string.h>
 
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 #include "core/memory.h"
 
 mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t handle,

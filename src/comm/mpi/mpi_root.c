@@ -1,4 +1,4 @@
-#include "comm/mpi_root.h"
+#include "comm/mpi/mpi_root.h"
 
 #include <sched.h>
 #include <stdio.h>

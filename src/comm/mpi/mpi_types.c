@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/mpi_types.h"
+#include "comm/mpi/mpi_types.h"
 #include "core/checked.h"
 
 enum { BYTES_PER_PIECE = 1 << 30 };

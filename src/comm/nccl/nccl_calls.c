@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call)

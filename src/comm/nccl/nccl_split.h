@@ -2,7 +2,7 @@
 #ifndef MIMO_COMM_NCCL_SPLIT_H
 #define MIMO_COMM_NCCL_SPLIT_H
 
-#include "comm/nccl_state.h"
+#include "comm/nccl/nccl_state.h"
 
 /* A communicator of up to `size` ranks of a root, with everything but its team: rank 0, no ranks
  * filled in. Released with mimo_comm_destroy. */

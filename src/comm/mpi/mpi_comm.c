@@ -11,12 +11,12 @@
 
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
-#include "comm/host_buffer.h"
-#include "comm/mpi_exchange.h"
-#include "comm/mpi_request.h"
-#include "comm/mpi_root.h"
-#include "comm/mpi_sums.h"
-#include "comm/mpi_types.h"
+#include "comm/mpi/host_buffer.h"
+#include "comm/mpi/mpi_exchange.h"
+#include "comm/mpi/mpi_request.h"
+#include "comm/mpi/mpi_root.h"
+#include "comm/mpi/mpi_sums.h"
+#include "comm/mpi/mpi_types.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
