@@ -312,9 +312,7 @@ static void open_world(nccl_world *world)
     enum { MOST_FLOOR = 512 << 20 };
     MPI_Comm mpi = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    desc.device = local ? atoi(local) : 0;
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bench_must(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
     bench_must(mimo_comm_create_nccl(&world->comm, &bootstrap, &desc), "communicator");
     world->rank = bootstrap.rank;

@@ -7,23 +7,11 @@
 
 #include "core/check.h"
 
-/* This rank's number among the ranks of its machine. */
-static int place_on_machine(void)
-{
-    MPI_Comm machine;
-    int rank = 0;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    MPI_Comm_rank(machine, &rank);
-    MPI_Comm_free(&machine);
-    return rank;
-}
-
 mimo_status gpu_world_create(mimo_comm **out)
 {
     MPI_Comm world = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    desc.device = place_on_machine();
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &world));
     return mimo_comm_create_nccl(out, &bootstrap, &desc);
 }

@@ -27,13 +27,6 @@ static void check(int failed, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* The GPU of this rank: the launcher says which rank of its machine this is. */
-static int local_rank(void)
-{
-    const char *text = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    return text ? atoi(text) : 0;
-}
-
 static mimo_tensor on_gpu(float *host, int64_t seq, int64_t batch)
 {
     size_t bytes = (size_t)(seq * batch * H) * sizeof *host;
@@ -49,9 +42,8 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm world = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap;
-    mimo_nccl_desc nccl = MIMO_NCCL_DESC_INIT;
+    const mimo_nccl_desc nccl = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
-    nccl.device = local_rank();
     check(mimo_bootstrap_from_mpi(&bootstrap, &world), "bootstrap");
     check(mimo_comm_create_nccl(&comm, &bootstrap, &nccl), "communicator");
 

@@ -25,12 +25,14 @@
 
 MIMO_BEGIN_DECLS
 
-/** A field of mimo_nccl_desc that is left to NCCL. */
+/** A field of mimo_nccl_desc that is left to NCCL, or to the library. */
 #define MIMO_NCCL_DEFAULT (-1)
 
 typedef struct mimo_nccl_desc {
     size_t size;     /* set by the initializer */
-    int device;      /* CUDA device of this rank */
+    int device;      /* CUDA device of this rank; left to the library: its number among the ranks
+                        of its host, hosts told apart as NCCL does (NCCL_HOSTID, else its name), or
+                        the only device that it sees */
     int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /*   (all but `device` are the same on every rank) */
     int blocking;    /* ncclConfig_t.blocking: 0 lets creation and teardown be polled */
@@ -39,14 +41,14 @@ typedef struct mimo_nccl_desc {
 
 #define MIMO_NCCL_DESC_INIT                                                                 \
     {                                                                                       \
-        sizeof(mimo_nccl_desc), 0, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
-            MIMO_NCCL_DEFAULT                                                               \
+        sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT,    \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                            \
     }
 
 /**
  * A communicator over the ranks of a bootstrap (<mimo/mpi.h> fills one from an MPI communicator;
  * any launcher's allgather will do). Collective over the bootstrap, blocking; the bootstrap is used
- * during this call only. Makes desc->device the calling thread's current device. The caller owns
+ * during this call only. Makes the rank's device the calling thread's current one. The caller owns
  * *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (NULL, a rank outside [0, size), no such

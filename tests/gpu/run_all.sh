@@ -1,37 +1,54 @@
 #!/bin/sh
 # Run the tests on GPUs that a build made, without Meson: one line a launch, then the totals.
 #
-#   run_all.sh [-k] FOLDER [PATTERN]
+#   run_all.sh [-k | -p] FOLDER [PATTERN]
 #
 # FOLDER is the build's tests/gpu: the executables and launches.txt. PATTERN, of grep, picks the
-# lines of launches.txt to run. Launches of more ranks than this machine has GPUs are left out,
-# with -k kept (they skip by themselves, which is seen then). Exit status 1 where one failed.
+# lines of launches.txt to run. Launches of more ranks than this machine has GPUs are left out; with
+# -k they are kept (they skip by themselves, which is seen then); with -p they alone run, on as many
+# pretended hosts as they need (pretend_host.sh). Exit status 1 where one failed.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0
 
-keep=0
-[ "$1" = -k ] && keep=1 && shift
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+large=leave_out
+case $1 in
+-k) large=keep && shift ;;
+-p) large=pretend && shift ;;
+esac
 if [ ! -r "$1/launches.txt" ]; then
-    echo "usage: $0 [-k] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
+    echo "usage: $0 [-k | -p] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
     exit 2
 fi
 folder=$1
 pattern=${2:-.}
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 log=$(mktemp)
 list=$(mktemp)
 trap 'rm -f "$log" "$list"' EXIT
 grep -v '^#' "$folder/launches.txt" | grep -e "$pattern" >"$list"
+
+launch() # program name ranks
+{
+    program=$folder/$1
+    if [ $large = pretend ]; then
+        timeout 120 mpirun --oversubscribe -n "$3" \
+            "$folder/pretend_host.sh" "$gpus" "$program" --filter "$2"
+    else
+        timeout 120 mpirun --oversubscribe -n "$3" "$program" --filter "$2"
+    fi
+}
+
 passed=0 failed=0 skipped=0 left_out=0
 while read -r program name ranks; do
-    if [ "$keep" = 0 ] && [ "$ranks" -gt "$gpus" ]; then
-        left_out=$((left_out + 1))
-        continue
-    fi
+    fits=no
+    [ "$ranks" -gt "$gpus" ] || fits=yes
+    case $large/$fits in
+    leave_out/no) left_out=$((left_out + 1)) && continue ;;
+    pretend/yes) continue ;;
+    esac
     begin=$(date +%s.%N)
-    timeout 120 mpirun --oversubscribe -n "$ranks" "$folder/$program" --filter "$name" \
-        >"$log" 2>&1 </dev/null
+    launch "$program" "$name" "$ranks" >"$log" 2>&1 </dev/null
     status=$?
     seconds=$(echo "$begin $(date +%s.%N)" | awk '{ printf "%.1f", $2 - $1 }')
     case $status in

@@ -1,14 +1,15 @@
 /* Tensors of tests in CUDA memory, over NCCL: one rank a GPU. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cuda_runtime_api.h>
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
-#include "test_memory.h"
+#include "core/hash.h"
 
-static int device = -1;
+#include "test_memory.h"
 
 /* A test can't go on without its memory: the launch ends, as the other ranks wait for this one. */
 static void must(cudaError_t code, const char *call)
@@ -34,16 +35,27 @@ mimo_stream test_stream(void)
     return stream;
 }
 
+/* The ranks of this host, as NCCL tells hosts apart: with NCCL_HOSTID one machine may pretend to be
+ * several, on each of which its GPUs are taken anew. */
+static void place_on_host(int *local, int *ranks)
+{
+    MPI_Comm machine, host;
+    const char *id = getenv("NCCL_HOSTID");
+    int color = id ? (int)(mimo_hash_bytes(MIMO_HASH_START, id, strlen(id)) >> 33) : 0;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
+    MPI_Comm_split(machine, color, 0, &host);
+    MPI_Comm_rank(host, local);
+    MPI_Comm_size(host, ranks);
+    MPI_Comm_free(&host);
+    MPI_Comm_free(&machine);
+}
+
 /* A rank takes the GPU of its number among the ranks of its host. */
 const char *test_memory_lacks(void)
 {
     static char text[96];
     int local, ranks, count = 0, mine[2], most[2];
-    MPI_Comm host;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &local);
-    MPI_Comm_size(host, &ranks);
-    MPI_Comm_free(&host);
+    place_on_host(&local, &ranks);
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         count = 0;
     mine[0] = ranks - count; /* missing */
@@ -53,8 +65,7 @@ const char *test_memory_lacks(void)
              -most[1]);
     if (most[0] > 0)
         return text;
-    device = local;
-    MUST(cudaSetDevice(device));
+    MUST(cudaSetDevice(local));
     return NULL;
 }
 
@@ -62,8 +73,7 @@ mimo_status test_comm_create(mimo_comm **out)
 {
     MPI_Comm world = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap;
-    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    desc.device = device;
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &world);
     return status == MIMO_OK ? mimo_comm_create_nccl(out, &bootstrap, &desc) : status;
 }

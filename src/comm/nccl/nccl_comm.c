@@ -1,6 +1,7 @@
 /* Life of a communicator of the NCCL backend: creation from a bootstrap, borrowing, release. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -141,19 +142,35 @@ typedef struct greeting {
     ncclUniqueId id; /* rank 0's counts */
 } greeting;
 
+/* As NCCL tells hosts apart. */
 static uint64_t hash_host(void)
 {
     char name[256] = "";
-    (void)gethostname(name, sizeof name - 1);
-    return mimo_hash_bytes(MIMO_HASH_START, name, strlen(name));
+    const char *given = getenv("NCCL_HOSTID");
+    if (!given)
+        (void)gethostname(name, sizeof name - 1);
+    given = given ? given : name;
+    return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
 }
 
-static mimo_status check_desc(const mimo_nccl_desc *desc)
+/* Where a launcher shows each rank one GPU alone, that is the one. */
+static mimo_status choose_device(mimo_nccl_desc *desc, int neighbours)
 {
     int devices = 0;
     MIMO_TRY_CUDA(cudaGetDeviceCount(&devices));
+    if (desc->device == MIMO_NCCL_DEFAULT) {
+        desc->device = devices == 1 ? 0 : neighbours;
+        MIMO_CHECK(desc->device < devices, MIMO_ERR_ARGUMENT,
+                   "%d ranks of this host come before this one, and it has %d GPUs", neighbours,
+                   devices);
+    }
     MIMO_CHECK(desc->device >= 0 && desc->device < devices, MIMO_ERR_ARGUMENT,
                "device %d is not one of %d", desc->device, devices);
+    return MIMO_OK;
+}
+
+static mimo_status check_ctas(const mimo_nccl_desc *desc)
+{
     MIMO_CHECK(desc->min_ctas >= MIMO_NCCL_DEFAULT && desc->max_ctas >= MIMO_NCCL_DEFAULT,
                MIMO_ERR_ARGUMENT, "min_ctas %d, max_ctas %d", desc->min_ctas, desc->max_ctas);
     return MIMO_OK;
@@ -161,18 +178,18 @@ static mimo_status check_desc(const mimo_nccl_desc *desc)
 
 /* This rank's own part: device, NCCL's identifier, memory. */
 static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap *bootstrap,
-                         const mimo_nccl_desc *given)
+                         const mimo_nccl_desc *given, int neighbours)
 {
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MIMO_CHECK(given, MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: desc is NULL");
     MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
     mine->settings = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc.min_ctas), desc.max_ctas);
     mine->settings = mimo_hash_int(mimo_hash_int(mine->settings, desc.blocking), desc.split_share);
+    MIMO_TRY(choose_device(&desc, neighbours));
+    MIMO_TRY(check_ctas(&desc));
     mine->device = desc.device;
-    MIMO_TRY(check_desc(&desc));
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
-    mine->host = hash_host();
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     return make_first(made, bootstrap->rank, bootstrap->size, &desc);
@@ -203,6 +220,15 @@ static mimo_status exchange_greetings(const mimo_bootstrap *bootstrap, greeting 
     int failed = bootstrap->allgather(bootstrap->context, all, mine, sizeof *mine);
     MIMO_CHECK(failed == 0, MIMO_ERR_COMM, "the bootstrap's allgather gave %d", failed);
     return MIMO_OK;
+}
+
+/* The ranks before this one that run on its host. */
+static int count_neighbours(const greeting *all, int rank)
+{
+    int count = 0;
+    for (int i = 0; i < rank; i++)
+        count += all[i].host == all[rank].host;
+    return count;
 }
 
 static mimo_status connect(nccl_comm *made, ncclUniqueId id)
@@ -251,7 +277,10 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstr
     memset(&mine, 0, sizeof mine);
     MIMO_TRY(check_bootstrap(out, bootstrap));
     MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
-    note_failure(&mine, greet(&mine, &made, bootstrap, desc));
+    mine.host = hash_host();
+    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    int neighbours = count_neighbours(all, bootstrap->rank);
+    note_failure(&mine, greet(&mine, &made, bootstrap, desc, neighbours));
     MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
     MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
     note_failure(&mine, connect(made, all[0].id));
