@@ -5,24 +5,24 @@
 #include "gpu_place.h"
 
 /* What a rank does alone; the others must hear of a failure. */
-static mimo_status open_runtime(compute_place *out, mimo_dtype precision)
+static mimo_status open_runtime(compute_place *out, nn_precision precision)
 {
-    nn_runtime_desc desc = {.memory = mimo_comm_memory(out->world)};
-    desc.precision = precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL;
+    nn_runtime_desc desc = {.memory = mimo_comm_memory(out->world), .precision = precision};
     if (out->gpu_world)
         MIMO_TRY(gpu_stream_create(&out->stream));
     desc.stream = out->stream;
     return nn_runtime_init(&out->runtime, &desc);
 }
 
-mimo_status compute_place_open(compute_place *out, mimo_comm *world, const struct options *options)
+mimo_status compute_place_open(compute_place *out, mimo_comm *world, mimo_memory memory,
+                               nn_precision precision)
 {
     out->world = world;
-    if (options->device == OPTIONS_CUDA) {
+    if (memory == MIMO_MEMORY_CUDA) {
         MIMO_TRY(gpu_world_create(&out->gpu_world));
         out->world = out->gpu_world;
     }
-    return mimo_comm_agree(world, open_runtime(out, options->precision));
+    return mimo_comm_agree(world, open_runtime(out, precision));
 }
 
 void compute_place_close(compute_place *place)

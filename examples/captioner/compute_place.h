@@ -6,8 +6,6 @@
 
 #include "nn/nn_runtime.h"
 
-#include "options.h"
-
 typedef struct compute_place {
     mimo_comm *world;     /* all ranks, moving tensors where they are computed */
     mimo_comm *gpu_world; /* owned: `world` on GPUs, else NULL */
@@ -15,11 +13,12 @@ typedef struct compute_place {
     nn_runtime runtime;
 } compute_place;
 
-/** Open the place that --device names, where layers multiply as --precision says. `world` is the
- *  MPI communicator of all ranks, which outlives the place. Collective. The caller zeroes *out
+/** Open a place where tensors lie in `memory` and layers multiply as `precision` says. `world` is
+ *  the MPI communicator of all ranks, which outlives the place. Collective. The caller zeroes *out
  *  before and calls compute_place_close after, whatever the result. Errors, the same on every rank:
  *  MIMO_ERR_UNSUPPORTED (this build has no CUDA), and those of mimo_comm_create_nccl. */
-mimo_status compute_place_open(compute_place *out, mimo_comm *world, const struct options *options);
+mimo_status compute_place_open(compute_place *out, mimo_comm *world, mimo_memory memory,
+                               nn_precision precision);
 void compute_place_close(compute_place *place);
 
 #endif

@@ -184,7 +184,10 @@ static mimo_status finish(run_state *run)
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
-    MIMO_TRY(compute_place_open(&run->place, run->world, options));
+    MIMO_TRY(compute_place_open(
+        &run->place, run->world,
+        options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
+        options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL));
     MIMO_TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
     MIMO_TRY(caption_data_load(&run->data, run->world, run->options));
     MIMO_TRY(build_model(run));

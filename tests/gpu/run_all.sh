@@ -3,14 +3,16 @@
 #
 #   run_all.sh [-k | -p] FOLDER [PATTERN]
 #
-# FOLDER is the build's tests/gpu: the executables and launches.txt. PATTERN, of grep, picks the
-# lines of launches.txt to run. Launches of more ranks than this machine has GPUs are left out; with
-# -k they are kept (they skip by themselves, which is seen then); with -p they alone run, on as many
-# pretended hosts as they need (pretend_host.sh). Exit status 1 where one failed.
+# FOLDER is the build's tests/gpu: the executables and launches.txt, and ../oracle/mimo-oracle beside
+# it. PATTERN, of grep, picks the lines of launches.txt to run. Launches of more ranks than this
+# machine has GPUs are left out; with -k they are kept (they skip by themselves, which is seen then);
+# with -p they alone run, on as many pretended hosts as they need (pretend_host.sh). Exit status 1
+# where one failed.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0
 
+set -f # arguments hold patterns of Criterion
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 large=leave_out
 case $1 in
@@ -28,19 +30,18 @@ list=$(mktemp)
 trap 'rm -f "$log" "$list"' EXIT
 grep -v '^#' "$folder/launches.txt" | grep -e "$pattern" >"$list"
 
-launch() # program name ranks
+launch() # ranks program argument...
 {
-    program=$folder/$1
-    if [ $large = pretend ]; then
-        timeout 120 mpirun --oversubscribe -n "$3" \
-            "$folder/pretend_host.sh" "$gpus" "$program" --filter "$2"
-    else
-        timeout 120 mpirun --oversubscribe -n "$3" "$program" --filter "$2"
-    fi
+    count=$1
+    path=$folder/$2
+    shift 2
+    set -- "$path" "$@"
+    [ $large != pretend ] || set -- "$folder/pretend_host.sh" "$gpus" "$@"
+    timeout 120 mpirun --oversubscribe -n "$count" "$@"
 }
 
 passed=0 failed=0 skipped=0 left_out=0
-while read -r program name ranks; do
+while read -r ranks program arguments; do
     fits=no
     [ "$ranks" -gt "$gpus" ] || fits=yes
     case $large/$fits in
@@ -48,7 +49,8 @@ while read -r program name ranks; do
     pretend/yes) continue ;;
     esac
     begin=$(date +%s.%N)
-    launch "$program" "$name" "$ranks" >"$log" 2>&1 </dev/null
+    # shellcheck disable=SC2086 # several arguments
+    launch "$ranks" "$program" $arguments >"$log" 2>&1 </dev/null
     status=$?
     seconds=$(echo "$begin $(date +%s.%N)" | awk '{ printf "%.1f", $2 - $1 }')
     case $status in
@@ -56,7 +58,7 @@ while read -r program name ranks; do
     77) skipped=$((skipped + 1)) verdict=SKIP ;;
     *) failed=$((failed + 1)) verdict=FAIL ;;
     esac
-    echo "$verdict $name on $ranks, $seconds s"
+    echo "$verdict ${program##*/} $arguments on $ranks, $seconds s"
     if [ $verdict = FAIL ]; then
         echo "    exit status $status; the end of its log:"
         tail -n 25 "$log" | sed 's/^/    /'

@@ -11,7 +11,7 @@ enum { ADAMW_STEPS = 5 };
 
 /* One case on this rank; `model` on rank 0 only. */
 typedef struct case_run {
-    mimo_comm *world;
+    mimo_comm *host;
     bool lead;
     ref_sizes sizes;
     oracle_case shape;
@@ -120,10 +120,10 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
     oracle_candidate_capture_values(candidate, &run->capture, "initial ");
     MIMO_TRY(oracle_candidate_step(candidate, &steps[0], &run->capture, &result));
     oracle_candidate_capture_grads(candidate, &run->capture, "gradient of ");
-    oracle_candidate_sgd(candidate, 1);
+    MIMO_TRY(oracle_candidate_sgd(candidate, 1));
     oracle_candidate_capture_values(candidate, &run->capture, "sgd ");
 
-    oracle_candidate_reset(candidate); /* and the gradients stay */
+    MIMO_TRY(oracle_candidate_reset(candidate)); /* and the gradients stay */
     for (int i = 0; i < ADAMW_STEPS; i++) {
         if (i > 0)
             MIMO_TRY(oracle_candidate_step(candidate, &steps[i], NULL, &result));
@@ -142,7 +142,7 @@ static mimo_status run_steps(case_run *run, const oracle_topology *topology,
         expect_first_step(run, &steps[0]);
         expect_adamw(run, steps);
     }
-    MIMO_TRY(capture_collect(&run->capture, run->world, comparison_receive, run->comparison));
+    MIMO_TRY(capture_collect(&run->capture, run->host, comparison_receive, run->comparison));
     if (run->lead)
         comparison_judge(run->comparison);
     return MIMO_OK;
@@ -152,7 +152,7 @@ mimo_status case_compare(const oracle_topology *topology, const oracle_case *sha
                          oracle_comparison *comparison)
 {
     synthetic_step steps[ADAMW_STEPS];
-    case_run run = {.world = topology->world, .shape = *shape, .comparison = comparison};
+    case_run run = {.host = topology->host, .shape = *shape, .comparison = comparison};
     run.lead = mimo_comm_rank(topology->world) == 0;
     run.sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
     comparison->what = shape->name;

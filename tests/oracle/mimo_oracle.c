@@ -12,17 +12,30 @@
 #include "mutations.h"
 #include "oracle_options.h"
 #include "oracle_report.h"
+#include "test_memory.h"
 #include "training.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, END_SECONDS = 20 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, END_SECONDS = 20 };
 
-static mimo_status run_cases(const oracle_options *options, const oracle_case *cases,
-                             mimo_comm *world, oracle_comparison *comparisons)
+/* A run on all ranks. */
+typedef struct oracle_run {
+    const oracle_options *options;
+    mimo_comm *host;     /* over MPI, */
+    compute_place place; /* and where --device says */
+} oracle_run;
+
+static mimo_status create_topology(oracle_topology *out, const oracle_run *run)
+{
+    return oracle_topology_create(out, run->host, &run->place, &run->options->spec);
+}
+
+static mimo_status run_cases(const oracle_run *run, const oracle_case *cases,
+                             oracle_comparison *comparisons)
 {
     oracle_topology topology = {0};
-    mimo_status status = oracle_topology_create(&topology, world, &options->spec);
+    mimo_status status = create_topology(&topology, run);
     for (int i = 0; i < ORACLE_CASES && status == MIMO_OK; i++)
-        status = case_compare(&topology, &cases[i], options->seed, &comparisons[i]);
+        status = case_compare(&topology, &cases[i], run->options->seed, &comparisons[i]);
     oracle_topology_destroy(&topology);
     return status;
 }
@@ -53,24 +66,23 @@ static rank_counts count_ranks(mimo_status status)
     return all;
 }
 
-static int judge(const oracle_options *options, mimo_comm *world, mimo_status status,
-                 const oracle_comparison *comparisons)
+static int judge(const oracle_run *run, mimo_status status, const oracle_comparison *comparisons)
 {
     char sentence[1024];
     int verdict = EXIT_FAILED;
     snprintf(sentence, sizeof sentence, "%s", mimo_last_error());
     rank_counts ranks = count_ranks(status);
-    oracle_report report = {.options = options,
-                            .ranks = mimo_comm_size(world),
+    oracle_report report = {.options = run->options,
+                            .ranks = mimo_comm_size(run->host),
                             .list = comparisons,
                             .count = ranks.failed > 0 ? 0 : ORACLE_CASES,
                             .failed_ranks = ranks.failed,
                             .sentence = sentence,
                             .mutation_reached = ranks.reached > 0};
-    if (mimo_comm_rank(world) == 0) {
+    if (mimo_comm_rank(run->host) == 0) {
         bool written = oracle_report_print(&report, stdout);
         if (!written)
-            fprintf(stderr, "mimo-oracle: can't write the log %s\n", options->log);
+            fprintf(stderr, "mimo-oracle: can't write the log %s\n", run->options->log);
         if (written && oracle_report_first(&report) == ORACLE_PHASES)
             verdict = 0;
     }
@@ -78,32 +90,33 @@ static int judge(const oracle_options *options, mimo_comm *world, mimo_status st
     return verdict;
 }
 
-static int compare(const oracle_options *options, mimo_comm *world)
+static int compare(const oracle_run *run)
 {
     oracle_comparison comparisons[ORACLE_CASES] = {0};
     oracle_case cases[ORACLE_CASES];
-    synthetic_cases(cases, mimo_comm_size(world));
-    mimo_status status = run_cases(options, cases, world, comparisons);
-    int code = judge(options, world, status, comparisons);
+    synthetic_cases(cases, mimo_comm_size(run->host));
+    mimo_status status = run_cases(run, cases, comparisons);
+    int code = judge(run, status, comparisons);
     for (int i = 0; i < ORACLE_CASES; i++)
         comparison_free(&comparisons[i]);
     return code;
 }
 
 /* --train: no comparison, a longer run of the case with 4 micro-batches. */
-static int train(const oracle_options *options, mimo_comm *world)
+static int train(const oracle_run *run)
 {
+    const oracle_options *options = run->options;
     oracle_topology topology = {0};
     oracle_case cases[ORACLE_CASES];
     training_outcome outcome;
-    synthetic_cases(cases, mimo_comm_size(world));
-    mimo_status status = oracle_topology_create(&topology, world, &options->spec);
+    synthetic_cases(cases, mimo_comm_size(run->host));
+    mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK)
         status = training_run(&outcome, &topology, &cases[1], options->seed, options->train);
     int failed = count_ranks(status).failed;
-    bool lead = mimo_comm_rank(world) == 0;
+    bool lead = mimo_comm_rank(run->host) == 0;
     if (lead && failed > 0)
-        printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(world),
+        printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),
                mimo_last_error());
     else if (lead)
         printf("after %d steps: loss %.3f reported, %.3f by the reference with these weights\n",
@@ -113,37 +126,54 @@ static int train(const oracle_options *options, mimo_comm *world)
 }
 
 /* --self-test: what a user's program would find at start-up. */
-static int self_test(const oracle_options *options, mimo_comm *world)
+static int self_test(const oracle_run *run)
 {
     oracle_topology topology = {0};
-    mimo_status status = oracle_topology_create(&topology, world, &options->spec);
+    mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK)
-        status = mimo_bridge_self_test(topology.bridge, options->seed);
+        status = mimo_bridge_self_test(topology.bridge, run->options->seed);
     int failed = count_ranks(status).failed;
-    if (mimo_comm_rank(world) == 0 && failed > 0)
-        printf("FAIL on %d of %d ranks: %s\n", failed, mimo_comm_size(world), mimo_last_error());
-    else if (mimo_comm_rank(world) == 0)
+    if (mimo_comm_rank(run->host) == 0 && failed > 0)
+        printf("FAIL on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),
+               mimo_last_error());
+    else if (mimo_comm_rank(run->host) == 0)
         printf("the bridge passes its self-test\n");
     oracle_topology_destroy(&topology);
     return failed > 0 ? EXIT_FAILED : 0;
 }
 
-static int run_mode(const oracle_options *options, mimo_comm *world)
+static int stop(const oracle_run *run, int code, const char *why)
 {
-    if (options->self_test)
-        return self_test(options, world);
-    return options->train > 0 ? train(options, world) : compare(options, world);
+    if (mimo_comm_rank(run->host) == 0)
+        fprintf(stderr, "mimo-oracle: %s\n", why);
+    return code;
 }
 
-static int run(const oracle_options *options)
+static int run_mode(oracle_run *run)
 {
-    mimo_comm *world = NULL;
-    if (mimo_comm_from_mpi(&world, MPI_COMM_WORLD) != MIMO_OK)
+    mimo_memory memory = run->options->memory;
+    const char *lacks = memory == MIMO_MEMORY_CUDA ? test_memory_lacks() : NULL;
+    if (lacks)
+        return stop(run, EXIT_SKIPPED, lacks);
+    mimo_status opened = compute_place_open(&run->place, run->host, memory, NN_PRECISION_FULL);
+    if (opened != MIMO_OK)
+        return stop(run, opened == MIMO_ERR_UNSUPPORTED ? EXIT_SKIPPED : EXIT_FAILED,
+                    mimo_last_error());
+    if (run->options->mutation)
+        mutation_switch_on(mutation_find(run->options->mutation));
+    if (run->options->self_test)
+        return self_test(run);
+    return run->options->train > 0 ? train(run) : compare(run);
+}
+
+static int run_on_ranks(const oracle_options *options)
+{
+    oracle_run run = {.options = options};
+    if (mimo_comm_from_mpi(&run.host, MPI_COMM_WORLD) != MIMO_OK)
         return EXIT_FAILED;
-    if (options->mutation)
-        mutation_switch_on(mutation_find(options->mutation));
-    int code = run_mode(options, world);
-    mimo_comm_destroy(world);
+    int code = run_mode(&run);
+    compute_place_close(&run.place);
+    mimo_comm_destroy(run.host);
     return code;
 }
 
@@ -164,7 +194,7 @@ int main(int argc, char **argv)
     }
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return EXIT_FAILED;
-    int code = run(&options);
+    int code = run_on_ranks(&options);
     MPI_Finalize();
     return code;
 }

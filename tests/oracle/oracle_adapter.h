@@ -11,6 +11,7 @@
 
 typedef struct oracle_adapter {
     nn_params *params;
+    const nn_runtime *runtime; /* the store's */
     mimo_comm *tp;
     int a, b; /* parameters */
     int64_t hidden, rank;
@@ -29,8 +30,8 @@ mimo_status oracle_adapter_init(oracle_adapter *out, nn_params *params, mimo_com
 void oracle_adapter_release(oracle_adapter *adapter);
 
 /* logits [rows, V/tp] += ...; x [rows, H]. */
-void oracle_adapter_forward(oracle_adapter *adapter, nn_real *logits, const nn_real *x,
-                            int64_t rows);
+mimo_status oracle_adapter_forward(oracle_adapter *adapter, nn_real *logits, const nn_real *x,
+                                   int64_t rows);
 /* dx [rows, H] += the gradient by way of the adapter, the whole of it on every tp rank. x: of the
  * forward. */
 mimo_status oracle_adapter_backward(oracle_adapter *adapter, nn_real *dx, const nn_real *d_logits,

@@ -17,6 +17,7 @@ static mimo_status create_modules(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
     encoder_desc encoder = {.tp = out->topology->encoder_tp,
+                            .runtime = out->topology->runtime,
                             .seed = sizes->seed,
                             .tokens = sizes->image_tokens,
                             .pictures = out->pictures,
@@ -59,14 +60,34 @@ static mimo_status create_tiles(oracle_candidate *out)
     return oracle_tiles_create(&out->tiles, out->topology, &desc);
 }
 
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Elements of the largest parameter here. */
+static int64_t largest_param(const oracle_candidate *candidate)
+{
+    int64_t most = 0;
+    for (int store = 0; store < ORACLE_STORES; store++)
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
+            most = largest(most, nn_params_at(candidate->stores[store], i)->count);
+    return most;
+}
+
 static mimo_status reserve_rooms(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
     int64_t patches = sizes->image_tokens * out->pictures * sizes->patch_values;
-    int64_t rows = sizes->seq * (out->pictures + out->sentences) + 6 * sizes->vocabulary;
-    MIMO_TRY(mimo_reserve(&out->patches, patches, sizeof(nn_real)));
+    int64_t positions = sizes->seq * (out->pictures + out->sentences);
+    int64_t tile = positions * largest(sizes->hidden, sizes->vocabulary);
+    int64_t room = largest(largest(tile, patches), 2 * largest_param(out));
+    MIMO_TRY(
+        nn_runtime_reserve(out->topology->runtime, &out->patches, patches, sizeof *out->patches));
+    MIMO_TRY(mimo_reserve(&out->on_host, room, sizeof *out->on_host));
+    MIMO_TRY(mimo_reserve(&out->losses, positions, sizeof *out->losses));
     MIMO_TRY(create_tiles(out));
-    return mimo_reserve(&out->row_of, rows, sizeof *out->row_of);
+    return mimo_reserve(&out->row_of, positions + 6 * sizes->vocabulary, sizeof *out->row_of);
 }
 
 mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology *topology,
@@ -82,13 +103,15 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
     MIMO_TRY(create_modules(out));
     MIMO_TRY(list_spans(out));
     MIMO_TRY(reserve_rooms(out));
-    oracle_candidate_reset(out);
-    return MIMO_OK;
+    return oracle_candidate_reset(out);
 }
 
 void oracle_candidate_destroy(oracle_candidate *candidate)
 {
-    mimo_release(candidate->patches);
+    if (candidate->topology)
+        nn_runtime_free(candidate->topology->runtime, candidate->patches);
+    mimo_release(candidate->on_host);
+    mimo_release(candidate->losses);
     oracle_tiles_destroy(&candidate->tiles);
     mimo_release(candidate->row_of);
     oracle_llm_destroy(&candidate->llm);
@@ -106,35 +129,41 @@ static int64_t global_index(const nn_param *param, int64_t i, int64_t j)
     return row * param->shape[1] + column;
 }
 
-static void reset_param(const nn_param *param, uint64_t seed)
+static mimo_status reset_param(const oracle_candidate *candidate, nn_params *params, int index)
 {
+    const nn_param *param = nn_params_at(params, index);
+    nn_real *to = candidate->on_host;
     for (int64_t i = 0; i < param->local[0]; i++)
         for (int64_t j = 0; j < param->local[1]; j++) {
-            double normal = nn_normal(seed, param->name, global_index(param, i, j));
-            nn_real *value = param->value + i * param->local[1] + j;
+            double normal =
+                nn_normal(candidate->sizes.seed, param->name, global_index(param, i, j));
             if (param->init == NN_INIT_NORMAL)
-                *value = (nn_real)(param->std * normal);
+                *to++ = (nn_real)(param->std * normal);
             else
-                *value = (nn_real)(param->init == NN_INIT_ONES) + (nn_real)(0.1 * normal);
+                *to++ = (nn_real)(param->init == NN_INIT_ONES) + (nn_real)(0.1 * normal);
         }
-    memset(param->m, 0, (size_t)param->count * sizeof *param->m);
-    memset(param->v, 0, (size_t)param->count * sizeof *param->v);
+    MIMO_TRY(nn_params_write(params, index, NN_VALUE, candidate->on_host));
+    memset(candidate->on_host, 0, (size_t)param->count * sizeof *candidate->on_host);
+    MIMO_TRY(nn_params_write(params, index, NN_MOMENT_M, candidate->on_host));
+    return nn_params_write(params, index, NN_MOMENT_V, candidate->on_host);
 }
 
-void oracle_candidate_reset(oracle_candidate *candidate)
+mimo_status oracle_candidate_reset(oracle_candidate *candidate)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
         nn_params *params = candidate->stores[store];
         for (int i = 0; i < nn_params_count(params); i++)
-            reset_param(nn_params_at(params, i), candidate->sizes.seed);
+            MIMO_TRY(reset_param(candidate, params, i));
         nn_params_set_steps(params, 0);
     }
+    return MIMO_OK;
 }
 
 static void capture_param(const oracle_candidate *candidate, oracle_capture *capture,
-                          const char *prefix, const nn_param *param, const nn_real *data)
+                          const char *prefix, const nn_params *params, int index, nn_part part)
 {
     char name[64];
+    const nn_param *param = nn_params_at(params, index);
     snprintf(name, sizeof name, "%s%s", prefix, param->name);
     for (int64_t i = 0; i < param->local[0]; i++)
         candidate->row_of[i] = i + (param->shard_dim == 0 ? param->start : 0);
@@ -143,40 +172,49 @@ static void capture_param(const oracle_candidate *candidate, oracle_capture *cap
                            param->local[0],
                            param->shard_dim == 1 ? param->start : 0,
                            param->local[1],
-                           data};
+                           candidate->on_host};
+    MIMO_KEEP_FIRST(capture->status, nn_params_read(params, index, part, candidate->on_host));
     capture_add(capture, &block);
 }
 
 static void capture_params(const oracle_candidate *candidate, oracle_capture *capture,
-                           const char *prefix, bool grads)
+                           const char *prefix, nn_part part)
 {
     for (int store = 0; store < ORACLE_STORES; store++)
-        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++) {
-            const nn_param *param = nn_params_at(candidate->stores[store], i);
-            capture_param(candidate, capture, prefix, param, grads ? param->grad : param->value);
-        }
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
+            capture_param(candidate, capture, prefix, candidate->stores[store], i, part);
 }
 
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix)
 {
-    capture_params(candidate, capture, prefix, false);
+    capture_params(candidate, capture, prefix, NN_VALUE);
 }
 
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix)
 {
-    capture_params(candidate, capture, prefix, true);
+    capture_params(candidate, capture, prefix, NN_GRAD);
 }
 
-void oracle_candidate_sgd(oracle_candidate *candidate, double lr)
+static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *params, int index,
+                             double lr)
+{
+    int64_t count = nn_params_at(params, index)->count;
+    nn_real *value = candidate->on_host, *grad = value + count;
+    MIMO_TRY(nn_params_read(params, index, NN_VALUE, value));
+    MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
+    for (int64_t i = 0; i < count; i++)
+        value[i] -= (nn_real)lr * grad[i];
+    return nn_params_write(params, index, NN_VALUE, value);
+}
+
+mimo_status oracle_candidate_sgd(oracle_candidate *candidate, double lr)
 {
     for (int store = 0; store < ORACLE_STORES; store++)
-        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++) {
-            const nn_param *param = nn_params_at(candidate->stores[store], i);
-            for (int64_t j = 0; j < param->count; j++)
-                param->value[j] -= (nn_real)lr * param->grad[j];
-        }
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
+            MIMO_TRY(sgd_param(candidate, candidate->stores[store], i, lr));
+    return MIMO_OK;
 }
 
 mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *rule, double norm)
@@ -200,9 +238,9 @@ typedef struct tile_columns {
     int64_t first, count;
 } tile_columns;
 
-static void capture_tile(const oracle_candidate *candidate, oracle_capture *capture,
-                         const char *name, const tile_rows *rows, tile_columns columns,
-                         const nn_real *data)
+/* What lies in candidate->on_host. */
+static void capture_here(const oracle_candidate *candidate, oracle_capture *capture,
+                         const char *name, const tile_rows *rows, tile_columns columns)
 {
     int64_t i = 0;
     for (int64_t s = 0; s < rows->local; s++)
@@ -212,8 +250,20 @@ static void capture_tile(const oracle_candidate *candidate, oracle_capture *capt
             bool exists = sample < candidate->shape.samples;
             candidate->row_of[i++] = exists ? sample * rows->length + position : -1;
         }
-    capture_block block = {name, candidate->row_of, i, columns.first, columns.count, data};
+    capture_block block = {name,          candidate->row_of, i,
+                           columns.first, columns.count,     candidate->on_host};
     capture_add(capture, &block);
+}
+
+/* What lies where it was computed. */
+static void capture_tile(const oracle_candidate *candidate, oracle_capture *capture,
+                         const char *name, const tile_rows *rows, tile_columns columns,
+                         const nn_real *data)
+{
+    int64_t bytes = rows->local * rows->batch * columns.count * (int64_t)sizeof *data;
+    MIMO_KEEP_FIRST(capture->status,
+                    nn_runtime_read(candidate->topology->runtime, candidate->on_host, data, bytes));
+    capture_here(candidate, capture, name, rows, columns);
 }
 
 static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t m)
@@ -250,10 +300,11 @@ static void capture_encoder(const oracle_candidate *candidate, oracle_capture *c
 static void capture_losses(const oracle_candidate *candidate, oracle_capture *capture,
                            const tile_rows *rows)
 {
-    const oracle_llm *llm = &candidate->llm;
-    for (int64_t i = 0; i < llm->loss.rows; i++)
-        llm->d[i] = (nn_real)llm->loss.losses[i]; /* d is free until backward */
-    capture_tile(candidate, capture, "losses", rows, (tile_columns){0, 1}, llm->d);
+    const nn_loss *loss = &candidate->llm.loss;
+    MIMO_KEEP_FIRST(capture->status, nn_loss_read_rows(loss, candidate->losses));
+    for (int64_t i = 0; i < loss->rows; i++)
+        candidate->on_host[i] = (nn_real)candidate->losses[i];
+    capture_here(candidate, capture, "losses", rows, (tile_columns){0, 1});
 }
 
 static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
@@ -282,16 +333,19 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
 /* -------------------------------------------- step ------------------------------------------- */
 
 /* This rank's pictures of a micro-batch, from sample-major [P, values] to [P, b, values]. */
-static void load_patches(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
+static mimo_status load_patches(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
 {
+    nn_real *to = candidate->on_host;
     int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
     for (int64_t p = 0; p < tokens; p++)
         for (int64_t b = 0; b < candidate->pictures; b++) {
             int64_t slot = m * candidate->shape.micro_batch + candidate->first_picture + b;
             const double *from = step->patches + (slot * tokens + p) * values;
             for (int64_t i = 0; i < values; i++)
-                candidate->patches[(p * candidate->pictures + b) * values + i] = (nn_real)from[i];
+                *to++ = (nn_real)from[i];
         }
+    return nn_runtime_write(candidate->topology->runtime, candidate->patches, candidate->on_host,
+                            (to - candidate->on_host) * (int64_t)sizeof *to);
 }
 
 static mimo_status forward(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
@@ -300,7 +354,7 @@ static mimo_status forward(oracle_candidate *candidate, const synthetic_step *st
     int64_t tokens;
     int64_t slot = m * candidate->shape.micro_batch + candidate->first_sentence;
     nn_real **tile = candidate->tiles.tile;
-    load_patches(candidate, step, m);
+    MIMO_TRY(load_patches(candidate, step, m));
     MIMO_TRY(encoder_forward(&candidate->encoder, tile[MIMO_SRC], candidate->patches));
     MIMO_TRY(oracle_tiles_forward(&candidate->tiles));
     MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
@@ -328,9 +382,10 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
     mimo_gradient *gradient = candidate->topology->gradient;
     const mimo_gradient_span *spans = candidate->spans;
     int n = candidate->span_count;
+    mimo_stream stream = candidate->topology->runtime->stream;
     MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
-    MIMO_TRY(mimo_gradient_finalize(gradient, spans, n, NULL));
-    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm, NULL));
+    MIMO_TRY(mimo_gradient_finalize(gradient, spans, n, stream));
+    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm, stream));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);

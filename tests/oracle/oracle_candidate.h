@@ -24,7 +24,9 @@ typedef struct oracle_candidate {
     int span_count;
     int64_t first_picture, pictures;   /* of a micro-batch: which this rank encodes, */
     int64_t first_sentence, sentences; /* and which it holds as part of the LLM */
-    nn_real *patches;                  /* [P, b, values] */
+    nn_real *patches;                  /* [P, b, values]; tensors lie where they are computed, */
+    nn_real *on_host;                  /* here a tile or two parameters on their way */
+    double *losses;                    /* [S, B] in host memory */
     oracle_tiles tiles;                /* [P, b, H] and [P, B, H] */
     int64_t *row_of;                   /* room for the rows of a oracle_capture */
 } oracle_candidate;
@@ -35,7 +37,7 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
 void oracle_candidate_destroy(oracle_candidate *candidate);
 
 /* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
-void oracle_candidate_reset(oracle_candidate *candidate);
+mimo_status oracle_candidate_reset(oracle_candidate *candidate);
 
 typedef struct oracle_step_result {
     double loss, norm; /* mean over the tokens; of all gradients */
@@ -56,7 +58,7 @@ void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_ca
 /* The rule of every AdamW step here. */
 extern const nn_adamw oracle_adamw;
 
-void oracle_candidate_sgd(oracle_candidate *candidate, double lr);
+mimo_status oracle_candidate_sgd(oracle_candidate *candidate, double lr);
 mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *rule, double norm);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "device/device.h"
 #include "layer_widths.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
@@ -24,7 +25,8 @@ static mimo_status find_positions(oracle_llm *out)
                                  .causal = true,
                                  .rows = out->share,
                                  .batch = out->batch,
-                                 .positions = out->share_positions};
+                                 .positions = out->share_positions,
+                                 .runtime = out->topology->runtime};
     return nn_sequence_init(&out->sequence, &sequence);
 }
 
@@ -34,7 +36,8 @@ static mimo_status create_stores(oracle_llm *out)
                             .module = MIMO_DST,
                             .tp_rank = (int)out->topology->tp_rank,
                             .tp_size = (int)out->topology->tp_size,
-                            .seed = out->sizes.seed};
+                            .seed = out->sizes.seed,
+                            .runtime = out->topology->runtime};
     MIMO_TRY(nn_params_create(&out->params, &store));
     store.name = "llm rows";
     return nn_params_create(&out->row_params, &store);
@@ -73,7 +76,7 @@ static mimo_status add_layers(oracle_llm *out)
     oracle_adapter_desc adapter = {hidden, sizes->adapter,     sizes->vocabulary,
                                    rows,   fan_in_std(hidden), 0.5};
     MIMO_TRY(oracle_adapter_init(&out->adapter, out->params, tp, &adapter));
-    MIMO_TRY(nn_loss_init(&out->loss, NULL, tp, sizes->vocabulary, rows));
+    MIMO_TRY(nn_loss_init(&out->loss, out->topology->runtime, tp, sizes->vocabulary, rows));
     MIMO_TRY(nn_params_seal(out->params));
     return nn_params_seal(out->row_params);
 }
@@ -84,7 +87,13 @@ static mimo_status create_alignment(oracle_llm *out)
     desc.modalities = 1;
     desc.special = &out->sizes.image_id;
     desc.vocabulary = out->sizes.text_vocabulary;
+    desc.memory = out->topology->runtime->memory;
     return mimo_alignment_create(&out->alignment, &desc);
+}
+
+static mimo_status reserve(const oracle_llm *llm, nn_real **out, int64_t count)
+{
+    return nn_runtime_reserve(llm->topology->runtime, out, count, sizeof **out);
 }
 
 static mimo_status reserve_rooms(oracle_llm *out)
@@ -95,15 +104,15 @@ static mimo_status reserve_rooms(oracle_llm *out)
     MIMO_TRY(mimo_reserve(&out->text_ids, texts, sizeof *out->text_ids));
     MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
     MIMO_TRY(mimo_reserve(&out->labels, out->share * out->batch, sizeof *out->labels));
-    MIMO_TRY(mimo_reserve(&out->text_rows, texts * sizes->hidden, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->whole, sizes->seq * out->batch * sizes->hidden, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->input, out->own * out->batch * sizes->hidden, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->normed, out->own * out->batch * sizes->hidden, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->logits, out->share * out->batch * out->head.out, sizeof(nn_real)));
-    MIMO_TRY(mimo_reserve(&out->d, elements, sizeof(nn_real)));
+    MIMO_TRY(reserve(out, &out->text_rows, texts * sizes->hidden));
+    MIMO_TRY(reserve(out, &out->whole, sizes->seq * out->batch * sizes->hidden));
+    MIMO_TRY(reserve(out, &out->input, out->own * out->batch * sizes->hidden));
+    MIMO_TRY(reserve(out, &out->normed, out->own * out->batch * sizes->hidden));
+    MIMO_TRY(reserve(out, &out->logits, out->share * out->batch * out->head.out));
+    MIMO_TRY(reserve(out, &out->d, elements));
     MIMO_TRY(mimo_reserve(&out->x, layers + 2, sizeof *out->x));
     for (int64_t i = 0; i < layers + 2; i++)
-        MIMO_TRY(mimo_reserve(&out->x[i], elements, sizeof(nn_real)));
+        MIMO_TRY(reserve(out, &out->x[i], elements));
     return MIMO_OK;
 }
 
@@ -122,14 +131,16 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
 
 void oracle_llm_destroy(oracle_llm *llm)
 {
+    const nn_runtime *runtime = llm->topology ? llm->topology->runtime : NULL;
+    nn_real *tiles[] = {llm->text_rows, llm->whole, llm->input, llm->normed, llm->logits, llm->d};
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        nn_runtime_free(runtime, tiles[i]);
     for (int64_t i = 0; llm->x && i < llm->sizes.llm_layers + 2; i++)
-        mimo_release(llm->x[i]);
+        nn_runtime_free(runtime, llm->x[i]);
     for (int64_t i = 0; llm->blocks && i < llm->sizes.llm_layers; i++)
         nn_block_release(&llm->blocks[i]);
     void *rooms[] = {llm->x,        llm->blocks, llm->share_positions, llm->own_positions,
-                     llm->text_ids, llm->labels, llm->labels_bs,       llm->text_rows,
-                     llm->whole,    llm->input,  llm->normed,          llm->logits,
-                     llm->d};
+                     llm->text_ids, llm->labels, llm->labels_bs};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         mimo_release(rooms[i]);
     mimo_alignment_destroy(llm->alignment);
@@ -162,7 +173,14 @@ static llm_views views_of(oracle_llm *llm, const nn_real *image, nn_real *own)
     views.text = mimo_tensor_2d(llm->text_rows, NN_DTYPE, "th", texts, hidden);
     views.whole = mimo_tensor_3d(llm->whole, NN_DTYPE, "sbh", sizes->seq, batch, hidden);
     views.own = mimo_tensor_3d(own, NN_DTYPE, "sbh", llm->own, batch, hidden);
+    views.image.memory = views.text.memory = llm->topology->runtime->memory;
+    views.whole.memory = views.own.memory = llm->topology->runtime->memory;
     return views;
+}
+
+static mimo_stream stream_of(const oracle_llm *llm)
+{
+    return llm->topology->runtime->stream;
 }
 
 static int64_t own_elements(const oracle_llm *llm)
@@ -175,9 +193,8 @@ static mimo_status gather_own(const oracle_llm *llm, nn_real *share, const nn_re
 {
     int64_t bytes = own_elements(llm) * (int64_t)sizeof *own;
     if (llm->topology->sp)
-        return mimo_comm_allgather(llm->topology->tp, share, own, bytes, NULL);
-    memcpy(share, own, (size_t)bytes);
-    return MIMO_OK;
+        return mimo_comm_allgather(llm->topology->tp, share, own, bytes, stream_of(llm));
+    return llm->topology->runtime->device->copy(share, own, bytes, stream_of(llm));
 }
 
 static nn_real *narrow_to_own(const oracle_llm *llm, nn_real *share)
@@ -192,7 +209,7 @@ static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
     int64_t texts = 0, count = llm->batch * llm->sizes.seq;
     mimo_tensor view =
         mimo_tensor_2d((void *)(uintptr_t)ids, MIMO_I64, "bs", llm->batch, llm->sizes.seq);
-    MIMO_TRY(mimo_alignment_update(llm->alignment, &view, NULL));
+    MIMO_TRY(mimo_alignment_update(llm->alignment, &view, stream_of(llm)));
     for (int64_t i = 0; i < count; i++)
         if (ids[i] != llm->sizes.image_id)
             llm->text_ids[texts++] = ids[i];
@@ -203,9 +220,10 @@ static mimo_status embed(oracle_llm *llm, const nn_real *image_rows, const int64
 {
     MIMO_TRY(look_up_text(llm, ids));
     llm_views views = views_of(llm, image_rows, llm->input);
-    MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text, NULL));
+    MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text,
+                                  stream_of(llm)));
     MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
-                                  &views.whole, NULL));
+                                  &views.whole, stream_of(llm)));
     MIMO_TRY(
         nn_embedding_add(&llm->position, llm->input, llm->own_positions, llm->own, llm->batch));
     return gather_own(llm, llm->x[0], llm->input);
@@ -237,7 +255,7 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
     nn_real *normed = x[layers + 1];
     MIMO_TRY(gather_own(llm, normed, llm->normed));
     MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, normed, rows));
-    oracle_adapter_forward(&llm->adapter, llm->logits, normed, rows);
+    MIMO_TRY(oracle_adapter_forward(&llm->adapter, llm->logits, normed, rows));
     MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, rows));
     return nn_loss_read(&llm->loss, loss_sum, tokens);
 }
@@ -269,7 +287,8 @@ mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image)
 
     llm_views views = views_of(llm, d_image, own);
     MIMO_TRY(mimo_partition_adjoint(topology->partition, MIMO_EMBEDDINGS, &views.whole, &views.own,
-                                    topology->tp, NULL));
-    MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole, NULL));
+                                    topology->tp, stream_of(llm)));
+    MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole,
+                                  stream_of(llm)));
     return nn_embedding_backward(&llm->text, llm->text_rows);
 }

@@ -11,6 +11,7 @@ enum {
     KEY_LLM,
     KEY_SP,
     KEY_EXECUTOR,
+    KEY_DEVICE,
     KEY_MUTATE,
     KEY_LIST,
     KEY_SEED,
@@ -26,6 +27,7 @@ static const struct option table[] = {
     {"llm", required_argument, NULL, KEY_LLM},
     {"sp", no_argument, NULL, KEY_SP},
     {"executor", required_argument, NULL, KEY_EXECUTOR},
+    {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
     {"seed", required_argument, NULL, KEY_SEED},
@@ -49,6 +51,8 @@ void oracle_options_help(FILE *stream)
           "  --sp              sequence parallelism over the LLM's tp\n"
           "  --executor NAME   of the bridge: auto (default), collective, routed, p2p or\n"
           "                    zero-copy, with the tiles in a buffer\n"
+          "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
+          "                    where there is none\n"
           "  --seed N          of parameters and data (default: 1)\n"
           "  --mutate NAME     switch on a bug of the library's test copy\n"
           "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
@@ -81,6 +85,14 @@ static const char *read_executor(mimo_executor *out, const char *name)
     return "--executor is none of auto, collective, routed, p2p and zero-copy";
 }
 
+static const char *read_device(mimo_memory *out, const char *name)
+{
+    *out = strcmp(name, "cuda") == 0 ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST;
+    return *out == MIMO_MEMORY_CUDA || strcmp(name, "cpu") == 0
+               ? NULL
+               : "--device is none of cpu and cuda";
+}
+
 static const char *read_option(oracle_options *out, int key)
 {
     switch (key) {
@@ -95,6 +107,8 @@ static const char *read_option(oracle_options *out, int key)
         return NULL;
     case KEY_EXECUTOR:
         return read_executor(&out->spec.executor, optarg);
+    case KEY_DEVICE:
+        return read_device(&out->memory, optarg);
     case KEY_MUTATE:
         out->mutation = optarg;
         return mutation_find(optarg) ? NULL : "--mutate: no such mutation; see --list-mutations";

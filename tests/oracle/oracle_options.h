@@ -8,6 +8,7 @@
 
 typedef struct oracle_options {
     oracle_spec spec;
+    mimo_memory memory;   /* where tensors lie */
     const char *mutation; /* NULL: none */
     const char *log;
     uint64_t seed;

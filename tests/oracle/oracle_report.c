@@ -25,10 +25,10 @@ oracle_phase oracle_report_first(const oracle_report *report)
 static void print_head(const oracle_report *report, FILE *stream)
 {
     const oracle_options *options = report->options;
-    fprintf(stream, "mimo-oracle: encoder %s, LLM %s%s, %d ranks, %s executor, seed %llu",
+    fprintf(stream, "mimo-oracle: encoder %s, LLM %s%s, %d ranks%s, %s executor, seed %llu",
             options->spec.encoder, options->spec.llm, options->spec.sp ? " with sp" : "",
-            report->ranks, oracle_executor_name(options->spec.executor),
-            (unsigned long long)options->seed);
+            report->ranks, options->memory == MIMO_MEMORY_CUDA ? " on GPUs" : "",
+            oracle_executor_name(options->spec.executor), (unsigned long long)options->seed);
     if (options->mutation)
         fprintf(stream, ", mutation %s", options->mutation);
     fprintf(stream, "\n");
@@ -237,9 +237,12 @@ static void print_json(const oracle_report *report, FILE *stream)
     print_string(options->spec.encoder, stream);
     fputs(",\"llm\":", stream);
     print_string(options->spec.llm, stream);
-    fprintf(stream, ",\"sp\":%s,\"executor\":\"%s\",\"ranks\":%d,\"seed\":%llu,\"mutation\":",
-            options->spec.sp ? "true" : "false", oracle_executor_name(options->spec.executor),
-            report->ranks, (unsigned long long)options->seed);
+    fprintf(stream, ",\"sp\":%s,\"device\":\"%s\",\"executor\":\"%s\",\"ranks\":%d,\"seed\":%llu",
+            options->spec.sp ? "true" : "false",
+            options->memory == MIMO_MEMORY_CUDA ? "cuda" : "cpu",
+            oracle_executor_name(options->spec.executor), report->ranks,
+            (unsigned long long)options->seed);
+    fputs(",\"mutation\":", stream);
     print_string(options->mutation ? options->mutation : "", stream);
     fprintf(stream, ",\"mutation_reached\":%s", report->mutation_reached ? "true" : "false");
     fprintf(stream,

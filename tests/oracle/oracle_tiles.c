@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/check.h"
-#include "core/memory.h"
+#include "device/device.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
@@ -16,7 +16,7 @@ static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topolo
 {
     int64_t count = (rows_of(out, MIMO_SRC) + rows_of(out, MIMO_DST)) * out->desc.hidden;
     if (!topology->zero_copy)
-        return mimo_reserve(&out->room, count, sizeof *out->room);
+        return nn_runtime_reserve(out->runtime, &out->room, count, sizeof *out->room);
     MIMO_TRY(mimo_buffer_create(&out->buffer, topology->world, count * (int64_t)sizeof *out->room));
     out->room = mimo_buffer_data(out->buffer);
     return MIMO_OK;
@@ -38,6 +38,7 @@ mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topolo
 {
     out->desc = *desc;
     out->bridge = topology->bridge;
+    out->runtime = topology->runtime;
     out->width[0] = desc->tensors == 1 ? desc->hidden : desc->hidden / 4;
     out->width[1] = desc->hidden - out->width[0];
     MIMO_TRY(reserve_room(out, topology));
@@ -46,8 +47,9 @@ mimo_status oracle_tiles_create(oracle_tiles *out, const oracle_topology *topolo
         if (desc->tensors == 1)
             out->tile[side] = out->part[side][0];
         else
-            MIMO_TRY(mimo_reserve(&out->tile[side], rows_of(out, side) * desc->hidden,
-                                  sizeof *out->tile[side]));
+            MIMO_TRY(nn_runtime_reserve(out->runtime, &out->tile[side],
+                                        rows_of(out, side) * desc->hidden,
+                                        sizeof *out->tile[side]));
     return MIMO_OK;
 }
 
@@ -55,35 +57,37 @@ void oracle_tiles_destroy(oracle_tiles *tiles)
 {
     for (int side = 0; side < 2; side++)
         if (tiles->desc.tensors > 1)
-            mimo_release(tiles->tile[side]);
+            nn_runtime_free(tiles->runtime, tiles->tile[side]);
     if (!tiles->buffer)
-        mimo_release(tiles->room);
+        nn_runtime_free(tiles->runtime, tiles->room);
     mimo_buffer_destroy(tiles->buffer);
     memset(tiles, 0, sizeof *tiles);
 }
 
 /* ------------------------------------------- moves ------------------------------------------- */
 
-/* Columns between a tile and its parts. */
-static void copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
+/* Columns between a tile and its parts, in quarters of a row. */
+static mimo_status copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
 {
-    int64_t first = 0, hidden = tiles->desc.hidden;
+    int64_t first = 0, quarter = tiles->desc.hidden / 4, rows = rows_of(tiles, side);
     for (int i = 0; i < tiles->desc.tensors && tiles->desc.tensors > 1; i++) {
-        int64_t width = tiles->width[i];
-        for (int64_t row = 0; row < rows_of(tiles, side); row++) {
-            nn_real *whole = tiles->tile[side] + row * hidden + first;
-            nn_real *part = tiles->part[side][i] + row * width;
-            memcpy(to_parts ? part : whole, to_parts ? whole : part, (size_t)width * sizeof *part);
-        }
-        first += width;
+        int64_t quarters = tiles->width[i] / quarter, bytes = quarter * (int64_t)sizeof(nn_real);
+        const mimo_rows whole = {tiles->tile[side], bytes, first, rows, 4, quarters, 1};
+        const mimo_rows part = {tiles->part[side][i], bytes, 0, rows, quarters, quarters, 1};
+        MIMO_TRY(tiles->runtime->device->copy_rows(
+            to_parts ? &part : &whole, to_parts ? &whole : &part, tiles->runtime->stream));
+        first += quarters;
     }
+    return MIMO_OK;
 }
 
 static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *views)
 {
-    for (int i = 0; i < tiles->desc.tensors; i++)
+    for (int i = 0; i < tiles->desc.tensors; i++) {
         views[i] = mimo_tensor_3d(tiles->part[side][i], NN_DTYPE, "sbh", tiles->desc.tokens,
                                   tiles->desc.samples[side], tiles->width[i]);
+        views[i].memory = tiles->runtime->memory;
+    }
 }
 
 mimo_status oracle_tiles_forward(oracle_tiles *tiles)
@@ -91,10 +95,10 @@ mimo_status oracle_tiles_forward(oracle_tiles *tiles)
     mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
     view_parts(tiles, MIMO_SRC, src);
     view_parts(tiles, MIMO_DST, dst);
-    copy_parts(tiles, MIMO_SRC, true);
-    MIMO_TRY(mimo_bridge_forward(tiles->bridge, dst, src, tiles->desc.tensors, NULL));
-    copy_parts(tiles, MIMO_DST, false);
-    return MIMO_OK;
+    MIMO_TRY(copy_parts(tiles, MIMO_SRC, true));
+    MIMO_TRY(
+        mimo_bridge_forward(tiles->bridge, dst, src, tiles->desc.tensors, tiles->runtime->stream));
+    return copy_parts(tiles, MIMO_DST, false);
 }
 
 mimo_status oracle_tiles_backward(oracle_tiles *tiles)
@@ -102,8 +106,8 @@ mimo_status oracle_tiles_backward(oracle_tiles *tiles)
     mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
     view_parts(tiles, MIMO_SRC, src);
     view_parts(tiles, MIMO_DST, dst);
-    copy_parts(tiles, MIMO_DST, true);
-    MIMO_TRY(mimo_bridge_backward(tiles->bridge, src, dst, tiles->desc.tensors, NULL));
-    copy_parts(tiles, MIMO_SRC, false);
-    return MIMO_OK;
+    MIMO_TRY(copy_parts(tiles, MIMO_DST, true));
+    MIMO_TRY(
+        mimo_bridge_backward(tiles->bridge, src, dst, tiles->desc.tensors, tiles->runtime->stream));
+    return copy_parts(tiles, MIMO_SRC, false);
 }

@@ -20,6 +20,7 @@ typedef struct oracle_tiles_desc {
 typedef struct oracle_tiles {
     oracle_tiles_desc desc;
     mimo_bridge *bridge;              /* borrowed */
+    const nn_runtime *runtime;        /* borrowed: whose memory all of it lies in */
     nn_real *tile[2];                 /* [P, samples, H] */
     nn_real *part[2][ORACLE_TENSORS]; /* [P, samples, width]; one tensor: the tile itself */
     int64_t width[ORACLE_TENSORS];

@@ -33,9 +33,13 @@ static mimo_status make_partition(oracle_topology *out)
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
-mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const oracle_spec *spec)
+mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
+                                   const compute_place *place, const oracle_spec *spec)
 {
+    mimo_comm *world = place->world;
+    out->host = host;
     out->world = world;
+    out->runtime = &place->runtime;
     MIMO_TRY(parse(&out->encoder, "--encoder", spec->encoder, world));
     MIMO_TRY(parse(&out->llm, "--llm", spec->llm, world));
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");

@@ -5,6 +5,8 @@
 
 #include <mimo/mimo.h>
 
+#include "compute_place.h"
+
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
@@ -12,9 +14,11 @@ typedef struct oracle_spec {
 } oracle_spec;
 
 typedef struct oracle_topology {
-    mimo_comm *world; /* borrowed */
-    bool sp;          /* and the LLM's tp > 1 */
-    bool zero_copy;   /* tiles of the bridge lie in a buffer */
+    mimo_comm *host;           /* borrowed: all ranks, moving host memory */
+    mimo_comm *world;          /* borrowed: all ranks, moving tensors where they are computed */
+    const nn_runtime *runtime; /* borrowed: where that is */
+    bool sp;                   /* and the LLM's tp > 1 */
+    bool zero_copy;            /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp; /* tp, cp of the LLM; NULL where of size 1 */
     int64_t tp_rank, tp_size;        /* of the LLM */
@@ -24,7 +28,8 @@ typedef struct oracle_topology {
 } oracle_topology;
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
-mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *world, const oracle_spec *spec);
+mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
+                                   const compute_place *place, const oracle_spec *spec);
 void oracle_topology_destroy(oracle_topology *topology);
 
 #endif

@@ -51,12 +51,12 @@ static mimo_status train_and_judge(training_outcome *out, oracle_candidate *cand
                                    const synthetic_step *data, int steps)
 {
     oracle_capture capture = {0};
-    mimo_comm *world = candidate->topology->world;
+    mimo_comm *host = candidate->topology->host;
     MIMO_TRY(train(candidate, data, steps, &out->reported));
     oracle_candidate_capture_values(candidate, &capture, "");
     ref_model *model = ref_model_create(&candidate->sizes);
-    mimo_status status = capture_collect(&capture, world, take_values, ref_model_values(model));
-    if (status == MIMO_OK && mimo_comm_rank(world) == 0)
+    mimo_status status = capture_collect(&capture, host, take_values, ref_model_values(model));
+    if (status == MIMO_OK && mimo_comm_rank(host) == 0)
         out->judged = judge(model, data);
     ref_model_destroy(model);
     capture_release(&capture);
