@@ -11,10 +11,10 @@
  *
  * A deadline ("Deadlines" in <mimo/comm.h>) ends what the library waits for on the host, and
  * mimo_comm_synchronize the wait for a stream: NCCL is then aborted, which ends the kernels that
- * wait inside a device. What NCCL itself waits for on the host (creation, splits and the
- * connections of a group's first call) it ends only where the descriptor says blocking = 0. Other
- * ranks are not told: each has a deadline of its own. A borrowed communicator is never aborted;
- * that is the caller's to do.
+ * wait inside a device. What NCCL itself waits for on the host (creation, splits, the windows of a
+ * buffer and the connections of a group's first call) it ends only where the descriptor says
+ * blocking = 0. Other ranks are not told: each has a deadline of its own. A borrowed communicator
+ * is never aborted; that is the caller's to do.
  */
 #ifndef MIMO_NCCL_H
 #define MIMO_NCCL_H

@@ -1,24 +1,49 @@
 /* A rank that is missing while the others wait on the host, or inside their GPUs. */
 #include <string.h>
 
-#include <cuda_runtime_api.h>
-#include <mimo/nccl.h>
-
-#include "mpi_test.h"
+#include "gpu_calls.h"
 #include "test_memory.h"
 
 enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
 
-#define EXPECT_CUDA(call)                                                                       \
-    do {                                                                                        \
-        cudaError_t cuda_got = (call);                                                          \
-        MPI_EXPECT(cuda_got == cudaSuccess, "%s gave %s", #call, cudaGetErrorString(cuda_got)); \
-    } while (0)
+/* ------------------------------------ late inside NCCL -------------------------------------- */
 
-static mimo_comm *fresh_comm(void)
+static const char *late_for; /* the call of NCCL that waits until the others have given up */
+
+static void may_be_late(const char *call)
+{
+    if (!late_for || strcmp(late_for, call) != 0)
+        return;
+    late_for = NULL;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* NCCL's profiling interface: these definitions go before the library's. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *data, size_t bytes, ncclWindow_t *out,
+                                    int flags)
+{
+    may_be_late("ncclCommWindowRegister");
+    return pncclCommWindowRegister(comm, data, bytes, out, flags);
+}
+
+/* These two are declared for nvcc alone. */
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out);
+ncclResult_t pncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out);
+
+ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out)
+{
+    may_be_late("ncclDevCommCreate");
+    return pncclDevCommCreate(comm, wanted, out);
+}
+
+/* --------------------------------------- beginnings ----------------------------------------- */
+
+static mimo_comm *fresh_comm(int blocking)
 {
     mimo_comm *comm = NULL;
-    MPI_EXPECT_OK(test_comm_create(&comm));
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    desc.blocking = blocking;
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
     if (!comm)
         MPI_Abort(MPI_COMM_WORLD, 1);
     return comm;
@@ -30,9 +55,9 @@ static mimo_status add_up(mimo_comm *comm, const test_tile *tile)
 }
 
 /* Connections are made by the first call, inside NCCL and without a deadline. */
-static mimo_comm *warm_comm(const test_tile *tile)
+static mimo_comm *warm_comm(const test_tile *tile, int blocking)
 {
-    mimo_comm *comm = fresh_comm();
+    mimo_comm *comm = fresh_comm(blocking);
     MPI_EXPECT_OK(add_up(comm, tile));
     MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
@@ -45,7 +70,7 @@ static mimo_comm *warm_comm(const test_tile *tile)
 static void expect_life(const test_tile *tile)
 {
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
-    mimo_comm *comm = fresh_comm();
+    mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
     memset(tile->room.host, 0, COUNT * sizeof(float));
     ((float *)tile->room.host)[7] = 1;
     test_push(&tile->room);
@@ -69,7 +94,7 @@ static void expect_ended(mimo_comm *comm, const test_tile *tile, mimo_status sta
 MPI_TEST(deadline, late_for_a_barrier)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_TIMEOUT);
         MPI_EXPECT_SENTENCE("barrier: given up after ");
@@ -87,7 +112,7 @@ MPI_TEST(deadline, late_for_a_barrier)
 MPI_TEST(deadline, late_for_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     if (mpi_test_rank() != LATE) {
         MPI_EXPECT_OK(add_up(comm, &tile));
         MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);
@@ -106,7 +131,7 @@ MPI_TEST(deadline, late_for_data)
 MPI_TEST(deadline, abort_of_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
-    mimo_comm *comm = warm_comm(&tile);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
     MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 0));
     if (mpi_test_rank() != LATE)
         MPI_EXPECT_OK(add_up(comm, &tile));
@@ -119,4 +144,41 @@ MPI_TEST(deadline, abort_of_data)
     MPI_Barrier(MPI_COMM_WORLD);
     expect_life(&tile);
     test_tile_free(&tile);
+}
+
+/* With `call` NULL one rank is late for the creation of a buffer itself, else for that call of NCCL
+ * inside it. What the late one meets depends on how far the others were. */
+static void miss_a_buffer(const char *call)
+{
+    test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
+    mimo_comm *comm = warm_comm(&tile, 0);
+    mimo_buffer *buffer = NULL;
+    bool late = mpi_test_rank() == LATE;
+    if (late && !call)
+        MPI_Barrier(MPI_COMM_WORLD);
+    late_for = late ? call : NULL;
+    mimo_status status = mimo_buffer_create(&buffer, comm, 4096);
+    if (late) {
+        MPI_EXPECT(status != MIMO_OK, "a buffer that the others gave up");
+        MPI_EXPECT(!late_for, "nothing called %s", call);
+    } else {
+        MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "late for %s: %s (%s)", call ? call : "all of it",
+                   mimo_status_name(status), mimo_last_error());
+        MPI_EXPECT_SENTENCE(call ? ": given up after " : "buffer create: given up after ");
+        expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
+    }
+    if (!late || late_for)
+        MPI_Barrier(MPI_COMM_WORLD);
+    late_for = NULL;
+    MPI_EXPECT(!buffer, "a buffer in spite of the error");
+    mimo_comm_destroy(comm);
+    expect_life(&tile);
+    test_tile_free(&tile);
+}
+
+MPI_TEST(deadline, late_for_a_buffer)
+{
+    miss_a_buffer(NULL);
+    miss_a_buffer("ncclCommWindowRegister");
+    miss_a_buffer("ncclDevCommCreate");
 }

@@ -4,19 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda_runtime_api.h>
-
 #include "bridge_bed.h"
+#include "gpu_calls.h"
 #include "guarded.h"
 #include "reference_grid.h"
 
 enum { REPLAYS = 100, TEXT_ROWS = 5, SPECIAL = 1000 };
-
-#define EXPECT_CUDA(call)                                                                       \
-    do {                                                                                        \
-        cudaError_t cuda_got = (call);                                                          \
-        MPI_EXPECT(cuda_got == cudaSuccess, "%s gave %s", #call, cudaGetErrorString(cuda_got)); \
-    } while (0)
 
 /* What a step writes. */
 typedef struct targets {

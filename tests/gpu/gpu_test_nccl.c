@@ -5,23 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-#include <cuda_runtime_api.h>
-#include <mimo/nccl.h>
-
 #include "bridge_bed.h"
-#include "mpi_test.h"
+#include "gpu_calls.h"
 #include "test_memory.h"
-
-#define EXPECT_CUDA(call)                                                                       \
-    do {                                                                                        \
-        cudaError_t cuda_got = (call);                                                          \
-        MPI_EXPECT(cuda_got == cudaSuccess, "%s gave %s", #call, cudaGetErrorString(cuda_got)); \
-    } while (0)
-#define EXPECT_NCCL(call)                                                                       \
-    do {                                                                                        \
-        ncclResult_t nccl_got = (call);                                                         \
-        MPI_EXPECT(nccl_got == ncclSuccess, "%s gave %s", #call, ncclGetErrorString(nccl_got)); \
-    } while (0)
 
 static int own_device(void)
 {
@@ -50,15 +36,6 @@ static void expect_sum(mimo_comm *comm)
 
 /* ---------------------------------------- creation ----------------------------------------- */
 
-/* Creation with a descriptor that this rank gives. */
-static mimo_status create(mimo_comm **out, const mimo_nccl_desc *desc)
-{
-    MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
-    MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&bootstrap, &world));
-    return mimo_comm_create_nccl(out, &bootstrap, desc);
-}
-
 static int refuses(void *context, void *to, const void *from, size_t bytes)
 {
     (void)context, (void)to, (void)from, (void)bytes;
@@ -76,33 +53,33 @@ MPI_TEST(nccl, wrong_creation)
     char words[64];
     snprintf(words, sizeof words, "rank %d: ", last);
     desc.device = rank == last ? 99 : device;
-    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE(words);
     MPI_EXPECT_SENTENCE("device 99 is not one of");
     desc = good;
-    MPI_EXPECT_STATUS(create(&comm, rank == last ? NULL : &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(gpu_comm_create(&comm, rank == last ? NULL : &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("desc is NULL");
     desc.max_ctas = rank == last ? -7 : MIMO_NCCL_DEFAULT;
-    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("max_ctas -7");
     desc = good;
     desc.size = rank == last ? 3 : desc.size;
-    MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE(words);
     if (last > 0) {
         desc = good;
         desc.min_ctas = rank == last ? 2 : 1;
-        MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_MISMATCH);
+        MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_MISMATCH);
         snprintf(words, sizeof words, "rank %d gave another NCCL descriptor", last);
         MPI_EXPECT_SENTENCE(words);
         desc = good;
         desc.device = rank < 2 ? 0 : device;
-        MPI_EXPECT_STATUS(create(&comm, &desc), MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
         if (!getenv("NCCL_HOSTID")) /* which may put the two on different hosts */
             MPI_EXPECT_SENTENCE("ranks 0 and 1 both use GPU");
     }
     MPI_EXPECT(!comm, "a failed call made an object");
-    MPI_EXPECT_OK(create(&comm, &good));
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &good));
     MPI_EXPECT(own_device() == device, "the default device is %d, not %d", own_device(), device);
     if (comm)
         expect_sum(comm);
@@ -149,7 +126,7 @@ MPI_TEST(nccl, settings)
         desc.max_ctas = 4;
         desc.blocking = blocking;
         desc.split_share = 1;
-        MPI_EXPECT_OK(create(&comm, &desc));
+        MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
         if (!comm)
             return;
         expect_sum(comm);
@@ -159,6 +136,41 @@ MPI_TEST(nccl, settings)
         mimo_comm_destroy(half);
         mimo_comm_destroy(comm);
     }
+}
+
+/* Where NCCL may still be at it when its calls return, buffers reach as far, and rows arrive. */
+MPI_TEST(nccl, nonblocking_zero_copy)
+{
+    mimo_comm *comm = NULL;
+    mimo_buffer *buffer = NULL, *blocking = NULL;
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_nccl_desc polled = MIMO_NCCL_DESC_INIT;
+    char grid[32];
+    polled.blocking = 0;
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &polled));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 1 << 20));
+    MPI_EXPECT_OK(mimo_buffer_create(&blocking, mpi_test_comm(), 1 << 20));
+    if (buffer && blocking)
+        MPI_EXPECT(mimo_buffer_reach(buffer) == mimo_buffer_reach(blocking), "%d ranks, not %d",
+                   mimo_buffer_reach(buffer), mimo_buffer_reach(blocking));
+    snprintf(grid, sizeof grid, "dp=%d", mpi_test_size());
+    MPI_EXPECT_OK(mimo_grid_parse(&src, grid, 0));
+    snprintf(grid, sizeof grid, "tp=%d,dp=1", mpi_test_size());
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, grid, 0));
+    desc.src = src;
+    desc.dst = dst;
+    desc.executor = MIMO_EXECUTOR_ZERO_COPY;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    if (bridge)
+        MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 1));
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+    mimo_buffer_destroy(blocking);
+    mimo_buffer_destroy(buffer);
+    mimo_comm_destroy(comm);
 }
 
 static ncclComm_t raw_communicator(void)

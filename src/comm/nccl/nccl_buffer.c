@@ -56,15 +56,24 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
     return MIMO_OK;
 }
 
+/* What a nonblocking communicator fills in it fills in behind the call, also where that returned
+ * success. */
+static mimo_status wait_for(mimo_buffer *buffer, ncclResult_t code, const char *call)
+{
+    return mimo_nccl_status(code == ncclSuccess ? ncclInProgress : code, (nccl_comm *)buffer->comm,
+                            team_of(buffer)->handle, call);
+}
+
 static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t bytes)
 {
     nccl_team *team = team_of(buffer);
     it->window = NULL;
     if (!team || bytes == 0)
         return MIMO_OK;
-    return mimo_nccl_status(ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
-                                                   NCCL_WIN_COLL_SYMMETRIC),
-                            (nccl_comm *)buffer->comm, team->handle, "ncclCommWindowRegister");
+    return wait_for(buffer,
+                    ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
+                                           NCCL_WIN_COLL_SYMMETRIC),
+                    "ncclCommWindowRegister");
 }
 
 static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
@@ -127,6 +136,12 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
     return status;
 }
 
+static ncclResult_t wait_for_reach(void *context)
+{
+    mimo_status status = wait_for(context, ncclInProgress, "ncclDevCommCreate");
+    return status == MIMO_OK ? ncclSuccess : ncclInternalError;
+}
+
 /* All ranks find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
 static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
 {
@@ -136,8 +151,10 @@ static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    mimo_status status = mimo_nccl_status(mimo_nccl_reach(team->handle, &first, &count),
+    const mimo_nccl_wait wait = {wait_for_reach, buffer};
+    mimo_status status = mimo_nccl_status(mimo_nccl_reach(team->handle, &wait, &first, &count),
                                           (nccl_comm *)comm, team->handle, "mimo_nccl_reach");
+    MIMO_TRY(mimo_comm_check(comm)); /* it may have ended while NCCL was waited for */
     uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->vote_start(&request, comm, alone, 1));

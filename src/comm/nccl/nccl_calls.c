@@ -1,5 +1,6 @@
 /* NCCL results as statuses, and dtypes. */
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/nccl/nccl_state.h"
@@ -8,11 +9,14 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
                              const char *call)
 {
     mimo_clock clock = {0, 0, 0};
-    int name = (int)strcspn(call, "(");
+    char name[64];
+    if (code == ncclSuccess)
+        return MIMO_OK;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(call, "("), call);
     while (code == ncclInProgress && handle) {
         sched_yield();
         if (comm)
-            MIMO_TRY(mimo_watch(&comm->base, &clock, call));
+            MIMO_TRY(mimo_watch(&comm->base, &clock, name));
         ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
         if (polled != ncclSuccess)
             code = polled;
@@ -20,7 +24,7 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     if (code == ncclSuccess)
         return MIMO_OK;
     const char *last = ncclGetLastError(handle);
-    return mimo_fail(MIMO_ERR_COMM, "%.*s: %s%s%s", name, call, ncclGetErrorString(code),
+    return mimo_fail(MIMO_ERR_COMM, "%s: %s%s%s", name, ncclGetErrorString(code),
                      last && *last ? ": " : "", last ? last : "");
 }
 

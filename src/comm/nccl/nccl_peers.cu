@@ -22,32 +22,22 @@ ncclDevCommRequirements requirements()
 #endif
 }
 
-// A nonblocking communicator fills *out behind the call, whatever the call returns.
-ncclResult_t create(ncclComm_t comm, ncclDevComm *out)
-{
-    ncclDevCommRequirements wanted = requirements();
-    ncclResult_t code = ncclDevCommCreate(comm, &wanted, out);
-    if (code == ncclSuccess || code == ncclInProgress)
-        do {
-            ncclResult_t polled = ncclCommGetAsyncError(comm, &code);
-            if (polled != ncclSuccess)
-                return polled;
-        } while (code == ncclInProgress);
-    return code;
-}
-
 } // namespace
 
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, int *first, int *count)
+ncclResult_t mimo_nccl_reach(ncclComm_t comm, const mimo_nccl_wait *wait, int *first, int *count)
 {
     ncclDevComm device;
+    ncclDevCommRequirements wanted = requirements();
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
     if (code != ncclSuccess)
         return code;
     *first = rank;
     *count = 1;
-    if (create(comm, &device) != ncclSuccess)
+    code = ncclDevCommCreate(comm, &wanted, &device);
+    if (code == ncclSuccess || code == ncclInProgress)
+        code = wait->until_done(wait->context);
+    if (code != ncclSuccess)
         return ncclSuccess;
     *first = rank - device.lsaRank;
     *count = device.lsaSize;

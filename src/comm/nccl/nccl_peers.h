@@ -10,9 +10,16 @@
 
 MIMO_BEGIN_DECLS
 
+/* How to wait for what a nonblocking communicator does behind a call. Where that fails, the
+ * communicator may be gone. */
+typedef struct mimo_nccl_wait {
+    ncclResult_t (*until_done)(void *context);
+    void *context;
+} mimo_nccl_wait;
+
 /* The ranks [first, first + count) of the communicator, this one among them, load and store each
  * other's windows. Collective. Registering a window can succeed where none do: then count is 1. */
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, int *first, int *count);
+ncclResult_t mimo_nccl_reach(ncclComm_t comm, const mimo_nccl_wait *wait, int *first, int *count);
 
 /* at[count]: the beginning of a window on each of these ranks, as this device finds it. `room` is
  * device memory of as many pointers. Blocks. */
