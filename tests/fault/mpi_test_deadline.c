@@ -55,6 +55,20 @@ static bool waits(const fault_bed *bed, const fault_call *call)
     return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
 }
 
+/* "; no sign of ranks 0, 2": on a busy machine a rank that is only slow may be named beside it. */
+static bool names_late(const char *sentence)
+{
+    const char *at = strstr(sentence, "; no sign of rank");
+    at = at ? strpbrk(at, "0123456789") : NULL;
+    while (at) {
+        char *end;
+        if (strtol(at, &end, 10) == LATE)
+            return true;
+        at = strncmp(end, ", ", 2) == 0 ? end + 2 : NULL;
+    }
+    return false;
+}
+
 static void miss_one(const fault_call *call, mimo_executor executor)
 {
     fault_bed bed;
@@ -68,7 +82,10 @@ static void miss_one(const fault_call *call, mimo_executor executor)
         MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "%s: %s (%s)", call->name, mimo_status_name(status),
                    mimo_last_error());
         MPI_EXPECT_SENTENCE(call->words);
-        MPI_EXPECT_SENTENCE(bed.rank == LATE ? " gave up " : "; no sign of rank 2");
+        if (bed.rank == LATE)
+            MPI_EXPECT_SENTENCE(" gave up ");
+        else
+            MPI_EXPECT(names_late(mimo_last_error()), "%s", mimo_last_error());
     } else { /* it is told all the same */
         MPI_EXPECT_OK(status);
         MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);

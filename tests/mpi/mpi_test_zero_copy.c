@@ -13,6 +13,8 @@ MPI_TEST(zero_copy, buffers)
     for (int i = 0; i < 5; i++) {
         mimo_buffer *buffer = NULL;
         MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, rank == i % size ? most[i] : most[i] / 3));
+        if (!buffer)
+            return;
         MPI_EXPECT(mimo_buffer_size(buffer) == most[i], "%d bytes", (int)mimo_buffer_size(buffer));
         MPI_EXPECT((uintptr_t)mimo_buffer_data(buffer) % 4096 == 0, "%p", mimo_buffer_data(buffer));
         int reach = mimo_buffer_reach(buffer);

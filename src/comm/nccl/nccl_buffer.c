@@ -4,8 +4,9 @@
  */
 #include "comm/nccl/nccl_buffer.h"
 
-#include "core/memory.h"
+#include "comm/nccl/nccl_hosts.h"
 #include "comm/nccl/nccl_peers.h"
+#include "core/memory.h"
 
 /* A window, and memory of ours where it lies in that. */
 typedef struct part {
@@ -22,9 +23,16 @@ typedef struct nccl_buffer {
     cudaEvent_t last;    /* its place there, for a call on another stream */
 } nccl_buffer;
 
+/* The ranks whose memory this one may reach. Windows are theirs: NCCL registers none for ranks of
+ * several hosts, but where it can drive their network from inside a device. */
+static nccl_comm *neighbours(const mimo_buffer *buffer)
+{
+    return ((nccl_comm *)buffer->comm)->on_host;
+}
+
 static nccl_team *team_of(const mimo_buffer *buffer)
 {
-    return ((nccl_comm *)buffer->comm)->team;
+    return neighbours(buffer) ? neighbours(buffer)->team : NULL;
 }
 
 static int64_t page_bytes(const mimo_buffer *buffer)
@@ -56,24 +64,15 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
     return MIMO_OK;
 }
 
-/* What a nonblocking communicator fills in it fills in behind the call, also where that returned
- * success. */
-static mimo_status wait_for(mimo_buffer *buffer, ncclResult_t code, const char *call)
-{
-    return mimo_nccl_status(code == ncclSuccess ? ncclInProgress : code, (nccl_comm *)buffer->comm,
-                            team_of(buffer)->handle, call);
-}
-
 static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t bytes)
 {
     nccl_team *team = team_of(buffer);
     it->window = NULL;
     if (!team || bytes == 0)
         return MIMO_OK;
-    return wait_for(buffer,
-                    ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
-                                           NCCL_WIN_COLL_SYMMETRIC),
-                    "ncclCommWindowRegister");
+    ncclResult_t code = ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
+                                               NCCL_WIN_COLL_SYMMETRIC);
+    return mimo_nccl_settle(code, neighbours(buffer), team->handle, "ncclCommWindowRegister");
 }
 
 static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
@@ -105,7 +104,7 @@ static void set_own(mimo_buffer *buffer, const nccl_buffer *own)
     buffer->flags[rank] = buffer->given ? own->flags.room : (void *)(data + data_bytes(buffer));
 }
 
-/* The beginnings of a window on ranks [first, first + count), into at[count]. */
+/* The beginnings of a window on `count` ranks, into at[count]. */
 static mimo_status find(mimo_buffer *buffer, void **at, const part *it, int count)
 {
     const mimo_device *device = buffer->comm->device;
@@ -117,6 +116,7 @@ static mimo_status find(mimo_buffer *buffer, void **at, const part *it, int coun
     return status;
 }
 
+/* The neighbours [first, first + count). */
 static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int first, int count)
 {
     void **data = NULL, **flags = NULL;
@@ -128,8 +128,9 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
         status = find(buffer, flags, &own->flags, count);
     for (int i = 0; i < count && status == MIMO_OK; i++) {
         void *page = buffer->given ? flags[i] : (char *)data[i] + data_bytes(buffer);
-        buffer->data[first + i] = data[i];
-        buffer->flags[first + i] = page;
+        int peer = mimo_nccl_rank_of(neighbours(buffer), first + i, (nccl_comm *)buffer->comm);
+        buffer->data[peer] = data[i];
+        buffer->flags[peer] = page;
     }
     mimo_release(data);
     mimo_release(flags);
@@ -138,27 +139,29 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
 
 static ncclResult_t wait_for_reach(void *context)
 {
-    mimo_status status = wait_for(context, ncclInProgress, "ncclDevCommCreate");
+    nccl_comm *near = neighbours(context);
+    mimo_status status =
+        mimo_nccl_settle(ncclSuccess, near, near->team->handle, "ncclDevCommCreate");
     return status == MIMO_OK ? ncclSuccess : ncclInternalError;
 }
 
-/* All ranks find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
+/* Neighbours find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
 static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
 {
     int first, count;
-    mimo_comm *comm = buffer->comm;
-    const nccl_team *team = team_of(buffer);
+    nccl_comm *near = neighbours(buffer);
+    const nccl_team *team = near->team;
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
     const mimo_nccl_wait wait = {wait_for_reach, buffer};
     mimo_status status = mimo_nccl_status(mimo_nccl_reach(team->handle, &wait, &first, &count),
-                                          (nccl_comm *)comm, team->handle, "mimo_nccl_reach");
-    MIMO_TRY(mimo_comm_check(comm)); /* it may have ended while NCCL was waited for */
+                                          near, team->handle, "mimo_nccl_reach");
+    MIMO_TRY(mimo_comm_check(&near->base)); /* it may have ended while NCCL was waited for */
     uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->vote_start(&request, comm, alone, 1));
-    MIMO_TRY(mimo_wait(comm, &request, "buffer create"));
+    MIMO_TRY(mimo_nccl_vote_start(&request, &near->base, alone, 1));
+    MIMO_TRY(mimo_wait(&near->base, &request, "buffer create"));
     if (!alone[0])
         status = find_peers(buffer, own, first, count);
     set_own(buffer, own); /* by its own address, which is what callers pass */
@@ -175,6 +178,7 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
     if (status == MIMO_OK)
         status = take_memory(buffer, own);
     MIMO_TRY(mimo_comm_agree(buffer->comm, status));
+    MIMO_TRY(mimo_nccl_meet_neighbours((nccl_comm *)buffer->comm));
     set_own(buffer, own);
     MIMO_TRY(mimo_comm_agree(buffer->comm, open_windows(buffer, own)));
     return reach_peers(buffer, own);

@@ -28,6 +28,12 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
                      last && *last ? ": " : "", last ? last : "");
 }
 
+mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
+                             const char *call)
+{
+    return mimo_nccl_status(code == ncclSuccess ? ncclInProgress : code, comm, handle, call);
+}
+
 mimo_status mimo_nccl_check(const nccl_team *team)
 {
     ncclResult_t met = ncclSuccess;

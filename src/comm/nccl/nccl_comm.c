@@ -1,12 +1,11 @@
 /* Life of a communicator of the NCCL backend: creation from a bootstrap, borrowing, release. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/agreement.h"
 #include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_hosts.h"
 #include "comm/nccl/nccl_split.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -44,6 +43,8 @@ static void comm_destroy(mimo_comm *base)
     nccl_comm *comm = (nccl_comm *)base;
     nccl_root *root = comm->root;
     nccl_comm **at = &root->comms;
+    if (comm->on_host && comm->on_host != comm)
+        mimo_comm_destroy(&comm->on_host->base);
     while (*at != comm)
         at = &(*at)->next;
     *at = comm->next;
@@ -141,17 +142,6 @@ typedef struct greeting {
     int32_t device;
     ncclUniqueId id; /* rank 0's counts */
 } greeting;
-
-/* As NCCL tells hosts apart. */
-static uint64_t hash_host(void)
-{
-    char name[256] = "";
-    const char *given = getenv("NCCL_HOSTID");
-    if (!given)
-        (void)gethostname(name, sizeof name - 1);
-    given = given ? given : name;
-    return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
-}
 
 /* Where a launcher shows each rank one GPU alone, that is the one. */
 static mimo_status choose_device(mimo_nccl_desc *desc, int neighbours)
@@ -277,7 +267,7 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstr
     memset(&mine, 0, sizeof mine);
     MIMO_TRY(check_bootstrap(out, bootstrap));
     MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
-    mine.host = hash_host();
+    mine.host = mimo_nccl_host();
     MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
     note_failure(&mine, greet(&mine, &made, bootstrap, desc, neighbours));

@@ -55,12 +55,14 @@ static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int 
     ncclConfig_t config = parent->root->config;
     int64_t before = mimo_nccl_free_bytes();
     *out = NULL;
-    MIMO_TRY_NCCL(parent, ncclCommSplit(parent->team->handle, color, key, out, &config));
-    mimo_status status = MIMO_OK;
-    if (*out)
-        status = mimo_nccl_status(ncclInProgress, parent, *out, "ncclCommSplit");
+    ncclComm_t handle = parent->team->handle;
+    ncclResult_t code = ncclCommSplit(handle, color, key, out, &config);
+    mimo_status status = mimo_nccl_settle(code, parent, handle, "ncclCommSplit");
+    if (status == MIMO_OK && *out)
+        status = mimo_nccl_settle(ncclSuccess, parent, *out, "ncclCommSplit");
     if (status != MIMO_OK) {
-        (void)ncclCommAbort(*out);
+        if (*out)
+            (void)ncclCommAbort(*out);
         return status;
     }
     int64_t taken = before - mimo_nccl_free_bytes();

@@ -35,9 +35,11 @@ typedef struct nccl_root {
 typedef struct nccl_comm {
     mimo_comm base;
     nccl_root *root;
-    struct nccl_comm *next; /* in the root's list */
-    nccl_team *team;        /* NULL where size is 1 */
-    int *ranks;             /* [base.size], of the root */
+    struct nccl_comm *next;    /* in the root's list */
+    nccl_team *team;           /* NULL where size is 1 */
+    int *ranks;                /* [base.size], of the root */
+    struct nccl_comm *on_host; /* its ranks on this host, itself where these are all; NULL until
+                                  they were asked for (nccl_hosts.h) */
     mimo_request *spare;
 } nccl_comm;
 
@@ -53,6 +55,10 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
 /* The same for a call on a communicator's own team. */
 #define MIMO_TRY_NCCL(comm, call) \
     MIMO_TRY(mimo_nccl_status((call), (comm), (comm)->team->handle, #call))
+
+/* The same where a nonblocking communicator may still be at it though its call gave ncclSuccess. */
+mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
+                             const char *call);
 
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
 mimo_status mimo_nccl_check(const nccl_team *team);

@@ -1,0 +1,65 @@
+#include "comm/nccl/nccl_hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/agreement.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+uint64_t mimo_nccl_host(void)
+{
+    char name[256] = "";
+    const char *given = getenv("NCCL_HOSTID");
+    if (!given)
+        (void)gethostname(name, sizeof name - 1);
+    given = given ? given : name;
+    return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
+}
+
+/* The first rank of this rank's host, and whether that is the host of all. */
+static mimo_status find_host(int *first, bool *all, mimo_comm *comm)
+{
+    uint64_t own = mimo_nccl_host(), *hosts;
+    mimo_request *request;
+    mimo_status status = mimo_reserve(&hosts, comm->size, sizeof *hosts);
+    MIMO_TRY_GOTO(status, done, mimo_comm_agree(comm, status));
+    MIMO_TRY_GOTO(status, done,
+                  mimo_nccl_collect_start(&request, comm, hosts, &own, (int)sizeof own));
+    MIMO_TRY_GOTO(status, done, mimo_wait(comm, &request, "buffer create"));
+    *first = comm->rank;
+    *all = true;
+    for (int i = comm->size - 1; i >= 0; i--) {
+        *all = *all && hosts[i] == own;
+        *first = hosts[i] == own ? i : *first;
+    }
+done:
+    mimo_release(hosts);
+    return status;
+}
+
+mimo_status mimo_nccl_meet_neighbours(nccl_comm *comm)
+{
+    int first;
+    bool all;
+    mimo_comm *made;
+    if (comm->on_host)
+        return MIMO_OK;
+    MIMO_TRY(find_host(&first, &all, &comm->base));
+    if (all) {
+        comm->on_host = comm;
+        return MIMO_OK;
+    }
+    MIMO_TRY(mimo_comm_split(&made, &comm->base, first, comm->base.rank));
+    comm->on_host = (nccl_comm *)made;
+    return MIMO_OK;
+}
+
+int mimo_nccl_rank_of(const nccl_comm *neighbours, int index, const nccl_comm *comm)
+{
+    int rank = 0;
+    while (comm->ranks[rank] != neighbours->ranks[index])
+        rank++;
+    return rank;
+}
