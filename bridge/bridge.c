@@ -68,23 +68,12 @@ static mimo_status create_as(mimo_bridge *bridge, const mimo_executor_table *exe
     return executor->create(bridge, desc);
 }
 
-/* Collective where its rules hold; they depend on the descriptor alone, so all ranks pick alike. */
-static mimo_status create_either(mimo_bridge *bridge, const mimo_bridge_desc *desc)
-{
-    mimo_status status = create_as(bridge, &mimo_collective_executor, desc);
-    if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
-        return status;
-    mimo_collective_executor.destroy(bridge);
-    return create_as(bridge, &mimo_routed_executor, desc);
-}
-
 static mimo_status create_executor(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     switch (desc->executor) {
-    case MIMO_EXECUTOR_AUTO:
-        return create_either(bridge, desc);
     case MIMO_EXECUTOR_COLLECTIVE:
         return create_as(bridge, &mimo_collective_executor, desc);
+    case MIMO_EXECUTOR_AUTO: /* it takes any grids; the links carry no more than collective's */
     case MIMO_EXECUTOR_ROUTED:
     case MIMO_EXECUTOR_P2P:
     case MIMO_EXECUTOR_ZERO_COPY:

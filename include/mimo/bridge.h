@@ -23,7 +23,8 @@
  *   routed      moves each row that a rank consumes once, from one rank that holds it, all tensors
  *               of a call at once. They have the same samples and positions; letters, H and dtype
  *               are each one's own. Any two grids inside the communicator will do, equal,
- *               overlapping or apart, in any order of dimensions, with cp on either side:
+ *               overlapping or apart, in any order of dimensions, with cp on either side; this is
+ *               the executor of a bridge that names none:
  *                 - a rank that holds no rows of a side (outside its grid, pp > 0, no samples)
  *                   passes an empty view there: data NULL, 0 samples, the rest as on other ranks;
  *                 - samples are dealt out along dp in order. Evenly is best (mimo_bridge_samples:
@@ -50,8 +51,7 @@ typedef struct mimo_bridge mimo_bridge;
 typedef struct mimo_op mimo_op;
 
 typedef enum mimo_executor {
-    MIMO_EXECUTOR_AUTO = 0,       /* collective where its rules hold, else routed;
-                                     mimo_bridge_create_fastest measures instead */
+    MIMO_EXECUTOR_AUTO = 0,       /* routed; mimo_bridge_create_fastest measures instead */
     MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
     MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once: straight into destinations that
                                      lie in a mimo_buffer, else as p2p */

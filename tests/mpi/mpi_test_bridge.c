@@ -116,6 +116,7 @@ static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid *
     desc.src = *src;
     desc.dst = *dst;
     desc.partition = c->partition ? &rule : NULL;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     return bridge;
 }

@@ -2,6 +2,7 @@
  * what must hold of any estimate. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <criterion/criterion.h>
@@ -14,7 +15,8 @@ typedef struct bed {
     mimo_cost_case of; /* loads and pairing filled in */
 } bed;
 
-static mimo_layout *layout_on(const mimo_cost_case *of, mimo_side side)
+/* A side as it is cut; or, of dst, as a partition would cut it. */
+static mimo_layout *layout_of(const mimo_cost_case *of, mimo_side side, bool cut)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
@@ -24,26 +26,59 @@ static mimo_layout *layout_on(const mimo_cost_case *of, mimo_side side)
     desc.order = of->order[side];
     desc.batch = of->batch;
     desc.seq = of->seq;
-    desc.partition = side == MIMO_DST && of->cut ? &rule : NULL;
+    desc.partition = cut ? &rule : NULL;
     desc.cp_copies = side == MIMO_DST ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
     cr_assert_eq(mimo_layout_create(&layout, &desc), MIMO_OK, "%s", mimo_last_error());
     return layout;
 }
 
-static mimo_plan_load load_of(const bed *b, int way, int64_t rank)
+static mimo_layout *layout_on(const mimo_cost_case *of, mimo_side side)
+{
+    return layout_of(of, side, side == MIMO_DST && of->cut);
+}
+
+static mimo_plan_load load_between(const mimo_layout *from, const mimo_layout *to, int64_t rank,
+                                   int64_t row_bytes)
 {
     mimo_plan *plan;
-    cr_assert_eq(mimo_plan_create(&plan, b->layouts[way], b->layouts[1 - way], rank), MIMO_OK, "%s",
-                 mimo_last_error());
-    mimo_plan_load load = mimo_plan_load_of(plan, b->of.row_bytes);
+    cr_assert_eq(mimo_plan_create(&plan, from, to, rank), MIMO_OK, "%s", mimo_last_error());
+    mimo_plan_load load = mimo_plan_load_of(plan, row_bytes);
     mimo_plan_destroy(plan);
     return load;
 }
 
-/* Batch 4, 8 positions, rows of 16 bytes; sbh on both sides. */
-static bed bed_of(const char *src, const char *dst, bool cut, bool sp)
+static mimo_plan_load load_of(const bed *b, int way, int64_t rank)
 {
-    bed b = {.of = {.cut = cut, .sp = sp, .batch = 4, .seq = 8, .row_bytes = 16}};
+    return load_between(b->layouts[way], b->layouts[1 - way], rank, b->of.row_bytes);
+}
+
+static void add_round(bed *b, int way, const mimo_layout *from, const mimo_layout *to)
+{
+    mimo_rounds_load *load = &b->of.load[way];
+    for (int64_t rank = 0; rank < mimo_grid_size(b->of.src); rank++) {
+        mimo_plan_load own = load_between(from, to, rank, b->of.row_bytes);
+        mimo_plan_load_merge(&load->round[load->rounds], &own);
+    }
+    load->rounds++;
+}
+
+/* Contributions to full tiles are brought together first where many ranks read the sum. */
+static void add_backward(bed *b)
+{
+    int64_t cp = mimo_grid_dim_size(b->of.dst, "cp"), dp = mimo_grid_dim_size(b->of.dst, "dp");
+    if (b->of.cut || mimo_grid_dim_size(b->of.src, "dp") >= (cp - 1) * dp) {
+        add_round(b, 1, b->layouts[1], b->layouts[0]);
+        return;
+    }
+    mimo_layout *shards = layout_of(&b->of, MIMO_DST, true);
+    add_round(b, 1, b->layouts[1], shards);
+    add_round(b, 1, shards, b->layouts[0]);
+    mimo_layout_destroy(shards);
+}
+
+static bed bed_shaped(const char *src, const char *dst, const mimo_cost_case *shape)
+{
+    bed b = {.of = *shape};
     cr_assert_eq(mimo_grid_parse(&b.grids[0], src, 0), MIMO_OK);
     cr_assert_eq(mimo_grid_parse(&b.grids[1], dst, 0), MIMO_OK);
     b.of.src = b.grids[0];
@@ -52,14 +87,16 @@ static bed bed_of(const char *src, const char *dst, bool cut, bool sp)
         b.of.pairing.scale = 0;
     for (int side = 0; side < 2; side++)
         b.layouts[side] = layout_on(&b.of, side);
-    for (int way = 0; way < MIMO_COST_DIRECTIONS; way++) {
-        b.of.load[way].rounds = 1;
-        for (int64_t rank = 0; rank < mimo_grid_size(b.of.src); rank++) {
-            mimo_plan_load load = load_of(&b, way, rank);
-            mimo_plan_load_merge(&b.of.load[way].round[0], &load);
-        }
-    }
+    add_round(&b, 0, b.layouts[0], b.layouts[1]);
+    add_backward(&b);
     return b;
+}
+
+/* Batch 4, 8 positions, rows of 16 bytes; sbh on both sides. */
+static bed bed_of(const char *src, const char *dst, bool cut, bool sp)
+{
+    const mimo_cost_case shape = {.cut = cut, .sp = sp, .batch = 4, .seq = 8, .row_bytes = 16};
+    return bed_shaped(src, dst, &shape);
 }
 
 static void release(bed *b)
@@ -79,8 +116,10 @@ static void release(bed *b)
                          got.in, got.out, got.local, got.packed, got.staged, got.pair);     \
     } while (0)
 
-/* A byte takes 1 us over the link and half of one in a copy. */
-static const mimo_link_speed slow = {1e-3, 10, 2e-3};
+/* A byte takes 1 us over the link and half of one in a copy; 4 H200; links beside which copies and
+ * starts are free. */
+static const mimo_link_speed slow = {1e-3, 10, 2e-3}, h200 = {342, 8, 0},
+                             links_alone = {1, 0, 1e18};
 
 #define EXPECT_US(got, expected)                                                         \
     cr_assert_float_eq((got), (expected), 1e-9, "%s is %g, not %g", #got, (double)(got), \
@@ -255,7 +294,6 @@ Test(plan_cost, rounds_add_up)
 Test(plan_cost, a_measured_case)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", true, false);
-    const mimo_link_speed h200 = {342, 8, 0};
     b.of.seq = 8192;
     b.of.row_bytes = 8192;
     for (int side = 0; side < 2; side++) {
@@ -287,4 +325,97 @@ Test(plan_cost, estimates_are_monotonous)
         }
     }
     release(&b);
+}
+
+/* ---------------------------------- routed by default --------------------------------------- */
+
+/* S and H of the bench, in bf16. */
+static const struct {
+    int64_t seq, row_bytes;
+} bench_shapes[] = {{256, 2048}, {2048, 8192}, {8192, 8192}, {32768, 8192}};
+
+enum { BENCH_SHAPES = sizeof bench_shapes / sizeof bench_shapes[0] };
+
+typedef void (*cost_check)(const bed *b, const char *src, const char *dst);
+
+/* A pair in the bench's shapes: full, cut or with sp, in all orders. */
+static void each_shape(const char *src, const char *dst, int64_t batch, cost_check check)
+{
+    for (int i = 0; i < BENCH_SHAPES * 12; i++) {
+        const mimo_cost_case shape = {.batch = batch,
+                                      .seq = bench_shapes[i / 12].seq,
+                                      .row_bytes = bench_shapes[i / 12].row_bytes,
+                                      .cut = i % 3 > 0,
+                                      .sp = i % 3 > 1,
+                                      .order = {i / 3 % 2, i / 6 % 2}};
+        bed b = bed_shaped(src, dst, &shape);
+        check(&b, src, dst);
+        release(&b);
+    }
+}
+
+/* All pairs of grids of powers of two. */
+static void each_pair(cost_check check)
+{
+    char src[64], dst[64];
+    for (int n = 2; n <= 8; n *= 2)
+        for (int src_dp = 1; src_dp <= n; src_dp *= 2)
+            for (int cp = 1; cp <= n; cp *= 2)
+                for (int dst_dp = 1; cp * dst_dp <= n; dst_dp *= 2) {
+                    snprintf(src, sizeof src, "tp=%d,dp=%d", n / src_dp, src_dp);
+                    snprintf(dst, sizeof dst, "tp=%d,cp=%d,dp=%d", n / cp / dst_dp, cp, dst_dp);
+                    each_shape(src, dst, src_dp > dst_dp ? src_dp : dst_dp, check);
+                }
+}
+
+static void expect_no_more_bytes(const bed *b, const char *src, const char *dst)
+{
+    mimo_cost cost = mimo_cost_estimate(&b->of, &links_alone);
+    for (int way = 0; way < 2; way++)
+        cr_assert_leq(cost.p2p[way], cost.collective[way] * (1 + 1e-9), "%s -> %s, cut %d, way %d",
+                      src, dst, b->of.cut, way);
+}
+
+/* The busiest link of routed carries no more than collective's. */
+Test(plan_cost, routed_moves_no_more_than_collective)
+{
+    each_pair(expect_no_more_bytes);
+}
+
+static void expect_zero_copy_ahead(const bed *b, const char *src, const char *dst)
+{
+    mimo_cost cost = mimo_cost_estimate(&b->of, &h200);
+    for (int way = 0; way < 2; way++)
+        cr_assert_leq(cost.zero_copy[way], 1.05 * fmin(cost.p2p[way], cost.collective[way]),
+                      "%s -> %s, S %" PRId64 ", cut %d, way %d", src, dst, b->of.seq, b->of.cut,
+                      way);
+}
+
+Test(plan_cost, into_buffers_routed_is_within_5_percent_of_the_best)
+{
+    each_pair(expect_zero_copy_ahead);
+}
+
+/* The cases of the bench on GPUs: sbh shards. */
+Test(plan_cost, on_the_bench_p2p_is_within_5_percent_of_collective)
+{
+    static const char *const pairs[][2] = {
+        {"tp=1,dp=2", "tp=1,cp=2,dp=1"}, {"tp=2,dp=1", "tp=1,cp=2,dp=1"},
+        {"tp=2,dp=1", "tp=1,cp=1,dp=2"}, {"tp=1,dp=4", "tp=1,cp=2,dp=2"},
+        {"tp=1,dp=4", "tp=1,cp=4,dp=1"}, {"tp=2,dp=2", "tp=1,cp=4,dp=1"},
+        {"tp=4,dp=1", "tp=1,cp=2,dp=2"}, {"tp=2,dp=2", "tp=1,cp=2,dp=2"},
+    };
+    for (int i = 0; i < 8 * BENCH_SHAPES; i++) {
+        const char *src = pairs[i / BENCH_SHAPES][0], *dst = pairs[i / BENCH_SHAPES][1];
+        const mimo_cost_case shape = {.batch = 4,
+                                      .seq = bench_shapes[i % BENCH_SHAPES].seq,
+                                      .row_bytes = bench_shapes[i % BENCH_SHAPES].row_bytes,
+                                      .cut = true};
+        bed b = bed_shaped(src, dst, &shape);
+        mimo_cost cost = mimo_cost_estimate(&b.of, &h200);
+        for (int way = 0; way < 2; way++)
+            cr_assert_leq(cost.p2p[way], 1.05 * cost.collective[way], "%s -> %s, way %d", src, dst,
+                          way);
+        release(&b);
+    }
 }
