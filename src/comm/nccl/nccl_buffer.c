@@ -4,6 +4,8 @@
  */
 #include "comm/nccl/nccl_buffer.h"
 
+#include <inttypes.h>
+
 #include "comm/nccl/nccl_hosts.h"
 #include "comm/nccl/nccl_peers.h"
 #include "core/memory.h"
@@ -53,8 +55,11 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 {
     int64_t data = buffer->given ? 0 : data_bytes(buffer);
     part *flags = buffer->given ? &own->flags : &own->data;
-    ncclResult_t code = ncclMemAlloc(&flags->room, (size_t)(data + page_bytes(buffer)));
-    MIMO_TRY(mimo_nccl_status(code, NULL, NULL, "ncclMemAlloc"));
+    int64_t bytes = data + page_bytes(buffer);
+    ncclResult_t code = ncclMemAlloc(&flags->room, (size_t)bytes);
+    MIMO_CHECK(code == ncclSuccess, MIMO_ERR_MEMORY, /* NCCL calls it a CUDA error */
+               "out of device memory that ranks share, allocating %" PRId64 " bytes: %s", bytes,
+               ncclGetErrorString(code));
     MIMO_TRY_CUDA(cudaMemset((char *)flags->room + data, 0, (size_t)page_bytes(buffer)));
     MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->abort, sizeof *own->abort, cudaHostAllocMapped));
     *own->abort = 0;

@@ -21,7 +21,7 @@ uint64_t mimo_nccl_host(void)
 /* The first rank of this rank's host, and whether that is the host of all. */
 static mimo_status find_host(int *first, bool *all, mimo_comm *comm)
 {
-    uint64_t own = mimo_nccl_host(), *hosts;
+    uint64_t own = mimo_nccl_host(), *hosts = NULL;
     mimo_request *request;
     mimo_status status = mimo_reserve(&hosts, comm->size, sizeof *hosts);
     MIMO_TRY_GOTO(status, done, mimo_comm_agree(comm, status));

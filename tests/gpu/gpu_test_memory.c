@@ -1,0 +1,337 @@
+/* Every allocation of device memory, and of host memory that devices see, fails in turn. Where the
+ * ranks agree on a call, one rank that runs short is every rank's error; where a call only enqueues
+ * work, that is the rank's own, so there all run short alike. Either way nothing is lost, and the
+ * next attempt works. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge_bed.h"
+#include "core/check.h"
+#include "gpu_calls.h"
+
+/* --------------------------------------- allocations ---------------------------------------- */
+
+static int64_t until_failure; /* 0: none is to fail */
+static int64_t alive;         /* allocations that have not been freed */
+
+static bool must_fail(void)
+{
+    return until_failure > 0 && --until_failure == 0;
+}
+
+/* The function of this name behind the one here, which goes before it. */
+static void find_next(void *function, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    memcpy(function, &found, sizeof found);
+}
+
+static cudaError_t taken(cudaError_t code)
+{
+    alive += code == cudaSuccess;
+    return code;
+}
+
+static cudaError_t take(const char *name, void **out, size_t bytes)
+{
+    cudaError_t (*next)(void **, size_t);
+    find_next(&next, name);
+    return must_fail() ? cudaErrorMemoryAllocation : taken(next(out, bytes));
+}
+
+static cudaError_t give_back(const char *name, void *room)
+{
+    cudaError_t (*next)(void *);
+    find_next(&next, name);
+    alive -= room != NULL;
+    return next(room);
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    return take("cudaMalloc", out, bytes);
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return take("cudaMallocHost", out, bytes);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    cudaError_t (*next)(void **, size_t, unsigned);
+    find_next(&next, "cudaHostAlloc");
+    return must_fail() ? cudaErrorMemoryAllocation : taken(next(out, bytes, flags));
+}
+
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t (*next)(void **, size_t, cudaStream_t);
+    find_next(&next, "cudaMallocAsync");
+    return must_fail() ? cudaErrorMemoryAllocation : taken(next(out, bytes, stream));
+}
+
+cudaError_t cudaFree(void *room)
+{
+    return give_back("cudaFree", room);
+}
+
+cudaError_t cudaFreeHost(void *room)
+{
+    return give_back("cudaFreeHost", room);
+}
+
+cudaError_t cudaFreeAsync(void *room, cudaStream_t stream)
+{
+    cudaError_t (*next)(void *, cudaStream_t);
+    find_next(&next, "cudaFreeAsync");
+    alive -= room != NULL;
+    return next(room, stream);
+}
+
+/* NCCL's own way to say that there is no memory. */
+ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    if (must_fail())
+        return ncclUnhandledCudaError;
+    ncclResult_t code = pncclMemAlloc(out, bytes);
+    alive += code == ncclSuccess;
+    return code;
+}
+
+ncclResult_t ncclMemFree(void *room)
+{
+    alive -= room != NULL;
+    return pncclMemFree(room);
+}
+
+/* ------------------------------------------ calls ------------------------------------------- */
+
+/* In which every rank has samples of its own, a part of every sample, a part of the weights. */
+enum { SAMPLES, PARTS, SHARDS, GRIDS };
+static char grids[GRIDS][32];
+
+static void name_grids(void)
+{
+    static const char *const formats[] = {"tp=1,dp=%d", "tp=1,cp=%d,dp=1", "tp=%d,dp=1"};
+    for (int i = 0; i < GRIDS; i++)
+        snprintf(grids[i], sizeof grids[i], formats[i], mpi_test_size());
+}
+
+static mimo_status communicator(void)
+{
+    mimo_comm *comm = NULL;
+    mimo_status status = test_comm_create(&comm);
+    mimo_comm_destroy(comm);
+    return status;
+}
+
+static mimo_status buffer(void)
+{
+    mimo_buffer *made = NULL;
+    mimo_status status = mimo_buffer_create(&made, mpi_test_comm(), 10000);
+    mimo_buffer_destroy(made);
+    return status;
+}
+
+/* More than a communicator has ready. */
+static mimo_status split_and_collect(void)
+{
+    enum { BYTES = 4096 };
+    static char mine[BYTES];
+    mimo_comm *made = NULL;
+    mimo_status status = mimo_comm_split(&made, mpi_test_comm(), 0, mpi_test_rank());
+    if (status == MIMO_OK) {
+        char *all = calloc((size_t)mpi_test_size(), BYTES);
+        status = mimo_comm_collect(made, all, mine, BYTES);
+        free(all);
+    }
+    mimo_comm_destroy(made);
+    return status;
+}
+
+typedef mimo_status work(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst);
+
+static mimo_status on_grids(work *act, int other)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    MPI_EXPECT_OK(mimo_grid_parse(&src, grids[SAMPLES], 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, grids[other], 0));
+    mimo_status status = act(mpi_test_comm(), src, dst);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+    return status;
+}
+
+static mimo_status make_bridge(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
+{
+    mimo_bridge *made = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = src;
+    desc.dst = dst;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    mimo_status status = mimo_bridge_create(&made, comm, &desc);
+    mimo_bridge_destroy(made);
+    return status;
+}
+
+static mimo_status bridge(void)
+{
+    return on_grids(make_bridge, PARTS);
+}
+
+static mimo_status finish_step(mimo_gradient *gradient, float *weights)
+{
+    double norm;
+    const mimo_gradient_span span = {"weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
+    MIMO_TRY(mimo_gradient_add(gradient, 1, 2));
+    MIMO_TRY(mimo_gradient_count(gradient, NULL, NULL));
+    MIMO_TRY(mimo_gradient_finalize(gradient, &span, 1, test_stream()));
+    return mimo_gradient_norm(gradient, &span, 1, &norm, test_stream());
+}
+
+static mimo_status make_step(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
+{
+    mimo_gradient *made = NULL;
+    static float *weights; /* kept: it is the test's own allocation */
+    if (!weights)
+        EXPECT_CUDA(cudaMalloc((void **)&weights, 100 * sizeof *weights));
+    EXPECT_CUDA(cudaMemsetAsync(weights, 0, 100 * sizeof *weights, test_stream()));
+    mimo_status status = mimo_gradient_create(&made, comm, src, dst);
+    if (status == MIMO_OK)
+        status = finish_step(made, weights);
+    mimo_gradient_destroy(made);
+    return status;
+}
+
+static mimo_status gradient_step(void)
+{
+    return on_grids(make_step, SHARDS);
+}
+
+/* The n-th allocation from now on is to fail on this rank; n 0: none. */
+static bool armed;
+
+static void arm(int n)
+{
+    until_failure = n;
+    armed = n > 0;
+}
+
+/* Call that off; whether one came to fail on any rank. */
+static bool failed_anywhere(void)
+{
+    int failed = armed && until_failure == 0;
+    until_failure = 0;
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return failed;
+}
+
+static void expect_outcome(mimo_status status, bool failed, const char *call, int n)
+{
+    MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "%s, allocation %d: %s (%s)", call,
+               n, mimo_status_name(status), mimo_last_error());
+    if (failed)
+        MPI_EXPECT_SENTENCE("out of ");
+}
+
+static void expect_alive(int64_t before, const char *call, int n)
+{
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    MPI_EXPECT(alive == before, "%s, allocation %d: %d allocations are alive, not %d", call, n,
+               (int)alive, (int)before);
+}
+
+/* On the last rank alone. The first time, undisturbed, fills what is kept for ever. */
+static void each_fails_on_one(const char *call, mimo_status (*act)(void), int least)
+{
+    bool here = mpi_test_rank() == mpi_test_size() - 1, failed = true;
+    char words[32];
+    MPI_EXPECT_OK(act());
+    snprintf(words, sizeof words, "rank %d: ", mpi_test_size() - 1);
+    int64_t before = alive;
+    for (int n = 1; failed; n++) {
+        arm(here ? n : 0);
+        mimo_status status = act();
+        failed = failed_anywhere();
+        expect_outcome(status, failed, call, n);
+        if (failed && mpi_test_size() > 1)
+            MPI_EXPECT_SENTENCE(words);
+        expect_alive(before, call, n);
+        MPI_EXPECT(act() == MIMO_OK, "%s after allocation %d: %s", call, n, mimo_last_error());
+        expect_alive(before, call, n);
+        MPI_EXPECT(failed || n > least, "%s: only %d allocations", call, n - 1);
+    }
+}
+
+MPI_TEST(memory, of_one_rank)
+{
+    name_grids();
+    MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* what hangs is a failure */
+    each_fails_on_one("communicator", communicator, 2);
+    each_fails_on_one("buffer", buffer, 2);
+    each_fails_on_one("split and collect", split_and_collect, 4);
+    each_fails_on_one("bridge", bridge, 2);
+    each_fails_on_one("gradient step", gradient_step, 1);
+}
+
+/* ----------------------------------- calls that enqueue ------------------------------------- */
+
+/* The n-th allocation of the first call of a bridge. False where there are fewer. */
+static bool nth_fails(const bed_case *c, bool backward, int n)
+{
+    bridge_bed bed;
+    bed_create(&bed, c);
+    test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
+    test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
+    bed_fill(&bed, &from, backward, 1);
+    arm(n);
+    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed.bridge, &to.view, &from.view, 1, test_stream());
+    bool failed = failed_anywhere();
+    expect_outcome(status, failed, bed_text(c), n);
+    if (failed)
+        MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
+            bed.bridge, &to.view, &from.view, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
+    bed_check_target(&bed, &to, backward, 1);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+    test_shared_end();
+    return failed;
+}
+
+MPI_TEST(memory, of_all_ranks)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
+    int ranks = mpi_test_size(), found = 0;
+    name_grids();
+    MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
+    for (int i = 0; i < 6; i++) {
+        bed_case c = {.src = {.grid = grids[SAMPLES]},
+                      .dst = {.grid = grids[PARTS]},
+                      .src_letters = "sbh",
+                      .dst_letters = "sbh",
+                      .executor = executors[i / 2],
+                      .dtype = MIMO_BF16,
+                      .buffer = executors[i / 2] == MIMO_EXECUTOR_ZERO_COPY,
+                      .batch = ranks,
+                      .seq = 4 * ranks};
+        int64_t before = 0;
+        bool failed = true;
+        for (int n = 0; failed; n++) { /* 0: undisturbed, to fill what is kept for ever */
+            failed = nth_fails(&c, i % 2, n) || n == 0;
+            before = n == 0 ? alive : before;
+            expect_alive(before, bed_text(&c), n);
+            found += failed && n > 0;
+        }
+    }
+    MPI_EXPECT(ranks == 1 || found > 3, "only %d allocations", found);
+}
