@@ -61,26 +61,67 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
 }
 
-static mimo_status create_as(mimo_bridge *bridge, const mimo_executor_table *executor,
-                             const mimo_bridge_desc *desc)
+/* ----------------------------------- executors ------------------------------------ */
+
+static const mimo_executor_table *const executors[] = {&mimo_collective_executor,
+                                                       &mimo_routed_executor};
+enum { EXECUTORS = sizeof executors / sizeof executors[0] };
+
+const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward)
 {
-    bridge->executor = executor;
-    return executor->create(bridge, desc);
+    return executors[bridge->way[backward] != MIMO_EXECUTOR_COLLECTIVE];
 }
 
-static mimo_status create_executor(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge)
 {
-    switch (desc->executor) {
-    case MIMO_EXECUTOR_COLLECTIVE:
-        return create_as(bridge, &mimo_collective_executor, desc);
-    case MIMO_EXECUTOR_AUTO: /* it takes any grids; the links carry no more than collective's */
-    case MIMO_EXECUTOR_ROUTED:
-    case MIMO_EXECUTOR_P2P:
-    case MIMO_EXECUTOR_ZERO_COPY:
-        return create_as(bridge, &mimo_routed_executor, desc);
-    }
-    return mimo_fail(MIMO_ERR_ARGUMENT, "bridge: unknown executor %d", (int)desc->executor);
+    return executors[!bridge->collective];
 }
+
+static bool is_used(const mimo_bridge *bridge, const mimo_executor_table *executor)
+{
+    return mimo_bridge_executor_of(bridge, false) == executor ||
+           mimo_bridge_executor_of(bridge, true) == executor;
+}
+
+void mimo_bridge_release_unused(mimo_bridge *bridge)
+{
+    for (int i = 0; i < EXECUTORS; i++)
+        if (!is_used(bridge, executors[i]))
+            executors[i]->destroy(bridge);
+}
+
+/* Routed unless another one is asked for: it takes any grids, and by plan_cost.h its links never
+ * carry more than collective's. */
+static mimo_status read_ways(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    const mimo_executor given[2] = {desc->executor, desc->backward_executor};
+    for (int way = 0; way < 2; way++) {
+        MIMO_CHECK((unsigned)given[way] <= MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
+                   "bridge: unknown executor %d", (int)given[way]);
+        bridge->way[way] = given[way] != MIMO_EXECUTOR_AUTO ? given[way]
+                           : way > 0                        ? bridge->way[0]
+                                                            : MIMO_EXECUTOR_ROUTED;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status create_executors(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    for (int i = 0; i < EXECUTORS; i++)
+        if (is_used(bridge, executors[i]))
+            MIMO_TRY(executors[i]->create(bridge, desc));
+    return MIMO_OK;
+}
+
+static mimo_status connect_executors(mimo_bridge *bridge)
+{
+    for (int i = 0; i < EXECUTORS; i++)
+        if (is_used(bridge, executors[i]))
+            MIMO_TRY(executors[i]->connect(bridge));
+    return MIMO_OK;
+}
+
+/* ------------------------------------ creation ------------------------------------ */
 
 /* What can be known without a word to the other ranks. */
 static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
@@ -93,8 +134,8 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->rank = comm->rank;
     bridge->size = comm->size;
     bridge->memory = comm->memory;
-    bridge->in_buffers = desc->executor == MIMO_EXECUTOR_ZERO_COPY;
-    return create_executor(bridge, desc);
+    MIMO_TRY(read_ways(bridge, desc));
+    return create_executors(bridge, desc);
 }
 
 static const char *cut_text(const mimo_partition_rule *rule)
@@ -116,7 +157,8 @@ static uint64_t describe(char *text, const asked *own)
              desc->all_stages ? " on all stages" : "");
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
-    hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->all_stages);
+    hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->backward_executor);
+    hash = mimo_hash_int(hash, desc->all_stages);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
     return mimo_hash_int(hash, own->checks);
 }
@@ -145,7 +187,7 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *ow
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)
         MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
-    return bridge->executor->connect ? bridge->executor->connect(bridge) : MIMO_OK;
+    return connect_executors(bridge);
 }
 
 static void move_on(void *bridge)
@@ -207,8 +249,8 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
         bridge->spare = op->next;
         destroy_op(bridge, op);
     }
-    if (bridge->executor)
-        bridge->executor->destroy(bridge);
+    for (int i = 0; i < EXECUTORS; i++)
+        executors[i]->destroy(bridge);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
     mimo_release(bridge);
@@ -249,5 +291,5 @@ mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64
     MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
                (int)side);
-    return bridge->executor->samples(bridge, side, batch, first, count);
+    return mimo_bridge_rules(bridge)->samples(bridge, side, batch, first, count);
 }

@@ -1,7 +1,7 @@
 /*
- * The executor that is fastest for what a bridge is going to move: each candidate is made, moves
- * tiles of that size both ways a few times, and the slowest rank's time counts, so that all ranks
- * choose alike.
+ * The executors that are fastest for what a bridge is going to move. All candidates live in one
+ * bridge and move the same tiles, in interleaved repeats; each direction keeps its own winner. The
+ * slowest rank's times count, so that all ranks choose alike.
  */
 #include <inttypes.h>
 #include <time.h>
@@ -14,25 +14,38 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-enum { WARM_UP = 2, CALLS = 4, REPEATS = 5, CANDIDATES = 2 };
+/* The first one keeps its place until another one beats it. */
+static const mimo_executor candidates[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P,
+                                           MIMO_EXECUTOR_COLLECTIVE};
 
-/* --------------------------------------- tiles ---------------------------------------- */
+enum {
+    CANDIDATES = sizeof candidates / sizeof candidates[0],
+    DIRECTIONS = 2,
+    WARM_UP = 2,
+    REPEATS = 9,
+    MOST_CALLS = 32,
+    REPEAT_NS = 1000000, /* that the calls of one repeat take, or nearly so */
+};
 
-/* Tiles of a trial; a tile is source of one way and target of the other. */
 typedef struct trial {
     mimo_bridge *bridge;
     const mimo_bridge_sizes *sizes;
-    mimo_tensor tile[2]; /* by mimo_side */
+    mimo_tensor tile[2]; /* by mimo_side: source of one way and target of the other */
     int64_t bytes[2];
-    mimo_buffer *buffer[2]; /* that it lies in; NULL: memory of the device */
+    mimo_buffer *buffer[2];             /* that it lies in; NULL: memory of the device */
+    bool taken[DIRECTIONS][CANDIDATES]; /* into the choice */
+    int calls;                          /* of a repeat */
+    uint64_t ns[REPEATS][DIRECTIONS][CANDIDATES];
 } trial;
+
+/* --------------------------------------- tiles ---------------------------------------- */
 
 /* This rank's tile of a side, without memory. */
 static mimo_status shape_tile(trial *it, mimo_side side)
 {
     mimo_layout *layout;
     const mimo_bridge_sizes *sizes = it->sizes;
-    mimo_layout_desc desc = it->bridge->executor->side(it->bridge, side);
+    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side(it->bridge, side);
     desc.batch = sizes->batch;
     desc.seq = sizes->seq;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
@@ -81,95 +94,153 @@ static void release_tiles(trial *it)
 
 /* --------------------------------------- timing --------------------------------------- */
 
-static int64_t nanoseconds(void)
+static uint64_t nanoseconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static mimo_status move(const trial *it, int calls)
+/* Nanoseconds that some calls of a candidate take on this rank, to the end of their stream. */
+static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate, int calls)
 {
     char byte;
-    const mimo_tensor *src = &it->tile[MIMO_SRC], *dst = &it->tile[MIMO_DST];
-    for (int i = 0; i < calls; i++) {
-        MIMO_TRY(mimo_bridge_forward(it->bridge, dst, src, 1, NULL));
-        MIMO_TRY(mimo_bridge_backward(it->bridge, src, dst, 1, NULL));
-    }
-    return it->bridge->comm->device->download(&byte, NULL, 0, NULL); /* the end of the stream */
-}
-
-/* The fastest of some repeats: what disturbs one only makes it slower. */
-static mimo_status run(const trial *it, int64_t *least)
-{
-    MIMO_TRY(move(it, WARM_UP));
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        MIMO_TRY(mimo_comm_barrier(it->bridge->parent));
-        int64_t begin = nanoseconds();
-        MIMO_TRY(move(it, CALLS));
-        int64_t taken = nanoseconds() - begin;
-        *least = repeat == 0 || taken < *least ? taken : *least;
-    }
+    const mimo_tensor *to = &it->tile[way == 0 ? MIMO_DST : MIMO_SRC];
+    const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
+    it->bridge->way[way] = candidates[candidate];
+    MIMO_TRY(mimo_comm_barrier(it->bridge->parent));
+    uint64_t begin = nanoseconds();
+    for (int i = 0; i < calls; i++)
+        MIMO_TRY(
+            (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(it->bridge, to, from, 1, NULL));
+    MIMO_TRY(it->bridge->comm->device->download(&byte, NULL, 0, NULL));
+    *ns = nanoseconds() - begin;
     return MIMO_OK;
 }
 
-/* Nanoseconds of the slowest rank. */
-static mimo_status measure(int64_t *out, mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
+/* The largest of all ranks. */
+static mimo_status slowest(const trial *it, uint64_t *ns, int count)
 {
-    trial it = {.bridge = bridge, .sizes = sizes};
-    int64_t own = 0;
-    uint64_t most[1];
-    mimo_comm *parent = bridge->parent;
+    mimo_comm *parent = it->bridge->parent;
     mimo_request *request = NULL;
-    mimo_status status = make_tiles(&it);
-    if (status == MIMO_OK)
-        status = mimo_comm_agree(parent, run(&it, &own));
-    release_tiles(&it);
-    MIMO_TRY(status);
-    most[0] = (uint64_t)own;
-    MIMO_TRY(parent->backend->vote_start(&request, parent, most, 1));
-    MIMO_TRY(mimo_wait(parent, &request, "bridge create"));
-    *out = (int64_t)most[0];
+    MIMO_TRY(parent->backend->vote_start(&request, parent, ns, count));
+    return mimo_wait(parent, &request, "bridge create");
+}
+
+/* Where destinations lie in no buffer, routed is p2p. */
+static bool is_candidate(const trial *it, int c)
+{
+    return candidates[c] == MIMO_EXECUTOR_ROUTED ||
+           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer
+                                               : it->bridge->collective != NULL);
+}
+
+/* Everything that a first call makes is made; and how long a later one takes. A candidate that does
+ * not know the dtype is none. */
+static mimo_status warm_up(trial *it)
+{
+    uint64_t first, call, longest = 1;
+    for (int way = 0; way < DIRECTIONS; way++)
+        for (int c = 0; c < CANDIDATES; c++) {
+            if (!is_candidate(it, c))
+                continue;
+            mimo_status status = move(&first, it, way, c, WARM_UP);
+            it->taken[way][c] = status == MIMO_OK;
+            if (status == MIMO_ERR_UNSUPPORTED && c > 0)
+                continue;
+            MIMO_TRY(status);
+            MIMO_TRY(move(&call, it, way, c, 1));
+            longest = call > longest ? call : longest;
+        }
+    MIMO_TRY(slowest(it, &longest, 1));
+    it->calls = longest < REPEAT_NS ? (int)(REPEAT_NS / longest) : 1;
+    it->calls = it->calls < MOST_CALLS ? it->calls : MOST_CALLS;
+    return MIMO_OK;
+}
+
+static mimo_status run(trial *it)
+{
+    MIMO_TRY(warm_up(it));
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        for (int way = 0; way < DIRECTIONS; way++)
+            for (int turn = 0; turn < CANDIDATES; turn++) {
+                int c = (turn + repeat) % CANDIDATES; /* none always comes first */
+                if (it->taken[way][c])
+                    MIMO_TRY(move(&it->ns[repeat][way][c], it, way, c, it->calls));
+            }
+        MIMO_TRY(slowest(it, it->ns[repeat][0], DIRECTIONS * CANDIDATES));
+    }
     return MIMO_OK;
 }
 
 /* --------------------------------------- choice --------------------------------------- */
 
-typedef struct candidates {
-    mimo_bridge *bridge[CANDIDATES];
-    int count;
-} candidates;
-
-/* Whether an executor takes these grids follows from the descriptor, so all ranks see alike. */
-static mimo_status make_candidates(candidates *out, mimo_comm *comm, const mimo_bridge_desc *desc)
+/* A challenger wins by being faster in all repeats but one: where two are equally fast, whatever
+ * the noise, one of 50 does. A machine that slows down slows both. */
+static bool beats(const trial *it, int way, int challenger, int holder)
 {
-    static const mimo_executor executors[CANDIDATES] = {MIMO_EXECUTOR_ROUTED,
-                                                        MIMO_EXECUTOR_COLLECTIVE};
-    for (int i = 0; i < CANDIDATES; i++) {
-        mimo_bridge_desc pinned = *desc;
-        pinned.executor = executors[i];
-        mimo_status status = mimo_bridge_create(&out->bridge[out->count], comm, &pinned);
-        bool refused = status == MIMO_ERR_GRID || status == MIMO_ERR_UNSUPPORTED;
-        if (i > 0 && refused)
-            continue;
-        MIMO_TRY(status);
-        out->count++;
-    }
+    int wins = 0;
+    for (int repeat = 0; repeat < REPEATS; repeat++)
+        wins += it->ns[repeat][way][challenger] < it->ns[repeat][way][holder];
+    return wins >= REPEATS - 1;
+}
+
+static mimo_executor winner(const trial *it, int way)
+{
+    int best = 0;
+    for (int c = 1; c < CANDIDATES; c++)
+        if (it->taken[way][c] && beats(it, way, c, best))
+            best = c;
+    return candidates[best];
+}
+
+static mimo_status measure(trial *it)
+{
+    mimo_status status = make_tiles(it);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(it->bridge->parent, run(it));
+    release_tiles(it);
+    return status;
+}
+
+/* Routed alone may have an uneven batch, which devices must be told of. */
+static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
+{
+    trial it = {.bridge = bridge, .sizes = sizes};
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = sizes->batch;
+    if (!bridge->collective && !sizes->in_buffer)
+        return MIMO_OK;
+    if (!bridge->collective)
+        MIMO_TRY(mimo_bridge_update(bridge, &batch));
+    MIMO_TRY(measure(&it));
+    for (int way = 0; way < DIRECTIONS; way++)
+        bridge->way[way] = winner(&it, way);
+    if (!bridge->collective)
+        return mimo_bridge_update(bridge, NULL);
+    mimo_bridge_release_unused(bridge);
     return MIMO_OK;
 }
 
-static mimo_status choose(int *best, const candidates *all, const mimo_bridge_sizes *sizes)
+static bool deals_evenly(const mimo_bridge_desc *desc, int64_t batch)
 {
-    int64_t taken, least = 0;
-    *best = 0;
-    for (int i = 0; i < all->count && all->count > 1; i++) {
-        MIMO_TRY(measure(&taken, all->bridge[i], sizes));
-        if (i == 0 || taken < least) {
-            least = taken;
-            *best = i;
-        }
+    return desc->src && desc->dst && batch % mimo_grid_dim_size(desc->src, "dp") == 0 &&
+           batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
+}
+
+/* A bridge of both executors where collective takes grids and batch: all ranks see that alike. */
+static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
+                              const mimo_bridge_sizes *sizes)
+{
+    desc->executor = MIMO_EXECUTOR_ROUTED;
+    if (deals_evenly(desc, sizes->batch)) {
+        desc->backward_executor = MIMO_EXECUTOR_COLLECTIVE;
+        mimo_status status = mimo_bridge_create(out, comm, desc);
+        if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
+            return status;
     }
-    return MIMO_OK;
+    desc->backward_executor = MIMO_EXECUTOR_ROUTED;
+    return mimo_bridge_create(out, comm, desc);
 }
 
 static mimo_status check_sizes(const mimo_bridge_sizes *sizes)
@@ -194,9 +265,11 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
     MIMO_TRY(mimo_read_descriptor(desc, sizeof *desc, given, "bridge"));
     MIMO_TRY(mimo_read_descriptor(sizes, sizeof *sizes, given_sizes, "bridge sizes"));
     desc->size = sizeof *desc;
-    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO, MIMO_ERR_ARGUMENT,
-               "bridge: executor %d is pinned, and sizes are for choosing one",
-               (int)desc->executor);
+    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO &&
+                   desc->backward_executor == MIMO_EXECUTOR_AUTO,
+               MIMO_ERR_ARGUMENT,
+               "bridge: executor %d and %d backward are pinned, and sizes are for choosing one",
+               (int)desc->executor, (int)desc->backward_executor);
     return check_sizes(sizes);
 }
 
@@ -212,26 +285,21 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
 {
     mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
     mimo_bridge_sizes own_sizes = MIMO_BRIDGE_SIZES_INIT;
-    candidates all = {{NULL}, 0};
-    int best = 0;
+    mimo_bridge *bridge = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
     mimo_status local = read_arguments(&own, &own_sizes, desc, sizes, out);
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, sign(&own_sizes),
                            "bridge create by measurement"));
-    mimo_status status = make_candidates(&all, comm, &own);
+    MIMO_TRY(create_all(&bridge, comm, &own, &own_sizes));
+    mimo_status status = choose(bridge, &own_sizes);
     if (status == MIMO_OK)
-        status = choose(&best, &all, &own_sizes);
-    for (int i = 0; i < CANDIDATES; i++)
-        if (status != MIMO_OK || i != best)
-            mimo_bridge_destroy(all.bridge[i]);
-    if (status == MIMO_OK)
-        *out = all.bridge[best];
+        *out = bridge;
+    else
+        mimo_bridge_destroy(bridge);
     return status;
 }
 
-mimo_executor mimo_bridge_executor(const mimo_bridge *bridge)
+mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)
 {
-    if (bridge->executor == &mimo_collective_executor)
-        return MIMO_EXECUTOR_COLLECTIVE;
-    return MIMO_EXECUTOR_ROUTED;
+    return bridge->way[backward];
 }

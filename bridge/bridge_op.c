@@ -81,15 +81,15 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
-        MIMO_TRY(bridge->executor->read(&op->pairs[i], op, src, dst));
-        op->signature = bridge->executor->sign(op->signature, &op->pairs[i]);
+        MIMO_TRY(op->executor->read(&op->pairs[i], op, src, dst));
+        op->signature = op->executor->sign(op->signature, &op->pairs[i]);
     }
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;
     if (bridge->check_samples)
         MIMO_TRY(mimo_samples_prepare(op));
-    return bridge->executor->prepare(op);
+    return op->executor->prepare(op);
 }
 
 /* The call in words, and its signature as far as it does not depend on the tensors. */
@@ -121,6 +121,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;
+    op->executor = mimo_bridge_executor_of(bridge, call->backward);
     op->stream = call->stream;
     op->count = op->pair = op->step = 0;
     op->status = MIMO_OK;
@@ -148,7 +149,6 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
 
 static void end_op(mimo_op *op, mimo_status status)
 {
-    const mimo_executor_table *executor = op->bridge->executor;
     op->torn = op->torn || (op->request && status != MIMO_OK);
     op->bridge->comm->backend->release(op->request);
     op->request = NULL;
@@ -156,8 +156,8 @@ static void end_op(mimo_op *op, mimo_status status)
     if (status != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     op->state = MIMO_OP_ENDED;
-    if (executor->finish)
-        executor->finish(op);
+    if (op->executor->finish)
+        op->executor->finish(op);
 }
 
 static void agree_on(mimo_op *op, mimo_status outcome, const char *check, int state)
@@ -180,7 +180,7 @@ static void moved(mimo_op *op)
 /* Run steps until one leaves a request, or the last round of them is through. */
 static void run_steps(mimo_op *op)
 {
-    const mimo_executor_table *executor = op->bridge->executor;
+    const mimo_executor_table *executor = op->executor;
     const mimo_step *steps = op->backward ? executor->backward : executor->forward;
     int rounds = executor->at_once ? 1 : op->count;
     while (!op->request) {
@@ -246,11 +246,11 @@ static void agreed(mimo_op *op)
 {
     const mimo_bridge *bridge = op->bridge;
     bool first = op->state == MIMO_OP_AGREEING;
-    bool ready = op->agreement.same_guess && (op->job || !bridge->executor->ask);
+    bool ready = op->agreement.same_guess && (op->job || !op->executor->ask);
     if (op->agreement.result != MIMO_OK || op->state == MIMO_OP_TRACED)
         end_op(op, op->agreement.result);
     else if (first && !ready)
-        enter(op, MIMO_OP_ASKING, bridge->executor->ask);
+        enter(op, MIMO_OP_ASKING, op->executor->ask);
     else if (first && bridge->check_replicas && !op->backward)
         enter(op, MIMO_OP_COMPARING, mimo_replicas_start);
     else
@@ -260,7 +260,7 @@ static void agreed(mimo_op *op)
 /* What was found out makes the guess certain; whether all could prepare by it is agreed again. */
 static void asked_around(mimo_op *op)
 {
-    op->local = op->bridge->executor->learn(op);
+    op->local = op->executor->learn(op);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     begin_agreement(op);

@@ -13,6 +13,7 @@ enum { MIMO_STAGES = 4 }; /* two of the executor, two of the samples check */
 
 struct mimo_op {
     mimo_bridge *bridge;
+    const struct mimo_executor_table *executor; /* of its direction */
     mimo_op *next; /* in the bridge's queue, or in its list of spare operations */
     bool backward;
     mimo_stream stream;
@@ -55,12 +56,11 @@ struct mimo_op {
 typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
 
 typedef struct mimo_executor_table {
-    const char *name;
     /* Creation: what this rank can know by itself, then the groups (collective over bridge->comm).
-     * NULL: nothing to connect. */
+     */
     mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
     mimo_status (*connect)(mimo_bridge *bridge);
-    /* Release all that creation made, or began to. */
+    /* Release all that creation made, or began to; nothing where there was none. */
     void (*destroy)(mimo_bridge *bridge);
     /* How a side is cut and who holds it: all of a layout but order, batch and seq. */
     mimo_layout_desc (*side)(const mimo_bridge *bridge, mimo_side side);
@@ -96,14 +96,13 @@ struct mimo_bridge {
     mimo_comm *parent; /* borrowed; NULL until the bridge is whole and rides on it */
     mimo_rider rider;
     const mimo_grid *src, *dst;
-    int64_t rank, size;   /* of the communicator */
-    mimo_memory memory;   /* where its tiles lie */
-    mimo_pairing pairing; /* scale 0 where the grids do not pair */
-    int64_t slot;         /* place in the gather group */
-    const mimo_executor_table *executor;
-    struct mimo_collective *collective; /* the executor's own: NULL unless it is this one */
+    int64_t rank, size;                 /* of the communicator */
+    mimo_memory memory;                 /* where its tiles lie */
+    mimo_pairing pairing;               /* scale 0 where the grids do not pair */
+    int64_t slot;                       /* place in the gather group */
+    mimo_executor way[2];               /* forward, backward; AUTO is none of them */
+    struct mimo_collective *collective; /* an executor's own: NULL where neither way is this one */
     struct mimo_routed *routed;
-    bool in_buffers;    /* a destination that lies in no buffer of the parent is an error */
     bool names_tensors; /* in op->call: not where calls only enqueue, and nobody compares them */
     bool check_replicas, check_samples;
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
@@ -111,6 +110,25 @@ struct mimo_bridge {
                           communication in the same order */
     mimo_op *spare;    /* ended ones, kept for their staging */
 };
+
+/* What moves one way, and what the ways have in common: where one is collective, its rules are the
+ * stricter ones. */
+const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
+const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge);
+
+/* Release the executor that neither way is. Collective in effect. */
+void mimo_bridge_release_unused(mimo_bridge *bridge);
+
+static inline bool mimo_executor_pushes(mimo_executor executor)
+{
+    return executor == MIMO_EXECUTOR_ROUTED || executor == MIMO_EXECUTOR_ZERO_COPY;
+}
+
+/* Whether a destination must lie in a buffer of the parent, one way or the other. */
+static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
+{
+    return bridge->way[0] == MIMO_EXECUTOR_ZERO_COPY || bridge->way[1] == MIMO_EXECUTOR_ZERO_COPY;
+}
 
 /* Groups of a grid along one dimension, on the bridge's own communicator; NULL on a rank outside
  * the grid. Collective. */

@@ -303,7 +303,6 @@ static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
 static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
 
 const mimo_executor_table mimo_collective_executor = {
-    .name = "collective",
     .create = mimo_collective_create,
     .connect = mimo_collective_connect,
     .destroy = mimo_collective_destroy,

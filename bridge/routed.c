@@ -85,10 +85,11 @@ static mimo_status prepare_told(mimo_op *op)
 static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
+    mimo_executor way = op->bridge->way[op->backward];
     for (int i = 0; i < op->count - op->tagged; i++) {
         const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
-        const mimo_buffer *buffer = mimo_job_buffer(op->bridge, tile);
-        MIMO_CHECK(buffer || op->bridge->routed->pushing != MIMO_PUSH_ALWAYS, MIMO_ERR_ARGUMENT,
+        const mimo_buffer *buffer = mimo_job_buffer(op, tile);
+        MIMO_CHECK(buffer || way != MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
                    "the communicator that the bridge was made from",
                    i, mimo_tensor_text(&tile->view, text, sizeof text), tile->view.data);
@@ -207,7 +208,6 @@ static const mimo_step forward_steps[] = {move, NULL};
 static const mimo_step backward_steps[] = {move, add, move, NULL};
 
 const mimo_executor_table mimo_routed_executor = {
-    .name = "routed",
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,

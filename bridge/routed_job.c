@@ -128,11 +128,16 @@ static char *data_at(const mimo_job *job, mimo_place place, int i, char *shards)
     return place == MIMO_AT_SHARDS ? shards : tile_at(job, place, i)->view.data;
 }
 
-mimo_buffer *mimo_job_buffer(const mimo_bridge *bridge, const mimo_tile *tile)
+static bool pushes(const mimo_op *op)
 {
-    if (bridge->routed->pushing == MIMO_PUSH_NEVER)
+    return op->bridge->routed->can_push && mimo_executor_pushes(op->bridge->way[op->backward]);
+}
+
+mimo_buffer *mimo_job_buffer(const mimo_op *op, const mimo_tile *tile)
+{
+    if (!pushes(op))
         return NULL;
-    return mimo_buffer_find(bridge->parent, tile->view.data, mimo_tile_bytes(tile));
+    return mimo_buffer_find(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
 /* Both ends of tensor i in each round, and room for the classes that are added to its target. */
@@ -145,7 +150,7 @@ static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *sta
     for (int r = 0; r < job->rounds; r++) {
         mimo_leg *leg = &job->round[r].legs[i];
         if (maker->hops[r].to != MIMO_AT_SHARDS)
-            leg->buffer = mimo_job_buffer(maker->op->bridge, tile_at(job, maker->hops[r].to, i));
+            leg->buffer = mimo_job_buffer(maker->op, tile_at(job, maker->hops[r].to, i));
         leg->from = data_at(job, maker->hops[r].from, i, shards);
         if (r > 0 && MIMO_MUTATED("part-for-sum"))
             leg->from = job->round[0].legs[i].classes;
@@ -210,6 +215,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     mimo_job *job;
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
+    job->pushes = pushes(op);
     job->cut = cut->hash;
     job->buffer_changes = op->bridge->parent->buffer_changes;
     job_maker maker = {.op = op, .cut = cut, .job = job};
@@ -235,7 +241,8 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
                                   job->stage_bytes <= op->stage[STAGE].bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
-                job->backward == op->backward && job->cut == cut && job->count == op->count;
+                job->backward == op->backward && job->pushes == pushes(op) && job->cut == cut &&
+                job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

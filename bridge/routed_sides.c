@@ -89,9 +89,6 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     own->batch = -1;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
-    own->pushing = desc->executor == MIMO_EXECUTOR_P2P         ? MIMO_PUSH_NEVER
-                   : desc->executor == MIMO_EXECUTOR_ZERO_COPY ? MIMO_PUSH_ALWAYS
-                                                               : MIMO_PUSH_WHERE_POSSIBLE;
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};
     own->places[MIMO_DST].all_stages = desc->all_stages;
     set_shards(own, desc->dst);
@@ -107,12 +104,14 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
     mimo_routed *own = bridge->routed;
-    if (own->pushing == MIMO_PUSH_NEVER || bridge->comm->device->enqueues)
+    bool wanted = mimo_executor_pushes(bridge->way[0]) || mimo_executor_pushes(bridge->way[1]);
+    own->can_push = true;
+    if (!wanted || bridge->comm->device->enqueues)
         return MIMO_OK;
     mimo_status status = mimo_buffer_create_own(&own->push_rule.flags, bridge->comm, 0);
-    if (status != MIMO_ERR_UNSUPPORTED || own->pushing == MIMO_PUSH_ALWAYS)
+    if (status != MIMO_ERR_UNSUPPORTED || mimo_bridge_wants_buffers(bridge))
         return status;
-    own->pushing = MIMO_PUSH_NEVER;
+    own->can_push = false;
     return MIMO_OK;
 }
 

@@ -8,13 +8,6 @@
 #include "bridge/routed_round.h"
 #include "comm/buffer_state.h"
 
-/* Whether rows are written straight into destinations that lie in a buffer. */
-typedef enum mimo_pushing {
-    MIMO_PUSH_WHERE_POSSIBLE, /* else they are sent */
-    MIMO_PUSH_NEVER,
-    MIMO_PUSH_ALWAYS, /* a destination that lies in none is an error */
-} mimo_pushing;
-
 /* The most rounds of a job. */
 enum { MIMO_ROUNDS = 2 };
 
@@ -23,6 +16,7 @@ enum { MIMO_ROUNDS = 2 };
 typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
+    bool pushes;             /* into destinations that lie in a buffer */
     bool recorded;           /* a graph runs it again, so it stays as long as the bridge, */
     mimo_stream stream;      /* and serves no other stream than the graph's: it would be made for
                                 that one's rooms, and the graph still reads its lists */
@@ -42,7 +36,7 @@ typedef struct mimo_routed {
     mimo_layout_desc places[MIMO_PLACES];   /* but for order, batch and seq; partition NULL: none */
     int32_t *packed[2];                     /* the lengths that a thd rule points to */
     int64_t sharers[2];                     /* ranks that share one sequence */
-    mimo_pushing pushing;
+    bool can_push; /* into destinations that lie in a buffer: not where ranks share no memory */
     mimo_push_rule push_rule;
     int64_t shards;        /* that a dst tile could be cut into before it is read; 1: none */
     mimo_layout *roles[2]; /* who holds rows; of no samples */
@@ -75,8 +69,8 @@ static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)
     return rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
 }
 
-/* The buffer that a tile lies in, if the bridge pushes at all; NULL where it does not. */
-mimo_buffer *mimo_job_buffer(const mimo_bridge *bridge, const mimo_tile *tile);
+/* The buffer that a tile lies in, if the operation pushes at all; NULL where it does not. */
+mimo_buffer *mimo_job_buffer(const mimo_op *op, const mimo_tile *tile);
 
 /* A job for the operation's tensors, cut so, new or kept, into op->job. Local. MIMO_ERR_MEMORY,
  * MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */

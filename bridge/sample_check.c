@@ -45,7 +45,7 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     *classes = 1;
     if (!op->backward)
         return MIMO_OK;
-    mimo_layout_desc desc = bridge->executor->side(bridge, MIMO_DST);
+    mimo_layout_desc desc = op->executor->side(bridge, MIMO_DST);
     desc.batch = 0; /* who holds rows, whichever these are */
     desc.seq = seq;
     desc.ragged = MIMO_RAGGED_NOT;
@@ -90,8 +90,8 @@ static mimo_status add_pair(mimo_op *op, row_tag *tags)
     MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
     write_tags(tags, op, rows_of(from), part);
     MIMO_TRY(stage_tags(&sent, op, STAGE_SENT, from, tags));
-    MIMO_TRY(op->bridge->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
-                                        op->backward ? &sent : &received));
+    MIMO_TRY(op->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
+                                op->backward ? &sent : &received));
     op->count++;
     op->tagged = true;
     return MIMO_OK;
@@ -180,7 +180,7 @@ static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side s
     mimo_layout_desc desc;
     const mimo_tile_pair *pair = &op->pairs[0];
     const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
-    MIMO_TRY(op->bridge->executor->cut(&desc, op, side));
+    MIMO_TRY(op->executor->cut(&desc, op, side));
     desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);

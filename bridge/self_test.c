@@ -159,7 +159,7 @@ static mimo_status prepare(self_test *test)
 {
     mimo_layout_desc desc[2];
     for (int side = 0; side < 2; side++)
-        desc[side] = test->bridge->executor->side(test->bridge, (mimo_side)side);
+        desc[side] = mimo_bridge_rules(test->bridge)->side(test->bridge, (mimo_side)side);
     choose_sizes(test, desc);
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(create_side(&test->side[side], test, &desc[side]));
@@ -174,7 +174,7 @@ static mimo_status make_rooms(self_test *test)
 {
     for (int i = 0; i < 2; i++) {
         test_side *side = &test->side[i];
-        if (!test->bridge->in_buffers) {
+        if (!mimo_bridge_wants_buffers(test->bridge)) {
             if (side->rows > 0)
                 MIMO_TRY(test->bridge->comm->device->reserve(&side->room.data, bytes_of(side)));
             continue;

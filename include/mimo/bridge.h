@@ -74,11 +74,13 @@ typedef struct mimo_bridge_desc {
      * rank that only sends waits for nobody here), so senders need not ask. */
     bool destinations_idle;
     int ctas; /* thread blocks that writing into buffers may take; 0: MIMO_CTAS */
+    mimo_executor backward_executor; /* of backward alone; AUTO: `executor` serves both ways */
 } mimo_bridge_desc;
 
-#define MIMO_BRIDGE_DESC_INIT                                                                 \
-    {                                                                                         \
-        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0 \
+#define MIMO_BRIDGE_DESC_INIT                                                                  \
+    {                                                                                          \
+        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0, \
+            MIMO_EXECUTOR_AUTO                                                                 \
     }
 
 /**
@@ -110,10 +112,14 @@ typedef struct mimo_bridge_sizes {
     }
 
 /**
- * Create a bridge with the executor that is fastest for these sizes: the candidates (routed, which
- * writes into buffers where `in_buffer`, and collective where its rules hold) move tiles of that
- * size forward and backward some twenty times each, and the slowest rank's time counts, so that all
- * ranks choose alike. Takes memory for the tiles while it lasts. Collective, blocking.
+ * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
+ * itself: the candidates (routed, which writes into buffers where `in_buffer`; then p2p beside it;
+ * collective where its rules hold) move sbh tiles of that size in nine interleaved repeats of a
+ * millisecond, or of one call where that takes longer. The slowest rank's times count, so that all
+ * ranks choose alike; a candidate is chosen in place of routed, or of p2p, that is faster in all
+ * repeats but one. Takes memory for the tiles while it lasts. Collective, blocking.
+ * mimo_bridge_executor tells the choice: a descriptor that pins it gives the same bridge again,
+ * without measuring.
  *
  * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, an executor
  * that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks), MIMO_ERR_SHAPE (sizes that the
@@ -158,8 +164,9 @@ typedef struct mimo_batch_desc {
  * where the modality's special id stands.)
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (an operation in flight),
- * MIMO_ERR_UNSUPPORTED (collective; ragged with a src or thd partition), MIMO_ERR_SHAPE (no such
- * sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last update stays in force then.
+ * MIMO_ERR_UNSUPPORTED (a direction is collective; ragged with a src or thd partition),
+ * MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
+ * update stays in force then.
  * Spans that are out of order, overlap or leave the sequence are a MIMO_ERR_SHAPE of the calls that
  * follow, which know S.
  */
@@ -234,8 +241,8 @@ MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);
 /* ---------------------------------------- accessors ----------------------------------------- */
 /* Local. The group lists of any rank are in <mimo/pairing.h>. */
 
-/** The executor in use: MIMO_EXECUTOR_COLLECTIVE or MIMO_EXECUTOR_ROUTED. */
-MIMO_API mimo_executor mimo_bridge_executor(const mimo_bridge *bridge);
+/** The executor of a direction; never MIMO_EXECUTOR_AUTO. */
+MIMO_API mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward);
 
 /** Direction, scale and groups of the bridge; scale 0 where the grids do not pair (routed). */
 MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);

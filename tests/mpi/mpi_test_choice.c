@@ -51,16 +51,31 @@ static mimo_status create(mimo_bridge **out, const choice *c)
     return mimo_bridge_create_fastest(out, mpi_test_comm(), &c->desc, &c->sizes);
 }
 
-/* Chosen alike, and right. */
-static void check_bridge(mimo_bridge *bridge, bool both, const char *pair)
+/* Chosen alike, among those that can do it, and right. */
+static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
 {
-    int own = mimo_bridge_executor(bridge), most;
-    MPI_Allreduce(&own, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-    MPI_EXPECT(own == most, "%s: executor %d here, %d elsewhere", pair, own, most);
-    MPI_EXPECT(own == MIMO_EXECUTOR_ROUTED || (both && own == MIMO_EXECUTOR_COLLECTIVE),
-               "%s: executor %d", pair, own);
+    int own[2], most[2];
+    for (int way = 0; way < 2; way++)
+        own[way] = mimo_bridge_executor(bridge, way);
+    MPI_Allreduce(own, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    for (int way = 0; way < 2; way++) {
+        bool can = own[way] == MIMO_EXECUTOR_ROUTED ||
+                   (own[way] == MIMO_EXECUTOR_P2P && c->sizes.in_buffer) ||
+                   (own[way] == MIMO_EXECUTOR_COLLECTIVE && both &&
+                    (way == 0 || c->sizes.dtype != MIMO_F8)); /* which it can't sum over cp */
+        MPI_EXPECT(own[way] == most[way], "%d here, %d elsewhere", own[way], most[way]);
+        MPI_EXPECT(can, "executor %d, direction %d", own[way], way);
+    }
     MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 3));
     mimo_bridge_destroy(bridge);
+}
+
+static void choose(const choice *c, bool both)
+{
+    mimo_bridge *bridge = NULL;
+    MPI_EXPECT_OK(create(&bridge, c));
+    if (bridge)
+        check_bridge(bridge, c, both);
 }
 
 MPI_TEST(choice, of_executors)
@@ -68,16 +83,48 @@ MPI_TEST(choice, of_executors)
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         for (int in_buffer = 0; in_buffer < 2; in_buffer++) {
             choice c;
-            mimo_bridge *bridge = NULL;
             if (ref_ranks(pairs[i].src) != mpi_test_size())
                 continue;
             set_up(&c, pairs[i].src, pairs[i].dst, pairs[i].cut);
             c.sizes.in_buffer = in_buffer;
-            MPI_EXPECT_OK(create(&bridge, &c));
-            if (bridge)
-                check_bridge(bridge, pairs[i].both, pairs[i].src);
+            choose(&c, pairs[i].both);
+            if (pairs[i].cut) {
+                c.sizes.dtype = MIMO_F8;
+                choose(&c, true);
+            }
+            c.sizes.dtype = MIMO_F32;
+            c.sizes.batch = 9; /* which collective deals out to one rank alone */
+            choose(&c, mpi_test_size() == 1);
             tear_down(&c);
         }
+}
+
+/* What a descriptor pins is what is used. */
+MPI_TEST(choice, what_is_pinned)
+{
+    choice c;
+    set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", true);
+    for (int forward = MIMO_EXECUTOR_AUTO; forward <= MIMO_EXECUTOR_ZERO_COPY; forward++)
+        for (int backward = MIMO_EXECUTOR_AUTO; backward <= MIMO_EXECUTOR_ZERO_COPY; backward++) {
+            int first = forward == MIMO_EXECUTOR_AUTO ? MIMO_EXECUTOR_ROUTED : forward;
+            mimo_bridge *bridge = NULL;
+            c.desc.executor = (mimo_executor)forward;
+            c.desc.backward_executor = (mimo_executor)backward;
+            MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc));
+            MPI_EXPECT((int)mimo_bridge_executor(bridge, false) == first, "forward");
+            MPI_EXPECT((int)mimo_bridge_executor(bridge, true) ==
+                           (backward == MIMO_EXECUTOR_AUTO ? first : backward),
+                       "backward");
+            MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 4));
+            mimo_bridge_destroy(bridge);
+        }
+    mimo_bridge *none = NULL;
+    c.desc.backward_executor = (mimo_executor)(MIMO_EXECUTOR_ZERO_COPY + 1);
+    MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT);
+    c.desc.backward_executor = mpi_test_rank() == 1 ? MIMO_EXECUTOR_P2P : MIMO_EXECUTOR_ROUTED;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH);
+    MPI_EXPECT(none == NULL, "a bridge of a creation that failed");
+    tear_down(&c);
 }
 
 /* All ranks hear of it, and nothing is left behind. */
@@ -99,8 +146,11 @@ MPI_TEST(choice, wrong_sizes)
     c.sizes.seq = 64;
     c.desc.executor = MIMO_EXECUTOR_P2P;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
     c.desc.executor = MIMO_EXECUTOR_AUTO;
+    c.desc.backward_executor = MIMO_EXECUTOR_P2P;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
+    c.desc.backward_executor = MIMO_EXECUTOR_AUTO;
     MPI_EXPECT_OK(create(&bridge, &c));
     mimo_bridge_destroy(bridge);
     tear_down(&c);

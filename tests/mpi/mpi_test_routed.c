@@ -122,7 +122,7 @@ BED_TEST(routed, sums_of_classes)
 
 /* Five operations in flight, forward and backward, on tiles of their own, ended in another order
  * than begun; then once more on the same tiles, so that what was prepared serves again. */
-BED_TEST(routed, several_in_flight)
+static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
 {
     enum { FLIGHTS = 5 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
@@ -130,7 +130,8 @@ BED_TEST(routed, several_in_flight)
     test_tile from[FLIGHTS], to[FLIGHTS];
     mimo_op *ops[FLIGHTS];
     int rank = mpi_test_rank();
-    c.executor = MIMO_EXECUTOR_ROUTED;
+    c.executor = forward;
+    c.backward_executor = backward;
     c.buffer = buffer;
     c.sums = true;
     bed_create(&bed, &c);
@@ -140,9 +141,9 @@ BED_TEST(routed, several_in_flight)
     }
     for (uint64_t round = 0; bed.bridge && round < 3; round++) {
         for (int i = 0; i < FLIGHTS; i++) {
-            bool done, backward = i % 2;
-            bed_fill(&bed, &from[i], backward, round * FLIGHTS + (uint64_t)i);
-            MPI_EXPECT_OK((backward ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
+            bool done, back = i % 2;
+            bed_fill(&bed, &from[i], back, round * FLIGHTS + (uint64_t)i);
+            MPI_EXPECT_OK((back ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
                 &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, test_stream()));
             for (int tests = 0; tests < rank * 7; tests++)
                 MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
@@ -157,6 +158,21 @@ BED_TEST(routed, several_in_flight)
         test_tile_free(&to[i]);
     }
     bed_destroy(&bed);
+}
+
+BED_TEST(routed, several_in_flight)
+{
+    fly(MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_AUTO, buffer);
+}
+
+/* One bridge that moves forward by one executor and backward by another. */
+BED_TEST(routed, two_executors)
+{
+    static const mimo_executor ways[][2] = {{MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED},
+                                            {MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_COLLECTIVE},
+                                            {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        fly(ways[i][0], ways[i][1], buffer); /* buffer: forward is zero-copy */
 }
 
 /* Features, a wider level of other letters, an empty one and words of 8 bytes in one call. */

@@ -27,9 +27,9 @@ const char *bed_text(const bed_case *c)
     char src[128], dst[128];
     side_text(src, sizeof src, &c->src, c->src_letters);
     side_text(dst, sizeof dst, &c->dst, c->dst_letters);
-    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d%s", src, dst,
-             c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor,
-             c->buffer ? " into a buffer" : "");
+    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d, %d%s", src,
+             dst, c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor,
+             (int)c->backward_executor, c->buffer ? " into a buffer" : "");
     return text;
 }
 
@@ -87,6 +87,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.all_stages = c->dst.all_stages;
     desc.destinations_idle = c->idle;
     desc.executor = c->buffer ? MIMO_EXECUTOR_ZERO_COPY : c->executor;
+    desc.backward_executor = c->backward_executor;
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
     if (out->bridge && c->src.kind)

@@ -16,6 +16,7 @@ typedef struct bed_case {
     layout_case src, dst;
     const char *src_letters, *dst_letters; /* the orders of src and dst follow from these */
     mimo_executor executor;
+    mimo_executor backward_executor; /* AUTO: the same */
     mimo_dtype dtype;
     int64_t batch, seq;
     int64_t hidden; /* elements of a row; 0: 3, so that rows lie at any address */
