@@ -95,6 +95,12 @@ static mimo_status cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, mi
     return MIMO_OK;
 }
 
+static mimo_status cuda_copy_list(const mimo_row_copy *list, int64_t count, mimo_stream stream)
+{
+    MIMO_TRY_CUDA(mimo_cuda_copy_list(list, count, stream));
+    return MIMO_OK;
+}
+
 static mimo_status cuda_fill_rows(const mimo_rows *to, const mimo_rows *from,
                                   const mimo_stretches *stretches, mimo_stream stream)
 {
@@ -189,6 +195,7 @@ const mimo_device mimo_device_cuda = {
     .finished = cuda_finished,
     .zero_rows = cuda_zero_rows,
     .copy_rows = cuda_copy_rows,
+    .copy_list = cuda_copy_list,
     .fill_rows = cuda_fill_rows,
     .gather_rows = cuda_gather_rows,
     .scatter_rows = cuda_scatter_rows,

@@ -15,6 +15,9 @@ MIMO_BEGIN_DECLS
 /* Matching strided rows; any count may be 0. */
 cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream);
 
+/* A list of such copies; one launch for some 30 of them. */
+cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream);
+
 /* All rows of `to`, those of no stretch zero; any count may be 0. One launch. */
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to, const mimo_rows *from,
                                 const mimo_stretches *stretches, cudaStream_t stream);

@@ -9,6 +9,8 @@ namespace
 constexpr int kThreads = 256; // of a block
 constexpr int kInFlight = 4;  // loads of a thread before its first store
 constexpr int64_t kMostPieces = 4096;
+constexpr int64_t kMostBlocks = 1 << 25; // of one copy: kMostPerLaunch of them are still a grid
+constexpr int kMostPerLaunch = 32;       // copies: a kernel's arguments have 4 KiB
 
 // Row r of two loops with a stride on either side, in bytes.
 struct Strided {
@@ -79,30 +81,45 @@ template <class Place, class Word> __device__ Word read_word(const char *source,
     return reinterpret_cast<const Word *>(source)[w];
 }
 
-// threadIdx.y and blockIdx.x run over rows, threadIdx.x and blockIdx.y over the words of a row.
+// How the rows of a place are dealt out: a thread block takes 2^log_width words of kThreads >>
+// log_width rows at a time; `across` blocks run over the rows, `along` over the words of each.
+struct Share {
+    int64_t rows, words;
+    uint32_t across, along;
+    int log_width;
+};
+
+// The part of block `index` among across * along.
 template <class Word, class Place>
-__global__ void __launch_bounds__(kThreads)
-    move_rows(const __grid_constant__ Place place, int64_t rows, int64_t words)
+__device__ void move_share(const Place &place, const Share &share, uint32_t index)
 {
-    const int64_t width = blockDim.x, piece = width * kInFlight;
-    const int64_t row_step = (int64_t)gridDim.x * blockDim.y;
-    for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < rows;
-         row += row_step) {
+    const uint32_t y = index / share.across, x = index - y * share.across;
+    const int64_t width = 1 << share.log_width, piece = width * kInFlight;
+    const int64_t column = threadIdx.x & (width - 1), row_step = kThreads >> share.log_width;
+    int64_t row = x * row_step + (threadIdx.x >> share.log_width);
+    for (; row < share.rows; row += share.across * row_step) {
         char *target;
         const char *source;
         place(row, target, source);
-        for (int64_t w = blockIdx.y * piece + threadIdx.x; w < words; w += gridDim.y * piece) {
+        for (int64_t w = y * piece + column; w < share.words; w += share.along * piece) {
             Word held[kInFlight];
 #pragma unroll
             for (int u = 0; u < kInFlight; u++)
-                if (w + u * width < words)
+                if (w + u * width < share.words)
                     held[u] = read_word<Place, Word>(source, w + u * width);
 #pragma unroll
             for (int u = 0; u < kInFlight; u++)
-                if (w + u * width < words)
+                if (w + u * width < share.words)
                     reinterpret_cast<Word *>(target)[w + u * width] = held[u];
         }
     }
+}
+
+template <class Word, class Place>
+__global__ void __launch_bounds__(kThreads)
+    move_rows(const __grid_constant__ Place place, const Share share)
+{
+    move_share<Word>(place, share, blockIdx.x);
 }
 
 int64_t pieces_of(int64_t total, int64_t piece)
@@ -110,38 +127,51 @@ int64_t pieces_of(int64_t total, int64_t piece)
     return (total + piece - 1) / piece;
 }
 
+Share share_of(int64_t rows, int64_t words)
+{
+    int log_width = 0;
+    while ((1 << log_width) < kThreads && (int64_t)(kInFlight << log_width) < words)
+        log_width++;
+    while (log_width < 5 && (1 << log_width) < words) // a warp reads neighbours of a short row
+        log_width++;
+    int64_t along = std::min(pieces_of(words, (int64_t)kInFlight << log_width), kMostPieces);
+    int64_t across = std::min(pieces_of(rows, kThreads >> log_width), kMostBlocks / along);
+    return {rows, words, (uint32_t)across, (uint32_t)along, log_width};
+}
+
 template <class Word, class Place>
 cudaError_t launch(const Place &place, int64_t rows, int64_t row_bytes, cudaStream_t stream)
 {
-    int64_t words = row_bytes / (int64_t)sizeof(Word);
-    unsigned width = 1;
-    while (width < kThreads && (int64_t)width * kInFlight < words)
-        width *= 2;
-    while (width < 32 && width < words) // a warp reads neighbours, even where rows are short
-        width *= 2;
-    dim3 block(width, kThreads / width);
-    int64_t across = std::min(pieces_of(rows, block.y), (int64_t)INT32_MAX);
-    int64_t along = std::min(pieces_of(words, (int64_t)width * kInFlight), kMostPieces);
-    move_rows<Word>
-        <<<dim3((unsigned)across, (unsigned)along), block, 0, stream>>>(place, rows, words);
+    const Share share = share_of(rows, row_bytes / (int64_t)sizeof(Word));
+    move_rows<Word><<<share.across * share.along, kThreads, 0, stream>>>(place, share);
     return cudaGetLastError();
 }
 
-// The widest word that both ends and the row size are multiples of.
+// The widest word that all these addresses and sizes are multiples of.
+int64_t widest(uintptr_t bits)
+{
+    int64_t bytes = 16;
+    while (bits % (uintptr_t)bytes != 0)
+        bytes /= 2;
+    return bytes;
+}
+
 template <class Place>
 cudaError_t launch_widest(const Place &place, uintptr_t ends, int64_t rows, int64_t row_bytes,
                           cudaStream_t stream)
 {
-    uintptr_t bits = ends | (uintptr_t)row_bytes;
-    if (bits % 16 == 0)
+    switch (widest(ends | (uintptr_t)row_bytes)) {
+    case 16:
         return launch<uint4>(place, rows, row_bytes, stream);
-    if (bits % 8 == 0)
+    case 8:
         return launch<uint2>(place, rows, row_bytes, stream);
-    if (bits % 4 == 0)
+    case 4:
         return launch<uint32_t>(place, rows, row_bytes, stream);
-    if (bits % 2 == 0)
+    case 2:
         return launch<uint16_t>(place, rows, row_bytes, stream);
-    return launch<uint8_t>(place, rows, row_bytes, stream);
+    default:
+        return launch<uint8_t>(place, rows, row_bytes, stream);
+    }
 }
 
 cudaError_t move_mapped(const Mapped &place, cudaStream_t stream)
@@ -163,37 +193,143 @@ mimo_rows lengthen(mimo_rows rows)
     return rows;
 }
 
-} // namespace
+// A copy of strided rows, in bytes.
+struct Copy {
+    Strided place;
+    int64_t rows, row_bytes;
+    bool one_run; // on either side
+    uintptr_t ends;
+};
 
-cudaError_t mimo_cuda_copy_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,
-                                cudaStream_t stream)
+Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
 {
-    mimo_rows to = lengthen(*to_rows), from = lengthen(*from_rows); // strides are bytes now
+    mimo_rows to = lengthen(to_rows), from = lengthen(from_rows); // strides are bytes now
     int64_t row_bytes = to.row_bytes, n_inner = to.n_inner, n_outer = to.n_outer;
-    if (row_bytes == 0 || n_inner == 0 || n_outer == 0)
-        return cudaSuccess;
     if (n_inner == 1 || (to.inner == row_bytes && from.inner == row_bytes)) {
         row_bytes *= n_inner;
         n_inner = 1;
     }
-    if (n_inner == 1 && (n_outer == 1 || (to.outer == row_bytes && from.outer == row_bytes)))
-        return cudaMemcpyAsync(to.base, from.base, (size_t)(row_bytes * n_outer),
-                               cudaMemcpyDeviceToDevice, stream);
-    Strided place = {
-        (char *)to.base, (const char *)from.base, n_inner, to.outer, to.inner, from.outer,
-        from.inner};
-    uintptr_t ends = (uintptr_t)to.base | (uintptr_t)from.base;
+    bool one_run = n_inner == 1 &&
+                   (n_outer == 1 || (to.outer == row_bytes && from.outer == row_bytes));
+    if (one_run) {
+        row_bytes *= n_outer;
+        n_outer = 1;
+    }
+    Copy copy = {{(char *)to.base, (const char *)from.base, n_inner, to.outer, to.inner, from.outer,
+                  from.inner},
+                 n_outer * n_inner,
+                 row_bytes,
+                 one_run,
+                 (uintptr_t)to.base | (uintptr_t)from.base};
     // A longer row may be a multiple of more than its strides are.
-    ends |= (uintptr_t)(n_outer > 1 ? to.outer | from.outer : 0);
-    ends |= (uintptr_t)(n_inner > 1 ? to.inner | from.inner : 0);
-    return launch_widest(place, ends, n_outer * n_inner, row_bytes, stream);
+    copy.ends |= (uintptr_t)(n_outer > 1 ? to.outer | from.outer : 0);
+    copy.ends |= (uintptr_t)(n_inner > 1 ? to.inner | from.inner : 0);
+    return copy;
+}
+
+// Several copies in one launch: copy i is the part of blocks first[i] to first[i + 1].
+struct Batch {
+    int count;
+    int64_t word; // bytes
+    uint32_t first[kMostPerLaunch + 1];
+    Strided place[kMostPerLaunch];
+    Share share[kMostPerLaunch];
+};
+
+template <class Word>
+__global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch batch)
+{
+    int low = 0, high = batch.count; // the last copy that begins here or before
+    while (low + 1 < high) {
+        int middle = (low + high) / 2;
+        if (batch.first[middle] <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    move_share<Word>(batch.place[low], batch.share[low], blockIdx.x - batch.first[low]);
+}
+
+cudaError_t launch_batch(Batch *batch, cudaStream_t stream)
+{
+    const unsigned blocks = batch->first[batch->count];
+    if (batch->count == 0)
+        return cudaSuccess;
+    switch (batch->word) {
+    case 16:
+        move_batch<uint4><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 8:
+        move_batch<uint2><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 4:
+        move_batch<uint32_t><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 2:
+        move_batch<uint16_t><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    default:
+        move_batch<uint8_t><<<blocks, kThreads, 0, stream>>>(*batch);
+    }
+    batch->count = 0;
+    return cudaGetLastError();
+}
+
+// Copies of one word size are launched together, in their order.
+cudaError_t add_to_batch(Batch *batch, const Copy &copy, cudaStream_t stream)
+{
+    int64_t word = widest(copy.ends | (uintptr_t)copy.row_bytes);
+    if (batch->count == kMostPerLaunch || batch->word != word) {
+        cudaError_t code = launch_batch(batch, stream);
+        if (code != cudaSuccess)
+            return code;
+    }
+    int i = batch->count++;
+    batch->word = word;
+    batch->place[i] = copy.place;
+    batch->share[i] = share_of(copy.rows, copy.row_bytes / word);
+    batch->first[i + 1] = batch->first[i] + batch->share[i].across * batch->share[i].along;
+    return cudaSuccess;
+}
+
+bool is_empty(const mimo_rows &rows)
+{
+    return rows.row_bytes == 0 || rows.n_inner == 0 || rows.n_outer == 0;
+}
+
+} // namespace
+
+cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream)
+{
+    if (is_empty(*to))
+        return cudaSuccess;
+    const Copy copy = copy_of(*to, *from);
+    if (copy.one_run)
+        return cudaMemcpyAsync(copy.place.to, copy.place.from, (size_t)copy.row_bytes,
+                               cudaMemcpyDeviceToDevice, stream);
+    return launch_widest(copy.place, copy.ends, copy.rows, copy.row_bytes, stream);
+}
+
+cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream)
+{
+    Batch batch;
+    cudaError_t code = cudaSuccess;
+    if (count == 1)
+        return mimo_cuda_copy_rows(&list[0].to, &list[0].from, stream);
+    batch.count = 0;
+    batch.word = 0;
+    batch.first[0] = 0;
+    for (int64_t i = 0; i < count && code == cudaSuccess; i++)
+        if (!is_empty(list[i].to))
+            code = add_to_batch(&batch, copy_of(list[i].to, list[i].from), stream);
+    return code == cudaSuccess ? launch_batch(&batch, stream) : code;
 }
 
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,
                                 const mimo_stretches *stretches, cudaStream_t stream)
 {
     mimo_rows to = lengthen(*to_rows), from = lengthen(*from_rows); // strides are bytes now
-    if (to.row_bytes == 0 || to.n_inner == 0 || to.n_outer == 0)
+    if (is_empty(to))
         return cudaSuccess;
     Filled place = {{(char *)to.base, (const char *)from.base, to.n_inner, to.outer, to.inner,
                      from.outer, from.inner},

@@ -61,6 +61,8 @@ typedef struct mimo_device {
     /* Strided rows: set to zero; and matching ones, copied. */
     mimo_status (*zero_rows)(const mimo_rows *to, mimo_stream stream);
     mimo_status (*copy_rows)(const mimo_rows *to, const mimo_rows *from, mimo_stream stream);
+    /* The same for each of a list, whose targets are apart; a few launches for all. */
+    mimo_status (*copy_list)(const mimo_row_copy *list, int64_t count, mimo_stream stream);
     /* Every row of `to`, in one pass: a copy of the row of `from` that its stretch names, in the
      * same turn of the outer loop; zeros where no stretch lies. The stretches say how far the inner
      * loop of `from` runs, not its n_inner. */

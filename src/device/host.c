@@ -45,6 +45,13 @@ static mimo_status host_copy_rows(const mimo_rows *to, const mimo_rows *from, mi
     return MIMO_OK;
 }
 
+static mimo_status host_copy_list(const mimo_row_copy *list, int64_t count, mimo_stream stream)
+{
+    for (int64_t i = 0; i < count; i++)
+        MIMO_TRY(host_copy_rows(&list[i].to, &list[i].from, stream));
+    return MIMO_OK;
+}
+
 static mimo_status host_zero_rows(const mimo_rows *to, mimo_stream stream)
 {
     (void)stream;
@@ -201,6 +208,7 @@ const mimo_device mimo_device_host = {
     .finished = host_finished,
     .zero_rows = host_zero_rows,
     .copy_rows = host_copy_rows,
+    .copy_list = host_copy_list,
     .fill_rows = host_fill_rows,
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,

@@ -1,5 +1,6 @@
 /* Programs of the kernels of zero-copy on one device: rows that stay, by words of every width and
- * in bulk, against the host's copies of the same rows; and two ranks that push to each other. */
+ * in bulk, and by the device's list of copies, against the host's copies of the same rows; and two
+ * ranks that push to each other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,22 @@ static mimo_row_copy at(const mimo_row_copy *copy, char *to, char *from)
     return placed;
 }
 
+/* The same rows by the device's own copies; `to` is afterwards as it was. */
+static void check_list(const copies *c, const mimo_row_copy *placed, const test_room *to,
+                       const char *expected)
+{
+    char *before = malloc((size_t)c->bytes);
+    memcpy(before, to->host, (size_t)c->bytes);
+    MPI_EXPECT_OK(mimo_device_cuda.copy_list(placed, c->count, test_stream()));
+    test_pull(to);
+    MPI_EXPECT(memcmp(to->host, expected, (size_t)c->bytes) == 0,
+               "a list of %d copies, rows of %d bytes", (int)c->count,
+               (int)c->list[0].to.row_bytes);
+    memcpy(to->host, before, (size_t)c->bytes);
+    test_push(to);
+    free(before);
+}
+
 static void run(const copies *c, int ctas)
 {
     mimo_push_program program = {0};
@@ -45,6 +62,8 @@ static void run(const copies *c, int ctas)
         MPI_EXPECT_OK(mimo_device_host.copy_rows(&on_host.to, &on_host.from, NULL));
         placed[i] = at(&c->list[i], to.place, from.place);
     }
+    if (ctas == 0)
+        check_list(c, placed, &to, expected);
     messages.pushes.ctas = ctas;
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
     for (int turn = 0; turn < 2; turn++) /* a program runs any number of times */

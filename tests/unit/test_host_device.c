@@ -26,6 +26,10 @@ Test(host_device, rows)
         for (int i = 0; i < 24; i++)
             cr_assert_eq(to[i], 0, "element %d stays", i);
     }
+    const mimo_row_copy list[2] = {{{to, sizeof(int), 0, 1, 1, 2, 1}, {from, 4, 3, 1, 1, 2, 1}},
+                                   {{to, sizeof(int), 9, 1, 1, 1, 1}, {from, 4, 7, 1, 1, 1, 1}}};
+    cr_assert_eq(host->copy_list(list, 2, NULL), MIMO_OK);
+    cr_assert(to[0] == 103 && to[1] == 104 && to[9] == 107 && to[8] == 0);
     mimo_rows none = {from, sizeof(int), 0, 2, 3, 0, 1}, empty = {from, 0, 0, 2, 3, 3, 1};
     cr_assert_eq(host->copy_rows(&none, &none, NULL), MIMO_OK);
     cr_assert_eq(host->copy_rows(&empty, &empty, NULL), MIMO_OK);

@@ -12,6 +12,7 @@
 
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_packing.h"
+#include "comm/nccl/nccl_push_program.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
@@ -185,10 +186,10 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_ex
     MIMO_TRY(mimo_nccl_check(team));
     MIMO_TRY(get_room(&it.arriving, comm, &it, MIMO_ROOM_GATHERED, receives->bytes));
     MIMO_TRY(get_room(&it.leaving, comm, &it, MIMO_ROOM_PACKED, sends->bytes));
-    MIMO_TRY(mimo_packing_run(&sends->packing, comm, it.leaving, stream));
+    MIMO_TRY(mimo_packing_run(&sends->packing, comm->device, it.leaving, stream));
     for (int group = 0; group * DISTANCES_PER_GROUP < comm->size - 1; group++)
         MIMO_TRY(move_group(&it, group));
-    return mimo_packing_run(&receives->packing, comm, it.arriving, stream);
+    return mimo_packing_run(&receives->packing, comm->device, it.arriving, stream);
 }
 
 static mimo_status push(const nccl_team *team, mimo_exchange *exchange, mimo_stream stream)
@@ -207,7 +208,7 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
     if (team && exchange->receives.count + exchange->sends.count > 0)
         MIMO_TRY(move_messages(comm, team, exchange, stream));
     else
-        MIMO_TRY(mimo_packing_run(&exchange->receives.packing, comm, NULL, stream));
+        MIMO_TRY(mimo_packing_run(&exchange->receives.packing, comm->device, NULL, stream));
     return exchange->buffer ? push(team, exchange, stream) : MIMO_OK;
 }
 
@@ -215,8 +216,8 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
 {
     if (!exchange)
         return;
-    mimo_packing_release(&exchange->receives.packing, exchange->device);
-    mimo_packing_release(&exchange->sends.packing, exchange->device);
+    mimo_packing_release(&exchange->receives.packing);
+    mimo_packing_release(&exchange->sends.packing);
     mimo_push_program_release(&exchange->pushes, exchange->device);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);

@@ -2,7 +2,6 @@
 #include "comm/nccl/nccl_packing.h"
 
 #include "core/memory.h"
-#include "device/cuda_calls.h"
 
 mimo_status mimo_packing_reserve(mimo_packing *packing, int64_t lines, int64_t stay)
 {
@@ -24,35 +23,18 @@ void mimo_packing_add_staying(mimo_packing *packing, const mimo_row_copy *copy)
     packing->copies[packing->count++] = *copy;
 }
 
-static mimo_status make_program(mimo_packing *packing, const mimo_comm *comm, char *room)
+mimo_status mimo_packing_run(mimo_packing *packing, const mimo_device *device, char *room,
+                             mimo_stream stream)
 {
-    const mimo_push_place place = {comm->device, comm->rank, NULL};
-    const mimo_messages messages = {.copies = packing->copies, .copy_count = packing->count};
     for (int64_t i = 0; i < packing->lines; i++) {
         mimo_row_copy *copy = &packing->copies[i];
         (packing->packs ? &copy->to : &copy->from)->base = room + packing->offset[i];
     }
-    mimo_push_program_release(&packing->program, comm->device);
-    packing->made = false;
-    MIMO_TRY(mimo_push_program_make(&packing->program, &place, &messages));
-    packing->room = room;
-    packing->made = true;
-    return MIMO_OK;
+    return device->copy_list(packing->copies, packing->count, stream);
 }
 
-mimo_status mimo_packing_run(mimo_packing *packing, const mimo_comm *comm, char *room,
-                             mimo_stream stream)
+void mimo_packing_release(mimo_packing *packing)
 {
-    if (packing->count == 0)
-        return MIMO_OK;
-    if (!packing->made || (packing->lines > 0 && packing->room != room))
-        MIMO_TRY(make_program(packing, comm, room));
-    return mimo_push_program_run(&packing->program, stream);
-}
-
-void mimo_packing_release(mimo_packing *packing, const mimo_device *device)
-{
-    mimo_push_program_release(&packing->program, device);
     mimo_release(packing->copies);
     mimo_release(packing->offset);
 }

@@ -1,18 +1,15 @@
-/* Copies between tensors and a room that messages are packed in, in one launch; rows that stay go
+/* Copies between tensors and a room that messages are packed in, all at once; rows that stay go
  * along. */
 #ifndef MIMO_COMM_NCCL_PACKING_H
 #define MIMO_COMM_NCCL_PACKING_H
 
-#include "comm/nccl/nccl_push_program.h"
+#include "comm/comm_backend.h"
 
 typedef struct mimo_packing {
     bool packs;            /* into the room; else out of it */
     mimo_row_copy *copies; /* copies[count]; the first `lines` have an end in the room, */
     int64_t *offset;       /* at offset[lines] */
     int64_t lines, count;
-    char *room; /* that the program was made for */
-    mimo_push_program program;
-    bool made;
 } mimo_packing;
 
 /* Room for so many lines and rows that stay. *packing is all 0 before. */
@@ -22,10 +19,10 @@ mimo_status mimo_packing_reserve(mimo_packing *packing, int64_t lines, int64_t s
 void mimo_packing_add(mimo_packing *packing, const mimo_rows *rows, int64_t offset);
 void mimo_packing_add_staying(mimo_packing *packing, const mimo_row_copy *copy);
 
-/* Enqueue. The program is made at the first run, and again where the room has moved. */
-mimo_status mimo_packing_run(mimo_packing *packing, const mimo_comm *comm, char *room,
+/* Enqueue. */
+mimo_status mimo_packing_run(mimo_packing *packing, const mimo_device *device, char *room,
                              mimo_stream stream);
 
-void mimo_packing_release(mimo_packing *packing, const mimo_device *device);
+void mimo_packing_release(mimo_packing *packing);
 
 #endif

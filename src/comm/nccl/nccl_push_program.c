@@ -268,21 +268,19 @@ static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
     return writers < 1 ? 1 : least(writers, all - 1);
 }
 
-/* How many thread blocks there may be, and how rows are moved. With peers by default one a
- * multiprocessor, as these wait. Rows that stay are best copied by as many short-lived ones as
- * there are pieces: on an H200 6% faster than by thread blocks that stay. */
+/* How many thread blocks there may be, by default one a multiprocessor as they wait for peers; and
+ * how rows are moved. */
 static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
 {
     int device, multiprocessors, bulk;
-    bool peers = it->head.targets + it->head.sources > 0;
     MIMO_TRY_CUDA(cudaGetDevice(&device));
     MIMO_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
     *chip = multiprocessors;
-    *most = !peers ? INT32_MAX : *chip > SPARE ? *chip - SPARE : 1;
+    *most = *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
-    it->bulk = it->width == WIDEST && bulk > 0 && *most < INT32_MAX;
+    it->bulk = it->width == WIDEST && bulk > 0;
     return MIMO_OK;
 }
 
