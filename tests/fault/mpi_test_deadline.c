@@ -9,21 +9,19 @@
 
 enum { LATE = 2, DEADLINE = 150 };
 
-static mimo_comm *fresh_comm(void)
-{
-    mimo_comm *comm = NULL;
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
-    if (!comm)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return comm;
-}
-
 /* The bed of a fresh communicator, everything made, on all ranks: an end can overtake a call that
  * has ended on some. */
 static void begin(fault_bed *bed, mimo_executor executor)
 {
-    MPI_EXPECT_OK(fault_bed_begin(bed, fresh_comm(), executor));
+    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
     MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void begin_under_deadline(fault_bed *bed, mimo_executor executor)
+{
+    begin(bed, executor);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, DEADLINE));
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -72,9 +70,7 @@ static bool names_late(const char *sentence)
 static void miss_one(const fault_call *call, mimo_executor executor)
 {
     fault_bed bed;
-    begin(&bed, executor);
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
-    MPI_Barrier(MPI_COMM_WORLD);
+    begin_under_deadline(&bed, executor);
     if (bed.rank == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     mimo_status status = call->act(&bed);
@@ -142,7 +138,7 @@ MPI_TEST(deadline, values)
 {
     mimo_comm *comm = NULL, *half = NULL;
     setenv("MIMO_DEADLINE_MS", "5000", 1);
-    comm = fresh_comm();
+    comm = mpi_test_comm_new();
     MPI_EXPECT(mimo_comm_deadline(comm) == 5000, "%lld", (long long)mimo_comm_deadline(comm));
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
     MPI_EXPECT_OK(mimo_comm_set_deadline(half, 7000));
@@ -157,7 +153,7 @@ MPI_TEST(deadline, values)
     MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
     setenv("MIMO_DEADLINE_MS", "0", 1);
-    comm = fresh_comm();
+    comm = mpi_test_comm_new();
     MPI_EXPECT(mimo_comm_deadline(comm) == 0, "%lld", (long long)mimo_comm_deadline(comm));
     mimo_comm_destroy(comm);
 }
@@ -189,11 +185,9 @@ MPI_TEST(deadline, operations_in_flight)
     fault_bed bed;
     mimo_op *ops[2] = {NULL, NULL};
     bool done = false;
-    begin(&bed, MIMO_EXECUTOR_ROUTED);
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
+    begin_under_deadline(&bed, MIMO_EXECUTOR_ROUTED);
     mimo_tensor from = fault_full_view(&bed);
     mimo_tensor to[] = {fault_shard_view(bed.shard), fault_shard_view(bed.second)};
-    MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < 2 && bed.rank != LATE; i++)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bed.bridge, &to[i], &from, 1, NULL));
     mimo_status status = MIMO_OK;
@@ -213,9 +207,7 @@ MPI_TEST(deadline, operations_in_flight)
 MPI_TEST(deadline, waiting_elsewhere)
 {
     fault_bed bed;
-    begin(&bed, MIMO_EXECUTOR_COLLECTIVE);
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, DEADLINE));
-    MPI_Barrier(MPI_COMM_WORLD);
+    begin_under_deadline(&bed, MIMO_EXECUTOR_COLLECTIVE);
     if (bed.rank == LATE) {
         MPI_EXPECT_STATUS(mimo_comm_barrier(bed.tp), MIMO_ERR_TIMEOUT);
     } else {

@@ -102,15 +102,6 @@ MPI_TEST(lives, ten_thousand_bridges)
 
 /* ------------------------------------- odd orders ------------------------------------- */
 
-static mimo_comm *fresh_comm(void)
-{
-    mimo_comm *comm = NULL;
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
-    if (!comm)
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    return comm;
-}
-
 /* Ranks destroy the same objects in different orders. */
 static void end_differently(fault_bed *bed)
 {
@@ -135,7 +126,7 @@ static void end_differently(fault_bed *bed)
 MPI_TEST(lives, ends_in_odd_orders)
 {
     fault_bed bed;
-    mimo_comm *comm = fresh_comm(), *half = NULL, *quarter = NULL;
+    mimo_comm *comm = mpi_test_comm_new(), *half = NULL, *quarter = NULL;
     MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(fault_gradient_step(&bed));
@@ -152,7 +143,7 @@ MPI_TEST(lives, ends_in_odd_orders)
     mimo_gradient_destroy(NULL);
     mimo_grid_destroy(NULL);
 
-    comm = fresh_comm();
+    comm = mpi_test_comm_new();
     MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_Barrier(MPI_COMM_WORLD);

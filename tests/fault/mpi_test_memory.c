@@ -1,5 +1,6 @@
 /* Every allocation of every collective call fails in turn, on one rank: that is the error of all
- * ranks that the call concerns, none waits for ever, and the same call succeeds after it. */
+ * ranks that the call concerns, none waits for ever, nothing is written, and the same call succeeds
+ * after it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,57 +9,188 @@
 #include "fault_bed.h"
 #include "mpi_test.h"
 
+enum { POISON = 0x5a };
+
 /* Whether a call of the rank `failing` is this rank's too: the tp groups are {0, 1} and {2, 3}. */
 static bool shares(const fault_bed *bed, const fault_call *call, int failing)
 {
     return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == failing / 2;
 }
 
-/* A bed in which the n-th allocation of the call fails on one rank. False where there are fewer. */
-static bool nth_fails(const fault_call *call, mimo_executor executor, int failing, int n)
+/* ------------------------------------ destinations ------------------------------------ */
+
+static void poison(fault_bed *bed)
 {
-    fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), executor));
-    MPI_EXPECT_OK(fault_bed_create(&bed, call->needs));
+    memset(bed->full, POISON, sizeof bed->full);
+    memset(bed->shard, POISON, sizeof bed->shard);
+    memset(bed->second, POISON, sizeof bed->second);
+}
+
+static bool is_poison(const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    size_t same = 0;
+    while (same < bytes && at[same] == POISON)
+        same++;
+    return same == bytes;
+}
+
+/* What the calls that move rows wrote, or left alone. */
+static void expect_rows(fault_bed *bed, const fault_call *call, bool moved)
+{
+    if (strcmp(call->name, "forward") == 0)
+        MPI_EXPECT(moved ? fault_wrong_shard(bed, bed->shard) == 0
+                         : is_poison(bed->shard, sizeof bed->shard),
+                   "forward: the shard is wrong");
+    if (strcmp(call->name, "backward") == 0)
+        MPI_EXPECT(moved ? fault_wrong_full(bed) == 0 : is_poison(bed->full, sizeof bed->full),
+                   "backward: the gradient is wrong");
+}
+
+/* One that fails does not hinder the other. */
+static mimo_status two_forwards(fault_bed *bed)
+{
+    mimo_op *ops[2] = {NULL, NULL};
+    mimo_status status[2];
+    mimo_tensor from = fault_full_view(bed);
+    mimo_tensor to[] = {fault_shard_view(bed->shard), fault_shard_view(bed->second)};
+    fault_fill_full(bed);
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bed->bridge, &to[i], &from, 1, NULL));
+    for (int i = 1; i >= 0; i--) {
+        status[i] = mimo_op_wait(&ops[i]);
+        if (status[i] == MIMO_OK)
+            MPI_EXPECT(fault_wrong_shard(bed, i == 0 ? bed->shard : bed->second) == 0,
+                       "forward %d of two: the shard is wrong", i);
+    }
+    MPI_EXPECT(status[0] == MIMO_OK || status[1] == MIMO_OK, "both failed");
+    return status[0] == MIMO_OK ? status[1] : status[0];
+}
+
+static const fault_call two_in_flight = {"two forwards", two_forwards, NULL, FAULT_BRIDGE};
+
+/* -------------------------------------- calls ------------------------------------------ */
+
+/* Where and how allocations fail. */
+typedef struct trial {
+    fault_bed *bed;
+    mimo_executor executor;
+    int failing; /* this rank's */
+    bool traced; /* MIMO_CHECK=samples: what fails may have moved its rows before */
+} trial;
+
+/* A bed in which the n-th allocation of the call fails on one rank. False where there are fewer. */
+static bool nth_fails(const trial *it, const fault_call *call, int n)
+{
+    fault_bed *bed = it->bed;
+    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm(), it->executor));
+    MPI_EXPECT_OK(fault_bed_create(bed, call->needs));
     if (strcmp(call->name, "step") == 0) /* the calls of a step go on from one another */
-        MPI_EXPECT_OK(fault_gradient_step(&bed));
-    if (bed.rank == failing)
+        MPI_EXPECT_OK(fault_gradient_step(bed));
+    poison(bed);
+    if (bed->rank == it->failing)
         mimo_fail_allocation(n);
-    mimo_status status = call->act(&bed);
-    int failed = bed.rank == failing && mimo_fail_allocation(0) == 0;
-    MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
-    bool expected = failed && shares(&bed, call, failing);
+    mimo_status status = call->act(bed);
+    int failed = bed->rank == it->failing && mimo_fail_allocation(0) == 0;
+    MPI_Bcast(&failed, 1, MPI_INT, it->failing, MPI_COMM_WORLD);
+    bool expected = failed && shares(bed, call, it->failing);
     MPI_EXPECT(status == (expected ? MIMO_ERR_MEMORY : MIMO_OK), "%s, allocation %d: %s (%s)",
                call->name, n, mimo_status_name(status), mimo_last_error());
     if (expected)
         MPI_EXPECT_SENTENCE(": out of memory allocating ");
-    if (failed)
-        MPI_EXPECT(call->act(&bed) == MIMO_OK, "%s after allocation %d: %s", call->name, n,
+    if (!failed || !it->traced)
+        expect_rows(bed, call, !failed);
+    if (failed) {
+        MPI_EXPECT(call->act(bed) == MIMO_OK, "%s after allocation %d: %s", call->name, n,
                    mimo_last_error());
-    MPI_EXPECT_OK(mimo_comm_barrier(bed.comm));
-    fault_bed_end(&bed);
+        expect_rows(bed, call, true);
+    }
+    MPI_EXPECT_OK(mimo_comm_barrier(bed->comm));
+    fault_bed_end(bed);
     return failed;
 }
 
-/* Some calls allocate nothing, or only the first time. */
-static void each_fails(mimo_executor executor, int failing)
+static int count_failures(const trial *it, const fault_call *call)
 {
-    setenv("MIMO_CHECK", "replicas,calls,samples", 1);
-    for (const fault_call *call = fault_calls; call->name; call++) {
-        if (executor != MIMO_EXECUTOR_ROUTED && strcmp(call->name, "update") == 0)
-            continue;
-        int n = 1;
-        while (nth_fails(call, executor, failing, n))
-            n++;
+    int n = 1;
+    while (nth_fails(it, call, n))
+        n++;
+    return n - 1;
+}
+
+/* Whether the executor has the call, and there is something to trace. */
+static bool concerns(const trial *it, const fault_call *call)
+{
+    if (it->traced)
+        return strcmp(call->name, "forward") == 0 || strcmp(call->name, "backward") == 0;
+    return it->executor != MIMO_EXECUTOR_COLLECTIVE || strcmp(call->name, "update") != 0;
+}
+
+/* Some calls allocate nothing, or only the first time; together there are at least so many. */
+static void each_fails(trial it, int least)
+{
+    int found = 0;
+    for (int traced = 0; traced < 2; traced++) {
+        it.traced = traced;
+        setenv("MIMO_CHECK", traced ? "samples" : "replicas,calls", 1);
+        for (const fault_call *call = fault_calls; call->name; call++)
+            if (concerns(&it, call))
+                found += count_failures(&it, call);
+        found += traced ? 0 : count_failures(&it, &two_in_flight);
     }
+    MPI_EXPECT(found >= least, "only %d allocations", found);
 }
 
 MPI_TEST(memory, of_any_call_collective)
 {
-    each_fails(MIMO_EXECUTOR_COLLECTIVE, FAULT_RANKS - 1);
+    fault_bed bed;
+    const trial it = {&bed, MIMO_EXECUTOR_COLLECTIVE, FAULT_RANKS - 1, false};
+    each_fails(it, 100);
 }
 
 MPI_TEST(memory, of_any_call_routed)
 {
-    each_fails(MIMO_EXECUTOR_ROUTED, 0);
+    fault_bed bed;
+    const trial it = {&bed, MIMO_EXECUTOR_ROUTED, 0, false};
+    each_fails(it, 300);
+}
+
+MPI_TEST(memory, of_any_call_zero_copy)
+{
+    mimo_buffer *buffer = NULL;
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), sizeof(fault_bed)));
+    const trial it = {mimo_buffer_data(buffer), MIMO_EXECUTOR_ZERO_COPY, FAULT_RANKS - 1, false};
+    each_fails(it, 300);
+    mimo_buffer_destroy(buffer);
+}
+
+/* There is no communicator yet that could agree. */
+static bool nth_of_a_communicator_fails(int failing, int n)
+{
+    char sentence[32];
+    mimo_comm *comm = NULL;
+    bool here = mpi_test_rank() == failing;
+    if (here)
+        mimo_fail_allocation(n);
+    mimo_status status = mimo_comm_from_mpi(&comm, MPI_COMM_WORLD);
+    int failed = here && mimo_fail_allocation(0) == 0;
+    MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
+    MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,
+               mimo_status_name(status), mimo_last_error());
+    snprintf(sentence, sizeof sentence, "rank %d: ", failing);
+    if (failed)
+        MPI_EXPECT_SENTENCE(sentence);
+    MPI_EXPECT(failed == !comm, "allocation %d left a communicator, or none", n);
+    mimo_comm_destroy(comm);
+    return failed;
+}
+
+MPI_TEST(memory, of_a_communicator)
+{
+    for (int failing = 0; failing < FAULT_RANKS; failing += FAULT_RANKS - 1) {
+        int n = 1;
+        while (nth_of_a_communicator_fails(failing, n))
+            n++;
+        MPI_EXPECT(n > 5, "only %d allocations", n - 1);
+    }
 }

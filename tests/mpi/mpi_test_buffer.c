@@ -144,20 +144,12 @@ MPI_TEST(buffer, rows_by_both_ways)
 
 /* -------------------------------------- places -------------------------------------- */
 
-static const bed_case fan_in = {.src = {.grid = "dp=4"},
-                                .dst = {.grid = "cp=2,dp=2", .partition = true},
-                                .src_letters = "sbh",
-                                .dst_letters = "sbh",
-                                .buffer = true,
-                                .batch = 4,
-                                .seq = 8};
-
 /* What a bridge has prepared for a place does not outlive the buffer there: the next one begins at
  * the same place here, as a rule, while peers that come within reach shift each other. */
 MPI_TEST(buffer, made_anew)
 {
     bridge_bed bed;
-    bed_case c = fan_in;
+    bed_case c = bed_fan_in;
     c.dst.grid = "cp=4,dp=1"; /* rows between any two ranks */
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC);
@@ -231,7 +223,7 @@ static void overtake(bool waits_differ)
     mimo_op *ops[BRIDGES];
     int rank = mpi_test_rank();
     for (int i = 0; i < BRIDGES; i++) {
-        bed_create(&beds[i], &fan_in);
+        bed_create(&beds[i], &bed_fan_in);
         from[i] = bed_tile_new(&beds[i], MIMO_SRC);
         to[i] = bed_target_new(&beds[i], MIMO_DST);
     }

@@ -40,14 +40,6 @@ MPI_TEST(zero_copy, wrong_buffers)
     mimo_buffer_destroy(buffer);
 }
 
-static const bed_case fan_in = {.src = {.grid = "dp=4"},
-                                .dst = {.grid = "cp=2,dp=2", .partition = true},
-                                .src_letters = "sbh",
-                                .dst_letters = "sbh",
-                                .buffer = true,
-                                .batch = 4,
-                                .seq = 8};
-
 /* Forward into `to`, but on rank 2 `more` bytes behind it. */
 static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_tile *from,
                               int64_t more)
@@ -61,7 +53,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
 {
     bridge_bed bed;
     test_agree_on_data();
-    bed_create(&bed, &fan_in);
+    bed_create(&bed, &bed_fan_in);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST),
               elsewhere = bed_tile_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
@@ -86,7 +78,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
 MPI_TEST(zero_copy, some_destinations)
 {
     enum { TENSORS = 3 };
-    bed_case c = fan_in;
+    bed_case c = bed_fan_in;
     bridge_bed bed;
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];
@@ -116,7 +108,7 @@ MPI_TEST(zero_copy, some_destinations)
 /* A caller who lets no rank begin before all have read says that destinations are idle. */
 MPI_TEST(zero_copy, idle_destinations)
 {
-    bed_case c = fan_in;
+    bed_case c = bed_fan_in;
     bridge_bed bed;
     c.idle = true;
     bed_create(&bed, &c);

@@ -9,6 +9,14 @@
 #include "guarded.h"
 #include "reference_grid.h"
 
+const bed_case bed_fan_in = {.src = {.grid = "dp=4"},
+                             .dst = {.grid = "cp=2,dp=2", .partition = true},
+                             .src_letters = "sbh",
+                             .dst_letters = "sbh",
+                             .buffer = true,
+                             .batch = 4,
+                             .seq = 8};
+
 static void side_text(char *text, size_t room, const layout_case *side, const char *letters)
 {
     snprintf(text, room, "%s@%" PRId64 " %s%s%s%s%s%s", side->grid, side->offset, letters,

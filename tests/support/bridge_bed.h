@@ -25,6 +25,9 @@ typedef struct bed_case {
     bool sums;      /* backward: every contribution has its own small number; else one has all */
 } bed_case;
 
+/* On 4 ranks, in a buffer: each has a sample, and takes half of two. */
+extern const bed_case bed_fan_in;
+
 typedef struct bridge_bed {
     bed_case c;
     mimo_grid *src_grid, *dst_grid;

@@ -36,12 +36,20 @@ int mpi_test_size(void)
     return size;
 }
 
-mimo_comm *mpi_test_comm(void)
+mimo_comm *mpi_test_comm_new(void)
 {
-    if (!comm && test_comm_create(&comm) != MIMO_OK) {
+    mimo_comm *made = NULL;
+    if (test_comm_create(&made) != MIMO_OK) {
         fprintf(stderr, "no communicator: %s\n", mimo_last_error());
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    return made;
+}
+
+mimo_comm *mpi_test_comm(void)
+{
+    if (!comm)
+        comm = mpi_test_comm_new();
     return comm;
 }
 

@@ -29,6 +29,7 @@ void mpi_test_verdict(void);
 void mpi_test_note(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 mimo_comm *mpi_test_comm(void);
+mimo_comm *mpi_test_comm_new(void); /* another one, the caller's */
 int mpi_test_rank(void);
 int mpi_test_size(void);
 /* Skip, agreed by all ranks: every rank calls it with the same reason. Does not return. */
