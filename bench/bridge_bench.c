@@ -10,6 +10,13 @@
  * A time is the slowest rank's; figures are medians over the repeats, also the ratios, of either
  * routed way to collective: p2p, and zero-copy, whose destinations lie in a buffer. "must move" is
  * what the routed plan says the busiest rank has to receive: the floor for any executor.
+ *
+ * "auto" is what mimo_bridge_create_fastest chose for that direction, told that destinations lie in
+ * a buffer, and what this executor takes over the best of the three (wanted: 1.05). "twice" is the
+ * time of the bridge that chose over that of the one to which the executor is pinned, or the other
+ * way round: how far one executor is from itself. Both are of the least of the repeats. The end
+ * counts them, and what a bridge does that nobody told anything: zero-copy into buffers, p2p
+ * elsewhere.
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -46,11 +53,12 @@ static const pair_case cases[] = {
     {"tp=4,dp=2", "tp=1,cp=2,dp=4"},
 };
 
-/* What is timed: the executors, and the bare collective. */
-enum { COLLECTIVE, P2P, ZERO_COPY, BARE, CALLS };
+/* What is timed: the executors, what was chosen of them, and the bare collective. */
+enum { COLLECTIVE, P2P, ZERO_COPY, AUTO, BARE, CALLS, PINNED = AUTO };
 
-static const mimo_executor executors[BARE] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                              MIMO_EXECUTOR_ZERO_COPY};
+static const mimo_executor executors[PINNED] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                                MIMO_EXECUTOR_ZERO_COPY};
+static const char *const names[PINNED] = {"collective", "p2p", "zero-copy"};
 
 /* A tile of one side: the one that is read, and written but by zero-copy, which has its own. */
 typedef struct tile {
@@ -64,7 +72,7 @@ typedef struct bed {
     mimo_comm *comm;
     mimo_grid *src, *dst;
     bool cut;                   /* with a partition */
-    mimo_bridge *bridges[BARE]; /* by executor */
+    mimo_bridge *bridges[BARE]; /* by what is timed */
     int call;                   /* the one that is called */
     tile encoder, language;
     MPI_Comm gather, cp;
@@ -72,9 +80,22 @@ typedef struct bed {
 
 typedef struct figures {
     double seconds[CALLS]; /* 0: not called */
+    double least[CALLS];   /* of the repeats: what disturbs one only makes it slower */
     double ratio[CALLS];   /* to collective, in the same repeat */
     int64_t floor;         /* bytes */
+    int chosen;            /* by AUTO: one of PINNED */
 } figures;
+
+/* A ratio in all cases. */
+typedef struct tally {
+    const char *what;
+    double most;
+    int near, count; /* within WANTED, of all */
+} tally;
+
+enum { CHOSEN, INTO_BUFFERS, ELSEWHERE, TWICE, TALLIES };
+
+#define WANTED 1.05
 
 static void *filled(int64_t bytes)
 {
@@ -106,10 +127,19 @@ static void create_bridges(bed *b)
     desc.src = b->src;
     desc.dst = b->dst;
     desc.partition = b->cut ? &rule : NULL;
-    for (int i = 0; i < BARE; i++) {
+    for (int i = 0; i < PINNED; i++) {
         desc.executor = executors[i];
         bench_must(mimo_bridge_create(&b->bridges[i], b->comm, &desc), "bridge");
     }
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    const mimo_tensor *encoder = &b->encoder.view;
+    sizes.batch = encoder->shape[1] * mimo_grid_dim_size(b->src, "dp");
+    sizes.seq = encoder->shape[0];
+    sizes.hidden = encoder->shape[2];
+    sizes.dtype = encoder->dtype;
+    sizes.in_buffer = true;
+    desc.executor = MIMO_EXECUTOR_AUTO;
+    bench_must(mimo_bridge_create_fastest(&b->bridges[AUTO], b->comm, &desc, &sizes), "bridge");
 }
 
 /* `bytes` of room, and a view of the first rows. */
@@ -148,8 +178,8 @@ static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
     bench_must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
     bench_must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
     out->cut = cut;
-    create_bridges(out);
     create_tiles(out, kib);
+    create_bridges(out);
     out->gather = group_along(out->src, "dp");
     if (mimo_bridge_pairing(out->bridges[COLLECTIVE]).direction == MIMO_FAN_IN) {
         int64_t index, slot;
@@ -176,7 +206,7 @@ static void bed_destroy(bed *b)
 
 static const mimo_tensor *target(const bed *b, const tile *it)
 {
-    return b->call == ZERO_COPY ? &it->shared : &it->view;
+    return b->call == ZERO_COPY || b->call == AUTO ? &it->shared : &it->view;
 }
 
 static void run_forward(bed *b)
@@ -241,9 +271,22 @@ static double median_ratio(const double *a, const double *b, int count)
     return ratio;
 }
 
+/* The column of what AUTO uses: routed writes into the buffer. */
+static int chosen_way(const bed *b, bool backward)
+{
+    switch (mimo_bridge_executor(b->bridges[AUTO], backward)) {
+    case MIMO_EXECUTOR_COLLECTIVE:
+        return COLLECTIVE;
+    case MIMO_EXECUTOR_P2P:
+        return P2P;
+    default:
+        return ZERO_COPY;
+    }
+}
+
 static figures measure(bed *b, bool backward, int repeats)
 {
-    figures f = {.floor = floor_bytes(b, backward)};
+    figures f = {.floor = floor_bytes(b, backward), .chosen = chosen_way(b, backward)};
     double *t[CALLS];
     bool fan_in = mimo_bridge_pairing(b->bridges[COLLECTIVE]).direction == MIMO_FAN_IN;
     for (int i = 0; i < CALLS; i++)
@@ -251,7 +294,8 @@ static figures measure(bed *b, bool backward, int repeats)
     for (int i = -WARM_UP; i < repeats; i++) {
         int at = i < 0 ? 0 : i;
         for (int turn = 0; turn < BARE; turn++) {
-            b->call = (turn + at) % BARE; /* none always comes first */
+            /* None always comes first, nor behind the same one, which leaves it warm caches. */
+            b->call = (at + (at % 2 > 0 ? BARE - turn : turn)) % BARE;
             t[b->call][at] = timed(b, backward ? run_backward : run_forward);
         }
         if (backward) {
@@ -265,9 +309,51 @@ static figures measure(bed *b, bool backward, int repeats)
         f.ratio[i] = median_ratio(t[i], t[COLLECTIVE], repeats);
     for (int i = 0; i < CALLS; i++) {
         f.seconds[i] = bench_median(t[i], repeats);
+        f.least[i] = t[i][0]; /* the median sorts */
         free(t[i]);
     }
     return f;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* What was chosen over the best of the three. */
+static double over_best(const double *seconds, int chosen)
+{
+    return seconds[chosen] /
+           smaller(seconds[COLLECTIVE], smaller(seconds[P2P], seconds[ZERO_COPY]));
+}
+
+/* A time over that of the same executor, whichever is longer. */
+static double twice(const figures *f)
+{
+    double ratio = f->least[AUTO] / f->least[f->chosen];
+    return ratio < 1 ? 1 / ratio : ratio;
+}
+
+static void count(tally *it, double ratio)
+{
+    it->most = ratio > it->most ? ratio : it->most;
+    it->near += ratio <= WANTED;
+    it->count++;
+}
+
+static void count_all(tally *tallies, const figures *f)
+{
+    count(&tallies[CHOSEN], over_best(f->least, f->chosen));
+    count(&tallies[INTO_BUFFERS], over_best(f->least, ZERO_COPY));
+    count(&tallies[ELSEWHERE], f->least[P2P] / smaller(f->least[COLLECTIVE], f->least[P2P]));
+    count(&tallies[TWICE], twice(f));
+}
+
+static void print_tallies(const tally *tallies)
+{
+    for (int i = 0; i < TALLIES; i++)
+        printf("%s: within %.2f in %d of %d, at most %.2f\n", tallies[i].what, WANTED,
+               tallies[i].near, tallies[i].count, tallies[i].most);
 }
 
 static void print_row(const bed *b, const pair_case *pair, const char *direction, const figures *f,
@@ -276,10 +362,12 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
     const double *seconds = f->seconds;
     double kib = (double)b->encoder.bytes / 1024;
     if (!json) {
-        printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %10.3f %6.2f %10.3f %6.2f %10.3f\n",
+        printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %10.3f %6.2f %10.3f %6.2f %10.3f "
+               "%-10s %6.2f %6.2f\n",
                pair->src, pair->dst, b->cut ? "shard" : "full", kib, direction,
                (double)f->floor / 1048576, seconds[COLLECTIVE] * 1e3, seconds[P2P] * 1e3,
-               f->ratio[P2P], seconds[ZERO_COPY] * 1e3, f->ratio[ZERO_COPY], seconds[BARE] * 1e3);
+               f->ratio[P2P], seconds[ZERO_COPY] * 1e3, f->ratio[ZERO_COPY], seconds[BARE] * 1e3,
+               names[f->chosen], over_best(f->least, f->chosen), twice(f));
         return;
     }
     cJSON *row = cJSON_CreateObject();
@@ -295,13 +383,17 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
     cJSON_AddNumberToObject(row, "zero_copy_seconds", seconds[ZERO_COPY]);
     cJSON_AddNumberToObject(row, "zero_copy_ratio", f->ratio[ZERO_COPY]);
     cJSON_AddNumberToObject(row, "bare_seconds", seconds[BARE]);
+    cJSON_AddStringToObject(row, "auto", names[f->chosen]);
+    cJSON_AddNumberToObject(row, "auto_seconds", seconds[AUTO]);
+    cJSON_AddNumberToObject(row, "auto_over_best", over_best(f->least, f->chosen));
+    cJSON_AddNumberToObject(row, "auto_twice", twice(f));
     char *text = cJSON_PrintUnformatted(row);
     puts(text);
     cJSON_free(text);
     cJSON_Delete(row);
 }
 
-static void run_case(const pair_case *pair, int kib, bool cut, const settings *s)
+static void run_case(tally *tallies, const pair_case *pair, int kib, bool cut, const settings *s)
 {
     bed b;
     bed_create(&b, pair, kib, cut);
@@ -311,6 +403,7 @@ static void run_case(const pair_case *pair, int kib, bool cut, const settings *s
             print_row(&b, pair, backward ? "backward" : "forward", &f, s->json);
             fflush(stdout);
         }
+        count_all(tallies, &f);
     }
     bed_destroy(&b);
 }
@@ -354,6 +447,10 @@ int main(int argc, char **argv)
     enum { DEFAULTS = 5 };
     static const int default_sizes[DEFAULTS] = {64, 256, 1024, 8192, 32768};
     settings s = {.repeats = 11};
+    tally tallies[TALLIES] = {[CHOSEN] = {.what = "chosen by measurement / best"},
+                              [INTO_BUFFERS] = {.what = "default, into buffers / best"},
+                              [ELSEWHERE] = {.what = "default, elsewhere / best"},
+                              [TWICE] = {.what = "one executor / itself"}};
     int rank, size;
     argp_parse(&parser, argc, argv, 0, NULL, &s);
     for (int i = 0; s.count == 0 && i < DEFAULTS; i++)
@@ -363,17 +460,19 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (rank == 0 && !s.json)
-        printf("%-10s %-16s %-5s %6s %-9s %9s %10s %10s %6s %10s %6s %10s\n", "src", "dst", "tile",
-               "KiB", "", "must MiB", "collect ms", "p2p ms", "ratio", "0-copy ms", "ratio",
-               "bare ms");
+        printf("%-10s %-16s %-5s %6s %-9s %9s %10s %10s %6s %10s %6s %10s %-10s %6s %6s\n", "src",
+               "dst", "tile", "KiB", "", "must MiB", "collect ms", "p2p ms", "ratio", "0-copy ms",
+               "ratio", "bare ms", "auto", "/best", "twice");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
         bench_must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
         bool fits = mimo_grid_size(grid) == size;
         mimo_grid_destroy(grid);
         for (int m = 0; fits && m < 2 * s.count; m++)
-            run_case(&cases[i], s.sizes[m / 2], m % 2, &s);
+            run_case(tallies, &cases[i], s.sizes[m / 2], m % 2, &s);
     }
+    if (rank == 0 && !s.json)
+        print_tallies(tallies);
     MPI_Finalize();
     return 0;
 }

@@ -82,18 +82,29 @@ static void read_both_moves(nccl_bed *bed)
 
 static void make_bridges(nccl_bed *bed)
 {
-    static const mimo_executor executors[NCCL_WAYS] = {
+    static const mimo_executor executors[NCCL_AUTO] = {
         MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_ZERO_COPY,
         MIMO_EXECUTOR_ZERO_COPY, MIMO_EXECUTOR_ZERO_COPY};
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = bed->src;
     desc.dst = bed->dst;
     desc.partition = &zigzag;
-    for (int way = 0; way < NCCL_WAYS; way++) {
+    for (int way = 0; way < NCCL_AUTO; way++) {
         desc.executor = executors[way];
         desc.ctas = way == NCCL_ZERO_COPY_FEW ? 32 : 0;
         desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
         bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
+    }
+    desc.executor = MIMO_EXECUTOR_AUTO;
+    desc.destinations_idle = false;
+    sizes.batch = bed->c.batch;
+    sizes.seq = bed->c.seq;
+    sizes.hidden = bed->c.hidden;
+    for (int way = NCCL_AUTO; way < NCCL_WAYS; way++) {
+        sizes.in_buffer = way == NCCL_AUTO;
+        bench_must(mimo_bridge_create_fastest(&bed->bridge[way], bed->world->comm, &desc, &sizes),
+                   "bridge");
     }
 }
 

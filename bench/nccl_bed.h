@@ -33,6 +33,8 @@ typedef enum nccl_way {
     NCCL_ZERO_COPY,
     NCCL_ZERO_COPY_FEW,  /* with 32 thread blocks in all */
     NCCL_ZERO_COPY_IDLE, /* by a caller who knows that destinations are idle */
+    NCCL_AUTO,           /* what measuring at creation chose, told of the buffer */
+    NCCL_AUTO_ELSEWHERE, /* and without one */
     NCCL_WAYS,
 } nccl_way;
 
@@ -64,6 +66,9 @@ void nccl_bed_destroy(nccl_bed *bed);
 
 /* One call of the library. */
 void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward);
+
+/* What a way that measured uses: NCCL_COLLECTIVE, NCCL_P2P or NCCL_ZERO_COPY. */
+nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward);
 
 /* Fill the source of a direction with numbers that no other place has, and compare what each way
  * brings with what `collective` does, bit for bit: the first way that differs, or NCCL_WAYS. */

@@ -14,6 +14,8 @@
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
  *             destinations known to be idle; and by the wall clock, host included, over CALLS calls
  *   local     one copy of the bytes that stay on the rank
+ *   auto      what mimo_bridge_create_fastest chose, told that destinations lie in a buffer, and
+ *             its time over the best of the three; elsewhere: without buffers, of the two
  *
  * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, in microseconds;
  * ratios are of these. Before a case is timed, every way is compared with `collective` bit for bit.
@@ -212,6 +214,21 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* The name of what a way that measured uses. */
+static const char *chosen(const nccl_bed *bed, nccl_way way, bool backward)
+{
+    static const char *const names[] = {
+        [NCCL_COLLECTIVE] = "collective", [NCCL_P2P] = "p2p", [NCCL_ZERO_COPY] = "zero-copy"};
+    return names[nccl_bed_chosen(bed, way, backward)];
+}
+
+/* Of the executors with a buffer, and without. */
+static double best(const double *way, bool shared)
+{
+    double least = way[NCCL_P2P] < way[NCCL_COLLECTIVE] ? way[NCCL_P2P] : way[NCCL_COLLECTIVE];
+    return shared && way[NCCL_ZERO_COPY] < least ? way[NCCL_ZERO_COPY] : least;
+}
+
 static void print_json(const nccl_bed *bed, bool backward, const times *t)
 {
     printf("{\"src\":\"%s\",\"dst\":\"%s\",\"batch\":%" PRId64 ",\"seq\":%" PRId64
@@ -220,26 +237,31 @@ static void print_json(const nccl_bed *bed, bool backward, const times *t)
            "\"bare_collective_us\":%.2f,\"collective_copies_us\":%.2f,\"p2p_us\":%.2f,"
            "\"bare_p2p_us\":%.2f,\"p2p_copies_us\":%.2f,\"zero_copy_us\":%.2f,"
            "\"zero_copy32_us\":%.2f,\"zero_copy_idle_us\":%.2f,\"zero_copy_wall_us\":%.2f,"
-           "\"local_copy_us\":%.2f}\n",
+           "\"local_copy_us\":%.2f,\"auto\":\"%s\",\"auto_us\":%.2f,"
+           "\"auto_elsewhere\":\"%s\",\"auto_elsewhere_us\":%.2f}\n",
            bed->c.src, bed->c.dst, bed->c.batch, bed->c.seq, bed->c.hidden, directions[backward],
            bed->moves[backward].most_in, bed->moves[backward].most_peers, t->floor, t->floor_few,
            t->way[NCCL_COLLECTIVE], t->bare_collective, t->collective_copies, t->way[NCCL_P2P],
            t->bare_p2p, t->p2p_copies, t->way[NCCL_ZERO_COPY], t->way[NCCL_ZERO_COPY_FEW],
-           t->way[NCCL_ZERO_COPY_IDLE], t->wall, t->local);
+           t->way[NCCL_ZERO_COPY_IDLE], t->wall, t->local, chosen(bed, NCCL_AUTO, backward),
+           t->way[NCCL_AUTO], chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
+           t->way[NCCL_AUTO_ELSEWHERE]);
 }
 
 static void print_head(void)
 {
-    printf("%-10s%-16s%6s %-8s|%7s %7s %7s |%8s %5s |%8s %5s |%8s %5s %8s %5s %8s %8s |%7s\n",
+    printf("%-10s%-16s%6s %-8s|%7s %7s %7s |%8s %5s |%8s %5s |%8s %5s %8s %5s %8s %8s |%7s "
+           "|%10s %5s %10s %5s\n",
            "src", "dst", "S", "", "in MiB", "floor", "at 32", "collect", "ratio", "p2p", "ratio",
-           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local");
+           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local", "auto", "ratio",
+           "elsewhere", "ratio");
 }
 
 static void print_row(const nccl_bed *bed, bool backward, const times *t)
 {
     const double *way = t->way;
     printf("%-10s%-16s%6" PRId64 " %-8s|%7.2f %7.1f %7.1f |%8.1f %5.2f |%8.1f %5.2f |%8.1f %5.2f "
-           "%8.1f %5.2f %8.1f %8.1f |%7.1f\n",
+           "%8.1f %5.2f %8.1f %8.1f |%7.1f |%10s %5.2f %10s %5.2f\n",
            bed->c.src, bed->c.dst, bed->c.seq, directions[backward],
            (double)bed->moves[backward].most_in / 1048576, t->floor, t->floor_few,
            way[NCCL_COLLECTIVE],
@@ -247,7 +269,9 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
            ratio(way[NCCL_P2P], t->bare_p2p + t->p2p_copies), way[NCCL_ZERO_COPY],
            ratio(way[NCCL_ZERO_COPY], t->floor), way[NCCL_ZERO_COPY_FEW],
            ratio(way[NCCL_ZERO_COPY_FEW], t->floor_few), way[NCCL_ZERO_COPY_IDLE], t->wall,
-           t->local);
+           t->local, chosen(bed, NCCL_AUTO, backward), ratio(way[NCCL_AUTO], best(way, true)),
+           chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
+           ratio(way[NCCL_AUTO_ELSEWHERE], best(way, false)));
 }
 
 static bool fits(const char *spec, int size)

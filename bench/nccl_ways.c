@@ -8,10 +8,28 @@
 #include "bench_support.h"
 #include "nccl_bed.h"
 
+/* Whether its destinations lie in the buffer. */
+static int is_shared(nccl_way way)
+{
+    return way >= NCCL_ZERO_COPY && way != NCCL_AUTO_ELSEWHERE;
+}
+
+nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward)
+{
+    switch (mimo_bridge_executor(bed->bridge[way], backward)) {
+    case MIMO_EXECUTOR_COLLECTIVE:
+        return NCCL_COLLECTIVE;
+    case MIMO_EXECUTOR_P2P:
+        return NCCL_P2P;
+    default:
+        return is_shared(way) ? NCCL_ZERO_COPY : NCCL_P2P;
+    }
+}
+
 void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward)
 {
     cudaStream_t stream = bed->world->stream;
-    int shared = way >= NCCL_ZERO_COPY;
+    int shared = is_shared(way);
     const mimo_tensor *encoder = &bed->encoder[shared], *language = &bed->language[shared];
     if (backward)
         bench_must(mimo_bridge_backward(bed->bridge[way], encoder, language, 1, stream),
@@ -53,7 +71,7 @@ static void fill(const nccl_bed *bed, char *host, bool backward)
 
 static void bring(const nccl_bed *bed, nccl_way way, bool backward, char *host, int64_t bytes)
 {
-    void *target = target_of(bed, way >= NCCL_ZERO_COPY, backward)->data;
+    void *target = target_of(bed, is_shared(way), backward)->data;
     nccl_must_cuda(cudaMemset(target, 0xff, (size_t)bytes), "cudaMemset");
     nccl_must_cuda(cudaDeviceSynchronize(), "fill");
     MPI_Barrier(MPI_COMM_WORLD); /* the idle way relies on it */

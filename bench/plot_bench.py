@@ -24,7 +24,6 @@ BOTH = ("forward", "backward")
 ELSEWHERE = [
     ("zero-copy memory beyond the tensors, under 1 MiB", "mimo_nccl_report_of"),
     ("on the host: routed at least as fast as collective from 64 KiB, 8 ranks", "bridge_bench"),
-    ("auto: at most 5% slower than the best executor", "the bridge's own measurement"),
 ]
 
 
@@ -67,6 +66,10 @@ class Results:
         if not row or not row.get(names[0]):
             return None
         return sum(row[name] for name in names)
+
+    def chosen(self):
+        """The rows in which a bridge has chosen its executors."""
+        return {key: row for key, row in self.plain.items() if row.get("auto_us")}
 
     def keys(self):
         return sorted(set(self.plain) | set(self.torch) | set(self.xla),
@@ -182,12 +185,36 @@ def bare_lines(results):
     return lines
 
 
+def noise_of(row):
+    """Both ways, the time of a bridge that chose over that of the one to which it is pinned."""
+    pinned = row[{"collective": "collective_us", "p2p": "p2p_us", "zero-copy": "zero_copy_us"}
+                 [row["auto"]]]
+    return max(row["auto_us"] / pinned, pinned / row["auto_us"])
+
+
+def auto_lines(results):
+    """The worst case of each: what was chosen by measuring, and what a bridge does by default."""
+    of_two, of_three = ("collective_us", "p2p_us"), ("collective_us", "p2p_us", "zero_copy_us")
+    lines = []
+    for what, name, best in (("chosen", "auto_us", of_three),
+                             ("chosen, no buffer", "auto_elsewhere_us", of_two),
+                             ("default", "zero_copy_us", of_three),
+                             ("default, no buffer", "p2p_us", of_two)):
+        ratios = {key: row[name] / min(row[one] for one in best)
+                  for key, row in results.chosen().items()}
+        worst = max(ratios, key=ratios.get, default=("", "", 0, ""))
+        lines.append(Line(f"worst {what} / best", worst, ratios.get(worst), 1.05))
+    return lines
+
+
 def print_table(results):
     lines = [line for make in (link_lines, xla_lines, torch_lines, still_lines, small_lines,
-                               bare_lines) for line in make(results)]
+                               bare_lines, auto_lines) for line in make(results)]
     print(f"{'what':<34}{'case':<28}{'S':>6} {'':<9}{'reached':>10} {'wanted':>10}")
     for line in lines:
         print(line.text())
+    noise = max(map(noise_of, results.chosen().values()), default=1)
+    print(f"one executor timed twice, as chosen and as pinned: at most {noise:.2f} x apart")
     for what, where in ELSEWHERE:
         print(f"{what}: not in these files ({where})")
     verdicts = [line.verdict() for line in lines]

@@ -22,9 +22,10 @@ enum {
     CANDIDATES = sizeof candidates / sizeof candidates[0],
     DIRECTIONS = 2,
     WARM_UP = 2,
-    REPEATS = 9,
-    MOST_CALLS = 32,
-    REPEAT_NS = 1000000, /* that the calls of one repeat take, or nearly so */
+    REPEATS = 15,
+    ENQUEUED = 20, /* calls of a repeat on a device, where they follow one another without the host;
+                      on the host one ends before the next begins */
+    TIE_PERCENT = 3,
 };
 
 typedef struct trial {
@@ -32,10 +33,9 @@ typedef struct trial {
     const mimo_bridge_sizes *sizes;
     mimo_tensor tile[2]; /* by mimo_side: source of one way and target of the other */
     int64_t bytes[2];
-    mimo_buffer *buffer[2];             /* that it lies in; NULL: memory of the device */
-    bool taken[DIRECTIONS][CANDIDATES]; /* into the choice */
-    int calls;                          /* of a repeat */
-    uint64_t ns[REPEATS][DIRECTIONS][CANDIDATES];
+    mimo_buffer *buffer[2];                 /* that it lies in; NULL: memory of the device */
+    bool taken[DIRECTIONS][CANDIDATES];     /* into the choice */
+    uint64_t least[DIRECTIONS][CANDIDATES]; /* nanoseconds of all repeats */
 } trial;
 
 /* --------------------------------------- tiles ---------------------------------------- */
@@ -101,29 +101,31 @@ static uint64_t nanoseconds(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Nanoseconds that some calls of a candidate take on this rank, to the end of their stream. */
-static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate, int calls)
+/* Nanoseconds that a repeat of a candidate takes on this rank, to the end of its stream. */
+static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
 {
     char byte;
+    mimo_bridge *bridge = it->bridge;
+    const mimo_device *device = bridge->comm->device;
     const mimo_tensor *to = &it->tile[way == 0 ? MIMO_DST : MIMO_SRC];
     const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
-    it->bridge->way[way] = candidates[candidate];
-    MIMO_TRY(mimo_comm_barrier(it->bridge->parent));
+    bridge->way[way] = candidates[candidate];
+    MIMO_TRY(mimo_comm_barrier(bridge->parent));
     uint64_t begin = nanoseconds();
-    for (int i = 0; i < calls; i++)
+    for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
         MIMO_TRY(
-            (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(it->bridge, to, from, 1, NULL));
-    MIMO_TRY(it->bridge->comm->device->download(&byte, NULL, 0, NULL));
+            (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
+    MIMO_TRY(device->download(&byte, NULL, 0, NULL));
     *ns = nanoseconds() - begin;
     return MIMO_OK;
 }
 
 /* The largest of all ranks. */
-static mimo_status slowest(const trial *it, uint64_t *ns, int count)
+static mimo_status slowest(const trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
 {
     mimo_comm *parent = it->bridge->parent;
     mimo_request *request = NULL;
-    MIMO_TRY(parent->backend->vote_start(&request, parent, ns, count));
+    MIMO_TRY(parent->backend->vote_start(&request, parent, ns[0], DIRECTIONS * CANDIDATES));
     return mimo_wait(parent, &request, "bridge create");
 }
 
@@ -135,54 +137,61 @@ static bool is_candidate(const trial *it, int c)
                                                : it->bridge->collective != NULL);
 }
 
-/* Everything that a first call makes is made; and how long a later one takes. A candidate that does
- * not know the dtype is none. */
+/* Everything that a first call makes is made. A candidate that does not know the dtype is none. */
 static mimo_status warm_up(trial *it)
 {
-    uint64_t first, call, longest = 1;
+    uint64_t ns;
     for (int way = 0; way < DIRECTIONS; way++)
         for (int c = 0; c < CANDIDATES; c++) {
-            if (!is_candidate(it, c))
-                continue;
-            mimo_status status = move(&first, it, way, c, WARM_UP);
-            it->taken[way][c] = status == MIMO_OK;
-            if (status == MIMO_ERR_UNSUPPORTED && c > 0)
-                continue;
-            MIMO_TRY(status);
-            MIMO_TRY(move(&call, it, way, c, 1));
-            longest = call > longest ? call : longest;
+            mimo_status status = MIMO_OK;
+            for (int i = 0; i < WARM_UP && status == MIMO_OK && is_candidate(it, c); i++)
+                status = move(&ns, it, way, c);
+            it->taken[way][c] = is_candidate(it, c) && status == MIMO_OK;
+            it->least[way][c] = UINT64_MAX;
+            if (status != MIMO_ERR_UNSUPPORTED || c == 0)
+                MIMO_TRY(status);
         }
-    MIMO_TRY(slowest(it, &longest, 1));
-    it->calls = longest < REPEAT_NS ? (int)(REPEAT_NS / longest) : 1;
-    it->calls = it->calls < MOST_CALLS ? it->calls : MOST_CALLS;
     return MIMO_OK;
+}
+
+/* None always comes first, nor always behind the same one, which leaves it warm caches. */
+static int in_turn(int repeat, int turn)
+{
+    return (repeat + (repeat % 2 > 0 ? CANDIDATES - turn : turn)) % CANDIDATES;
+}
+
+/* What disturbs a repeat only makes it slower, so the least of them counts. */
+static void keep_least(trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
+{
+    for (int way = 0; way < DIRECTIONS; way++)
+        for (int c = 0; c < CANDIDATES; c++)
+            if (ns[way][c] < it->least[way][c])
+                it->least[way][c] = ns[way][c];
 }
 
 static mimo_status run(trial *it)
 {
     MIMO_TRY(warm_up(it));
     for (int repeat = 0; repeat < REPEATS; repeat++) {
+        uint64_t ns[DIRECTIONS][CANDIDATES] = {{0}};
         for (int way = 0; way < DIRECTIONS; way++)
             for (int turn = 0; turn < CANDIDATES; turn++) {
-                int c = (turn + repeat) % CANDIDATES; /* none always comes first */
+                int c = in_turn(repeat, turn);
                 if (it->taken[way][c])
-                    MIMO_TRY(move(&it->ns[repeat][way][c], it, way, c, it->calls));
+                    MIMO_TRY(move(&ns[way][c], it, way, c));
             }
-        MIMO_TRY(slowest(it, it->ns[repeat][0], DIRECTIONS * CANDIDATES));
+        MIMO_TRY(slowest(it, ns));
+        keep_least(it, ns);
     }
     return MIMO_OK;
 }
 
 /* --------------------------------------- choice --------------------------------------- */
 
-/* A challenger wins by being faster in all repeats but one: where two are equally fast, whatever
- * the noise, one of 50 does. A machine that slows down slows both. */
+/* By more than the noise, and less than anybody would mind. */
 static bool beats(const trial *it, int way, int challenger, int holder)
 {
-    int wins = 0;
-    for (int repeat = 0; repeat < REPEATS; repeat++)
-        wins += it->ns[repeat][way][challenger] < it->ns[repeat][way][holder];
-    return wins >= REPEATS - 1;
+    return 100 * it->least[way][challenger] < (100 - TIE_PERCENT) * it->least[way][holder];
 }
 
 static mimo_executor winner(const trial *it, int way)

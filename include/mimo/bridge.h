@@ -114,10 +114,10 @@ typedef struct mimo_bridge_sizes {
 /**
  * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
  * itself: the candidates (routed, which writes into buffers where `in_buffer`; then p2p beside it;
- * collective where its rules hold) move sbh tiles of that size in nine interleaved repeats of a
- * millisecond, or of one call where that takes longer. The slowest rank's times count, so that all
- * ranks choose alike; a candidate is chosen in place of routed, or of p2p, that is faster in all
- * repeats but one. Takes memory for the tiles while it lasts. Collective, blocking.
+ * collective where its rules hold) move sbh tiles of that size in fifteen interleaved repeats, of
+ * one call each way on the host and of twenty on devices. Of each the fastest repeat counts, and in
+ * it the slowest rank, so that all ranks choose alike; what is not 3% faster than routed does not
+ * replace it. Takes memory for the tiles while it lasts. Collective, blocking.
  * mimo_bridge_executor tells the choice: a descriptor that pins it gives the same bridge again,
  * without measuring.
  *

@@ -9,7 +9,8 @@ CASE = {"src": "tp=1,dp=4", "dst": "tp=1,cp=2,dp=2", "batch": 4, "hidden": 4096}
 TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us": 104,
          "zero_copy32_us": 112, "zero_copy_idle_us": 103, "zero_copy_wall_us": 120, "p2p_us": 228,
          "bare_p2p_us": 190, "p2p_copies_us": 10, "collective_us": 230, "bare_collective_us": 190,
-         "collective_copies_us": 10, "local_copy_us": 80}
+         "collective_copies_us": 10, "local_copy_us": 80, "auto": "zero-copy", "auto_us": 105,
+         "auto_elsewhere": "p2p", "auto_elsewhere_us": 239.4}
 STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
 
 # file, direction, S, what else the line has
@@ -42,6 +43,10 @@ EXPECTED = [
     "small, destination idle .* 256 forward +7.60 us .* missed",
     "p2p / bare and copies .* 8192 forward +1.14 x .* ok",
     "collective / bare and copies .* 8192 forward +1.15 x .* missed",
+    "worst chosen / best +tp=1,dp=4 .* 256 forward +12.35 x .* missed",
+    "worst chosen, no buffer / best +tp=1,dp=4 .* 8192 forward +1.05 x .* ok",
+    "worst default / best +tp=1,dp=4 .* 1.00 x .* ok",
+    "one executor timed twice, .* at most 12.35 x apart",
     "not in these files",
 ]
 
