@@ -98,6 +98,8 @@ static mimo_status sign_targets(mimo_op *op)
                                       buffer ? (int64_t)buffer->serial : 0);
         if (buffer && i == 0)
             mimo_op_note(op, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
+        else if (buffer)
+            mimo_op_note(op, ", tensor %d at %" PRId64 " of %" PRIu64, i, place, buffer->serial);
     }
     return MIMO_OK;
 }

@@ -1,6 +1,7 @@
 /* Destinations in buffers: where they may lie, and what ranks are told that do not agree. That rows
  * arrive in them is for mpi_test_routed*.c to show. */
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "bridge_bed.h"
@@ -49,6 +50,23 @@ static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_
     return mimo_bridge_forward(bed->bridge, &to, &from->view, 1, test_stream());
 }
 
+/* Two tensors, of which the second one lies elsewhere on rank 2: the sentence says which. */
+static void misplace_second(const bridge_bed *bed, const test_tile *to, const test_tile *from)
+{
+    char words[96];
+    test_tile second = bed_target_new(bed, MIMO_DST); /* in the same buffer */
+    mimo_tensor views[2] = {to->view, second.view}, sources[2] = {from->view, from->view};
+    int place = (int)((char *)second.view.data - (char *)to->view.data) + 64;
+    views[1].data = (char *)views[1].data + (mpi_test_rank() == 2 ? 8 : 0);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, views, sources, 2, test_stream()),
+                      MIMO_ERR_MISMATCH);
+    for (int more = 0; more < 16; more += 8) {
+        snprintf(words, sizeof words, "at byte 64 of buffer 1, tensor 1 at %d of 1", place + more);
+        MPI_EXPECT_SENTENCE(words);
+    }
+    test_tile_free(&second);
+}
+
 MPI_TEST(zero_copy, places_that_do_not_fit)
 {
     bridge_bed bed;
@@ -65,6 +83,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     MPI_EXPECT_SENTENCE("rank 2 called bridge forward");
     MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
     MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
+    misplace_second(&bed, &to, &from);
     MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 1 << 20), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
     bed_check_target(&bed, &to, false, 1);
