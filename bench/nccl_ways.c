@@ -160,10 +160,11 @@ void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward)
     nccl_must_nccl(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-/* What is packed and unpacked, and what stays. */
+/* What is packed; then what is unpacked, and what stays. */
 void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward)
 {
-    copy(bed, bed->moves[backward].load.packed + bed->moves[backward].load.local);
+    copy(bed, bed->moves[backward].load.packed);
+    copy(bed, bed->moves[backward].load.unpacked + bed->moves[backward].load.local);
 }
 
 void nccl_bed_local_copy(const nccl_bed *bed, bool backward)

@@ -34,7 +34,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
         for (end = first; end < count && block[end].peer == block[first].peer; end++)
             rows += block[end].nb * block[end].ns;
         if (end - first > 1 || !is_one_run(&block[first], kind))
-            load->packed += rows * row_bytes;
+            *(kind == MIMO_SEND ? &load->packed : &load->unpacked) += rows * row_bytes;
         if (kind == MIMO_SEND)
             load->pair = larger(load->pair, rows * row_bytes);
     }
@@ -68,6 +68,7 @@ void mimo_plan_load_merge(mimo_plan_load *most, const mimo_plan_load *other)
     most->out = larger(most->out, other->out);
     most->local = larger(most->local, other->local);
     most->packed = larger(most->packed, other->packed);
+    most->unpacked = larger(most->unpacked, other->unpacked);
     most->staged = larger(most->staged, other->staged);
     most->pair = larger(most->pair, other->pair);
 }
@@ -149,7 +150,8 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
 static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
-    double copied = (double)load->packed + (double)load->local + (double)load->staged;
+    double copied = (double)load->packed + (double)load->unpacked + (double)load->local +
+                    (double)load->staged;
     return (busiest > 0 ? 1 : 0.5) * speed->latency_us + link_us(speed, (double)busiest) +
            copy_us(speed, copied);
 }

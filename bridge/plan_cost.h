@@ -46,7 +46,7 @@ enum { MIMO_COPY_RATIO = 5 };
 typedef struct mimo_plan_load {
     int64_t in, out; /* over the link */
     int64_t local;   /* rows that stay */
-    int64_t packed;  /* of in and out together: messages that are not one run in memory */
+    int64_t packed, unpacked; /* of out and of in: messages that are not one run in memory */
     int64_t staged;  /* contributions that arrive beside the tile, to be added to it */
     int64_t pair;    /* to one peer, the busiest */
 } mimo_plan_load;
