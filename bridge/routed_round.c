@@ -36,15 +36,20 @@ mimo_status mimo_round_add(const mimo_round *round, mimo_comm *comm, mimo_stream
     for (int i = 0; i < round->count && round->classes > 1; i++) {
         const mimo_leg *leg = &round->legs[i];
         int64_t elements = leg->bytes / (int64_t)mimo_dtype_size(leg->dtype);
+        mimo_parts parts = {.data = leg->to,
+                            .parts = leg->classes,
+                            .n = round->classes - 1,
+                            .step = elements,
+                            .stretches = 1,
+                            .count = elements,
+                            .dtype = leg->dtype};
         if (MIMO_MUTATED("first-class-only"))
             continue;
-        char *to = leg->to;
         if (MIMO_MUTATED("class-behind") && leg->bytes > 0) {
-            elements -= leg->row_bytes / (int64_t)mimo_dtype_size(leg->dtype);
-            to += leg->row_bytes;
+            parts.count -= leg->row_bytes / (int64_t)mimo_dtype_size(leg->dtype);
+            parts.data = leg->to + leg->row_bytes;
         }
-        MIMO_TRY(comm->device->add_parts(to, leg->classes, round->classes - 1, elements, leg->dtype,
-                                         stream));
+        MIMO_TRY(comm->device->add_parts(&parts, stream));
     }
     return MIMO_OK;
 }

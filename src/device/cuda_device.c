@@ -146,12 +146,10 @@ static mimo_status cuda_scale(void *data, int64_t count, mimo_dtype dtype, doubl
     return MIMO_OK;
 }
 
-static mimo_status cuda_add_parts(void *data, const void *parts, int64_t n, int64_t count,
-                                  mimo_dtype dtype, mimo_stream stream)
+static mimo_status cuda_add_parts(const mimo_parts *parts, mimo_stream stream)
 {
-    const mimo_cuda_parts call = {data, parts, n, count};
-    if (count > 0 && n > 0)
-        MIMO_TRY_CUDA(mimo_cuda_add_parts(&call, dtype, stream));
+    if (parts->stretches > 0 && parts->count > 0 && parts->n > 0)
+        MIMO_TRY_CUDA(mimo_cuda_add_parts(parts, stream));
     return MIMO_OK;
 }
 

@@ -33,12 +33,7 @@ cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double 
                             cudaStream_t stream);
 
 /* data[i] += the n parts' elements, in order; cudaErrorInvalidValue for MIMO_F8. */
-typedef struct mimo_cuda_parts {
-    void *data;
-    const void *parts;
-    int64_t n, count;
-} mimo_cuda_parts;
-cudaError_t mimo_cuda_add_parts(const mimo_cuda_parts *call, mimo_dtype dtype, cudaStream_t stream);
+cudaError_t mimo_cuda_add_parts(const mimo_parts *parts, cudaStream_t stream);
 
 /* room[0] = sum of squares in f64; room[MIMO_CUDA_PARTIALS] is device memory. The order of adding
  * depends on count alone. cudaErrorInvalidValue for a dtype that is no float. */

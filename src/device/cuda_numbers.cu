@@ -58,14 +58,19 @@ template <class T> __global__ void scale(T *data, int64_t count, double factor)
         store(data + i, load(data + i) * narrow);
 }
 
-template <class T> __global__ void add_parts(T *data, const T *parts, int64_t n, int64_t count)
+// Rows of thread blocks take the stretches in turn.
+template <class T> __global__ void add_parts(mimo_parts parts)
 {
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * blockDim.x) {
-        auto sum = load(data + i);
-        for (int64_t p = 0; p < n; p++)
-            sum += load(parts + p * count + i);
-        store(data + i, sum);
+    for (int64_t s = blockIdx.y; s < parts.stretches; s += gridDim.y) {
+        T *data = (T *)parts.data + s * parts.pitch;
+        const T *part = (const T *)parts.parts + s * parts.pitch;
+        for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < parts.count;
+             i += (int64_t)gridDim.x * blockDim.x) {
+            auto sum = load(data + i);
+            for (int64_t p = 0; p < parts.n; p++)
+                sum += load(part + p * parts.step + i);
+            store(data + i, sum);
+        }
     }
 }
 
@@ -142,28 +147,29 @@ cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double 
     return cudaGetLastError();
 }
 
-template <class T> static cudaError_t add_parts_of(const mimo_cuda_parts *call, cudaStream_t stream)
+template <class T> static cudaError_t add_parts_of(const mimo_parts *parts, cudaStream_t stream)
 {
-    add_parts<<<blocks_for(call->count, kMostBlocks), kThreads, 0, stream>>>(
-        (T *)call->data, (const T *)call->parts, call->n, call->count);
+    unsigned wide = blocks_for(parts->count, kMostBlocks);
+    dim3 blocks(wide, (unsigned)std::min(parts->stretches, kMostBlocks / wide));
+    add_parts<T><<<blocks, kThreads, 0, stream>>>(*parts);
     return cudaGetLastError();
 }
 
-cudaError_t mimo_cuda_add_parts(const mimo_cuda_parts *call, mimo_dtype dtype, cudaStream_t stream)
+cudaError_t mimo_cuda_add_parts(const mimo_parts *parts, cudaStream_t stream)
 {
-    switch (dtype) {
+    switch (parts->dtype) {
     case MIMO_F32:
-        return add_parts_of<float>(call, stream);
+        return add_parts_of<float>(parts, stream);
     case MIMO_F64:
-        return add_parts_of<double>(call, stream);
+        return add_parts_of<double>(parts, stream);
     case MIMO_F16:
-        return add_parts_of<__half>(call, stream);
+        return add_parts_of<__half>(parts, stream);
     case MIMO_BF16:
-        return add_parts_of<__nv_bfloat16>(call, stream);
+        return add_parts_of<__nv_bfloat16>(parts, stream);
     case MIMO_I32:
-        return add_parts_of<uint32_t>(call, stream);
+        return add_parts_of<uint32_t>(parts, stream);
     case MIMO_I64:
-        return add_parts_of<uint64_t>(call, stream);
+        return add_parts_of<uint64_t>(parts, stream);
     default:
         return cudaErrorInvalidValue;
     }

@@ -41,6 +41,16 @@ typedef struct mimo_stretches {
     mimo_stretch at[MIMO_STRETCHES];
 } mimo_stretches;
 
+/* Numbers that are added to others. All lie in stretches of `count` elements, which begin `pitch`
+ * elements after each other; the n parts begin `step` elements after each other. */
+typedef struct mimo_parts {
+    void *data;
+    const void *parts;
+    int64_t n, step;
+    int64_t stretches, pitch, count;
+    mimo_dtype dtype;
+} mimo_parts;
+
 typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
@@ -77,10 +87,9 @@ typedef struct mimo_device {
     /* data[i] *= factor, for i < count; f32, f64, f16 and bf16. */
     mimo_status (*scale)(void *data, int64_t count, mimo_dtype dtype, double factor,
                          mimo_stream stream);
-    /* data[i] += parts[i] + parts[count + i] + ... over n parts of `count` elements, in that order;
-     * f16 and bf16 are added in f32 and rounded once. Every dtype but MIMO_F8. */
-    mimo_status (*add_parts)(void *data, const void *parts, int64_t n, int64_t count,
-                             mimo_dtype dtype, mimo_stream stream);
+    /* data[i] += parts[i] + parts[step + i] + ..., in that order, for the elements i of all
+     * stretches; f16 and bf16 are added in f32 and rounded once. Every dtype but MIMO_F8. */
+    mimo_status (*add_parts)(const mimo_parts *parts, mimo_stream stream);
     /* *out = sum of data[i]^2 in f64, added in an order that depends on count alone; blocks until
      * it is known. */
     mimo_status (*sum_squares)(double *out, const void *data, int64_t count, mimo_dtype dtype,

@@ -4,35 +4,34 @@
 #include "core/float16.h"
 
 /* Whole numbers wrap, so they are added without a sign. */
-#define ADD_PARTS(type)                                \
-    do {                                               \
-        type *sum = data;                              \
-        const type *part = parts;                      \
-        for (int64_t p = 0; p < n; p++, part += count) \
-            for (int64_t i = 0; i < count; i++)        \
-                sum[i] += part[i];                     \
-        return MIMO_OK;                                \
+#define ADD_PARTS(type)                                       \
+    do {                                                      \
+        type *sum = (type *)it->data + first;                 \
+        const type *part = (const type *)it->parts + first;   \
+        for (int64_t p = 0; p < it->n; p++, part += it->step) \
+            for (int64_t i = 0; i < it->count; i++)           \
+                sum[i] += part[i];                            \
+        return MIMO_OK;                                       \
     } while (0)
 
 /* A 16-bit element is widened, takes every part, and is rounded once. */
-#define ADD_HALF_PARTS(widen, narrow)               \
-    do {                                            \
-        uint16_t *sum = data;                       \
-        const uint16_t *part = parts;               \
-        for (int64_t i = 0; i < count; i++) {       \
-            float wide = widen(sum[i]);             \
-            for (int64_t p = 0; p < n; p++)         \
-                wide += widen(part[p * count + i]); \
-            sum[i] = narrow(wide);                  \
-        }                                           \
-        return MIMO_OK;                             \
+#define ADD_HALF_PARTS(widen, narrow)                               \
+    do {                                                            \
+        uint16_t *sum = (uint16_t *)it->data + first;               \
+        const uint16_t *part = (const uint16_t *)it->parts + first; \
+        for (int64_t i = 0; i < it->count; i++) {                   \
+            float wide = widen(sum[i]);                             \
+            for (int64_t p = 0; p < it->n; p++)                     \
+                wide += widen(part[p * it->step + i]);              \
+            sum[i] = narrow(wide);                                  \
+        }                                                           \
+        return MIMO_OK;                                             \
     } while (0)
 
-mimo_status mimo_host_add_parts(void *data, const void *parts, int64_t n, int64_t count,
-                                mimo_dtype dtype, mimo_stream stream)
+/* One stretch, which begins at element `first`. */
+static mimo_status add_stretch(const mimo_parts *it, int64_t first)
 {
-    (void)stream;
-    switch (dtype) {
+    switch (it->dtype) {
     case MIMO_F32:
         ADD_PARTS(float);
     case MIMO_F64:
@@ -47,6 +46,14 @@ mimo_status mimo_host_add_parts(void *data, const void *parts, int64_t n, int64_
         ADD_HALF_PARTS(mimo_bf16_to, mimo_bf16_from);
     default:
         return mimo_fail(MIMO_ERR_UNSUPPORTED, "dtype %s can be moved, not summed",
-                         mimo_dtype_name(dtype));
+                         mimo_dtype_name(it->dtype));
     }
+}
+
+mimo_status mimo_host_add_parts(const mimo_parts *parts, mimo_stream stream)
+{
+    (void)stream;
+    for (int64_t s = 0; s < parts->stretches; s++)
+        MIMO_TRY(add_stretch(parts, s * parts->pitch));
+    return MIMO_OK;
 }

@@ -125,15 +125,41 @@ Test(host_device, sum_squares)
     cr_assert_float_eq(sum, 7, 0, "a failure leaves its output");
 }
 
+static mimo_status add(void *data, const void *parts, int64_t n, mimo_dtype dtype)
+{
+    const mimo_parts one = {data, parts, n, 1, 1, 1, 1, dtype};
+    return host->add_parts(&one, NULL);
+}
+
 /* 1 + 2^-8 + 2^-8: in bf16 each step alone would be rounded away. */
 Test(host_device, parts_are_rounded_once)
 {
     uint16_t sum = mimo_bf16_from(1), parts[2] = {mimo_bf16_from(0x1p-8f), mimo_bf16_from(0x1p-8f)};
     int64_t whole = INT64_C(1) << 62, wholes[2] = {5, -7};
     unsigned char byte = 1;
-    cr_assert_eq(host->add_parts(&sum, parts, 2, 1, MIMO_BF16, NULL), MIMO_OK);
+    cr_assert_eq(add(&sum, parts, 2, MIMO_BF16), MIMO_OK);
     cr_assert_eq(sum, mimo_bf16_from(1 + 0x1p-7f));
-    cr_assert_eq(host->add_parts(&whole, wholes, 2, 1, MIMO_I64, NULL), MIMO_OK);
+    cr_assert_eq(add(&whole, wholes, 2, MIMO_I64), MIMO_OK);
     cr_assert_eq(whole, (INT64_C(1) << 62) - 2);
-    FAILS(host->add_parts(&byte, &byte, 1, 1, MIMO_F8, NULL), MIMO_ERR_UNSUPPORTED, "f8", "summed");
+    FAILS(add(&byte, &byte, 1, MIMO_F8), MIMO_ERR_UNSUPPORTED, "f8", "summed");
+}
+
+/* Three stretches of two elements, five apart, and two parts of twenty: what lies between stays. */
+Test(host_device, parts_in_stretches)
+{
+    int32_t data[15], parts[40];
+    uint16_t halves[15], half_parts[40];
+    for (int i = 0; i < 40; i++)
+        half_parts[i] = mimo_f16_from((float)(parts[i] = i + 1));
+    for (int i = 0; i < 15; i++)
+        halves[i] = mimo_f16_from((float)(data[i] = -i));
+    const mimo_parts whole = {data, parts, 2, 20, 3, 5, 2, MIMO_I32};
+    const mimo_parts half = {halves, half_parts, 2, 20, 3, 5, 2, MIMO_F16};
+    cr_assert_eq(host->add_parts(&whole, NULL), MIMO_OK);
+    cr_assert_eq(host->add_parts(&half, NULL), MIMO_OK);
+    for (int i = 0; i < 15; i++) {
+        int expected = i % 5 < 2 ? -i + (i + 1) + (i + 21) : -i;
+        cr_assert_eq(data[i], expected, "element %d is %d", i, (int)data[i]);
+        cr_assert_eq(halves[i], mimo_f16_from((float)expected), "element %d", i);
+    }
 }
