@@ -14,7 +14,7 @@
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
-static mimo_status append(mimo_blocks *blocks, const mimo_block *block)
+mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block)
 {
     if (blocks->count == blocks->capacity) {
         int64_t room = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
@@ -26,8 +26,7 @@ static mimo_status append(mimo_blocks *blocks, const mimo_block *block)
     return MIMO_OK;
 }
 
-/* The order in which both ends list the blocks between them. No two have the same key: a sender and
- * its receiver have each row in one place. */
+/* No two have the same key: a sender and its receiver have each row in one place. */
 static int compare_blocks(const void *left, const void *right)
 {
     const mimo_block *a = left, *b = right;
@@ -37,6 +36,12 @@ static int compare_blocks(const void *left, const void *right)
         if (keys[i][0] != keys[i][1])
             return keys[i][0] < keys[i][1] ? -1 : 1;
     return 0;
+}
+
+void mimo_blocks_sort(mimo_blocks *blocks)
+{
+    if (blocks->count > 1)
+        qsort(blocks->list, (size_t)blocks->count, sizeof(mimo_block), compare_blocks);
 }
 
 /* [a, a + na) and [b, b + nb), which overlap. */
@@ -173,7 +178,7 @@ static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_ce
             set_rule(&maker->rule, maker->src, maker->dst, &from);
         block.klass = from.klass;
         block.peer = local ? plan->rank : owner_of(&maker->rule, maker->src, reader);
-        MIMO_TRY(append(&plan->blocks[local ? MIMO_LOCAL : MIMO_RECV], &block));
+        MIMO_TRY(mimo_blocks_append(&plan->blocks[local ? MIMO_LOCAL : MIMO_RECV], &block));
     }
     return MIMO_OK;
 }
@@ -198,7 +203,7 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
                 continue;
             mimo_layout_reader(&reader, dst, block.peer);
             if (owner_of(&maker->rule, maker->src, reader) == plan->rank)
-                MIMO_TRY(append(&plan->blocks[MIMO_SEND], &block));
+                MIMO_TRY(mimo_blocks_append(&plan->blocks[MIMO_SEND], &block));
         }
     }
     return MIMO_OK;
@@ -229,9 +234,7 @@ static mimo_status fill(mimo_plan *plan, const mimo_layout *src, const mimo_layo
     MIMO_TRY_GOTO(status, done, plan_receives(&maker));
     MIMO_TRY_GOTO(status, done, plan_sends(&maker));
     for (int kind = 0; kind < MIMO_BLOCK_KINDS; kind++)
-        if (plan->blocks[kind].count > 1)
-            qsort(plan->blocks[kind].list, (size_t)plan->blocks[kind].count, sizeof(mimo_block),
-                  compare_blocks);
+        mimo_blocks_sort(&plan->blocks[kind]);
 done:
     mimo_release(maker.rule.holders);
     return status;

@@ -14,6 +14,7 @@ typedef struct plan_proof {
     const mimo_layout *src, *dst;
     int64_t first, ranks;    /* the union of both spans */
     mimo_plan *const *plans; /* plans[ranks] */
+    const mimo_chunk *chunk; /* NULL: they move everything */
     unsigned char *seen;     /* seen[class * rows + row] of the rank that is looked at */
     int64_t room;            /* bytes of `seen` */
 } plan_proof;
@@ -127,16 +128,27 @@ static mimo_status reserve_marks(plan_proof *proof, int64_t bytes)
     return MIMO_OK;
 }
 
-/* The rows of a box are seen in every class. */
+/* Whether these plans are to move a sample. */
+static bool is_moved(const plan_proof *proof, int64_t sample)
+{
+    if (!proof->chunk)
+        return true;
+    int64_t dp = mimo_layout_dp_of(proof->chunk->tiles, sample);
+    mimo_range samples = mimo_chunk_samples(proof->chunk, dp);
+    return sample >= samples.first && sample < samples.first + samples.count;
+}
+
+/* The rows of a box are seen in every class, or, outside of the chunk, in none. */
 static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows,
                              const mimo_box *box)
 {
     for (int64_t klass = 0; klass < proof->src->cut.klass.size; klass++)
         for (int64_t i = 0; i < box->nb * box->ns; i++) {
             int64_t row = box->row0 + i / box->ns * box->row_b + i % box->ns * box->row_s;
-            MIMO_CHECK(proof->seen[klass * rows + row], MIMO_ERR_INTERNAL,
-                       "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is never written",
-                       rank, row, klass);
+            bool moved = is_moved(proof, box->b0 + i / box->ns);
+            MIMO_CHECK(proof->seen[klass * rows + row] == moved, MIMO_ERR_INTERNAL,
+                       "rank %" PRId64 ": row %" PRId64 " of class %" PRId64 " is %s", rank, row,
+                       klass, moved ? "never written" : "written, and of another chunk");
         }
     return MIMO_OK;
 }
@@ -156,7 +168,7 @@ static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t 
     return MIMO_OK;
 }
 
-/* Every row that the rank needs is written once per class, from a rank that holds it. */
+/* Every row that the rank needs is written once per class, from a rank that holds it; none else. */
 static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
     const mimo_plan *plan = proof->plans[rank - proof->first];
@@ -250,8 +262,12 @@ static mimo_status check_pairs(const plan_proof *proof)
 mimo_status mimo_plan_check_set(const mimo_layout *src, const mimo_layout *dst,
                                 const mimo_plan_set *set)
 {
-    plan_proof proof = {
-        .src = src, .dst = dst, .first = set->first, .ranks = set->ranks, .plans = set->plans};
+    plan_proof proof = {.src = src,
+                        .dst = dst,
+                        .first = set->first,
+                        .ranks = set->ranks,
+                        .plans = set->plans,
+                        .chunk = set->chunk};
     mimo_status status = MIMO_OK;
     for (int64_t r = 0; status == MIMO_OK && r < set->ranks; r++)
         status = check_receiver(&proof, set->first + r);

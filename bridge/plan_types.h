@@ -1,8 +1,8 @@
-/* What a plan is made of: shared by the planner and its printer. */
+/* What a plan is made of: shared by the planner, what cuts plans, the checker and the printer. */
 #ifndef MIMO_BRIDGE_PLAN_TYPES_H
 #define MIMO_BRIDGE_PLAN_TYPES_H
 
-#include <mimo/plan.h>
+#include "bridge/plan_chunk.h"
 
 enum { MIMO_BLOCK_KINDS = 3 };
 
@@ -18,10 +18,16 @@ struct mimo_plan {
     mimo_blocks blocks[MIMO_BLOCK_KINDS]; /* by mimo_block_kind */
 };
 
+mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block);
+
+/* Into the order in which both ends list the blocks between them. */
+void mimo_blocks_sort(mimo_blocks *blocks);
+
 /* The plans of ranks [first, first + ranks), which cover both spans. */
 typedef struct mimo_plan_set {
     int64_t first, ranks;
     mimo_plan **plans;
+    const mimo_chunk *chunk; /* that they move; NULL: all */
 } mimo_plan_set;
 
 /* mimo_plan_check on plans that are there already. */

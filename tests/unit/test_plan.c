@@ -53,6 +53,7 @@ static planned plan_pair(const pair_case *pair)
     int64_t src_end = pair->src.offset + mimo_grid_size(made.src_grid);
     int64_t dst_end = pair->dst.offset + mimo_grid_size(made.dst_grid);
     made.set.first = 0;
+    made.set.chunk = NULL;
     made.set.ranks = src_end > dst_end ? src_end : dst_end;
     made.set.plans = calloc((size_t)made.set.ranks, sizeof(mimo_plan *));
     for (int64_t r = 0; r < made.set.ranks; r++)
@@ -74,16 +75,21 @@ static void release_pair(planned *made)
 
 /* ------------------------------------------ goldens ----------------------------------------- */
 
-static void expect_text(const pair_case *pair, int64_t rank, const char *expected)
+static void expect_plan_text(const mimo_plan *plan, const char *expected)
 {
-    planned made = plan_pair(pair);
     char *text = NULL;
     size_t length;
     FILE *stream = open_memstream(&text, &length);
-    cr_assert_eq(mimo_plan_print(made.set.plans[rank], stream), MIMO_OK);
+    cr_assert_eq(mimo_plan_print(plan, stream), MIMO_OK);
     fclose(stream);
-    cr_assert_str_eq(text, expected, "%s", describe(pair));
+    cr_assert_str_eq(text, expected);
     free(text);
+}
+
+static void expect_text(const pair_case *pair, int64_t rank, const char *expected)
+{
+    planned made = plan_pair(pair);
+    expect_plan_text(made.set.plans[rank], expected);
     release_pair(&made);
 }
 
@@ -371,6 +377,75 @@ static void check_minimal(const pair_case *pair, const moved *m)
     }
 }
 
+/* ------------------------------------------ chunks ------------------------------------------ */
+
+/* Which of a layout's dp coordinates' equal parts a sample lies in. */
+static int64_t chunk_of(const layout_case *tiles, int64_t batch, int64_t sample, int64_t chunks)
+{
+    int64_t first = 0, held = 0, d = -1, chunk = 0;
+    while (sample >= first + held)
+        held = reference_samples(tiles, batch, ++d, &first);
+    while ((chunk + 1) * held / chunks <= sample - first)
+        chunk++;
+    return chunk;
+}
+
+/* Of the dst tiles exactly the rows of the chunks up to `last` are written. */
+static void check_chunks_up_to(const pair_case *pair, const moved *m, const layout_case *tiles,
+                               const mimo_chunk *last)
+{
+    for (int64_t r = 0; r < m->dst.end; r++) {
+        const reference_tile *tile = &m->dst.tiles[r];
+        for (int64_t i = 0; i < tile->rows * m->src.classes; i++) {
+            int64_t row = i % tile->rows, sample = tile->b[row];
+            bool wanted =
+                sample >= 0 && chunk_of(tiles, pair->batch, sample, last->count) <= last->index;
+            cr_assert_eq(got(m, r, row, i / tile->rows) != POISON, wanted,
+                         "%s: chunk %" PRId64 " of %" PRId64 ", rank %" PRId64 " row %" PRId64,
+                         describe(pair), last->index, last->count, r, row);
+        }
+    }
+}
+
+/* The plans of one chunk, proved and carried out. */
+static void move_chunk(const pair_case *pair, moved *m, const mimo_chunk *chunk)
+{
+    const planned *made = m->made;
+    planned part = *made;
+    part.set.chunk = chunk;
+    part.set.plans = calloc((size_t)part.set.ranks, sizeof(mimo_plan *));
+    for (int64_t r = 0; r < part.set.ranks; r++)
+        cr_assert_eq(mimo_plan_chunk(&part.set.plans[r], made->set.plans[r], chunk), MIMO_OK);
+    cr_assert_eq(mimo_plan_check_set(made->src, made->dst, &part.set), MIMO_OK, "%s: %s",
+                 describe(pair), mimo_last_error());
+    m->made = &part;
+    move_all(m);
+    m->made = made;
+    for (int64_t r = 0; r < part.set.ranks; r++)
+        mimo_plan_destroy(part.set.plans[r]);
+    free(part.set.plans);
+}
+
+/* Chunks of the samples of either side's tiles: together they are the plan. */
+static void check_chunks(const pair_case *pair, const planned *made, uint64_t seed)
+{
+    for (int side = 0; side < 2; side++) {
+        const layout_case *tiles = side == 0 ? &pair->src : &pair->dst;
+        mimo_chunk chunk = {.tiles = side == 0 ? made->src : made->dst};
+        moved m = {.made = made,
+                   .src = reference_of(&pair->src, pair->batch, pair->seq),
+                   .dst = reference_of(&pair->dst, pair->batch, pair->seq)};
+        fill_buffers(&m, hashed, seed);
+        chunk.count = 1 + (int64_t)(seed % 5);
+        for (; chunk.index < chunk.count; chunk.index++) {
+            move_chunk(pair, &m, &chunk);
+            check_chunks_up_to(pair, &m, tiles, &chunk);
+        }
+        check_tiles(pair, &m, seed);
+        release_moved(&m);
+    }
+}
+
 static void check_direction(const pair_case *pair, uint64_t seed)
 {
     planned made = plan_pair(pair);
@@ -378,6 +453,7 @@ static void check_direction(const pair_case *pair, uint64_t seed)
     check_tiles(pair, &m, seed);
     check_minimal(pair, &m);
     release_moved(&m);
+    check_chunks(pair, &made, seed);
     cr_assert_eq(mimo_plan_check(made.src, made.dst), MIMO_OK, "%s: %s", describe(pair),
                  mimo_last_error());
     release_pair(&made);
@@ -771,6 +847,43 @@ static void send_out_of_order(mimo_plan_set *set)
     mimo_block first = blocks->list[0];
     blocks->list[0] = blocks->list[1];
     blocks->list[1] = first;
+}
+
+/* A plan of everything is none of a chunk, nor one of another chunk. */
+Test(plan, checker_catches_other_chunks)
+{
+    planned made = plan_pair(&fan_in), part = made;
+    const mimo_chunk first = {made.dst, 0, 2}, second = {made.dst, 1, 2};
+    mimo_plan *plans[8];
+    part.set.chunk = &first;
+    FAILS(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_ERR_INTERNAL,
+          "rank 0: row 2 of class 0 is written, and of another chunk");
+    for (int64_t r = 0; r < 8; r++)
+        cr_assert_eq(mimo_plan_chunk(&plans[r], made.set.plans[r], &second), MIMO_OK);
+    part.set.plans = plans;
+    FAILS(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_ERR_INTERNAL,
+          "row 0 of class 0 is never written");
+    part.set.chunk = &second;
+    cr_assert_eq(mimo_plan_check_set(made.src, made.dst, &part.set), MIMO_OK);
+    for (int64_t r = 0; r < 8; r++)
+        mimo_plan_destroy(plans[r]);
+    release_pair(&made);
+}
+
+/* By hand: rank 2's plan of fan_in (above), and of it the last of four samples. */
+Test(plan, text_of_a_chunk)
+{
+    planned made = plan_pair(&fan_in);
+    const mimo_chunk last = {made.dst, 3, 4};
+    mimo_plan *plan;
+    cr_assert_eq(mimo_plan_chunk(&plan, made.set.plans[2], &last), MIMO_OK);
+    expect_plan_text(
+        plan, "rank 2 classes 1 rows: recv 0 send 4 local 4\n"
+              "send  peer 0 class 0 samples [3,4) positions [0,2) from 1 +1 +2 to 3 +1 +4\n"
+              "send  peer 0 class 0 samples [3,4) positions [6,8) from 13 +1 +2 to 11 +1 +4\n"
+              "local peer 2 class 0 samples [3,4) positions [2,6) from 5 +1 +2 to 3 +1 +4\n");
+    mimo_plan_destroy(plan);
+    release_pair(&made);
 }
 
 Test(plan, checker_catches)
