@@ -232,6 +232,7 @@ static void destroy_op(mimo_bridge *bridge, mimo_op *op)
             mimo_abandon(op->stage[i].room);
         else if (op->stage[i].room)
             bridge->comm->device->release(op->stage[i].room);
+    mimo_op_release_events(op);
     mimo_release(op->hashes);
     mimo_release(op->sizes);
     mimo_release(op->pairs);

@@ -1,14 +1,16 @@
 /*
  * Operations: each checks locally, agrees with the other ranks, then runs its executor's steps one
- * tensor after the other. Only the first operation of a bridge's queue moves, so every rank starts
- * the same communication in the same order however its progress calls fall.
+ * tensor, or one chunk, after the other. Only the first operation of a bridge's queue moves, so
+ * every rank starts the same communication in the same order however its progress calls fall.
  */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bridge/bridge_types.h"
 #include "core/check.h"
+#include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
@@ -72,6 +74,7 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
 {
     const mimo_bridge *bridge = op->bridge;
     MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->call, n);
+    MIMO_CHECK(op->chunks > 0, MIMO_ERR_ARGUMENT, "%s: %d chunks", op->call, op->chunks);
     MIMO_CHECK(to && from, MIMO_ERR_ARGUMENT, "%s: %s is NULL", op->call, to ? "from" : "to");
     int64_t pairs = n + (int64_t)bridge->check_samples;
     if (pairs > op->capacity) {
@@ -87,6 +90,7 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;
+    MIMO_TRY(mimo_op_reserve_events(op));
     if (bridge->check_samples)
         MIMO_TRY(mimo_samples_prepare(op));
     return op->executor->prepare(op);
@@ -97,8 +101,11 @@ static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from
 {
     char first[64] = "", second[64] = "";
     op->signature = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, op->backward), n);
+    op->signature = mimo_hash_int(op->signature, op->chunks);
     snprintf(op->call, sizeof op->call, "bridge %s of %d", op->backward ? "backward" : "forward",
              n);
+    if (op->chunks > 1)
+        mimo_op_note(op, " in %d chunks", op->chunks);
     if (to && from && n > 0 && op->bridge->names_tensors)
         mimo_op_note(op, ": %s from %s", mimo_tensor_text(&to[0], first, sizeof first),
                      mimo_tensor_text(&from[0], second, sizeof second));
@@ -106,35 +113,39 @@ static void describe(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from
 
 /* What the caller asked for. */
 typedef struct asked {
-    bool backward;
-    const mimo_tensor *to, *from;
-    int n;
-    mimo_stream stream;
+    bool backward, chunked;
+    mimo_move_desc move;
+    mimo_status read; /* whether it could be read; else mimo_last_error() */
 } asked;
 
 static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     mimo_op *op;
+    const mimo_move_desc *move = &call->move;
     MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
                call->backward ? "backward" : "forward", out ? "bridge" : "out");
-    MIMO_TRY(take_op(&op, bridge, call->stream));
+    MIMO_TRY(take_op(&op, bridge, move->stream));
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;
     op->executor = mimo_bridge_executor_of(bridge, call->backward);
-    op->stream = call->stream;
-    op->count = op->pair = op->step = 0;
+    op->stream = move->stream;
+    op->chunked = call->chunked;
+    op->chunks = move->chunks;
+    op->count = op->turn = op->step = 0;
     op->status = MIMO_OK;
     op->guess = 0;
     op->tagged = false;
     op->clock = (mimo_clock){0, 0, 0};
     op->state = MIMO_OP_QUEUED;
-    describe(op, call->to, call->from, call->n);
-    op->local = mimo_comm_check(bridge->comm);
+    describe(op, move->to, move->from, move->n);
+    op->local = call->read;
+    if (op->local == MIMO_OK)
+        op->local = mimo_comm_check(bridge->comm);
     if (op->local == MIMO_OK)
         op->local = make_next(bridge);
     if (op->local == MIMO_OK)
-        op->local = check_tensors(op, call->to, call->from, call->n);
+        op->local = check_tensors(op, move->to, move->from, move->n);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     mimo_op **last = &bridge->queue;
@@ -177,25 +188,28 @@ static void moved(mimo_op *op)
         end_op(op, MIMO_OK);
 }
 
-/* Run steps until one leaves a request, or the last round of them is through. */
+static mimo_status end_turn(mimo_op *op)
+{
+    op->turn++;
+    op->step = 0;
+    return mimo_op_record_turn(op);
+}
+
+/* Run steps until one leaves a request, or the last turn of them is through. */
 static void run_steps(mimo_op *op)
 {
     const mimo_executor_table *executor = op->executor;
     const mimo_step *steps = op->backward ? executor->backward : executor->forward;
-    int rounds = executor->at_once ? 1 : op->count;
+    int turns = executor->at_once ? op->chunks : op->count;
     while (!op->request) {
-        if (op->pair == rounds) {
+        if (op->turn == turns) {
             moved(op);
             return;
         }
-        const mimo_tile_pair *tiles = &op->pairs[op->pair];
+        const mimo_tile_pair *tiles = &op->pairs[executor->at_once ? 0 : op->turn];
         bool empty = !executor->at_once && mimo_tile_bytes(&tiles->src) == 0;
-        if (empty || !steps[op->step]) {
-            op->pair++;
-            op->step = 0;
-            continue;
-        }
-        mimo_status status = steps[op->step++](op, tiles);
+        bool over = empty || !steps[op->step];
+        mimo_status status = over ? end_turn(op) : steps[op->step++](op, tiles);
         if (status != MIMO_OK) {
             end_op(op, status);
             return;
@@ -320,16 +334,21 @@ void mimo_bridge_progress(mimo_bridge *bridge)
 
 /* ------------------------------------- public ------------------------------------- */
 
-/* Until the operation has ended. */
-static void finish(mimo_op *op)
+/* Until the operation has ended, or so many of its chunks are here. */
+static void move_on(mimo_op *op, int chunks)
 {
     for (;;) {
         mimo_bridge_progress(op->bridge);
-        if (op->state == MIMO_OP_ENDED)
+        if (op->state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
         mimo_pause(op->bridge->parent);
         (void)mimo_watch(op->bridge->comm, &op->clock, op->call); /* progress ends it */
     }
+}
+
+static void finish(mimo_op *op)
+{
+    move_on(op, INT_MAX);
 }
 
 /* On a device an operation ends as soon as its work is enqueued. Where agreements come first
@@ -345,18 +364,48 @@ static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
     return MIMO_OK;
 }
 
+static mimo_status begin_whole(mimo_op **out, mimo_bridge *bridge, bool backward,
+                               const mimo_move_desc *move)
+{
+    const asked call = {.backward = backward, .move = *move};
+    return begin(out, bridge, &call);
+}
+
+/* What can't be read fails on this rank like everything else: with the others. */
+static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backward,
+                                 const mimo_move_desc *desc)
+{
+    asked call = {.backward = backward, .chunked = true, .move = MIMO_MOVE_DESC_INIT};
+    if (desc)
+        call.read = mimo_read_descriptor(&call.move, sizeof call.move, desc, "bridge move");
+    else
+        call.read = mimo_fail(MIMO_ERR_ARGUMENT, "bridge %s: desc is NULL",
+                              backward ? "backward" : "forward");
+    return begin(out, bridge, &call);
+}
+
 mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
-    const asked call = {false, to, from, n, stream};
-    return begin(out, bridge, &call);
+    return begin_whole(out, bridge, false, &(mimo_move_desc){0, to, from, n, 1, stream});
 }
 
 mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
-    const asked call = {true, to, from, n, stream};
-    return begin(out, bridge, &call);
+    return begin_whole(out, bridge, true, &(mimo_move_desc){0, to, from, n, 1, stream});
+}
+
+mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                              const mimo_move_desc *desc)
+{
+    return begin_chunked(out, bridge, false, desc);
+}
+
+mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                               const mimo_move_desc *desc)
+{
+    return begin_chunked(out, bridge, true, desc);
 }
 
 static mimo_status outcome(const mimo_op *op)
@@ -372,6 +421,17 @@ mimo_status mimo_op_test(mimo_op *op, bool *done)
         mimo_bridge_progress(op->bridge); /* ends it */
     *done = op->state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;
+}
+
+mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
+{
+    MIMO_CHECK(op, MIMO_ERR_ARGUMENT, "mimo_op_wait_chunk: op is NULL");
+    MIMO_CHECK(op->chunked, MIMO_ERR_STATE, "%s was not begun in chunks", op->call);
+    MIMO_CHECK(chunk >= 0 && chunk < op->chunks, MIMO_ERR_ARGUMENT,
+               "%s: there is no chunk %d of %d", op->call, chunk, op->chunks);
+    move_on(op, chunk + 1);
+    MIMO_TRY(outcome(op));
+    return mimo_op_wait_event(op, chunk, stream);
 }
 
 mimo_status mimo_op_wait(mimo_op **handle)

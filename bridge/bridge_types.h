@@ -20,7 +20,11 @@ struct mimo_op {
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
-    bool tagged; /* the last pair is the samples check's */
+    bool tagged;         /* the last pair is the samples check's */
+    bool chunked;        /* begun so: its chunks can be waited for */
+    int chunks;          /* 1 where it was not */
+    mimo_event **events; /* events[event_count]: on a device, where each chunk is here */
+    int64_t event_count; /* at least as many as an operation had chunks */
     struct {
         void *room;
         int64_t bytes;
@@ -42,7 +46,7 @@ struct mimo_op {
         MIMO_OP_TRACED, /* samples check: agreeing on its outcome */
         MIMO_OP_ENDED,
     } state;
-    int pair, step;       /* where MOVING has got to */
+    int turn, step;       /* where MOVING has got to: the steps of a tensor, or of a chunk of all */
     struct mimo_job *job; /* routed: what was prepared for these tensors; NULL where no guess is */
     int64_t *sizes;       /* routed: this rank's samples on either side, then those of all ranks */
     mimo_request *request;
@@ -80,7 +84,8 @@ typedef struct mimo_executor_table {
     mimo_status (*ask)(mimo_op *op);
     mimo_status (*learn)(mimo_op *op);
     const mimo_step *forward, *backward;
-    bool at_once; /* the steps run once, for all tensors; else for one after the other */
+    bool at_once; /* the steps run for all tensors, for one chunk after the other; else for one
+                     tensor after the other, and whole: op->chunks is nothing to them */
     /* The samples of a batch that this rank holds on a side. */
     mimo_status (*samples)(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
                            int64_t *count);
@@ -143,6 +148,17 @@ MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
 
 /* Room of at least `bytes` bytes in a stage of the operation. */
 mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);
+
+/* Chunks of an operation that have been moved; on a device, enqueued. */
+int mimo_op_chunks_here(const mimo_op *op);
+
+/* The events of an operation in chunks, on a device (elsewhere, and of other operations, nothing
+ * happens): have one for each, before the agreement; a turn is over; a stream is to wait for a
+ * chunk; and their end. */
+mimo_status mimo_op_reserve_events(mimo_op *op);
+mimo_status mimo_op_record_turn(mimo_op *op);
+mimo_status mimo_op_wait_event(const mimo_op *op, int chunk, mimo_stream stream);
+void mimo_op_release_events(mimo_op *op);
 
 /* MIMO_CHECK=samples: add a pair of tags to those of the call, and, when they have moved, look
  * where they came from. */

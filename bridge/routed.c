@@ -8,6 +8,8 @@
  *   move      one exchange; rows that stay here are copied while it is in flight
  *   add       the classes, where there are several
  *   move      where contributions were gathered first: their sums
+ *
+ * An operation in chunks goes through the steps once for each.
  */
 #include <inttypes.h>
 
@@ -178,32 +180,32 @@ static mimo_status routed_cut(mimo_layout_desc *out, const mimo_op *op, mimo_sid
 /* ------------------------------------------ steps ------------------------------------------- */
 
 /* Each round is two steps; a job can have fewer rounds than the list. */
-static const mimo_round *round_of(const mimo_op *op)
+static const mimo_round_part *part_of(const mimo_op *op)
 {
     int r = (op->step - 1) / 2; /* op->step is the next step */
-    return r < op->job->rounds ? &op->job->round[r] : NULL;
+    return r < op->job->rounds ? &op->job->round[r].parts[op->turn] : NULL;
 }
 
 static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    const mimo_round *round = round_of(op);
+    const mimo_round_part *part = part_of(op);
     const mimo_device *device = op->bridge->comm->device;
     (void)tiles;
-    if (!round)
+    if (!part)
         return MIMO_OK;
     if (device->records && device->records(op->stream)) {
         op->job->recorded = true;
         op->job->stream = op->stream;
     }
     mimo_cuts_used(&op->bridge->routed->cuts, op->job->cut);
-    return mimo_round_move(&op->request, round, op->bridge->comm, op->stream);
+    return mimo_round_move(&op->request, part, op->bridge->comm, op->stream);
 }
 
 static mimo_status add(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    const mimo_round *round = round_of(op);
+    const mimo_round_part *part = part_of(op);
     (void)tiles;
-    return round ? mimo_round_add(round, op->bridge->comm, op->stream) : MIMO_OK;
+    return part ? mimo_round_add(part, op->bridge->comm, op->stream) : MIMO_OK;
 }
 
 static const mimo_step forward_steps[] = {move, NULL};

@@ -89,6 +89,7 @@ static mimo_status plan_round(const job_maker *maker, int r)
     int count = maker->job->count;
     MIMO_TRY(mimo_reserve(&round->legs, count, sizeof *round->legs));
     round->count = count;
+    round->chunks = maker->job->chunks;
     for (int i = 0; i < count; i++) {
         const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
         mimo_leg *leg = &round->legs[i];
@@ -193,6 +194,30 @@ static void destroy_job(mimo_bridge *bridge, mimo_job *job)
     mimo_release(job);
 }
 
+/* The tiles that are written in the end: chunks have their samples. */
+static mimo_status target_layout(mimo_layout **out, const job_maker *maker)
+{
+    mimo_side side = maker->op->backward ? MIMO_SRC : MIMO_DST;
+    mimo_layout_desc desc = mimo_routed_side(maker->op->bridge, side);
+    desc.batch = maker->cut->batch;
+    desc.samples = maker->cut->samples[side];
+    desc.seq = maker->job->pairs[0].seq;
+    return mimo_layout_create(out, &desc);
+}
+
+static mimo_status compile_rounds(const job_maker *maker)
+{
+    mimo_job *job = maker->job;
+    mimo_bridge *bridge = maker->op->bridge;
+    mimo_layout *tiles = NULL;
+    mimo_status status = job->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
+    for (int r = 0; r < job->rounds && status == MIMO_OK; r++)
+        status =
+            mimo_round_compile(&job->round[r], bridge->comm, &bridge->routed->push_rule, tiles);
+    mimo_layout_destroy(tiles);
+    return status;
+}
+
 static mimo_status fill_job(job_maker *maker)
 {
     mimo_op *op = maker->op;
@@ -204,10 +229,7 @@ static mimo_status fill_job(job_maker *maker)
     for (int r = 0; r < job->rounds; r++)
         MIMO_TRY(plan_round(maker, r));
     MIMO_TRY(set_stage(maker));
-    for (int r = 0; r < job->rounds; r++)
-        MIMO_TRY(
-            mimo_round_compile(&job->round[r], op->bridge->comm, &op->bridge->routed->push_rule));
-    return MIMO_OK;
+    return compile_rounds(maker);
 }
 
 static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
@@ -216,6 +238,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
     job->pushes = pushes(op);
+    job->chunks = op->chunks;
     job->cut = cut->hash;
     job->buffer_changes = op->bridge->parent->buffer_changes;
     job_maker maker = {.op = op, .cut = cut, .job = job};
@@ -241,8 +264,8 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
                                   job->stage_bytes <= op->stage[STAGE].bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
-                job->backward == op->backward && job->pushes == pushes(op) && job->cut == cut &&
-                job->count == op->count;
+                job->backward == op->backward && job->chunks == op->chunks &&
+                job->pushes == pushes(op) && job->cut == cut && job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

@@ -27,6 +27,7 @@ typedef struct mimo_job {
     mimo_tile_pair *pairs; /* pairs[count], the tensors that this is for */
     mimo_round round[MIMO_ROUNDS];
     int rounds;
+    int chunks;  /* that each of them moves, one after the other */
     char *stage; /* the operation's: contributions, and sums between two rounds */
     int64_t stage_bytes;
 } mimo_job;

@@ -215,6 +215,53 @@ MIMO_API mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *brid
                                                 const mimo_tensor *to, const mimo_tensor *from,
                                                 int n, mimo_stream stream);
 
+/** What a call in chunks moves. */
+typedef struct mimo_move_desc {
+    size_t size;                  /* set by the initializer */
+    const mimo_tensor *to, *from; /* to[n] and from[n], as mimo_bridge_forward takes them */
+    int n;
+    int chunks; /* m > 0, the same on all ranks */
+    mimo_stream stream;
+} mimo_move_desc;
+
+#define MIMO_MOVE_DESC_INIT                            \
+    {                                                  \
+        sizeof(mimo_move_desc), NULL, NULL, 0, 1, NULL \
+    }
+
+/**
+ * Begin a forward or backward whose rows arrive in m chunks, one after the other, so that work on
+ * the first samples can begin before the last ones are here. Chunk i of a rank whose `to` has b
+ * samples are all rows of its samples [i*b/m, (i+1)*b/m), rounded down: in forward the LLM's, in
+ * backward the encoder's, whatever the other side's tiles look like. b may differ between ranks,
+ * and chunks may be empty. (Where both tiles are flat, and S is not known, rows are cut so; a
+ * ragged src tile is cut by its samples.)
+ *
+ * The results have the same bits as those of one call, and rules and errors are those of
+ * mimo_bridge_forward_start; also MIMO_ERR_ARGUMENT (m < 1) and MIMO_ERR_MISMATCH (m differs). Each
+ * chunk is an exchange of its own, with its own messages or flags. The collective executor moves
+ * everything as one chunk: whoever waits for any of them waits for all.
+ */
+MIMO_API mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                       const mimo_move_desc *desc);
+MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
+                                                        const mimo_move_desc *desc);
+
+/**
+ * Wait for a chunk (0 <= chunk < m) of an operation that was begun in chunks. Its rows of `to` are
+ * then the caller's again; the others, and `from`, stay the operation's until mimo_op_wait. Local:
+ * each rank waits for what it needs, in any order, as often as it likes.
+ *
+ * On the host it blocks, and moves operations on as mimo_op_wait does; `stream` is NULL. On a
+ * device it returns at once, and what is enqueued on `stream` from then on waits for the chunk:
+ * another stream than the operation's, where later chunks move on meanwhile. In a graph, waiting
+ * for chunk m - 1 joins the operation's stream to `stream`.
+ *
+ * Returns the operation's error where it has failed. MIMO_ERR_ARGUMENT: no such chunk.
+ * MIMO_ERR_STATE: the operation was not begun in chunks. mimo_op_wait is due in any case.
+ */
+MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
+
 /** Move the bridge's operations on, without blocking; *done says whether this one has ended (well
  * or not). Returns MIMO_OK while nothing failed, else the operation's error. */
 MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);

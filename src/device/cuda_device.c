@@ -122,6 +122,32 @@ static mimo_status cuda_finished(bool *out, mimo_stream stream)
     return code == cudaErrorNotReady ? MIMO_OK : mimo_cuda_status(code, "cudaStreamQuery");
 }
 
+static mimo_status cuda_event_create(mimo_event **out)
+{
+    cudaEvent_t event;
+    MIMO_TRY_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    *out = (mimo_event *)event;
+    return MIMO_OK;
+}
+
+static void cuda_event_destroy(mimo_event *event)
+{
+    if (event)
+        (void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+static mimo_status cuda_event_record(mimo_event *event, mimo_stream stream)
+{
+    MIMO_TRY_CUDA(cudaEventRecord((cudaEvent_t)event, stream));
+    return MIMO_OK;
+}
+
+static mimo_status cuda_event_wait(mimo_event *event, mimo_stream stream)
+{
+    MIMO_TRY_CUDA(cudaStreamWaitEvent(stream, (cudaEvent_t)event, 0));
+    return MIMO_OK;
+}
+
 static mimo_status cuda_scatter_rows(void *to, const void *from, const mimo_row_map *map,
                                      mimo_stream stream)
 {
@@ -191,6 +217,10 @@ const mimo_device mimo_device_cuda = {
     .upload = cuda_upload,
     .download = cuda_download,
     .finished = cuda_finished,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
     .zero_rows = cuda_zero_rows,
     .copy_rows = cuda_copy_rows,
     .copy_list = cuda_copy_list,

@@ -51,6 +51,9 @@ typedef struct mimo_parts {
     mimo_dtype dtype;
 } mimo_parts;
 
+/* A point in the work of a stream, for others to wait for. */
+typedef struct mimo_event mimo_event;
+
 typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
@@ -68,6 +71,12 @@ typedef struct mimo_device {
     mimo_status (*download)(void *to, const void *from, int64_t bytes, mimo_stream stream);
     /* Whether all work of a stream is done. Never blocks. */
     mimo_status (*finished)(bool *out, mimo_stream stream);
+    /* Events, where work is enqueued; else NULL. Recording takes the place of what was recorded
+     * before, but for streams that were made to wait for that already. */
+    mimo_status (*event_create)(mimo_event **out);
+    void (*event_destroy)(mimo_event *event); /* NULL is fine */
+    mimo_status (*event_record)(mimo_event *event, mimo_stream stream);
+    mimo_status (*event_wait)(mimo_event *event, mimo_stream stream); /* the host does not wait */
     /* Strided rows: set to zero; and matching ones, copied. */
     mimo_status (*zero_rows)(const mimo_rows *to, mimo_stream stream);
     mimo_status (*copy_rows)(const mimo_rows *to, const mimo_rows *from, mimo_stream stream);

@@ -143,6 +143,23 @@ mimo_status fault_backward(fault_bed *bed)
     return mimo_bridge_backward(bed->bridge, &to, &from, 1, NULL);
 }
 
+static mimo_status forward_in_chunks(fault_bed *bed)
+{
+    mimo_op *op = NULL;
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    mimo_tensor from = fault_full_view(bed), to = fault_shard_view(bed->shard);
+    move.from = &from;
+    move.to = &to;
+    move.n = 1;
+    move.chunks = FAULT_BATCH;
+    fault_fill_full(bed);
+    MIMO_TRY(mimo_bridge_forward_start_chunked(&op, bed->bridge, &move));
+    mimo_status first = mimo_op_wait_chunk(op, 0, NULL), status = mimo_op_wait(&op);
+    MIMO_CHECK(first == status || first == MIMO_OK, MIMO_ERR_INTERNAL, "chunk 0 gave %s",
+               mimo_status_name(first));
+    return status;
+}
+
 mimo_status fault_adjoint(fault_bed *bed)
 {
     mimo_tensor from = fault_shard_view(bed->shard);
@@ -276,6 +293,8 @@ const fault_call fault_calls[] = {
      "bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"backward", fault_backward,
      "bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
+    {"chunks", forward_in_chunks,
+     "bridge forward of 1 in 2 chunks: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"update", update, "bridge update: ", FAULT_BRIDGE},
     {"self-test", self_test, "bridge self-test with seed 1: ", FAULT_BRIDGE},
     {"create", another_bridge, "bridge create src tp=2,dp=2", 0},

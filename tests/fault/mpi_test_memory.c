@@ -38,10 +38,10 @@ static bool is_poison(const void *data, size_t bytes)
 /* What the calls that move rows wrote, or left alone. */
 static void expect_rows(fault_bed *bed, const fault_call *call, bool moved)
 {
-    if (strcmp(call->name, "forward") == 0)
+    if (strcmp(call->name, "forward") == 0 || strcmp(call->name, "chunks") == 0)
         MPI_EXPECT(moved ? fault_wrong_shard(bed, bed->shard) == 0
                          : is_poison(bed->shard, sizeof bed->shard),
-                   "forward: the shard is wrong");
+                   "%s: the shard is wrong", call->name);
     if (strcmp(call->name, "backward") == 0)
         MPI_EXPECT(moved ? fault_wrong_full(bed) == 0 : is_poison(bed->full, sizeof bed->full),
                    "backward: the gradient is wrong");
@@ -139,6 +139,35 @@ static void each_fails(trial it, int least)
         found += traced ? 0 : count_failures(&it, &two_in_flight);
     }
     MPI_EXPECT(found >= least, "only %d allocations", found);
+}
+
+/* A call that has moved rows once finds all that it needs. */
+static void again(mimo_executor executor, const fault_call *call)
+{
+    fault_bed *bed;
+    mimo_buffer *buffer = NULL;
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), sizeof *bed));
+    bed = mimo_buffer_data(buffer);
+    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm(), executor));
+    MPI_EXPECT_OK(fault_bed_create(bed, call->needs));
+    MPI_EXPECT_OK(call->act(bed));
+    mimo_fail_allocation(1);
+    MPI_EXPECT_OK(call->act(bed));
+    MPI_EXPECT(mimo_fail_allocation(0) == 1, "executor %d: another %s allocates", (int)executor,
+               call->name);
+    fault_bed_end(bed);
+    mimo_buffer_destroy(buffer);
+}
+
+MPI_TEST(memory, of_second_calls)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
+    static const char *const names[] = {"forward", "backward", "chunks"};
+    for (int i = 0; i < 9; i++)
+        for (const fault_call *call = fault_calls; call->name; call++)
+            if (strcmp(call->name, names[i % 3]) == 0)
+                again(executors[i / 3], call);
 }
 
 MPI_TEST(memory, of_any_call_collective)

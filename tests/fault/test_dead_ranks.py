@@ -21,6 +21,7 @@ LAUNCHES = [
     ("forward", "before", "exit", "routed", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
     ("forward", "data", "kill", "collective", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
     ("forward", "data", "kill", "routed", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
+    ("chunks", "data", "kill", "routed", "bridge forward of 1 in 2 chunks: f32 sbh[2,2,3] from f32"),
     ("backward", "data", "kill", "collective", "bridge backward of 1: f32 sbh[8,1,3] from f32"),
     ("backward", "data", "exit", "routed", "bridge backward of 1: f32 sbh[8,1,3] from f32"),
     ("allgather", "data", "kill", "routed", "allgather of 12 bytes a rank: "),

@@ -182,6 +182,98 @@ static void check(bool partition, mimo_executor executor)
     tear_down(&x);
 }
 
+/* -------------------------------------- in chunks ------------------------------------------ */
+
+/* A call in chunks on a side stream, and the stream that reads each chunk as soon as it is here. */
+typedef struct overlap {
+    bridge_bed bed;
+    bool backward;
+    test_tile from, to, seen;
+} overlap;
+
+static void read_chunk(const overlap *x, int64_t chunk)
+{
+    const int64_t *shape = x->to.view.shape, chunks = x->bed.c.chunks;
+    int64_t first = chunk * shape[1] / chunks, end = (chunk + 1) * shape[1] / chunks;
+    size_t row = (size_t)(shape[2] * (int64_t)mimo_dtype_size(x->to.view.dtype));
+    size_t at = (size_t)first * row, pitch = (size_t)shape[1] * row;
+    if (end > first)
+        EXPECT_CUDA(cudaMemcpy2DAsync((char *)x->seen.room.place + at, pitch,
+                                      (char *)x->to.room.place + at, pitch,
+                                      (size_t)(end - first) * row, (size_t)shape[0],
+                                      cudaMemcpyDeviceToDevice, test_stream()));
+}
+
+static void enqueue_chunks(const overlap *x)
+{
+    mimo_op *op = NULL;
+    MPI_EXPECT_OK(bed_start_chunked(&op, &x->bed, x->backward, &x->to, &x->from));
+    for (int chunk = 0; chunk < x->bed.c.chunks; chunk++) {
+        MPI_EXPECT_OK(mimo_op_wait_chunk(op, chunk, test_stream()));
+        read_chunk(x, chunk);
+    }
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+}
+
+static cudaGraphExec_t capture_chunks(const overlap *x)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t made = NULL;
+    cudaStream_t stream = test_stream();
+    enqueue_chunks(x);
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue_chunks(x);
+    EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiateWithFlags(&made, graph, 0));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    return made;
+}
+
+static void replay_chunks(const overlap *x, cudaGraphExec_t graph, uint64_t seed)
+{
+    bed_fill(&x->bed, &x->from, x->backward, seed);
+    memset(x->seen.room.host, GUARD_POISON, (size_t)x->seen.room.bytes);
+    test_push(&x->seen.room);
+    EXPECT_CUDA(cudaGraphLaunch(graph, test_stream()));
+    bed_check_target(&x->bed, &x->seen, x->backward, seed);
+    bed_check_target(&x->bed, &x->to, x->backward, seed);
+}
+
+static void check_chunks(bool partition, mimo_executor executor, bool backward)
+{
+    overlap x = {.backward = backward};
+    bed_case c = case_of(partition, executor);
+    mimo_side target = backward ? MIMO_SRC : MIMO_DST;
+    c.chunks = 3;
+    bed_create(&x.bed, &c);
+    x.from = bed_tile_new(&x.bed, backward ? MIMO_DST : MIMO_SRC);
+    x.to = bed_target_new(&x.bed, target);
+    x.seen = bed_tile_new(&x.bed, target);
+    if (x.bed.bridge) {
+        cudaGraphExec_t graph = capture_chunks(&x);
+        for (uint64_t seed = 1; graph && seed <= REPLAYS / 4; seed++)
+            replay_chunks(&x, graph, seed);
+        if (graph)
+            EXPECT_CUDA(cudaGraphExecDestroy(graph));
+    }
+    test_tile_free(&x.from);
+    test_tile_free(&x.to);
+    test_tile_free(&x.seen);
+    bed_destroy(&x.bed);
+}
+
+MPI_TEST(graph, chunks)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
+    for (int i = 0; i < 3; i++)
+        for (int way = 0; way < 4; way++)
+            check_chunks(way % 2, executors[i], way / 2);
+}
+
+/* ------------------------------------- whole calls ----------------------------------------- */
+
 MPI_TEST(graph, collective)
 {
     check(false, MIMO_EXECUTOR_COLLECTIVE);

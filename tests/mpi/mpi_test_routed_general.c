@@ -16,13 +16,14 @@ static int64_t divisor(const layout_case *layout)
     return layout->partition ? 2 * cp * (layout->sp ? tp : 1) : 1;
 }
 
-/* Forward and backward twice, with other sums each time. */
+/* Forward and backward three times, with other sums, then in chunks. */
 static void check_case(const bed_case *c)
 {
     bridge_bed bed;
     bed_create(&bed, c);
-    for (uint64_t round = 0; bed.bridge && round < 2; round++) {
+    for (uint64_t round = 0; bed.bridge && round < 3; round++) {
         bed.c.sums = round > 0;
+        bed.c.chunks = round < 2 ? 0 : 1 + (int)(c->batch + c->seq) % 5;
         bed_move(&bed, false, 10 + round);
         bed_move(&bed, true, 20 + round);
     }

@@ -35,9 +35,10 @@ const char *bed_text(const bed_case *c)
     char src[128], dst[128];
     side_text(src, sizeof src, &c->src, c->src_letters);
     side_text(dst, sizeof dst, &c->dst, c->dst_letters);
-    snprintf(text, sizeof text, "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d, %d%s", src,
-             dst, c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor,
-             (int)c->backward_executor, c->buffer ? " into a buffer" : "");
+    snprintf(text, sizeof text,
+             "%s -> %s, B %" PRId64 " S %" PRId64 " %s, executor %d, %d%s, %d chunks", src, dst,
+             c->batch, c->seq, mimo_dtype_name(c->dtype), (int)c->executor,
+             (int)c->backward_executor, c->buffer ? " into a buffer" : "", c->chunks);
     return text;
 }
 
@@ -219,13 +220,38 @@ static void target_element(void *to, const element *e)
         ref_store(to, e->word, (int64_t)mimo_dtype_size(e->dtype));
 }
 
-typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET } tile_use;
+typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET, CHECK_POISON } tile_use;
 
+/* Where samples are dealt out as rows: in flat tiles on both sides that no packing tells S of. */
+static bool counts_rows(const bed_case *c)
+{
+    return c->src_letters[1] == 'h' && c->dst_letters[1] == 'h' && !c->src.cu && !c->dst.cu;
+}
+
+/* Which chunk of a call brings a row of this rank's target. */
+static int chunk_of(const bridge_bed *bed, mimo_side target, const reference_tile *rows,
+                    int64_t row)
+{
+    const layout_case *cut = target == MIMO_SRC ? &bed->c.src : &bed->c.dst;
+    int64_t d = ref_coord(cut->grid, "dp", mpi_test_rank() - cut->offset), first = 0;
+    int64_t held = reference_samples(cut, bed->c.batch, d, &first), at = rows->b[row] - first;
+    int chunk = 0;
+    if (counts_rows(&bed->c)) {
+        held = rows->rows;
+        at = row;
+    }
+    while ((chunk + 1) * held / bed->c.chunks <= at)
+        chunk++;
+    return chunk;
+}
+
+/* All rows, or those of a chunk. */
 static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
-                  tile_use use)
+                  tile_use use, int chunk)
 {
     mimo_side source = backward ? MIMO_DST : MIMO_SRC, target = backward ? MIMO_SRC : MIMO_DST;
-    reference_tile rows = held(bed, use == CHECK_TARGET ? target : source);
+    bool in_target = use == CHECK_TARGET || use == CHECK_POISON;
+    reference_tile rows = held(bed, in_target ? target : source);
     int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), wrong = 0;
     element e = {.klass = backward ? rows.klass : 0,
                  .classes = backward ? layout_on(bed, source)->classes : 1,
@@ -237,7 +263,9 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
             char expected[8];
             char *at = (char *)tile->room.host + (row * hidden + h) * bytes;
             e.word = ref_word(seed, rows.b[row], rows.s[row], h);
-            if (rows.b[row] < 0) /* of no span: nobody writes or reads it */
+            if (chunk >= 0 && (rows.b[row] < 0 || chunk_of(bed, target, &rows, row) != chunk))
+                continue;
+            if (rows.b[row] < 0 || use == CHECK_POISON) /* of no span, or not written yet */
                 memset(expected, GUARD_POISON, sizeof expected);
             else if (use == CHECK_TARGET)
                 target_element(expected, &e);
@@ -249,25 +277,75 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
         }
     MPI_EXPECT(wrong == 0, "%s %s: %" PRId64 " of %" PRId64 " elements of the %s differ",
                backward ? "backward" : "forward", bed_text(&bed->c), wrong, rows.rows * hidden,
-               use == CHECK_TARGET ? "target" : "source");
+               in_target ? "target" : "source");
 }
 
 void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
-    visit(bed, tile, backward, seed, FILL);
+    visit(bed, tile, backward, seed, FILL, -1);
     test_push(&tile->room);
 }
 
 void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
     test_pull(&tile->room);
-    visit(bed, tile, backward, seed, CHECK_SOURCE);
+    visit(bed, tile, backward, seed, CHECK_SOURCE, -1);
 }
 
 void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)
 {
     test_pull(&tile->room);
-    visit(bed, tile, backward, seed, CHECK_TARGET);
+    visit(bed, tile, backward, seed, CHECK_TARGET, -1);
+}
+
+void bed_check_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
+                     int chunk)
+{
+    test_pull(&tile->room);
+    visit(bed, tile, backward, seed, CHECK_TARGET, chunk);
+}
+
+void bed_check_no_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, int chunk)
+{
+    test_pull(&tile->room);
+    visit(bed, tile, backward, 0, CHECK_POISON, chunk);
+}
+
+/* ------------------------------------- moves -------------------------------------- */
+
+mimo_status bed_start_chunked(mimo_op **out, const bridge_bed *bed, bool backward,
+                              const test_tile *to, const test_tile *from)
+{
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to->view;
+    move.from = &from->view;
+    move.n = 1;
+    move.chunks = bed->c.chunks;
+    move.stream = test_side_stream();
+    return (backward ? mimo_bridge_backward_start_chunked
+                     : mimo_bridge_forward_start_chunked)(out, bed->bridge, &move);
+}
+
+/* Each chunk is looked at before the next one is waited for. */
+static mimo_status move_in_chunks(const bridge_bed *bed, bool backward, uint64_t seed,
+                                  const test_tile *to, const test_tile *from)
+{
+    mimo_op *op = NULL;
+    mimo_status status = bed_start_chunked(&op, bed, backward, to, from);
+    for (int chunk = 0; status == MIMO_OK && chunk < bed->c.chunks; chunk++) {
+        status = mimo_op_wait_chunk(op, chunk, test_stream());
+        if (status == MIMO_OK)
+            bed_check_chunk(bed, to, backward, seed, chunk);
+    }
+    mimo_status ended = mimo_op_wait(&op);
+    return status == MIMO_OK ? ended : status;
+}
+
+static mimo_status move_whole(const bridge_bed *bed, bool backward, const test_tile *to,
+                              const test_tile *from)
+{
+    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, &to->view,
+                                                                   &from->view, 1, test_stream());
 }
 
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
@@ -275,8 +353,8 @@ void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
     test_tile from = bed_tile_new(bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_target_new(bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(bed, &from, backward, seed);
-    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
-        bed->bridge, &to.view, &from.view, 1, test_stream());
+    mimo_status status = bed->c.chunks > 0 ? move_in_chunks(bed, backward, seed, &to, &from)
+                                           : move_whole(bed, backward, &to, &from);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
     bed_check_target(bed, &to, backward, seed);
     bed_check_source(bed, &from, backward, seed);

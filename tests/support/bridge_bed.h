@@ -23,6 +23,7 @@ typedef struct bed_case {
     bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
     bool idle;      /* they are, between calls */
     bool sums;      /* backward: every contribution has its own small number; else one has all */
+    int chunks;     /* bed_move: of each call; 0: calls are whole */
 } bed_case;
 
 /* On 4 ranks, in a buffer: each has a sample, and takes half of two. */
@@ -51,7 +52,17 @@ void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint6
 void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 
-/* One call each way: fill, move, check the target and that the source stayed. */
+/* Check the rows of a target that a chunk of a call brings, or that none has come. */
+void bed_check_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
+                     int chunk);
+void bed_check_no_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, int chunk);
+
+/* Begin a call of bed_case.chunks chunks on the side stream. */
+mimo_status bed_start_chunked(mimo_op **out, const bridge_bed *bed, bool backward,
+                              const test_tile *to, const test_tile *from);
+
+/* One call each way: fill, move, check the target, each chunk as soon as it is here, and that the
+ * source stayed. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
 
 /* Two tests of one body, which sets bed_case.buffer to `buffer`: with destinations anywhere, and in

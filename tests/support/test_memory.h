@@ -30,6 +30,10 @@ mimo_memory test_memory(void);
  * stream included, so that work which the library puts elsewhere is noticed. */
 mimo_stream test_stream(void);
 
+/* Another one, for calls that are waited for by events; it is ordered after all that has been given
+ * to test_stream so far. */
+mimo_stream test_side_stream(void);
+
 /* Prepare this rank; collective over MPI_COMM_WORLD. What this launch lacks to run here, the same
  * on every rank; NULL where nothing. */
 const char *test_memory_lacks(void);

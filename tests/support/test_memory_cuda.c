@@ -50,6 +50,19 @@ static void place_on_host(int *local, int *ranks)
     MPI_Comm_free(&machine);
 }
 
+mimo_stream test_side_stream(void)
+{
+    static cudaStream_t stream;
+    static cudaEvent_t event;
+    if (!stream) {
+        MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
+    MUST(cudaEventRecord(event, test_stream()));
+    MUST(cudaStreamWaitEvent(stream, event, 0));
+    return stream;
+}
+
 /* A rank takes the GPU of its number among the ranks of its host. */
 const char *test_memory_lacks(void)
 {

@@ -13,6 +13,11 @@ mimo_stream test_stream(void)
     return NULL;
 }
 
+mimo_stream test_side_stream(void)
+{
+    return NULL;
+}
+
 const char *test_memory_lacks(void)
 {
     return NULL;
