@@ -53,7 +53,8 @@ typedef struct mimo_nccl_desc {
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (NULL, a rank outside [0, size), no such
  * device, two ranks on one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (the
- * bootstrap or NCCL failed), MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
+ * bootstrap or NCCL failed), MIMO_ERR_DEVICE, MIMO_ERR_MEMORY. A rank without room for what the
+ * bootstrap gathers (under a kilobyte a rank) fails alone, and the others wait in the bootstrap.
  */
 MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
                                            const mimo_nccl_desc *desc);

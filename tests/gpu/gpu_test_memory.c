@@ -1,7 +1,7 @@
-/* Every allocation of device memory, and of host memory that devices see, fails in turn. Where the
- * ranks agree on a call, one rank that runs short is every rank's error; where a call only enqueues
- * work, that is the rank's own, so there all run short alike. Either way nothing is lost, and the
- * next attempt works. */
+/* Every allocation of device memory, and of host memory that devices see, fails in turn; and those
+ * of the host. Where the ranks agree on a call, one rank that runs short is every rank's
+ * error; where a call only enqueues work, that is the rank's own, so there all run short alike.
+ * Either way nothing is lost, and the next attempt works. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 
 #include "bridge_bed.h"
 #include "core/check.h"
+#include "core/memory.h"
 #include "gpu_calls.h"
 
 /* --------------------------------------- allocations ---------------------------------------- */
@@ -114,15 +115,25 @@ ncclResult_t ncclMemFree(void *room)
 
 /* In which every rank has samples of its own, a part of every sample, a part of the weights. */
 enum { SAMPLES, PARTS, SHARDS, GRIDS };
-static char grids[GRIDS][32];
+static char specs[GRIDS][32];
+static mimo_grid *grids[GRIDS];
 
-static void name_grids(void)
+static void make_grids(void)
 {
     static const char *const formats[] = {"tp=1,dp=%d", "tp=1,cp=%d,dp=1", "tp=%d,dp=1"};
-    for (int i = 0; i < GRIDS; i++)
-        snprintf(grids[i], sizeof grids[i], formats[i], mpi_test_size());
+    for (int i = 0; i < GRIDS; i++) {
+        snprintf(specs[i], sizeof specs[i], formats[i], mpi_test_size());
+        MPI_EXPECT_OK(mimo_grid_parse(&grids[i], specs[i], 0));
+    }
 }
 
+static void destroy_grids(void)
+{
+    for (int i = 0; i < GRIDS; i++)
+        mimo_grid_destroy(grids[i]);
+}
+
+/* The room for what the bootstrap gathers comes first; who has none can't take part. */
 static mimo_status communicator(void)
 {
     mimo_comm *comm = NULL;
@@ -155,34 +166,16 @@ static mimo_status split_and_collect(void)
     return status;
 }
 
-typedef mimo_status work(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst);
-
-static mimo_status on_grids(work *act, int other)
-{
-    mimo_grid *src = NULL, *dst = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&src, grids[SAMPLES], 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, grids[other], 0));
-    mimo_status status = act(mpi_test_comm(), src, dst);
-    mimo_grid_destroy(src);
-    mimo_grid_destroy(dst);
-    return status;
-}
-
-static mimo_status make_bridge(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
+static mimo_status bridge(void)
 {
     mimo_bridge *made = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = src;
-    desc.dst = dst;
+    desc.src = grids[SAMPLES];
+    desc.dst = grids[PARTS];
     desc.executor = MIMO_EXECUTOR_COLLECTIVE;
-    mimo_status status = mimo_bridge_create(&made, comm, &desc);
+    mimo_status status = mimo_bridge_create(&made, mpi_test_comm(), &desc);
     mimo_bridge_destroy(made);
     return status;
-}
-
-static mimo_status bridge(void)
-{
-    return on_grids(make_bridge, PARTS);
 }
 
 static mimo_status finish_step(mimo_gradient *gradient, float *weights)
@@ -195,38 +188,43 @@ static mimo_status finish_step(mimo_gradient *gradient, float *weights)
     return mimo_gradient_norm(gradient, &span, 1, &norm, test_stream());
 }
 
-static mimo_status make_step(mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
+static mimo_status gradient_step(void)
 {
     mimo_gradient *made = NULL;
     static float *weights; /* kept: it is the test's own allocation */
     if (!weights)
         EXPECT_CUDA(cudaMalloc((void **)&weights, 100 * sizeof *weights));
     EXPECT_CUDA(cudaMemsetAsync(weights, 0, 100 * sizeof *weights, test_stream()));
-    mimo_status status = mimo_gradient_create(&made, comm, src, dst);
+    mimo_status status =
+        mimo_gradient_create(&made, mpi_test_comm(), grids[SAMPLES], grids[SHARDS]);
     if (status == MIMO_OK)
         status = finish_step(made, weights);
     mimo_gradient_destroy(made);
     return status;
 }
 
-static mimo_status gradient_step(void)
-{
-    return on_grids(make_step, SHARDS);
-}
+typedef enum kind {
+    OF_DEVICE, /* what the functions above give */
+    OF_HOST,   /* core/memory.h */
+} kind;
 
 /* The n-th allocation from now on is to fail on this rank; n 0: none. */
 static bool armed;
 
-static void arm(int n)
+static void arm(kind which, int n)
 {
-    until_failure = n;
     armed = n > 0;
+    if (which == OF_DEVICE)
+        until_failure = n;
+    else
+        (void)mimo_fail_allocation(n);
 }
 
 /* Call that off; whether one came to fail on any rank. */
-static bool failed_anywhere(void)
+static bool failed_anywhere(kind which)
 {
-    int failed = armed && until_failure == 0;
+    int64_t left = which == OF_DEVICE ? until_failure : mimo_fail_allocation(0);
+    int failed = armed && left == 0;
     until_failure = 0;
     MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     return failed;
@@ -248,17 +246,18 @@ static void expect_alive(int64_t before, const char *call, int n)
 }
 
 /* On the last rank alone. The first time, undisturbed, fills what is kept for ever. */
-static void each_fails_on_one(const char *call, mimo_status (*act)(void), int least)
+static void each_fails_on_one(kind which, const char *call, mimo_status (*act)(void), int least)
 {
     bool here = mpi_test_rank() == mpi_test_size() - 1, failed = true;
     char words[32];
     MPI_EXPECT_OK(act());
     snprintf(words, sizeof words, "rank %d: ", mpi_test_size() - 1);
     int64_t before = alive;
-    for (int n = 1; failed; n++) {
-        arm(here ? n : 0);
+    bool gathers = which == OF_HOST && act == communicator;
+    for (int n = gathers ? 2 : 1; failed; n++) {
+        arm(which, here ? n : 0);
         mimo_status status = act();
-        failed = failed_anywhere();
+        failed = failed_anywhere(which);
         expect_outcome(status, failed, call, n);
         if (failed && mpi_test_size() > 1)
             MPI_EXPECT_SENTENCE(words);
@@ -271,13 +270,16 @@ static void each_fails_on_one(const char *call, mimo_status (*act)(void), int le
 
 MPI_TEST(memory, of_one_rank)
 {
-    name_grids();
+    make_grids();
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* what hangs is a failure */
-    each_fails_on_one("communicator", communicator, 2);
-    each_fails_on_one("buffer", buffer, 2);
-    each_fails_on_one("split and collect", split_and_collect, 4);
-    each_fails_on_one("bridge", bridge, 2);
-    each_fails_on_one("gradient step", gradient_step, 1);
+    for (kind which = OF_DEVICE; which <= OF_HOST; which++) {
+        each_fails_on_one(which, "communicator", communicator, 2);
+        each_fails_on_one(which, "buffer", buffer, 2);
+        each_fails_on_one(which, "split and collect", split_and_collect, 4);
+        each_fails_on_one(which, "bridge", bridge, 2);
+        each_fails_on_one(which, "gradient step", gradient_step, 1);
+    }
+    destroy_grids();
 }
 
 /* ----------------------------------- calls that enqueue ------------------------------------- */
@@ -290,10 +292,10 @@ static bool nth_fails(const bed_case *c, bool backward, int n)
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
-    arm(n);
+    arm(OF_DEVICE, n);
     mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
         bed.bridge, &to.view, &from.view, 1, test_stream());
-    bool failed = failed_anywhere();
+    bool failed = failed_anywhere(OF_DEVICE);
     expect_outcome(status, failed, bed_text(c), n);
     if (failed)
         MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
@@ -312,11 +314,11 @@ MPI_TEST(memory, of_all_ranks)
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
                                               MIMO_EXECUTOR_ZERO_COPY};
     int ranks = mpi_test_size(), found = 0;
-    name_grids();
+    make_grids();
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
     for (int i = 0; i < 6; i++) {
-        bed_case c = {.src = {.grid = grids[SAMPLES]},
-                      .dst = {.grid = grids[PARTS]},
+        bed_case c = {.src = {.grid = specs[SAMPLES]},
+                      .dst = {.grid = specs[PARTS]},
                       .src_letters = "sbh",
                       .dst_letters = "sbh",
                       .executor = executors[i / 2],
@@ -334,4 +336,5 @@ MPI_TEST(memory, of_all_ranks)
         }
     }
     MPI_EXPECT(ranks == 1 || found > 3, "only %d allocations", found);
+    destroy_grids();
 }
