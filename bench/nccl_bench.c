@@ -14,6 +14,8 @@
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
  *             destinations known to be idle; and by the wall clock, host included, over CALLS calls
  *   local     one copy of the bytes that stay on the rank
+ *   first     one call in 4 chunks until the first of them is here, and the last (all), beside one
+ *             whole call (one): zero-copy with 32 thread blocks, as nccl_chunks.h says
  *   auto      what mimo_bridge_create_fastest chose, told that destinations lie in a buffer, and
  *             its time over the best of the three; elsewhere: without buffers, of the two
  *
@@ -33,7 +35,7 @@
 #include <mimo/nccl.h>
 
 #include "bench_support.h"
-#include "nccl_bed.h"
+#include "nccl_chunks.h"
 
 enum { CALLS = 20, REPEATS = 7, WARM_UP = 3, FEW_CTAS = 32 };
 
@@ -165,6 +167,7 @@ typedef struct times {
     double floor, floor_few;
     double way[NCCL_WAYS], wall;
     double bare_collective, collective_copies, bare_p2p, p2p_copies, local;
+    nccl_chunk_times chunks;
 } times;
 
 static void measure_floor(times *out, const nccl_bed *bed, bool backward, clock_kind clock)
@@ -194,6 +197,7 @@ static void measure(times *out, const nccl_bed *bed, bool backward, clock_kind c
     }
     it.way = NCCL_ZERO_COPY;
     out->wall = microseconds(&it, WALL_CLOCK);
+    nccl_chunks_time(&out->chunks, bed, backward);
     const struct {
         void (*call)(const nccl_bed *bed, bool backward);
         double *us;
@@ -237,31 +241,32 @@ static void print_json(const nccl_bed *bed, bool backward, const times *t)
            "\"bare_collective_us\":%.2f,\"collective_copies_us\":%.2f,\"p2p_us\":%.2f,"
            "\"bare_p2p_us\":%.2f,\"p2p_copies_us\":%.2f,\"zero_copy_us\":%.2f,"
            "\"zero_copy32_us\":%.2f,\"zero_copy_idle_us\":%.2f,\"zero_copy_wall_us\":%.2f,"
-           "\"local_copy_us\":%.2f,\"auto\":\"%s\",\"auto_us\":%.2f,"
+           "\"local_copy_us\":%.2f,\"chunk_first_us\":%.2f,\"chunk_all_us\":%.2f,"
+           "\"chunk_whole_us\":%.2f,\"auto\":\"%s\",\"auto_us\":%.2f,"
            "\"auto_elsewhere\":\"%s\",\"auto_elsewhere_us\":%.2f}\n",
            bed->c.src, bed->c.dst, bed->c.batch, bed->c.seq, bed->c.hidden, directions[backward],
            bed->moves[backward].most_in, bed->moves[backward].most_peers, t->floor, t->floor_few,
            t->way[NCCL_COLLECTIVE], t->bare_collective, t->collective_copies, t->way[NCCL_P2P],
            t->bare_p2p, t->p2p_copies, t->way[NCCL_ZERO_COPY], t->way[NCCL_ZERO_COPY_FEW],
-           t->way[NCCL_ZERO_COPY_IDLE], t->wall, t->local, chosen(bed, NCCL_AUTO, backward),
-           t->way[NCCL_AUTO], chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
-           t->way[NCCL_AUTO_ELSEWHERE]);
+           t->way[NCCL_ZERO_COPY_IDLE], t->wall, t->local, t->chunks.first, t->chunks.all,
+           t->chunks.whole, chosen(bed, NCCL_AUTO, backward), t->way[NCCL_AUTO],
+           chosen(bed, NCCL_AUTO_ELSEWHERE, backward), t->way[NCCL_AUTO_ELSEWHERE]);
 }
 
 static void print_head(void)
 {
     printf("%-10s%-16s%6s %-8s|%7s %7s %7s |%8s %5s |%8s %5s |%8s %5s %8s %5s %8s %8s |%7s "
-           "|%10s %5s %10s %5s\n",
+           "|%8s %8s %8s |%10s %5s %10s %5s\n",
            "src", "dst", "S", "", "in MiB", "floor", "at 32", "collect", "ratio", "p2p", "ratio",
-           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local", "auto", "ratio",
-           "elsewhere", "ratio");
+           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local", "first", "all", "one",
+           "auto", "ratio", "elsewhere", "ratio");
 }
 
 static void print_row(const nccl_bed *bed, bool backward, const times *t)
 {
     const double *way = t->way;
     printf("%-10s%-16s%6" PRId64 " %-8s|%7.2f %7.1f %7.1f |%8.1f %5.2f |%8.1f %5.2f |%8.1f %5.2f "
-           "%8.1f %5.2f %8.1f %8.1f |%7.1f |%10s %5.2f %10s %5.2f\n",
+           "%8.1f %5.2f %8.1f %8.1f |%7.1f |%8.1f %8.1f %8.1f |%10s %5.2f %10s %5.2f\n",
            bed->c.src, bed->c.dst, bed->c.seq, directions[backward],
            (double)bed->moves[backward].most_in / 1048576, t->floor, t->floor_few,
            way[NCCL_COLLECTIVE],
@@ -269,7 +274,8 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
            ratio(way[NCCL_P2P], t->bare_p2p + t->p2p_copies), way[NCCL_ZERO_COPY],
            ratio(way[NCCL_ZERO_COPY], t->floor), way[NCCL_ZERO_COPY_FEW],
            ratio(way[NCCL_ZERO_COPY_FEW], t->floor_few), way[NCCL_ZERO_COPY_IDLE], t->wall,
-           t->local, chosen(bed, NCCL_AUTO, backward), ratio(way[NCCL_AUTO], best(way, true)),
+           t->local, t->chunks.first, t->chunks.all, t->chunks.whole,
+           chosen(bed, NCCL_AUTO, backward), ratio(way[NCCL_AUTO], best(way, true)),
            chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
            ratio(way[NCCL_AUTO_ELSEWHERE], best(way, false)));
 }
