@@ -1,7 +1,7 @@
 /* Every allocation of device memory, and of host memory that devices see, fails in turn; and those
- * of the host. Where the ranks agree on a call, one rank that runs short is every rank's
- * error; where a call only enqueues work, that is the rank's own, so there all run short alike.
- * Either way nothing is lost, and the next attempt works. */
+ * of the host. Where the ranks agree on a call, one rank that runs short is every rank's error;
+ * where a call only enqueues work, that is the rank's own, so there all run short alike. Either way
+ * nothing is lost, and the next attempt works. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -268,18 +268,26 @@ static void each_fails_on_one(kind which, const char *call, mimo_status (*act)(v
     }
 }
 
-MPI_TEST(memory, of_one_rank)
+static void all_fail_on_one(kind which)
 {
     make_grids();
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* what hangs is a failure */
-    for (kind which = OF_DEVICE; which <= OF_HOST; which++) {
-        each_fails_on_one(which, "communicator", communicator, 2);
-        each_fails_on_one(which, "buffer", buffer, 2);
-        each_fails_on_one(which, "split and collect", split_and_collect, 4);
-        each_fails_on_one(which, "bridge", bridge, 2);
-        each_fails_on_one(which, "gradient step", gradient_step, 1);
-    }
+    each_fails_on_one(which, "communicator", communicator, 2);
+    each_fails_on_one(which, "buffer", buffer, 2);
+    each_fails_on_one(which, "split and collect", split_and_collect, 4);
+    each_fails_on_one(which, "bridge", bridge, 2);
+    each_fails_on_one(which, "gradient step", gradient_step, 1);
     destroy_grids();
+}
+
+MPI_TEST(memory, of_one_device)
+{
+    all_fail_on_one(OF_DEVICE);
+}
+
+MPI_TEST(memory, of_one_host)
+{
+    all_fail_on_one(OF_HOST);
 }
 
 /* ----------------------------------- calls that enqueue ------------------------------------- */
@@ -309,7 +317,7 @@ static bool nth_fails(const bed_case *c, bool backward, int n)
     return failed;
 }
 
-MPI_TEST(memory, of_all_ranks)
+MPI_TEST(memory, of_all_devices)
 {
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
                                               MIMO_EXECUTOR_ZERO_COPY};
