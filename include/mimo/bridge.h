@@ -115,11 +115,10 @@ typedef struct mimo_bridge_sizes {
  * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
  * itself: the candidates (routed, which writes into buffers where `in_buffer`; then p2p beside it;
  * collective where its rules hold) move sbh tiles of that size in fifteen interleaved repeats, of
- * one call each way on the host and of twenty on devices. Of each the fastest repeat counts, and in
- * it the slowest rank, so that all ranks choose alike; what is not 3% faster than routed does not
- * replace it. Takes memory for the tiles while it lasts. Collective, blocking.
- * mimo_bridge_executor tells the choice: a descriptor that pins it gives the same bridge again,
- * without measuring.
+ * one call each way on the host and of twenty on devices. The slowest rank's times count, so that
+ * all ranks choose alike; what replaces routed has been faster in ten repeats, and in its fastest
+ * by 3%. Takes memory for the tiles while it lasts. Collective, blocking. What was chosen is for
+ * mimo_bridge_executor to tell: a descriptor that pins it gives the same bridge again, unmeasured.
  *
  * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, an executor
  * that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks), MIMO_ERR_SHAPE (sizes that the
