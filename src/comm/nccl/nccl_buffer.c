@@ -23,6 +23,7 @@ typedef struct nccl_buffer {
     cudaStream_t stream; /* of the last call into the buffer, */
     bool used;           /* where there was one; */
     cudaEvent_t last;    /* its place there, for a call on another stream */
+    mimo_nccl_wait reach;
 } nccl_buffer;
 
 /* The ranks whose memory this one may reach. Windows are theirs: NCCL registers none for ranks of
@@ -69,6 +70,16 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
     return MIMO_OK;
 }
 
+/* Wait for what NCCL does behind such a call. */
+static mimo_status settle(const mimo_buffer *buffer, ncclResult_t code, const char *call)
+{
+    nccl_comm *near = neighbours(buffer);
+    near->team->busy = true;
+    mimo_status status = mimo_nccl_settle(code, near, near->team->handle, call);
+    near->team->busy = near->team->handle == NULL; /* given up meanwhile: for good */
+    return status;
+}
+
 static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t bytes)
 {
     nccl_team *team = team_of(buffer);
@@ -77,7 +88,7 @@ static mimo_status open_window(mimo_buffer *buffer, part *it, void *at, int64_t 
         return MIMO_OK;
     ncclResult_t code = ncclCommWindowRegister(team->handle, at, (size_t)bytes, &it->window,
                                                NCCL_WIN_COLL_SYMMETRIC);
-    return mimo_nccl_settle(code, neighbours(buffer), team->handle, "ncclCommWindowRegister");
+    return settle(buffer, code, "ncclCommWindowRegister");
 }
 
 static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
@@ -144,14 +155,12 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
 
 static ncclResult_t wait_for_reach(void *context)
 {
-    nccl_comm *near = neighbours(context);
-    mimo_status status =
-        mimo_nccl_settle(ncclSuccess, near, near->team->handle, "ncclDevCommCreate");
+    mimo_status status = settle(context, ncclSuccess, "ncclDevCommCreate");
     return status == MIMO_OK ? ncclSuccess : ncclInternalError;
 }
 
 /* Neighbours find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
-static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
+static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
 {
     int first, count;
     nccl_comm *near = neighbours(buffer);
@@ -159,9 +168,10 @@ static mimo_status reach_peers(mimo_buffer *buffer, const nccl_buffer *own)
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    const mimo_nccl_wait wait = {wait_for_reach, buffer};
-    mimo_status status = mimo_nccl_status(mimo_nccl_reach(team->handle, &wait, &first, &count),
-                                          near, team->handle, "mimo_nccl_reach");
+    own->reach.until_done = wait_for_reach;
+    own->reach.context = buffer;
+    ncclResult_t code = mimo_nccl_reach(team->handle, &own->reach, &first, &count);
+    mimo_status status = mimo_nccl_status(code, near, team->handle, "mimo_nccl_reach");
     MIMO_TRY(mimo_comm_check(&near->base)); /* it may have ended while NCCL was waited for */
     uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;
@@ -192,7 +202,9 @@ mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer)
 void mimo_nccl_buffer_close(mimo_buffer *buffer)
 {
     nccl_buffer *own = buffer->own;
-    if (!own)
+    const nccl_team *team = team_of(buffer);
+    buffer->own = NULL;
+    if (!own || (team && team->busy))
         return;
     (void)cudaDeviceSynchronize();
     close_part(buffer, &own->data);
@@ -202,7 +214,6 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer)
     if (own->last)
         (void)cudaEventDestroy(own->last);
     mimo_release(own);
-    buffer->own = NULL;
 }
 
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)

@@ -24,24 +24,29 @@ ncclDevCommRequirements requirements()
 
 } // namespace
 
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, const mimo_nccl_wait *wait, int *first, int *count)
+ncclResult_t mimo_nccl_reach(ncclComm_t comm, mimo_nccl_wait *wait, int *first, int *count)
 {
-    ncclDevComm device;
-    ncclDevCommRequirements wanted = requirements();
+    struct request {
+        ncclDevComm device;
+        ncclDevCommRequirements wanted;
+    };
+    static_assert(sizeof(request) <= sizeof wait->room, "room for NCCL to work in");
+    request *it = (request *)wait->room;
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
     if (code != ncclSuccess)
         return code;
     *first = rank;
     *count = 1;
-    code = ncclDevCommCreate(comm, &wanted, &device);
+    it->wanted = requirements();
+    code = ncclDevCommCreate(comm, &it->wanted, &it->device);
     if (code == ncclSuccess || code == ncclInProgress)
         code = wait->until_done(wait->context);
     if (code != ncclSuccess)
         return ncclSuccess;
-    *first = rank - device.lsaRank;
-    *count = device.lsaSize;
-    return ncclDevCommDestroy(comm, &device);
+    *first = rank - it->device.lsaRank;
+    *count = it->device.lsaSize;
+    return ncclDevCommDestroy(comm, &it->device);
 }
 
 cudaError_t mimo_nccl_peer_pointers(void **at, void **room, ncclWindow_t window, int count)

@@ -3,6 +3,8 @@
 #ifndef MIMO_COMM_NCCL_PEERS_H
 #define MIMO_COMM_NCCL_PEERS_H
 
+#include <stdint.h>
+
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -15,11 +17,13 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_nccl_wait {
     ncclResult_t (*until_done)(void *context);
     void *context;
+    /* What NCCL works in, and may go on to write long after it was given up. */
+    uint64_t room[128];
 } mimo_nccl_wait;
 
 /* The ranks [first, first + count) of the communicator, this one among them, load and store each
  * other's windows. Collective. Registering a window can succeed where none do: then count is 1. */
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, const mimo_nccl_wait *wait, int *first, int *count);
+ncclResult_t mimo_nccl_reach(ncclComm_t comm, mimo_nccl_wait *wait, int *first, int *count);
 
 /* at[count]: the beginning of a window on each of these ranks, as this device finds it. `room` is
  * device memory of as many pointers. Blocks. */

@@ -17,6 +17,8 @@ typedef struct nccl_team {
     struct nccl_team *next; /* in the root's list */
     ncclComm_t handle;      /* NULL once it was aborted */
     bool borrowed;
+    bool busy; /* in a call that NCCL goes on with behind it and can't abort (2.28 crashes): then it
+                  is left to itself, with what it was given, instead */
     int users; /* communicators that share it */
     int size;
     int ranks[]; /* [size], of the root, in the team's order */
@@ -78,7 +80,7 @@ mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t hand
 nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size);
 /* Give a team up; the last user destroys it, or aborts it after an error. */
 void mimo_nccl_team_drop(nccl_root *root, nccl_team *team);
-/* Abort all teams but borrowed ones: what waits for a peer inside the device ends. */
+/* Abort all teams but borrowed and busy ones: what waits for a peer inside the device ends. */
 void mimo_nccl_teams_abort(nccl_root *root);
 
 /* ----------------------- host words in flight (nccl_words.c) ------------------------ */

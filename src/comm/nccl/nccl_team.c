@@ -64,6 +64,7 @@ void mimo_nccl_teams_abort(nccl_root *root)
         if (!handle || team->borrowed)
             continue;
         team->handle = NULL;
-        (void)ncclCommAbort(handle);
+        if (!team->busy)
+            (void)ncclCommAbort(handle);
     }
 }
