@@ -1,8 +1,11 @@
 #include "bench_support.h"
 
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 void bench_must(mimo_status status, const char *what)
 {
@@ -16,6 +19,25 @@ static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+static const char *stage; /* of this rank */
+
+static void give_up(int signal)
+{
+    static const char text[] = "no end for a minute: ";
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    written += write(STDERR_FILENO, stage, strlen(stage));
+    written += write(STDERR_FILENO, "\n", 1);
+    (void)signal, (void)written;
+    _exit(1);
+}
+
+void bench_stage(const char *name)
+{
+    stage = name;
+    signal(SIGALRM, give_up);
+    alarm(60);
 }
 
 double bench_median(double *values, int count)

@@ -7,6 +7,10 @@
 /* End the whole launch with the last error where the status is one. */
 void bench_must(mimo_status status, const char *what);
 
+/* What follows. A stage of more than a minute is taken for a hang: its name, and the end of the
+ * launch. */
+void bench_stage(const char *name);
+
 /* The median; sorts the values. */
 double bench_median(double *values, int count);
 

@@ -2,7 +2,7 @@
  * Times the bridge's executors on GPUs beside their peers and ceilings, in one run: bf16, rows of
  * the LLM's hidden size, zigzag shards at the receiving end.
  *
- *   mpirun -n 4 nccl_bench [--graph] [--json] [--seq N] [--pair N]
+ *   mpirun -n 4 nccl_bench [--graph] [--chunks] [--json] [--seq N] [--pair N]
  *
  *   in        MiB that the busiest rank receives: what the routed plan moves
  *   floor     the link: a kernel that writes as many bytes to as many peers, best number of thread
@@ -14,8 +14,9 @@
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
  *             destinations known to be idle; and by the wall clock, host included, over CALLS calls
  *   local     one copy of the bytes that stay on the rank
- *   first     one call in 4 chunks until the first of them is here, and the last (all), beside one
- *             whole call (one): zero-copy with 32 thread blocks, as nccl_chunks.h says
+ *   first     with --chunks, else 0: one call in 4 chunks until the first of them is here, and the
+ *             last (all), beside one whole call (one): zero-copy with 32 thread blocks, as
+ *             nccl_chunks.h says
  *   auto      what mimo_bridge_create_fastest chose, told that destinations lie in a buffer, and
  *             its time over the best of the three; elsewhere: without buffers, of the two
  *
@@ -56,7 +57,7 @@ static const struct {
 static const char *const directions[] = {"forward", "backward"};
 
 typedef struct options {
-    bool graph, json;
+    bool graph, chunks, json;
     int64_t seq, pair; /* -1: all */
 } options;
 
@@ -186,18 +187,24 @@ static void measure_floor(times *out, const nccl_bed *bed, bool backward, clock_
     }
 }
 
-static void measure(times *out, const nccl_bed *bed, bool backward, clock_kind clock)
+static void measure(times *out, const nccl_bed *bed, bool backward, const options *asked)
 {
     timed it = {.bed = bed, .backward = backward};
+    const clock_kind clock = asked->graph ? REPLAYS : EVENTS;
     *out = (times){0};
+    bench_stage("the floor");
     measure_floor(out, bed, backward, clock);
+    bench_stage("the executors");
     for (int way = 0; way < NCCL_WAYS; way++) {
         it.way = (nccl_way)way;
         out->way[way] = microseconds(&it, clock);
     }
     it.way = NCCL_ZERO_COPY;
     out->wall = microseconds(&it, WALL_CLOCK);
-    nccl_chunks_time(&out->chunks, bed, backward);
+    bench_stage("chunks");
+    if (asked->chunks)
+        nccl_chunks_time(&out->chunks, bed, backward);
+    bench_stage("bare calls and copies");
     const struct {
         void (*call)(const nccl_bed *bed, bool backward);
         double *us;
@@ -293,8 +300,10 @@ static void run_case(const nccl_world *world, const nccl_case *c, const options 
 {
     nccl_bed bed;
     times t;
+    bench_stage("making bridges and choosing executors");
     nccl_bed_create(&bed, world, c);
     for (int backward = 0; backward < 2; backward++) {
+        bench_stage("comparing bits");
         nccl_way differs = nccl_bed_check(&bed, backward);
         if (differs != NCCL_WAYS) {
             if (world->rank == 0)
@@ -302,7 +311,7 @@ static void run_case(const nccl_world *world, const nccl_case *c, const options 
                        c->src, c->dst, c->seq, directions[backward], (int)differs);
             continue;
         }
-        measure(&t, &bed, backward, asked->graph ? REPLAYS : EVENTS);
+        measure(&t, &bed, backward, asked);
         if (world->rank == 0)
             (asked->json ? print_json : print_row)(&bed, backward, &t);
         fflush(stdout);
@@ -318,6 +327,7 @@ static options read_options(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         read.json = read.json || strcmp(argv[i], "--json") == 0;
         read.graph = read.graph || strcmp(argv[i], "--graph") == 0;
+        read.chunks = read.chunks || strcmp(argv[i], "--chunks") == 0;
         if (strcmp(argv[i], "--seq") == 0 && i + 1 < argc)
             read.seq = atoll(argv[++i]);
         if (strcmp(argv[i], "--pair") == 0 && i + 1 < argc)

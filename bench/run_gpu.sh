@@ -38,7 +38,7 @@ has() {
     return 1
 }
 
-measure nccl "$mpirun" -n "$ranks" "$program" --json
+measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
