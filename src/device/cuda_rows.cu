@@ -11,7 +11,6 @@ constexpr int kInFlight = 4;  // loads of a thread before its first store
 constexpr int64_t kMostPieces = 4096;
 constexpr int64_t kMostBlocks = 1 << 25; // of one copy: kMostPerLaunch of them are still a grid
 constexpr int kMostPerLaunch = 32;       // copies: a kernel's arguments have 4 KiB
-constexpr int kFewPerLaunch = 4;
 
 // Row r of two loops with a stride on either side, in bytes.
 struct Strided {
@@ -229,15 +228,16 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
 }
 
 // Several copies in one launch: copy i is the part of blocks first[i] to first[i + 1].
-template <int kMost> struct Copies {
+struct Batch {
     int count;
-    uint32_t first[kMost + 1];
-    Strided place[kMost];
-    Share share[kMost];
+    int64_t word; // bytes
+    uint32_t first[kMostPerLaunch + 1];
+    Strided place[kMostPerLaunch];
+    Share share[kMostPerLaunch];
 };
 
-template <class Word, int kMost>
-__global__ void __launch_bounds__(kThreads) move_list(const __grid_constant__ Copies<kMost> batch)
+template <class Word>
+__global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch batch)
 {
     int low = 0, high = batch.count; // the last copy that begins here or before
     while (low + 1 < high) {
@@ -250,81 +250,47 @@ __global__ void __launch_bounds__(kThreads) move_list(const __grid_constant__ Co
     move_share<Word>(batch.place[low], batch.share[low], blockIdx.x - batch.first[low]);
 }
 
-template <class Word, int kMost>
-void launch_list(const Copies<kMost> &list, cudaStream_t stream)
+cudaError_t launch_batch(Batch *batch, cudaStream_t stream)
 {
-    move_list<Word><<<list.first[list.count], kThreads, 0, stream>>>(list);
-}
-
-// What a launch carries takes time, so a few copies go by themselves.
-template <class Word>
-void launch_words(const Copies<kMostPerLaunch> &list, cudaStream_t stream)
-{
-    Copies<kFewPerLaunch> few;
-    if (list.count > kFewPerLaunch)
-        return launch_list<Word>(list, stream);
-    few.count = list.count;
-    few.first[0] = 0;
-    for (int i = 0; i < list.count; i++) {
-        few.first[i + 1] = list.first[i + 1];
-        few.place[i] = list.place[i];
-        few.share[i] = list.share[i];
-    }
-    launch_list<Word>(few, stream);
-}
-
-// Copies that are going to be launched together: those of one word size, in their order.
-struct Batch {
-    int64_t word = 0; // bytes
-    Copies<kMostPerLaunch> copies;
-    cudaStream_t stream;
-
-    explicit Batch(cudaStream_t on) : stream(on)
-    {
-        copies.count = 0;
-        copies.first[0] = 0;
-    }
-
-    cudaError_t launch()
-    {
-        if (copies.count == 0)
-            return cudaSuccess;
-        switch (word) {
-        case 16:
-            launch_words<uint4>(copies, stream);
-            break;
-        case 8:
-            launch_words<uint2>(copies, stream);
-            break;
-        case 4:
-            launch_words<uint32_t>(copies, stream);
-            break;
-        case 2:
-            launch_words<uint16_t>(copies, stream);
-            break;
-        default:
-            launch_words<uint8_t>(copies, stream);
-        }
-        copies.count = 0;
-        return cudaGetLastError();
-    }
-
-    cudaError_t add(const Copy &copy)
-    {
-        int64_t own = widest(copy.ends | (uintptr_t)copy.row_bytes);
-        if (copies.count == kMostPerLaunch || word != own) {
-            cudaError_t code = launch();
-            if (code != cudaSuccess)
-                return code;
-        }
-        int i = copies.count++;
-        word = own;
-        copies.place[i] = copy.place;
-        copies.share[i] = share_of(copy.rows, copy.row_bytes / word);
-        copies.first[i + 1] = copies.first[i] + copies.share[i].across * copies.share[i].along;
+    const unsigned blocks = batch->first[batch->count];
+    if (batch->count == 0)
         return cudaSuccess;
+    switch (batch->word) {
+    case 16:
+        move_batch<uint4><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 8:
+        move_batch<uint2><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 4:
+        move_batch<uint32_t><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    case 2:
+        move_batch<uint16_t><<<blocks, kThreads, 0, stream>>>(*batch);
+        break;
+    default:
+        move_batch<uint8_t><<<blocks, kThreads, 0, stream>>>(*batch);
     }
-};
+    batch->count = 0;
+    return cudaGetLastError();
+}
+
+// Copies of one word size are launched together, in their order.
+cudaError_t add_to_batch(Batch *batch, const Copy &copy, cudaStream_t stream)
+{
+    int64_t word = widest(copy.ends | (uintptr_t)copy.row_bytes);
+    if (batch->count == kMostPerLaunch || batch->word != word) {
+        cudaError_t code = launch_batch(batch, stream);
+        if (code != cudaSuccess)
+            return code;
+    }
+    int i = batch->count++;
+    batch->word = word;
+    batch->place[i] = copy.place;
+    batch->share[i] = share_of(copy.rows, copy.row_bytes / word);
+    batch->first[i + 1] = batch->first[i] + batch->share[i].across * batch->share[i].along;
+    return cudaSuccess;
+}
 
 bool is_empty(const mimo_rows &rows)
 {
@@ -346,14 +312,17 @@ cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cuda
 
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream)
 {
-    Batch batch(stream);
+    Batch batch;
     cudaError_t code = cudaSuccess;
     if (count == 1)
         return mimo_cuda_copy_rows(&list[0].to, &list[0].from, stream);
+    batch.count = 0;
+    batch.word = 0;
+    batch.first[0] = 0;
     for (int64_t i = 0; i < count && code == cudaSuccess; i++)
         if (!is_empty(list[i].to))
-            code = batch.add(copy_of(list[i].to, list[i].from));
-    return code == cudaSuccess ? batch.launch() : code;
+            code = add_to_batch(&batch, copy_of(list[i].to, list[i].from), stream);
+    return code == cudaSuccess ? launch_batch(&batch, stream) : code;
 }
 
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,

@@ -117,37 +117,6 @@ __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers
         await_rows(head, peers);
 }
 
-// ----------------------------------------- launches -----------------------------------------
-
-// A near program that is shorter still: what a launch carries takes time, 0.4 us for a near one.
-struct Few {
-    mimo_push_head head;
-    mimo_push_peer peers[8];
-    mimo_push_block blocks[4];
-};
-
-constexpr int kFewPeers = sizeof(Few::peers) / sizeof(mimo_push_peer);
-constexpr int kFewBlocks = sizeof(Few::blocks) / sizeof(mimo_push_block);
-
-// Calls with(as), `as` being the program as a kernel takes it.
-template <class With>
-void launch(const mimo_push_program &program, With with)
-{
-    const mimo_push_near &near = program.as.near;
-    if (program.room)
-        return with(program.as.far);
-    if (near.head.targets + near.head.sources > kFewPeers ||
-        near.head.remote_blocks + near.head.local_blocks > kFewBlocks)
-        return with(near);
-    Few few;
-    few.head = near.head;
-    for (int i = 0; i < kFewPeers; i++)
-        few.peers[i] = near.peers[i];
-    for (int i = 0; i < kFewBlocks; i++)
-        few.blocks[i] = near.blocks[i];
-    with(few);
-}
-
 } // namespace
 
 #endif

@@ -172,8 +172,9 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 
 cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream)
 {
-    launch(*program, [=](const auto &as) {
-        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(as);
-    });
+    if (program->room)
+        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(program->as.far);
+    else
+        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(program->as.near);
     return cudaGetLastError();
 }
