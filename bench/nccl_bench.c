@@ -201,9 +201,10 @@ static void measure(times *out, const nccl_bed *bed, bool backward, const option
     }
     it.way = NCCL_ZERO_COPY;
     out->wall = microseconds(&it, WALL_CLOCK);
-    bench_stage("chunks");
-    if (asked->chunks)
+    if (asked->chunks) {
+        bench_stage("chunks");
         nccl_chunks_time(&out->chunks, bed, backward);
+    }
     bench_stage("bare calls and copies");
     const struct {
         void (*call)(const nccl_bed *bed, bool backward);

@@ -139,14 +139,6 @@ Share share_of(int64_t rows, int64_t words)
     return {rows, words, (uint32_t)across, (uint32_t)along, log_width};
 }
 
-template <class Word, class Place>
-cudaError_t launch(const Place &place, int64_t rows, int64_t row_bytes, cudaStream_t stream)
-{
-    const Share share = share_of(rows, row_bytes / (int64_t)sizeof(Word));
-    move_rows<Word><<<share.across * share.along, kThreads, 0, stream>>>(place, share);
-    return cudaGetLastError();
-}
-
 // The widest word that all these addresses and sizes are multiples of.
 int64_t widest(uintptr_t bits)
 {
@@ -156,22 +148,34 @@ int64_t widest(uintptr_t bits)
     return bytes;
 }
 
+// Calls with(word), a word of so many bytes, for its type.
+template <class With> void with_word(int64_t bytes, With with)
+{
+    switch (bytes) {
+    case 16:
+        return with(uint4{});
+    case 8:
+        return with(uint2{});
+    case 4:
+        return with(uint32_t{});
+    case 2:
+        return with(uint16_t{});
+    default:
+        return with(uint8_t{});
+    }
+}
+
 template <class Place>
 cudaError_t launch_widest(const Place &place, uintptr_t ends, int64_t rows, int64_t row_bytes,
                           cudaStream_t stream)
 {
-    switch (widest(ends | (uintptr_t)row_bytes)) {
-    case 16:
-        return launch<uint4>(place, rows, row_bytes, stream);
-    case 8:
-        return launch<uint2>(place, rows, row_bytes, stream);
-    case 4:
-        return launch<uint32_t>(place, rows, row_bytes, stream);
-    case 2:
-        return launch<uint16_t>(place, rows, row_bytes, stream);
-    default:
-        return launch<uint8_t>(place, rows, row_bytes, stream);
-    }
+    const int64_t bytes = widest(ends | (uintptr_t)row_bytes);
+    const Share share = share_of(rows, row_bytes / bytes);
+    with_word(bytes, [&](auto word) {
+        move_rows<decltype(word)>
+            <<<share.across * share.along, kThreads, 0, stream>>>(place, share);
+    });
+    return cudaGetLastError();
 }
 
 cudaError_t move_mapped(const Mapped &place, cudaStream_t stream)
@@ -255,22 +259,9 @@ cudaError_t launch_batch(Batch *batch, cudaStream_t stream)
     const unsigned blocks = batch->first[batch->count];
     if (batch->count == 0)
         return cudaSuccess;
-    switch (batch->word) {
-    case 16:
-        move_batch<uint4><<<blocks, kThreads, 0, stream>>>(*batch);
-        break;
-    case 8:
-        move_batch<uint2><<<blocks, kThreads, 0, stream>>>(*batch);
-        break;
-    case 4:
-        move_batch<uint32_t><<<blocks, kThreads, 0, stream>>>(*batch);
-        break;
-    case 2:
-        move_batch<uint16_t><<<blocks, kThreads, 0, stream>>>(*batch);
-        break;
-    default:
-        move_batch<uint8_t><<<blocks, kThreads, 0, stream>>>(*batch);
-    }
+    with_word(batch->word, [&](auto word) {
+        move_batch<decltype(word)><<<blocks, kThreads, 0, stream>>>(*batch);
+    });
     batch->count = 0;
     return cudaGetLastError();
 }

@@ -532,6 +532,20 @@ MPI_TEST(gradient, wrong_creation)
 
 /* ------------------------------------------- explain ---------------------------------------- */
 
+/* What is explained says each of these sentences. */
+static void expect_explained(const fixture *it, const step_spans *spans,
+                             const char *const *sentences, size_t count)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *stream = open_memstream(&text, &length);
+    MPI_EXPECT_OK(mimo_gradient_explain(it->gradient, spans->list, SPANS, stream));
+    fclose(stream);
+    for (size_t i = 0; i < count; i++)
+        MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
+    free(text);
+}
+
 MPI_TEST(gradient, explain)
 {
     static const char *const sentences[] = {
@@ -552,23 +566,12 @@ MPI_TEST(gradient, explain)
     const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
     step_spans spans = new_spans();
-    char *text = NULL;
-    size_t length = 0;
     fill_spans(&spans, &pair, 3);
-    FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
-    fclose(stream);
-    MPI_EXPECT(strstr(text, "N is not known yet"), "%s", text);
-    free(text);
+    expect_explained(&it, &spans, &(const char *){"N is not known yet"}, 1);
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
     MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
-    fclose(stream);
-    for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++)
-        MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
-    free(text);
-    stream = fopen("/dev/full", "w");
+    expect_explained(&it, &spans, sentences, sizeof sentences / sizeof sentences[0]);
+    FILE *stream = fopen("/dev/full", "w");
     if (stream) {
         MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream),
                           MIMO_ERR_IO);
@@ -595,15 +598,8 @@ MPI_TEST(gradient, explain_stages)
     const grid_pair pair = {8, {{8, 1, 1, 1, 0}, {2, 1, 2, 2, 0}}};
     fixture it = fixture_of(&pair);
     step_spans spans = new_spans();
-    char *text = NULL;
-    size_t length = 0;
     fill_spans(&spans, &pair, 3);
-    FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream));
-    fclose(stream);
-    for (size_t i = 0; i < sizeof sentences / sizeof sentences[0]; i++)
-        MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
-    free(text);
+    expect_explained(&it, &spans, sentences, sizeof sentences / sizeof sentences[0]);
     free_spans(&spans);
     release(&it);
 }

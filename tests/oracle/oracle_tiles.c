@@ -90,24 +90,25 @@ static void view_parts(const oracle_tiles *tiles, mimo_side side, mimo_tensor *v
     }
 }
 
+static mimo_status move(oracle_tiles *tiles, bool backward)
+{
+    mimo_tensor from[ORACLE_TENSORS], to[ORACLE_TENSORS];
+    const mimo_side source = backward ? MIMO_DST : MIMO_SRC;
+    const mimo_side target = backward ? MIMO_SRC : MIMO_DST;
+    view_parts(tiles, source, from);
+    view_parts(tiles, target, to);
+    MIMO_TRY(copy_parts(tiles, source, true));
+    MIMO_TRY((backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        tiles->bridge, to, from, tiles->desc.tensors, tiles->runtime->stream));
+    return copy_parts(tiles, target, false);
+}
+
 mimo_status oracle_tiles_forward(oracle_tiles *tiles)
 {
-    mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
-    view_parts(tiles, MIMO_SRC, src);
-    view_parts(tiles, MIMO_DST, dst);
-    MIMO_TRY(copy_parts(tiles, MIMO_SRC, true));
-    MIMO_TRY(
-        mimo_bridge_forward(tiles->bridge, dst, src, tiles->desc.tensors, tiles->runtime->stream));
-    return copy_parts(tiles, MIMO_DST, false);
+    return move(tiles, false);
 }
 
 mimo_status oracle_tiles_backward(oracle_tiles *tiles)
 {
-    mimo_tensor src[ORACLE_TENSORS], dst[ORACLE_TENSORS];
-    view_parts(tiles, MIMO_SRC, src);
-    view_parts(tiles, MIMO_DST, dst);
-    MIMO_TRY(copy_parts(tiles, MIMO_DST, true));
-    MIMO_TRY(
-        mimo_bridge_backward(tiles->bridge, src, dst, tiles->desc.tensors, tiles->runtime->stream));
-    return copy_parts(tiles, MIMO_SRC, false);
+    return move(tiles, true);
 }

@@ -64,15 +64,23 @@ Test(dtype, sizes_and_names_round_trip)
     cr_assert_str_eq(mimo_dtype_name((mimo_dtype)77), "?");
 }
 
+/* With the variable set to `text`, or unset where that is NULL. */
+static void expect_value(mimo_env_id id, const char *name, const char *text, int64_t expected)
+{
+    int64_t value = -1;
+    if (text)
+        setenv(name, text, 1);
+    else
+        unsetenv(name);
+    cr_assert_eq(mimo_env_get(id, &value), MIMO_OK);
+    cr_assert_eq(value, expected, "%s=%s", name, text ? text : "(unset)");
+}
+
 Test(env, default_value_and_nonsense)
 {
     int64_t value = -1;
-    unsetenv("MIMO_AGREE");
-    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_OK);
-    cr_assert_eq(value, 1);
-    setenv("MIMO_AGREE", "0", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_OK);
-    cr_assert_eq(value, 0);
+    expect_value(MIMO_ENV_AGREE, "MIMO_AGREE", NULL, 1);
+    expect_value(MIMO_ENV_AGREE, "MIMO_AGREE", "0", 0);
     setenv("MIMO_AGREE", "yes", 1);
     cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "MIMO_AGREE='yes'"));
@@ -96,18 +104,11 @@ Test(env, table)
 Test(env, lists_of_words)
 {
     int64_t value = -1;
-    unsetenv("MIMO_CHECK");
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
-    cr_assert_eq(value, 0);
-    setenv("MIMO_CHECK", "samples,replicas", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
-    cr_assert_eq(value, MIMO_CHECK_SAMPLES | MIMO_CHECK_REPLICAS);
-    setenv("MIMO_CHECK", "calls", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
-    cr_assert_eq(value, MIMO_CHECK_CALLS);
-    setenv("MIMO_CHECK", "", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_OK);
-    cr_assert_eq(value, 0);
+    expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", NULL, 0);
+    expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", "samples,replicas",
+                 MIMO_CHECK_SAMPLES | MIMO_CHECK_REPLICAS);
+    expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", "calls", MIMO_CHECK_CALLS);
+    expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", "", 0);
     setenv("MIMO_CHECK", "calls,call", 1);
     cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "'call' is none of replicas,calls,samples"));

@@ -23,7 +23,7 @@ typedef struct nccl_buffer {
     cudaStream_t stream; /* of the last call into the buffer, */
     bool used;           /* where there was one; */
     cudaEvent_t last;    /* its place there, for a call on another stream */
-    mimo_nccl_wait reach;
+    mimo_nccl_reach reach;
 } nccl_buffer;
 
 /* The ranks whose memory this one may reach. Windows are theirs: NCCL registers none for ranks of
@@ -153,25 +153,21 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
     return status;
 }
 
-static ncclResult_t wait_for_reach(void *context)
-{
-    mimo_status status = settle(context, ncclSuccess, "ncclDevCommCreate");
-    return status == MIMO_OK ? ncclSuccess : ncclInternalError;
-}
-
 /* Neighbours find the same: reach is NCCL's, and whether windows are symmetric is agreed on. */
 static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
 {
-    int first, count;
+    int first = 0, count = 1;
     nccl_comm *near = neighbours(buffer);
     const nccl_team *team = near->team;
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    own->reach.until_done = wait_for_reach;
-    own->reach.context = buffer;
-    ncclResult_t code = mimo_nccl_reach(team->handle, &own->reach, &first, &count);
-    mimo_status status = mimo_nccl_status(code, near, team->handle, "mimo_nccl_reach");
+    ncclResult_t code = mimo_nccl_reach_ask(&own->reach, team->handle);
+    mimo_status status = MIMO_OK;
+    if (settle(buffer, code, "ncclDevCommCreate") == MIMO_OK) {
+        code = mimo_nccl_reach_read(&own->reach, team->handle, &first, &count);
+        status = mimo_nccl_status(code, near, team->handle, "ncclDevCommDestroy");
+    }
     MIMO_TRY(mimo_comm_check(&near->base)); /* it may have ended while NCCL was waited for */
     uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;

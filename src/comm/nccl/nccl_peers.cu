@@ -22,28 +22,28 @@ ncclDevCommRequirements requirements()
 #endif
 }
 
+struct Question {
+    ncclDevComm device;
+    ncclDevCommRequirements wanted;
+};
+static_assert(sizeof(Question) <= sizeof(mimo_nccl_reach), "room for NCCL to work in");
+
 } // namespace
 
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, mimo_nccl_wait *wait, int *first, int *count)
+ncclResult_t mimo_nccl_reach_ask(mimo_nccl_reach *reach, ncclComm_t comm)
 {
-    struct request {
-        ncclDevComm device;
-        ncclDevCommRequirements wanted;
-    };
-    static_assert(sizeof(request) <= sizeof wait->room, "room for NCCL to work in");
-    request *it = (request *)wait->room;
+    Question *it = (Question *)reach->room;
+    it->wanted = requirements();
+    return ncclDevCommCreate(comm, &it->wanted, &it->device);
+}
+
+ncclResult_t mimo_nccl_reach_read(mimo_nccl_reach *reach, ncclComm_t comm, int *first, int *count)
+{
+    Question *it = (Question *)reach->room;
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
     if (code != ncclSuccess)
         return code;
-    *first = rank;
-    *count = 1;
-    it->wanted = requirements();
-    code = ncclDevCommCreate(comm, &it->wanted, &it->device);
-    if (code == ncclSuccess || code == ncclInProgress)
-        code = wait->until_done(wait->context);
-    if (code != ncclSuccess)
-        return ncclSuccess;
     *first = rank - it->device.lsaRank;
     *count = it->device.lsaSize;
     return ncclDevCommDestroy(comm, &it->device);

@@ -12,18 +12,18 @@
 
 MIMO_BEGIN_DECLS
 
-/* How to wait for what a nonblocking communicator does behind a call. Where that fails, the
- * communicator may be gone. */
-typedef struct mimo_nccl_wait {
-    ncclResult_t (*until_done)(void *context);
-    void *context;
-    /* What NCCL works in, and may go on to write long after it was given up. */
+/* What NCCL works in: it may go on to write there long after a question was given up. */
+typedef struct mimo_nccl_reach {
     uint64_t room[128];
-} mimo_nccl_wait;
+} mimo_nccl_reach;
 
-/* The ranks [first, first + count) of the communicator, this one among them, load and store each
- * other's windows. Collective. Registering a window can succeed where none do: then count is 1. */
-ncclResult_t mimo_nccl_reach(ncclComm_t comm, mimo_nccl_wait *wait, int *first, int *count);
+/* Ask which ranks of the communicator load and store each other's windows. Collective. The answer
+ * is there once a nonblocking communicator has settled; an error says that none do, though windows
+ * could be registered. */
+ncclResult_t mimo_nccl_reach_ask(mimo_nccl_reach *reach, ncclComm_t comm);
+
+/* The answer: the ranks [first, first + count), this one among them. It can be read once. */
+ncclResult_t mimo_nccl_reach_read(mimo_nccl_reach *reach, ncclComm_t comm, int *first, int *count);
 
 /* at[count]: the beginning of a window on each of these ranks, as this device finds it. `room` is
  * device memory of as many pointers. Blocks. */
