@@ -213,8 +213,8 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
         row_bytes *= n_inner;
         n_inner = 1;
     }
-    bool one_run = n_inner == 1 &&
-                   (n_outer == 1 || (to.outer == row_bytes && from.outer == row_bytes));
+    bool one_run =
+        n_inner == 1 && (n_outer == 1 || (to.outer == row_bytes && from.outer == row_bytes));
     if (one_run) {
         row_bytes *= n_outer;
         n_outer = 1;

@@ -16,10 +16,12 @@
 /* --------------------------------------- allocations ---------------------------------------- */
 
 static int64_t until_failure; /* 0: none is to fail */
+static int64_t asked_for;     /* allocations so far, also those that failed */
 static int64_t alive;         /* allocations that have not been freed */
 
 static bool must_fail(void)
 {
+    asked_for++;
     return until_failure > 0 && --until_failure == 0;
 }
 
@@ -292,36 +294,61 @@ MPI_TEST(memory, of_one_host)
 
 /* ----------------------------------- calls that enqueue ------------------------------------- */
 
-/* The n-th allocation of the first call of a bridge. False where there are fewer. */
-static bool nth_fails(const bed_case *c, bool backward, int n)
+static mimo_status move(const bridge_bed *bed, bool backward, const test_tile *to,
+                        const test_tile *from)
+{
+    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, &to->view,
+                                                                   &from->view, 1, test_stream());
+}
+
+/* The first call of a bridge, whose n-th allocation fails; 0: none does. How many it asks for. */
+static int64_t first_call(const bed_case *c, bool backward, int64_t n)
 {
     bridge_bed bed;
     bed_create(&bed, c);
     test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
     test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
-    arm(OF_DEVICE, n);
-    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
-        bed.bridge, &to.view, &from.view, 1, test_stream());
+    int64_t before = asked_for;
+    arm(OF_DEVICE, (int)n);
+    mimo_status status = move(&bed, backward, &to, &from);
+    int64_t asked = asked_for - before;
     bool failed = failed_anywhere(OF_DEVICE);
-    expect_outcome(status, failed, bed_text(c), n);
+    MPI_EXPECT(failed == (n > 0), "%s: allocation %d is none", bed_text(c), (int)n);
+    expect_outcome(status, failed, bed_text(c), (int)n);
     if (failed)
-        MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-            bed.bridge, &to.view, &from.view, 1, test_stream()));
+        MPI_EXPECT_OK(move(&bed, backward, &to, &from));
     MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
     bed_check_target(&bed, &to, backward, 1);
     test_tile_free(&from);
     test_tile_free(&to);
     bed_destroy(&bed);
     test_shared_end();
-    return failed;
+    return asked;
+}
+
+/* Each fails in turn, on a rank that asks for fewer its last one. How many do; none where a rank
+ * asks for none, as it would wait for the others. */
+static int64_t each_fails_on_all(const bed_case *c, bool backward)
+{
+    (void)first_call(c, backward, 0); /* fills what is kept for ever */
+    int64_t before = alive, own = first_call(c, backward, 0), least = own, most = own;
+    MPI_Allreduce(MPI_IN_PLACE, &least, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    most = least > 0 ? most : 0;
+    for (int n = 1; n <= most; n++) {
+        (void)first_call(c, backward, n < own ? n : own);
+        expect_alive(before, bed_text(c), n);
+    }
+    return most;
 }
 
 MPI_TEST(memory, of_all_devices)
 {
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
                                               MIMO_EXECUTOR_ZERO_COPY};
-    int ranks = mpi_test_size(), found = 0;
+    int ranks = mpi_test_size();
+    int64_t found = 0;
     make_grids();
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
     for (int i = 0; i < 6; i++) {
@@ -334,15 +361,8 @@ MPI_TEST(memory, of_all_devices)
                       .buffer = executors[i / 2] == MIMO_EXECUTOR_ZERO_COPY,
                       .batch = ranks,
                       .seq = 4 * ranks};
-        int64_t before = 0;
-        bool failed = true;
-        for (int n = 0; failed; n++) { /* 0: undisturbed, to fill what is kept for ever */
-            failed = nth_fails(&c, i % 2, n) || n == 0;
-            before = n == 0 ? alive : before;
-            expect_alive(before, bed_text(&c), n);
-            found += failed && n > 0;
-        }
+        found += each_fails_on_all(&c, i % 2);
     }
-    MPI_EXPECT(ranks == 1 || found > 3, "only %d allocations", found);
+    MPI_EXPECT(ranks == 1 || found > 3, "only %d allocations", (int)found);
     destroy_grids();
 }

@@ -298,6 +298,96 @@ MPI_TEST(nccl, bridges_share)
         bed_destroy(&bed[i]);
 }
 
+/* ----------------------------------------- buffers ----------------------------------------- */
+
+/* Two tiles, one in memory of its own and one in a buffer. */
+typedef struct twins {
+    char *place[2];
+    mimo_tensor view[2];
+} twins;
+
+enum { TWIN_SEQ = 1024, TWIN_HIDDEN = 2048 }; /* 4 MiB for each of the other ranks */
+
+static int64_t twin_bytes(void)
+{
+    return (int64_t)mpi_test_size() * TWIN_SEQ * TWIN_HIDDEN * 2;
+}
+
+static twins twins_new(const mimo_buffer *buffer, int64_t offset, int64_t seq, int64_t batch)
+{
+    twins made;
+    EXPECT_CUDA(cudaMalloc((void **)&made.place[0], (size_t)twin_bytes()));
+    made.place[1] = (char *)mimo_buffer_data(buffer) + offset;
+    for (int i = 0; i < 2; i++) {
+        made.view[i] = mimo_tensor_3d(made.place[i], MIMO_BF16, "sbh", seq, batch, TWIN_HIDDEN);
+        made.view[i].memory = MIMO_MEMORY_CUDA;
+    }
+    return made;
+}
+
+static void twins_fill(const twins *it, uint16_t *numbers)
+{
+    for (int64_t i = 0; i < twin_bytes() / 2; i++)
+        numbers[i] = (uint16_t)(i * 7 + mpi_test_rank());
+    for (int i = 0; i < 2; i++)
+        EXPECT_CUDA(
+            cudaMemcpy(it->place[i], numbers, (size_t)twin_bytes(), cudaMemcpyHostToDevice));
+}
+
+/* Forward by messages, into a target that was zeros; what is there then. */
+static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, int way,
+                       uint16_t *result)
+{
+    size_t bytes = (size_t)twin_bytes();
+    EXPECT_CUDA(cudaMemset(to->place[way / 2], 0, bytes));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    MPI_EXPECT_OK(
+        mimo_bridge_forward(bridge, &to->view[way / 2], &from->view[way % 2], 1, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
+    EXPECT_CUDA(cudaMemcpy(result, to->place[way / 2], bytes, cudaMemcpyDeviceToHost));
+}
+
+/* Tiles in buffers as ends of messages: NCCL waits for ever where memory that it has registered is
+ * at one end alone, of messages that are large enough. */
+MPI_TEST(nccl, messages_of_buffers)
+{
+    char src[32], dst[32];
+    int size = mpi_test_size();
+    const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_grid *grid[2];
+    mimo_bridge *bridge = NULL;
+    mimo_buffer *buffer = NULL;
+    uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
+    snprintf(src, sizeof src, "tp=1,dp=%d", size);
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", size);
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    desc.src = grid[0];
+    desc.dst = grid[1];
+    desc.partition = &zigzag;
+    desc.executor = MIMO_EXECUTOR_P2P;
+    MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), 2 * twin_bytes()));
+    twins from = twins_new(buffer, 0, size * TWIN_SEQ, 1);
+    twins to = twins_new(buffer, twin_bytes(), TWIN_SEQ, size);
+    twins_fill(&from, result[0]);
+    forward_of(bridge, &to, &from, 0, result[0]);
+    for (int way = 1; way < 4; way++) { /* 1: from a buffer, 2: into one, 3: both */
+        forward_of(bridge, &to, &from, way, result[1]);
+        MPI_EXPECT(memcmp(result[0], result[1], (size_t)twin_bytes()) == 0, "way %d", way);
+    }
+    for (int i = 0; i < 2; i++)
+        free(result[i]);
+    EXPECT_CUDA(cudaFree(from.place[0]));
+    EXPECT_CUDA(cudaFree(to.place[0]));
+    mimo_buffer_destroy(buffer);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(grid[0]);
+    mimo_grid_destroy(grid[1]);
+}
+
 /* ----------------------------------------- streams ----------------------------------------- */
 
 /* Work of a stream that waits until the host opens the gate, or for ten seconds. */

@@ -33,9 +33,10 @@ static nccl_comm *neighbours(const mimo_buffer *buffer)
     return ((nccl_comm *)buffer->comm)->on_host;
 }
 
+/* NULL: this rank is alone, and has no window. */
 static nccl_team *team_of(const mimo_buffer *buffer)
 {
-    return neighbours(buffer) ? neighbours(buffer)->team : NULL;
+    return ((nccl_comm *)buffer->comm)->windows;
 }
 
 static int64_t page_bytes(const mimo_buffer *buffer)
@@ -73,10 +74,10 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 /* Wait for what NCCL does behind such a call. */
 static mimo_status settle(const mimo_buffer *buffer, ncclResult_t code, const char *call)
 {
-    nccl_comm *near = neighbours(buffer);
-    near->team->busy = true;
-    mimo_status status = mimo_nccl_settle(code, near, near->team->handle, call);
-    near->team->busy = near->team->handle == NULL; /* given up meanwhile: for good */
+    nccl_team *team = team_of(buffer);
+    team->busy = true;
+    mimo_status status = mimo_nccl_settle(code, neighbours(buffer), team->handle, call);
+    team->busy = team->handle == NULL; /* given up meanwhile: for good */
     return status;
 }
 
@@ -158,7 +159,7 @@ static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
 {
     int first = 0, count = 1;
     nccl_comm *near = neighbours(buffer);
-    const nccl_team *team = near->team;
+    const nccl_team *team = team_of(buffer);
     if (!team)
         return MIMO_OK;
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);

@@ -49,6 +49,7 @@ static void comm_destroy(mimo_comm *base)
         at = &(*at)->next;
     *at = comm->next;
     mimo_nccl_words_free(comm);
+    mimo_nccl_team_drop(root, comm->windows);
     mimo_nccl_team_drop(root, comm->team);
     mimo_release(comm->ranks);
     mimo_release(comm);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
+#include "comm/nccl/nccl_split.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
@@ -39,21 +40,48 @@ done:
     return status;
 }
 
-mimo_status mimo_nccl_meet_neighbours(nccl_comm *comm)
+static mimo_status find_neighbours(nccl_comm **out, nccl_comm *comm)
 {
     int first;
     bool all;
-    mimo_comm *made;
+    mimo_comm *made = &comm->base;
+    MIMO_TRY(find_host(&first, &all, &comm->base));
+    if (!all)
+        MIMO_TRY(mimo_comm_split(&made, &comm->base, first, comm->base.rank));
+    *out = (nccl_comm *)made;
+    return MIMO_OK;
+}
+
+/* Memory is taken first, and agreed on, so that no rank is missing from what NCCL does. */
+static mimo_status make_windows(nccl_team **out, nccl_comm *comm, nccl_comm *near)
+{
+    nccl_team *made = NULL;
+    mimo_status status = MIMO_OK;
+    if (near->team)
+        status = mimo_nccl_team_reserve(&made, near);
+    status = mimo_comm_agree(&comm->base, status);
+    if (status == MIMO_OK && made)
+        status = mimo_nccl_team_open(made, near);
+    status = mimo_comm_agree(&comm->base, status);
+    if (status == MIMO_OK)
+        *out = made;
+    else
+        mimo_nccl_team_drop(comm->root, made);
+    return status;
+}
+
+mimo_status mimo_nccl_meet_neighbours(nccl_comm *comm)
+{
+    nccl_comm *near;
     if (comm->on_host)
         return MIMO_OK;
-    MIMO_TRY(find_host(&first, &all, &comm->base));
-    if (all) {
-        comm->on_host = comm;
-        return MIMO_OK;
-    }
-    MIMO_TRY(mimo_comm_split(&made, &comm->base, first, comm->base.rank));
-    comm->on_host = (nccl_comm *)made;
-    return MIMO_OK;
+    MIMO_TRY(find_neighbours(&near, comm));
+    mimo_status status = make_windows(&comm->windows, comm, near);
+    if (status == MIMO_OK)
+        comm->on_host = near;
+    else if (near != comm)
+        mimo_comm_destroy(&near->base);
+    return status;
 }
 
 int mimo_nccl_rank_of(const nccl_comm *neighbours, int index, const nccl_comm *comm)

@@ -7,7 +7,11 @@
 /* A hash of this host's name, as NCCL tells hosts apart: NCCL_HOSTID where that is set. */
 uint64_t mimo_nccl_host(void);
 
-/* Fill in comm->on_host. Collective over comm, and done once. */
+/* Fill in comm->on_host and comm->windows. Collective over comm, and done once.
+ *
+ * Windows have a team of their own because messages of a communicator go astray in memory that is
+ * registered with it: NCCL (2.28, ncclRegisterP2pIpcBuffer) wants them registered at both ends, and
+ * waits for ever where a tile in a buffer is sent and the other end is in none. */
 mimo_status mimo_nccl_meet_neighbours(nccl_comm *comm);
 
 /* The rank in `comm` of rank `index` of comm->on_host. */

@@ -70,6 +70,18 @@ static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int 
     return MIMO_OK;
 }
 
+mimo_status mimo_nccl_team_reserve(nccl_team **out, nccl_comm *comm)
+{
+    MIMO_TRY(mimo_nccl_team_add(out, comm->root, NULL, comm->ranks, comm->base.size));
+    (*out)->private = true;
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_team_open(nccl_team *team, nccl_comm *comm)
+{
+    return make_team(&team->handle, comm, 0, comm->base.rank);
+}
+
 /* The team of `ranks` (of the root): an equal group's, or a new one. Collective over the parent. */
 static mimo_status find_team(nccl_team **out, nccl_comm *parent, const int *ranks, int size,
                              wish mine)

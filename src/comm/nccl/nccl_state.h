@@ -17,6 +17,7 @@ typedef struct nccl_team {
     struct nccl_team *next; /* in the root's list */
     ncclComm_t handle;      /* NULL once it was aborted */
     bool borrowed;
+    bool private; /* of one user: equal groups do not share it */
     bool busy; /* in a call that NCCL goes on with behind it and can't abort (2.28 crashes): then it
                   is left to itself, with what it was given, instead */
     int users; /* communicators that share it */
@@ -42,6 +43,8 @@ typedef struct nccl_comm {
     int *ranks;                /* [base.size], of the root */
     struct nccl_comm *on_host; /* its ranks on this host, itself where these are all; NULL until
                                   they were asked for (nccl_hosts.h) */
+    nccl_team *windows;        /* theirs, for the windows of buffers alone; NULL where they are
+                                  one rank, or not asked for */
     mimo_request *spare;
 } nccl_comm;
 
@@ -73,10 +76,10 @@ ncclDataType_t mimo_nccl_type(mimo_dtype dtype);
 
 /* -------------------------------- teams (nccl_team.c) ------------------------------- */
 
-/* Take a team into the root's list, with one user; the handle is then the team's. */
+/* Take a team into the root's list, with one user; the handle, or NULL for now, is the team's. */
 mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t handle,
                                const int *ranks, int size);
-/* A team of these ranks in this order; NULL where there is none. */
+/* A team of these ranks in this order that can be shared; NULL where there is none. */
 nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size);
 /* Give a team up; the last user destroys it, or aborts it after an error. */
 void mimo_nccl_team_drop(nccl_root *root, nccl_team *team);
