@@ -57,8 +57,10 @@ void mimo_nccl_team_drop(nccl_root *root, nccl_team *team)
     mimo_release(team);
 }
 
+/* All at once: to give one up frees memory, for which CUDA waits for the kernels of the others. */
 void mimo_nccl_teams_abort(nccl_root *root)
 {
+    (void)ncclGroupStart();
     for (nccl_team *team = root->teams; team; team = team->next) {
         ncclComm_t handle = team->handle;
         if (!handle || team->borrowed)
@@ -67,4 +69,5 @@ void mimo_nccl_teams_abort(nccl_root *root)
         if (!team->busy)
             (void)ncclCommAbort(handle);
     }
+    (void)ncclGroupEnd();
 }
