@@ -6,11 +6,11 @@
 namespace
 {
 
-constexpr int kThreads = 256; // of a block
-constexpr int kInFlight = 4;  // loads of a thread before its first store
-constexpr int64_t kMostPieces = 4096;
-constexpr int64_t kMostBlocks = 1 << 25; // of one copy: kMostPerLaunch of them are still a grid
-constexpr int kMostPerLaunch = 32;       // copies: a kernel's arguments have 4 KiB
+constexpr int kThreads = 128;      // of a block
+constexpr int kInFlight = 4;       // words of a thread: it loads them all before its first store
+constexpr int64_t kSpread = 128;   // thread blocks, about a chip of them
+constexpr int kMostPerLaunch = 32; // copies: a kernel's arguments have 4 KiB
+constexpr int kFewPerLaunch = 4;
 
 // Row r of two loops with a stride on either side, in bytes.
 struct Strided {
@@ -81,8 +81,9 @@ template <class Place, class Word> __device__ Word read_word(const char *source,
     return reinterpret_cast<const Word *>(source)[w];
 }
 
-// How the rows of a place are dealt out: a thread block takes 2^log_width words of kThreads >>
-// log_width rows at a time; `across` blocks run over the rows, `along` over the words of each.
+// How the rows of a place are dealt out: a thread block takes up to kInFlight << log_width words of
+// kThreads >> log_width rows, and no other; `across` blocks run over the rows, `along` over the
+// words of each.
 struct Share {
     int64_t rows, words;
     uint32_t across, along;
@@ -93,26 +94,25 @@ struct Share {
 template <class Word, class Place>
 __device__ void move_share(const Place &place, const Share &share, uint32_t index)
 {
-    const uint32_t y = index / share.across, x = index - y * share.across;
-    const int64_t width = 1 << share.log_width, piece = width * kInFlight;
-    const int64_t column = threadIdx.x & (width - 1), row_step = kThreads >> share.log_width;
-    int64_t row = x * row_step + (threadIdx.x >> share.log_width);
-    for (; row < share.rows; row += share.across * row_step) {
-        char *target;
-        const char *source;
-        place(row, target, source);
-        for (int64_t w = y * piece + column; w < share.words; w += share.along * piece) {
-            Word held[kInFlight];
+    const uint32_t y = index < share.across ? 0 : index / share.across;
+    const uint32_t x = index - y * share.across, width = 1u << share.log_width;
+    const int64_t row =
+        (int64_t)x * (kThreads >> share.log_width) + (threadIdx.x >> share.log_width);
+    const int64_t first = ((int64_t)y * kInFlight << share.log_width) + (threadIdx.x & (width - 1));
+    if (row >= share.rows)
+        return;
+    char *target;
+    const char *source;
+    place(row, target, source);
+    Word held[kInFlight];
 #pragma unroll
-            for (int u = 0; u < kInFlight; u++)
-                if (w + u * width < share.words)
-                    held[u] = read_word<Place, Word>(source, w + u * width);
+    for (uint32_t u = 0; u < kInFlight; u++)
+        if (first + u * width < share.words)
+            held[u] = read_word<Place, Word>(source, first + u * width);
 #pragma unroll
-            for (int u = 0; u < kInFlight; u++)
-                if (w + u * width < share.words)
-                    reinterpret_cast<Word *>(target)[w + u * width] = held[u];
-        }
-    }
+    for (uint32_t u = 0; u < kInFlight; u++)
+        if (first + u * width < share.words)
+            reinterpret_cast<Word *>(target)[first + u * width] = held[u];
 }
 
 template <class Word, class Place>
@@ -127,15 +127,23 @@ int64_t pieces_of(int64_t total, int64_t piece)
     return (total + piece - 1) / piece;
 }
 
+// As wide as rows ask for; and wider, with fewer words a thread, where that leaves multiprocessors
+// idle. A grid can have more thread blocks than any device has memory for.
 Share share_of(int64_t rows, int64_t words)
 {
     int log_width = 0;
+    int64_t across, along;
     while ((1 << log_width) < kThreads && (int64_t)(kInFlight << log_width) < words)
         log_width++;
     while (log_width < 5 && (1 << log_width) < words) // a warp reads neighbours of a short row
         log_width++;
-    int64_t along = std::min(pieces_of(words, (int64_t)kInFlight << log_width), kMostPieces);
-    int64_t across = std::min(pieces_of(rows, kThreads >> log_width), kMostBlocks / along);
+    for (;; log_width++) {
+        across = pieces_of(rows, kThreads >> log_width);
+        along = pieces_of(words, (int64_t)kInFlight << log_width);
+        bool narrow = (1 << log_width) < kThreads && (1 << log_width) < words;
+        if (!narrow || across * along >= kSpread)
+            break;
+    }
     return {rows, words, (uint32_t)across, (uint32_t)along, log_width};
 }
 
@@ -231,55 +239,85 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
     return copy;
 }
 
-// Several copies in one launch: copy i is the part of blocks first[i] to first[i + 1].
-struct Batch {
-    int count;
-    int64_t word; // bytes
-    uint32_t first[kMostPerLaunch + 1];
-    Strided place[kMostPerLaunch];
-    Share share[kMostPerLaunch];
+// A copy in a launch of several, and the thread blocks of those before it.
+struct Part {
+    uint32_t first;
+    Strided place;
+    Share share;
 };
 
-template <class Word>
-__global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch batch)
+template <int kMost> struct Batch {
+    int count;
+    Part part[kMost];
+};
+
+template <class Word, int kMost>
+__global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch<kMost> batch)
 {
-    int low = 0, high = batch.count; // the last copy that begins here or before
+    int low = 0, high = batch.count; // the last part that begins here or before
     while (low + 1 < high) {
         int middle = (low + high) / 2;
-        if (batch.first[middle] <= blockIdx.x)
+        if (batch.part[middle].first <= blockIdx.x)
             low = middle;
         else
             high = middle;
     }
-    move_share<Word>(batch.place[low], batch.share[low], blockIdx.x - batch.first[low]);
+    const Part &part = batch.part[low];
+    move_share<Word>(part.place, part.share, blockIdx.x - part.first);
 }
 
-cudaError_t launch_batch(Batch *batch, cudaStream_t stream)
+// Copies of one word size, to be launched together in their order.
+struct Collected {
+    int64_t word = 0;    // bytes
+    uint64_t blocks = 0; // of all parts
+    Batch<kMostPerLaunch> batch;
+
+    Collected()
+    {
+        batch.count = 0;
+    }
+};
+
+template <int kMost>
+cudaError_t launch(const Collected &all, const Batch<kMost> &batch, cudaStream_t stream)
 {
-    const unsigned blocks = batch->first[batch->count];
-    if (batch->count == 0)
-        return cudaSuccess;
-    with_word(batch->word, [&](auto word) {
-        move_batch<decltype(word)><<<blocks, kThreads, 0, stream>>>(*batch);
+    with_word(all.word, [&](auto word) {
+        move_batch<decltype(word), kMost><<<(unsigned)all.blocks, kThreads, 0, stream>>>(batch);
     });
-    batch->count = 0;
     return cudaGetLastError();
 }
 
-// Copies of one word size are launched together, in their order.
-cudaError_t add_to_batch(Batch *batch, const Copy &copy, cudaStream_t stream)
+// What a launch carries takes the host time (3 KiB some 0.5 us), so a few copies go by themselves.
+cudaError_t launch_all(Collected *all, cudaStream_t stream)
 {
-    int64_t word = widest(copy.ends | (uintptr_t)copy.row_bytes);
-    if (batch->count == kMostPerLaunch || batch->word != word) {
-        cudaError_t code = launch_batch(batch, stream);
+    Batch<kFewPerLaunch> few;
+    cudaError_t code = cudaSuccess;
+    few.count = all->batch.count;
+    if (few.count > kFewPerLaunch) {
+        code = launch(*all, all->batch, stream);
+    } else if (few.count > 0) {
+        std::copy_n(all->batch.part, few.count, few.part);
+        code = launch(*all, few, stream);
+    }
+    all->batch.count = 0;
+    all->blocks = 0;
+    return code;
+}
+
+cudaError_t collect(Collected *all, const Copy &copy, cudaStream_t stream)
+{
+    const int64_t word = widest(copy.ends | (uintptr_t)copy.row_bytes);
+    const Share share = share_of(copy.rows, copy.row_bytes / word);
+    const uint64_t blocks = (uint64_t)share.across * share.along;
+    if (all->batch.count == kMostPerLaunch || all->word != word ||
+        all->blocks + blocks > INT32_MAX) {
+        cudaError_t code = launch_all(all, stream);
         if (code != cudaSuccess)
             return code;
     }
-    int i = batch->count++;
-    batch->word = word;
-    batch->place[i] = copy.place;
-    batch->share[i] = share_of(copy.rows, copy.row_bytes / word);
-    batch->first[i + 1] = batch->first[i] + batch->share[i].across * batch->share[i].along;
+    all->word = word;
+    all->batch.part[all->batch.count++] = {(uint32_t)all->blocks, copy.place, share};
+    all->blocks += blocks;
     return cudaSuccess;
 }
 
@@ -303,17 +341,14 @@ cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cuda
 
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream)
 {
-    Batch batch;
+    Collected all;
     cudaError_t code = cudaSuccess;
     if (count == 1)
         return mimo_cuda_copy_rows(&list[0].to, &list[0].from, stream);
-    batch.count = 0;
-    batch.word = 0;
-    batch.first[0] = 0;
     for (int64_t i = 0; i < count && code == cudaSuccess; i++)
         if (!is_empty(list[i].to))
-            code = add_to_batch(&batch, copy_of(list[i].to, list[i].from), stream);
-    return code == cudaSuccess ? launch_batch(&batch, stream) : code;
+            code = collect(&all, copy_of(list[i].to, list[i].from), stream);
+    return code == cudaSuccess ? launch_all(&all, stream) : code;
 }
 
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,
