@@ -232,10 +232,9 @@ cudaError_t allow_room()
 
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream)
 {
-    if (program->room)
-        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(program->as.far);
-    else
-        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(program->as.near);
+    launch(*program, [=](const auto &as) {
+        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(as);
+    });
     return cudaGetLastError();
 }
 
@@ -250,6 +249,8 @@ cudaError_t mimo_push_bulk_fits(int *per_multiprocessor)
     status = allow_room<mimo_push_near>();
     if (status == cudaSuccess)
         status = allow_room<mimo_push_far>();
+    if (status == cudaSuccess)
+        status = allow_room<Few>();
     if (status == cudaSuccess)
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
             per_multiprocessor, push_bulk<mimo_push_near>, kThreads, sizeof(Room));

@@ -172,9 +172,8 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 
 cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream)
 {
-    if (program->room)
-        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(program->as.far);
-    else
-        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(program->as.near);
+    launch(*program, [=](const auto &as) {
+        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(as);
+    });
     return cudaGetLastError();
 }
