@@ -214,3 +214,34 @@ BED_TEST(routed, many_tensors)
             }
         }
 }
+
+/* Calls on the same tiles that differ in the dtype or in the size of a row alone, and the first
+ * once more after a larger one took the staging: what was prepared for one must not serve
+ * another. */
+BED_TEST(routed, calls_that_look_alike)
+{
+    enum { ROW = 1 << 13 };
+    static const struct {
+        mimo_dtype dtype;
+        int64_t hidden;
+    } calls[] = {{MIMO_F32, ROW},     {MIMO_I32, ROW},     {MIMO_F64, ROW / 2},
+                 {MIMO_F32, ROW - 1}, {MIMO_F32, 2 * ROW}, {MIMO_F32, ROW}};
+    bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
+    bridge_bed bed;
+    c.executor = MIMO_EXECUTOR_ROUTED;
+    c.buffer = buffer;
+    c.sums = true;
+    c.hidden = 2 * ROW;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
+    for (size_t i = 0; bed.bridge && i < sizeof calls / sizeof *calls; i++) {
+        bed.c.dtype = from.view.dtype = to.view.dtype = calls[i].dtype;
+        bed.c.hidden = from.view.shape[2] = to.view.shape[2] = calls[i].hidden;
+        bed_fill(&bed, &from, true, i);
+        MPI_EXPECT_OK(mimo_bridge_backward(bed.bridge, &to.view, &from.view, 1, test_stream()));
+        bed_check_target(&bed, &to, true, i);
+    }
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}

@@ -384,6 +384,32 @@ BED_TEST(routed_general, batches_that_change)
     bed_destroy(&bed);
 }
 
+/* One batch, dealt out anew for every call on the dst side alone: a rank that holds as many samples
+ * as before may hold others. */
+BED_TEST(routed_general, cuts_that_change)
+{
+    test_agree_on_data();
+    bed_case c = {.src = {.grid = "dp=4"},
+                  .dst = {.grid = "dp=4"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .buffer = buffer,
+                  .batch = 8,
+                  .seq = 2};
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    for (uint64_t i = 0; bed.bridge && i < 12; i++) {
+        bridge_bed now = bed;
+        now.c.dst.ragged = i % 6;
+        now.dst = reference_of(&now.c.dst, c.batch, c.seq);
+        bed_move(&now, false, i);
+        bed_move(&now, true, i);
+        reference_release(&now.dst);
+    }
+    bed_destroy(&bed);
+}
+
 /* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
 BED_TEST(routed_general, sizes_that_do_not_fit)
 {
