@@ -424,15 +424,16 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         s->repeats = atoi(argument);
         break;
     case 'k':
-        if (s->count < MAX_SIZES)
-            s->sizes[s->count++] = atoi(argument);
+        if (s->count == MAX_SIZES || atoi(argument) < 64)
+            argp_error(state, "--kib takes whole numbers from 64, %d of them at most", MAX_SIZES);
+        s->sizes[s->count++] = atoi(argument);
         break;
     case 'j':
         s->json = true;
         break;
     case ARGP_KEY_END:
-        if (s->repeats < 1 || (s->count > 0 && s->sizes[s->count - 1] < 64))
-            argp_error(state, "--repeats takes whole numbers from 1, --kib from 64");
+        if (s->repeats < 1)
+            argp_error(state, "--repeats takes whole numbers from 1");
         break;
     default:
         return ARGP_ERR_UNKNOWN;

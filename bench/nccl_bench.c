@@ -21,7 +21,8 @@
  *             its time over the best of the three; elsewhere: without buffers, of the two
  *
  * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, in microseconds;
- * ratios are of these. Before a case is timed, every way is compared with `collective` bit for bit.
+ * ratios are of these. Before a case is timed, every way is compared with `collective` bit for bit;
+ * where one differs the case is not timed, and the exit status is 1.
  * With --graph the CALLS calls are captured in a CUDA graph and replayed: small cases are bound by
  * the host's launches else (the wall clock is always without).
  */
@@ -297,10 +298,12 @@ static bool fits(const char *spec, int size)
     return all;
 }
 
-static void run_case(const nccl_world *world, const nccl_case *c, const options *asked)
+/* Whether all ways brought the same bits; those of a direction that did are timed. */
+static bool run_case(const nccl_world *world, const nccl_case *c, const options *asked)
 {
     nccl_bed bed;
     times t;
+    bool same = true;
     bench_stage("making bridges and choosing executors");
     nccl_bed_create(&bed, world, c);
     for (int backward = 0; backward < 2; backward++) {
@@ -308,8 +311,11 @@ static void run_case(const nccl_world *world, const nccl_case *c, const options 
         nccl_way differs = nccl_bed_check(&bed, backward);
         if (differs != NCCL_WAYS) {
             if (world->rank == 0)
-                printf("%s -> %s, S %" PRId64 ", %s: way %d brings other bits than collective\n",
-                       c->src, c->dst, c->seq, directions[backward], (int)differs);
+                fprintf(stderr,
+                        "%s -> %s, S %" PRId64 ", %s: way %d brings other bits than "
+                        "collective\n",
+                        c->src, c->dst, c->seq, directions[backward], (int)differs);
+            same = false;
             continue;
         }
         measure(&t, &bed, backward, asked);
@@ -318,6 +324,7 @@ static void run_case(const nccl_world *world, const nccl_case *c, const options 
         fflush(stdout);
     }
     nccl_bed_destroy(&bed);
+    return same;
 }
 
 /* ----------------------------------------- main ------------------------------------------- */
@@ -326,13 +333,21 @@ static options read_options(int argc, char **argv)
 {
     options read = {.seq = -1, .pair = -1};
     for (int i = 1; i < argc; i++) {
-        read.json = read.json || strcmp(argv[i], "--json") == 0;
-        read.graph = read.graph || strcmp(argv[i], "--graph") == 0;
-        read.chunks = read.chunks || strcmp(argv[i], "--chunks") == 0;
-        if (strcmp(argv[i], "--seq") == 0 && i + 1 < argc)
+        bool more = i + 1 < argc;
+        if (strcmp(argv[i], "--json") == 0)
+            read.json = true;
+        else if (strcmp(argv[i], "--graph") == 0)
+            read.graph = true;
+        else if (strcmp(argv[i], "--chunks") == 0)
+            read.chunks = true;
+        else if (more && strcmp(argv[i], "--seq") == 0)
             read.seq = atoll(argv[++i]);
-        if (strcmp(argv[i], "--pair") == 0 && i + 1 < argc)
+        else if (more && strcmp(argv[i], "--pair") == 0)
             read.pair = atoll(argv[++i]);
+        else {
+            fprintf(stderr, "nccl_bench: '%s' is not an option, or lacks its number\n", argv[i]);
+            exit(2);
+        }
     }
     return read;
 }
@@ -375,6 +390,7 @@ static void report_memory(const nccl_world *world)
 int main(int argc, char **argv)
 {
     nccl_world world = {0};
+    bool same = true;
     const options asked = read_options(argc, argv);
     MPI_Init(&argc, &argv);
     open_world(&world);
@@ -387,7 +403,7 @@ int main(int argc, char **argv)
             bool wanted = (asked.seq < 0 || asked.seq == c.seq) &&
                           (asked.pair < 0 || asked.pair == p) && fits(c.src, world.size);
             if (wanted)
-                run_case(&world, &c, &asked);
+                same = run_case(&world, &c, &asked) && same;
         }
     if (!asked.json)
         report_memory(&world);
@@ -396,5 +412,5 @@ int main(int argc, char **argv)
     cudaStreamDestroy(world.stream);
     mimo_comm_destroy(world.comm);
     MPI_Finalize();
-    return 0;
+    return same ? 0 : 1;
 }

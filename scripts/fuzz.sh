@@ -30,7 +30,7 @@ use_local_mpi
 # What asks for too much memory is to get NULL, as without a sanitizer.
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export LSAN_OPTIONS=suppressions="$root/tests/support/lsan.supp":print_suppressions=0
+export LSAN_OPTIONS="suppressions='$root/tests/support/lsan.supp':print_suppressions=0"
 status=0
 for target in "${targets[@]}"; do
     found=$build/fuzz-corpus/$target
