@@ -551,6 +551,85 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
 }
 
+/* All that a creation is asked, each field of it another on one rank. */
+typedef struct creation {
+    mimo_bridge_desc desc;
+    mimo_partition_rule rule, src_rule;
+    int32_t cu[3], cu_padded[3];
+} creation;
+
+enum { FIELDS = 10 };
+
+static void change_field(creation *it, int field)
+{
+    switch (field) {
+    case 0:
+        it->desc.executor = MIMO_EXECUTOR_P2P;
+        break;
+    case 1:
+        it->desc.backward_executor = MIMO_EXECUTOR_P2P;
+        break;
+    case 2:
+        it->desc.all_stages = true;
+        break;
+    case 3:
+        it->desc.destinations_idle = true;
+        break;
+    case 4:
+        it->desc.ctas = 4;
+        break;
+    case 5:
+        it->desc.src_partition = &it->src_rule;
+        break;
+    case 6:
+        it->rule.sp = true;
+        break;
+    case 7:
+        it->rule.strict = true;
+        break;
+    case 8:
+        it->cu[1] = 3;
+        break;
+    default:
+        it->cu_padded[1] = 4;
+    }
+}
+
+MPI_TEST(bridge, descriptors_that_differ)
+{
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = NULL;
+    int rank = mpi_test_rank();
+    MPI_EXPECT_OK(mimo_grid_parse(&src, "dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, "cp=2,dp=2", 0));
+    for (int field = -1; field <= FIELDS; field++) {
+        creation it = {MIMO_BRIDGE_DESC_INIT,
+                       MIMO_PARTITION_RULE_INIT,
+                       MIMO_PARTITION_RULE_INIT,
+                       {0, 4, 8},
+                       {0, 8, 16}};
+        it.desc.src = src;
+        it.desc.dst = dst;
+        it.desc.partition = &it.rule;
+        it.rule.format = MIMO_THD;
+        it.rule.cu = it.cu;
+        it.rule.cu_padded = it.cu_padded;
+        it.rule.sequences = 2;
+        if (rank == 2 && field >= 0 && field < FIELDS)
+            change_field(&it, field);
+        if (rank == 2 && field == FIELDS)
+            setenv("MIMO_CHECK", "samples", 1);
+        mimo_status status = mimo_bridge_create(&bridge, mpi_test_comm(), &it.desc);
+        MPI_EXPECT(status == (field < 0 ? MIMO_OK : MIMO_ERR_MISMATCH), "field %d: %s", field,
+                   mimo_status_name(status));
+        if (field >= 0)
+            MPI_EXPECT_SENTENCE("rank 2 called bridge create");
+        mimo_bridge_destroy(bridge);
+        bridge = NULL;
+    }
+    drop_bridge(bridge, src, dst);
+}
+
 /* MIMO_CHECK=replicas: a source that differs between tp copies is named on every rank. */
 MPI_TEST(bridge, replica_check)
 {

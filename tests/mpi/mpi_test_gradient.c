@@ -459,6 +459,10 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         FAILS_EVERYWHERE(span->name = "other", MIMO_ERR_MISMATCH, "span 5 'other' LLM f64");
         FAILS_EVERYWHERE(span->dtype = MIMO_F32, MIMO_ERR_MISMATCH,
                          "span 5 'llm.replicated' LLM f32");
+        FAILS_EVERYWHERE(spans.list[1].shard = "tp", MIMO_ERR_MISMATCH,
+                         "'vision.replicated' encoder f32 partial '' shard 'tp'");
+        FAILS_EVERYWHERE(spans.list[1].partial = "tp", MIMO_ERR_MISMATCH,
+                         "'vision.replicated' encoder f32 partial 'tp' shard ''");
         FAILS_EVERYWHERE(spans.list[0].count = 6, MIMO_ERR_MISMATCH,
                          "'vision.sharded' with 6 elements");
         MPI_EXPECT_SENTENCE("'vision.sharded' with 7 elements");

@@ -272,6 +272,27 @@ static mimo_status forward_rows(const bridge_bed *bed, int64_t rows)
     return status;
 }
 
+/* Rank 0 has begun an operation when the update comes, the others have not. */
+static void update_in_flight(const bridge_bed *bed)
+{
+    mimo_op *op = NULL;
+    int rank = mpi_test_rank();
+    test_tile source = test_tile_new("sbh", MIMO_F32, 8, 1, 3);
+    test_tile target =
+        (bed->c.buffer ? test_shared_tile_new : test_tile_new)("sbh", MIMO_F32, 4, 2, 3);
+    if (rank == 0)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
+                                                test_stream()));
+    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("rank 0: bridge update: an operation is in flight");
+    if (rank > 0)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
+                                                test_stream()));
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    test_tile_free(&source);
+    test_tile_free(&target);
+}
+
 BED_TEST(routed_general, wrong_updates)
 {
     bed_case c = {.src = {.grid = "dp=4"},
@@ -286,6 +307,8 @@ BED_TEST(routed_general, wrong_updates)
                     late[] = {{1, 0, 6, 3}};
     test_agree_on_data();
     bed_create(&bed, &c);
+    if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends when it is enqueued */
+        update_in_flight(&bed);
     MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("ranks 0 and 2 tell different spans of sample 1");
     MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 3 ? none : one, 1), MIMO_ERR_SHAPE);
