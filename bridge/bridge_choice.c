@@ -241,7 +241,8 @@ static bool deals_evenly(const mimo_bridge_desc *desc, int64_t batch)
            batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
 }
 
-/* A bridge of both executors where collective takes grids and batch: all ranks see that alike. */
+/* A bridge of both executors where collective takes grids and batch: all ranks see that alike, as
+ * they agreed on the deal and a creation fails alike. */
 static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
                               const mimo_bridge_sizes *sizes)
 {
@@ -278,6 +279,8 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
     MIMO_TRY(mimo_read_descriptor(desc, sizeof *desc, given, "bridge"));
     MIMO_TRY(mimo_read_descriptor(sizes, sizeof *sizes, given_sizes, "bridge sizes"));
     desc->size = sizeof *desc;
+    MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
+               desc->src ? "dst" : "src");
     MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO &&
                    desc->backward_executor == MIMO_EXECUTOR_AUTO,
                MIMO_ERR_ARGUMENT,
@@ -286,10 +289,12 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
     return check_sizes(sizes);
 }
 
-static uint64_t sign(const mimo_bridge_sizes *sizes)
+/* The sizes, and of the grids what decides which bridges are created. */
+static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *desc)
 {
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, sizes->batch), sizes->seq);
     hash = mimo_hash_int(mimo_hash_int(hash, sizes->hidden), sizes->dtype);
+    hash = mimo_hash_int(hash, deals_evenly(desc, sizes->batch));
     return mimo_hash_int(hash, sizes->in_buffer);
 }
 
@@ -301,7 +306,7 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
     mimo_bridge *bridge = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
     mimo_status local = read_arguments(&own, &own_sizes, desc, sizes, out);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, sign(&own_sizes),
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, sign(&own_sizes, &own),
                            "bridge create by measurement"));
     MIMO_TRY(create_all(&bridge, comm, &own, &own_sizes));
     mimo_status status = choose(bridge, &own_sizes);

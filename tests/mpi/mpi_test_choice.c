@@ -155,3 +155,22 @@ MPI_TEST(choice, wrong_sizes)
     mimo_bridge_destroy(bridge);
     tear_down(&c);
 }
+
+/* One rank sees grids that collective can't take, and tries another bridge; that is for all to do,
+ * or for none. */
+MPI_TEST(choice, grids_that_differ)
+{
+    choice c;
+    mimo_bridge *bridge = NULL;
+    bool odd = mpi_test_rank() == 1;
+    set_up(&c, odd ? "tp=1,dp=4" : "tp=2,cp=2,dp=1", "tp=4,dp=1", false);
+    c.sizes.batch = 9;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
+    tear_down(&c);
+    set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", false);
+    c.desc.dst = odd ? NULL : c.dst;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("the dst grid is NULL");
+    MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
+    tear_down(&c);
+}
