@@ -167,10 +167,7 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 
 static mimo_status routed_cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
-    const mimo_cut *cut = op->bridge->routed->cuts.met;
-    while (cut && cut->hash != op->job->cut)
-        cut = cut->next;
-    MIMO_CHECK(cut, MIMO_ERR_INTERNAL, "%s: its cut is forgotten", op->call);
+    const mimo_cut *cut = mimo_cuts_find(&op->bridge->routed->cuts, op->job->cut);
     *out = mimo_routed_side(op->bridge, side);
     out->batch = cut->batch;
     out->samples = cut->samples[side];

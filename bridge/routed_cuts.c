@@ -40,15 +40,29 @@ static mimo_cut *take_out(mimo_cuts *cuts, uint64_t hash)
     return cut;
 }
 
+/* What is held stays, beside as many others as are kept. */
 static void put_first(mimo_cuts *cuts, mimo_cut *cut)
 {
+    int kept = 0;
     cut->next = cuts->met;
     cuts->met = cut;
-    mimo_cut *last = cut;
-    for (int kept = 1; kept < CUTS_KEPT && last->next; kept++)
-        last = last->next;
-    release_cut(last->next);
-    last->next = NULL;
+    for (mimo_cut **at = &cuts->met; *at;) {
+        mimo_cut *one = *at;
+        if (one->holders > 0 || kept++ < CUTS_KEPT) {
+            at = &one->next;
+        } else {
+            *at = one->next;
+            release_cut(one);
+        }
+    }
+}
+
+mimo_cut *mimo_cuts_find(const mimo_cuts *cuts, uint64_t hash)
+{
+    mimo_cut *cut = cuts->met;
+    while (cut && cut->hash != hash)
+        cut = cut->next;
+    return cut;
 }
 
 void mimo_cuts_used(mimo_cuts *cuts, uint64_t hash)
@@ -58,10 +72,13 @@ void mimo_cuts_used(mimo_cuts *cuts, uint64_t hash)
         put_first(cuts, cut);
 }
 
-/* Put a fresh cut in front of the list, in place of one that is the same. */
+/* Put a fresh cut in front of the list, or the one that is the same. */
 static const mimo_cut *meet(mimo_cuts *cuts, mimo_cut *cut)
 {
-    release_cut(take_out(cuts, cut->hash));
+    mimo_cut *known = take_out(cuts, cut->hash);
+    if (known)
+        release_cut(cut);
+    cut = known ? known : cut;
     put_first(cuts, cut);
     return cut;
 }

@@ -10,6 +10,7 @@
  * all. */
 typedef struct mimo_cut {
     struct mimo_cut *next;
+    int holders;   /* operations in flight that move by it */
     uint64_t hash; /* of all below */
     int64_t batch;
     int64_t *samples[2]; /* by mimo_side, [dp]; both NULL: evenly */
@@ -23,6 +24,9 @@ typedef struct mimo_cuts {
 } mimo_cuts;
 
 void mimo_cuts_release(mimo_cuts *cuts);
+
+/* The cut with this hash; NULL where it is forgotten, which one with holders never is. */
+mimo_cut *mimo_cuts_find(const mimo_cuts *cuts, uint64_t hash);
 
 /* A cut that gives this rank own[MIMO_SRC] and own[MIMO_DST] samples; NULL where none comes to
  * mind. It stays until several others were met. */

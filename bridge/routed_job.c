@@ -273,7 +273,8 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
     return same;
 }
 
-mimo_status mimo_job_prepare(mimo_op *op, const mimo_cut *cut)
+/* One that is kept, or a new one. */
+static mimo_status find_job(mimo_op *op, const mimo_cut *cut)
 {
     for (mimo_job **at = &op->bridge->routed->idle; *at; at = &(*at)->next)
         if (fits(*at, op, cut->hash)) {
@@ -284,6 +285,13 @@ mimo_status mimo_job_prepare(mimo_op *op, const mimo_cut *cut)
     return make_job(&op->job, op, cut);
 }
 
+mimo_status mimo_job_prepare(mimo_op *op, const mimo_cut *cut)
+{
+    MIMO_TRY(find_job(op, cut));
+    mimo_cuts_find(&op->bridge->routed->cuts, cut->hash)->holders++;
+    return MIMO_OK;
+}
+
 void mimo_job_put_back(mimo_op *op)
 {
     mimo_routed *own = op->bridge->routed;
@@ -291,6 +299,7 @@ void mimo_job_put_back(mimo_op *op)
     op->job = NULL;
     if (!job)
         return;
+    mimo_cuts_find(&own->cuts, job->cut)->holders--;
     job->failed = op->status != MIMO_OK; /* it may have been in flight */
     if (job->failed && !job->recorded) {
         destroy_job(op->bridge, job);

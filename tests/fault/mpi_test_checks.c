@@ -117,6 +117,35 @@ MPI_TEST(checks, shards_are_no_replicas)
     bed_destroy(&bed);
 }
 
+/* More batches at a time than a bridge remembers. */
+MPI_TEST(checks, many_batches_in_flight)
+{
+    enum { CALLS = 12, SEQ = 4 };
+    static double sent[CALLS][SEQ * CALLS], got[CALLS][SEQ * CALLS];
+    mimo_op *op[CALLS] = {NULL};
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule cut = MIMO_PARTITION_RULE_INIT;
+    mimo_grid *src = NULL, *dst = NULL;
+    setenv("MIMO_CHECK", "samples", 1);
+    MPI_EXPECT_OK(mimo_grid_parse(&src, "dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&dst, "cp=2,dp=2", 0));
+    desc.src = src;
+    desc.dst = dst;
+    desc.partition = &cut;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    for (int i = 0; i < CALLS; i++) {
+        mimo_tensor from = mimo_tensor_3d(sent[i], MIMO_F64, "sbh", SEQ, i + 1, 1);
+        mimo_tensor to = mimo_tensor_3d(got[i], MIMO_F64, "sbh", SEQ / 2, 2 * (i + 1), 1);
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&op[i], bridge, &to, &from, 1, NULL));
+    }
+    for (int i = 0; i < CALLS; i++)
+        MPI_EXPECT_OK(mimo_op_wait(&op[i]));
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(dst);
+    mimo_grid_destroy(src);
+}
+
 /* --------------------------------------- calls ---------------------------------------- */
 
 /* MIMO_CHECK=calls asks for the agreement that MIMO_AGREE=0 removes. */
