@@ -267,7 +267,7 @@ static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *
 static uint64_t signature_of(const mimo_partition *partition, const mimo_tensor *from)
 {
     uint64_t hash = mimo_hash_int(partition->hash, from->dtype);
-    hash = mimo_hash_bytes(hash, from->letters, sizeof from->letters);
+    hash = mimo_hash_bytes(hash, from->letters, (size_t)mimo_tensor_ndim(from));
     for (int i = 0; i < mimo_tensor_ndim(from); i++)
         hash = mimo_hash_int(hash, from->shape[i]);
     return hash;

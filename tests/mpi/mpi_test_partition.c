@@ -157,3 +157,18 @@ MPI_TEST(partition, sp_errors)
     mimo_partition_destroy(other);
     mimo_partition_destroy(stranger);
 }
+
+/* What lies behind the letters means nothing, and need not be the same on all ranks. */
+MPI_TEST(partition, behind_the_letters)
+{
+    sp_case it = {"bs", MIMO_I32, 1, 0};
+    int64_t size = mpi_test_size();
+    mimo_partition *partition = partition_of(&it, NULL, 0);
+    test_tile full = tile_of(&it, 2 * size), shard = tile_of(&it, 2);
+    shard.view.letters[3] = (char)('0' + mpi_test_rank());
+    MPI_EXPECT_OK(mimo_partition_adjoint(partition, MIMO_EMBEDDINGS, &full.view, &shard.view,
+                                         mpi_test_comm(), test_stream()));
+    test_tile_free(&full);
+    test_tile_free(&shard);
+    mimo_partition_destroy(partition);
+}
