@@ -54,7 +54,8 @@ mimo_status mimo_tile_check_apart(const mimo_tensor *src, const mimo_tensor *dst
     MIMO_TRY(mimo_tensor_extent(src, NULL, &src_bytes));
     MIMO_TRY(mimo_tensor_extent(dst, NULL, &dst_bytes));
     uintptr_t a = (uintptr_t)src->data, b = (uintptr_t)dst->data;
-    bool apart = a + (uintptr_t)src_bytes <= b || b + (uintptr_t)dst_bytes <= a;
+    bool apart = src_bytes == 0 || dst_bytes == 0 || a + (uintptr_t)src_bytes <= b ||
+                 b + (uintptr_t)dst_bytes <= a;
     MIMO_CHECK(apart, MIMO_ERR_ARGUMENT, "the tiles at %p and %p overlap", src->data, dst->data);
     return MIMO_OK;
 }

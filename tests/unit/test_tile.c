@@ -93,3 +93,17 @@ Test(tile, staging_that_overflows)
           "dst tile f8 sbh[1152921504606846976,4,1]", "4 * 2305843009213693952 does not fit");
     mimo_partition_destroy(partition);
 }
+
+/* A rank without rows may pass a place in the midst of what it gives, as where its rows would be is
+ * the same on all ranks. */
+Test(tile, overlap)
+{
+    float a[24];
+    mimo_tensor whole = mimo_tensor_3d(a, MIMO_F32, "sbh", 2, 3, H);
+    mimo_tensor part = mimo_tensor_3d(a + H, MIMO_F32, "sbh", 2, 1, H);
+    mimo_tensor none = mimo_tensor_3d(a + H, MIMO_F32, "sbh", 2, 0, H);
+    FAILS(mimo_tile_check_apart(&whole, &part), MIMO_ERR_ARGUMENT, "overlap");
+    FAILS(mimo_tile_check_apart(&part, &whole), MIMO_ERR_ARGUMENT, "overlap");
+    cr_assert_eq(mimo_tile_check_apart(&whole, &none), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_tile_check_apart(&none, &whole), MIMO_OK, "%s", mimo_last_error());
+}
