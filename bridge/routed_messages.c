@@ -193,13 +193,17 @@ static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_legs *leg
     return mimo_reserve(&maker->copies, rows[MIMO_LOCAL], sizeof *maker->copies);
 }
 
-/* The flags of a round are those of the first buffer that it writes into. */
+/* The flags of a round are those of one of the buffers that it writes into. Ranks can be within
+ * reach of one and not of another; where they are of several, those are the same ranks. */
 static mimo_buffer *flags_of(const mimo_legs *legs)
 {
-    mimo_buffer *buffer = NULL;
-    for (int i = 0; i < legs->count && !buffer; i++)
-        buffer = legs->list[i].buffer;
-    return buffer;
+    mimo_buffer *found = NULL;
+    for (int i = 0; i < legs->count; i++) {
+        mimo_buffer *buffer = legs->list[i].buffer;
+        if (buffer && (!found || mimo_buffer_reach(buffer) > mimo_buffer_reach(found)))
+            found = buffer;
+    }
+    return found;
 }
 
 mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_legs *legs)

@@ -1,0 +1,52 @@
+/* Messages and pushes of a round, made on one rank of two without any communication. */
+#include <criterion/criterion.h>
+
+#include "bridge/routed_messages.h"
+#include "comm/buffer_state.h"
+
+/* Two ranks with a sample each, and both samples are read on both. */
+static mimo_plan *plan_of_rank_0(void)
+{
+    mimo_grid *grid[2];
+    mimo_layout *layout[2];
+    mimo_plan *plan;
+    for (int side = 0; side < 2; side++) {
+        mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+        cr_assert_eq(mimo_grid_parse(&grid[side], side == 0 ? "dp=2" : "tp=2", 0), MIMO_OK);
+        desc.grid = grid[side];
+        desc.batch = 2;
+        desc.seq = 1;
+        cr_assert_eq(mimo_layout_create(&layout[side], &desc), MIMO_OK, "%s", mimo_last_error());
+    }
+    cr_assert_eq(mimo_plan_create(&plan, layout[0], layout[1], 0), MIMO_OK);
+    for (int side = 0; side < 2; side++) {
+        mimo_layout_destroy(layout[side]);
+        mimo_grid_destroy(grid[side]);
+    }
+    return plan;
+}
+
+/* A tensor in a buffer that nobody else reaches is sent; one in another buffer is pushed in the
+ * same round, and only this buffer has flags that the ranks share. */
+Test(messages, flags_of_a_buffer_within_reach)
+{
+    char here[2][64], there[64];
+    char *alone[] = {here[0], NULL}, *shared[] = {here[1], there};
+    mimo_comm comm = {.rank = 0, .size = 2};
+    mimo_buffer near = {.comm = &comm, .bytes = 64, .data = alone};
+    mimo_buffer wide = {.comm = &comm, .bytes = 64, .data = shared};
+    mimo_plan *plan = plan_of_rank_0();
+    char from[8];
+    const mimo_leg list[] = {
+        {.plan = plan, .from = from, .to = here[0], .buffer = &near, .row_bytes = 8, .bytes = 16},
+        {.plan = plan, .from = from, .to = here[1], .buffer = &wide, .row_bytes = 8, .bytes = 16}};
+    mimo_message_maker maker = {0};
+    cr_assert_eq(mimo_messages_make(&maker, &(mimo_legs){list, 2}), MIMO_OK);
+    cr_assert(maker.made.send_count == 1 && maker.made.sends[0].count == 1);
+    cr_assert(maker.made.receive_count == 1 && maker.made.receives[0].count == 1);
+    cr_assert(maker.made.pushes.count == 1 && maker.made.pushes.pusher_count == 1);
+    cr_assert_eq(maker.made.pushes.list[0].rows[0].to.base, there);
+    cr_assert_eq(maker.made.pushes.buffer, &wide, "the flags are out of the peer's reach");
+    mimo_messages_release(&maker);
+    mimo_plan_destroy(plan);
+}
