@@ -29,6 +29,14 @@ int MPI_Recv_init(void *data, int count, MPI_Datatype type, int from, int tag, M
     return PMPI_Recv_init(data, count, type, swapped(from), tag, comm, request);
 }
 
+static int64_t slip; /* bytes behind its rows that this rank's messages are read */
+
+int MPI_Send_init(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                  MPI_Request *request)
+{
+    return PMPI_Send_init((const char *)data + slip, count, type, to, tag, comm, request);
+}
+
 /* Rank 0 gets the rows of sample 1 in the place of sample 2, and these in that of sample 1. */
 static void misroute(mimo_executor executor, bool backward)
 {
@@ -66,6 +74,30 @@ MPI_TEST(checks, samples_misplaced)
     setenv("MIMO_CHECK", "samples", 1);
     for (int way = 0; way < 4; way++)
         misroute(executors[way / 2], way % 2 > 0);
+}
+
+/* Rank 0 sends the rows 3 to 6 of its sample, and should 2 to 5. A row is as large as its tag. */
+MPI_TEST(checks, rows_misplaced)
+{
+    bed_case c = bed_fan_in;
+    bridge_bed bed;
+    setenv("MIMO_CHECK", "samples", 1);
+    c.buffer = false;
+    c.executor = MIMO_EXECUTOR_P2P;
+    c.hidden = 4;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
+    bed_fill(&bed, &from, false, 1);
+    slip = mpi_test_rank() == 0 ? from.room.bytes / c.seq : 0;
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bed.bridge, &to.view, &from.view, 1, test_stream()),
+                      MIMO_ERR_INTERNAL);
+    slip = 0;
+    MPI_EXPECT_SENTENCE("rank 1: bridge forward of 1");
+    MPI_EXPECT_SENTENCE("here is sample 0, position 2, of row 2 of rank 0 or its copies, and got "
+                        "row 3 of rank 0");
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
 }
 
 /* ------------------------------------- nothing wrong ---------------------------------- */

@@ -367,6 +367,10 @@ MPI_TEST(bridge, mistakes_of_one_rank)
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 3: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
                         "sbh[7,1,3] needs f32 sbh[7,2,3]");
+    bad = test_view(&from, MIMO_F32, rank == 2 ? "bsh" : "sbh", 2, 2, 3);
+    mimo_tensor square = test_view(&to, MIMO_F32, "sbh", 2, 4, 3);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
     bad = source;
     bad.dtype = MIMO_I32;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, stream),
@@ -630,26 +634,35 @@ MPI_TEST(bridge, descriptors_that_differ)
     drop_bridge(bridge, src, dst);
 }
 
-/* MIMO_CHECK=replicas: a source that differs between tp copies is named on every rank. */
+/* MIMO_CHECK=replicas: a source that differs between tp copies is named on every rank, also where
+ * only the last element of the last tensor does. */
 MPI_TEST(bridge, replica_check)
 {
+    enum { TENSORS = 2, WIDTH = 1 << 12, LAST = 8 * WIDTH - 1 };
     setenv("MIMO_CHECK", "replicas", 1);
     mimo_grid *src = NULL, *dst = NULL;
     tile_case c = case_of((grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"});
     mimo_bridge *bridge = make_bridge(&c, &src, &dst);
-    int rank = mpi_test_rank();
-    test_tile from = test_tile_new("sbh", MIMO_F32, 8, 1, 1);
-    test_tile to = test_tile_new("sbh", MIMO_F32, 8, 2, 1);
-    memset(from.room.host, 0, (size_t)from.room.bytes);
-    test_push(&from.room);
-    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
-    ((float *)from.room.host)[7] = rank == 3 ? 1.0f : 0.0f;
-    test_push(&from.room);
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()),
+    test_tile from[TENSORS], to[TENSORS];
+    mimo_tensor from_views[TENSORS], to_views[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        from[i] = test_tile_new("sbh", MIMO_F32, 8, 1, WIDTH);
+        to[i] = test_tile_new("sbh", MIMO_F32, 8, 2, WIDTH);
+        memset(from[i].room.host, 0, (size_t)from[i].room.bytes);
+        test_push(&from[i].room);
+        from_views[i] = from[i].view;
+        to_views[i] = to[i].view;
+    }
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()));
+    ((float *)from[1].room.host)[LAST] = mpi_test_rank() == 3 ? 1.0f : 0.0f;
+    test_push(&from[1].room);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 3 (tp 1) from rank 2 (tp 0)");
-    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &from.view, &to.view, 1, test_stream()));
-    test_tile_free(&from);
-    test_tile_free(&to);
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, from_views, to_views, TENSORS, test_stream()));
+    for (int i = 0; i < TENSORS; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+    }
     drop_bridge(bridge, src, dst);
 }

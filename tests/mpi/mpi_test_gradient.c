@@ -358,6 +358,8 @@ MPI_TEST(gradient, no_tokens_at_all)
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, first_pair(), 9, 0);
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()));
+    mimo_gradient_reset(it.gradient); /* the next step must be counted too */
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()), MIMO_ERR_STATE);
     free_spans(&spans);
     release(&it);
 }
@@ -466,6 +468,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         FAILS_EVERYWHERE(spans.list[0].count = 6, MIMO_ERR_MISMATCH,
                          "'vision.sharded' with 6 elements");
         MPI_EXPECT_SENTENCE("'vision.sharded' with 7 elements");
+        FAILS_EVERYWHERE(span->count = 5, MIMO_ERR_MISMATCH, "'llm.replicated' with 5 elements");
     }
     fill_spans(&spans, pair, 3);
     MPI_EXPECT_STATUS(
