@@ -185,6 +185,13 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT(here[0] == size * size, "%d", here[0]);
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, rank == 1 ? mimo_fail(MIMO_ERR_IO, "late") : MIMO_OK),
                       MIMO_ERR_IO);
+    /* One call more on one rank, which nobody waits for: the next agreement tells. */
+    unsetenv("MIMO_CHECK");
+    if (rank == 2)
+        MPI_EXPECT_OK(mimo_comm_allreduce(comm, NULL, 0, MIMO_I32, MIMO_SUM, stream));
+    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called barrier, rank 0 called barrier (the same in words: an "
+                        "earlier call was missing or extra");
     test_tile_free(&tile);
 }
 

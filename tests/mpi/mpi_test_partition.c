@@ -138,6 +138,10 @@ MPI_TEST(partition, sp_errors)
     other_full.dtype = other_shard.dtype = odd ? MIMO_I32 : MIMO_F32;
     MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("i32 sbh[2,3,3]");
+    other_full = full, other_shard = shard;
+    other_full.shape[2] = other_shard.shape[2] = odd ? 2 : 3;
+    MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("f32 sbh[2,3,2]");
     it.c = odd ? 0 : 1;
     other = partition_of(&it, cu, 0);
     MPI_EXPECT_STATUS(ADJOINT(other, &full, &shard), MIMO_ERR_MISMATCH);

@@ -129,6 +129,8 @@ Test(grid, goldens)
     expect_groups("tp=2,cp=1,dp=2", 4, "dp", 2, 2, (int64_t[]){4, 6, 5, 7});
     expect_groups("tp=2,cp=1,dp=2", 4, "cp", 4, 1, (int64_t[]){4, 5, 6, 7});
     expect_groups("tp=1", 0, "tp", 1, 1, (int64_t[]){0});
+    /* One name is the beginning of another. */
+    expect_groups("ep=2,ep2=2", 0, "ep2", 2, 2, (int64_t[]){0, 2, 1, 3});
 }
 
 Test(grid, text_and_questions)

@@ -467,6 +467,8 @@ Test(partition, errors_of_views)
     FAILS(SHARD(good, other), MIMO_ERR_ARGUMENT, "full tensor's data is NULL", "192 bytes");
     to = good, to.data = full + 47;
     FAILS(SHARD(to, from), MIMO_ERR_ARGUMENT, "192 bytes", "96 bytes", "overlap");
+    other = from, other.data = shard + 23;
+    FAILS(SHARD(good, other), MIMO_ERR_ARGUMENT, "overlap");
     to = good, other = from, to.dtype = other.dtype = (mimo_dtype)77;
     FAILS(SHARD(to, other), MIMO_ERR_ARGUMENT, "dtype 77");
     other = from, other.shape[0] = 10;
@@ -538,4 +540,24 @@ Test(padding, rows_go_to_their_padded_places)
     cr_assert_eq(mimo_partition_pad_rows(&other, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, padded, cu, 4, 0), MIMO_ERR_SHAPE);
     cr_assert(strstr(mimo_last_error(), "sequence 0 has rows 0 to 4 and padded rows 0 to 3"));
+    padded[0] = 1;
+    FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE,
+          "begin at 0 and 1");
+}
+
+Test(padding, fills_that_an_i32_holds)
+{
+    const int32_t cu[] = {0, 0}, padded[] = {0, 1};
+    int32_t out = 7;
+    mimo_tensor to = mimo_tensor_2d(&out, MIMO_I32, "t", 1, 1);
+    mimo_tensor from = mimo_tensor_2d(NULL, MIMO_I32, "t", 0, 1);
+    for (int64_t edge = 0; edge < 2; edge++) {
+        int64_t fill = edge ? INT32_MAX : INT32_MIN, past = edge ? fill + 1 : fill - 1;
+        cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 1, fill), MIMO_OK, "%s",
+                     mimo_last_error());
+        cr_assert_eq(out, fill);
+        FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 1, past), MIMO_ERR_ARGUMENT,
+              "does not fit i32");
+        cr_assert_eq(out, fill, "a failed call wrote");
+    }
 }
