@@ -65,15 +65,18 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
         end_with(agreement, ended);
         return;
     }
+    mimo_verdict *mine = &agreement->mine;
+    if (local != MIMO_OK)
+        snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
+    mimo_status asked = is_wanted(&wanted, comm, claim->kind);
     if (local == MIMO_OK)
-        local = is_wanted(&wanted, comm, claim->kind);
-    else
-        (void)is_wanted(&wanted, comm, claim->kind); /* the first error is the one to report */
+        local = asked;
+    else if (asked != MIMO_OK) /* the first error is the one to report */
+        mimo_fail(local, "%s", mine->sentence);
     if (!wanted || comm->size == 1) {
         end_with(agreement, local);
         return;
     }
-    mimo_verdict *mine = &agreement->mine;
     mine->signature = mimo_hash_int(claim->signature, (int64_t)number);
     mine->status = (int32_t)local;
     snprintf(mine->call, sizeof mine->call, "%s", claim->call);

@@ -179,6 +179,9 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
     test_pull(&tile.room);
     MPI_EXPECT(here[3] == size, "%d", here[3]);
+    setenv("MIMO_AGREE", "maybe", 1); /* what was wrong before is what is reported */
+    MPI_EXPECT_STATUS(mimo_comm_collect(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
     test_pull(&tile.room);
