@@ -4,7 +4,6 @@
  * slowest rank's times count, so that all ranks choose alike.
  */
 #include <inttypes.h>
-#include <time.h>
 
 #include "bridge/bridge_types.h"
 #include "bridge/layout_types.h"
@@ -95,13 +94,6 @@ static void release_tiles(trial *it)
 
 /* --------------------------------------- timing --------------------------------------- */
 
-static uint64_t nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Nanoseconds that a repeat of a candidate takes on this rank, to the end of its stream. */
 static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
 {
@@ -112,12 +104,12 @@ static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
     const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
     bridge->way[way] = candidates[candidate];
     MIMO_TRY(mimo_comm_barrier(bridge->parent));
-    uint64_t begin = nanoseconds();
+    int64_t begin = mimo_now();
     for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
         MIMO_TRY(
             (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
     MIMO_TRY(device->download(&byte, NULL, 0, NULL));
-    *ns = nanoseconds() - begin;
+    *ns = (uint64_t)(mimo_now() - begin);
     return MIMO_OK;
 }
 
