@@ -17,7 +17,7 @@ typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
     bool pushes;             /* into destinations that lie in a buffer */
-    bool recorded;           /* a graph runs it again, so it stays as long as the bridge, */
+    bool recorded;           /* a graph runs it again, so it stays until an update or the end, */
     mimo_stream stream;      /* and serves no other stream than the graph's: it would be made for
                                 that one's rooms, and the graph still reads its lists */
     bool failed;             /* it can't be started again */

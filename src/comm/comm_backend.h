@@ -175,8 +175,9 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
 /* What the host does between two tests of something unfinished: move the riders on, then yield, as
- * ranks may outnumber cores. Every wait loop of the library calls it, and mimo_watch, which watches
- * the deadline. */
+ * ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or a
+ * stream calls it, and mimo_watch, which watches the deadline. (A backend's own loops, for a
+ * communicator in making and for what it calls off, only yield.) */
 void mimo_pause(mimo_comm *comm);
 
 /* Put a rider on a communicator, and take it off. The rider is the caller's. */

@@ -1,4 +1,4 @@
-/* Where the host waits for a peer: every wait loop of the library goes through here. */
+/* Where the host waits for a peer in a call on a communicator. */
 #include <sched.h>
 
 #include "comm/comm_backend.h"
