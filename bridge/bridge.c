@@ -279,6 +279,7 @@ mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t 
     MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
     int64_t k = bridge->pairing.scale;
     MIMO_CHECK(k > 0, MIMO_ERR_GRID, "slice: the grids do not pair, so there are no slices");
+    MIMO_TRY(mimo_grid_check_rank(bridge->src, bridge->rank)); /* grids that pair have one span */
     MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
                "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
     *start = bridge->slot * (batch / k);

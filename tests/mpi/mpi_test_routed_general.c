@@ -457,3 +457,25 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
     MPI_EXPECT_OK(forward(&bed, rank < 2 ? 3 : 1, dst));
     bed_destroy(&bed);
 }
+
+/* On 4 ranks: grids that pair over the two in the midst, routed, as seen from the others. */
+MPI_TEST(routed_general, accessors_outside)
+{
+    bed_case c = {.src = {.grid = "tp=1,dp=2", .offset = 1},
+                  .dst = {.grid = "tp=1,cp=2,dp=1", .offset = 1, .partition = true},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_ROUTED};
+    bridge_bed bed;
+    int64_t ranks[2], slot, start = -1, length = -1, rank = mpi_test_rank();
+    mimo_status wanted = rank == 1 || rank == 2 ? MIMO_OK : MIMO_ERR_GRID;
+    bed_create(&bed, &c);
+    MPI_EXPECT_STATUS(mimo_bridge_gather_group(bed.bridge, ranks, &slot), wanted);
+    MPI_EXPECT_STATUS(mimo_bridge_slice(bed.bridge, 4, &start, &length), wanted);
+    if (wanted == MIMO_OK)
+        MPI_EXPECT(slot == rank - 1 && start == slot * 2 && length == 2, "slot %d, [%d, +%d)",
+                   (int)slot, (int)start, (int)length);
+    else
+        MPI_EXPECT(start == -1 && length == -1, "[%d, +%d)", (int)start, (int)length);
+    bed_destroy(&bed);
+}
