@@ -11,10 +11,11 @@ static const mimo_env_row table[] = {
     MIMO_ENV_LIST(ROW)
 #undef ROW
 };
+enum { ROWS = sizeof table / sizeof table[0] };
 
 const mimo_env_row *mimo_env_table(int *count)
 {
-    *count = (int)(sizeof table / sizeof table[0]);
+    *count = ROWS;
     return table;
 }
 
@@ -58,6 +59,8 @@ static mimo_status read_words(int64_t *out, const mimo_env_row *row, const char 
 
 mimo_status mimo_env_get(mimo_env_id id, int64_t *out)
 {
+    MIMO_CHECK(out && (unsigned)id < ROWS, MIMO_ERR_ARGUMENT, "mimo_env_get: row %d of %d%s",
+               (int)id, (int)ROWS, out ? "" : ", and out is NULL");
     const mimo_env_row *row = &table[id];
     const char *text = getenv(row->name);
     if (!text) {

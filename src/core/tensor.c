@@ -23,9 +23,10 @@ int64_t mimo_tensor_size(const mimo_tensor *tensor, char letter)
 mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements, int64_t *bytes)
 {
     char text[96];
+    int64_t count = 1, total;
+    MIMO_CHECK(tensor, MIMO_ERR_ARGUMENT, "mimo_tensor_extent: the tensor is NULL");
     int ndim = mimo_tensor_ndim(tensor);
     size_t size = mimo_dtype_size(tensor->dtype);
-    int64_t count = 1, total;
     MIMO_CHECK(ndim > 0, MIMO_ERR_SHAPE, "tensor has no layout letters");
     MIMO_CHECK(size > 0, MIMO_ERR_ARGUMENT, "unknown dtype %d", (int)tensor->dtype);
     for (int i = 0; i < ndim; i++) {

@@ -99,6 +99,8 @@ Test(env, table)
         cr_assert_eq(mimo_env_get((mimo_env_id)i, &value), MIMO_OK);
         cr_assert_eq(value, rows[i].value);
     }
+    cr_assert_eq(mimo_env_get((mimo_env_id)count, &value), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, NULL), MIMO_ERR_ARGUMENT);
 }
 
 Test(env, lists_of_words)
@@ -134,6 +136,7 @@ Test(tensor, errors_name_the_view)
 {
     mimo_tensor huge = mimo_tensor_3d(NULL, MIMO_F64, "sbh", INT64_MAX / 2, 4, 4);
     cr_assert_eq(mimo_tensor_extent(&huge, NULL, NULL), MIMO_ERR_OVERFLOW);
+    cr_assert_eq(mimo_tensor_extent(NULL, NULL, NULL), MIMO_ERR_ARGUMENT);
     mimo_tensor twice = mimo_tensor_3d(NULL, MIMO_F32, "ssh", 1, 2, 3);
     cr_assert_eq(mimo_tensor_extent(&twice, NULL, NULL), MIMO_ERR_SHAPE);
     mimo_tensor negative = mimo_tensor_2d(NULL, MIMO_F32, "th", -1, 3);
