@@ -23,9 +23,12 @@ static bool add_row(cJSON *rows, const mimo_env_row *row)
 {
     cJSON *item = cJSON_CreateObject();
     cJSON_AddItemToArray(rows, item);
-    return cJSON_AddStringToObject(item, "name", row->name) &&
-           cJSON_AddNumberToObject(item, "default", (double)row->value) &&
-           cJSON_AddStringToObject(item, "help", row->help);
+    if (!cJSON_AddStringToObject(item, "name", row->name))
+        return false;
+    cJSON *value = row->words /* a default can be set: a list of none of them is "", not 0 */
+                       ? cJSON_AddStringToObject(item, "default", "")
+                       : cJSON_AddNumberToObject(item, "default", (double)row->value);
+    return value && cJSON_AddStringToObject(item, "help", row->help);
 }
 
 static int print_json(const mimo_env_row *rows, int count)

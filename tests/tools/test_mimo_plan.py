@@ -96,6 +96,7 @@ def environment():
     expect(status == 0 and err == "", ["env"], f"status {status}, stderr {err!r}")
     rows = {row["name"]: row for row in json.loads(out)["environment"]}
     expect(rows["MIMO_AGREE"]["default"] == 1, ["env"], f"rows {rows}")
+    expect(rows["MIMO_CHECK"]["default"] == "", ["env"], f"rows {rows}")
     expect(all(set(row) == {"name", "default", "help"} for row in rows.values()), ["env"],
            f"rows {rows}")
     _, text, _ = run("env")
