@@ -32,7 +32,7 @@ typedef struct mimo_alignment_desc {
     }
 
 /** Create. The caller owns *out. Errors: MIMO_ERR_ARGUMENT (NULL, a special id that is negative or
- *  named twice), MIMO_ERR_MEMORY. */
+ *  named twice), MIMO_ERR_UNSUPPORTED (memory that this build can't handle), MIMO_ERR_MEMORY. */
 MIMO_API mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alignment_desc *desc);
 
 /** Release. NULL is fine. */
@@ -63,8 +63,8 @@ MIMO_API mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int mo
  *
  * rows[M]: per modality "th" or "bh" [N_m, H], sample-major; or "bsh" [b, s, H], or "sbh" [s, b,
  * H], b*s = N_m, whose rows are taken sample-major by their letters (never as they lie). A modality
- * without rows passes an empty view. text: "th" [N_text, H]. All share H, dtype and memory. `rows`
- * may be NULL where M = 0.
+ * without rows passes an empty view. text: "th" [N_text, H]. All share H, dtype and memory, and
+ * none may overlap `to` (which is not checked). `rows` may be NULL where M = 0.
  *
  * Errors: MIMO_ERR_SHAPE where a count differs (prints both; a special id present without rows is
  * this error) or a view does not fit; MIMO_ERR_STATE before the first update.

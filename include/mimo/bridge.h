@@ -12,8 +12,9 @@
  *             takes the shard's gradient
  *
  * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
- * b*S (then without a partition, or where the other tile or a packing tells S). Where both tiles of
- * a call are flat, rows move as samples do and S is not needed. (SEMANTICS: "Bridge".)
+ * b*S (then without a partition, or where the other tile or a packing tells S; by the collective
+ * executor a dst tile without a partition alone). Where both tiles of a call are flat, rows move as
+ * samples do and S is not needed. (SEMANTICS: "Bridge".)
  *
  * Two executors move the rows:
  *
@@ -73,7 +74,9 @@ typedef struct mimo_bridge_desc {
      * write (two destinations in turn, and something between the calls that all ranks wait for: a
      * rank that only sends waits for nobody here), so senders need not ask. */
     bool destinations_idle;
-    int ctas; /* thread blocks that writing into buffers may take; 0: MIMO_CTAS */
+    /* Thread blocks that writing into buffers may take (1: another one copies rows that stay); 0:
+     * MIMO_CTAS. */
+    int ctas;
     mimo_executor backward_executor; /* of backward alone; AUTO: `executor` serves both ways */
 } mimo_bridge_desc;
 
@@ -92,7 +95,8 @@ typedef struct mimo_bridge_desc {
  * rank that differs from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
  * mimo_pairing_of, or the span is not the communicator; routed: a grid is not inside it),
  * MIMO_ERR_UNSUPPORTED (collective: a thd partition, one of src), MIMO_ERR_SHAPE (the lengths of a
- * thd partition), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * thd partition), MIMO_ERR_ARGUMENT (also MIMO_CTAS and MIMO_CHECK), MIMO_ERR_COMM,
+ * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
                                         const mimo_bridge_desc *desc);
@@ -294,13 +298,13 @@ MIMO_API mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool back
 MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);
 
 /** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot; nothing
- * and slot 0 where EQUAL. */
+ * and slot 0 where EQUAL. MIMO_ERR_GRID where the grids do not pair, or do not hold the rank. */
 MIMO_API mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks,
                                               int64_t *slot);
 
 /** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples: the rows
  * that it keeps where the bridge narrows, and the place of its own where it gathers. MIMO_ERR_SHAPE
- * where the scale does not divide the batch; MIMO_ERR_GRID where the grids do not pair. */
+ * where the scale does not divide the batch; MIMO_ERR_GRID as mimo_bridge_gather_group. */
 MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
                                        int64_t *length);
 

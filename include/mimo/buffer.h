@@ -35,8 +35,9 @@ typedef struct mimo_buffer mimo_buffer;
  * and outlives the buffer; the bridges that are to use it are made from the same communicator. The
  * caller owns *out.
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0), MIMO_ERR_MEMORY,
- * MIMO_ERR_UNSUPPORTED (the backend has no such memory here), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or past 2^62), MIMO_ERR_MEMORY,
+ * MIMO_ERR_UNSUPPORTED (the backend has no such memory here), MIMO_ERR_MISMATCH (some ranks
+ * register), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
  */
 MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 

@@ -9,15 +9,18 @@
  *  - on the host it begins with one agreement over the ranks on their status and on the call's
  *    signature (operation, sequence, sizes, dtype). A call that is wrong on one rank moves no data
  *    and returns the error of the first failing rank on *every* rank; ranks that asked for
- * different things all get MIMO_ERR_MISMATCH, naming the first rank that differs from rank 0. The
+ *    different things all get MIMO_ERR_MISMATCH, naming the first rank that differs from rank 0.
+ *    Where the communicator, or the object that has it, is NULL, that rank fails alone. The
  *    environment row MIMO_AGREE=0 removes the agreement (and that protection). Calls that only
  *    enqueue work on a device don't agree, as the host would have to wait: there a call that is
  *    wrong on one rank fails on that rank alone, and MIMO_CHECK=calls adds the agreement for a run
  *    that looks for such a mistake;
  *  - it gives MIMO_ERR_TIMEOUT where a deadline is set and passes, MIMO_ERR_ABORTED where a rank
  *    aborted, and after either the same at once in every later call ("Deadlines", below);
- *  - one thread at a time per communicator. Distinct communicators may be used from distinct
- * threads where the MPI library was initialised with MPI_THREAD_MULTIPLE.
+ *  - one thread at a time per communicator and what was made from it (bridges, buffers, gradient
+ *    rules). Distinct communicators may be used from distinct threads: on MPI where it was
+ *    initialised with MPI_THREAD_MULTIPLE; on NCCL where neither was split from the other, nor both
+ *    from a third, as those share a stream and NCCL communicators.
  */
 #ifndef MIMO_COMM_H
 #define MIMO_COMM_H

@@ -8,10 +8,11 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). Values are whole numbers, read at each
- *  use (no state is kept); where the row has words, values are lists of these, "calls,samples", and
- *  the number has a bit for each. A value that is no number, or no list of these words, is an error
- *  at the call that reads it. */
+/** One row per variable: X(id, name, default, words, help). Values are whole numbers; where the row
+ *  has words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
+ *  A value that is no number, or no list of these words, is an error at the call that reads it: the
+ *  creation of a bridge for MIMO_CTAS and the words replicas and samples, that of a communicator
+ *  for MIMO_DEADLINE_MS, every call for the others. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: every collective call that the host waits for first agrees on status and "          \

@@ -89,7 +89,8 @@ MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_grad
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
 
 /** Print, for each span, every factor that finalize applies and why: which dims are summed over and
- *  how many ranks that is, which are not and why not, and the scale with N. Local. MIMO_ERR_IO. */
+ *  how many ranks that is, which are not and why not, and the scale with N. Local. Errors:
+ *  MIMO_ERR_IO, and those of finalize that lie in a rank's own spans. */
 MIMO_API mimo_status mimo_gradient_explain(const mimo_gradient *gradient,
                                            const mimo_gradient_span *spans, int n, FILE *stream);
 

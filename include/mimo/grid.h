@@ -39,14 +39,15 @@ typedef enum mimo_side {
  * A grid of `ndims` dimensions, fastest first, over the ranks [offset, offset + product of sizes).
  * The caller owns *out. Local.
  *
- * Errors (MIMO_ERR_GRID unless said): no dims, empty or duplicate name, size < 1, offset < 0, last
- * rank past INT32_MAX; a product that overflows is MIMO_ERR_OVERFLOW; NULL is MIMO_ERR_ARGUMENT.
+ * Errors (MIMO_ERR_GRID unless said): no dims, empty or duplicate name, another character in one,
+ * size < 1, offset < 0, last rank past INT32_MAX; a product that overflows is MIMO_ERR_OVERFLOW;
+ * NULL is MIMO_ERR_ARGUMENT.
  */
 MIMO_API mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims,
                                       int64_t offset);
 
 /** The same from one string, "tp=2,cp=2,pp=1,dp=2" (the form in which grids are printed, and named
- *  in bug reports). MIMO_ERR_ARGUMENT names the part that does not parse. */
+ *  in bug reports). Errors: as above; MIMO_ERR_ARGUMENT names the part that does not parse. */
 MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t offset);
 
 /** Release a grid, its views and its groups. NULL is fine. Collective in effect once groups were
@@ -99,12 +100,13 @@ MIMO_API mimo_status mimo_grid_group_count(const mimo_grid *grid, const char *di
                                            int64_t *group_size);
 
 /** The ranks of group `index` (0 <= index < groups), ascending in grid order of the set, into
- *  ranks[group_size]. Costs O(group_size + ndims), whatever the size of the grid. */
+ *  ranks[group_size]. Costs O(group_size + ndims), whatever the size of the grid. Errors: as
+ *  mimo_grid_group_count; MIMO_ERR_ARGUMENT (index). */
 MIMO_API mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t index,
                                         int64_t *ranks);
 
 /** The index of the group along `dims` that holds `rank`, and the rank's place in it. Either output
- *  may be NULL. */
+ *  may be NULL. Errors: as mimo_grid_group_count; MIMO_ERR_GRID outside the span. */
 MIMO_API mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t rank,
                                         int64_t *index, int64_t *place);
 

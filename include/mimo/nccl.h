@@ -40,10 +40,10 @@ typedef struct mimo_nccl_desc {
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
 } mimo_nccl_desc;
 
-#define MIMO_NCCL_DESC_INIT                                                                 \
-    {                                                                                       \
-        sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT,    \
-            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                            \
+#define MIMO_NCCL_DESC_INIT                                                              \
+    {                                                                                    \
+        sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                         \
     }
 
 /**
@@ -52,10 +52,11 @@ typedef struct mimo_nccl_desc {
  * during this call only. Makes the rank's device the calling thread's current one. The caller owns
  * *out.
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT (NULL, a rank outside [0, size), no such
- * device, two ranks on one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (the
- * bootstrap or NCCL failed), MIMO_ERR_DEVICE, MIMO_ERR_MEMORY. A rank without room for what the
- * bootstrap gathers (under a kilobyte a rank) fails alone, and the others wait in the bootstrap.
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (`desc` is NULL, no such device, two ranks on
+ * one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE,
+ * MIMO_ERR_MEMORY. Alone fails a rank whose `out` or `bootstrap` is NULL, whose place is outside
+ * [0, size), whose bootstrap fails (MIMO_ERR_COMM), or that has no room for what this gathers
+ * (under a kilobyte a rank): then the others wait in the bootstrap for as long as that does.
  */
 MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
                                            const mimo_nccl_desc *desc);
@@ -63,14 +64,19 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
 /**
  * A communicator around one of the caller's, which is borrowed: it stays valid until
  * mimo_comm_destroy and is not destroyed by it. Its calls and the library's keep one order on every
- * rank. Local, but every rank does it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
- * MIMO_ERR_MEMORY.
+ * rank. Memory of tensors that is registered with it (ncclCommRegister, ncclCommWindowRegister) has
+ * to be so at both ends of a message, which is NCCL's own rule: else the message may never end.
+ * Makes its device the calling thread's current one. Local, but every rank does it. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
 
-/** What a communicator and all that was split from it hold. */
+/** What a communicator and all that was split from it hold. The first buffer of a communicator
+ *  takes an NCCL communicator for its windows over the ranks of each host, where these are several
+ *  (and another one where they are neither all ranks nor a group that is there already); it stays
+ *  until that communicator is destroyed. */
 typedef struct mimo_nccl_report {
-    int communicators;    /* NCCL communicators alive, the first included */
+    int communicators;    /* of NCCL, alive, that this rank is in; the first included */
     int shared;           /* splits that took an equal group's communicator instead of a new one */
     int64_t device_bytes; /* device memory that NCCL took when these were made, as the device
                              counts it: other work of the device at that time counts too */

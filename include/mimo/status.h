@@ -4,6 +4,12 @@
  * Every function that can fail returns a mimo_status. The sentence with the actual numbers is in
  * mimo_last_error(), which is kept per thread. A failed call leaves its outputs untouched. The
  * library never aborts, never exits and never writes to stdout.
+ *
+ * Not repeated with every function: NULL where it has no meaning of its own, an enumerator that
+ * does not exist and a descriptor that did not start from its _INIT are MIMO_ERR_ARGUMENT; what
+ * allocates can give MIMO_ERR_MEMORY, what multiplies sizes MIMO_ERR_OVERFLOW, what works on a
+ * device MIMO_ERR_DEVICE. Functions that return no status take objects that are there: NULL is for
+ * those that destroy or reset.
  */
 #ifndef MIMO_STATUS_H
 #define MIMO_STATUS_H

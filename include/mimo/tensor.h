@@ -75,7 +75,7 @@ MIMO_API int64_t mimo_tensor_size(const mimo_tensor *tensor, char letter);
 
 /** Elements and bytes of a whole view, overflow-checked. MIMO_ERR_OVERFLOW, MIMO_ERR_SHAPE
  *  (negative size, no letters, a letter twice), MIMO_ERR_ARGUMENT (unknown dtype). Either output
- * may be NULL. Thread-safe. */
+ *  may be NULL. Thread-safe. */
 MIMO_API mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements,
                                         int64_t *bytes);
 
