@@ -1,5 +1,6 @@
 /* Creation, release and accessors of the bridge. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +55,8 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     if (read.ctas == 0) {
         int64_t ctas;
         MIMO_TRY(mimo_env_get(MIMO_ENV_CTAS, &ctas));
+        MIMO_CHECK(ctas >= 0 && ctas <= INT_MAX, MIMO_ERR_ARGUMENT,
+                   "environment MIMO_CTAS=%" PRId64 " is no number of thread blocks", ctas);
         read.ctas = (int)ctas;
     }
     MIMO_CHECK(read.ctas >= 0, MIMO_ERR_ARGUMENT, "bridge: %d thread blocks", read.ctas);

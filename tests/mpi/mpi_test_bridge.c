@@ -553,6 +553,11 @@ MPI_TEST(bridge, wrong_creation)
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), NULL), MIMO_ERR_ARGUMENT);
     desc.size = 3;
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
+    if (rank == 1)
+        setenv("MIMO_CTAS", "4294967297", 1); /* 1, cut to 32 bits */
+    MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: environment MIMO_CTAS=4294967297");
+    unsetenv("MIMO_CTAS");
 }
 
 /* All that a creation is asked, each field of it another on one rank. */
