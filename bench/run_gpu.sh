@@ -21,6 +21,8 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
+rm -f "$folder"/{nccl,nccl_graph,torch_seed,xla_reshard}.jsonl # of another run
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # measure NAME COMMAND...: lines of JSON into FOLDER/NAME.jsonl. A part that fails does not end the
 # others; the table says what is missing.
