@@ -9,6 +9,7 @@
 static mimo_comm *comm;
 static int failures;
 static bool finished, skipped;
+bool mpi_test_looked;
 
 void mpi_test_begin(void)
 {
@@ -68,13 +69,14 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
 /* Agree first, assert then: a rank that fails alone would strand the others in their next call. */
 void mpi_test_verdict(void)
 {
-    int all = failures;
+    int all[] = {failures, mpi_test_looked};
     test_shared_end();
     mimo_comm_destroy(comm);
     comm = NULL;
-    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     finished = true;
-    cr_assert_eq(all, 0, "%d checks failed over all ranks, %d on this one", all, failures);
+    cr_assert_eq(all[0], 0, "%d checks failed over all ranks, %d on this one", all[0], failures);
+    cr_assert_gt(all[1], 0, "nothing was checked on %d ranks", mpi_test_size());
 }
 
 void mpi_test_skip(const char *reason)
