@@ -433,6 +433,22 @@ BED_TEST(routed_general, cuts_that_change)
     bed_destroy(&bed);
 }
 
+/* Two tensors in one call, of which the second one has more samples on the dst side alone. */
+static mimo_status forward_uneven(const bridge_bed *bed, int64_t src_batch, int64_t dst_batch)
+{
+    enum { BYTES = 64 * sizeof(float) };
+    test_room from = test_room_new(BYTES);
+    test_room to = bed->c.buffer ? test_shared_room_new(BYTES) : test_room_new(BYTES);
+    mimo_tensor source = test_view(&from, MIMO_F32, "sbh", 2, src_batch, 3);
+    mimo_tensor sources[] = {source, source};
+    mimo_tensor targets[] = {test_view(&to, MIMO_F32, "sbh", 2, dst_batch, 3),
+                             test_view(&to, MIMO_F32, "sbh", 2, dst_batch + 1, 3)};
+    mimo_status status = mimo_bridge_forward(bed->bridge, targets, sources, 2, test_stream());
+    test_room_free(&from);
+    test_room_free(&to);
+    return status;
+}
+
 /* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
 BED_TEST(routed_general, sizes_that_do_not_fit)
 {
@@ -454,6 +470,9 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
     MPI_EXPECT_SENTENCE("hold 5 samples, the dst tiles 4");
     MPI_EXPECT_STATUS(forward(&bed, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("rank 0: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
+    MPI_EXPECT_STATUS(forward_uneven(&bed, 2, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE(
+        "rank 0: tensor 1, src tile f32 sbh[2,2,3], is cut otherwise than tensor 0");
     MPI_EXPECT_OK(forward(&bed, rank < 2 ? 3 : 1, dst));
     bed_destroy(&bed);
 }

@@ -67,6 +67,21 @@ static void misplace_second(const bridge_bed *bed, const test_tile *to, const te
     test_tile_free(&second);
 }
 
+/* The same place of another buffer on rank 2. */
+static void use_other_buffer(const bridge_bed *bed, const test_tile *to, const test_tile *from)
+{
+    mimo_buffer *other = NULL, *shared = test_shared_buffer();
+    MPI_EXPECT_OK(mimo_buffer_create(&other, mpi_test_comm(), mimo_buffer_size(shared)));
+    mimo_tensor there = to->view;
+    if (mpi_test_rank() == 2)
+        there.data = (char *)mimo_buffer_data(other) +
+                     ((char *)to->view.data - (char *)mimo_buffer_data(shared));
+    MPI_EXPECT_STATUS(forward_to(bed, there, from, 0), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
+    MPI_EXPECT_SENTENCE("at byte 64 of buffer 2");
+    mimo_buffer_destroy(other);
+}
+
 MPI_TEST(zero_copy, places_that_do_not_fit)
 {
     bridge_bed bed;
@@ -84,6 +99,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
     MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
     misplace_second(&bed, &to, &from);
+    use_other_buffer(&bed, &to, &from);
     MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 1 << 20), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
     bed_check_target(&bed, &to, false, 1);

@@ -802,6 +802,32 @@ static void drop_send(mimo_plan_set *set)
     blocks_of(set, 0, MIMO_SEND)->count--;
 }
 
+static void send_to_nobody(mimo_plan_set *set)
+{
+    mimo_blocks *blocks = blocks_of(set, 0, MIMO_SEND);
+    mimo_block more = blocks->list[blocks->count - 1];
+    more.peer = 7;
+    cr_assert_eq(mimo_blocks_append(blocks, &more), MIMO_OK);
+}
+
+/* At both ends alike. */
+static void read_with_other_strides(mimo_plan_set *set)
+{
+    blocks_of(set, 0, MIMO_SEND)->list[0].src_b++;
+    blocks_of(set, 2, MIMO_RECV)->list[0].src_b++;
+}
+
+/* Rank 0 has two blocks of each peer. */
+static void receive_out_of_order(mimo_plan_set *set)
+{
+    mimo_block *list = blocks_of(set, 0, MIMO_RECV)->list;
+    for (int i = 0; i < 2; i++) {
+        mimo_block first = list[i];
+        list[i] = list[2 + i];
+        list[2 + i] = first;
+    }
+}
+
 static void receive_twice(mimo_plan_set *set)
 {
     mimo_blocks *blocks = blocks_of(set, 0, MIMO_RECV);
@@ -886,6 +912,25 @@ Test(plan, text_of_a_chunk)
     release_pair(&made);
 }
 
+/* As many samples as a layout may have: no part of them gets lost in the arithmetic. */
+Test(plan, chunks_of_the_largest_batch)
+{
+    const layout_case one = WHOLE("dp=1");
+    mimo_grid *grid;
+    mimo_layout *tiles = layout_of(&one, INT64_MAX, 1, &grid);
+    mimo_chunk chunk = {tiles, 0, 7};
+    int64_t end = 0;
+    for (; chunk.index < chunk.count; chunk.index++) {
+        mimo_range samples = mimo_chunk_samples(&chunk, 0);
+        cr_assert_eq(samples.first, end);
+        cr_assert_eq(samples.count, INT64_MAX / 7, "chunk %" PRId64, chunk.index);
+        end += samples.count;
+    }
+    cr_assert_eq(end, INT64_MAX);
+    mimo_layout_destroy(tiles);
+    mimo_grid_destroy(grid);
+}
+
 Test(plan, checker_catches)
 {
     expect_caught(&fan_in, drop_receive, "never written");
@@ -898,9 +943,43 @@ Test(plan, checker_catches)
     expect_caught(&fan_in, read_elsewhere, "does not hold it at row 5");
     expect_caught(&fan_in, send_other_rows, "block 0");
     expect_caught(&fan_in, send_out_of_order, "the sender's at (2, 6)");
+    expect_caught(&fan_in, send_to_nobody, "13 blocks are sent and 12 are received");
+    expect_caught(&fan_in, read_with_other_strides, "which does not hold it at row 4");
+    const pair_case dp4_cp4 = {WHOLE("dp=4"), ZIGZAG("cp=4,dp=1"), 4, 8};
+    expect_caught(&dp4_cp4, receive_out_of_order, "blocks from rank 2 are not in order");
 }
 
 /* ------------------------------------------ errors ------------------------------------------ */
+
+/* The rows of a ragged pair are those of the same spans, to the last sample. */
+Test(plan, spans_that_differ)
+{
+    const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 3}},
+                    shorter[] = {{0, 0, 1, 2}, {1, 0, 0, 2}};
+    const layout_case cases[] = {
+        {.grid = "dp=2", .kind = MIMO_RAGGED_PACKED, .spans = spans, .span_count = 2},
+        {.grid = "dp=2", .kind = MIMO_RAGGED_PLACED, .spans = spans, .span_count = 2},
+        {.grid = "dp=2", .kind = MIMO_RAGGED_PLACED, .spans = shorter, .span_count = 2},
+        WHOLE("dp=2")};
+    enum { CASES = sizeof cases / sizeof cases[0] };
+    mimo_grid *grids[CASES];
+    mimo_layout *layouts[CASES];
+    mimo_plan *plan = NULL;
+    for (int i = 0; i < CASES; i++)
+        layouts[i] = layout_of(&cases[i], 2, 4, &grids[i]);
+    for (int i = 2; i < CASES; i++) {
+        FAILS(mimo_plan_create(&plan, layouts[0], layouts[i], 0), MIMO_ERR_SHAPE, "different spans",
+              "batch 2, seq 4");
+        FAILS(mimo_plan_create(&plan, layouts[i], layouts[0], 0), MIMO_ERR_SHAPE,
+              "different spans");
+    }
+    cr_assert_null(plan, "a failed call leaves its output");
+    cr_assert_eq(mimo_plan_check(layouts[0], layouts[1]), MIMO_OK, "%s", mimo_last_error());
+    for (int i = 0; i < CASES; i++) {
+        mimo_layout_destroy(layouts[i]);
+        mimo_grid_destroy(grids[i]);
+    }
+}
 
 Test(plan, wrong_arguments)
 {
