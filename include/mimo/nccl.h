@@ -32,8 +32,8 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_nccl_desc {
     size_t size;     /* set by the initializer */
     int device;      /* CUDA device of this rank; left to the library: its number among the ranks
-                        of its host, hosts told apart as NCCL does (NCCL_HOSTID, else its name), or
-                        the only device that it sees */
+                        of its host, hosts told apart as NCCL does (NCCL_HOSTID, else the name and
+                        the kernel's boot), or the only device that it sees */
     int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /*   (all but `device` are the same on every rank) */
     int blocking;    /* ncclConfig_t.blocking: 0 lets creation and teardown be polled */

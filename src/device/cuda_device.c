@@ -203,8 +203,10 @@ static mimo_status cuda_sum_squares(double *out, const void *data, int64_t count
 static bool cuda_records(mimo_stream stream)
 {
     enum cudaStreamCaptureStatus capture;
-    return cudaStreamIsCapturing(stream, &capture) == cudaSuccess &&
-           capture != cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess)
+        return capture != cudaStreamCaptureStatusNone;
+    (void)cudaGetLastError(); /* a legacy stream while another one captures */
+    return false;
 }
 
 const mimo_device mimo_device_cuda = {

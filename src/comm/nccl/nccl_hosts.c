@@ -1,5 +1,6 @@
 #include "comm/nccl/nccl_hosts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,12 +12,18 @@
 
 uint64_t mimo_nccl_host(void)
 {
-    char name[256] = "";
+    char name[256] = "", boot[64] = "";
     const char *given = getenv("NCCL_HOSTID");
-    if (!given)
-        (void)gethostname(name, sizeof name - 1);
-    given = given ? given : name;
-    return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
+    if (given)
+        return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
+    (void)gethostname(name, sizeof name - 1);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file) {
+        boot[fread(boot, 1, sizeof boot - 1, file)] = '\0';
+        (void)fclose(file);
+    }
+    uint64_t hash = mimo_hash_bytes(MIMO_HASH_START, name, strlen(name));
+    return mimo_hash_bytes(hash, boot, strlen(boot));
 }
 
 /* The first rank of this rank's host, and whether that is the host of all. */

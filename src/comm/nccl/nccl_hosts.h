@@ -4,8 +4,8 @@
 
 #include "comm/nccl/nccl_state.h"
 
-/* A hash of NCCL_HOSTID where that is set, as NCCL tells hosts apart; else of this host's name
- * alone, which has to be its own (NCCL adds what the kernel drew at boot). */
+/* A hash of this host, as NCCL tells hosts apart: of NCCL_HOSTID where that is set, else of its
+ * name and of what its kernel drew at boot. */
 uint64_t mimo_nccl_host(void);
 
 /* Fill in comm->on_host and comm->windows. Collective over comm, and done once.

@@ -63,6 +63,7 @@ static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int 
     if (status != MIMO_OK) {
         if (*out)
             (void)ncclCommAbort(*out);
+        *out = NULL;
         return status;
     }
     int64_t taken = before - mimo_nccl_free_bytes();
@@ -73,7 +74,7 @@ static mimo_status make_team(ncclComm_t *out, nccl_comm *parent, int color, int 
 mimo_status mimo_nccl_team_reserve(nccl_team **out, nccl_comm *comm)
 {
     MIMO_TRY(mimo_nccl_team_add(out, comm->root, NULL, comm->ranks, comm->base.size));
-    (*out)->private = true;
+    (*out)->unshared = true;
     return MIMO_OK;
 }
 
@@ -82,25 +83,29 @@ mimo_status mimo_nccl_team_open(nccl_team *team, nccl_comm *comm)
     return make_team(&team->handle, comm, 0, comm->base.rank);
 }
 
-/* The team of `ranks` (of the root): an equal group's, or a new one. Collective over the parent. */
-static mimo_status find_team(nccl_team **out, nccl_comm *parent, const int *ranks, int size,
-                             wish mine)
+/* The team of `made`, which has its ranks: an equal group's, or a new one. It is given up with
+ * `made`, also after an error. Collective over the parent. */
+static mimo_status find_team(nccl_comm *made, nccl_comm *parent, wish mine)
 {
+    ncclComm_t none;
+    nccl_root *root = parent->root;
+    int size = made->base.size;
+    mimo_status status = MIMO_OK;
     bool any, grouped = mine.color >= 0 && size > 1;
-    ncclComm_t handle;
-    nccl_team *team = grouped ? mimo_nccl_team_find(parent->root, ranks, size) : NULL;
-    bool needs = grouped && !team;
-    MIMO_TRY(any_needs(&any, &parent->base, needs));
-    if (team) {
-        team->users++;
-        parent->root->report.shared++;
+    made->team = grouped ? mimo_nccl_team_find(root, made->ranks, size) : NULL;
+    bool needs = grouped && !made->team;
+    if (made->team) {
+        made->team->users++;
+        root->report.shared++;
     }
-    if (any && parent->team)
-        MIMO_TRY(make_team(&handle, parent, needs ? mine.color : NCCL_SPLIT_NOCOLOR, mine.key));
     if (needs)
-        MIMO_TRY(mimo_nccl_team_add(&team, parent->root, handle, ranks, size));
-    *out = team;
-    return MIMO_OK;
+        status = mimo_nccl_team_add(&made->team, root, NULL, made->ranks, size);
+    MIMO_TRY(mimo_comm_agree(&parent->base, status));
+    MIMO_TRY(any_needs(&any, &parent->base, needs));
+    if (!any || !parent->team)
+        return MIMO_OK;
+    return make_team(needs ? &made->team->handle : &none, parent,
+                     needs ? mine.color : NCCL_SPLIT_NOCOLOR, mine.key);
 }
 
 mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key)
@@ -121,7 +126,7 @@ mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key
             made->base.rank = i;
     }
     made->base.size = size;
-    MIMO_TRY_GOTO(status, done, find_team(&made->team, parent, made->ranks, size, mine));
+    MIMO_TRY_GOTO(status, done, find_team(made, parent, mine));
     *out = size > 0 ? &made->base : NULL;
     if (size > 0)
         made = NULL;

@@ -17,7 +17,7 @@ typedef struct nccl_team {
     struct nccl_team *next; /* in the root's list */
     ncclComm_t handle;      /* NULL once it was aborted */
     bool borrowed;
-    bool private; /* of one user: equal groups do not share it */
+    bool unshared; /* of one user: equal groups do not share it */
     bool busy; /* in a call that NCCL goes on with behind it and can't abort (2.28 crashes): then it
                   is left to itself, with what it was given, instead */
     int users; /* communicators that share it */

@@ -23,7 +23,7 @@ mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t hand
 nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size)
 {
     nccl_team *team = root->teams;
-    while (team && (team->private || team->size != size ||
+    while (team && (team->unshared || team->size != size ||
                     memcmp(team->ranks, ranks, (size_t)size * sizeof *ranks) != 0))
         team = team->next;
     return team;
