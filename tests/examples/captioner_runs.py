@@ -41,7 +41,7 @@ class Captioner:
         done = self.launch(1, "--image-size", str(side), "--prepare", self.samples)
         if done.returncode != 0:
             print(done.stderr)
-            sys.exit(SKIPPED if "font" in done.stderr else 1)
+            sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
 
     def run(self, topology, *flags):
         """A run on a topology, with its log and pictures in the folder: what it printed, and the
