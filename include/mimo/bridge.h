@@ -152,6 +152,7 @@ typedef struct mimo_batch_desc {
 /**
  * Tell a routed bridge what the calls that follow move; NULL: what it moves without an update.
  * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
+ * A graph that captured calls of the bridge must not be replayed afterwards.
  *
  * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
  * not agree first (on devices, without MIMO_CHECK=calls) ask for it. Rows of flat tiles are cut as
