@@ -53,9 +53,7 @@ static void misroute(mimo_executor executor, bool backward)
     test_tile to = bed_tile_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
     misroutes = mpi_test_rank() == 0;
-    MPI_EXPECT_STATUS((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-                          bed.bridge, &to.view, &from.view, 1, test_stream()),
-                      MIMO_ERR_INTERNAL);
+    MPI_EXPECT_STATUS(bed_call(&bed, backward, &to, &from), MIMO_ERR_INTERNAL);
     misroutes = false;
     MPI_EXPECT_SENTENCE(backward ? "rank 0: bridge backward of 1" : "rank 0: bridge forward of 1");
     MPI_EXPECT_SENTENCE("here is sample 1, position 0, of row 0 of rank 1 or its copies, and got "
@@ -89,8 +87,7 @@ MPI_TEST(checks, rows_misplaced)
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
     bed_fill(&bed, &from, false, 1);
     slip = mpi_test_rank() == 0 ? from.room.bytes / c.seq : 0;
-    MPI_EXPECT_STATUS(mimo_bridge_forward(bed.bridge, &to.view, &from.view, 1, test_stream()),
-                      MIMO_ERR_INTERNAL);
+    MPI_EXPECT_STATUS(bed_call(&bed, false, &to, &from), MIMO_ERR_INTERNAL);
     slip = 0;
     MPI_EXPECT_SENTENCE("rank 1: bridge forward of 1");
     MPI_EXPECT_SENTENCE("here is sample 0, position 2, of row 2 of rank 0 or its copies, and got "

@@ -294,15 +294,8 @@ MPI_TEST(memory, of_one_host)
 
 /* ----------------------------------- calls that enqueue ------------------------------------- */
 
-static mimo_status move(const bridge_bed *bed, bool backward, const test_tile *to,
-                        const test_tile *from)
-{
-    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, &to->view,
-                                                                   &from->view, 1, test_stream());
-}
-
 /* The first call of a bridge, whose n-th allocation fails; 0: none does. How many it asks for. */
-static int64_t first_call(const bed_case *c, bool backward, int64_t n)
+static int64_t first_call(const bed_case *c, bool backward, int n)
 {
     bridge_bed bed;
     bed_create(&bed, c);
@@ -310,14 +303,14 @@ static int64_t first_call(const bed_case *c, bool backward, int64_t n)
     test_tile to = bed_target_new(&bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(&bed, &from, backward, 1);
     int64_t before = asked_for;
-    arm(OF_DEVICE, (int)n);
-    mimo_status status = move(&bed, backward, &to, &from);
+    arm(OF_DEVICE, n);
+    mimo_status status = bed_call(&bed, backward, &to, &from);
     int64_t asked = asked_for - before;
     bool failed = failed_anywhere(OF_DEVICE);
-    MPI_EXPECT(failed == (n > 0), "%s: allocation %d is none", bed_text(c), (int)n);
-    expect_outcome(status, failed, bed_text(c), (int)n);
+    MPI_EXPECT(failed == (n > 0), "%s: allocation %d is none", bed_text(c), n);
+    expect_outcome(status, failed, bed_text(c), n);
     if (failed)
-        MPI_EXPECT_OK(move(&bed, backward, &to, &from));
+        MPI_EXPECT_OK(bed_call(&bed, backward, &to, &from));
     MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), test_stream()));
     bed_check_target(&bed, &to, backward, 1);
     test_tile_free(&from);
@@ -337,7 +330,7 @@ static int64_t each_fails_on_all(const bed_case *c, bool backward)
     MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
     most = least > 0 ? most : 0;
     for (int n = 1; n <= most; n++) {
-        (void)first_call(c, backward, n < own ? n : own);
+        (void)first_call(c, backward, n < own ? n : (int)own);
         expect_alive(before, bed_text(c), n);
     }
     return most;

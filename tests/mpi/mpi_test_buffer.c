@@ -157,7 +157,7 @@ MPI_TEST(buffer, made_anew)
         mimo_split_hosts(hosts);
         test_tile to = bed_target_new(&bed, MIMO_DST);
         bed_fill(&bed, &from, false, (uint64_t)hosts);
-        MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, &to.view, &from.view, 1, test_stream()));
+        MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
         bed_check_target(&bed, &to, false, (uint64_t)hosts);
         test_tile_free(&to);
         test_shared_end();

@@ -39,8 +39,7 @@ static void compare(bridge_bed *bed, bool backward, int chunks)
     mimo_op *op = NULL;
     bed->c.chunks = chunks;
     fill_with_fractions(&from, 5);
-    MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-        bed->bridge, &whole.view, &from.view, 1, test_stream()));
+    MPI_EXPECT_OK(bed_call(bed, backward, &whole, &from));
     MPI_EXPECT_OK(bed_start_chunked(&op, bed, backward, &chunked, &from));
     MPI_EXPECT_OK(mimo_op_wait_chunk(op, chunks - 1, test_stream()));
     MPI_EXPECT_OK(mimo_op_wait(&op));

@@ -28,9 +28,7 @@ static void compare_way(const bridge_bed *collective, const bridge_bed *routed, 
     test_tile to[2] = {bed_tile_new(routed, target), bed_target_new(routed, target)};
     bed_fill(routed, &from, backward, 3);
     for (int i = 0; i < 2; i++) {
-        mimo_bridge *bridge = i == 0 ? collective->bridge : routed->bridge;
-        mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
-            bridge, &to[i].view, &from.view, 1, test_stream());
+        mimo_status status = bed_call(i == 0 ? collective : routed, backward, &to[i], &from);
         MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
         test_pull(&to[i].room);
     }
@@ -238,7 +236,7 @@ BED_TEST(routed, calls_that_look_alike)
         bed.c.dtype = from.view.dtype = to.view.dtype = calls[i].dtype;
         bed.c.hidden = from.view.shape[2] = to.view.shape[2] = calls[i].hidden;
         bed_fill(&bed, &from, true, i);
-        MPI_EXPECT_OK(mimo_bridge_backward(bed.bridge, &to.view, &from.view, 1, test_stream()));
+        MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
         bed_check_target(&bed, &to, true, i);
     }
     test_tile_free(&from);

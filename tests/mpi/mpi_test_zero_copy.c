@@ -153,8 +153,7 @@ MPI_TEST(zero_copy, idle_destinations)
         bool backward = seed % 3 == 2;
         const test_tile *from = backward ? &dst : &src, *to = backward ? &src_to : &dst_to;
         bed_fill(&bed, from, backward, seed);
-        MPI_EXPECT_OK((backward ? mimo_bridge_backward : mimo_bridge_forward)(
-            bed.bridge, &to->view, &from->view, 1, test_stream()));
+        MPI_EXPECT_OK(bed_call(&bed, backward, to, from));
         bed_check_target(&bed, to, backward, seed);
         MPI_Barrier(MPI_COMM_WORLD);
     }

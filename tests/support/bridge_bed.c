@@ -341,8 +341,8 @@ static mimo_status move_in_chunks(const bridge_bed *bed, bool backward, uint64_t
     return status == MIMO_OK ? ended : status;
 }
 
-static mimo_status move_whole(const bridge_bed *bed, bool backward, const test_tile *to,
-                              const test_tile *from)
+mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
+                     const test_tile *from)
 {
     return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, &to->view,
                                                                    &from->view, 1, test_stream());
@@ -354,7 +354,7 @@ void bed_move(const bridge_bed *bed, bool backward, uint64_t seed)
     test_tile to = bed_target_new(bed, backward ? MIMO_SRC : MIMO_DST);
     bed_fill(bed, &from, backward, seed);
     mimo_status status = bed->c.chunks > 0 ? move_in_chunks(bed, backward, seed, &to, &from)
-                                           : move_whole(bed, backward, &to, &from);
+                                           : bed_call(bed, backward, &to, &from);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
     bed_check_target(bed, &to, backward, seed);
     bed_check_source(bed, &from, backward, seed);

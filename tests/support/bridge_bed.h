@@ -61,6 +61,10 @@ void bed_check_no_chunk(const bridge_bed *bed, const test_tile *tile, bool backw
 mimo_status bed_start_chunked(mimo_op **out, const bridge_bed *bed, bool backward,
                               const test_tile *to, const test_tile *from);
 
+/* One whole call on these tiles: forward, or backward. */
+mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
+                     const test_tile *from);
+
 /* One call each way: fill, move, check the target, each chunk as soon as it is here, and that the
  * source stayed. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
