@@ -26,10 +26,10 @@
  * With --graph the CALLS calls are captured in a CUDA graph and replayed: small cases are bound by
  * the host's launches else (the wall clock is always without).
  */
+#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <mpi.h>
 
@@ -329,27 +329,38 @@ static bool run_case(const nccl_world *world, const nccl_case *c, const options 
 
 /* ----------------------------------------- main ------------------------------------------- */
 
-static options read_options(int argc, char **argv)
+static const struct argp_option known[] = {
+    {"graph", 'g', NULL, 0, "Capture the calls in a CUDA graph and replay it", 0},
+    {"chunks", 'c', NULL, 0, "Time calls in chunks too", 0},
+    {"json", 'j', NULL, 0, "One JSON object a line", 0},
+    {"seq", 's', "N", 0, "The shape of this sequence length alone", 0},
+    {"pair", 'p', "N", 0, "The pair of grids of this number alone, from 0", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
 {
-    options read = {.seq = -1, .pair = -1};
-    for (int i = 1; i < argc; i++) {
-        bool more = i + 1 < argc;
-        if (strcmp(argv[i], "--json") == 0)
-            read.json = true;
-        else if (strcmp(argv[i], "--graph") == 0)
-            read.graph = true;
-        else if (strcmp(argv[i], "--chunks") == 0)
-            read.chunks = true;
-        else if (more && strcmp(argv[i], "--seq") == 0)
-            read.seq = atoll(argv[++i]);
-        else if (more && strcmp(argv[i], "--pair") == 0)
-            read.pair = atoll(argv[++i]);
-        else {
-            fprintf(stderr, "nccl_bench: '%s' is not an option, or lacks its number\n", argv[i]);
-            exit(2);
-        }
+    options *read = state->input;
+    switch (key) {
+    case 'g':
+        read->graph = true;
+        break;
+    case 'c':
+        read->chunks = true;
+        break;
+    case 'j':
+        read->json = true;
+        break;
+    case 's':
+        read->seq = atoll(argument);
+        break;
+    case 'p':
+        read->pair = atoll(argument);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
-    return read;
+    return 0;
 }
 
 static ncclComm_t bare_world(int rank, int size)
@@ -389,9 +400,12 @@ static void report_memory(const nccl_world *world)
 
 int main(int argc, char **argv)
 {
+    static const struct argp parser = {
+        known, parse, NULL, "Times the bridge on GPUs beside bare NCCL calls.", NULL, NULL, NULL};
     nccl_world world = {0};
     bool same = true;
-    const options asked = read_options(argc, argv);
+    options asked = {.seq = -1, .pair = -1};
+    argp_parse(&parser, argc, argv, 0, NULL, &asked);
     MPI_Init(&argc, &argv);
     open_world(&world);
     if (world.rank == 0 && !asked.json)
