@@ -76,9 +76,10 @@ void mimo_cuts_used(mimo_cuts *cuts, uint64_t hash)
 static const mimo_cut *meet(mimo_cuts *cuts, mimo_cut *cut)
 {
     mimo_cut *known = take_out(cuts, cut->hash);
-    if (known)
+    if (known) {
         release_cut(cut);
-    cut = known ? known : cut;
+        cut = known;
+    }
     put_first(cuts, cut);
     return cut;
 }

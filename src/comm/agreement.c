@@ -66,13 +66,13 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
         return;
     }
     mimo_verdict *mine = &agreement->mine;
-    if (local != MIMO_OK)
+    if (local == MIMO_OK) {
+        local = is_wanted(&wanted, comm, claim->kind);
+    } else {
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
-    mimo_status asked = is_wanted(&wanted, comm, claim->kind);
-    if (local == MIMO_OK)
-        local = asked;
-    else if (asked != MIMO_OK) /* the first error is the one to report */
-        mimo_fail(local, "%s", mine->sentence);
+        if (is_wanted(&wanted, comm, claim->kind) != MIMO_OK) /* the first error is reported */
+            mimo_fail(local, "%s", mine->sentence);
+    }
     if (!wanted || comm->size == 1) {
         end_with(agreement, local);
         return;

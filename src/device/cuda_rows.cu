@@ -247,7 +247,7 @@ struct Part {
 };
 
 template <int kMost> struct Batch {
-    int count;
+    int count = 0;
     Part part[kMost];
 };
 
@@ -271,11 +271,6 @@ struct Collected {
     int64_t word = 0;    // bytes
     uint64_t blocks = 0; // of all parts
     Batch<kMostPerLaunch> batch;
-
-    Collected()
-    {
-        batch.count = 0;
-    }
 };
 
 template <int kMost>
