@@ -100,14 +100,14 @@ MPI_TEST(chunks, of_collective)
 
 /* ------------------------------------- in time -------------------------------------- */
 
-/* Rank r gives sample r, so chunk r of every rank. Rank 3 begins only when ranks 1 and 2 have seen
- * chunk 0, so nothing of chunk 3 has been sent by then. (Rank 0 can't be asked: its chunk 0 is over
- * when rank 3, too, has taken it.) */
+/* Rank r gives sample r, so chunk r of every target. Rank 3, which takes nothing, begins only when
+ * ranks 0 and 1 have seen the chunks before its own. (A rank that takes rows can't be the late one:
+ * a call's rows are written once all that it writes to are ready.) */
 BED_TEST(chunks, first_before_the_last_is_sent)
 {
     enum { LATE = 3, SEEN_TAG = 77 };
     bed_case c = {.src = {.grid = "dp=4"},
-                  .dst = {.grid = "cp=4,dp=1", .partition = true},
+                  .dst = {.grid = "cp=2,dp=1", .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
                   .executor = MIMO_EXECUTOR_P2P,
@@ -124,12 +124,14 @@ BED_TEST(chunks, first_before_the_last_is_sent)
         mpi_test_skip("a buffer that all ranks reach"); /* NCCL's first message waits for rank 3 */
     bed_fill(&bed, &from, false, 3);
     setenv("MIMO_AGREE", "0", 1); /* agreeing would wait for rank 3 */
-    for (int peer = 1; peer <= 2 && rank == LATE; peer++)
+    for (int peer = 0; peer <= 1 && rank == LATE; peer++)
         MPI_Recv(&seen, 1, MPI_INT, peer, SEEN_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_EXPECT_OK(bed_start_chunked(&op, &bed, false, &to, &from));
-    if (rank == 1 || rank == 2) {
-        MPI_EXPECT_OK(mimo_op_wait_chunk(op, 0, test_stream()));
-        bed_check_chunk(&bed, &to, false, 3, 0);
+    if (rank <= 1) {
+        for (int chunk = 0; chunk < LATE; chunk++) {
+            MPI_EXPECT_OK(mimo_op_wait_chunk(op, chunk, test_stream()));
+            bed_check_chunk(&bed, &to, false, 3, chunk);
+        }
         bed_check_no_chunk(&bed, &to, false, LATE);
         MPI_Send(&seen, 1, MPI_INT, LATE, SEEN_TAG, MPI_COMM_WORLD);
     }
