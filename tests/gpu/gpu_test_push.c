@@ -1,5 +1,5 @@
 /* Programs of the kernels of zero-copy on one device: rows that stay, by words of every width and
- * in bulk, and by the device's list of copies, against the host's copies of the same rows; and two
+ * in bulk, and by the device's list of copies, against the host's copies of the same rows; and
  * ranks that push to each other. */
 #include <stdlib.h>
 #include <string.h>
@@ -141,84 +141,85 @@ MPI_TEST(push, many_blocks)
     }
 }
 
-/* ------------------------------- two ranks on one device ---------------------------------- */
+/* ----------------------------- several ranks on one device -------------------------------- */
 
-/* Two ranks' programs on two streams of one device, in few thread blocks so that both run at once:
- * each pushes rows to the other and copies rows, by the same flags as between devices. */
-typedef struct pair {
-    mimo_buffer buffer; /* pages of flags alone */
-    mimo_flags *pages[2];
-    test_room from[2], to[2];
-    mimo_row_copy push[2], stay[2];
-    mimo_push_program program[2];
-    cudaStream_t stream[2];
-    volatile uint32_t *abort;
+/* Ranks' programs on as many streams of one device, in few thread blocks so that all run at once:
+ * each pushes rows to every other one and copies rows, by the same flags as between devices. */
+enum { MOST_RANKS = 4, TEAM_ROWS = 48, TEAM_CALLS = 10 };
+
+typedef struct team {
+    int ranks;
     int64_t row_bytes;
-} pair;
+    mimo_buffer buffer; /* pages of flags alone */
+    mimo_flags *pages[MOST_RANKS];
+    test_room from[MOST_RANKS], to[MOST_RANKS];
+    mimo_push_program program[MOST_RANKS];
+    cudaStream_t stream[MOST_RANKS];
+    volatile uint32_t *abort;
+} team;
 
-enum { PAIR_ROWS = 48, PAIR_CALLS = 20, PAIR_CTAS = 8 };
-
-static void make_pair_program(pair *x, int rank, bool idle)
+/* Of any rank's rows every ranks-th, from `reader` on, goes to that reader, into the writer's part
+ * of its tile, one after the other. */
+static mimo_row_copy rows_between(const team *x, int writer, int reader)
 {
-    const int peer = 1 - rank;
+    const int64_t share = TEAM_ROWS / x->ranks;
+    const mimo_rows from = {x->from[writer].place, x->row_bytes, reader, 1, 1, share, x->ranks};
+    const mimo_rows to = {x->to[reader].place, x->row_bytes, writer * share, 1, 1, share, 1};
+    return (mimo_row_copy){to, from};
+}
+
+static void make_team_program(team *x, int rank, bool idle, int ctas)
+{
     const mimo_push_place place = {&mimo_device_cuda, rank, (const uint32_t *)x->abort};
-    const mimo_push push = {peer, 1, &x->push[rank]};
+    mimo_row_copy rows[MOST_RANKS];
+    mimo_push pushes[MOST_RANKS];
+    int peers[MOST_RANKS], count = 0;
+    for (int peer = 0; peer < x->ranks; peer++) {
+        rows[peer] = rows_between(x, rank, peer);
+        if (peer == rank)
+            continue;
+        peers[count] = peer;
+        pushes[count++] = (mimo_push){peer, 1, &rows[peer]};
+    }
     const mimo_messages messages = {.pushes = {.buffer = &x->buffer,
-                                               .list = &push,
-                                               .count = 1,
-                                               .pushers = &peer,
-                                               .pusher_count = 1,
+                                               .list = pushes,
+                                               .count = count,
+                                               .pushers = peers,
+                                               .pusher_count = count,
                                                .idle = idle,
-                                               .ctas = PAIR_CTAS},
-                                    .copies = &x->stay[rank],
+                                               .ctas = ctas},
+                                    .copies = &rows[rank],
                                     .copy_count = 1};
     MPI_EXPECT_OK(mimo_push_program_make(&x->program[rank], &place, &messages));
 }
 
-/* Even rows go to the peer's first half, turned into one run; odd rows stay, in the second half. */
-static void set_rows(pair *x, int rank)
-{
-    const mimo_rows even = {x->from[rank].place, x->row_bytes, 0, 1, 1, PAIR_ROWS / 2, 2};
-    mimo_rows odd = even, first = even, second = even;
-    odd.first = 1;
-    first.base = x->to[1 - rank].place;
-    first.inner = 1;
-    second = first;
-    second.base = x->to[rank].place;
-    second.first = PAIR_ROWS / 2;
-    x->push[rank] = (mimo_row_copy){first, even};
-    x->stay[rank] = (mimo_row_copy){second, odd};
-}
-
-static void open_pair(pair *x, int64_t row_bytes, bool idle)
+static void open_team(team *x, int ranks, int64_t row_bytes, bool idle, int ctas)
 {
     void *pages = NULL, *word = NULL;
-    const int64_t bytes = 4 * (int64_t)sizeof(mimo_flags);
-    *x = (pair){.row_bytes = row_bytes};
+    const int64_t bytes = ranks * ranks * (int64_t)sizeof(mimo_flags);
+    *x = (team){.ranks = ranks, .row_bytes = row_bytes};
     MPI_EXPECT_OK(mimo_device_cuda.reserve(&pages, bytes));
     MPI_EXPECT(cudaMemset(pages, 0, (size_t)bytes) == cudaSuccess, "cudaMemset");
     MPI_EXPECT(cudaHostAlloc(&word, sizeof *x->abort, cudaHostAllocMapped) == cudaSuccess, "abort");
     x->abort = word;
     *x->abort = 0;
     x->buffer.flags = x->pages;
-    for (int rank = 0; rank < 2; rank++) {
-        x->pages[rank] = (mimo_flags *)pages + 2 * (int64_t)rank;
-        x->from[rank] = test_room_new(PAIR_ROWS * row_bytes);
-        x->to[rank] = test_room_new(PAIR_ROWS * row_bytes);
+    for (int rank = 0; rank < ranks; rank++) {
+        x->pages[rank] = (mimo_flags *)pages + ranks * (int64_t)rank;
+        x->from[rank] = test_room_new(TEAM_ROWS * row_bytes);
+        x->to[rank] = test_room_new(TEAM_ROWS * row_bytes);
         MPI_EXPECT(cudaStreamCreateWithFlags(&x->stream[rank], cudaStreamNonBlocking) ==
                        cudaSuccess,
                    "cudaStreamCreate");
     }
-    for (int rank = 0; rank < 2; rank++) {
-        set_rows(x, rank);
-        make_pair_program(x, rank, idle);
-    }
+    for (int rank = 0; rank < ranks; rank++)
+        make_team_program(x, rank, idle, ctas);
     MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
 }
 
-static void close_pair(pair *x)
+static void close_team(team *x)
 {
-    for (int rank = 0; rank < 2; rank++) {
+    for (int rank = 0; rank < x->ranks; rank++) {
         mimo_push_program_release(&x->program[rank], &mimo_device_cuda);
         test_room_free(&x->from[rank]);
         test_room_free(&x->to[rank]);
@@ -228,68 +229,151 @@ static void close_pair(pair *x)
     cudaFreeHost((void *)x->abort);
 }
 
-static void check_pair(const pair *x, uint64_t turn)
+static void check_team(const team *x, int turn)
 {
-    const size_t row = (size_t)x->row_bytes;
-    for (int rank = 0; rank < 2; rank++) {
+    const int64_t row = x->row_bytes, share = TEAM_ROWS / x->ranks;
+    for (int rank = 0; rank < x->ranks; rank++) {
         int64_t wrong = 0;
         test_pull(&x->to[rank]);
-        for (size_t i = 0; i < PAIR_ROWS / 2; i++) {
-            const char *got = x->to[rank].host, *peer = x->from[1 - rank].host;
-            const char *own = x->from[rank].host;
-            wrong += memcmp(got + i * row, peer + 2 * i * row, row) != 0;
-            wrong += memcmp(got + (PAIR_ROWS / 2 + i) * row, own + (2 * i + 1) * row, row) != 0;
+        for (int64_t i = 0; i < TEAM_ROWS; i++) {
+            const char *got = x->to[rank].host, *sent = x->from[i / share].host;
+            wrong +=
+                memcmp(got + i * row, sent + (rank + i % share * x->ranks) * row, (size_t)row) != 0;
         }
-        MPI_EXPECT(wrong == 0, "call %d, rank %d: %d rows of %d bytes are wrong", (int)turn, rank,
-                   (int)wrong, (int)row);
+        MPI_EXPECT(wrong == 0, "call %d, rank %d of %d: %d rows of %d bytes are wrong", turn, rank,
+                   x->ranks, (int)wrong, (int)row);
     }
 }
 
-static void run_pair(int64_t row_bytes, bool idle)
+static void run_team(int ranks, int64_t row_bytes, bool idle, int ctas)
 {
-    pair x;
-    open_pair(&x, row_bytes, idle);
-    for (uint64_t turn = 0; turn < PAIR_CALLS; turn++) {
-        for (int rank = 0; rank < 2; rank++) {
-            fill_elements(x.from[rank].host, 7 * turn + (uint64_t)rank, x.from[rank].bytes, 1);
+    team x;
+    open_team(&x, ranks, row_bytes, idle, ctas);
+    for (int turn = 0; turn < TEAM_CALLS; turn++) {
+        for (int rank = 0; rank < ranks; rank++) {
+            fill_elements(x.from[rank].host, (uint64_t)(turn * ranks + rank), x.from[rank].bytes,
+                          1);
             test_push(&x.from[rank]);
         }
         MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
-        for (int i = 0; i < 2; i++) { /* either may be first */
-            int rank = (int)(turn + (uint64_t)i) % 2;
+        for (int i = 0; i < ranks; i++) { /* any may be first */
+            int rank = (turn + i) % ranks;
             MPI_EXPECT_OK(mimo_push_program_run(&x.program[rank], x.stream[rank]));
         }
         MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
-        check_pair(&x, turn);
+        check_team(&x, turn);
     }
-    close_pair(&x);
+    close_team(&x);
+}
+
+static void run_teams(int ranks)
+{
+    static const int64_t rows[] = {6, 16, 48, 2048, 4097, 40960, 1 << 20};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int way = 0; way < 4; way++) /* one thread block has enough to move in bulk */
+            run_team(ranks, rows[i], way % 2, way / 2 ? 1 : 8);
 }
 
 MPI_TEST(push, two_ranks)
 {
-    static const int64_t rows[] = {6, 16, 48, 2048, 4097, 40960, 1 << 20};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int idle = 0; idle < 2; idle++)
-            run_pair(rows[i], idle);
+    run_teams(2);
 }
 
-/* Rank 1 never says READY: rank 0 ends when it is told to, and has not touched rank 1's rows. */
-static void abort_pair(int64_t row_bytes)
+MPI_TEST(push, four_ranks)
 {
-    pair x;
-    open_pair(&x, row_bytes, false);
+    run_teams(4);
+}
+
+/* The others never say READY: rank 0 ends when it is told to, and has not touched their rows. */
+static void abort_team(int ranks, int64_t row_bytes, int ctas)
+{
+    team x;
+    open_team(&x, ranks, row_bytes, false, ctas);
     MPI_EXPECT_OK(mimo_push_program_run(&x.program[0], x.stream[0]));
     MPI_EXPECT(cudaStreamQuery(x.stream[0]) == cudaErrorNotReady, "it did not wait");
     *x.abort = 1;
     MPI_EXPECT(cudaStreamSynchronize(x.stream[0]) == cudaSuccess, "it did not end");
-    test_pull(&x.to[1]);
-    MPI_EXPECT(guarded_poison(x.to[1].host, 0, x.to[1].bytes), "rows of %d bytes were written",
-               (int)row_bytes);
-    close_pair(&x);
+    for (int peer = 1; peer < ranks; peer++) {
+        test_pull(&x.to[peer]);
+        MPI_EXPECT(guarded_poison(x.to[peer].host, 0, x.to[peer].bytes),
+                   "rows of %d bytes were written to rank %d", (int)row_bytes, peer);
+    }
+    close_team(&x);
 }
 
 MPI_TEST(push, aborted)
 {
-    abort_pair(6);
-    abort_pair(4096);
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        abort_team(ranks, 6, 8);
+        abort_team(ranks, 4096, 8);
+        abort_team(ranks, 4096, 1);
+    }
+}
+
+/* --------------------------------- more targets than a warp ------------------------------- */
+
+enum { TARGETS = 70, TARGET_ROWS = 5, TARGET_CALLS = 2 };
+
+/* Rank 0 pushes to as many ranks, all of which said READY long ago; target t gets the t-th run of
+ * its rows. */
+static void push_to_many(int64_t row_bytes, int ctas)
+{
+    enum { RANKS = TARGETS + 1 };
+    const int64_t bytes = (int64_t)RANKS * RANKS * (int64_t)sizeof(mimo_flags);
+    test_room pages = test_room_new(bytes);
+    test_room from = test_room_new(TARGETS * TARGET_ROWS * row_bytes);
+    test_room to = test_room_new(from.bytes);
+    mimo_flags *here = (mimo_flags *)(void *)pages.host, *there = (mimo_flags *)(void *)pages.place;
+    mimo_flags *places[RANKS];
+    mimo_buffer buffer = {.flags = places};
+    mimo_row_copy rows[TARGETS];
+    mimo_push pushes[TARGETS];
+    memset(pages.host, 0, (size_t)bytes);
+    for (int64_t i = 0; i < RANKS; i++)
+        places[i] = there + i * RANKS;
+    for (int64_t t = 0; t < TARGETS; t++) {
+        here[t + 1].ready = TARGET_CALLS;
+        const mimo_rows run = {NULL, row_bytes, t * TARGET_ROWS, 1, 1, TARGET_ROWS, 1};
+        rows[t] = (mimo_row_copy){run, run};
+        rows[t].to.base = to.place;
+        rows[t].from.base = from.place;
+        pushes[t] = (mimo_push){(int)t + 1, 1, &rows[t]};
+    }
+    test_push(&pages);
+    fill_elements(from.host, 8, from.bytes, 1);
+    test_push(&from);
+    mimo_push_program program = {0};
+    uint32_t *abort = NULL;
+    MPI_EXPECT(cudaHostAlloc((void **)&abort, sizeof *abort, cudaHostAllocMapped) == cudaSuccess,
+               "abort");
+    *abort = 0;
+    const mimo_push_place place = {&mimo_device_cuda, 0, abort};
+    const mimo_messages messages = {
+        .pushes = {.buffer = &buffer, .list = pushes, .count = TARGETS, .ctas = ctas}};
+    MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
+    for (int call = 0; call < TARGET_CALLS; call++)
+        MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
+    test_pull(&to);
+    test_pull(&pages);
+    MPI_EXPECT(memcmp(to.host, from.host, (size_t)to.bytes) == 0,
+               "%d targets, rows of %d bytes, %d thread blocks", TARGETS, (int)row_bytes, ctas);
+    for (int64_t t = 1; t < RANKS; t++)
+        MPI_EXPECT(here[t].served == TARGET_CALLS &&
+                       here[t * RANKS].done == (uint64_t)TARGET_CALLS * MIMO_PUSH_UNIT,
+                   "target %d: %d calls served, %d of %d said", (int)t, (int)here[t].served,
+                   (int)here[t * RANKS].done, TARGET_CALLS * MIMO_PUSH_UNIT);
+    mimo_push_program_release(&program, &mimo_device_cuda);
+    cudaFreeHost(abort);
+    test_room_free(&pages);
+    test_room_free(&from);
+    test_room_free(&to);
+}
+
+MPI_TEST(push, many_targets)
+{
+    static const int64_t rows[] = {6, 2048, 200000};
+    static const int ctas[] = {0, 1, 7};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t i = 0; i < sizeof ctas / sizeof *ctas; i++)
+            push_to_many(rows[r], ctas[i]);
 }

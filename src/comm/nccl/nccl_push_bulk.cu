@@ -108,29 +108,27 @@ struct Segment {
     int target;
 };
 
-// The segments of this thread block, in turn, of blocks [at, end).
+// The segments of this thread block, in turn.
 struct Segments {
-    const mimo_push_block *blocks;
-    int at, end;
-    uint32_t index, step, unit;
+    Deal deal;
+    uint32_t unit; // bytes of a chunk of a row
 
     // This lane's row of the next one; false: there is none.
     __device__ bool next(Segment &out)
     {
-        for (; at < end && index >= blocks[at].segments; at++)
-            index -= blocks[at].segments;
-        if (at == end)
+        uint32_t index;
+        const mimo_push_block *block = deal.next(index);
+        if (!block)
             return false;
-        const mimo_push_block &block = blocks[at];
-        uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
-        uint32_t i = divide(group, block.by_groups), j = (group - i * block.groups) * block.side;
+        uint32_t group = divide(index, block->by_chunks), chunk = index - group * block->chunks;
+        uint32_t i = divide(group, block->by_groups);
+        uint32_t j = (group - i * block->groups) * block->side;
         uint32_t skip = chunk * unit, row = j + threadIdx.x;
-        out.rows = min(block.side, block.n_inner - j);
-        out.bytes = min(unit, block.row_words - skip);
-        out.from = block.from + i * block.from_outer + row * block.from_inner + skip;
-        out.to = block.to + i * block.to_outer + row * block.to_inner + skip;
-        out.target = block.target;
-        index += step;
+        out.rows = min(block->side, block->n_inner - j);
+        out.bytes = min(unit, block->row_words - skip);
+        out.from = block->from + i * block->from_outer + row * block->from_inner + skip;
+        out.to = block->to + i * block->to_outer + row * block->to_inner + skip;
+        out.target = block->target;
         return true;
     }
 };
@@ -150,7 +148,7 @@ __device__ void load_segment(Room &room, const Segment &segment, uint32_t number
 // target is never ready, nothing more is stored, but what is on its way into the stages is awaited:
 // false then.
 template <class Ready>
-__device__ bool move_segments(Room &room, const Segments &all, Ready ready)
+__device__ bool move_segments(Room &room, Segments all, Ready ready)
 {
     bool stores = true;
     Segments reads = all, writes = all;
@@ -184,23 +182,19 @@ __device__ void run(const Program &program, Room &room)
     const mimo_push_head &head = program.head;
     open_barriers(room);
     auto write = [&] {
+        ReadyTargets ready;
         int target = -1;
-        const Segments all = {program.blocks,         0, head.remote_blocks, blockIdx.x,
-                              (uint32_t)head.remote_ctas, head.piece};
-        return move_segments(room, all, [&](int next) {
+        Deal deal(head.remote, program.blocks, blockIdx.x, head.remote_ctas);
+        return move_segments(room, {deal, head.piece}, [&](int next) {
             bool known = head.idle || next == target;
             target = next;
-            return known || (await_ready(head, program.peers, next) && order_stores());
+            return known || (await_ready(head, program.peers, next, ready) && order_stores());
         });
     };
     auto copy = [&] {
-        const Segments all = {program.blocks,
-                              head.remote_blocks,
-                              head.remote_blocks + head.local_blocks,
-                              blockIdx.x - head.remote_ctas,
-                              gridDim.x - head.remote_ctas,
-                              head.piece};
-        move_segments(room, all, [](int) { return true; });
+        Deal deal(head.local, program.blocks, blockIdx.x - head.remote_ctas,
+                  gridDim.x - head.remote_ctas);
+        move_segments(room, {deal, head.piece}, [](int) { return true; });
     };
     run_call(head, program.peers, write, copy);
 }

@@ -5,17 +5,12 @@
 
 #include <algorithm>
 
-#include "comm/nccl/nccl_push_kernel.h"
+#include "comm/nccl/nccl_push_deal.cuh"
 
 namespace
 {
 
 constexpr uint32_t kSpinsPerLook = 1 << 12; // waits look at the abort word, over PCIe, this seldom
-
-__device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
-{
-    return (uint32_t)(((uint64_t)n * by.factor) >> by.shift);
-}
 
 // ------------------------------------------ flags -------------------------------------------
 
@@ -92,12 +87,46 @@ __device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *pee
         targets[i].here->served++;
 }
 
-// Wait until the rows of a target may be written; by all threads. False: never.
-__device__ bool await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target)
+// Which targets have said READY, of 32 at a time.
+struct ReadyTargets {
+    int first = -1; // of the 32
+    uint32_t known = 0;
+};
+
+// By one warp: look at 32 targets from `first` on until the wanted one is ready. 0: never.
+__device__ uint32_t look_at(const mimo_push_head &head, const mimo_push_peer *targets, int first,
+                            uint32_t wanted)
 {
-    const mimo_flags *flags = targets[target].here;
-    bool aborted = threadIdx.x == 0 && !wait_for(&flags->ready, flags->served + 1, head.abort);
-    return !__syncthreads_or(aborted);
+    const int mine = first + (int)threadIdx.x;
+    const mimo_flags *flags = mine < head.targets ? targets[mine].here : NULL;
+    const uint64_t epoch = flags ? flags->served + 1 : 0;
+    for (uint32_t spin = 1;; spin++) {
+        uint32_t known = __ballot_sync(~0u, flags && load_acquire(&flags->ready) >= epoch);
+        if (known & wanted)
+            return known;
+        if (spin % kSpinsPerLook == 0 && __any_sync(~0u, *head.abort != 0))
+            return 0;
+    }
+}
+
+// Wait until the rows of a target may be written; by all threads. False: never.
+__device__ bool await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target,
+                            ReadyTargets &ready)
+{
+    __shared__ uint32_t seen;
+    const int first = target / 32 * 32;
+    const uint32_t wanted = 1u << target % 32;
+    if (head.idle || (ready.first == first && ready.known & wanted))
+        return true;
+    if (threadIdx.x < 32) {
+        uint32_t known = look_at(head, targets, first, wanted);
+        if (threadIdx.x == 0)
+            seen = known;
+    }
+    __syncthreads();
+    ready = {first, seen};
+    __syncthreads(); // all have read it
+    return ready.known & wanted;
 }
 
 // A call: `write` moves the remote rows of this thread block, `copy` its local ones; what they
@@ -141,7 +170,7 @@ template <class With> void launch(const mimo_push_program &program, With with)
     if (program.room)
         return with(program.as.far);
     if (near.head.targets + near.head.sources > kFewPeers ||
-        near.head.remote_blocks + near.head.local_blocks > kFewBlocks)
+        near.head.remote.count + near.head.local.count > kFewBlocks)
         return with(near);
     Few few;
     few.head = near.head;

@@ -37,21 +37,27 @@ typedef struct mimo_push_block {
     const char *from;
     int64_t to_outer, to_inner, from_outer, from_inner;
     uint32_t segments, row_words, n_inner;
+    uint32_t begin;                /* pieces of its list that come before */
     uint32_t side, chunks, groups; /* groups: of `side` rows in one run of the inner loop */
     uint32_t width;
     int32_t target; /* whose rows these are, among the targets; local rows: -1 */
     mimo_push_divisor by_row, by_chunks, by_groups;
 } mimo_push_block;
 
+/* Blocks whose pieces are dealt out among the same thread blocks. A piece is what one moves at a
+ * time: by words mimo_push_head.piece segments of a block, in bulk one. */
+typedef struct mimo_push_list {
+    int32_t first, count;
+    uint32_t pieces; /* of all: fewer than 2^31 */
+} mimo_push_list;
+
 /* What a program begins with. */
 typedef struct mimo_push_head {
-    int32_t targets;       /* peers that rows go to, */
-    int32_t sources;       /* and that push rows here */
-    int32_t remote_blocks; /* first in the list, by target */
-    int32_t local_blocks;
-    uint32_t
-        piece; /* by words: segments that a thread block moves at a time, up to MIMO_PUSH_PIECE;
-                       in bulk: bytes of a segment, up to MIMO_PUSH_BULK */
+    int32_t targets; /* peers that rows go to, */
+    int32_t sources; /* and that push rows here */
+    mimo_push_list remote, local;
+    uint32_t piece;      /* by words: segments, up to MIMO_PUSH_PIECE;
+                            in bulk: bytes of a segment, up to MIMO_PUSH_BULK */
     int32_t remote_ctas; /* thread blocks that write remote rows; the others copy local ones */
     int32_t idle;        /* READY is neither said nor awaited */
     uint64_t *tickets;   /* thread blocks that have read the counters, in device memory; 0

@@ -7,6 +7,7 @@
  */
 #include "comm/nccl/nccl_push_program.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "core/checked.h"
@@ -18,6 +19,7 @@ enum {
     SPARE = 4,  /* multiprocessors left to NCCL's kernels, where others may wait for these */
     WIDEST = 4, /* 1 << 4 bytes a word, as bulk copies ask for */
     LEAST_BULK = 2 << 10,
+    MOST_BY_WORDS = 16 << 10, /* bytes of a thread block */
 };
 static const int64_t MOST_SEGMENTS = INT32_MAX;
 
@@ -244,13 +246,19 @@ static mimo_status draft_all(maker *it)
 
 /* ------------------------------------- pieces and CTAs -------------------------------------- */
 
-/* What is dealt out among thread blocks. */
-static int64_t count_pieces(const maker *it, int64_t first, int64_t count)
+/* Blocks from `first` on, up to the last so far, as a list. */
+static mimo_status make_list(maker *it, mimo_push_list *out, int64_t first)
 {
     int64_t pieces = 0, each = it->bulk ? 1 : it->head.piece;
-    for (int64_t i = first; i < first + count; i++)
+    for (int64_t i = first; i < it->count; i++) {
+        it->blocks[i].begin = (uint32_t)pieces;
         pieces += (it->blocks[i].segments + each - 1) / each;
-    return pieces;
+        MIMO_CHECK(pieces <= MOST_SEGMENTS, MIMO_ERR_OVERFLOW,
+                   "the rows of one call are in %" PRId64 " pieces, more than %" PRId64, pieces,
+                   MOST_SEGMENTS);
+    }
+    *out = (mimo_push_list){(int32_t)first, (int32_t)(it->count - first), (uint32_t)pieces};
+    return MIMO_OK;
 }
 
 /* Of `all` thread blocks those that write remote rows. By bytes: one copies rather more than twice
@@ -269,7 +277,8 @@ static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
 }
 
 /* How many thread blocks there may be, by default one a multiprocessor as they wait for peers; and
- * how rows are moved. */
+ * how rows are moved. Of few rows words take the shorter way, through registers alone: 2.5 to 4 us
+ * less where there are three targets (H200). */
 static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
 {
     int device, multiprocessors, bulk;
@@ -280,7 +289,8 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     *most = *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
-    it->bulk = it->width == WIDEST && bulk > 0;
+    bool few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * least(*most, *chip);
+    it->bulk = it->width == WIDEST && bulk > 0 && !few;
     return MIMO_OK;
 }
 
@@ -295,25 +305,27 @@ static void choose_piece(maker *it, int64_t ctas)
     it->head.piece = (uint32_t)piece;
 }
 
+static mimo_status append_drafts(maker *it, mimo_push_list *out, int64_t begin, int64_t end)
+{
+    int64_t first = it->count;
+    for (int64_t i = begin; i < end; i++)
+        MIMO_TRY(append(it, &it->drafts[i]));
+    return make_list(it, out, first);
+}
+
 static mimo_status deal_ctas(maker *it, mimo_push_program *out)
 {
     int64_t most, chip;
     mimo_push_head *head = &it->head;
     MIMO_TRY(choose_way(it, &most, &chip));
     choose_piece(it, least(most, chip));
-    for (int64_t i = 0; i < it->draft_count; i++) {
-        MIMO_TRY(append(it, &it->drafts[i]));
-        if (i < it->remote_drafts)
-            head->remote_blocks = (int32_t)it->count;
-    }
-    head->local_blocks = (int32_t)(it->count - head->remote_blocks);
-    int64_t remote = count_pieces(it, 0, head->remote_blocks);
-    int64_t local = count_pieces(it, head->remote_blocks, head->local_blocks);
-    int64_t writers = least(writers_of(it, most, chip), remote);
-    int64_t copiers = least(most - writers, local);
+    MIMO_TRY(append_drafts(it, &head->remote, 0, it->remote_drafts));
+    MIMO_TRY(append_drafts(it, &head->local, it->remote_drafts, it->draft_count));
+    int64_t writers = least(writers_of(it, most, chip), head->remote.pieces);
+    int64_t copiers = least(most - writers, head->local.pieces);
     if (head->targets > 0 && writers == 0)
         writers = 1; /* nothing to write, and still to be said done */
-    if (head->local_blocks > 0 && copiers == 0)
+    if (head->local.count > 0 && copiers == 0)
         copiers = 1; /* one thread block was asked for: it writes, another one copies */
     if (writers + copiers == 0 && head->sources > 0)
         copiers = 1; /* to say READY and wait */

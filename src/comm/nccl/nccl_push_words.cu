@@ -76,11 +76,13 @@ __device__ void store(char *to, Word word)
         *(Word *)to = word;
 }
 
-// A piece of a block, by all threads: segments [first, first + count).
-template <bool kRemote, class Word>
-__device__ void move_segments(const mimo_push_block &block, const Lane &lane, uint32_t first,
-                              uint32_t count)
+// Segments [first, first + count) of a block, by all threads; written once ready() says so, which
+// is false where they never may be.
+template <bool kRemote, class Word, class Ready>
+__device__ bool move_segments(const mimo_push_block &block, uint32_t first, uint32_t count,
+                              Ready ready)
 {
+    const Lane lane(block);
     const int64_t bytes = lane.column * sizeof(Word);
     const char *from = block.from + lane.row * block.from_inner + bytes;
     char *to = block.to + lane.row * block.to_inner + bytes;
@@ -90,6 +92,8 @@ __device__ void move_segments(const mimo_push_block &block, const Lane &lane, ui
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, reads.advance(block))
         if (k < count && reads.holds(block, lane))
             held[k] = load<kRemote, Word>(from + reads.from);
+    if (!ready())
+        return false;
     // The places to write are found again: kept from above, they would take the registers of words.
     asm volatile("" : "+r"(first)::"memory");
     Cursor<Word> writes(block, first);
@@ -97,65 +101,51 @@ __device__ void move_segments(const mimo_push_block &block, const Lane &lane, ui
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, writes.advance(block))
         if (k < count && writes.holds(block, lane))
             store<kRemote>(to + writes.to, held[k]);
+    return true;
 }
 
-// Pieces of a block in turn, from `index` on; returns the first that is another block's.
-template <bool kRemote, class Word>
-__device__ uint32_t move_pieces(const mimo_push_head &head, const mimo_push_block &block,
-                                uint32_t index, uint32_t step)
+template <bool kRemote, class Ready>
+__device__ bool move_piece(const mimo_push_head &head, const mimo_push_block &block, uint32_t index,
+                           Ready ready)
 {
-    const Lane lane(block);
-    const uint32_t end = (block.segments + head.piece - 1) / head.piece;
-    for (; index < end; index += step) {
-        uint32_t first = index * head.piece;
-        move_segments<kRemote, Word>(block, lane, first, min(head.piece, block.segments - first));
-    }
-    return index - end;
-}
-
-template <bool kRemote>
-__device__ uint32_t move_block(const mimo_push_head &head, const mimo_push_block &block,
-                               uint32_t index, uint32_t step)
-{
+    const uint32_t first = index * head.piece, count = min(head.piece, block.segments - first);
     switch (block.width) {
     case 4:
-        return move_pieces<kRemote, uint4>(head, block, index, step);
+        return move_segments<kRemote, uint4>(block, first, count, ready);
     case 3:
-        return move_pieces<kRemote, uint2>(head, block, index, step);
+        return move_segments<kRemote, uint2>(block, first, count, ready);
     case 2:
-        return move_pieces<kRemote, unsigned int>(head, block, index, step);
+        return move_segments<kRemote, unsigned int>(block, first, count, ready);
     case 1:
-        return move_pieces<kRemote, unsigned short>(head, block, index, step);
+        return move_segments<kRemote, unsigned short>(block, first, count, ready);
     default:
-        return move_pieces<kRemote, unsigned char>(head, block, index, step);
+        return move_segments<kRemote, unsigned char>(block, first, count, ready);
     }
 }
 
 // ------------------------------------------ kernel ------------------------------------------
 
-// Pieces of all blocks are dealt out in turn, so that neighbours are written at the same time;
-// those of a peer wait for its READY. False: aborted.
+// False: aborted.
 __device__ bool write_remote(const mimo_push_head &head, const mimo_push_peer *targets,
                              const mimo_push_block *blocks)
 {
-    uint32_t index = blockIdx.x;
-    int target = -1;
-    for (int at = 0; at < head.remote_blocks; at++) {
-        if (!head.idle && blocks[at].target != target) {
-            target = blocks[at].target;
-            if (!await_ready(head, targets, target))
-                return false;
-        }
-        index = move_block<true>(head, blocks[at], index, head.remote_ctas);
-    }
+    ReadyTargets ready;
+    uint32_t index;
+    Deal deal(head.remote, blocks, blockIdx.x, head.remote_ctas);
+    while (const mimo_push_block *block = deal.next(index))
+        if (!move_piece<true>(head, *block, index, [&] {
+                return await_ready(head, targets, block->target, ready);
+            }))
+            return false;
     return true;
 }
 
 __device__ void copy_local(const mimo_push_head &head, const mimo_push_block *blocks)
 {
-    uint32_t step = gridDim.x - head.remote_ctas, index = blockIdx.x - head.remote_ctas;
-    for (int at = 0; at < head.local_blocks; at++)
-        index = move_block<false>(head, blocks[at], index, step);
+    uint32_t index;
+    Deal deal(head.local, blocks, blockIdx.x - head.remote_ctas, gridDim.x - head.remote_ctas);
+    while (const mimo_push_block *block = deal.next(index))
+        move_piece<false>(head, *block, index, [] { return true; });
 }
 
 template <class Program>
@@ -165,7 +155,7 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
     const mimo_push_head &head = program.head;
     run_call(
         head, program.peers, [&] { return write_remote(head, program.peers, program.blocks); },
-        [&] { copy_local(head, program.blocks + head.remote_blocks); });
+        [&] { copy_local(head, program.blocks); });
 }
 
 } // namespace
