@@ -448,6 +448,33 @@ MPI_TEST(nccl, calls_only_enqueue)
     }
 }
 
+/* Calls that only enqueue keep the words of the call before, as long as these are right. */
+MPI_TEST(nccl, words_of_calls)
+{
+    bed_case c = {.src = {.grid = "dp=1"}, .dst = {.grid = "cp=1,dp=1", .partition = true}};
+    bridge_bed bed;
+    c.src_letters = c.dst_letters = "sbh";
+    c.executor = MIMO_EXECUTOR_P2P;
+    c.batch = 1;
+    c.seq = 4;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
+    mimo_bridge *bridge = bed.bridge;
+    for (int turn = 0; bridge && turn < 2; turn++) {
+        MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
+        MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, NULL, &to.view, 1, test_stream()),
+                          MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE("bridge backward of 1: to is NULL");
+        MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, -turn, test_stream()),
+                          MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE(turn ? "bridge forward of -1: -1 tensors"
+                                 : "bridge forward of 0: 0 tensors");
+    }
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
 /* Operations of one bridge on three streams, none waiting for another, each with its own tiles. */
 static void check_streams(mimo_executor executor)
 {
