@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""One rank of four is killed, leaves or sleeps: the others get MIMO_ERR_TIMEOUT within twice the deadline.
+"""One rank is killed, leaves or sleeps: the others get MIMO_ERR_TIMEOUT within twice the deadline.
 
-    test_dead_ranks.py MPIRUN FAULT_RANKS
+    test_dead_ranks.py MPIRUN FAULT_RANKS             on four ranks of the host
+    test_dead_ranks.py MPIRUN GPU_FAULT_RANKS --gpus  on up to four GPUs
 
-mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
+On GPUs nobody is named, and NCCL may notice the dead rank before the deadline: MIMO_ERR_COMM then.
+Exit status 77 where there are not two GPUs. mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
 what they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
 import re
+import shutil
 import subprocess
 import sys
 
@@ -31,10 +34,22 @@ LAUNCHES = [
     ("forward", "before", "sleep", "collective", "bridge forward of 1: f32 sbh[2,2,3] from f32"),
 ]
 
+GPU_LAUNCHES = [
+    ("barrier", "before", "kill"),
+    ("allreduce", "before", "kill"),
+    ("allreduce", "data", "kill"),
+    ("collective", "before", "exit"),
+    ("p2p", "before", "kill"),
+    ("p2p", "data", "kill"),
+    ("zero-copy", "before", "kill"),
+    ("zero-copy", "before", "exit"),
+    ("zero-copy", "data", "kill"),
+]
 
-def run(mpirun, program, launch):
+
+def run(mpirun, ranks, command):
     """The lines of the ranks, by (rank, what); None where the launch did not end by itself."""
-    command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(RANKS), program, *launch[:4]]
+    command = [mpirun, "--enable-recovery", "--oversubscribe", "-n", str(ranks), *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True) as process:
         try:
@@ -86,18 +101,57 @@ def faults(lines, launch):
             yield f"rank {rank} does not go on: {status}, {sentence}"
 
 
+def gpu_faults(lines, launch, ranks):
+    """The same of a launch on GPUs."""
+    if lines is None:
+        yield f"still running after {LIMIT_S} s"
+        return
+    ended = ("MIMO_ERR_TIMEOUT", "MIMO_ERR_COMM")
+    for rank in set(range(ranks)) - {ranks // 2}:
+        status, ms, sentence = lines.get((rank, "call"), ("nothing", 0, ""))
+        had_all = status == "MIMO_OK" and launch[1] == "data"
+        if (status not in ended and not had_all) or ms > 2 * DEADLINE_MS:
+            yield f"rank {rank}: {status} after {ms} ms, {sentence}"
+        status, ms, sentence = lines.get((rank, "next"), ("nothing", 0, ""))
+        if status not in ended or ms > 2 * DEADLINE_MS:
+            yield f"rank {rank}, next call: {status} after {ms} ms, {sentence}"
+        status, _, sentence = lines.get((rank, "new"), ("nothing", 0, ""))
+        if status != "MIMO_OK":
+            yield f"rank {rank} does not go on: {status}, {sentence}"
+
+
+def count_gpus():
+    if not shutil.which("nvidia-smi"):
+        return 0
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return len(re.findall(r"^GPU \d", listed.stdout, re.MULTILINE))
+
+
+def judge(launch, lines, output, wrong):
+    """Print the verdict; whether something is wrong."""
+    slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
+                  default=0)
+    print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+    if wrong:
+        print("\n".join(wrong), output, sep="\n", flush=True)
+    return bool(wrong)
+
+
 def main():
     mpirun, program = sys.argv[1:3]
     failed = 0
-    for launch in LAUNCHES:
-        lines, output = run(mpirun, program, launch)
-        wrong = list(faults(lines, launch))
-        slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
-                      default=0)
-        print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
-        if wrong:
-            failed += 1
-            print("\n".join(wrong), output, sep="\n", flush=True)
+    if sys.argv[3:] == ["--gpus"]:
+        ranks = min(RANKS, count_gpus())
+        if ranks < 2:
+            print(f"{ranks} GPUs here: one rank dies, and another one has to live")
+            sys.exit(77)
+        for launch in GPU_LAUNCHES:
+            lines, output = run(mpirun, ranks, [program, *launch])
+            failed += judge(launch, lines, output, list(gpu_faults(lines, launch, ranks)))
+    else:
+        for launch in LAUNCHES:
+            lines, output = run(mpirun, RANKS, [program, *launch[:4]])
+            failed += judge(launch, lines, output, list(faults(lines, launch)))
     sys.exit(1 if failed else 0)
 
 

@@ -34,6 +34,12 @@ launch() # ranks program argument...
 {
     count=$1
     path=$folder/$2
+    case $2 in
+    *.py) # it starts its ranks itself
+        timeout 600 python3 "$path" mpirun "$folder/$3" --gpus
+        return
+        ;;
+    esac
     shift 2
     set -- "$path" "$@"
     [ $large != pretend ] || set -- "$folder/pretend_host.sh" "$gpus" "$@"

@@ -1,0 +1,211 @@
+/*
+ * Ranks with a GPU each of which one dies, for test_dead_ranks.py:
+ *
+ *   gpu_fault_ranks CALL MOMENT END
+ *
+ * CALL is "barrier", "allreduce", or the executor of a bridge's forward call. The rank in the
+ * middle ends by END ("kill": SIGKILL, "exit") at the MOMENT "before" the call, or when its "data"
+ * is on its stream. The others print what their calls gave and after how long, release everything,
+ * go on by themselves on a new communicator, say so and leave without MPI_Finalize, which could
+ * wait for the dead.
+ */
+#include <inttypes.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cuda_runtime_api.h>
+#include <mimo/mimo.h>
+#include <mimo/mpi.h>
+#include <mimo/nccl.h>
+
+#include "comm/family.h"
+#include "core/check.h"
+
+enum { DEADLINE = 1000, MILLISECOND = 1000000, SEQ = 1024, HIDDEN = 256, COUNT = 1000 };
+
+typedef struct ranks {
+    MPI_Comm mpi;
+    mimo_comm *comm;
+    cudaStream_t stream;
+    const char *call;
+    int rank, size;
+    float *numbers; /* numbers[COUNT] */
+    mimo_grid *src, *dst;
+    mimo_bridge *bridge;
+    mimo_buffer *buffer;
+    mimo_tensor from, to;
+} ranks;
+
+/* ------------------------------------------ calls ------------------------------------------- */
+
+static mimo_status enqueue(ranks *it)
+{
+    if (strcmp(it->call, "barrier") == 0)
+        return mimo_comm_barrier(it->comm);
+    if (strcmp(it->call, "allreduce") == 0)
+        return mimo_comm_allreduce(it->comm, it->numbers, COUNT, MIMO_F32, MIMO_SUM, it->stream);
+    return mimo_bridge_forward(it->bridge, &it->to, &it->from, 1, it->stream);
+}
+
+static mimo_status call(ranks *it)
+{
+    mimo_status status = enqueue(it);
+    return status == MIMO_OK ? mimo_comm_synchronize(it->comm, it->stream) : status;
+}
+
+static mimo_status next(ranks *it)
+{
+    return mimo_comm_barrier(it->comm);
+}
+
+/* Those that are left add up their ranks, on their GPUs. */
+static mimo_status go_on(ranks *it)
+{
+    float sum = (float)it->rank, wanted = 0;
+    MPI_Group world, group;
+    mimo_bootstrap bootstrap;
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    mimo_comm *comm;
+    int dead = it->size / 2;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_excl(world, 1, &dead, &group);
+    if (MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &it->mpi) != MPI_SUCCESS)
+        return mimo_fail(MIMO_ERR_COMM, "no communicator of the ranks that are left");
+    mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &it->mpi);
+    if (status == MIMO_OK)
+        status = mimo_comm_create_nccl(&comm, &bootstrap, &desc);
+    if (status != MIMO_OK)
+        return status;
+    for (int rank = 0; rank < it->size; rank++)
+        wanted += rank == dead ? 0 : (float)rank;
+    cudaMemcpy(it->numbers, &sum, sizeof sum, cudaMemcpyHostToDevice);
+    status = mimo_comm_allreduce(comm, it->numbers, 1, MIMO_F32, MIMO_SUM, it->stream);
+    if (status == MIMO_OK)
+        status = mimo_comm_synchronize(comm, it->stream);
+    cudaMemcpy(&sum, it->numbers, sizeof sum, cudaMemcpyDeviceToHost);
+    mimo_comm_destroy(comm);
+    return status == MIMO_OK && sum != wanted ? mimo_fail(MIMO_ERR_INTERNAL, "%g", (double)sum)
+                                              : status;
+}
+
+/* One line, in one piece. */
+static void timed(ranks *it, const char *what, mimo_status (*act)(ranks *it))
+{
+    char line[2048];
+    int64_t begin = mimo_now();
+    mimo_status status = act(it);
+    int length = snprintf(line, sizeof line, "rank %d %s %s %" PRId64 " ms: %s\n", it->rank, what,
+                          mimo_status_name(status), (mimo_now() - begin) / MILLISECOND,
+                          status == MIMO_OK ? "" : mimo_last_error());
+    if (write(STDOUT_FILENO, line, (size_t)length) != length)
+        _exit(1);
+}
+
+/* --------------------------------------- beginnings ----------------------------------------- */
+
+static bool room_for(void **out, int64_t bytes)
+{
+    return cudaMalloc(out, (size_t)bytes) == cudaSuccess &&
+           cudaMemset(*out, 0, (size_t)bytes) == cudaSuccess;
+}
+
+static mimo_tensor view(void *data, int64_t seq, int64_t batch)
+{
+    mimo_tensor tensor = mimo_tensor_3d(data, MIMO_F32, "sbh", seq, batch, HIDDEN);
+    tensor.memory = MIMO_MEMORY_CUDA;
+    return tensor;
+}
+
+static mimo_executor executor_of(const char *name)
+{
+    if (strcmp(name, "p2p") == 0)
+        return MIMO_EXECUTOR_P2P;
+    return strcmp(name, "collective") == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ZERO_COPY;
+}
+
+/* Every rank's sample to all ranks, each its part of the sequence. */
+static mimo_status make_bridge(ranks *it)
+{
+    char src[32], dst[32];
+    void *from, *to;
+    const int64_t bytes = SEQ * HIDDEN * (int64_t)sizeof(float);
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    snprintf(src, sizeof src, "dp=%d", it->size);
+    snprintf(dst, sizeof dst, "cp=%d,dp=1", it->size);
+    MIMO_TRY(mimo_grid_parse(&it->src, src, 0));
+    MIMO_TRY(mimo_grid_parse(&it->dst, dst, 0));
+    desc.src = it->src;
+    desc.dst = it->dst;
+    desc.partition = &rule;
+    desc.executor = executor_of(it->call);
+    MIMO_TRY(mimo_bridge_create(&it->bridge, it->comm, &desc));
+    MIMO_TRY(mimo_buffer_create(&it->buffer, it->comm, bytes));
+    to = mimo_buffer_data(it->buffer);
+    if (!room_for(&from, bytes))
+        return mimo_fail(MIMO_ERR_MEMORY, "no room on the device");
+    it->from = view(from, SEQ, 1);
+    it->to = view(to, SEQ / it->size, it->size);
+    return MIMO_OK;
+}
+
+/* Connections are made by the first calls, inside NCCL and without a deadline. */
+static mimo_status begin(ranks *it)
+{
+    mimo_bootstrap bootstrap;
+    void *numbers;
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    bool plain = strcmp(it->call, "barrier") == 0 || strcmp(it->call, "allreduce") == 0;
+    MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
+    MIMO_TRY(mimo_comm_create_nccl(&it->comm, &bootstrap, &desc));
+    if (cudaStreamCreateWithFlags(&it->stream, cudaStreamNonBlocking) != cudaSuccess ||
+        !room_for(&numbers, COUNT * sizeof *it->numbers))
+        return mimo_fail(MIMO_ERR_DEVICE, "no stream or no room");
+    it->numbers = numbers;
+    if (!plain)
+        MIMO_TRY(make_bridge(it));
+    MIMO_TRY(call(it));
+    MIMO_TRY(next(it));
+    return mimo_comm_set_deadline(it->comm, DEADLINE);
+}
+
+static void end_here(const char *how)
+{
+    if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+    _exit(0);
+}
+
+int main(int argc, char **argv)
+{
+    ranks it = {.mpi = MPI_COMM_WORLD};
+    if (argc != 4)
+        return 2;
+    it.call = argv[1];
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &it.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &it.size);
+    if (begin(&it) != MIMO_OK) {
+        fprintf(stderr, "rank %d: %s\n", it.rank, mimo_last_error());
+        _exit(1);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (it.rank == it.size / 2) {
+        if (strcmp(argv[2], "data") == 0)
+            (void)enqueue(&it);
+        end_here(argv[3]);
+    }
+    timed(&it, "call", call);
+    timed(&it, "next", next);
+    mimo_bridge_destroy(it.bridge);
+    mimo_buffer_destroy(it.buffer);
+    mimo_grid_destroy(it.dst);
+    mimo_grid_destroy(it.src);
+    mimo_comm_destroy(it.comm);
+    timed(&it, "new", go_on);
+    _exit(0);
+}
