@@ -46,6 +46,13 @@ struct mimo_buffer {
     void *own;          /* the backend's */
 };
 
+/* Of data that the backend makes: the flags come after it. */
+static inline int64_t mimo_buffer_room(const mimo_buffer *buffer)
+{
+    return (buffer->bytes + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT *
+           MIMO_BUFFER_ALIGNMENT;
+}
+
 /* As mimo_buffer_create, for the library's own ends: nothing is said of ranks out of reach. */
 mimo_status mimo_buffer_create_own(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 

@@ -47,16 +47,10 @@ static bool may_reach(int rank, int peer)
 
 /* ---------------------------------------- objects ----------------------------------------- */
 
-static int64_t data_bytes(const mimo_buffer *buffer)
-{
-    return (buffer->bytes + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT *
-           MIMO_BUFFER_ALIGNMENT;
-}
-
 /* Fits: the front lets no buffer pass that takes half of all numbers. */
 static int64_t object_bytes(const mimo_buffer *buffer)
 {
-    return data_bytes(buffer) + buffer->comm->size * (int64_t)sizeof(mimo_flags);
+    return mimo_buffer_room(buffer) + buffer->comm->size * (int64_t)sizeof(mimo_flags);
 }
 
 static mimo_status refused(int error, const char *what, const mimo_buffer *buffer)
@@ -74,7 +68,7 @@ static mimo_status map(mimo_buffer *buffer, int rank, int file)
     if (at == MAP_FAILED)
         return refused(errno, "map", buffer);
     buffer->data[rank] = at;
-    buffer->flags[rank] = (mimo_flags *)(void *)(at + data_bytes(buffer));
+    buffer->flags[rank] = (mimo_flags *)(void *)(at + mimo_buffer_room(buffer));
     return MIMO_OK;
 }
 

@@ -44,18 +44,12 @@ static int64_t page_bytes(const mimo_buffer *buffer)
     return buffer->comm->size * (int64_t)sizeof(mimo_flags);
 }
 
-static int64_t data_bytes(const mimo_buffer *buffer)
-{
-    return (buffer->bytes + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT *
-           MIMO_BUFFER_ALIGNMENT;
-}
-
 /* ---------------------------------------- windows ----------------------------------------- */
 
 /* What this rank can do alone: memory. */
 static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
 {
-    int64_t data = buffer->given ? 0 : data_bytes(buffer);
+    int64_t data = buffer->given ? 0 : mimo_buffer_room(buffer);
     part *flags = buffer->given ? &own->flags : &own->data;
     int64_t bytes = data + page_bytes(buffer);
     ncclResult_t code = ncclMemAlloc(&flags->room, (size_t)bytes);
@@ -96,7 +90,7 @@ static mimo_status open_windows(mimo_buffer *buffer, nccl_buffer *own)
 {
     int64_t page = page_bytes(buffer);
     if (!buffer->given)
-        return open_window(buffer, &own->data, own->data.room, data_bytes(buffer) + page);
+        return open_window(buffer, &own->data, own->data.room, mimo_buffer_room(buffer) + page);
     mimo_status status = open_window(buffer, &own->data, buffer->given, buffer->bytes);
     MIMO_KEEP_FIRST(status, open_window(buffer, &own->flags, own->flags.room, page));
     return status;
@@ -118,7 +112,8 @@ static void set_own(mimo_buffer *buffer, const nccl_buffer *own)
     int rank = buffer->comm->rank;
     char *data = buffer->given ? buffer->given : own->data.room;
     buffer->data[rank] = data;
-    buffer->flags[rank] = buffer->given ? own->flags.room : (void *)(data + data_bytes(buffer));
+    buffer->flags[rank] =
+        buffer->given ? own->flags.room : (void *)(data + mimo_buffer_room(buffer));
 }
 
 /* The beginnings of a window on `count` ranks, into at[count]. */
@@ -144,7 +139,7 @@ static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int f
     if (status == MIMO_OK && buffer->given)
         status = find(buffer, flags, &own->flags, count);
     for (int i = 0; i < count && status == MIMO_OK; i++) {
-        void *page = buffer->given ? flags[i] : (char *)data[i] + data_bytes(buffer);
+        void *page = buffer->given ? flags[i] : (char *)data[i] + mimo_buffer_room(buffer);
         int peer = mimo_nccl_rank_of(neighbours(buffer), first + i, (nccl_comm *)buffer->comm);
         buffer->data[peer] = data[i];
         buffer->flags[peer] = page;
