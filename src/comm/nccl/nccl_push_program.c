@@ -44,6 +44,7 @@ typedef struct maker {
     int64_t draft_count, remote_drafts;
     uint32_t width;          /* of the narrowest */
     int64_t bytes[2];        /* remote and local */
+    bool few;                /* so little that every piece may have a thread block of its own */
     bool bulk;               /* how they are moved */
     mimo_push_block *blocks; /* blocks[count], the remote ones first */
     int64_t count, capacity;
@@ -272,8 +273,9 @@ static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
         return 0;
     if (it->bytes[1] == 0 || all == 1)
         return all;
-    int64_t writers = least((int64_t)((double)all * remote / (remote + local) + 0.5), chip / 2);
-    return writers < 1 ? 1 : least(writers, all - 1);
+    int64_t writers = (int64_t)((double)all * remote / (remote + local) + 0.5);
+    int64_t most = it->few ? all - 1 : least(all - 1, chip / 2);
+    return writers < 1 ? 1 : least(writers, most);
 }
 
 /* How many thread blocks there may be, by default one a multiprocessor as they wait for peers; and
@@ -289,8 +291,8 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     *most = *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
-    bool few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * least(*most, *chip);
-    it->bulk = it->width == WIDEST && bulk > 0 && !few;
+    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * least(*most, *chip);
+    it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
 }
 
