@@ -157,7 +157,7 @@ __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers
 struct Few {
     mimo_push_head head;
     mimo_push_peer peers[8];
-    mimo_push_block blocks[4];
+    mimo_push_block blocks[8];
 };
 
 constexpr int kFewPeers = sizeof(Few::peers) / sizeof(mimo_push_peer);
