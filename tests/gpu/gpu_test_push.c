@@ -127,18 +127,20 @@ MPI_TEST(push, odd_counts)
     }
 }
 
-/* More blocks than travel with a launch. */
+/* As many blocks as travel with a launch, at the least and at the most, and more. */
 MPI_TEST(push, many_blocks)
 {
-    for (int64_t row_bytes = 16; row_bytes <= 4096; row_bytes = 4 * row_bytes - 4) {
-        copies c = {.count = MOST_COPIES, .bytes = MOST_COPIES * 7 * row_bytes};
-        for (int64_t i = 0; i < c.count; i++) {
-            const mimo_rows to = {NULL, row_bytes, 7 * i, 1, 1, 1 + i % 7, 1};
-            const mimo_rows from = {NULL, row_bytes, 7 * (c.count - 1 - i), 1, 1, 1 + i % 7, 1};
-            c.list[i] = (mimo_row_copy){to, from};
+    static const int counts[] = {5, 8, 9, 24, 25, 32, 33, MOST_COPIES};
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++)
+        for (int64_t row_bytes = 16; row_bytes <= 4096; row_bytes = 4 * row_bytes - 4) {
+            copies c = {.count = counts[n], .bytes = counts[n] * 7 * row_bytes};
+            for (int64_t i = 0; i < c.count; i++) {
+                const mimo_rows to = {NULL, row_bytes, 7 * i, 1, 1, 1 + i % 7, 1};
+                const mimo_rows from = {NULL, row_bytes, 7 * (c.count - 1 - i), 1, 1, 1 + i % 7, 1};
+                c.list[i] = (mimo_row_copy){to, from};
+            }
+            run(&c, 0);
         }
-        run(&c, 0);
-    }
 }
 
 /* ----------------------------- several ranks on one device -------------------------------- */
