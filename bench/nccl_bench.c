@@ -389,13 +389,15 @@ static void open_world(nccl_world *world)
     world->floor = link_floor_create(world->bare, MOST_FLOOR);
 }
 
-static void report_memory(const nccl_world *world)
+static void report_memory(const nccl_world *world, FILE *to)
 {
     mimo_nccl_report held;
     bench_must(mimo_nccl_report_of(&held, world->comm), "report");
     if (world->rank == 0)
-        printf("at the end: %d NCCL communicators of the library, %d splits shared one, %.0f MiB\n",
-               held.communicators, held.shared, (double)held.device_bytes / 1048576);
+        fprintf(to,
+                "at the end: %d NCCL communicators of the library, %d splits shared one, %.0f "
+                "MiB\n",
+                held.communicators, held.shared, (double)held.device_bytes / 1048576);
 }
 
 int main(int argc, char **argv)
@@ -419,8 +421,7 @@ int main(int argc, char **argv)
             if (wanted)
                 same = run_case(&world, &c, &asked) && same;
         }
-    if (!asked.json)
-        report_memory(&world);
+    report_memory(&world, asked.json ? stderr : stdout);
     link_floor_destroy(world.floor);
     ncclCommDestroy(world.bare);
     cudaStreamDestroy(world.stream);
