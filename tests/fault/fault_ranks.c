@@ -9,32 +9,27 @@
  * calls gave and after how long, release everything, go on by themselves on a new communicator, say
  * so and leave without MPI_Finalize, which could wait for the dead.
  */
-#include <inttypes.h>
 #include <mpi.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <mimo/mpi.h>
 
 #include "comm/family.h"
+#include "core/check.h"
+#include "dead_rank.h"
 #include "fault_bed.h"
 
-enum { VICTIM = 2, DEADLINE = 1000, MILLISECOND = 1000000 };
+enum { VICTIM = 2, DEADLINE = 1000 };
 
 static const char *end_by; /* how this rank ends when it next moves data; NULL: not at all */
 
 static void end_here(const char *how)
 {
-    if (strcmp(how, "sleep") == 0) {
+    if (strcmp(how, "sleep") == 0)
         sleep(3 * DEADLINE / 1000);
-        return;
-    }
-    if (strcmp(how, "kill") == 0)
-        raise(SIGKILL);
-    _exit(0);
+    else
+        dead_rank_end(how);
 }
 
 /* MPI's profiling interface: the calls by which a backend begins to move tensors. */
@@ -53,22 +48,11 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-/* One line, in one piece. */
-static void say(int rank, const char *what, mimo_status status, int64_t nanoseconds)
-{
-    char line[2048];
-    int length = snprintf(line, sizeof line, "rank %d %s %s %" PRId64 " ms: %s\n", rank, what,
-                          mimo_status_name(status), nanoseconds / MILLISECOND,
-                          status == MIMO_OK ? "" : mimo_last_error());
-    if (write(STDOUT_FILENO, line, (size_t)length) != length)
-        _exit(1);
-}
-
 static mimo_status timed(fault_bed *bed, const char *what, fault_act act)
 {
     int64_t begin = mimo_now();
     mimo_status status = act(bed);
-    say(bed->rank, what, status, mimo_now() - begin);
+    dead_rank_say(bed->rank, what, status, begin);
     return status;
 }
 
@@ -88,19 +72,12 @@ static mimo_status barrier_of(fault_bed *bed)
 /* The three that are left. */
 static mimo_status go_on(fault_bed *bed)
 {
-    static const int left[] = {0, 1, 3};
     int sum = bed->rank;
-    MPI_Group world, group;
     MPI_Comm mpi;
     mimo_comm *comm;
-    MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_incl(world, 3, left, &group);
-    if (MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &mpi) != MPI_SUCCESS)
-        return mimo_fail(MIMO_ERR_COMM, "no communicator of the ranks that are left");
-    mimo_status status = mimo_comm_from_mpi(&comm, mpi);
-    if (status != MIMO_OK)
-        return status;
-    status = mimo_comm_allreduce(comm, &sum, 1, MIMO_I32, MIMO_SUM, NULL);
+    MIMO_TRY(dead_rank_leave_out(&mpi, VICTIM));
+    MIMO_TRY(mimo_comm_from_mpi(&comm, mpi));
+    mimo_status status = mimo_comm_allreduce(comm, &sum, 1, MIMO_I32, MIMO_SUM, NULL);
     mimo_comm_destroy(comm);
     return status == MIMO_OK && sum != 4 ? mimo_fail(MIMO_ERR_INTERNAL, "%d", sum) : status;
 }

@@ -5,7 +5,9 @@
     test_dead_ranks.py MPIRUN GPU_FAULT_RANKS --gpus  on up to four GPUs
 
 On GPUs nobody is named, and NCCL may notice the dead rank before the deadline: MIMO_ERR_COMM then.
-Exit status 77 where there are not two GPUs. mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
+Exit status 77 where there are not two GPUs.
+
+mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
 what they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
 import re
@@ -69,17 +71,31 @@ def names_victim(sentence):
     return "gave up" in sentence or (missing and str(VICTIM) in re.findall(r"\d+", missing[1]))
 
 
-def faults(lines, launch):
-    """What is wrong with the lines of a launch, each in words."""
-    if lines is None:
-        yield f"still running after {LIMIT_S} s"
-        return
-    told = 0
-    for rank in set(range(RANKS)) - {VICTIM}:
-        status, ms, sentence = lines.get((rank, "call"), ("nothing", 0, ""))
+def told(lines, rank, what):
+    """Status, milliseconds and sentence of a rank's line."""
+    return lines.get((rank, what), ("nothing", 0, ""))
+
+
+def later_faults(lines, living, ended):
+    """What is wrong with what the others did after the call, each in words."""
+    for rank in living:
+        status, ms, sentence = told(lines, rank, "next")
+        if status not in ended or ms > 2 * DEADLINE_MS:
+            yield f"rank {rank}, next call: {status} after {ms} ms, {sentence}"
+        status, _, sentence = told(lines, rank, "new")
+        if status != "MIMO_OK":
+            yield f"rank {rank} does not go on: {status}, {sentence}"
+
+
+def faults(lines, launch, ranks):
+    """What is wrong with the lines of a launch on the host, each in words."""
+    living = set(range(ranks)) - {VICTIM}
+    missed = 0
+    for rank in living:
+        status, ms, sentence = told(lines, rank, "call")
         if status == "MIMO_OK" and launch[1] == "data":
             continue  # it had all it needed from the dead rank
-        told += 1
+        missed += 1
         if status != "MIMO_ERR_TIMEOUT" or launch[4] not in sentence:
             yield f"rank {rank}: {status}, {sentence}"
         if ms > 2 * DEADLINE_MS:
@@ -87,37 +103,24 @@ def faults(lines, launch):
         if not names_victim(sentence):
             yield f"rank {rank} does not name the dead one: {sentence}"
     if launch[2] == "sleep":  # it is told as soon as it comes
-        status, ms, sentence = lines.get((VICTIM, "call"), ("nothing", 0, ""))
+        status, ms, sentence = told(lines, VICTIM, "call")
         if status != "MIMO_ERR_TIMEOUT" or "gave up" not in sentence or ms > DEADLINE_MS:
             yield f"the late rank: {status} after {ms} ms, {sentence}"
-    if told == 0:
+    if missed == 0:
         yield "nobody missed the dead rank"
-    for rank in set(range(RANKS)) - {VICTIM}:
-        status, ms, sentence = lines.get((rank, "next"), ("nothing", 0, ""))
-        if status != "MIMO_ERR_TIMEOUT" or ms > 2 * DEADLINE_MS:
-            yield f"rank {rank}, next call: {status} after {ms} ms, {sentence}"
-        status, _, sentence = lines.get((rank, "new"), ("nothing", 0, ""))
-        if status != "MIMO_OK":
-            yield f"rank {rank} does not go on: {status}, {sentence}"
+    yield from later_faults(lines, living, ["MIMO_ERR_TIMEOUT"])
 
 
 def gpu_faults(lines, launch, ranks):
     """The same of a launch on GPUs."""
-    if lines is None:
-        yield f"still running after {LIMIT_S} s"
-        return
-    ended = ("MIMO_ERR_TIMEOUT", "MIMO_ERR_COMM")
-    for rank in set(range(ranks)) - {ranks // 2}:
-        status, ms, sentence = lines.get((rank, "call"), ("nothing", 0, ""))
+    living = set(range(ranks)) - {ranks // 2}
+    ended = ["MIMO_ERR_TIMEOUT", "MIMO_ERR_COMM"]
+    for rank in living:
+        status, ms, sentence = told(lines, rank, "call")
         had_all = status == "MIMO_OK" and launch[1] == "data"
         if (status not in ended and not had_all) or ms > 2 * DEADLINE_MS:
             yield f"rank {rank}: {status} after {ms} ms, {sentence}"
-        status, ms, sentence = lines.get((rank, "next"), ("nothing", 0, ""))
-        if status not in ended or ms > 2 * DEADLINE_MS:
-            yield f"rank {rank}, next call: {status} after {ms} ms, {sentence}"
-        status, _, sentence = lines.get((rank, "new"), ("nothing", 0, ""))
-        if status != "MIMO_OK":
-            yield f"rank {rank} does not go on: {status}, {sentence}"
+    yield from later_faults(lines, living, ended)
 
 
 def count_gpus():
@@ -127,31 +130,26 @@ def count_gpus():
     return len(re.findall(r"^GPU \d", listed.stdout, re.MULTILINE))
 
 
-def judge(launch, lines, output, wrong):
-    """Print the verdict; whether something is wrong."""
-    slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
-                  default=0)
-    print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
-    if wrong:
-        print("\n".join(wrong), output, sep="\n", flush=True)
-    return bool(wrong)
-
-
 def main():
     mpirun, program = sys.argv[1:3]
+    on_gpus = sys.argv[3:] == ["--gpus"]
+    ranks = min(RANKS, count_gpus()) if on_gpus else RANKS
+    if ranks < 2:
+        print(f"{ranks} GPUs here: one rank dies, and another one has to live")
+        sys.exit(77)
     failed = 0
-    if sys.argv[3:] == ["--gpus"]:
-        ranks = min(RANKS, count_gpus())
-        if ranks < 2:
-            print(f"{ranks} GPUs here: one rank dies, and another one has to live")
-            sys.exit(77)
-        for launch in GPU_LAUNCHES:
-            lines, output = run(mpirun, ranks, [program, *launch])
-            failed += judge(launch, lines, output, list(gpu_faults(lines, launch, ranks)))
-    else:
-        for launch in LAUNCHES:
-            lines, output = run(mpirun, RANKS, [program, *launch[:4]])
-            failed += judge(launch, lines, output, list(faults(lines, launch)))
+    for launch in GPU_LAUNCHES if on_gpus else LAUNCHES:
+        lines, output = run(mpirun, ranks, [program, *launch[:4]])
+        if lines is None:
+            wrong = [f"still running after {LIMIT_S} s"]
+        else:
+            wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
+        slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
+                      default=0)
+        print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+        if wrong:
+            failed += 1
+            print("\n".join(wrong), output, sep="\n", flush=True)
     sys.exit(1 if failed else 0)
 
 

@@ -9,11 +9,8 @@
  * go on by themselves on a new communicator, say so and leave without MPI_Finalize, which could
  * wait for the dead.
  */
-#include <inttypes.h>
 #include <mpi.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,8 +21,9 @@
 
 #include "comm/family.h"
 #include "core/check.h"
+#include "dead_rank.h"
 
-enum { DEADLINE = 1000, MILLISECOND = 1000000, SEQ = 1024, HIDDEN = 256, COUNT = 1000 };
+enum { DEADLINE = 1000, SEQ = 1024, HIDDEN = 256, COUNT = 1000 };
 
 typedef struct ranks {
     MPI_Comm mpi;
@@ -66,24 +64,17 @@ static mimo_status next(ranks *it)
 static mimo_status go_on(ranks *it)
 {
     float sum = (float)it->rank, wanted = 0;
-    MPI_Group world, group;
     mimo_bootstrap bootstrap;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
-    int dead = it->size / 2;
-    MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_excl(world, 1, &dead, &group);
-    if (MPI_Comm_create_group(MPI_COMM_WORLD, group, 1, &it->mpi) != MPI_SUCCESS)
-        return mimo_fail(MIMO_ERR_COMM, "no communicator of the ranks that are left");
-    mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &it->mpi);
-    if (status == MIMO_OK)
-        status = mimo_comm_create_nccl(&comm, &bootstrap, &desc);
-    if (status != MIMO_OK)
-        return status;
+    const int dead = it->size / 2;
+    MIMO_TRY(dead_rank_leave_out(&it->mpi, dead));
+    MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
+    MIMO_TRY(mimo_comm_create_nccl(&comm, &bootstrap, &desc));
     for (int rank = 0; rank < it->size; rank++)
         wanted += rank == dead ? 0 : (float)rank;
     cudaMemcpy(it->numbers, &sum, sizeof sum, cudaMemcpyHostToDevice);
-    status = mimo_comm_allreduce(comm, it->numbers, 1, MIMO_F32, MIMO_SUM, it->stream);
+    mimo_status status = mimo_comm_allreduce(comm, it->numbers, 1, MIMO_F32, MIMO_SUM, it->stream);
     if (status == MIMO_OK)
         status = mimo_comm_synchronize(comm, it->stream);
     cudaMemcpy(&sum, it->numbers, sizeof sum, cudaMemcpyDeviceToHost);
@@ -92,17 +83,11 @@ static mimo_status go_on(ranks *it)
                                               : status;
 }
 
-/* One line, in one piece. */
 static void timed(ranks *it, const char *what, mimo_status (*act)(ranks *it))
 {
-    char line[2048];
     int64_t begin = mimo_now();
     mimo_status status = act(it);
-    int length = snprintf(line, sizeof line, "rank %d %s %s %" PRId64 " ms: %s\n", it->rank, what,
-                          mimo_status_name(status), (mimo_now() - begin) / MILLISECOND,
-                          status == MIMO_OK ? "" : mimo_last_error());
-    if (write(STDOUT_FILENO, line, (size_t)length) != length)
-        _exit(1);
+    dead_rank_say(it->rank, what, status, begin);
 }
 
 /* --------------------------------------- beginnings ----------------------------------------- */
@@ -173,13 +158,6 @@ static mimo_status begin(ranks *it)
     return mimo_comm_set_deadline(it->comm, DEADLINE);
 }
 
-static void end_here(const char *how)
-{
-    if (strcmp(how, "kill") == 0)
-        raise(SIGKILL);
-    _exit(0);
-}
-
 int main(int argc, char **argv)
 {
     ranks it = {.mpi = MPI_COMM_WORLD};
@@ -197,7 +175,7 @@ int main(int argc, char **argv)
     if (it.rank == it.size / 2) {
         if (strcmp(argv[2], "data") == 0)
             (void)enqueue(&it);
-        end_here(argv[3]);
+        dead_rank_end(argv[3]);
     }
     timed(&it, "call", call);
     timed(&it, "next", next);
