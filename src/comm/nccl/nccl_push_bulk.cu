@@ -1,6 +1,7 @@
 // Zero-copy by the bulk copies of Hopper and later: rows go through shared memory, not registers,
 // issued by one warp, so that a few thread blocks keep as many bytes in flight as a whole chip of
 // loads and stores. Everything is a multiple of 16 bytes.
+#include "comm/nccl/nccl_push_deal.cuh"
 #include "comm/nccl/nccl_push_flags.cuh"
 
 namespace

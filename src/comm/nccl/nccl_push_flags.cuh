@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/nccl/nccl_push_deal.cuh"
+#include "comm/nccl/nccl_push_kernel.h"
 
 namespace
 {

@@ -291,7 +291,7 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     *most = *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
-    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * least(*most, *chip);
+    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * *most;
     it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
 }

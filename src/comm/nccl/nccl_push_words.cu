@@ -1,4 +1,5 @@
 // Zero-copy by loads and stores of words, of any alignment, on any device.
+#include "comm/nccl/nccl_push_deal.cuh"
 #include "comm/nccl/nccl_push_flags.cuh"
 
 namespace
