@@ -22,11 +22,13 @@
 
 #include "comm/comm_backend.h"
 
-enum { MIMO_BUFFER_ALIGNMENT = 4096, MIMO_PUSH_UNIT = 1 << 20 };
+enum { MIMO_BUFFER_ALIGNMENT = 4096, MIMO_PUSH_UNIT = 1 << 24 };
 
 /* What a rank's page holds about one peer. The first two are written by that peer, the others by
  * the rank itself. All start at 0 and only grow. Of the line about the rank itself a device takes
- * `ready` for the tickets of a launch (mimo_push_head), and nothing else is used. */
+ * `ready` for the thread blocks that are done with a launch, and `done` and `asked` for the pieces
+ * of remote and of local rows that they have taken (nccl_push_deal.cuh), and leaves them at 0;
+ * nothing else is used. */
 typedef struct mimo_flags {
     uint64_t ready;  /* the last call for which the peer's destination may be written */
     uint64_t done;   /* calls whose rows the peer has written here, in units */

@@ -49,9 +49,15 @@ static void run(const copies *c, int ctas)
     mimo_push_program program = {0};
     mimo_row_copy placed[MOST_COPIES];
     const mimo_push_place place = {&mimo_device_cuda, 0, NULL};
-    mimo_messages messages = {.copies = placed, .copy_count = c->count};
-    test_room to = test_room_new(c->bytes), from = test_room_new(c->bytes);
+    mimo_flags *page[1];
+    mimo_buffer buffer = {.flags = page};
+    mimo_messages messages = {.pushes.buffer = &buffer, .copies = placed, .copy_count = c->count};
+    test_room flags = test_room_new(sizeof **page), to = test_room_new(c->bytes),
+              from = test_room_new(c->bytes);
     char *expected = malloc((size_t)c->bytes);
+    memset(flags.host, 0, sizeof **page);
+    test_push(&flags);
+    page[0] = flags.place;
     fill_elements(from.host, 5, c->bytes, 1);
     fill_elements(to.host, 6, c->bytes, 1);
     memcpy(expected, to.host, (size_t)c->bytes);
@@ -74,6 +80,7 @@ static void run(const copies *c, int ctas)
                (int)c->list[0].to.row_bytes, ctas);
     mimo_push_program_release(&program, &mimo_device_cuda);
     free(expected);
+    test_room_free(&flags);
     test_room_free(&to);
     test_room_free(&from);
 }
@@ -193,6 +200,8 @@ static void make_team_program(team *x, int rank, bool idle, int ctas)
                                     .copies = &rows[rank],
                                     .copy_count = 1};
     MPI_EXPECT_OK(mimo_push_program_make(&x->program[rank], &place, &messages));
+    MPI_EXPECT(x->program[rank].ctas <= ctas, "%d thread blocks, %d were asked for",
+               x->program[rank].ctas, ctas);
 }
 
 static void open_team(team *x, int ranks, int64_t row_bytes, bool idle, int ctas)
@@ -272,7 +281,7 @@ static void run_teams(int ranks)
 {
     static const int64_t rows[] = {6, 16, 48, 2048, 4097, 40960, 1 << 20};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int way = 0; way < 4; way++) /* one thread block has enough to move in bulk */
+        for (int way = 0; way < 4; way++) /* one thread block does all, and in bulk */
             run_team(ranks, rows[i], way % 2, way / 2 ? 1 : 8);
 }
 
@@ -364,6 +373,9 @@ static void push_to_many(int64_t row_bytes, int ctas)
                        here[t * RANKS].done == (uint64_t)TARGET_CALLS * MIMO_PUSH_UNIT,
                    "target %d: %d calls served, %d of %d said", (int)t, (int)here[t].served,
                    (int)here[t * RANKS].done, TARGET_CALLS * MIMO_PUSH_UNIT);
+    MPI_EXPECT(here[0].ready == 0 && here[0].done == 0 && here[0].asked == 0,
+               "the own line is left at %d, %d, %d", (int)here[0].ready, (int)here[0].done,
+               (int)here[0].asked);
     mimo_push_program_release(&program, &mimo_device_cuda);
     cudaFreeHost(abort);
     test_room_free(&pages);

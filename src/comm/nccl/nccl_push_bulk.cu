@@ -12,6 +12,7 @@ constexpr int kStages = 6; // segments in shared memory: loaded ahead, or being 
 
 struct Room {
     uint64_t full[kStages]; // mbarriers: the stage's rows have arrived
+    Piece piece[kStages];
     alignas(128) char stage[kStages][MIMO_PUSH_BULK];
 };
 
@@ -19,7 +20,7 @@ struct Room {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-constexpr int kAhead = 3; // segments that are loaded ahead
+constexpr int kAhead = 2; // segments that are loaded ahead of the one that is stored
 
 __device__ uint32_t shared_address(const void *at)
 {
@@ -106,37 +107,21 @@ struct Segment {
     const char *from;
     char *to;
     uint32_t rows, bytes; // of each
-    int target;
 };
 
-// The segments of this thread block, in turn.
-struct Segments {
-    Deal deal;
-    uint32_t unit; // bytes of a chunk of a row
-
-    // This lane's row of the next one; false: there is none.
-    __device__ bool next(Segment &out)
-    {
-        uint32_t index;
-        const mimo_push_block *block = deal.next(index);
-        if (!block)
-            return false;
-        uint32_t group = divide(index, block->by_chunks), chunk = index - group * block->chunks;
-        uint32_t i = divide(group, block->by_groups);
-        uint32_t j = (group - i * block->groups) * block->side;
-        uint32_t skip = chunk * unit, row = j + threadIdx.x;
-        out.rows = min(block->side, block->n_inner - j);
-        out.bytes = min(unit, block->row_words - skip);
-        out.from = block->from + i * block->from_outer + row * block->from_inner + skip;
-        out.to = block->to + i * block->to_outer + row * block->to_inner + skip;
-        out.target = block->target;
-        return true;
-    }
-};
-
-__device__ void load_segment(Room &room, const Segment &segment, uint32_t number)
+// This lane's row of a block's segment; `unit` bytes of it, where rows are longer.
+__device__ Segment segment_of(const mimo_push_block &block, uint32_t index, uint32_t unit)
 {
-    uint32_t slot = number % kStages;
+    uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
+    uint32_t i = divide(group, block.by_groups), j = (group - i * block.groups) * block.side;
+    uint32_t skip = chunk * unit, row = j + threadIdx.x;
+    return {block.from + i * block.from_outer + row * block.from_inner + skip,
+            block.to + i * block.to_outer + row * block.to_inner + skip,
+            min(block.side, block.n_inner - j), min(unit, block.row_words - skip)};
+}
+
+__device__ void load_segment(Room &room, const Segment &segment, uint32_t slot)
+{
     if (threadIdx.x == 0)
         expect(&room.full[slot], segment.rows * segment.bytes);
     __syncwarp();
@@ -145,59 +130,87 @@ __device__ void load_segment(Room &room, const Segment &segment, uint32_t number
              &room.full[slot]);
 }
 
-// Loads run ahead of stores; a stage is loaded again once the store before has read it. Where a
-// target is never ready, nothing more is stored, but what is on its way into the stages is awaited:
-// false then.
-template <class Ready>
-__device__ bool move_segments(Room &room, Segments all, Ready ready)
-{
-    bool stores = true;
-    Segments reads = all, writes = all;
-    Segment segment;
-    uint32_t loaded = 0;
-    for (; loaded < kAhead && reads.next(segment); loaded++)
-        load_segment(room, segment, loaded);
-    for (uint32_t written = 0; written < loaded; written++) {
-        if (reads.next(segment)) {
-            await_reads<kStages - kAhead - 1>();
-            __syncwarp();
-            load_segment(room, segment, loaded++);
-        }
-        uint32_t slot = written % kStages;
-        writes.next(segment);
-        await(&room.full[slot], written / kStages % 2);
-        stores = stores && ready(segment.target);
-        if (stores && threadIdx.x < segment.rows)
-            store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
-        commit_stores();
-    }
-    await_stores();
-    return stores;
-}
+// ------------------------------------------- moving -----------------------------------------
 
-// ------------------------------------------- kernel -----------------------------------------
+template <class Program>
+class Mover
+{
+  public:
+    __device__ Mover(const Program &program, Room &room)
+        : program(program), head(program.head), room(room), deal(program.head, program.blocks)
+    {
+    }
+
+    // Loads run ahead of stores; a stage is loaded again once the store before has read it. Where a
+    // target is never ready, nothing more is stored, but what is on its way into the stages is
+    // awaited: false then.
+    __device__ bool run(uint32_t &wrote)
+    {
+        bool stores = true, more = true;
+        while (loaded < kAhead && (more = load_next()))
+            ;
+        for (uint32_t written = 0; written < loaded; written++) {
+            more = more && stores && load_next();
+            uint32_t slot = written % kStages;
+            const Piece piece = room.piece[slot];
+            await(&room.full[slot], written / kStages % 2);
+            stores = stores && (!piece.remote || is_ready(program.blocks[piece.block].target));
+            if (stores)
+                store_piece(piece, slot);
+            wrote += stores && piece.remote;
+            commit_stores();
+        }
+        await_stores();
+        return stores;
+    }
+
+  private:
+    const Program &program;
+    const mimo_push_head &head;
+    Room &room;
+    Deal<kThreads> deal;
+    ReadyTargets ready;
+    int target = -1;
+    uint32_t loaded = 0;
+
+    // False: there is no piece left.
+    __device__ bool load_next()
+    {
+        Piece piece;
+        if (!deal.next(piece))
+            return false;
+        const uint32_t slot = loaded % kStages;
+        if (loaded >= kAhead)
+            await_reads<kStages - kAhead - 1>();
+        __syncwarp();
+        if (threadIdx.x == 0)
+            room.piece[slot] = piece;
+        load_segment(room, segment_of(program.blocks[piece.block], piece.index, head.piece), slot);
+        loaded++;
+        return true;
+    }
+
+    __device__ bool is_ready(int wanted)
+    {
+        bool known = head.idle || wanted == target;
+        target = wanted;
+        return known || (await_ready(head, program.peers, wanted, ready) && order_stores());
+    }
+
+    __device__ void store_piece(const Piece &piece, uint32_t slot)
+    {
+        Segment segment = segment_of(program.blocks[piece.block], piece.index, head.piece);
+        if (threadIdx.x < segment.rows)
+            store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
+    }
+};
 
 template <class Program>
 __device__ void run(const Program &program, Room &room)
 {
-    const mimo_push_head &head = program.head;
     open_barriers(room);
-    auto write = [&] {
-        ReadyTargets ready;
-        int target = -1;
-        Deal deal(head.remote, program.blocks, blockIdx.x, head.remote_ctas);
-        return move_segments(room, {deal, head.piece}, [&](int next) {
-            bool known = head.idle || next == target;
-            target = next;
-            return known || (await_ready(head, program.peers, next, ready) && order_stores());
-        });
-    };
-    auto copy = [&] {
-        Deal deal(head.local, program.blocks, blockIdx.x - head.remote_ctas,
-                  gridDim.x - head.remote_ctas);
-        move_segments(room, {deal, head.piece}, [](int) { return true; });
-    };
-    run_call(head, program.peers, write, copy);
+    run_call(program.head, program.peers,
+             [&](uint32_t &wrote) { return Mover<Program>(program, room).run(wrote); });
 }
 
 #else

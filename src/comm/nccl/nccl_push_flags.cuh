@@ -52,30 +52,35 @@ __device__ void say_ready(const mimo_push_head &head, const mimo_push_peer *sour
             store_relaxed(&sources[i].there->ready, sources[i].here->asked + 1);
 }
 
-// This thread block has read the counters that it needs. Nothing else is said by it, so relaxed.
+// This thread block has read the counters that it needs, and takes no more pieces: it has seen the
+// answer to whatever it asked of the own line last. So relaxed is enough.
 __device__ void hand_in_ticket(const mimo_push_head &head)
 {
-    if (head.tickets && threadIdx.x == 0 && blockIdx.x < gridDim.x - 1)
-        atomicAdd((unsigned long long *)head.tickets, 1ull);
+    if (threadIdx.x == 0 && blockIdx.x < gridDim.x - 1)
+        atomicAdd((unsigned long long *)&head.own->ready, 1ull);
 }
 
-// Each of the writing thread blocks adds its part of the unit, the first what does not divide.
-__device__ void say_done(const mimo_push_head &head, const mimo_push_peer *targets)
+// A thread block that wrote some of the pieces adds as much of the unit, the first what does not
+// divide.
+__device__ void say_done(const mimo_push_head &head, const mimo_push_peer *targets, uint32_t wrote)
 {
-    uint64_t part = MIMO_PUSH_UNIT / head.remote_ctas;
-    if (blockIdx.x == 0)
-        part = MIMO_PUSH_UNIT - part * (head.remote_ctas - 1);
-    for (int i = threadIdx.x; i < head.targets; i += blockDim.x)
-        add_release(&targets[i].there->done, part);
+    const uint32_t pieces = head.list[MIMO_PUSH_REMOTE].pieces;
+    const uint32_t each = pieces > 0 ? MIMO_PUSH_UNIT / pieces : 0;
+    const uint32_t part = wrote * each + (blockIdx.x == 0 ? MIMO_PUSH_UNIT - pieces * each : 0);
+    if (part > 0)
+        for (int i = threadIdx.x; i < head.targets; i += blockDim.x)
+            add_release(&targets[i].there->done, part);
 }
 
-// By the last thread block, which copies where anything is copied and so is free first.
+// By the last thread block. The others hand in their tickets also where a call is aborted, so that
+// the own line is 0 behind every launch.
 __device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *peers)
 {
     const mimo_push_peer *targets = peers, *sources = peers + head.targets;
     if (threadIdx.x == 0) {
-        wait_for(head.tickets, gridDim.x - 1, head.abort);
-        *head.tickets = 0;
+        while (load_acquire(&head.own->ready) < gridDim.x - 1)
+            ;
+        *head.own = {};
     }
     __syncthreads();
     for (int i = threadIdx.x; i < head.sources; i += blockDim.x) {
@@ -129,24 +134,20 @@ __device__ bool await_ready(const mimo_push_head &head, const mimo_push_peer *ta
     return ready.known & wanted;
 }
 
-// A call: `write` moves the remote rows of this thread block, `copy` its local ones; what they
-// wrote is complete when they return. Where `write` says false it was aborted, and has left the
-// rows of a peer that may still read them alone.
-template <class Write, class Copy>
-__device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers, Write write,
-                         Copy copy)
+// A call: move(wrote) moves rows and counts the pieces of remote ones; what it wrote is complete
+// when it returns. Where it says false it was aborted, and has left the rows of a peer that may
+// still read them alone.
+template <class Move>
+__device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers, Move move)
 {
-    bool writes = (int)blockIdx.x < head.remote_ctas;
-    if (head.tickets)
-        say_ready(head, peers + head.targets);
-    bool wrote = writes && write();
-    if (!writes)
-        copy();
+    uint32_t wrote = 0;
+    say_ready(head, peers + head.targets);
+    const bool moved = move(wrote);
     __syncthreads(); // all threads have read the counters, and written
     hand_in_ticket(head);
-    if (wrote)
-        say_done(head, peers);
-    if (head.tickets && blockIdx.x == gridDim.x - 1)
+    if (moved)
+        say_done(head, peers, wrote);
+    if (blockIdx.x == gridDim.x - 1)
         await_rows(head, peers);
 }
 
@@ -167,10 +168,11 @@ constexpr int kFewBlocks = sizeof(Few::blocks) / sizeof(mimo_push_block);
 template <class With> void launch(const mimo_push_program &program, With with)
 {
     const mimo_push_near &near = program.as.near;
+    const mimo_push_list *list = near.head.list;
     if (program.room)
         return with(program.as.far);
     if (near.head.targets + near.head.sources > kFewPeers ||
-        near.head.remote.count + near.head.local.count > kFewBlocks)
+        list[MIMO_PUSH_REMOTE].count + list[MIMO_PUSH_LOCAL].count > kFewBlocks)
         return with(near);
     Few few;
     few.head = near.head;

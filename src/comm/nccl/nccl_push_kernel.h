@@ -1,7 +1,7 @@
 /*
  * The kernel of zero-copy: rows written into the buffers of peers, and rows that stay, in one
- * launch. Some thread blocks write remote rows, the others copy local ones: a block that did both
- * in turn would leave the link idle while it copies.
+ * launch. Some thread blocks begin with remote rows, the others with local ones: if all did both in
+ * turn, the link would be idle while they copy.
  *
  * A *program* is what one exchange does. It travels as the kernel's argument where it fits, so that
  * a CUDA graph that captured the launch owns it; longer lists lie in device memory.
@@ -44,24 +44,26 @@ typedef struct mimo_push_block {
     mimo_push_divisor by_row, by_chunks, by_groups;
 } mimo_push_block;
 
-/* Blocks whose pieces are dealt out among the same thread blocks. A piece is what one moves at a
- * time: by words mimo_push_head.piece segments of a block, in bulk one. */
+/* Remote or local rows: blocks one after the other. A piece is what a thread block moves at a time:
+ * by words mimo_push_head.piece segments of a block, in bulk one. */
 typedef struct mimo_push_list {
     int32_t first, count;
-    uint32_t pieces; /* of all: fewer than 2^31 */
+    uint32_t pieces; /* of all; of remote rows up to MIMO_PUSH_UNIT, of local ones 2^31 - 1 */
+    uint32_t ctas;   /* thread blocks that begin with this list */
 } mimo_push_list;
+
+enum { MIMO_PUSH_REMOTE, MIMO_PUSH_LOCAL, MIMO_PUSH_LISTS };
 
 /* What a program begins with. */
 typedef struct mimo_push_head {
-    int32_t targets; /* peers that rows go to, */
-    int32_t sources; /* and that push rows here */
-    mimo_push_list remote, local;
-    uint32_t piece;      /* by words: segments, up to MIMO_PUSH_PIECE;
-                            in bulk: bytes of a segment, up to MIMO_PUSH_BULK */
-    int32_t remote_ctas; /* thread blocks that write remote rows; the others copy local ones */
-    int32_t idle;        /* READY is neither said nor awaited */
-    uint64_t *tickets;   /* thread blocks that have read the counters, in device memory; 0
-                             between launches. NULL: no peers at all */
+    int32_t targets;                      /* peers that rows go to, */
+    int32_t sources;                      /* and that push rows here */
+    mimo_push_list list[MIMO_PUSH_LISTS]; /* remote blocks come first, by target */
+    uint32_t piece; /* by words: segments, up to MIMO_PUSH_PIECE; in bulk: bytes of a segment, up
+                        to MIMO_PUSH_BULK */
+    int32_t idle;   /* READY is neither said nor awaited */
+    mimo_flags
+        *own; /* the own line: what a launch counts, and leaves at 0. NULL: no peers at all */
     const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
 } mimo_push_head;
 

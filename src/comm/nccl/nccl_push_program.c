@@ -19,7 +19,9 @@ enum {
     SPARE = 4,  /* multiprocessors left to NCCL's kernels, where others may wait for these */
     WIDEST = 4, /* 1 << 4 bytes a word, as bulk copies ask for */
     LEAST_BULK = 2 << 10,
-    MOST_BY_WORDS = 16 << 10, /* bytes of a thread block */
+    MOST_ON_THE_WAY = 2 << 20, /* bytes of a piece of every thread block: who is slow has taken some
+                                  when the others are done */
+    MOST_BY_WORDS = 16 << 10,  /* bytes of a thread block */
 };
 static const int64_t MOST_SEGMENTS = INT32_MAX;
 
@@ -248,23 +250,23 @@ static mimo_status draft_all(maker *it)
 /* ------------------------------------- pieces and CTAs -------------------------------------- */
 
 /* Blocks from `first` on, up to the last so far, as a list. */
-static mimo_status make_list(maker *it, mimo_push_list *out, int64_t first)
+static mimo_status make_list(maker *it, mimo_push_list *out, int64_t first, int64_t most)
 {
     int64_t pieces = 0, each = it->bulk ? 1 : it->head.piece;
     for (int64_t i = first; i < it->count; i++) {
         it->blocks[i].begin = (uint32_t)pieces;
         pieces += (it->blocks[i].segments + each - 1) / each;
-        MIMO_CHECK(pieces <= MOST_SEGMENTS, MIMO_ERR_OVERFLOW,
+        MIMO_CHECK(pieces <= most, MIMO_ERR_OVERFLOW,
                    "the rows of one call are in %" PRId64 " pieces, more than %" PRId64, pieces,
-                   MOST_SEGMENTS);
+                   most);
     }
-    *out = (mimo_push_list){(int32_t)first, (int32_t)(it->count - first), (uint32_t)pieces};
+    *out = (mimo_push_list){(int32_t)first, (int32_t)(it->count - first), (uint32_t)pieces, 0};
     return MIMO_OK;
 }
 
-/* Of `all` thread blocks those that write remote rows. By bytes: one copies rather more than twice
- * what it writes over the link in the same time (H200, 32 of them); half of the chip keeps the link
- * busy. */
+/* Of `all` thread blocks those that begin with remote rows. By bytes: one copies rather more than
+ * twice what it writes over the link in the same time (H200, 32 of them); half of the chip keeps
+ * the link busy. */
 static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
 {
     enum { WRITES = 5, COPIES = 11 };
@@ -300,38 +302,40 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
 static void choose_piece(maker *it, int64_t ctas)
 {
     int64_t share = (it->bytes[0] + it->bytes[1]) / (ctas * PIECES_PER_CTA);
-    int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? MIMO_PUSH_BULK : MIMO_PUSH_PIECE;
+    int64_t bulk = least(MIMO_PUSH_BULK, MOST_ON_THE_WAY / ctas);
+    int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? bulk : MIMO_PUSH_PIECE;
     int64_t bytes = it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << WIDEST; /* of a piece of 1 */
-    while (piece < most && piece * bytes < share)
+    while (2 * piece <= most && piece * bytes < share)
         piece *= 2;
     it->head.piece = (uint32_t)piece;
 }
 
-static mimo_status append_drafts(maker *it, mimo_push_list *out, int64_t begin, int64_t end)
+static mimo_status append_drafts(maker *it, int list, int64_t begin, int64_t end)
 {
     int64_t first = it->count;
     for (int64_t i = begin; i < end; i++)
         MIMO_TRY(append(it, &it->drafts[i]));
-    return make_list(it, out, first);
+    return make_list(it, &it->head.list[list], first,
+                     list == MIMO_PUSH_REMOTE ? MIMO_PUSH_UNIT : MOST_SEGMENTS);
 }
 
 static mimo_status deal_ctas(maker *it, mimo_push_program *out)
 {
     int64_t most, chip;
-    mimo_push_head *head = &it->head;
+    mimo_push_list *remote = &it->head.list[MIMO_PUSH_REMOTE];
+    mimo_push_list *local = &it->head.list[MIMO_PUSH_LOCAL];
     MIMO_TRY(choose_way(it, &most, &chip));
     choose_piece(it, least(most, chip));
-    MIMO_TRY(append_drafts(it, &head->remote, 0, it->remote_drafts));
-    MIMO_TRY(append_drafts(it, &head->local, it->remote_drafts, it->draft_count));
-    int64_t writers = least(writers_of(it, most, chip), head->remote.pieces);
-    int64_t copiers = least(most - writers, head->local.pieces);
-    if (head->targets > 0 && writers == 0)
+    MIMO_TRY(append_drafts(it, MIMO_PUSH_REMOTE, 0, it->remote_drafts));
+    MIMO_TRY(append_drafts(it, MIMO_PUSH_LOCAL, it->remote_drafts, it->draft_count));
+    int64_t writers = least(writers_of(it, most, chip), remote->pieces);
+    if (it->head.targets > 0 && writers == 0)
         writers = 1; /* nothing to write, and still to be said done */
-    if (head->local.count > 0 && copiers == 0)
-        copiers = 1; /* one thread block was asked for: it writes, another one copies */
-    if (writers + copiers == 0 && head->sources > 0)
+    int64_t copiers = least(most - writers, local->pieces);
+    if (writers + copiers == 0 && it->head.sources > 0)
         copiers = 1; /* to say READY and wait */
-    head->remote_ctas = (int32_t)writers;
+    remote->ctas = (uint32_t)writers;
+    local->ctas = (uint32_t)copiers;
     out->ctas = (int32_t)(writers + copiers);
     out->bulk = it->bulk;
     return MIMO_OK;
@@ -376,8 +380,7 @@ static mimo_status make(mimo_push_program *out, maker *it)
     MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
     it->head.abort = it->place->abort;
-    if (it->head.targets + it->head.sources > 0)
-        it->head.tickets = &pushes->buffer->flags[it->place->rank][it->place->rank].ready;
+    it->head.own = &pushes->buffer->flags[it->place->rank][it->place->rank];
     if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;
     MIMO_TRY(deal_ctas(it, out));

@@ -127,36 +127,33 @@ __device__ bool move_piece(const mimo_push_head &head, const mimo_push_block &bl
 // ------------------------------------------ kernel ------------------------------------------
 
 // False: aborted.
-__device__ bool write_remote(const mimo_push_head &head, const mimo_push_peer *targets,
-                             const mimo_push_block *blocks)
+__device__ bool move_all(const mimo_push_head &head, const mimo_push_peer *targets,
+                         const mimo_push_block *blocks, uint32_t &wrote)
 {
     ReadyTargets ready;
-    uint32_t index;
-    Deal deal(head.remote, blocks, blockIdx.x, head.remote_ctas);
-    while (const mimo_push_block *block = deal.next(index))
-        if (!move_piece<true>(head, *block, index, [&] {
-                return await_ready(head, targets, block->target, ready);
-            }))
+    Piece piece;
+    Deal<MIMO_PUSH_THREADS> deal(head, blocks);
+    while (deal.next(piece)) {
+        const mimo_push_block &block = blocks[piece.block];
+        if (!piece.remote) {
+            move_piece<false>(head, block, piece.index, [] { return true; });
+            continue;
+        }
+        if (!move_piece<true>(head, block, piece.index,
+                              [&] { return await_ready(head, targets, block.target, ready); }))
             return false;
+        wrote++;
+    }
     return true;
-}
-
-__device__ void copy_local(const mimo_push_head &head, const mimo_push_block *blocks)
-{
-    uint32_t index;
-    Deal deal(head.local, blocks, blockIdx.x - head.remote_ctas, gridDim.x - head.remote_ctas);
-    while (const mimo_push_block *block = deal.next(index))
-        move_piece<false>(head, *block, index, [] { return true; });
 }
 
 template <class Program>
 __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
     push_words(const __grid_constant__ Program program)
 {
-    const mimo_push_head &head = program.head;
-    run_call(
-        head, program.peers, [&] { return write_remote(head, program.peers, program.blocks); },
-        [&] { copy_local(head, program.blocks); });
+    run_call(program.head, program.peers, [&](uint32_t &wrote) {
+        return move_all(program.head, program.peers, program.blocks, wrote);
+    });
 }
 
 } // namespace
