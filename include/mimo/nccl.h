@@ -14,8 +14,9 @@
  * wait inside a device. What NCCL itself waits for on the host (creation, splits, the windows of a
  * buffer and the connections of a group's first call) it ends only where the descriptor says
  * blocking = 0; windows it then gives up without an abort, which crashes NCCL 2.28 there, and
- * leaves that communicator and the memory behind. Other ranks are not told: each has a deadline of
- * its own. A borrowed communicator is never aborted; that is the caller's to do.
+ * leaves that communicator and the memory behind. An abort takes NCCL up to half a second. Other
+ * ranks are not told: each has a deadline of its own. A borrowed communicator is never aborted;
+ * that is the caller's to do.
  */
 #ifndef MIMO_NCCL_H
 #define MIMO_NCCL_H

@@ -23,14 +23,14 @@
 #include "core/check.h"
 #include "dead_rank.h"
 
-enum { DEADLINE = 1000, SEQ = 1024, HIDDEN = 256, COUNT = 1000 };
+enum { DEADLINE = 1000, FIRST_DEADLINE = 10000, SEQ = 1024, HIDDEN = 256, COUNT = 1000 };
 
 typedef struct ranks {
     MPI_Comm mpi;
     mimo_comm *comm;
     cudaStream_t stream;
     const char *call;
-    int rank, size;
+    int rank, size, device;
     float *numbers; /* numbers[COUNT] */
     mimo_grid *src, *dst;
     mimo_bridge *bridge;
@@ -65,12 +65,14 @@ static mimo_status go_on(ranks *it)
 {
     float sum = (float)it->rank, wanted = 0;
     mimo_bootstrap bootstrap;
-    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
     const int dead = it->size / 2;
+    desc.device = it->device; /* not its number among those that are left */
     MIMO_TRY(dead_rank_leave_out(&it->mpi, dead));
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
     MIMO_TRY(mimo_comm_create_nccl(&comm, &bootstrap, &desc));
+    MIMO_TRY(mimo_comm_set_deadline(comm, FIRST_DEADLINE));
     for (int rank = 0; rank < it->size; rank++)
         wanted += rank == dead ? 0 : (float)rank;
     cudaMemcpy(it->numbers, &sum, sizeof sum, cudaMemcpyHostToDevice);
@@ -120,8 +122,8 @@ static mimo_status make_bridge(ranks *it)
     const int64_t bytes = SEQ * HIDDEN * (int64_t)sizeof(float);
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    snprintf(src, sizeof src, "dp=%d", it->size);
-    snprintf(dst, sizeof dst, "cp=%d,dp=1", it->size);
+    snprintf(src, sizeof src, "tp=1,dp=%d", it->size);
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", it->size);
     MIMO_TRY(mimo_grid_parse(&it->src, src, 0));
     MIMO_TRY(mimo_grid_parse(&it->dst, dst, 0));
     desc.src = it->src;
@@ -147,7 +149,8 @@ static mimo_status begin(ranks *it)
     bool plain = strcmp(it->call, "barrier") == 0 || strcmp(it->call, "allreduce") == 0;
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
     MIMO_TRY(mimo_comm_create_nccl(&it->comm, &bootstrap, &desc));
-    if (cudaStreamCreateWithFlags(&it->stream, cudaStreamNonBlocking) != cudaSuccess ||
+    if (cudaGetDevice(&it->device) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&it->stream, cudaStreamNonBlocking) != cudaSuccess ||
         !room_for(&numbers, COUNT * sizeof *it->numbers))
         return mimo_fail(MIMO_ERR_DEVICE, "no stream or no room");
     it->numbers = numbers;
