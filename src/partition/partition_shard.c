@@ -115,11 +115,45 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
 
 /* ---------------------------------------- copies --------------------------------------- */
 
-/* Rows of a sequence on their way: stretches are held back until a call of the device is full. */
-typedef struct filling {
+/* Rows of a sequence on their way: the inner loops run over its positions. */
+typedef struct shard_copy {
     const mimo_device *device;
     const mimo_rows *to, *from;
     mimo_stream stream;
+} shard_copy;
+
+/* Positions [first, first + count) of the inner loop. */
+static mimo_rows positions(const mimo_rows *rows, int64_t first, int64_t count)
+{
+    mimo_rows part = *rows;
+    part.first += first * rows->inner;
+    part.n_inner = count;
+    return part;
+}
+
+/* This rank's runs, which are the whole shard; as many at a time as a launch takes. */
+static mimo_status keep_runs(const shard_copy *it, const mimo_partition_runs *runs)
+{
+    enum { AT_A_TIME = 32 };
+    mimo_row_copy list[AT_A_TIME];
+    mimo_run part;
+    int64_t count = 0;
+    for (int64_t i = 0; i < runs->count; i++) {
+        if (!mimo_partition_run(&part, runs, i, runs->tp_rank))
+            continue;
+        if (count == AT_A_TIME) {
+            MIMO_TRY(it->device->copy_list(list, count, it->stream));
+            count = 0;
+        }
+        list[count++] = (mimo_row_copy){positions(it->to, part.local, part.length),
+                                        positions(it->from, part.global, part.length)};
+    }
+    return it->device->copy_list(list, count, it->stream);
+}
+
+/* The full sequence: stretches are held back until a call of the device is full. */
+typedef struct filling {
+    const shard_copy *copy;
     int64_t done; /* positions of `to` that are written */
     mimo_stretches held;
 } filling;
@@ -127,11 +161,10 @@ typedef struct filling {
 /* Write positions [done, end) of `to`. */
 static mimo_status fill_up_to(filling *it, int64_t end)
 {
-    mimo_rows part = *it->to;
-    part.first += it->done * part.inner;
-    part.n_inner = end - it->done;
+    const shard_copy *copy = it->copy;
+    const mimo_rows part = positions(copy->to, it->done, end - it->done);
     if (part.n_inner > 0)
-        MIMO_TRY(it->device->fill_rows(&part, it->from, &it->held, it->stream));
+        MIMO_TRY(copy->device->fill_rows(&part, copy->from, &it->held, copy->stream));
     it->done = end;
     it->held.count = 0;
     return MIMO_OK;
@@ -146,27 +179,20 @@ static mimo_status hold(filling *it, mimo_stretch stretch)
     return MIMO_OK;
 }
 
-static mimo_status keep_runs(filling *it, const mimo_partition_runs *runs)
-{
-    mimo_run part;
-    for (int64_t i = 0; i < runs->count; i++)
-        if (mimo_partition_run(&part, runs, i, runs->tp_rank))
-            MIMO_TRY(hold(it, (mimo_stretch){part.local, part.global, part.length}));
-    return fill_up_to(it, it->to->n_inner);
-}
-
 /* The shards of `runs->tp_size` ranks, `step` positions apart; rows of other cp ranks are zero. */
-static mimo_status put_runs_back(filling *it, const mimo_partition_runs *runs, int64_t step)
+static mimo_status put_runs_back(const shard_copy *copy, const mimo_partition_runs *runs,
+                                 int64_t step)
 {
     mimo_run part;
+    filling it = {.copy = copy};
     for (int64_t i = 0; i < runs->count; i++)
         for (int64_t t = 0; t < runs->tp_size; t++) {
             int64_t shard = MIMO_MUTATED("sp-reversed") ? runs->tp_size - 1 - t : t;
             if (mimo_partition_run(&part, runs, i, t))
                 MIMO_TRY(
-                    hold(it, (mimo_stretch){part.global, shard * step + part.local, part.length}));
+                    hold(&it, (mimo_stretch){part.global, shard * step + part.local, part.length}));
         }
-    return fill_up_to(it, it->to->n_inner);
+    return fill_up_to(&it, copy->to->n_inner);
 }
 
 mimo_status mimo_partition_keep_rows(const mimo_partition *partition, const mimo_rows *to,
@@ -174,9 +200,9 @@ mimo_status mimo_partition_keep_rows(const mimo_partition *partition, const mimo
                                      mimo_stream stream)
 {
     mimo_partition_runs runs;
-    filling it = {.device = device, .to = to, .from = from, .stream = stream};
+    const shard_copy copy = {device, to, from, stream};
     MIMO_TRY(mimo_partition_runs_of(&runs, partition, MIMO_EMBEDDINGS, from->n_inner));
-    return keep_runs(&it, &runs);
+    return keep_runs(&copy, &runs);
 }
 
 static mimo_rows full_rows(const shard_pair *pair)
@@ -202,8 +228,8 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
         pair.runs.count = 1;
     }
     const mimo_rows rows = shard_rows(&pair, pair.shard), full = full_rows(&pair);
-    filling it = {.device = pair.device, .to = &rows, .from = &full, .stream = stream};
-    return keep_runs(&it, &pair.runs);
+    const shard_copy copy = {pair.device, &rows, &full, stream};
+    return keep_runs(&copy, &pair.runs);
 }
 
 /* --------------------------------------- adjoint --------------------------------------- */
@@ -212,8 +238,8 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
 static mimo_status put_back(const shard_pair *pair, char *shards, mimo_stream stream)
 {
     const mimo_rows full = full_rows(pair), rows = shard_rows(pair, shards);
-    filling it = {.device = pair->device, .to = &full, .from = &rows, .stream = stream};
-    return put_runs_back(&it, &pair->runs, pair->outer * pair->runs.shard_rows);
+    const shard_copy copy = {pair->device, &full, &rows, stream};
+    return put_runs_back(&copy, &pair->runs, pair->outer * pair->runs.shard_rows);
 }
 
 /* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
