@@ -6,7 +6,7 @@
 
 enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
 
-/* ------------------------------------ late inside NCCL -------------------------------------- */
+/* -------------------------------- late or failing inside NCCL ------------------------------- */
 
 static const char *late_for; /* the call of NCCL that waits until the others have given up */
 
@@ -34,6 +34,18 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out)
 {
     may_be_late("ncclDevCommCreate");
     return pncclDevCommCreate(comm, wanted, out);
+}
+
+static bool fails; /* the next sum */
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (fails) {
+        fails = false;
+        return ncclSystemError;
+    }
+    return pncclAllReduce(from, to, count, type, op, comm, stream);
 }
 
 /* --------------------------------------- beginnings ----------------------------------------- */
@@ -142,6 +154,25 @@ MPI_TEST(deadline, abort_of_data)
     expect_ended(comm, &tile, MIMO_ERR_ABORTED);
     mimo_comm_destroy(comm);
     MPI_Barrier(MPI_COMM_WORLD);
+    expect_life(&tile);
+    test_tile_free(&tile);
+}
+
+/* One rank's call fails, and the others wait for it: nobody waits in destroy. */
+MPI_TEST(deadline, failed_on_one_rank)
+{
+    test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
+    mimo_comm *comm = warm_comm(&tile, MIMO_NCCL_DEFAULT);
+    fails = mpi_test_rank() == LATE;
+    if (fails) {
+        MPI_EXPECT_STATUS(add_up(comm, &tile), MIMO_ERR_COMM);
+        MPI_EXPECT_SENTENCE("ncclAllReduce: ");
+    } else {
+        MPI_EXPECT_OK(add_up(comm, &tile));
+        MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_comm_destroy(comm);
     expect_life(&tile);
     test_tile_free(&tile);
 }

@@ -18,6 +18,7 @@ typedef struct nccl_team {
     ncclComm_t handle;      /* NULL once it was aborted */
     bool borrowed;
     bool unshared; /* of one user: equal groups do not share it */
+    bool failed;   /* a call of it did on this rank: peers may have given up what it waits for */
     bool busy; /* in a call that NCCL goes on with behind it and can't abort (2.28 crashes): then it
                   is left to itself, with what it was given, instead */
     int users; /* communicators that share it */

@@ -29,13 +29,20 @@ nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size
     return team;
 }
 
-/* NCCL's own destroy waits for the peers, which after an error may never come. */
-static void close_handle(ncclComm_t handle)
+static bool is_well(const nccl_team *team)
 {
     ncclResult_t met = ncclSuccess;
+    return !team->failed && ncclCommGetAsyncError(team->handle, &met) == ncclSuccess &&
+           met == ncclSuccess;
+}
+
+/* NCCL's own destroy waits for the peers, which after an error may never come. */
+static void close_handle(const nccl_team *team)
+{
+    ncclComm_t handle = team->handle;
     if (!handle)
         return;
-    if (ncclCommGetAsyncError(handle, &met) != ncclSuccess || met != ncclSuccess) {
+    if (!is_well(team)) {
         (void)ncclCommAbort(handle);
         return;
     }
@@ -53,7 +60,7 @@ void mimo_nccl_team_drop(nccl_root *root, nccl_team *team)
     *at = team->next;
     root->report.communicators--;
     if (!team->borrowed)
-        close_handle(team->handle);
+        close_handle(team);
     mimo_release(team);
 }
 
