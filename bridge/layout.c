@@ -6,6 +6,8 @@
 #include "core/descriptor.h"
 #include "core/memory.h"
 
+const char *const mimo_side_names[2] = {"src", "dst"};
+
 /* ---------------------------------------- arithmetic ---------------------------------------- */
 
 /* Ranks fit 32 bits (mimo_grid_create), where division is several times faster; planning is made of

@@ -9,6 +9,9 @@
 
 #include "partition/run_map.h"
 
+/* "src", "dst": by mimo_side. */
+extern const char *const mimo_side_names[2];
+
 /* A grid dimension as arithmetic: coordinate = (rank - offset) / stride % size. An absent one has
  * size 1. */
 typedef struct mimo_axis {

@@ -6,8 +6,6 @@
 
 enum { CUTS_KEPT = 8 };
 
-static const char *const side_names[2] = {"src", "dst"};
-
 /* ---------------------------------------- the list ------------------------------------------ */
 
 static void release_cut(mimo_cut *cut)
@@ -181,7 +179,7 @@ static mimo_status collect_side(mimo_cut *cut, const mimo_cuts *cuts, int side, 
                 MIMO_ERR_SHAPE,
                 "%s tiles: rank %" PRId64 " holds %" PRId64 " samples and rank %" PRId64
                 ", at the same dp coordinate %" PRId64 ", holds %" PRId64,
-                side_names[side], rank, held, first[cell.dp] - 1, cell.dp, samples[cell.dp]);
+                mimo_side_names[side], rank, held, first[cell.dp] - 1, cell.dp, samples[cell.dp]);
         }
     }
     mimo_release(first);

@@ -6,8 +6,6 @@
 #include "core/checked.h"
 #include "core/hash.h"
 
-const char *const mimo_side_names[2] = {"src", "dst"};
-
 /* T where a side is packed; -1 where neither is. */
 static int64_t packed_rows(const mimo_routed *own)
 {

@@ -49,9 +49,6 @@ typedef struct mimo_routed {
     mimo_job *idle;
 } mimo_routed;
 
-/* "src", "dst": by mimo_side. */
-extern const char *const mimo_side_names[2];
-
 /* Creation, release, tiles and their signature, as mimo_executor_table says. */
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_routed_connect(mimo_bridge *bridge);
