@@ -62,8 +62,7 @@ typedef struct mimo_push_head {
     uint32_t piece; /* by words: segments, up to MIMO_PUSH_PIECE; in bulk: bytes of a segment, up
                         to MIMO_PUSH_BULK */
     int32_t idle;   /* READY is neither said nor awaited */
-    mimo_flags
-        *own; /* the own line: what a launch counts, and leaves at 0. NULL: no peers at all */
+    mimo_flags *own; /* the own line: what a launch counts, and leaves at 0; NULL without peers */
     const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
 } mimo_push_head;
 

@@ -12,8 +12,8 @@ typedef struct mimo_push_place {
 } mimo_push_place;
 
 /* Make *out (all 0 before) of what the messages push and copy; pushes.buffer is there, for its
- * flags. Local; an image that does not fit a
- * launch takes device memory. MIMO_ERR_MEMORY, MIMO_ERR_DEVICE. */
+ * flags. Local; a program that does not fit a launch takes device memory. MIMO_ERR_MEMORY,
+ * MIMO_ERR_DEVICE. */
 mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place *place,
                                    const mimo_messages *messages);
 
