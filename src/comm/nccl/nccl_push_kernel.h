@@ -59,9 +59,9 @@ typedef struct mimo_push_head {
     int32_t targets;                      /* peers that rows go to, */
     int32_t sources;                      /* and that push rows here */
     mimo_push_list list[MIMO_PUSH_LISTS]; /* remote blocks come first, by target */
-    uint32_t piece; /* by words: segments, up to MIMO_PUSH_PIECE; in bulk: bytes of a segment, up
+    uint32_t piece;  /* by words: segments, up to MIMO_PUSH_PIECE; in bulk: bytes of a segment, up
                         to MIMO_PUSH_BULK */
-    int32_t idle;   /* READY is neither said nor awaited */
+    int32_t idle;    /* READY is neither said nor awaited */
     mimo_flags *own; /* the own line: what a launch counts, and leaves at 0; NULL without peers */
     const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
 } mimo_push_head;
