@@ -1,6 +1,7 @@
 /* Creation, release and accessors of the bridge. */
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,23 +142,62 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     return create_executors(bridge, desc);
 }
 
-static const char *cut_text(const mimo_partition_rule *rule)
+/* Append to the words of a creation, as far as there is room. */
+__attribute__((format(printf, 2, 3))) static void say(char *text, const char *format, ...)
 {
-    return !rule ? "" : rule->sp ? " with a partition over cp and sp" : " with a partition over cp";
+    va_list arguments;
+    size_t used = strlen(text);
+    va_start(arguments, format);
+    vsnprintf(text + used, MIMO_CALL_TEXT - used, format, arguments);
+    va_end(arguments);
+}
+
+static void say_rule(char *text, const mimo_partition_rule *rule)
+{
+    if (!rule)
+        return;
+    say(text, " with a %spartition over cp%s", rule->strict ? "strict " : "",
+        rule->sp ? " and sp" : "");
+    if (rule->format == MIMO_THD && rule->cu && rule->sequences >= 0)
+        say(text, " of %d sequences, T %d", (int)rule->sequences, (int)rule->cu[rule->sequences]);
+}
+
+static void say_executor(char *text, const char *way, mimo_executor executor)
+{
+    static const char *const names[] = {NULL, "collective", "routed", "p2p", "zero-copy"};
+    if ((unsigned)executor <= MIMO_EXECUTOR_ZERO_COPY && names[executor])
+        say(text, ", %s%s", names[executor], way);
+}
+
+/* What differs from the defaults, that of the caller before that of the environment. */
+static void say_all(char *text, const asked *own)
+{
+    char grid[64];
+    const mimo_bridge_desc *desc = &own->desc;
+    say(text, " src %s", mimo_grid_text(desc->src, grid, sizeof grid));
+    say_rule(text, desc->src_partition);
+    say(text, " dst %s", mimo_grid_text(desc->dst, grid, sizeof grid));
+    say_rule(text, desc->partition);
+    say(text, "%s", desc->all_stages ? " on all stages" : "");
+    say_executor(text, "", desc->executor);
+    say_executor(text, " backward", desc->backward_executor);
+    say(text, "%s", desc->destinations_idle ? ", idle destinations" : "");
+    if (desc->ctas > 0)
+        say(text, ", %d thread blocks", desc->ctas);
+    if (own->checks > 0)
+        say(text, ", MIMO_CHECK%s%s%s", own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
+            own->checks & MIMO_CHECK_CALLS ? " calls" : "",
+            own->checks & MIMO_CHECK_SAMPLES ? " samples" : "");
 }
 
 static uint64_t describe(char *text, const asked *own)
 {
-    char src[64], dst[64];
     const mimo_bridge_desc *desc = &own->desc;
     uint64_t hash = MIMO_HASH_START;
     snprintf(text, MIMO_CALL_TEXT, "bridge create");
     if (!desc->src || !desc->dst)
         return hash;
-    snprintf(text, MIMO_CALL_TEXT, "bridge create src %s%s dst %s%s%s",
-             mimo_grid_text(desc->src, src, sizeof src), cut_text(desc->src_partition),
-             mimo_grid_text(desc->dst, dst, sizeof dst), cut_text(desc->partition),
-             desc->all_stages ? " on all stages" : "");
+    say_all(text, own);
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->backward_executor);
@@ -185,6 +225,7 @@ static bool has_replicas(const mimo_bridge *bridge, const asked *own)
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->names_tensors = !comm->device->enqueues || (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
@@ -214,7 +255,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
     uint64_t signature = describe(call, &own);
-    mimo_status status = mimo_agree(comm, local, signature, call);
+    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, call);
     if (status == MIMO_OK)
         status = mimo_comm_agree(comm, connect(bridge, comm, &own));
     if (status != MIMO_OK) {

@@ -145,6 +145,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->count = op->turn = op->step = 0;
     op->status = MIMO_OK;
     op->guess = 0;
+    op->unsure = false;
     op->tagged = false;
     op->clock = (mimo_clock){0, 0, 0};
     op->state = MIMO_OP_QUEUED;
@@ -159,12 +160,16 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
         op->local = check_tensors(op, move->to, move->from, move->n);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
-    mimo_op **last = &bridge->queue;
+    *out = op;
+    return MIMO_OK;
+}
+
+static void queue(mimo_op *op)
+{
+    mimo_op **last = &op->bridge->queue;
     while (*last)
         last = &(*last)->next;
     *last = op;
-    *out = op;
-    return MIMO_OK;
 }
 
 /* ------------------------------------ progress ------------------------------------ */
@@ -249,7 +254,7 @@ static void begin_agreement(mimo_op *op)
 {
     if (op->local != MIMO_OK)
         mimo_fail(op->local, "%s", op->sentence);
-    const mimo_claim claim = {.kind = MIMO_AGREE_DATA,
+    const mimo_claim claim = {.kind = op->unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA,
                               .local = op->local,
                               .signature = op->signature,
                               .call = op->call,
@@ -362,12 +367,30 @@ static void finish(mimo_op *op)
     move_on(op, INT_MAX);
 }
 
+/* The agreements of a bridge never meet those of another one, nor of what else the ranks call on
+ * the parent: where one of them has left out a call, each would wait for its own. */
+static mimo_status compare_calls(const mimo_op *op)
+{
+    mimo_comm *parent = op->bridge->parent;
+    if (!op->bridge->compares_calls)
+        return MIMO_OK;
+    if (op->local != MIMO_OK)
+        mimo_fail(op->local, "%s", op->sentence);
+    return mimo_agree_as(parent, MIMO_AGREE_ALWAYS, op->local, op->signature, op->call);
+}
+
 /* On a device an operation ends as soon as its work is enqueued. Where agreements come first
  * (MIMO_CHECK=calls), they are waited for here: those of two bridges may end in another order on
  * another rank, and so would their work be enqueued. */
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     MIMO_TRY(start(out, bridge, call));
+    mimo_status compared = compare_calls(*out);
+    if (compared != MIMO_OK) {
+        end_op(*out, compared);
+        return MIMO_OK;
+    }
+    queue(*out);
     if (bridge->comm->device->enqueues)
         finish(*out);
     else

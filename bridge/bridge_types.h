@@ -32,6 +32,7 @@ struct mimo_op {
 
     mimo_status local;         /* this rank's own checks, to be agreed on */
     uint64_t signature, guess; /* see mimo_claim */
+    bool unsure;               /* a wrong guess may go unnoticed: the ranks agree on devices too */
     char call[MIMO_CALL_TEXT];
     int64_t named; /* what `call` says where it names no tensors: 2 n + backward */
     mimo_agreement agreement;
@@ -78,7 +79,8 @@ typedef struct mimo_executor_table {
     /* What all ranks must call alike, as a hash on top of `hash`. */
     uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
     /* Before the agreement, with all tensors read: get whatever the steps will ask for, so that a
-     * rank without memory fails while the others can still hear of it. May set op->guess. */
+     * rank without memory fails while the others can still hear of it. May set op->guess, and
+     * op->unsure. */
     mimo_status (*prepare)(mimo_op *op);
     /* Where the guesses of the ranks differ: start to find out (op->request), then prepare again by
      * what was found; another agreement follows. NULL: nothing is guessed. */
@@ -110,6 +112,7 @@ struct mimo_bridge {
     struct mimo_collective *collective; /* an executor's own: NULL where neither way is this one */
     struct mimo_routed *routed;
     bool names_tensors; /* in op->call: not where calls only enqueue, and nobody compares them */
+    bool compares_calls; /* with all other calls of the parent, not with the bridge's own alone */
     bool check_replicas, check_samples;
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their

@@ -11,10 +11,11 @@
  *    and returns the error of the first failing rank on *every* rank; ranks that asked for
  *    different things all get MIMO_ERR_MISMATCH, naming the first rank that differs from rank 0.
  *    Where the communicator, or the object that has it, is NULL, that rank fails alone. The
- *    environment row MIMO_AGREE=0 removes the agreement (and that protection). Calls that only
- *    enqueue work on a device don't agree, as the host would have to wait: there a call that is
- *    wrong on one rank fails on that rank alone, and MIMO_CHECK=calls adds the agreement for a run
- *    that looks for such a mistake;
+ *    environment row MIMO_AGREE=0 removes the agreement (and that protection), but from what
+ *    creates communicators, grids' groups, bridges and gradients. Calls that only enqueue work on a
+ *    device don't agree, as the host would have to wait: there a call that is wrong on one rank
+ *    fails on that rank alone, and MIMO_CHECK=calls adds the agreement for a run that looks for
+ *    such a mistake;
  *  - it gives MIMO_ERR_TIMEOUT where a deadline is set and passes, MIMO_ERR_ABORTED where a rank
  *    aborted, and after either the same at once in every later call ("Deadlines", below);
  *  - one thread at a time per communicator and what was made from it (bridges, buffers, gradient

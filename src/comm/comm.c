@@ -56,8 +56,8 @@ static mimo_status split_check(mimo_comm **out, int color)
 mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
-    MIMO_TRY(mimo_agree(parent, split_check(out, color), signature_of(CALL_SPLIT, 0, 0, 0),
-                        "comm split"));
+    MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_ALWAYS, split_check(out, color),
+                           signature_of(CALL_SPLIT, 0, 0, 0), "comm split"));
     /* A rank can still fail alone, of memory: then all fail, and none goes on to use its part. */
     mimo_comm *part = NULL;
     mimo_status status = mimo_comm_agree(parent, parent->backend->split(&part, parent, color, key));

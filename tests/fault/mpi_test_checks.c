@@ -177,6 +177,26 @@ MPI_TEST(checks, many_batches_in_flight)
 
 /* --------------------------------------- calls ---------------------------------------- */
 
+/* A rank leaves out a call of the bridge. Its next one looks the same, and the one behind it is
+ * another object's: there all ranks are told, where else each would wait for its own. */
+MPI_TEST(checks, call_that_is_left_out)
+{
+    enum { LEAVES_OUT = 2 };
+    fault_bed bed;
+    setenv("MIMO_CHECK", "calls", 1);
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang would be a timeout */
+    MPI_EXPECT_OK(fault_forward(&bed));                     /* the others' first, and its second */
+    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(bed.gradient, NULL, NULL)
+                                             : fault_forward(&bed),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge forward of 1: f32 "
+                        "sbh[2,2,3] from f32 sbh[8,1,3]");
+    MPI_EXPECT_OK(fault_forward(&bed));
+    fault_bed_end(&bed);
+}
+
 /* MIMO_CHECK=calls asks for the agreement that MIMO_AGREE=0 removes. */
 MPI_TEST(checks, calls_that_differ)
 {

@@ -154,23 +154,27 @@ static mimo_status create(fault_bed *bed, const char *dst, bool sp, mimo_executo
     return status;
 }
 
+/* Also where MIMO_AGREE=0 removes other agreements. */
 MPI_TEST(mistakes, in_creation)
 {
     static const char grid[] = "tp=2,cp=2,dp=1";
     fault_bed bed;
+    setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
     MPI_EXPECT_STATUS(create(&bed, wrong ? "tp=2,cp=1,dp=2" : grid, true, MIMO_EXECUTOR_ROUTED),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=1,dp=2 with a "
-                        "partition over cp and sp, rank 0 called bridge create");
+                        "partition over cp and sp, routed, rank 0 called bridge create");
     MPI_EXPECT_STATUS(create(&bed, grid, !wrong, MIMO_EXECUTOR_ROUTED), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
                         "partition over cp, ");
     MPI_EXPECT_STATUS(
         create(&bed, grid, true, wrong ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED),
         MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("descriptors differ");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
+                        "partition over cp and sp, collective, rank 0 called bridge create src "
+                        "tp=2,dp=2 dst tp=2,cp=2,dp=1 with a partition over cp and sp, routed");
     MPI_EXPECT_STATUS(wrong ? mimo_bridge_create(&bed.bridge, bed.comm, NULL)
                             : create(&bed, grid, true, MIMO_EXECUTOR_ROUTED),
                       MIMO_ERR_ARGUMENT);
