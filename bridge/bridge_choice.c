@@ -59,15 +59,24 @@ static mimo_status shape_tile(trial *it, mimo_side side)
     return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
 }
 
+/* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */
+static mimo_status clear_tile(const trial *it, mimo_side side)
+{
+    const mimo_rows all = {it->tile[side].data, 1, 0, 1, 1, it->bytes[side], 1};
+    return it->bridge->parent->device->zero_rows(&all, NULL);
+}
+
 /* Collective where tiles lie in buffers: all ranks get the largest size. */
 static mimo_status place_tile(trial *it, mimo_side side)
 {
     mimo_comm *parent = it->bridge->parent;
-    if (!it->sizes->in_buffer)
-        return parent->device->reserve(&it->tile[side].data, it->bytes[side]);
+    if (!it->sizes->in_buffer) {
+        MIMO_TRY(parent->device->reserve(&it->tile[side].data, it->bytes[side]));
+        return clear_tile(it, side);
+    }
     MIMO_TRY(mimo_buffer_create_own(&it->buffer[side], parent, it->bytes[side]));
     it->tile[side].data = mimo_buffer_data(it->buffer[side]);
-    return MIMO_OK;
+    return clear_tile(it, side);
 }
 
 static mimo_status make_tiles(trial *it)

@@ -110,6 +110,7 @@ static mimo_status routed_prepare(mimo_op *op)
 {
     mimo_bridge *bridge = op->bridge;
     const mimo_cut *cut;
+    op->unsure = bridge->routed->one_sided && counts_rows(op);
     MIMO_TRY(sign_targets(op));
     MIMO_TRY(check_alike(op));
     MIMO_TRY(check_role(op, MIMO_SRC));

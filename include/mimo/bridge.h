@@ -155,8 +155,10 @@ typedef struct mimo_batch_desc {
  * A graph that captured calls of the bridge must not be replayed afterwards.
  *
  * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
- * not agree first (on devices, without MIMO_CHECK=calls) ask for it. Rows of flat tiles are cut as
- * they are.
+ * not agree first (on devices, without MIMO_CHECK=calls) ask for it: most uneven cuts are an error
+ * there, but a rank that holds one side alone takes its own samples for its part of an even cut,
+ * and wrong rows may move. Rows of two flat tiles are cut as they are, told or not; where some rank
+ * holds one side alone such calls agree first on devices too, and the host waits.
  *
  * Ragged: the src tile is flat, "th" or "bh" [rows, H]: the rows of one modality (image tokens,
  * say) of this rank's samples, sample after sample; the dst tile is "sbh" or "bsh" as ever. Row r
@@ -202,13 +204,14 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
  * Begin a forward or backward without waiting. Requests and staging belong to the operation, so
  * several may be in flight on one bridge; they move data in the order in which they were begun. All
  * ranks begin the same operations in the same order; they may wait for them in any order, also
- * across the bridges of one communicator, as whatever waits on that moves all of them. Until
- * mimo_op_wait, `to` must not be touched and `from` not be written; the views themselves are
+ * across the bridges of one communicator, as whatever waits on that moves all of them (what waits
+ * on a communicator that was split from it moves none: there all ranks wait in the same order).
+ * Until mimo_op_wait, `to` must not be touched and `from` not be written; the views themselves are
  * copied.
  *
  * An error on one rank is reported by mimo_op_wait on every rank. Returned here, on one rank alone,
- * are only a NULL bridge and MIMO_ERR_MEMORY for a further operation while one that ran out of
- * memory waits for its mimo_op_wait.
+ * are only a NULL bridge or `out` and MIMO_ERR_MEMORY for a further operation while one that ran
+ * out of memory waits for its mimo_op_wait.
  *
  * Open MPI moves data only inside MPI calls: overlap needs calls of mimo_op_test in between.
  */

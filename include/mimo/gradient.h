@@ -71,10 +71,11 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
  * ranks pass spans in the same order with the same names, modules, dims and dtypes (counts agree
  * within each sum).
  *
- * Errors, on every rank before a gradient is touched: MIMO_ERR_STATE (mimo_gradient_count was not
- * called since the last add), MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data
- * dim in either, elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT,
- * MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH, MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
+ * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
+ * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
+ * MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data dim in either, elements on
+ * a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH,
+ * MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_span *spans, int n,

@@ -23,6 +23,8 @@ static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient
     MIMO_CHECK(span->name, MIMO_ERR_ARGUMENT, "gradient span %d has no name", i);
     MIMO_CHECK(span->module == MIMO_SRC || span->module == MIMO_DST, MIMO_ERR_ARGUMENT,
                "gradient span '%s': unknown module %d", span->name, (int)span->module);
+    MIMO_CHECK(mimo_dtype_size(span->dtype) > 0, MIMO_ERR_ARGUMENT,
+               "gradient span '%s': unknown dtype %d", span->name, (int)span->dtype);
     MIMO_CHECK(span->dtype == MIMO_F32 || span->dtype == MIMO_F64 || span->dtype == MIMO_F16 ||
                    span->dtype == MIMO_BF16,
                MIMO_ERR_UNSUPPORTED, "gradient span '%s': dtype %s is no float that can be summed",
@@ -238,24 +240,26 @@ static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
     return MIMO_OK;
 }
 
-/* The whole call as this rank sees it. */
+/* What the ranks agreed on. Not the counts, which may change on some ranks alone: each decides by
+ * this whether to agree again, and all have to come to the same. */
 static uint64_t hash_call(const span_call *call)
 {
     uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
     for (int i = 0; i < call->n; i++)
-        hash = mimo_hash_int(hash_span(hash, call, i), call->spans[i].count);
+        hash = hash_span(hash, call, i);
     return hash;
 }
 
 /* On a device the host must not wait in every step: spans that all ranks agreed on once are not
- * compared again, unless MIMO_CHECK=calls asks for it. */
-static mimo_status is_known(bool *out, const span_call *call)
+ * compared again, unless MIMO_CHECK=calls asks for it. What one rank gets wrong then is known to it
+ * alone (`local`), as with any call that moves tensors. */
+static mimo_status is_known(bool *out, const span_call *call, mimo_status local)
 {
     int64_t checks;
     const mimo_gradient *gradient = call->gradient;
     MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
     *out = gradient->comm->device->enqueues && !(checks & MIMO_CHECK_CALLS) &&
-           gradient->has_agreed && gradient->agreed == hash_call(call);
+           gradient->has_agreed && (local != MIMO_OK || gradient->agreed == hash_call(call));
     return MIMO_OK;
 }
 
@@ -279,12 +283,11 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
     bool known = false;
     status = prepare(&call);
-    if (status == MIMO_OK)
-        status = is_known(&known, &call);
+    MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
-        MIMO_TRY_GOTO(status, done, settle(&call, status));
-    MIMO_TRY_GOTO(status, done, sum_and_scale(&call, stream));
-done:
+        status = settle(&call, status);
+    if (status == MIMO_OK)
+        status = sum_and_scale(&call, stream);
     release(&call);
     return status;
 }
