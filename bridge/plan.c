@@ -284,13 +284,14 @@ void mimo_plan_destroy(mimo_plan *plan)
 
 const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind, int64_t *count)
 {
-    *count = plan->blocks[kind].count;
-    return plan->blocks[kind].list;
+    bool known = (unsigned)kind <= MIMO_LOCAL;
+    *count = known ? plan->blocks[kind].count : 0;
+    return known ? plan->blocks[kind].list : NULL;
 }
 
 int64_t mimo_plan_rows(const mimo_plan *plan, mimo_block_kind kind)
 {
-    return plan->blocks[kind].rows;
+    return (unsigned)kind <= MIMO_LOCAL ? plan->blocks[kind].rows : 0;
 }
 
 int64_t mimo_plan_classes(const mimo_plan *plan)

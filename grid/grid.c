@@ -100,7 +100,9 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
 /* ------------------------------------------- text ------------------------------------------- */
 
 /* Cuts "name=size" in place and reads the size. The name's own rules are mimo_grid_create's. */
-static bool parse_dim(mimo_dim *out, char *part)
+/* False: it does not read name=size. A size of too many digits becomes the largest one, and with
+ * *fits false is named as what it is. */
+static bool parse_dim(mimo_dim *out, bool *fits, char *part)
 {
     char *equals = strchr(part, '=');
     if (!equals)
@@ -112,9 +114,11 @@ static bool parse_dim(mimo_dim *out, char *part)
     char *end;
     errno = 0;
     long long size = strtoll(digits, &end, 10);
-    if (*end || errno)
+    if (*end)
         return false;
-    *equals = '\0';
+    *fits = errno == 0;
+    if (*fits)
+        *equals = '\0';
     *out = (mimo_dim){part, size};
     return true;
 }
@@ -124,9 +128,13 @@ static mimo_status parse_dims(mimo_dim *dims, int ndims, char *text, const char 
     for (int i = 0; i < ndims; i++) {
         size_t length = strcspn(text, ",");
         text[length] = '\0';
-        MIMO_CHECK(parse_dim(&dims[i], text), MIMO_ERR_ARGUMENT,
+        bool fits = true;
+        MIMO_CHECK(parse_dim(&dims[i], &fits, text), MIMO_ERR_ARGUMENT,
                    "part %d of the grid '%s' is '%s', and should be name=size as in 'tp=2,dp=4'",
                    i + 1, spec, text);
+        MIMO_CHECK(fits, MIMO_ERR_OVERFLOW,
+                   "part %d of the grid '%s' is '%s', a size that does not fit 64 bits", i + 1,
+                   spec, text);
         text += length + 1;
     }
     return MIMO_OK;

@@ -74,7 +74,8 @@ MIMO_API mimo_dim mimo_grid_dim(const mimo_grid *grid, int index);
 MIMO_API int mimo_grid_find(const mimo_grid *grid, const char *name);
 
 /** Size of a dimension by name; 1 where the grid has none of that name: an absent dimension and one
- *  of size 1 mean the same everywhere in this library. */
+ *  of size 1 cut alike. (Who names a dimension in a set, or in a gradient span, must have it, and
+ *  grids that pair have tp and dp: <mimo/pairing.h>.) */
 MIMO_API int64_t mimo_grid_dim_size(const mimo_grid *grid, const char *name);
 
 /** Write the grid as "tp=2,cp=2,dp=2" into `text` (always terminated) and return `text`. */
@@ -146,7 +147,8 @@ MIMO_API mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm);
 MIMO_API mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims);
 
 /** This rank's group along `dims`, owned by the grid. Local. MIMO_ERR_NOT_FOUND where it was not
- *  created; MIMO_ERR_GRID on a rank outside the span; MIMO_ERR_STATE where not connected. */
+ *  created; MIMO_ERR_GRID on a rank outside the span, or where the grid can have no such set;
+ *  MIMO_ERR_STATE where not connected. */
 MIMO_API mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out);
 
 /** The communicator given to mimo_grid_connect, or NULL. Local. */

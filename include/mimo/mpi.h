@@ -2,6 +2,10 @@
 #ifndef MIMO_MPI_H
 #define MIMO_MPI_H
 
+/* In C++ mpi.h declares MPI's old C++ classes too, for which a program would have to link more. */
+#if defined(__cplusplus) && !defined(OMPI_SKIP_MPICXX)
+#define OMPI_SKIP_MPICXX 1
+#endif
 #include <mpi.h>
 
 #include <mimo/comm.h>

@@ -35,8 +35,8 @@ typedef struct mimo_partition_rule {
     size_t size; /* set by the initializer */
     mimo_sequence_format format;
     bool sp;     /* cut the embeddings along tp too */
-    bool strict; /* upstream's rule S mod 2*cp*tp = 0 instead of S mod 2cp = 0 and (S/cp) mod tp = 0
-                  */
+    bool strict; /* upstream's rule S mod 2*cp*tp = 0 (cp = 1: S mod tp) instead of S mod 2cp = 0
+                    and (S/cp) mod tp = 0 */
     int64_t sequences;        /* thd: n */
     const int32_t *cu;        /* thd: n + 1 cumulative lengths; copied on creation */
     const int32_t *cu_padded; /* thd: the padded ones, which then drive the split; or NULL */
@@ -78,8 +78,8 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  * lengths that drive the split). Local.
  *
  * Errors: MIMO_ERR_SHAPE where seq does not divide (cp > 1: seq mod 2cp; sp: (seq/cp) mod tp;
- * strict: seq mod 2*cp*tp, of labels too; tp counts under sp only), with the numbers, or where thd
- * has another T. cp = 1 without sp takes any seq.
+ * strict: seq mod 2*cp*tp, cp = 1: seq mod tp, of labels too; tp counts under sp only), with the
+ * numbers, or where thd has another T. cp = 1 without sp takes any seq.
  */
 MIMO_API mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content,
                                          int64_t seq, int64_t *rows);

@@ -149,7 +149,8 @@ MIMO_API mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src,
 /** Release. NULL is fine. */
 MIMO_API void mimo_plan_destroy(mimo_plan *plan);
 
-/** The blocks of a kind; *count of them. Owned by the plan. Thread-safe. */
+/** The blocks of a kind; *count of them, none of a kind that does not exist. Owned by the plan.
+ *  Thread-safe. */
 MIMO_API const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind,
                                             int64_t *count);
 

@@ -10,6 +10,8 @@ const char *mimo_memory_text(mimo_memory memory)
 
 mimo_status mimo_device_for(const mimo_device **out, mimo_memory memory)
 {
+    MIMO_CHECK((unsigned)memory <= MIMO_MEMORY_CUDA, MIMO_ERR_ARGUMENT,
+               "tensors in memory of kind %d: there is none", (int)memory);
     switch (memory) {
     case MIMO_MEMORY_HOST:
         *out = &mimo_device_host;

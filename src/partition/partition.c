@@ -20,8 +20,8 @@ static mimo_status check_division(const mimo_partition *partition, bool sp, int6
         MIMO_TRY(mimo_mul(&all, chunks, tp));
         MIMO_CHECK(seq % all == 0, MIMO_ERR_SHAPE,
                    "%" PRId64 " rows are not a multiple of %" PRId64
-                   " (strict: 2*cp*tp, cp %" PRId64 ", tp %" PRId64 ")",
-                   seq, all, cp, tp);
+                   " (strict: %stp, cp %" PRId64 ", tp %" PRId64 ")",
+                   seq, all, cp > 1 ? "2*cp*" : "", cp, tp);
     }
     MIMO_CHECK(seq % chunks == 0, MIMO_ERR_SHAPE,
                "%" PRId64 " rows are not a multiple of 2*cp = %" PRId64, seq, chunks);

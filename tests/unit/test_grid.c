@@ -287,12 +287,14 @@ Test(grid, creation_errors)
 
 Test(grid, parse_errors)
 {
-    static const char *const bad[] = {
-        "",      "tp",    "tp=",        "tp=2,",  ",tp=2",  "tp=2x",     "tp= 2",
-        "tp=+2", "tp==2", "tp=2,,dp=2", "tp=0x2", "tp=2.0", "tp=2;dp=2", "tp=99999999999999999999"};
+    static const char *const bad[] = {"",       "tp",     "tp=",      "tp=2,", ",tp=2",
+                                      "tp=2x",  "tp= 2",  "tp=+2",    "tp==2", "tp=2,,dp=2",
+                                      "tp=0x2", "tp=2.0", "tp=2;dp=2"};
     mimo_grid *grid = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(mimo_grid_parse(&grid, bad[i], 0), MIMO_ERR_ARGUMENT, bad[i]);
+    FAILS(mimo_grid_parse(&grid, "dp=2,tp=99999999999999999999", 0), MIMO_ERR_OVERFLOW, "part 2",
+          "'tp=99999999999999999999'", "does not fit 64 bits");
     FAILS(mimo_grid_parse(&grid, "tp=2,dp=x,cp=2", 0), MIMO_ERR_ARGUMENT, "part 2", "'dp=x'");
     FAILS(mimo_grid_parse(&grid, "tp=-2", 0), MIMO_ERR_GRID, "size -2");
     FAILS(mimo_grid_parse(&grid, "=2", 0), MIMO_ERR_GRID, "empty name");

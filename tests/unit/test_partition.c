@@ -460,7 +460,7 @@ Test(partition, errors_of_views)
     to = good, to.memory = MIMO_MEMORY_CUDA;
     FAILS(SHARD(to, from), MIMO_ERR_SHAPE, "memory");
     to = good, other.memory = to.memory = (mimo_memory)3;
-    FAILS(SHARD(to, other), MIMO_ERR_UNSUPPORTED, "3");
+    FAILS(SHARD(to, other), MIMO_ERR_ARGUMENT, "kind 3");
     to = good, to.data = NULL;
     FAILS(SHARD(to, from), MIMO_ERR_ARGUMENT, "shard's data is NULL", "96 bytes");
     other = from, other.data = NULL;
