@@ -1,6 +1,7 @@
 /*
  * The self-test of a bridge, on its own grids and backend: a small batch of whole numbers in f64
- * goes forward, another one backward.
+ * goes forward, another one backward. A batch is two tensors of unequal width, moved by one call,
+ * so that rows that come in the wrong tensor show.
  *
  * What a row holds is a hash of the place where it starts: side, cell and local row, the same on
  * all copies. Where it must arrive is for the layouts to say, in closed form, for every row that
@@ -19,22 +20,23 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-/* An odd width, so that no tile is a round number of bytes. Numbers stay small: products of two,
- * and sums of millions of these, are exact in 64 bits. */
-enum { WIDTH = 3, LARGEST = 65521 };
+/* Odd widths, so that no row is a round number of bytes. Numbers stay small: products of two, and
+ * sums of millions of these, are exact in 64 bits. */
+enum { TENSORS = 2, FIRST = 3, SECOND = 5, WIDTH = FIRST + SECOND, LARGEST = 65521 };
 
 /* One side on this rank. */
 typedef struct test_side {
     mimo_layout *layout;
     mimo_cell cell;
-    bool holds;          /* rows at all */
-    bool speaks;         /* for the copies of its cell */
-    int64_t rows;        /* here */
-    double *sent;        /* [rows, WIDTH], in host memory */
-    double *received;    /* [rows, WIDTH], in host memory */
-    mimo_tensor view;    /* the tile that is sent */
-    mimo_tensor room;    /* the tile that is received into, */
-    mimo_buffer *buffer; /* in a buffer of its own; NULL: in memory of the device */
+    bool holds;                /* rows at all */
+    bool speaks;               /* for the copies of its cell */
+    int64_t most;              /* rows of a rank that holds any; all these have as many */
+    int64_t rows;              /* here */
+    double *sent;              /* [rows, FIRST] and [rows, SECOND] behind it, in host memory */
+    double *received;          /* the same */
+    mimo_tensor view[TENSORS]; /* the tiles that are sent, behind each other too */
+    mimo_tensor room[TENSORS]; /* the tiles that are received into, */
+    mimo_buffer *buffer;       /* in a buffer of their own; NULL: in memory of the device */
 } test_side;
 
 typedef struct self_test {
@@ -90,15 +92,46 @@ static void choose_sizes(self_test *test, const mimo_layout_desc desc[2])
 
 /* ------------------------------------------- tiles ------------------------------------------ */
 
-static int64_t bytes_of(const test_side *side)
+static int64_t bytes_of(int64_t rows)
 {
-    return side->rows * WIDTH * (int64_t)sizeof(double);
+    return rows * WIDTH * (int64_t)sizeof(double);
+}
+
+/* Where element e of a row lies; those of the second tensor count on from FIRST. */
+static int64_t place_of(const test_side *side, int64_t row, int64_t e)
+{
+    return e < FIRST ? row * FIRST + e : side->most * FIRST + row * SECOND + e - FIRST;
+}
+
+static void shape_tiles(mimo_tensor tile[TENSORS], mimo_memory memory, int64_t positions,
+                        int64_t samples)
+{
+    tile[0] = mimo_tensor_3d(NULL, MIMO_F64, "sbh", positions, samples, FIRST);
+    tile[1] = mimo_tensor_3d(NULL, MIMO_F64, "sbh", positions, samples, SECOND);
+    tile[0].memory = tile[1].memory = memory;
+}
+
+/* The second one begins at the same place on all ranks, as a buffer asks for. */
+static void place_tiles(mimo_tensor tile[TENSORS], const test_side *side, void *data)
+{
+    tile[0].data = data;
+    tile[1].data = (double *)data + place_of(side, 0, FIRST);
+}
+
+static mimo_status reserve_tiles(mimo_tensor tile[TENSORS], const test_side *side,
+                                 const mimo_device *device)
+{
+    void *data;
+    if (side->rows == 0)
+        return MIMO_OK;
+    MIMO_TRY(device->reserve(&data, bytes_of(side->rows)));
+    place_tiles(tile, side, data);
+    return MIMO_OK;
 }
 
 static mimo_status create_side(test_side *out, const self_test *test, const mimo_layout_desc *desc)
 {
     mimo_layout_desc full = *desc;
-    int64_t samples = 0;
     const mimo_comm *comm = test->bridge->comm;
     full.batch = test->batch;
     full.seq = test->seq;
@@ -106,19 +139,16 @@ static mimo_status create_side(test_side *out, const self_test *test, const mimo
     MIMO_TRY(mimo_layout_rows(out->layout, comm->rank, &out->rows));
     out->holds = mimo_layout_cell(&out->cell, out->layout, comm->rank);
     out->speaks = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
-    if (out->holds)
-        samples = mimo_layout_samples(out->layout, out->cell.dp).count;
+    int64_t samples = mimo_layout_samples(out->layout, 0).count;
+    out->most = out->layout->shard * samples;
     MIMO_TRY(mimo_reserve(&out->sent, out->rows * WIDTH, sizeof *out->sent));
     MIMO_TRY(mimo_reserve(&out->received, out->rows * WIDTH, sizeof *out->received));
-    out->view = mimo_tensor_3d(NULL, MIMO_F64, "sbh", out->layout->shard, samples, WIDTH);
-    out->view.memory = test->bridge->memory;
-    out->room = out->view;
-    if (out->rows == 0)
-        return MIMO_OK;
-    return comm->device->reserve(&out->view.data, bytes_of(out));
+    shape_tiles(out->view, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
+    shape_tiles(out->room, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
+    return reserve_tiles(out->view, out, comm->device);
 }
 
-/* What row `row` of a cell starts with; the same on all its copies. */
+/* What lies at a place of a cell's tensors to begin with; the same on all its copies. */
 static double number_at(const self_test *test, mimo_side side, const mimo_cell *cell, int64_t at)
 {
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, (int64_t)test->seed), side);
@@ -142,8 +172,8 @@ static mimo_status upload(const self_test *test, const test_side *side)
         return MIMO_OK;
     for (int64_t i = 0; i < side->rows * WIDTH; i++)
         side->received[i] = (double)NAN;
-    MIMO_TRY(device->upload(side->room.data, side->received, bytes_of(side), NULL));
-    return device->upload(side->view.data, side->sent, bytes_of(side), NULL);
+    MIMO_TRY(device->upload(side->room[0].data, side->received, bytes_of(side->rows), NULL));
+    return device->upload(side->view[0].data, side->sent, bytes_of(side->rows), NULL);
 }
 
 static mimo_status download(const self_test *test, const test_side *side)
@@ -151,7 +181,7 @@ static mimo_status download(const self_test *test, const test_side *side)
     const mimo_device *device = test->bridge->comm->device;
     if (side->rows == 0)
         return MIMO_OK;
-    return device->download(side->received, side->room.data, bytes_of(side), NULL);
+    return device->download(side->received, side->room[0].data, bytes_of(side->rows), NULL);
 }
 
 /* What a rank can do alone. */
@@ -175,12 +205,11 @@ static mimo_status make_rooms(self_test *test)
     for (int i = 0; i < 2; i++) {
         test_side *side = &test->side[i];
         if (!mimo_bridge_wants_buffers(test->bridge)) {
-            if (side->rows > 0)
-                MIMO_TRY(test->bridge->comm->device->reserve(&side->room.data, bytes_of(side)));
+            MIMO_TRY(reserve_tiles(side->room, side, test->bridge->comm->device));
             continue;
         }
-        MIMO_TRY(mimo_buffer_create_own(&side->buffer, test->bridge->parent, bytes_of(side)));
-        side->room.data = mimo_buffer_data(side->buffer);
+        MIMO_TRY(mimo_buffer_create_own(&side->buffer, test->bridge->parent, bytes_of(side->most)));
+        place_tiles(side->room, side, mimo_buffer_data(side->buffer));
     }
     return MIMO_OK;
 }
@@ -196,9 +225,9 @@ static void release(self_test *test)
 {
     for (int side = 0; side < 2; side++) {
         test_side *it = &test->side[side];
-        test->bridge->comm->device->release(it->view.data);
+        test->bridge->comm->device->release(it->view[0].data);
         if (!it->buffer)
-            test->bridge->comm->device->release(it->room.data);
+            test->bridge->comm->device->release(it->room[0].data);
         mimo_buffer_destroy(it->buffer);
         mimo_release(it->sent);
         mimo_release(it->received);
@@ -208,8 +237,8 @@ static void release(self_test *test)
 
 /* ------------------------------------------- checks ----------------------------------------- */
 
-/* What element e of global row (b, s) is worth on the side that it comes from: the sum over that
- * side's contribution classes. */
+/* What element e of global row (b, s), over both tensors, is worth on the side that it comes from:
+ * the sum over that side's contribution classes. */
 static double expected_at(const self_test *test, mimo_side from, int64_t b, int64_t s, int64_t e)
 {
     const mimo_layout *layout = test->side[from].layout;
@@ -219,19 +248,20 @@ static double expected_at(const self_test *test, mimo_side from, int64_t b, int6
     mimo_layout_find(layout, b, s, &cell, &box);
     int64_t row = box.row0 + (b - box.b0) * box.row_b + (s - box.s0) * box.row_s;
     for (cell.klass = 0; cell.klass < layout->cut.klass.size; cell.klass++)
-        sum += number_at(test, from, &cell, row * WIDTH + e);
+        sum += number_at(test, from, &cell, place_of(&test->side[from], row, e));
     return sum;
 }
 
 static mimo_status check_row(const self_test *test, mimo_side to, int64_t row, int64_t b, int64_t s)
 {
     for (int64_t e = 0; e < WIDTH; e++) {
-        double got = test->side[to].received[row * WIDTH + e];
+        double got = test->side[to].received[place_of(&test->side[to], row, e)];
         double expected = expected_at(test, to == MIMO_SRC ? MIMO_DST : MIMO_SRC, b, s, e);
         MIMO_CHECK(got == expected, MIMO_ERR_INTERNAL,
                    "self-test: %s gave row %" PRId64 " here (sample %" PRId64 ", position %" PRId64
-                   "), element %" PRId64 ", as %.17g; it is %.17g",
-                   to == MIMO_SRC ? "backward" : "forward", row, b, s, e, got, expected);
+                   "), element %" PRId64 " of tensor %d, as %.17g; it is %.17g",
+                   to == MIMO_SRC ? "backward" : "forward", row, b, s, e < FIRST ? e : e - FIRST,
+                   e >= FIRST, got, expected);
     }
     return MIMO_OK;
 }
@@ -324,8 +354,8 @@ static mimo_status fetch_and_check(const self_test *test, mimo_side side)
 static mimo_status run(const self_test *test, test_sums *all)
 {
     const test_side *src = &test->side[MIMO_SRC], *dst = &test->side[MIMO_DST];
-    MIMO_TRY(mimo_bridge_forward(test->bridge, &dst->room, &src->view, 1, NULL));
-    MIMO_TRY(mimo_bridge_backward(test->bridge, &src->room, &dst->view, 1, NULL));
+    MIMO_TRY(mimo_bridge_forward(test->bridge, dst->room, src->view, TENSORS, NULL));
+    MIMO_TRY(mimo_bridge_backward(test->bridge, src->room, dst->view, TENSORS, NULL));
     mimo_status status = fetch_and_check(test, MIMO_DST);
     if (status == MIMO_OK)
         status = fetch_and_check(test, MIMO_SRC);

@@ -279,14 +279,15 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
 
 /**
  * Test the bridge on its own grids and backend: a small batch of whole numbers, keyed by `seed`,
- * goes forward and another one backward. Every row that a rank received is compared with what the
- * layouts say in closed form, copies included; then over all ranks <Px, y> = <x, P'y> must hold
- * exactly, and every global row be counted once. Two moves of a few kilobytes and a few exchanges
- * of words: cheap enough for every start. Collective over the communicator, blocking; no operation
- * may be in flight. The caller's tensors are not touched.
+ * goes forward and another one backward, each as two tensors of unequal width in one call. Every
+ * row that a rank received is compared with what the layouts say in closed form, copies included;
+ * then over all ranks <Px, y> = <x, P'y> must hold exactly, and every global row be counted once.
+ * Two moves of a few kilobytes and a few exchanges of words: cheap enough for every start.
+ * Collective over the communicator, blocking; no operation may be in flight. The caller's tensors
+ * are not touched.
  *
- * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row and element that are
- * wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
+ * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row, element and tensor that
+ * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
  * (MIMO_ERR_SHAPE while an update tells another batch), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
  * MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
  */

@@ -53,7 +53,7 @@ static const oracle_mutation table[] = {
     {"sender-own-order", "routed sends rows in the order of the sender's tile", PHASE_BRIDGE,
      ROUTED, true},
     {"tensors-reversed", "a message's tensors are received in reverse order", PHASE_BRIDGE, ROUTED,
-     false},
+     true},
     {"class-behind", "routed adds the other cp ranks' parts one row behind their place",
      PHASE_ROWS_BACK, ROUTED, true},
     {"part-for-sum", "routed sends one cp rank's part on, in two rounds, and not the sum",
