@@ -82,6 +82,19 @@ mimo_status fault_create_bridge(fault_bed *bed)
     return mimo_bridge_create(&bed->bridge, bed->comm, &desc);
 }
 
+mimo_status fault_create_fastest(fault_bed *bed, int64_t hidden)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    sizes.batch = FAULT_BATCH;
+    sizes.seq = FAULT_SEQ;
+    sizes.hidden = hidden;
+    sizes.in_buffer = true;
+    return mimo_bridge_create_fastest(&bed->bridge, bed->comm, &desc, &sizes);
+}
+
 mimo_status fault_create_gradient(fault_bed *bed)
 {
     return mimo_gradient_create(&bed->gradient, bed->comm, bed->src, bed->dst);
@@ -246,6 +259,29 @@ static mimo_status group(fault_bed *bed)
     return mimo_grid_create_group(bed->src, "dp");
 }
 
+/* The one of the two that fault_bed_create leaves alone. */
+static mimo_status connect(fault_bed *bed)
+{
+    return mimo_grid_connect(bed->dst, bed->comm);
+}
+
+static mimo_status another_buffer(fault_bed *bed)
+{
+    mimo_buffer *buffer = NULL;
+    mimo_status status = mimo_buffer_create(&buffer, bed->comm, sizeof bed->full);
+    mimo_buffer_destroy(buffer);
+    return status;
+}
+
+/* Open MPI can't, which the ranks agree on as on everything else. */
+static mimo_status register_memory(fault_bed *bed)
+{
+    mimo_buffer *buffer = NULL;
+    mimo_status status = mimo_buffer_register(&buffer, bed->comm, bed->full, sizeof bed->full);
+    mimo_buffer_destroy(buffer);
+    return status == MIMO_ERR_UNSUPPORTED ? MIMO_OK : status;
+}
+
 static mimo_status update(fault_bed *bed)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
@@ -258,15 +294,30 @@ static mimo_status self_test(fault_bed *bed)
     return mimo_bridge_self_test(bed->bridge, 1);
 }
 
+/* Made beside the bed's own, and gone again. */
+static mimo_status create_beside(fault_bed *bed, fault_act create)
+{
+    mimo_bridge *first = bed->bridge;
+    bed->bridge = NULL;
+    mimo_status status = create(bed);
+    mimo_bridge_destroy(bed->bridge);
+    bed->bridge = first;
+    return status;
+}
+
 static mimo_status another_bridge(fault_bed *bed)
 {
-    mimo_bridge *first = bed->bridge, *second;
-    bed->bridge = NULL;
-    mimo_status status = fault_create_bridge(bed);
-    second = bed->bridge;
-    bed->bridge = first;
-    mimo_bridge_destroy(second);
-    return status;
+    return create_beside(bed, fault_create_bridge);
+}
+
+static mimo_status create_fastest(fault_bed *bed)
+{
+    return fault_create_fastest(bed, FAULT_H);
+}
+
+static mimo_status fastest_bridge(fault_bed *bed)
+{
+    return create_beside(bed, create_fastest);
 }
 
 static mimo_status another_gradient(fault_bed *bed)
@@ -289,6 +340,9 @@ const fault_call fault_calls[] = {
     {"collect", collect, "collect of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},
     {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
+    {"connect", connect, "connect grid tp=2,cp=2,dp=1 at offset 0: ", 0},
+    {"buffer", another_buffer, "buffer create: ", 0},
+    {"register", register_memory, "buffer register: ", 0},
     {"forward", fault_forward,
      "bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"backward", fault_backward,
@@ -298,9 +352,18 @@ const fault_call fault_calls[] = {
     {"update", update, "bridge update: ", FAULT_BRIDGE},
     {"self-test", self_test, "bridge self-test with seed 1: ", FAULT_BRIDGE},
     {"create", another_bridge, "bridge create src tp=2,dp=2", 0},
+    {"fastest", fastest_bridge, "bridge create by measurement: ", 0},
     {"gradient", another_gradient, "gradient create", 0},
     {"count", count, "gradient count: ", FAULT_GRADIENT},
     {"step", fault_gradient_step, "gradient count: ", FAULT_GRADIENT},
     {"adjoint", fault_adjoint, "partition adjoint of f32 sbh[2,2,3]: ", FAULT_PARTITION},
     {NULL, NULL, NULL, 0},
 };
+
+const fault_call *fault_find_call(const char *name)
+{
+    const fault_call *call = fault_calls;
+    while (call->name && strcmp(call->name, name) != 0)
+        call++;
+    return call->name ? call : NULL;
+}

@@ -42,6 +42,8 @@ typedef struct fault_call {
 
 /* Ends with name NULL. */
 extern const fault_call fault_calls[];
+/* NULL where there is none of that name. */
+const fault_call *fault_find_call(const char *name);
 
 /* The grids; then what is made on them (tp comes with the partition). */
 mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor);
@@ -50,6 +52,8 @@ mimo_status fault_bed_create(fault_bed *bed, unsigned what);
 void fault_bed_end(fault_bed *bed);
 
 mimo_status fault_create_bridge(fault_bed *bed);
+/* The bed's bridge by measurement, without a partition, of rows that wide in buffers. */
+mimo_status fault_create_fastest(fault_bed *bed, int64_t hidden);
 mimo_status fault_create_gradient(fault_bed *bed);
 
 mimo_tensor fault_full_view(fault_bed *bed);

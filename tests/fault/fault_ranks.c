@@ -56,14 +56,6 @@ static mimo_status timed(fault_bed *bed, const char *what, fault_act act)
     return status;
 }
 
-static const fault_call *find_call(const char *name)
-{
-    const fault_call *call = fault_calls;
-    while (call->name && strcmp(call->name, name) != 0)
-        call++;
-    return call->name ? call : NULL;
-}
-
 static mimo_status barrier_of(fault_bed *bed)
 {
     return mimo_comm_barrier(bed->comm);
@@ -86,7 +78,7 @@ static int live(const char *const *arguments, int rank)
 {
     fault_bed bed;
     mimo_comm *comm;
-    const fault_call *call = find_call(arguments[0]);
+    const fault_call *call = fault_find_call(arguments[0]);
     bool collective = strcmp(arguments[3], "collective") == 0;
     if (!call || mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK ||
         fault_bed_begin(&bed, comm, collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) !=
