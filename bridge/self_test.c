@@ -56,7 +56,7 @@ static int64_t common_multiple(int64_t a, int64_t b)
         x = y;
         y = rest;
     }
-    return a / x * b;
+    return x > 0 ? a / x * b : 0; /* packed sides may have no positions at all */
 }
 
 /* Positions of which a side can cut twice as many, or routed where it adds full tiles up before

@@ -75,12 +75,14 @@ MPI_TEST(self_test, right_bridges)
     }
 }
 
-/* Packed sequences say themselves how many positions there are. */
+/* Packed sequences say themselves how many positions there are, which may be none. */
 MPI_TEST(self_test, packed_bridges)
 {
-    static const int32_t cu[] = {0, 8, 8, 24};
-    for (int both = 0; both < 2; both++) {
+    static const int32_t lengths[] = {0, 8, 8, 24}, none[] = {0, 0, 0, 0};
+    for (int way = 0; way < 3; way++) {
         bridge_bed bed;
+        bool both = way > 0;
+        const int32_t *cu = way < 2 ? lengths : none;
         bed_case c = {
             .src = {.grid = both ? "cp=2,dp=2" : "tp=1,dp=4", .partition = both},
             .dst = {.grid = "tp=1,cp=2,dp=2", .partition = true, .cu = cu, .sequences = 3},
@@ -88,7 +90,7 @@ MPI_TEST(self_test, packed_bridges)
             .src_letters = "sbh",
             .dst_letters = "sbh",
             .batch = 4,
-            .seq = 24};
+            .seq = cu[3]};
         if (both) {
             c.src.cu = cu;
             c.src.sequences = 3;
