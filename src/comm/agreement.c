@@ -33,6 +33,8 @@ static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind k
         return MIMO_OK;
     if (kind != MIMO_AGREE_DATA || !comm->device->enqueues)
         MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, &level));
+    MIMO_CHECK(level == 0 || level == 1, MIMO_ERR_ARGUMENT,
+               "environment MIMO_AGREE=%" PRId64 " is neither 0 nor 1", level);
     if (level > 0)
         return MIMO_OK;
     MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
