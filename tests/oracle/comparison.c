@@ -50,11 +50,18 @@ static checked_tensor *find(oracle_comparison *comparison, const char *name)
     return NULL;
 }
 
+/* The first one counts. */
+static void set_fault(checked_tensor *tensor, const char *fault)
+{
+    if (!tensor->fault[0])
+        snprintf(tensor->fault, sizeof tensor->fault, "%s", fault);
+}
+
 static void receive_row(checked_tensor *tensor, int64_t row, const capture_piece *piece,
                         const double *data)
 {
     if (row >= tensor->rows || piece->first + piece->columns > tensor->columns) {
-        tensor->fault = "rows or columns that do not exist";
+        set_fault(tensor, "rows or columns that do not exist");
         return;
     }
     for (int64_t j = 0; j < piece->columns; j++) {
@@ -81,21 +88,43 @@ void comparison_receive(void *context, const capture_piece *piece)
         receive_row(tensor, piece->row_of[i], piece, piece->data + i * piece->columns);
 }
 
-/* A wrong step must exceed the limit by far: a gradient too large by a hundredth still fails. */
-static const double least_move = 100;
+/* The part of a step by which it may be wrong: a gradient too large by a hundredth still fails. */
+static const double step_share = 0.01;
+/* Weights are f32: a step rounds each by up to 2^-24, and the L2 norm of five such roundings stays
+ * below twice that. No limit may ask for less. */
+static const double least_limit = 2.0 / (1 << 24);
 
-static const char *find_fault(const checked_tensor *tensor)
+/* How far the reference moved is a matter of the topology's sizes and of the seed, so a step is
+ * judged by its own length: a fixed limit would be loose for a short one. */
+static double limit_of(const checked_tensor *tensor)
+{
+    double limit = oracle_phase_rows[tensor->phase].limit;
+    if (!tensor->base)
+        return limit;
+    return fmin(limit, fmax(least_limit, step_share * tensor->moved));
+}
+
+static void check_move(checked_tensor *tensor)
+{
+    char fault[sizeof tensor->fault];
+    double needed = least_limit / step_share;
+    snprintf(fault, sizeof fault, "the reference moved %.1e, and needs %.1e to show a wrong step",
+             tensor->moved, needed);
+    if (!(tensor->moved >= needed))
+        set_fault(tensor, fault);
+}
+
+static void check(checked_tensor *tensor)
 {
     for (int64_t i = 0; i < tensor->rows * tensor->columns; i++)
         if (!tensor->seen[i])
-            return "elements are missing";
+            set_fault(tensor, "elements are missing");
     if (!(tensor->scale > 0))
-        return "the reference is all zeros";
+        set_fault(tensor, "the reference is all zeros");
     if (!(tensor->got_scale > 0))
-        return "the candidate is all zeros, or no number";
-    if (tensor->base && !(tensor->moved >= least_move * oracle_phase_rows[tensor->phase].limit))
-        return "the reference moved too little to show an error";
-    return NULL;
+        set_fault(tensor, "the candidate is all zeros, or no number");
+    if (tensor->base)
+        check_move(tensor);
 }
 
 static double norm(const double *x, const double *from, int64_t n)
@@ -116,8 +145,8 @@ static void judge(checked_tensor *tensor)
     tensor->error = norm(tensor->got, tensor->expected, n) / tensor->scale;
     if (tensor->base)
         tensor->moved = norm(tensor->expected, tensor->base, n) / tensor->scale;
-    if (!tensor->fault)
-        tensor->fault = find_fault(tensor);
+    tensor->limit = limit_of(tensor);
+    check(tensor);
 }
 
 void comparison_judge(oracle_comparison *comparison)
@@ -140,19 +169,19 @@ void comparison_free(oracle_comparison *comparison)
 
 bool comparison_fails(const checked_tensor *tensor)
 {
-    return tensor->fault || !(tensor->error <= oracle_phase_rows[tensor->phase].limit);
+    return tensor->fault[0] || !(tensor->error <= tensor->limit);
 }
 
 static bool is_worse(const checked_tensor *a, const checked_tensor *b)
 {
-    if (!b || (a->fault != NULL) != (b->fault != NULL))
-        return !b || a->fault;
-    return !(a->error <= b->error);
+    if (!b || !a->fault[0] != !b->fault[0])
+        return !b || a->fault[0];
+    return !(a->error / a->limit <= b->error / b->limit);
 }
 
 phase_summary comparison_summary(const oracle_comparison *list, int count, oracle_phase phase)
 {
-    phase_summary summary = {0};
+    phase_summary summary = {.limit = oracle_phase_rows[phase].limit};
     for (int c = 0; c < count; c++)
         for (int i = 0; i < list[c].count; i++) {
             const checked_tensor *tensor = &list[c].list[i];
@@ -164,6 +193,7 @@ phase_summary comparison_summary(const oracle_comparison *list, int count, oracl
             if (!is_worse(tensor, summary.worst_tensor))
                 continue;
             summary.worst = tensor->error;
+            summary.limit = tensor->limit;
             summary.worst_tensor = tensor;
             summary.worst_case = &list[c];
         }

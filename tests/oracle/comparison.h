@@ -22,7 +22,8 @@ typedef struct checked_tensor {
     double scale, got_scale; /* L2 norms of the reference and of the candidate */
     double error;            /* relative L2 */
     double moved;            /* relative L2 of the reference from the base */
-    const char *fault;       /* NULL: none; else why it fails, whatever the error */
+    double limit;   /* of the error: the phase's, or less where the reference moved little */
+    char fault[96]; /* "": none; else why it fails, whatever the error */
 } checked_tensor;
 
 typedef struct oracle_comparison {
@@ -33,8 +34,9 @@ typedef struct oracle_comparison {
     int unknown_count;
 } oracle_comparison;
 
-/* Expect "PREFIX NAME" with these values (copied). With a base the reference must have moved away
- * from it by so much that a wrong step would show; else the check proves nothing, and fails. */
+/* Expect "PREFIX NAME" with these values (copied). With a base the error may be no more than a
+ * hundredth of the way that the reference moved from it, so that a wrong step shows however short
+ * it is. Where that hundredth drowns in the rounding of f32 the check proves nothing, and fails. */
 void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
                        const ref_tensor *expected, const ref_tensor *base);
 void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
@@ -47,8 +49,9 @@ void comparison_free(oracle_comparison *comparison);
 /* Of one phase, over several comparisons. */
 typedef struct phase_summary {
     int tensors, failures;
-    double mean, worst;
-    const checked_tensor *worst_tensor; /* a faulty one before all others; NULL: no tensors */
+    double mean, worst, limit;          /* limit: of the worst tensor */
+    const checked_tensor *worst_tensor; /* nearest to its limit, or farthest past it, a faulty one
+                                         * before all others; NULL: no tensors */
     const oracle_comparison *worst_case;
 } phase_summary;
 

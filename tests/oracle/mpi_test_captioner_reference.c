@@ -154,7 +154,7 @@ static void judge(oracle_comparison *comparison, const char *spec)
     for (int i = 0; i < comparison->count; i++) {
         const checked_tensor *tensor = &comparison->list[i];
         MPI_EXPECT(!comparison_fails(tensor), "%s: %s is off by %.3e%s%s", spec, tensor->name,
-                   tensor->error, tensor->fault ? ", " : "", tensor->fault ? tensor->fault : "");
+                   tensor->error, tensor->fault[0] ? ", " : "", tensor->fault);
     }
 }
 

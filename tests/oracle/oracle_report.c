@@ -48,15 +48,14 @@ static void print_run(const oracle_report *report, FILE *stream)
 static void print_phase(const oracle_report *report, oracle_phase phase, FILE *stream)
 {
     phase_summary summary = comparison_summary(report->list, report->count, phase);
-    const oracle_phase_row *row = &oracle_phase_rows[phase];
     if (summary.tensors == 0)
         return;
-    fprintf(stream, "%-10s %4d %9.1e %9.1e %9.1e %9.2g  %s (%s)", row->name, summary.tensors,
-            summary.mean, summary.worst, row->limit, row->limit / summary.worst,
-            summary.worst_tensor->name, summary.worst_case->what);
+    fprintf(stream, "%-10s %4d %9.1e %9.1e %9.1e %9.2g  %s (%s)", oracle_phase_rows[phase].name,
+            summary.tensors, summary.mean, summary.worst, summary.limit,
+            summary.limit / summary.worst, summary.worst_tensor->name, summary.worst_case->what);
     if (summary.failures > 0)
         fprintf(stream, "  FAIL: %d of %d", summary.failures, summary.tensors);
-    if (summary.worst_tensor->fault)
+    if (summary.worst_tensor->fault[0])
         fprintf(stream, ", %s", summary.worst_tensor->fault);
     fprintf(stream, "\n");
 }
@@ -85,7 +84,7 @@ static void print_verdict(const oracle_report *report, FILE *stream)
     else {
         phase_summary summary = comparison_summary(report->list, report->count, first);
         fprintf(stream, "FAIL: first in phase '%s', %.3g times its limit",
-                oracle_phase_rows[first].name, summary.worst / oracle_phase_rows[first].limit);
+                oracle_phase_rows[first].name, summary.worst / summary.limit);
     }
     fprintf(stream, "; full log: %s\n", report->options->log);
 }
@@ -148,9 +147,10 @@ static void print_tensors(const oracle_comparison *comparison, oracle_phase phas
         fprintf(stream, "  %-42s [%lld, %lld] error %.3e, L2 %.6e, reference %.6e%s%s%s\n",
                 tensor->name, (long long)tensor->rows, (long long)tensor->columns, tensor->error,
                 tensor->got_scale, tensor->scale, comparison_fails(tensor) ? "  FAIL" : "",
-                tensor->fault ? ": " : "", tensor->fault ? tensor->fault : "");
+                tensor->fault[0] ? ": " : "", tensor->fault);
         if (tensor->base)
-            fprintf(stream, "    moved by %.3e of that\n", tensor->moved);
+            fprintf(stream, "    moved by %.3e of that, limit %.1e\n", tensor->moved,
+                    tensor->limit);
         print_layer(comparison, i, stream);
     }
 }
@@ -197,10 +197,9 @@ static void print_number(double value, FILE *stream)
 static void print_phase_json(const oracle_report *report, oracle_phase phase, FILE *stream)
 {
     phase_summary summary = comparison_summary(report->list, report->count, phase);
-    const char *fault = summary.worst_tensor ? summary.worst_tensor->fault : NULL;
+    const char *fault = summary.worst_tensor ? summary.worst_tensor->fault : "";
     fprintf(stream, "{\"phase\":\"%s\",\"tensors\":%d,\"failures\":%d,\"limit\":%.6e,\"mean\":",
-            oracle_phase_rows[phase].name, summary.tensors, summary.failures,
-            oracle_phase_rows[phase].limit);
+            oracle_phase_rows[phase].name, summary.tensors, summary.failures, summary.limit);
     print_number(summary.mean, stream);
     fputs(",\"worst\":", stream);
     print_number(summary.worst, stream);
@@ -209,7 +208,7 @@ static void print_phase_json(const oracle_report *report, oracle_phase phase, FI
     fputs(",\"case\":", stream);
     print_string(summary.worst_case ? summary.worst_case->what : "", stream);
     fputs(",\"fault\":", stream);
-    if (fault)
+    if (fault[0])
         print_string(fault, stream);
     else
         fputs("null", stream);

@@ -121,19 +121,68 @@ Test(comparison, rows_and_tensors_that_do_not_exist)
     comparison_free(&c);
 }
 
+/* Weights whose reference moved by so much of their size, and whose candidate by `times` that. */
+static oracle_comparison stepping(double moved, double times)
+{
+    double before[ROWS * COLUMNS], after[ROWS * COLUMNS];
+    ref_tensor base = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = before};
+    ref_tensor expected = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = after};
+    oracle_comparison made = {0};
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        before[i] = values[i] / (1 + times * moved);
+        after[i] = before[i] * (1 + moved);
+    }
+    comparison_expect(&made, PHASE_SGD, "", &expected, &base);
+    receive_all(&made);
+    return made;
+}
+
+Test(comparison, a_step_too_long_by_more_than_a_hundredth)
+{
+    static const double moves[] = {2e-5, 1e-4, 2.9e-4};
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        oracle_comparison c = stepping(moves[i], 1.011);
+        cr_assert(fails(&c), "a step of %g", moves[i]);
+        c = stepping(moves[i], 1.009);
+        cr_assert(!fails(&c), "a step of %g", moves[i]);
+    }
+}
+
+Test(comparison, a_long_step_has_the_limit_of_the_phase)
+{
+    oracle_comparison c = stepping(1e-2, 1 + 3.1e-4);
+    cr_assert(fails(&c));
+    c = stepping(1e-2, 1 + 2.9e-4);
+    cr_assert(!fails(&c));
+}
+
 Test(comparison, weights_that_hardly_moved)
 {
-    double before[ROWS * COLUMNS];
-    ref_tensor after = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = values};
-    ref_tensor base = {.name = "x", .rows = ROWS, .columns = COLUMNS, .data = before};
-    for (int moved = 0; moved < 2; moved++) {
-        oracle_comparison c = {0};
-        for (int i = 0; i < ROWS * COLUMNS; i++)
-            before[i] = values[i] * (1 - (moved ? 1e-2 : 1e-4));
-        comparison_expect(&c, PHASE_SGD, "", &after, &base);
-        receive_all(&c);
-        cr_assert_eq(fails(&c), !moved);
-    }
+    oracle_comparison c = stepping(1e-5, 1);
+    comparison_judge(&c);
+    cr_assert(comparison_fails(&c.list[0]));
+    cr_assert_str_eq(c.list[0].fault,
+                     "the reference moved 1.0e-05, and needs 1.2e-05 to show a wrong step");
+    cr_assert(c.list[0].error < c.list[0].limit, "and that alone is no error of the candidate");
+    comparison_free(&c);
+    c = stepping(0, 1);
+    cr_assert(fails(&c));
+    c = stepping(1.3e-5, 1);
+    cr_assert(!fails(&c));
+}
+
+/* The error of a short step may be smaller than that of a long one, and worse. */
+Test(comparison, the_summary_takes_each_by_its_own_limit)
+{
+    oracle_comparison c[2] = {stepping(1e-4, 1.005), stepping(1e-2, 1 + 1e-4)};
+    comparison_judge(&c[0]);
+    comparison_judge(&c[1]);
+    phase_summary summary = comparison_summary(c, 2, PHASE_SGD);
+    cr_assert_eq(summary.worst_tensor, &c[0].list[0]);
+    cr_assert(summary.worst < c[1].list[0].error);
+    cr_assert(fabs(summary.worst / summary.limit - 0.5) < 0.01);
+    comparison_free(&c[0]);
+    comparison_free(&c[1]);
 }
 
 Test(comparison, the_summary_names_the_worst)
