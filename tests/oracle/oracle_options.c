@@ -1,6 +1,8 @@
 #include "oracle_options.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +95,30 @@ static const char *read_device(mimo_memory *out, const char *name)
                : "--device is none of cpu and cuda";
 }
 
+/* Digits only, as strtoull takes a sign too, and wraps it; false where there is anything else, or a
+ * number above `most`. */
+static bool read_number(uint64_t *out, const char *text, uint64_t most)
+{
+    if (!*text || text[strspn(text, "0123456789")])
+        return false;
+    errno = 0;
+    *out = strtoull(text, NULL, 10);
+    return errno == 0 && *out <= most;
+}
+
+static const char *read_seed(uint64_t *out, const char *text)
+{
+    return read_number(out, text, UINT64_MAX) ? NULL : "--seed is not a number from 0 to 2^64 - 1";
+}
+
+static const char *read_steps(int *out, const char *text)
+{
+    uint64_t steps = 0;
+    bool read = read_number(&steps, text, INT_MAX);
+    *out = (int)steps;
+    return read && steps > 0 ? NULL : "--train is not a number of steps from 1 to 2^31 - 1";
+}
+
 static const char *read_option(oracle_options *out, int key)
 {
     switch (key) {
@@ -115,17 +141,13 @@ static const char *read_option(oracle_options *out, int key)
     case KEY_LIST:
         out->list_mutations = true;
         return NULL;
-    case KEY_SEED: {
-        char *end;
-        out->seed = strtoull(optarg, &end, 10);
-        return *optarg && !*end ? NULL : "--seed is not a whole number";
-    }
+    case KEY_SEED:
+        return read_seed(&out->seed, optarg);
     case KEY_SELF_TEST:
         out->self_test = true;
         return NULL;
     case KEY_TRAIN:
-        out->train = atoi(optarg);
-        return out->train > 0 ? NULL : "--train is not a number of steps";
+        return read_steps(&out->train, optarg);
     case KEY_LOG:
         out->log = optarg;
         return NULL;
