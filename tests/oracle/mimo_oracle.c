@@ -162,7 +162,9 @@ static int run_mode(oracle_run *run)
     if (run->options->mutation)
         mutation_switch_on(mutation_find(run->options->mutation));
     if (run->options->self_test)
-        return self_test(run);
+        return self_test(run); /* of the bridge alone, which takes pp too */
+    if (oracle_spec_check(&run->options->spec) != MIMO_OK)
+        return stop(run, EXIT_USAGE, mimo_last_error());
     return run->options->train > 0 ? train(run) : compare(run);
 }
 

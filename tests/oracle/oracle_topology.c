@@ -1,8 +1,48 @@
 #include "oracle_topology.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/check.h"
+
+/* What each model is split over; both lists end in NULL. */
+static const char *const encoder_dims[] = {"tp", "dp", NULL};
+static const char *const llm_dims[] = {"tp", "cp", "dp", NULL};
+
+static bool is_among(const char *name, const char *const *names)
+{
+    for (; *names; names++)
+        if (strcmp(name, *names) == 0)
+            return true;
+    return false;
+}
+
+static mimo_status check_dims(const mimo_grid *grid, const char *flag, const char *spec,
+                              const char *const *modelled)
+{
+    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        MIMO_CHECK(dim.size == 1 || is_among(dim.name, modelled), MIMO_ERR_GRID,
+                   "%s %s has %s=%" PRId64 ": the oracle models no %s there", flag, spec, dim.name,
+                   dim.size, dim.name);
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_spec(const char *flag, const char *spec, const char *const *modelled)
+{
+    mimo_grid *grid;
+    MIMO_TRY(mimo_grid_parse(&grid, spec, 0));
+    mimo_status status = check_dims(grid, flag, spec, modelled);
+    mimo_grid_destroy(grid);
+    return status;
+}
+
+mimo_status oracle_spec_check(const oracle_spec *spec)
+{
+    MIMO_TRY(check_spec("--encoder", spec->encoder, encoder_dims));
+    return check_spec("--llm", spec->llm, llm_dims);
+}
 
 static mimo_status parse(mimo_grid **out, const char *flag, const char *spec, mimo_comm *world)
 {

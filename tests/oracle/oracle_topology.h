@@ -27,6 +27,11 @@ typedef struct oracle_topology {
     mimo_gradient *gradient;
 } oracle_topology;
 
+/* An error where a grid does not parse, or has several ranks along a dimension that its model is
+ * not split over: those would have no samples, and others would wait for them. Local, and the same
+ * on every rank. */
+mimo_status oracle_spec_check(const oracle_spec *spec);
+
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
 mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
                                    const compute_place *place, const oracle_spec *spec);
