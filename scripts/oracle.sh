@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds mimo-oracle and runs the whole matrix: every pair of grids on 8 ranks, pairs on 1, 2, 4 and 6
-# ranks, and every mutation. Some minutes on 2 cores; the exit status is 0 only where all came out as
-# they must. The full logs go to oracle-logs/ in the build folder.
+# Builds mimo-oracle and runs the whole matrix: every pair of grids on 8 ranks, pairs on 1 to 12
+# ranks, every mutation, and wrong arguments. Some minutes on 2 cores; the exit status is 0 only where
+# all came out as they must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     of small, every, mutations, self-test (default: all of these),
-#                                   effects (what each mutation does to training)
+#   scripts/oracle.sh [part...]     of small, every, mutations, self-test, arguments (default: all of
+#                                   these), eight (a part of every), effects (what each mutation
+#                                   does to training)
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh
@@ -17,6 +18,6 @@ configure_and_build "$build" --werror
     fail "mimo-oracle was not built: libopenblas-dev is missing ('scripts/packages.sh test' installs it)"
 
 use_local_mpi
-[ $# -gt 0 ] || set -- small every mutations self-test
+[ $# -gt 0 ] || set -- small every mutations self-test arguments
 cd "$build"
 exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"

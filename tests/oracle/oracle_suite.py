@@ -3,16 +3,18 @@
 
     oracle_suite.py MPIRUN MIMO_ORACLE PART...
 
-Parts: small      pairs of grids on 1, 2, 4 and 6 ranks, and zero-copy on 2, 4, 6 and 8
+Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5, and zero-copy on
+                  2, 4, 6 and 8
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
                   the bridge's
+       arguments  wrong ones are refused with a sentence, at once
        effects    what each bug does to 100 steps of training; nothing can fail here
 
-A line a run; the full logs go to oracle-logs/ in the working directory. The exit status is 0 only
-where everything came out as it must.
+A line a run, and one about all pairs at the end; the full logs go to oracle-logs/ in the working
+directory. The exit status is 0 only where everything came out as it must.
 """
 import json
 import os
@@ -21,13 +23,33 @@ import subprocess
 import sys
 import time
 
+PARTS = {"small", "eight", "every", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # of one launch; one takes a few
 LOGS = "oracle-logs"
 EXECUTORS = ["collective", "routed"]
 ZERO_COPY = [("tp=2,dp=1", "tp=1,cp=1,dp=2", False), ("tp=1,dp=4", "tp=2,cp=2,dp=1", True),
              ("tp=2,dp=3", "tp=3,cp=1,dp=2", False), ("tp=4,dp=2", "tp=1,cp=2,dp=4", False),
              ("tp=2,dp=4", "tp=2,cp=2,dp=2", True)]
+# How far weights move depends on the number of ranks and on the seed.
+WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2", True)]
+SEEDS = [2, 3, 4]
 TRAIN = ["--train", "100"]
+USAGE = 2  # the exit status of wrong arguments
+AT_ONCE = 15  # seconds; ranks that wait for others give up after 20
+TWO_RANKS = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=1,dp=2"]
+REFUSED = [
+    (["--seed", "-5"], "--seed is not a number from 0 to 2^64 - 1"),
+    (["--seed", "99999999999999999999999"], "--seed is not a number from 0 to 2^64 - 1"),
+    (["--seed", ""], "--seed is not a number from 0 to 2^64 - 1"),
+    (["--train", "3x"], "--train is not a number of steps from 1 to 2^31 - 1"),
+    (["--train", "4294967297"], "--train is not a number of steps from 1 to 2^31 - 1"),
+    (["--llm", "tp=1,cp=1,pp=2,dp=1"],
+     "--llm tp=1,cp=1,pp=2,dp=1 has pp=2: the oracle models no pp there"),
+    (["--llm", "pp=2", "--train", "3"], "--llm pp=2 has pp=2: the oracle models no pp there"),
+    (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
+    (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
+    (["--encoder", "tp"], "part 1 of the grid 'tp' is 'tp'"),
+]
 
 
 def encoders(ranks):
@@ -120,10 +142,21 @@ def worst_phase(result):
     return max(rows) if rows else (float("inf"), "run")
 
 
-def check_pair(programs, pair, executor):
+def gradient_error(result):
+    """The worst of all gradients; infinite where nothing was compared, or where it is no number."""
+    for phase in result["phases"]:
+        if phase["phase"] == "gradients" and phase["worst"] is not None:
+            return phase["worst"]
+    return float("inf")
+
+
+def check_pair(programs, runs, pair, executor, seed=1):
     text = f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''} {executor}"
+    text += f" seed {seed}" if seed != 1 else ""
     name = re.sub("[ =,>]+", "-", text)
-    result, status = launch(programs, options_of(pair, executor), name)
+    options = options_of(pair, executor) + ["--seed", str(seed)]
+    result, status = launch(programs, options, name)
+    runs.append((text, result))
     excess, phase = worst_phase(result)
     passed = result["passed"] and status == 0 and excess <= 1
     verdict = f"margin {1 / excess:5.1f}" if passed else "FAIL"
@@ -132,10 +165,28 @@ def check_pair(programs, pair, executor):
     return passed
 
 
+def print_matrix(runs):
+    """What docs/correctness.md says of all pairs together."""
+    error, where = max((gradient_error(result), text) for text, result in runs)
+    (excess, phase), nearest = max((worst_phase(result), text) for text, result in runs)
+    print(f"{len(runs)} pairs: the worst gradient error is {error:.1e} ({where}), the smallest "
+          f"margin {1 / excess:.1f} ({phase}, {nearest})", flush=True)
+
+
 def effect_of(result):
     """What became of each module's gradients."""
     return "".join(f"{m['module']} gradients x {m['gradient_ratio'] or 0:.3g} "
                    f"(error {m['gradient_error'] or 0:.2g}); " for m in result["modules"])
+
+
+def is_caught(result, status, phase):
+    """A phase may fail for another reason, such as a reference that hardly moved: only an error
+    past its limit shows the bug."""
+    if status == 0 or not result["mutation_reached"] or result["first_failing_phase"] != phase:
+        return False
+    if phase == "run":
+        return result["failed_ranks"] == result["ranks"]
+    return excess_of(result, phase) > 1
 
 
 def check_mutation(programs, row):
@@ -143,12 +194,10 @@ def check_mutation(programs, row):
     options = topology.split() + ["--mutate", name]
     result, status = launch(programs, options, f"mutation-{name}")
     first = result["first_failing_phase"]
-    caught = status != 0 and result["mutation_reached"] and first == phase
+    caught = is_caught(result, status, phase)
+    how = f"{excess_of(result, first):8.2g} times the limit"
     if phase == "run":
         how = f"an error on {result['failed_ranks']} of {result['ranks']} ranks"
-        caught = caught and result["failed_ranks"] == result["ranks"]
-    else:
-        how = f"{excess_of(result, first):8.2g} times the limit"
     verdict = "caught in" if caught else f"NOT CAUGHT in {phase}, but in"
     print(f"{name:18} {verdict} {first or 'no phase':10} {how}; {effect_of(result)}{topology}, "
           f"{result['seconds']:.1f} s", flush=True)
@@ -196,6 +245,19 @@ def check_self_test(programs):
                for t, r in zip(topologies, rows)])
 
 
+def check_arguments(programs, wrong, sentence):
+    """On two ranks; the last of two equal options counts."""
+    command = [programs[0], "--oversubscribe", "-n", "2", programs[1], *TWO_RANKS, *wrong]
+    begin = time.monotonic()
+    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    seconds = time.monotonic() - begin
+    said = f"mimo-oracle: {sentence}" in run.stderr
+    right = said and run.returncode == USAGE and seconds < AT_ONCE
+    print(f"{' '.join(wrong):36} {'refused' if right else 'NOT REFUSED, or otherwise'}, exit "
+          f"status {run.returncode}, {seconds:.1f} s", flush=True)
+    return right
+
+
 def list_mutations(programs):
     """Without mpirun."""
     run = subprocess.run([programs[1], "--list-mutations"], capture_output=True, text=True,
@@ -203,24 +265,33 @@ def list_mutations(programs):
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
-def check_part(programs, part):
+def check_small(programs, runs):
+    pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2] + WIDE
+    return (check_pairs(programs, runs, pairs)
+            + [check_pair(programs, runs, WIDE[0], "routed", seed) for seed in SEEDS]
+            + [check_pair(programs, runs, pair, "zero-copy") for pair in ZERO_COPY])
+
+
+def check_pairs(programs, runs, pairs):
+    return [check_pair(programs, runs, pair, executor_in_turn(pair, i))
+            for i, pair in enumerate(pairs)]
+
+
+def check_part(programs, runs, part):
     if part == "mutations":
         return [check_mutation(programs, row) for row in list_mutations(programs)]
     if part == "self-test":
         return check_self_test(programs)
+    if part == "arguments":
+        return [check_arguments(programs, *row) for row in REFUSED]
     if part == "effects":
         return show_effects(programs)
-    if part == "every":
-        return [check_pair(programs, pair, executor)
-                for pair in all_pairs(8) for executor in executors_of(pair)]
-    pairs = dealt_pairs(8, 0)
     if part == "small":
-        pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2]
-    outcomes = [check_pair(programs, pair, executor_in_turn(pair, i))
-                for i, pair in enumerate(pairs)]
-    if part == "small":
-        outcomes += [check_pair(programs, pair, "zero-copy") for pair in ZERO_COPY]
-    return outcomes
+        return check_small(programs, runs)
+    if part == "eight":
+        return check_pairs(programs, runs, dealt_pairs(8, 0))
+    return [check_pair(programs, runs, pair, executor)
+            for pair in all_pairs(8) for executor in executors_of(pair)]
 
 
 def main():
@@ -228,18 +299,20 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     programs, parts = (sys.argv[1], os.path.abspath(sys.argv[2])), sys.argv[3:]
-    unknown = set(parts) - {"small", "eight", "every", "mutations", "self-test", "effects"}
+    unknown = set(parts) - PARTS
     if unknown:
         print(f"unknown parts: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     os.makedirs(LOGS, exist_ok=True)
-    wrong = 0
+    wrong, runs = 0, []  # runs: (name, result) of every pair
     for part in parts:
         begin = time.monotonic()
-        outcomes = check_part(programs, part)
+        outcomes = check_part(programs, runs, part)
         wrong += outcomes.count(False) + (not outcomes)
         print(f"{part}: {outcomes.count(True)} of {len(outcomes)} as they must be, "
               f"{time.monotonic() - begin:.0f} s", flush=True)
+    if runs:
+        print_matrix(runs)
     return 1 if wrong else 0
 
 
