@@ -183,7 +183,8 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT_STATUS(mimo_comm_collect(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
     setenv("MIMO_AGREE", "7", 1);
-    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ARGUMENT);
+    int32_t mine = rank, all[8];
+    MPI_EXPECT_STATUS(mimo_comm_collect(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_AGREE=7 is neither 0 nor 1");
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
