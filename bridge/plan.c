@@ -56,8 +56,7 @@ static int64_t row_of(const mimo_box *box, int64_t b, int64_t s)
     return box->row0 + (b - box->b0) * box->row_b + (s - box->s0) * box->row_s;
 }
 
-/* The rows that two overlapping boxes share. The peer and the class are the caller's to fill in. */
-static mimo_block block_of(const mimo_box *src, const mimo_box *dst)
+mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
 {
     mimo_range b = intersect(src->b0, src->nb, dst->b0, dst->nb);
     mimo_range s = intersect(src->s0, src->ns, dst->s0, dst->ns);
@@ -168,7 +167,7 @@ static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_ce
                            const mimo_box *other)
 {
     mimo_plan *plan = maker->plan;
-    mimo_block block = block_of(other, own);
+    mimo_block block = mimo_block_of(other, own);
     mimo_cell from = *cell;
     int64_t reader;
     mimo_layout_reader(&reader, maker->dst, plan->rank);
@@ -190,7 +189,7 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
 {
     const mimo_layout *dst = maker->dst;
     mimo_plan *plan = maker->plan;
-    mimo_block block = block_of(own, other);
+    mimo_block block = mimo_block_of(own, other);
     mimo_cell to = *cell, self;
     mimo_layout_cell(&self, maker->src, plan->rank);
     block.klass = self.klass;

@@ -13,8 +13,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Whether the rows of a block lie one after the other, at the receiver's end or the sender's. */
-static bool is_one_run(const mimo_block *block, mimo_block_kind end)
+bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end)
 {
     int64_t b = end == MIMO_RECV ? block->dst_b : block->src_b;
     int64_t s = end == MIMO_RECV ? block->dst_s : block->src_s;
@@ -33,7 +32,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
         int64_t rows = 0;
         for (end = first; end < count && block[end].peer == block[first].peer; end++)
             rows += block[end].nb * block[end].ns;
-        if (end - first > 1 || !is_one_run(&block[first], kind))
+        if (end - first > 1 || !mimo_block_is_one_run(&block[first], kind))
             *(kind == MIMO_SEND ? &load->packed : &load->unpacked) += rows * row_bytes;
         if (kind == MIMO_SEND)
             load->pair = larger(load->pair, rows * row_bytes);
@@ -150,8 +149,8 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
 static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
-    double copied = (double)load->packed + (double)load->unpacked + (double)load->local +
-                    (double)load->staged;
+    double copied =
+        (double)load->packed + (double)load->unpacked + (double)load->local + (double)load->staged;
     return (busiest > 0 ? 1 : 0.5) * speed->latency_us + link_us(speed, (double)busiest) +
            copy_us(speed, copied);
 }

@@ -44,11 +44,11 @@ enum { MIMO_COPY_RATIO = 5 };
 
 /* Bytes of one plan on one rank; or of several ranks, the largest of each field. */
 typedef struct mimo_plan_load {
-    int64_t in, out; /* over the link */
-    int64_t local;   /* rows that stay */
+    int64_t in, out;          /* over the link */
+    int64_t local;            /* rows that stay */
     int64_t packed, unpacked; /* of out and of in: messages that are not one run in memory */
-    int64_t staged;  /* contributions that arrive beside the tile, to be added to it */
-    int64_t pair;    /* to one peer, the busiest */
+    int64_t staged;           /* contributions that arrive beside the tile, to be added to it */
+    int64_t pair;             /* to one peer, the busiest */
 } mimo_plan_load;
 
 /* The plans that one direction of a bridge carries out one after the other. */
@@ -75,6 +75,9 @@ typedef struct mimo_cost {
     double p2p[MIMO_COST_DIRECTIONS];
     double zero_copy[MIMO_COST_DIRECTIONS];
 } mimo_cost;
+
+/* Whether the rows of a block lie one after the other, at the receiver's end or the sender's. */
+bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end);
 
 /* The load of one rank's plan. A plan's rows times row_bytes must fit 64 bits. */
 mimo_plan_load mimo_plan_load_of(const mimo_plan *plan, int64_t row_bytes);

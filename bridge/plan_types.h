@@ -18,6 +18,9 @@ struct mimo_plan {
     mimo_blocks blocks[MIMO_BLOCK_KINDS]; /* by mimo_block_kind */
 };
 
+/* The rows that two overlapping boxes share. The peer and the class are the caller's to fill in. */
+mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst);
+
 mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block);
 
 /* Into the order in which both ends list the blocks between them. */
