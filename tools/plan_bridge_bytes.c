@@ -1,7 +1,7 @@
 /* mimo-plan bridge: the plans of all ranks, counted by rank, by pair of ranks, and for the cost
  * model. */
+#include "bridge/plan_paired.h"
 #include "core/memory.h"
-#include "grid/grid_types.h"
 #include "plan_bridge.h"
 
 static void keep_most(plan_most *most, plan_most other)
@@ -75,53 +75,38 @@ static mimo_status reserve_bytes(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/*
- * Where the grids pair, few ranks stand for all. The side with fewer dp coordinates cuts the ranks
- * into slices, `step` ranks apart, which exchange nothing and hold equally many samples. What the
- * ranks of one slice do, those of another do too: the rule that names one of C equal copies as the
- * sender takes turns over a slice's ranks, which are a multiple of C, so the turns begin alike.
- * With --general every rank is planned.
- */
-typedef struct slices {
-    int64_t count, step;
-} slices;
-
-static slices slices_of(const plan_bridge *bridge)
+static mimo_status plan_each(plan_bridge *bridge)
 {
-    const mimo_grid *src = bridge->grids[MIMO_SRC], *dst = bridge->grids[MIMO_DST];
-    int64_t src_dp = mimo_grid_dim_size(src, "dp"), dst_dp = mimo_grid_dim_size(dst, "dp");
-    bool src_has_few = src_dp < dst_dp;
-    return (slices){src_has_few ? src_dp : dst_dp, mimo_grid_stride(src_has_few ? src : dst, "dp")};
+    for (int64_t r = 0; r < bridge->ranks; r++)
+        for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
+            MIMO_TRY(plan_rank(bridge, direction, bridge->first + r));
+    return MIMO_OK;
 }
 
-/* The rank of the first slice that does the same. */
-static int64_t stand_in(const slices *cut, int64_t relative)
+/* Where the grids pair, all ranks move as many bytes in as many messages: the first rank's plan
+ * stands for all. What of them has to be packed differs, and is counted in closed form. */
+static mimo_status plan_first(plan_bridge *bridge, int direction)
 {
-    return relative - relative / cut->step % cut->count * cut->step;
-}
-
-static void count_again(plan_bridge *bridge, int64_t relative, int64_t other)
-{
-    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++) {
-        const plan_flow *flow = &bridge->flows[other][direction];
-        bridge->flows[relative][direction] = *flow;
-        bridge->links[direction].bytes += flow->recv;
-        bridge->links[direction].pairs += flow->peers;
-    }
+    plan_links *links = &bridge->links[direction];
+    bool forward = direction == PLAN_FORWARD;
+    MIMO_TRY(plan_rank(bridge, direction, bridge->first));
+    for (int64_t r = 1; r < bridge->ranks; r++)
+        bridge->flows[r][direction] = bridge->flows[0][direction];
+    links->bytes *= bridge->ranks;
+    links->pairs *= bridge->ranks;
+    return mimo_plan_load_paired(&bridge->load[direction],
+                                 bridge->layouts[forward ? MIMO_SRC : MIMO_DST],
+                                 bridge->layouts[forward ? MIMO_DST : MIMO_SRC], bridge->row_bytes);
 }
 
 mimo_status plan_bridge_count(plan_bridge *bridge)
 {
     MIMO_TRY(reserve_bytes(bridge));
-    bool each = bridge->request->general || bridge->traffic[PLAN_FORWARD];
-    slices cut = bridge->pairing.scale > 0 ? slices_of(bridge) : (slices){1, 1};
-    for (int64_t r = 0; r < bridge->ranks; r++) {
-        int64_t other = each ? r : stand_in(&cut, r);
-        if (other < r)
-            count_again(bridge, r, other);
-        for (int direction = 0; other == r && direction < PLAN_DIRECTIONS; direction++)
-            MIMO_TRY(plan_rank(bridge, direction, bridge->first + r));
-    }
+    bool paired = bridge->pairing.scale > 0 && !bridge->request->general;
+    if (!paired || bridge->traffic[PLAN_FORWARD])
+        return plan_each(bridge);
+    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
+        MIMO_TRY(plan_first(bridge, direction));
     return MIMO_OK;
 }
 
