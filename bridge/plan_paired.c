@@ -103,8 +103,7 @@ static void list_readers(dealer *deal, const slice *of)
     }
 }
 
-/* Deal readers of whom none holds the cell to its copies from `turn` on; returns
- * whose turn it is then. */
+/* Deal readers of whom none holds the cell to its copies, from `turn` on; whose turn it is then. */
 static int64_t deal_run(dealer *deal, int64_t copies, mimo_range readers, int64_t turn)
 {
     int64_t end = readers.first + readers.count;
