@@ -71,16 +71,28 @@ static mimo_status set_ranks(plan_bridge *bridge)
 
 /* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches
  * a rank. Checked here once, all arithmetic on bytes is safe. */
-static mimo_status set_row_bytes(plan_bridge *bridge)
+static mimo_status multiply_bytes(plan_bridge *bridge, mimo_dtype dtype)
 {
     const plan_bridge_request *request = bridge->request;
-    mimo_dtype dtype;
     int64_t bytes;
-    MIMO_TRY(mimo_dtype_parse(&dtype, request->dtype));
     MIMO_TRY(mimo_mul(&bridge->row_bytes, request->hidden, (int64_t)mimo_dtype_size(dtype)));
     MIMO_TRY(mimo_mul(&bytes, bridge->row_bytes, request->batch));
     MIMO_TRY(mimo_mul(&bytes, bytes, request->seq));
     return mimo_mul(&bytes, bytes, 4 * bridge->ranks);
+}
+
+static mimo_status set_row_bytes(plan_bridge *bridge)
+{
+    const plan_bridge_request *request = bridge->request;
+    mimo_dtype dtype;
+    MIMO_TRY(mimo_dtype_parse(&dtype, request->dtype));
+    mimo_status status = multiply_bytes(bridge, dtype);
+    if (status == MIMO_OK)
+        return status;
+    return mimo_fail_prefix(
+        status,
+        "bytes of batch %" PRId64 ", seq %" PRId64 ", hidden %" PRId64 " %s on %" PRId64 " ranks: ",
+        request->batch, request->seq, request->hidden, request->dtype, bridge->ranks);
 }
 
 /* Partitions cut the LLM's sequences, and the encoder's where its cp is larger than 1. */

@@ -456,7 +456,7 @@ def bad_usage():
     expect_error(["rank 4", "0 to 3"], *good, "--rank", "4")
     expect_error(["rank 3", "4 to 7"], *good, "--rank", "3", "--offset", "4")
     expect_error(["'tp'"], *arguments_of("tp", "tp=2,dp=2"))
-    expect_error(["does not fit 64 bits"], *good, "--hidden", str(2**62))
+    expect_error([f"hidden {2**62} ", "does not fit 64 bits"], *good, "--hidden", str(2**62))
     expect_error(["does not fit 64 bits"], *good, "--hidden", str(2**56))
 
 
