@@ -1,7 +1,6 @@
 /* Creation, release and accessors of the bridge. */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,13 +141,12 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     return create_executors(bridge, desc);
 }
 
-/* Append to the words of a creation, as far as there is room. */
-__attribute__((format(printf, 2, 3))) static void say(char *text, const char *format, ...)
+/* One more of the words of a creation. */
+MIMO_PRINTF(2, 3) static void say(char *text, const char *format, ...)
 {
     va_list arguments;
-    size_t used = strlen(text);
     va_start(arguments, format);
-    vsnprintf(text + used, MIMO_CALL_TEXT - used, format, arguments);
+    mimo_call_append(text, format, arguments);
     va_end(arguments);
 }
 
@@ -226,7 +224,7 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *ow
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
     bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
-    bridge->names_tensors = !comm->device->enqueues || (own->checks & MIMO_CHECK_CALLS) != 0;
+    bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)

@@ -4,7 +4,6 @@
  * every rank starts the same communication in the same order however its progress calls fall.
  */
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,14 +28,19 @@ mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
     return MIMO_OK;
 }
 
+void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
+{
+    size_t used = strlen(call);
+    vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
+}
+
 void mimo_op_note(mimo_op *op, const char *format, ...)
 {
     va_list arguments;
-    size_t used = strlen(op->call);
     if (!op->bridge->names_tensors)
         return;
     va_start(arguments, format);
-    vsnprintf(op->call + used, sizeof op->call - used, format, arguments);
+    mimo_call_append(op->call, format, arguments);
     va_end(arguments);
 }
 
@@ -250,12 +254,16 @@ static bool request_over(mimo_op *op)
     return done;
 }
 
+/* Its sentence becomes the last error again, which an agreement reads. */
+static mimo_status recall_local(const mimo_op *op)
+{
+    return op->local == MIMO_OK ? MIMO_OK : mimo_fail(op->local, "%s", op->sentence);
+}
+
 static void begin_agreement(mimo_op *op)
 {
-    if (op->local != MIMO_OK)
-        mimo_fail(op->local, "%s", op->sentence);
     const mimo_claim claim = {.kind = op->unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA,
-                              .local = op->local,
+                              .local = recall_local(op),
                               .signature = op->signature,
                               .call = op->call,
                               .guess = op->guess};
@@ -371,12 +379,10 @@ static void finish(mimo_op *op)
  * the parent: where one of them has left out a call, each would wait for its own. */
 static mimo_status compare_calls(const mimo_op *op)
 {
-    mimo_comm *parent = op->bridge->parent;
     if (!op->bridge->compares_calls)
         return MIMO_OK;
-    if (op->local != MIMO_OK)
-        mimo_fail(op->local, "%s", op->sentence);
-    return mimo_agree_as(parent, MIMO_AGREE_ALWAYS, op->local, op->signature, op->call);
+    return mimo_agree_as(op->bridge->parent, MIMO_AGREE_ALWAYS, recall_local(op), op->signature,
+                         op->call);
 }
 
 /* On a device an operation ends as soon as its work is enqueued. Where agreements come first

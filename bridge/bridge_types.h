@@ -2,6 +2,8 @@
 #ifndef MIMO_BRIDGE_BRIDGE_TYPES_H
 #define MIMO_BRIDGE_BRIDGE_TYPES_H
 
+#include <stdarg.h>
+
 #include <mimo/bridge.h>
 #include <mimo/plan.h>
 
@@ -111,7 +113,7 @@ struct mimo_bridge {
     mimo_executor way[2];               /* forward, backward; AUTO is none of them */
     struct mimo_collective *collective; /* an executor's own: NULL where neither way is this one */
     struct mimo_routed *routed;
-    bool names_tensors; /* in op->call: not where calls only enqueue, and nobody compares them */
+    bool names_tensors;  /* in op->call: not where calls only enqueue, and nobody compares them */
     bool compares_calls; /* with all other calls of the parent, not with the bridge's own alone */
     bool check_replicas, check_samples;
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
@@ -147,7 +149,10 @@ mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_g
 /* Move the operations of a bridge on, without blocking. */
 void mimo_bridge_progress(mimo_bridge *bridge);
 
-/* Say more of the call in words. */
+/* Append to a call in words, as far as there is room. */
+void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);
+
+/* Say more of the operation's call, where tensors are named. */
 MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
 
 /* Room of at least `bytes` bytes in a stage of the operation. */

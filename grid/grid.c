@@ -99,9 +99,9 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
 
 /* ------------------------------------------- text ------------------------------------------- */
 
-/* Cuts "name=size" in place and reads the size. The name's own rules are mimo_grid_create's. */
-/* False: it does not read name=size. A size of too many digits becomes the largest one, and with
- * *fits false is named as what it is. */
+/* Cuts "name=size" in place and reads the size; false where it reads otherwise. The name's own
+ * rules are mimo_grid_create's. Where the size does not fit 64 bits, *fits is false, and nothing is
+ * cut. */
 static bool parse_dim(mimo_dim *out, bool *fits, char *part)
 {
     char *equals = strchr(part, '=');
@@ -117,8 +117,9 @@ static bool parse_dim(mimo_dim *out, bool *fits, char *part)
     if (*end)
         return false;
     *fits = errno == 0;
-    if (*fits)
-        *equals = '\0';
+    if (!*fits)
+        return true;
+    *equals = '\0';
     *out = (mimo_dim){part, size};
     return true;
 }
@@ -128,7 +129,7 @@ static mimo_status parse_dims(mimo_dim *dims, int ndims, char *text, const char 
     for (int i = 0; i < ndims; i++) {
         size_t length = strcspn(text, ",");
         text[length] = '\0';
-        bool fits = true;
+        bool fits;
         MIMO_CHECK(parse_dim(&dims[i], &fits, text), MIMO_ERR_ARGUMENT,
                    "part %d of the grid '%s' is '%s', and should be name=size as in 'tp=2,dp=4'",
                    i + 1, spec, text);

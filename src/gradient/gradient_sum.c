@@ -89,6 +89,16 @@ static uint64_t hash_span(uint64_t hash, const span_call *call, int i)
     return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
 }
 
+/* What the ranks agree on. Not the counts, which may change on some ranks alone: each decides by
+ * this whether to agree again, and all have to come to the same. */
+static uint64_t hash_call(const span_call *call)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
+    for (int i = 0; i < call->n; i++)
+        hash = hash_span(hash, call, i);
+    return hash;
+}
+
 /* The spans differ between ranks: find the first that does, for the sentence. */
 static mimo_status name_span(const span_call *call, const char *verb)
 {
@@ -114,8 +124,7 @@ static mimo_status agree(const span_call *call, mimo_status local, int kind, con
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), call->n);
     snprintf(text, sizeof text, "%s of %d spans", verb, call->n);
     MIMO_TRY(mimo_agree(comm, local, hash, text));
-    for (int i = 0; i < call->n; i++)
-        hash = hash_span(hash, call, i);
+    hash = mimo_hash_int(hash, (int64_t)hash_call(call));
     mimo_status status = mimo_agree(comm, MIMO_OK, hash, text);
     if (status == MIMO_ERR_MISMATCH)
         MIMO_TRY(name_span(call, verb));
@@ -238,16 +247,6 @@ static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
         MIMO_TRY(gradient->comm->device->scale(call->spans[i].grad, call->spans[i].count,
                                                call->spans[i].dtype, factor, stream));
     return MIMO_OK;
-}
-
-/* What the ranks agreed on. Not the counts, which may change on some ranks alone: each decides by
- * this whether to agree again, and all have to come to the same. */
-static uint64_t hash_call(const span_call *call)
-{
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
-    for (int i = 0; i < call->n; i++)
-        hash = hash_span(hash, call, i);
-    return hash;
 }
 
 /* On a device the host must not wait in every step: spans that all ranks agreed on once are not

@@ -5,7 +5,7 @@
 
 #include "comm/nccl/nccl_state.h"
 
-static void note_failure(const nccl_comm *comm, ncclComm_t handle)
+static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
 {
     for (nccl_team *team = comm ? comm->root->teams : NULL; team; team = team->next)
         team->failed = team->failed || team->handle == handle;
@@ -29,7 +29,7 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     }
     if (code == ncclSuccess)
         return MIMO_OK;
-    note_failure(comm, handle);
+    mark_failed(comm, handle);
     const char *last = ncclGetLastError(handle);
     return mimo_fail(MIMO_ERR_COMM, "%s: %s%s%s", name, ncclGetErrorString(code),
                      last && *last ? ": " : "", last ? last : "");
