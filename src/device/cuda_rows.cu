@@ -239,6 +239,27 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
     return copy;
 }
 
+// Make `it` one copy of its rows and the next one's, where these are a run as long as each of its
+// rows and as far from the last one as that is from the one before: two runs always are. False:
+// they are none.
+bool extend(Copy *it, const Copy &next)
+{
+    Strided &place = it->place;
+    if (place.n_inner != 1 || next.rows != 1 || next.row_bytes != it->row_bytes)
+        return false;
+    if (it->rows == 1) {
+        place.to_outer = next.place.to - place.to;
+        place.from_outer = next.place.from - place.from;
+    }
+    if (next.place.to != place.to + it->rows * place.to_outer ||
+        next.place.from != place.from + it->rows * place.from_outer)
+        return false;
+    it->rows++;
+    it->one_run = false;
+    it->ends |= next.ends;
+    return true;
+}
+
 // A copy in a launch of several, and the thread blocks of those before it.
 struct Part {
     uint32_t first;
@@ -321,28 +342,42 @@ bool is_empty(const mimo_rows &rows)
     return rows.row_bytes == 0 || rows.n_inner == 0 || rows.n_outer == 0;
 }
 
-} // namespace
-
-cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream)
+cudaError_t move(const Copy &copy, cudaStream_t stream)
 {
-    if (is_empty(*to))
-        return cudaSuccess;
-    const Copy copy = copy_of(*to, *from);
     if (copy.one_run)
         return cudaMemcpyAsync(copy.place.to, copy.place.from, (size_t)copy.row_bytes,
                                cudaMemcpyDeviceToDevice, stream);
     return launch_widest(copy.place, copy.ends, copy.rows, copy.row_bytes, stream);
 }
 
+} // namespace
+
+cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream)
+{
+    return is_empty(*to) ? cudaSuccess : move(copy_of(*to, *from), stream);
+}
+
+// What is one copy after all goes without a list.
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream)
 {
     Collected all;
+    Copy held = {};
     cudaError_t code = cudaSuccess;
-    if (count == 1)
-        return mimo_cuda_copy_rows(&list[0].to, &list[0].from, stream);
-    for (int64_t i = 0; i < count && code == cudaSuccess; i++)
-        if (!is_empty(list[i].to))
-            code = collect(&all, copy_of(list[i].to, list[i].from), stream);
+    for (int64_t i = 0; i < count && code == cudaSuccess; i++) {
+        if (is_empty(list[i].to))
+            continue;
+        const Copy next = copy_of(list[i].to, list[i].from);
+        if (held.rows > 0 && extend(&held, next))
+            continue;
+        if (held.rows > 0)
+            code = collect(&all, held, stream);
+        held = next;
+    }
+    if (code != cudaSuccess || held.rows == 0)
+        return code;
+    if (all.word == 0)
+        return move(held, stream);
+    code = collect(&all, held, stream);
     return code == cudaSuccess ? launch_all(&all, stream) : code;
 }
 
