@@ -240,10 +240,9 @@ cudaError_t allow_room()
 
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream)
 {
-    launch(*program, [=](const auto &as) {
-        push_bulk<<<program->ctas, kThreads, sizeof(Room), stream>>>(as);
+    return launch(*program, [=](const auto &as) {
+        return launch_early(push_bulk, *program, kThreads, sizeof(Room), stream, as);
     });
-    return cudaGetLastError();
 }
 
 // Code for older devices has an empty kernel, which a newer one would run where it got no other.

@@ -160,8 +160,7 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 
 cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream)
 {
-    launch(*program, [=](const auto &as) {
-        push_words<<<program->ctas, MIMO_PUSH_THREADS, 0, stream>>>(as);
+    return launch(*program, [=](const auto &as) {
+        return launch_early(push_words, *program, MIMO_PUSH_THREADS, 0, stream, as);
     });
-    return cudaGetLastError();
 }
