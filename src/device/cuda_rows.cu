@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "device/cuda_kernels.h"
+#include "device/cuda_launch.cuh"
 
 namespace
 {
@@ -119,6 +120,7 @@ template <class Word, class Place>
 __global__ void __launch_bounds__(kThreads)
     move_rows(const __grid_constant__ Place place, const Share share)
 {
+    await_stream();
     move_share<Word>(place, share, blockIdx.x);
 }
 
@@ -157,7 +159,7 @@ int64_t widest(uintptr_t bits)
 }
 
 // Calls with(word), a word of so many bytes, for its type.
-template <class With> void with_word(int64_t bytes, With with)
+template <class With> cudaError_t with_word(int64_t bytes, With with)
 {
     switch (bytes) {
     case 16:
@@ -179,11 +181,10 @@ cudaError_t launch_widest(const Place &place, uintptr_t ends, int64_t rows, int6
 {
     const int64_t bytes = widest(ends | (uintptr_t)row_bytes);
     const Share share = share_of(rows, row_bytes / bytes);
-    with_word(bytes, [&](auto word) {
-        move_rows<decltype(word)>
-            <<<share.across * share.along, kThreads, 0, stream>>>(place, share);
+    return with_word(bytes, [&](auto word) {
+        return launch_early(move_rows<decltype(word), Place>, share.across * share.along, kThreads,
+                            0, stream, place, share);
     });
-    return cudaGetLastError();
 }
 
 cudaError_t move_mapped(const Mapped &place, cudaStream_t stream)
@@ -284,6 +285,7 @@ __global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ B
             high = middle;
     }
     const Part &part = batch.part[low];
+    await_stream();
     move_share<Word>(part.place, part.share, blockIdx.x - part.first);
 }
 
@@ -297,10 +299,10 @@ struct Collected {
 template <int kMost>
 cudaError_t launch(const Collected &all, const Batch<kMost> &batch, cudaStream_t stream)
 {
-    with_word(all.word, [&](auto word) {
-        move_batch<decltype(word), kMost><<<(unsigned)all.blocks, kThreads, 0, stream>>>(batch);
+    return with_word(all.word, [&](auto word) {
+        return launch_early(move_batch<decltype(word), kMost>, (unsigned)all.blocks, kThreads, 0,
+                            stream, batch);
     });
-    return cudaGetLastError();
 }
 
 // What a launch carries takes the host time (3 KiB 0.5 to 2 us), so a few copies go by themselves.

@@ -241,7 +241,7 @@ cudaError_t allow_room()
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream)
 {
     return launch(*program, [=](const auto &as) {
-        return launch_early(push_bulk, *program, kThreads, sizeof(Room), stream, as);
+        return launch_early(push_bulk, (unsigned)program->ctas, kThreads, sizeof(Room), stream, as);
     });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "comm/nccl/nccl_push_kernel.h"
+#include "device/cuda_launch.cuh"
 
 namespace
 {
@@ -42,17 +43,9 @@ __device__ bool wait_for(const uint64_t *flag, uint64_t value, const volatile ui
 
 // ------------------------------------------ a call ------------------------------------------
 
-// What came before on the stream is complete and seen. Launches that are early (below) come here
-// while it ends.
-__device__ void await_stream()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // READY releases nothing of this kernel, which has only begun; what came before on its stream is
-// complete for the whole system by then. Released, it leaves 1.1 us later (H200). Counters are read by all thread blocks before the last moves them on.
+// complete by then, so nothing here reads or writes the rows any more. Released, it leaves 1.1 us
+// later (H200). Counters are read by all thread blocks before the last moves them on.
 __device__ void say_ready(const mimo_push_head &head, const mimo_push_peer *sources)
 {
     if (blockIdx.x == 0 && !head.idle)
@@ -173,28 +166,8 @@ struct Few {
 constexpr int kFewPeers = sizeof(Few::peers) / sizeof(mimo_push_peer);
 constexpr int kFewBlocks = sizeof(Few::blocks) / sizeof(mimo_push_block);
 
-// Enqueue a kernel; on Hopper and later it is set up while the one before on its stream ends, about
-// a microsecond of a small call. The same kernel, built for older devices, would not await that one.
-template <class Program>
-cudaError_t launch_early(void (*kernel)(Program), const mimo_push_program &program, int threads,
-                         size_t room, cudaStream_t stream, const Program &as)
-{
-    cudaLaunchAttribute early = {};
-    cudaLaunchConfig_t config = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3((unsigned)program.ctas);
-    config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = room;
-    config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = program.early ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, as);
-}
-
 // Calls with(as), `as` being the program as a kernel takes it.
-template <class With>
-cudaError_t launch(const mimo_push_program &program, With with)
+template <class With> cudaError_t launch(const mimo_push_program &program, With with)
 {
     const mimo_push_near &near = program.as.near;
     const mimo_push_list *list = near.head.list;

@@ -92,7 +92,6 @@ typedef struct mimo_push_far {
 typedef struct mimo_push_program {
     int32_t ctas; /* 0: nothing to do */
     bool bulk;
-    bool early; /* the kernels may be launched early: they await what comes before themselves */
     void *room; /* of the lists of a far program; NULL: it is near */
     union {
         mimo_push_near near;

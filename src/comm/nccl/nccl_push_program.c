@@ -48,7 +48,6 @@ typedef struct maker {
     int64_t bytes[2];        /* remote and local */
     bool few;                /* so little that every piece may have a thread block of its own */
     bool bulk;               /* how they are moved */
-    bool newer;              /* device and code are of Hopper or later */
     mimo_push_block *blocks; /* blocks[count], the remote ones first */
     int64_t count, capacity;
 } maker;
@@ -295,8 +294,7 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
     it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * *most;
-    it->newer = bulk > 0;
-    it->bulk = it->newer && it->width == WIDEST && !it->few;
+    it->bulk = bulk > 0 && it->width == WIDEST && !it->few;
     return MIMO_OK;
 }
 
@@ -340,7 +338,6 @@ static mimo_status deal_ctas(maker *it, mimo_push_program *out)
     local->ctas = (uint32_t)copiers;
     out->ctas = (int32_t)(writers + copiers);
     out->bulk = it->bulk;
-    out->early = it->newer;
     return MIMO_OK;
 }
 

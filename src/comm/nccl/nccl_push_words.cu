@@ -161,6 +161,6 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream)
 {
     return launch(*program, [=](const auto &as) {
-        return launch_early(push_words, *program, MIMO_PUSH_THREADS, 0, stream, as);
+        return launch_early(push_words, (unsigned)program->ctas, MIMO_PUSH_THREADS, 0, stream, as);
     });
 }
