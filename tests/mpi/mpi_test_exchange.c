@@ -1,5 +1,5 @@
 /* The backend's exchange: random messages between all ranks, their rows lying differently at either
- * end, started again and again; and one past 2^31 bytes. */
+ * end, started again and again; pushes in flight; and one past 2^31 bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,6 +223,57 @@ MPI_TEST(exchange, pushes_in_flight)
         comm->backend->exchange_destroy(exchange[i]);
     test_room_free(&out);
     test_room_free(&in);
+}
+
+/* An exchange in which every even rank pushes words to the buffer of the one above it. */
+static mimo_exchange *pushed_up(mimo_buffer *buffer, int64_t *from, int64_t first, int64_t words)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_exchange *exchange = NULL;
+    int peer = comm->rank ^ 1;
+    bool paired = peer < comm->size, above = comm->rank % 2 == 1;
+    int64_t *to = (int64_t *)(void *)buffer->data[paired ? peer : comm->rank];
+    const mimo_row_copy rows = {{to + first, 8 * words, 0, 1, 1, 1, 1},
+                                {from + first, 8 * words, 0, 1, 1, 1, 1}};
+    const mimo_push push = {peer, 1, &rows};
+    const mimo_messages messages = {.pushes = {.buffer = buffer,
+                                               .list = &push,
+                                               .count = paired && !above,
+                                               .pushers = &peer,
+                                               .pusher_count = paired && above}};
+    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
+    return exchange;
+}
+
+/* Of two calls in flight the first's rows are written first, so all of them are here when it ends:
+ * were the one word of the second counted for it, the end of many words would still be missing. */
+MPI_TEST(exchange, pushes_in_order)
+{
+    enum { MANY = 1 << 21, ROUNDS = 5 };
+    mimo_comm *comm = mpi_test_comm();
+    mimo_buffer *buffer = NULL;
+    mimo_exchange *exchange[2];
+    int64_t bytes = (MANY + 1) * (int64_t)sizeof(int64_t);
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, bytes));
+    int64_t *from = calloc(MANY + 1, sizeof *from), *to = mimo_buffer_data(buffer);
+    exchange[0] = pushed_up(buffer, from, 0, MANY);
+    exchange[1] = pushed_up(buffer, from, MANY, 1);
+    for (int64_t round = 1; round <= ROUNDS; round++) {
+        mimo_request *request[2];
+        from[MANY - 1] = from[MANY] = round;
+        for (int i = 0; i < 2; i++)
+            MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], NULL));
+        MPI_Barrier(MPI_COMM_WORLD); /* all are ready for both */
+        for (int i = 0; i < 2; i++) {
+            MPI_EXPECT_OK(mimo_wait(comm, &request[i], "push"));
+            MPI_EXPECT(comm->rank % 2 == 0 || to[MANY - 1 + i] == round,
+                       "round %d, call %d ended with %d", (int)round, i, (int)to[MANY - 1 + i]);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        comm->backend->exchange_destroy(exchange[i]);
+    mimo_buffer_destroy(buffer);
+    free(from);
 }
 
 /* Two tensors of 1.1 GiB in one message, in rows with gaps at the receiver. */
