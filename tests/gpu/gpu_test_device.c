@@ -7,8 +7,10 @@
 
 #include "core/float16.h"
 #include "device/device.h"
+#include "gpu_calls.h"
 #include "guarded.h"
 #include "mpi_test.h"
+#include "reference_grid.h"
 #include "test_memory.h"
 
 static const mimo_device *const host = &mimo_device_host;
@@ -147,6 +149,103 @@ MPI_TEST(device, copy_a_huge_row)
     twin_free(&to);
     twin_free(&from);
 }
+
+/* -------------------------------------- lists of copies ------------------------------------ */
+
+enum { LIST = 40, SLOT = 3 * 4096 };
+
+/* Copies in groups of a row size, from slot to slot of SLOT bytes: up or down, evenly or not; the
+ * first of some takes two slots at once, and some copies are empty. No target slot twice. */
+static int64_t list_copies(mimo_row_copy *list, uint64_t seed, char *to, char *from)
+{
+    static const int64_t sizes[] = {1, 2, 12, 16, 48, 4096};
+    int64_t count = 0, slot = 0;
+    while (slot < LIST) {
+        uint64_t kind = ref_word(seed, slot, 0, 0);
+        int64_t bytes = sizes[kind % 6], copies = 1 + (int64_t)(kind / 8 % 6);
+        int64_t step = (int64_t)(kind / 64 % 4), source = (int64_t)(kind / 256 % LIST);
+        bool down = kind >> 20 & 1, uneven = kind >> 21 & 1;
+        bool pair = !down && kind >> 22 & 1;
+        if (copies > LIST - slot)
+            copies = LIST - slot;
+        pair = pair && copies > 1;
+        for (int64_t k = 0; k < copies; k++) {
+            int64_t rows = ref_word(seed, slot, k, 1) % 16 == 0 ? 0 : pair && k == 0 ? 2 : 1;
+            int64_t target = slot + (down ? copies - 1 - k : k), shift = uneven && k == 2 ? 16 : 0;
+            list[count++] = (mimo_row_copy){
+                {to + target * SLOT + shift, bytes, 0, rows, SLOT / bytes, 1, 1},
+                {from + (source + k * step) * SLOT, bytes, 0, rows, step * (SLOT / bytes), 1, 1}};
+            k += rows == 2;
+        }
+        slot += copies;
+    }
+    return count;
+}
+
+MPI_TEST(device, copy_list)
+{
+    enum { SEEDS = 300 };
+    twin to = twin_new((int64_t)LIST * SLOT, 7), from = twin_new((int64_t)2 * LIST * SLOT, 8);
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        mimo_row_copy here[LIST], there[LIST];
+        int64_t count = list_copies(here, seed, to.expected, from.expected);
+        list_copies(there, seed, to.room.place, from.room.place);
+        count -= (int64_t)(seed % LIST) < count ? (int64_t)(seed % LIST) : 0;
+        fill_elements(to.room.host, seed, to.room.bytes, 1);
+        twin_push(&to);
+        MPI_EXPECT_OK(host->copy_list(here, count, NULL));
+        MPI_EXPECT_OK(cuda->copy_list(there, count, test_stream()));
+        MPI_EXPECT(twin_equal(&to), "seed %d, %d copies", (int)seed, (int)count);
+    }
+    MPI_EXPECT(twin_equal(&from), "a source changed");
+    twin_free(&to);
+    twin_free(&from);
+}
+
+/* ------------------------------------- order of a stream ----------------------------------- */
+
+enum { LINKS = 96, LINK = 1 << 18, STEPS = 3 };
+
+/* Link i: what it reads, link i - 1 has written. By kernels, and by a copy of one run. */
+static void add_link(const mimo_device *device, char *base, int64_t i, mimo_stream stream)
+{
+    char *from = base + i * LINK, *to = from + LINK;
+    const mimo_rows whole[2] = {{to, LINK, 0, 1, 1, 1, 1}, {from, LINK, 0, 1, 1, 1, 1}};
+    if (i % 3 == 2) {
+        MPI_EXPECT_OK(device->copy_rows(&whole[0], &whole[1], stream));
+        return;
+    }
+    for (int64_t odd = 0; odd < 2; odd++) {
+        const mimo_rows rows[2] = {{to, LINK / 4, odd, 2, 2, 1, 1},
+                                   {from, LINK / 4, 1 - odd, 2, 2, 1, 1}};
+        MPI_EXPECT_OK(device->copy_rows(&rows[0], &rows[1], stream));
+    }
+}
+
+/* Kernels may be set up before what comes before them on the stream has ended, and read it only
+ * then: on streams of all kinds, and where the default stream waits for others. */
+MPI_TEST(device, order_of_streams)
+{
+    cudaStream_t blocking;
+    EXPECT_CUDA(cudaStreamCreate(&blocking));
+    mimo_stream kinds[][STEPS] = {{test_stream(), test_stream(), test_stream()},
+                                  {cudaStreamPerThread, cudaStreamPerThread, cudaStreamPerThread},
+                                  {blocking, NULL, blocking}};
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        twin chain = twin_new((int64_t)(LINKS + 1) * LINK, kind);
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        for (int64_t i = 0; i < LINKS; i++)
+            add_link(cuda, chain.room.place, i, kinds[kind][i * STEPS / LINKS]);
+        for (int64_t i = 0; i < LINKS; i++)
+            add_link(host, chain.expected, i, NULL);
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        MPI_EXPECT(twin_equal(&chain), "streams of kind %d", (int)kind);
+        twin_free(&chain);
+    }
+    EXPECT_CUDA(cudaStreamDestroy(blocking));
+}
+
+/* ------------------------------------ zeros and fills -------------------------------------- */
 
 MPI_TEST(device, zero_rows)
 {

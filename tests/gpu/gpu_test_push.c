@@ -1,12 +1,12 @@
 /* Programs of the kernels of zero-copy on one device: rows that stay, by words of every width and
- * in bulk, and by the device's list of copies, against the host's copies of the same rows; and
- * ranks that push to each other. */
+ * in bulk, and by the device's list of copies, against the host's copies of the same rows, which
+ * come from a kernel that lets them begin early; and ranks that push to each other. */
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda_runtime_api.h>
-
 #include "comm/nccl/nccl_push_program.h"
+#include "early_copy.h"
+#include "gpu_calls.h"
 #include "guarded.h"
 #include "mpi_test.h"
 #include "test_memory.h"
@@ -26,6 +26,13 @@ static mimo_row_copy at(const mimo_row_copy *copy, char *to, char *from)
     placed.to.base = to + (intptr_t)copy->to.base;
     placed.from.base = from + (intptr_t)copy->from.base;
     return placed;
+}
+
+/* Fill `to` by a kernel that ends when what follows it may have begun. */
+static void fill_late(const test_room *to, const test_room *from)
+{
+    EXPECT_CUDA(cudaMemsetAsync(to->place, 0, (size_t)to->bytes, test_stream()));
+    EXPECT_CUDA(early_copy(to->place, from->place, (size_t)to->bytes, test_stream()));
 }
 
 /* The same rows by the device's own copies; `to` is afterwards as it was. */
@@ -53,27 +60,30 @@ static void run(const copies *c, int ctas)
     mimo_buffer buffer = {.flags = page};
     mimo_messages messages = {.pushes.buffer = &buffer, .copies = placed, .copy_count = c->count};
     test_room flags = test_room_new(sizeof **page), to = test_room_new(c->bytes),
-              from = test_room_new(c->bytes);
+              from = test_room_new(c->bytes), source = test_room_new(c->bytes);
     char *expected = malloc((size_t)c->bytes);
     memset(flags.host, 0, sizeof **page);
     test_push(&flags);
     page[0] = flags.place;
-    fill_elements(from.host, 5, c->bytes, 1);
+    fill_elements(source.host, 5, c->bytes, 1);
     fill_elements(to.host, 6, c->bytes, 1);
     memcpy(expected, to.host, (size_t)c->bytes);
     test_push(&to);
-    test_push(&from);
+    test_push(&source);
     for (int64_t i = 0; i < c->count; i++) {
-        const mimo_row_copy on_host = at(&c->list[i], expected, from.host);
+        const mimo_row_copy on_host = at(&c->list[i], expected, source.host);
         MPI_EXPECT_OK(mimo_device_host.copy_rows(&on_host.to, &on_host.from, NULL));
         placed[i] = at(&c->list[i], to.place, from.place);
     }
+    fill_late(&from, &source);
     if (ctas == 0)
         check_list(c, placed, &to, expected);
     messages.pushes.ctas = ctas;
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
-    for (int turn = 0; turn < 2; turn++) /* a program runs any number of times */
+    for (int turn = 0; turn < 2; turn++) { /* a program runs any number of times */
+        fill_late(&from, &source);
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
+    }
     test_pull(&to);
     MPI_EXPECT(memcmp(to.host, expected, (size_t)c->bytes) == 0,
                "%d copies, rows of %d bytes, %d thread blocks", (int)c->count,
@@ -83,6 +93,7 @@ static void run(const copies *c, int ctas)
     test_room_free(&flags);
     test_room_free(&to);
     test_room_free(&from);
+    test_room_free(&source);
 }
 
 /* Two blocks in a tile of n x m rows: one turned, one with gaps; `shift` moves the tiles' ends. */

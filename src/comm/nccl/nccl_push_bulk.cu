@@ -137,7 +137,7 @@ class Mover
 {
   public:
     __device__ Mover(const Program &program, Room &room)
-        : program(program), head(program.head), room(room), deal(program.head, program.blocks)
+        : program(program), room(room), deal(program.head, program.blocks)
     {
     }
 
@@ -166,7 +166,6 @@ class Mover
 
   private:
     const Program &program;
-    const mimo_push_head &head;
     Room &room;
     Deal<kThreads> deal;
     ReadyTargets ready;
@@ -185,21 +184,26 @@ class Mover
         __syncwarp();
         if (threadIdx.x == 0)
             room.piece[slot] = piece;
-        load_segment(room, segment_of(program.blocks[piece.block], piece.index, head.piece), slot);
+        load_segment(room, segment_of(piece), slot);
         loaded++;
         return true;
     }
 
+    __device__ Segment segment_of(const Piece &piece) const
+    {
+        return ::segment_of(program.blocks[piece.block], piece.index, program.head.piece);
+    }
+
     __device__ bool is_ready(int wanted)
     {
-        bool known = head.idle || wanted == target;
+        bool known = program.head.idle || wanted == target;
         target = wanted;
-        return known || (await_ready(head, program.peers, wanted, ready) && order_stores());
+        return known || (await_ready(program.head, program.peers, wanted, ready) && order_stores());
     }
 
     __device__ void store_piece(const Piece &piece, uint32_t slot)
     {
-        Segment segment = segment_of(program.blocks[piece.block], piece.index, head.piece);
+        const Segment segment = segment_of(piece);
         if (threadIdx.x < segment.rows)
             store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
     }
