@@ -20,9 +20,9 @@
  *   auto      what mimo_bridge_create_fastest chose, told that destinations lie in a buffer, and
  *             its time over the best of the three; elsewhere: without buffers, of the two
  *
- * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, in microseconds;
- * ratios are of these. Before a case is timed, every way is compared with `collective` bit for bit;
- * where one differs the case is not timed, and the exit status is 1.
+ * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, which take turns
+ * with those of all others; in microseconds. Before a case is timed, every way is compared with
+ * `collective` bit for bit; where one differs the case is not timed, and the exit status is 1.
  * With --graph the CALLS calls are captured in a CUDA graph and replayed: small cases are bound by
  * the host's launches else (the wall clock is always without).
  */
@@ -64,65 +64,82 @@ typedef struct options {
 
 /* ---------------------------------------- timing ------------------------------------------ */
 
+typedef enum clock_kind { EVENTS, REPLAYS, WALL_CLOCK } clock_kind;
+
 /* What is timed: one call, with an argument. */
 typedef struct timed {
-    const nccl_bed *bed;
     void (*call)(const nccl_bed *bed, bool backward);
-    bool backward;
     nccl_way way; /* where `call` is NULL: this way of the library, */
     int ctas;     /* or, with thread blocks, the floor */
+    clock_kind clock;
+    double *us; /* where the median goes */
+    double repeat[REPEATS];
+    cudaGraphExec_t graph; /* of CALLS calls; NULL where they are enqueued one by one */
 } timed;
 
-static void run(const timed *it)
+/* All that is timed of a direction. */
+enum { MOST_TIMED = 24 };
+typedef struct timings {
+    const nccl_bed *bed;
+    bool backward;
+    int count;
+    timed list[MOST_TIMED];
+} timings;
+
+static void run(const timings *all, const timed *it)
 {
-    const nccl_moves *moves = &it->bed->moves[it->backward];
-    const nccl_world *world = it->bed->world;
+    const nccl_moves *moves = &all->bed->moves[all->backward];
+    const nccl_world *world = all->bed->world;
     if (it->call)
-        it->call(it->bed, it->backward);
+        it->call(all->bed, all->backward);
     else if (it->ctas > 0)
         nccl_must_cuda(link_floor_push(world->floor, (size_t)moves->most_in, moves->most_peers,
                                        it->ctas, world->stream),
                        "floor");
     else
-        nccl_bed_move(it->bed, it->way, it->backward);
+        nccl_bed_move(all->bed, it->way, all->backward);
 }
 
-/* CALLS calls as a graph; NULL where they are to be enqueued one by one. */
-static cudaGraphExec_t captured(const timed *it, bool graph)
+static void warm_up(const timings *all, const timed *it)
 {
+    for (int i = 0; i < WARM_UP; i++)
+        run(all, it);
+    nccl_must_cuda(cudaStreamSynchronize(all->bed->world->stream), "warm-up");
+}
+
+static void capture(const timings *all, timed *it)
+{
+    cudaStream_t stream = all->bed->world->stream;
     cudaGraph_t calls;
-    cudaGraphExec_t ready;
-    if (!graph)
-        return NULL;
-    nccl_must_cuda(cudaStreamBeginCapture(it->bed->world->stream, cudaStreamCaptureModeThreadLocal),
-                   "capture");
+    nccl_must_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
     for (int i = 0; i < CALLS; i++)
-        run(it);
-    nccl_must_cuda(cudaStreamEndCapture(it->bed->world->stream, &calls), "capture");
-    nccl_must_cuda(cudaGraphInstantiate(&ready, calls, 0), "graph");
+        run(all, it);
+    nccl_must_cuda(cudaStreamEndCapture(stream, &calls), "capture");
+    nccl_must_cuda(cudaGraphInstantiate(&it->graph, calls, 0), "graph");
     nccl_must_cuda(cudaGraphDestroy(calls), "graph");
-    return ready;
+    nccl_must_cuda(cudaGraphLaunch(it->graph, stream), "replay");
+    nccl_must_cuda(cudaStreamSynchronize(stream), "replay");
 }
 
-static void enqueue(const timed *it, cudaGraphExec_t graph)
+static void enqueue(const timings *all, const timed *it)
 {
-    if (graph)
-        nccl_must_cuda(cudaGraphLaunch(graph, it->bed->world->stream), "replay");
-    for (int i = 0; i < CALLS && !graph; i++)
-        run(it);
+    if (it->graph)
+        nccl_must_cuda(cudaGraphLaunch(it->graph, all->bed->world->stream), "replay");
+    for (int i = 0; i < CALLS && !it->graph; i++)
+        run(all, it);
 }
 
 /* One timing on this rank: CALLS calls between two events. */
-static double between_events(const timed *it, cudaGraphExec_t graph)
+static double between_events(const timings *all, const timed *it)
 {
     float ms;
     cudaEvent_t begin, end;
-    cudaStream_t stream = it->bed->world->stream;
+    cudaStream_t stream = all->bed->world->stream;
     nccl_must_cuda(cudaEventCreate(&begin), "event");
     nccl_must_cuda(cudaEventCreate(&end), "event");
     MPI_Barrier(MPI_COMM_WORLD);
     nccl_must_cuda(cudaEventRecord(begin, stream), "event");
-    enqueue(it, graph);
+    enqueue(all, it);
     nccl_must_cuda(cudaEventRecord(end, stream), "event");
     nccl_must_cuda(cudaEventSynchronize(end), "calls");
     nccl_must_cuda(cudaEventElapsedTime(&ms, begin, end), "event");
@@ -132,81 +149,76 @@ static double between_events(const timed *it, cudaGraphExec_t graph)
 }
 
 /* One timing on this rank: CALLS calls from the first launch to the end of the last. */
-static double by_wall_clock(const timed *it)
+static double by_wall_clock(const timings *all, const timed *it)
 {
     MPI_Barrier(MPI_COMM_WORLD);
     double begin = MPI_Wtime();
-    enqueue(it, NULL);
-    nccl_must_cuda(cudaStreamSynchronize(it->bed->world->stream), "calls");
+    enqueue(all, it);
+    nccl_must_cuda(cudaStreamSynchronize(all->bed->world->stream), "calls");
     return (MPI_Wtime() - begin) * 1e6 / CALLS;
 }
 
-typedef enum clock_kind { EVENTS, REPLAYS, WALL_CLOCK } clock_kind;
-
-static double microseconds(const timed *it, clock_kind clock)
+/* In turns: what is compared meets the same moods of the host. All are called before the first is
+ * captured, as a graph needs its staging where it was. */
+static void take_times(timings *all)
 {
-    double median[REPEATS];
-    cudaStream_t stream = it->bed->world->stream;
-    for (int i = 0; i < WARM_UP; i++)
-        run(it);
-    nccl_must_cuda(cudaStreamSynchronize(stream), "warm-up");
-    MPI_Barrier(MPI_COMM_WORLD);
-    cudaGraphExec_t graph = captured(it, clock == REPLAYS);
-    enqueue(it, graph);
-    nccl_must_cuda(cudaStreamSynchronize(stream), "warm-up");
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        double own = clock == WALL_CLOCK ? by_wall_clock(it) : between_events(it, graph);
-        MPI_Allreduce(&own, &median[repeat], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    for (timed *it = all->list; it < all->list + all->count; it++)
+        warm_up(all, it);
+    for (timed *it = all->list; it < all->list + all->count; it++)
+        if (it->clock == REPLAYS)
+            capture(all, it);
+    for (int repeat = 0; repeat < REPEATS; repeat++)
+        for (timed *it = all->list; it < all->list + all->count; it++) {
+            warm_up(all, it);
+            double own = it->clock == WALL_CLOCK ? by_wall_clock(all, it) : between_events(all, it);
+            MPI_Allreduce(&own, &it->repeat[repeat], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        }
+    for (timed *it = all->list; it < all->list + all->count; it++) {
+        *it->us = bench_median(it->repeat, REPEATS);
+        if (it->graph)
+            cudaGraphExecDestroy(it->graph);
     }
-    if (graph)
-        cudaGraphExecDestroy(graph);
-    return bench_median(median, REPEATS);
 }
 
 /* --------------------------------------- one case ----------------------------------------- */
 
+static const int floor_ctas[] = {16, FEW_CTAS, 64, 132};
+enum { FLOORS = sizeof floor_ctas / sizeof floor_ctas[0] };
+
 typedef struct times {
+    double floors[FLOORS]; /* by floor_ctas */
     double floor, floor_few;
     double way[NCCL_WAYS], wall;
     double bare_collective, collective_copies, bare_p2p, p2p_copies, local;
     nccl_chunk_times chunks;
 } times;
 
-static void measure_floor(times *out, const nccl_bed *bed, bool backward, clock_kind clock)
+static void add(timings *all, timed it)
 {
-    static const int ctas[] = {16, FEW_CTAS, 64, 132};
-    timed it = {.bed = bed, .backward = backward};
-    if (bed->moves[backward].most_in == 0 || !bed->world->floor)
-        return;
-    for (size_t i = 0; i < sizeof ctas / sizeof ctas[0]; i++) {
-        it.ctas = ctas[i];
-        double us = microseconds(&it, clock);
-        if (ctas[i] == FEW_CTAS)
-            out->floor_few = us;
-        if (i == 0 || us < out->floor)
-            out->floor = us;
+    all->list[all->count++] = it;
+}
+
+static void choose_floor(times *out)
+{
+    out->floor = out->floors[0];
+    for (int i = 0; i < FLOORS; i++) {
+        if (floor_ctas[i] == FEW_CTAS)
+            out->floor_few = out->floors[i];
+        if (out->floors[i] < out->floor)
+            out->floor = out->floors[i];
     }
 }
 
 static void measure(times *out, const nccl_bed *bed, bool backward, const options *asked)
 {
-    timed it = {.bed = bed, .backward = backward};
+    timings all = {.bed = bed, .backward = backward};
     const clock_kind clock = asked->graph ? REPLAYS : EVENTS;
     *out = (times){0};
-    bench_stage("the floor");
-    measure_floor(out, bed, backward, clock);
-    bench_stage("the executors");
-    for (int way = 0; way < NCCL_WAYS; way++) {
-        it.way = (nccl_way)way;
-        out->way[way] = microseconds(&it, clock);
-    }
-    it.way = NCCL_ZERO_COPY;
-    out->wall = microseconds(&it, WALL_CLOCK);
-    if (asked->chunks) {
-        bench_stage("chunks");
-        nccl_chunks_time(&out->chunks, bed, backward);
-    }
-    bench_stage("bare calls and copies");
+    for (int i = 0; i < FLOORS && bed->moves[backward].most_in > 0 && bed->world->floor; i++)
+        add(&all, (timed){.ctas = floor_ctas[i], .clock = clock, .us = &out->floors[i]});
+    for (int way = 0; way < NCCL_WAYS; way++)
+        add(&all, (timed){.way = (nccl_way)way, .clock = clock, .us = &out->way[way]});
+    add(&all, (timed){.way = NCCL_ZERO_COPY, .clock = WALL_CLOCK, .us = &out->wall});
     const struct {
         void (*call)(const nccl_bed *bed, bool backward);
         double *us;
@@ -215,9 +227,14 @@ static void measure(times *out, const nccl_bed *bed, bool backward, const option
                   {nccl_bed_bare_p2p, &out->bare_p2p},
                   {nccl_bed_p2p_copies, &out->p2p_copies},
                   {nccl_bed_local_copy, &out->local}};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        it.call = others[i].call;
-        *others[i].us = microseconds(&it, clock);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        add(&all, (timed){.call = others[i].call, .clock = clock, .us = others[i].us});
+    bench_stage("the executors, the floor, bare calls and copies");
+    take_times(&all);
+    choose_floor(out);
+    if (asked->chunks) {
+        bench_stage("chunks");
+        nccl_chunks_time(&out->chunks, bed, backward);
     }
 }
 
