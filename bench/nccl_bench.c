@@ -64,26 +64,27 @@ typedef struct options {
 
 /* ---------------------------------------- timing ------------------------------------------ */
 
-typedef enum clock_kind { EVENTS, REPLAYS, WALL_CLOCK } clock_kind;
+static const int floor_ctas[] = {16, FEW_CTAS, 64, 132};
+enum { FLOORS = sizeof floor_ctas / sizeof floor_ctas[0], OTHERS = 5 };
 
 /* What is timed: one call, with an argument. */
 typedef struct timed {
+    const char *stage;
     void (*call)(const nccl_bed *bed, bool backward);
     nccl_way way; /* where `call` is NULL: this way of the library, */
     int ctas;     /* or, with thread blocks, the floor */
-    clock_kind clock;
-    double *us; /* where the median goes */
+    bool wall;    /* by the wall clock, without a graph */
+    double *us;   /* where the median goes */
     double repeat[REPEATS];
     cudaGraphExec_t graph; /* of CALLS calls; NULL where they are enqueued one by one */
 } timed;
 
 /* All that is timed of a direction. */
-enum { MOST_TIMED = 24 };
 typedef struct timings {
     const nccl_bed *bed;
-    bool backward;
+    bool backward, graph;
     int count;
-    timed list[MOST_TIMED];
+    timed list[FLOORS + NCCL_WAYS + 1 + OTHERS];
 } timings;
 
 static void run(const timings *all, const timed *it)
@@ -102,6 +103,7 @@ static void run(const timings *all, const timed *it)
 
 static void warm_up(const timings *all, const timed *it)
 {
+    bench_stage(it->stage);
     for (int i = 0; i < WARM_UP; i++)
         run(all, it);
     nccl_must_cuda(cudaStreamSynchronize(all->bed->world->stream), "warm-up");
@@ -165,12 +167,12 @@ static void take_times(timings *all)
     for (timed *it = all->list; it < all->list + all->count; it++)
         warm_up(all, it);
     for (timed *it = all->list; it < all->list + all->count; it++)
-        if (it->clock == REPLAYS)
+        if (all->graph && !it->wall)
             capture(all, it);
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (timed *it = all->list; it < all->list + all->count; it++) {
             warm_up(all, it);
-            double own = it->clock == WALL_CLOCK ? by_wall_clock(all, it) : between_events(all, it);
+            double own = it->wall ? by_wall_clock(all, it) : between_events(all, it);
             MPI_Allreduce(&own, &it->repeat[repeat], 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
         }
     for (timed *it = all->list; it < all->list + all->count; it++) {
@@ -181,9 +183,6 @@ static void take_times(timings *all)
 }
 
 /* --------------------------------------- one case ----------------------------------------- */
-
-static const int floor_ctas[] = {16, FEW_CTAS, 64, 132};
-enum { FLOORS = sizeof floor_ctas / sizeof floor_ctas[0] };
 
 typedef struct times {
     double floors[FLOORS]; /* by floor_ctas */
@@ -211,25 +210,21 @@ static void choose_floor(times *out)
 
 static void measure(times *out, const nccl_bed *bed, bool backward, const options *asked)
 {
-    timings all = {.bed = bed, .backward = backward};
-    const clock_kind clock = asked->graph ? REPLAYS : EVENTS;
+    timings all = {.bed = bed, .backward = backward, .graph = asked->graph};
+    const timed others[OTHERS] = {
+        {"bare collectives", nccl_bed_bare_collective, .us = &out->bare_collective},
+        {"copies of collective", nccl_bed_collective_copies, .us = &out->collective_copies},
+        {"bare messages", nccl_bed_bare_p2p, .us = &out->bare_p2p},
+        {"copies of p2p", nccl_bed_p2p_copies, .us = &out->p2p_copies},
+        {"one copy", nccl_bed_local_copy, .us = &out->local}};
     *out = (times){0};
     for (int i = 0; i < FLOORS && bed->moves[backward].most_in > 0 && bed->world->floor; i++)
-        add(&all, (timed){.ctas = floor_ctas[i], .clock = clock, .us = &out->floors[i]});
+        add(&all, (timed){"the floor", .ctas = floor_ctas[i], .us = &out->floors[i]});
     for (int way = 0; way < NCCL_WAYS; way++)
-        add(&all, (timed){.way = (nccl_way)way, .clock = clock, .us = &out->way[way]});
-    add(&all, (timed){.way = NCCL_ZERO_COPY, .clock = WALL_CLOCK, .us = &out->wall});
-    const struct {
-        void (*call)(const nccl_bed *bed, bool backward);
-        double *us;
-    } others[] = {{nccl_bed_bare_collective, &out->bare_collective},
-                  {nccl_bed_collective_copies, &out->collective_copies},
-                  {nccl_bed_bare_p2p, &out->bare_p2p},
-                  {nccl_bed_p2p_copies, &out->p2p_copies},
-                  {nccl_bed_local_copy, &out->local}};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        add(&all, (timed){.call = others[i].call, .clock = clock, .us = others[i].us});
-    bench_stage("the executors, the floor, bare calls and copies");
+        add(&all, (timed){"an executor", .way = (nccl_way)way, .us = &out->way[way]});
+    add(&all, (timed){"zero-copy", .way = NCCL_ZERO_COPY, .wall = true, .us = &out->wall});
+    for (int i = 0; i < OTHERS; i++)
+        add(&all, others[i]);
     take_times(&all);
     choose_floor(out);
     if (asked->chunks) {

@@ -17,36 +17,38 @@ __device__ void await_stream()
 #endif
 }
 
-// Whether the current device runs code of Hopper or later, which await_stream is made for; as all
-// kernels of a file are built for the same devices, one of them tells. Code built for older devices
-// alone would not wait.
-bool awaits_stream(const void *kernel)
+// Whether the current device runs code of Hopper or later, which await_stream is made for: older
+// code would not wait. All kernels of a file are built for the same devices, so one of them tells.
+cudaError_t runs_hopper_code(bool *out, const void *kernel)
 {
     static thread_local int last = -1; // device
-    static thread_local bool awaits;
+    static thread_local bool newer;
     cudaFuncAttributes code;
     int device;
-    if (cudaGetDevice(&device) != cudaSuccess)
-        return false;
-    if (device != last) {
-        if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess)
-            return false;
-        awaits = code.ptxVersion >= 90;
-        last = device;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess && device != last) {
+        status = cudaFuncGetAttributes(&code, kernel);
+        newer = status == cudaSuccess && code.ptxVersion >= 90;
+        last = status == cudaSuccess ? device : -1;
     }
-    return awaits;
+    *out = newer;
+    return status;
 }
 
-// Enqueue a kernel that calls await_stream. It is set up while the one before ends, which saves a
-// microsecond of a small one; it never runs beside it, as no kernel here triggers what follows
-// before its end: that would hold multiprocessors while this one waits for peers, who may wait for
-// another stream's kernel here.
+// Enqueue a kernel that calls await_stream: it is set up while the one before ends, which saves a
+// microsecond of a small one. No kernel here lets what follows begin before its end: that would
+// hold multiprocessors while this one waits for peers, who may wait for another stream's kernel.
 template <class... As>
 cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, size_t room,
                          cudaStream_t stream, const As &...as)
 {
     cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};
+    void *arguments[] = {const_cast<As *>(&as)...};
+    bool newer;
+    cudaError_t status = runs_hopper_code(&newer, (const void *)kernel);
+    if (status != cudaSuccess)
+        return status;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = dim3(blocks);
@@ -54,8 +56,8 @@ cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, si
     config.dynamicSmemBytes = room;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = awaits_stream((const void *)kernel) ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, as...);
+    config.numAttrs = newer ? 1 : 0;
+    return cudaLaunchKernelExC(&config, (const void *)kernel, arguments);
 }
 
 } // namespace

@@ -240,13 +240,20 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
     return copy;
 }
 
+// Bytes of the widest word that a copy can go by.
+int64_t word_of(const Copy &copy)
+{
+    return widest(copy.ends | (uintptr_t)copy.row_bytes);
+}
+
 // Make `it` one copy of its rows and the next one's, where these are a run as long as each of its
-// rows and as far from the last one as that is from the one before: two runs always are. False:
-// they are none.
+// rows, by words as wide, and as far from the last one as that is from the one before: two runs
+// always are. False: it stays as it was.
 bool extend(Copy *it, const Copy &next)
 {
     Strided &place = it->place;
-    if (place.n_inner != 1 || next.rows != 1 || next.row_bytes != it->row_bytes)
+    if (place.n_inner != 1 || next.rows != 1 || next.row_bytes != it->row_bytes ||
+        word_of(next) != word_of(*it))
         return false;
     if (it->rows == 1) {
         place.to_outer = next.place.to - place.to;
@@ -324,7 +331,7 @@ cudaError_t launch_all(Collected *all, cudaStream_t stream)
 
 cudaError_t collect(Collected *all, const Copy &copy, cudaStream_t stream)
 {
-    const int64_t word = widest(copy.ends | (uintptr_t)copy.row_bytes);
+    const int64_t word = word_of(copy);
     const Share share = share_of(copy.rows, copy.row_bytes / word);
     const uint64_t blocks = (uint64_t)share.across * share.along;
     if (all->batch.count == kMostPerLaunch || all->word != word ||

@@ -7,6 +7,7 @@
 
 #include "core/float16.h"
 #include "device/device.h"
+#include "early_copy.h"
 #include "gpu_calls.h"
 #include "guarded.h"
 #include "mpi_test.h"
@@ -166,12 +167,13 @@ static int64_t list_copies(mimo_row_copy *list, uint64_t seed, char *to, char *f
         int64_t step = (int64_t)(kind / 64 % 4), source = (int64_t)(kind / 256 % LIST);
         bool down = kind >> 20 & 1, uneven = kind >> 21 & 1;
         bool pair = !down && kind >> 22 & 1;
+        int64_t odd = INT64_C(1) << (kind >> 23) % 5;
         if (copies > LIST - slot)
             copies = LIST - slot;
         pair = pair && copies > 1;
         for (int64_t k = 0; k < copies; k++) {
             int64_t rows = ref_word(seed, slot, k, 1) % 16 == 0 ? 0 : pair && k == 0 ? 2 : 1;
-            int64_t target = slot + (down ? copies - 1 - k : k), shift = uneven && k == 2 ? 16 : 0;
+            int64_t target = slot + (down ? copies - 1 - k : k), shift = uneven && k == 2 ? odd : 0;
             list[count++] = (mimo_row_copy){
                 {to + target * SLOT + shift, bytes, 0, rows, SLOT / bytes, 1, 1},
                 {from + (source + k * step) * SLOT, bytes, 0, rows, step * (SLOT / bytes), 1, 1}};
@@ -204,22 +206,23 @@ MPI_TEST(device, copy_list)
 
 /* ------------------------------------- order of a stream ----------------------------------- */
 
-enum { LINKS = 96, LINK = 1 << 18, STEPS = 3 };
+enum { STEPS = 3, LINKS = STEPS * 32, LINK = 1 << 18 }; /* a step begins with a kernel */
 
-/* Link i: what it reads, link i - 1 has written. By kernels, and by a copy of one run. */
+/* Link i: what it reads, link i - 1 has written. By kernels of the library, by a copy of one run,
+ * and by a kernel that lets the next one begin before it writes. */
 static void add_link(const mimo_device *device, char *base, int64_t i, mimo_stream stream)
 {
     char *from = base + i * LINK, *to = from + LINK;
     const mimo_rows whole[2] = {{to, LINK, 0, 1, 1, 1, 1}, {from, LINK, 0, 1, 1, 1, 1}};
-    if (i % 3 == 2) {
-        MPI_EXPECT_OK(device->copy_rows(&whole[0], &whole[1], stream));
-        return;
-    }
-    for (int64_t odd = 0; odd < 2; odd++) {
+    for (int64_t odd = 0; odd < 2 && i % 4 < 2; odd++) {
         const mimo_rows rows[2] = {{to, LINK / 4, odd, 2, 2, 1, 1},
                                    {from, LINK / 4, 1 - odd, 2, 2, 1, 1}};
         MPI_EXPECT_OK(device->copy_rows(&rows[0], &rows[1], stream));
     }
+    if (i % 4 == 3 && device == cuda)
+        EXPECT_CUDA(early_copy(to, from, LINK, stream));
+    else if (i % 4 >= 2)
+        MPI_EXPECT_OK(device->copy_rows(&whole[0], &whole[1], stream));
 }
 
 /* Kernels may be set up before what comes before them on the stream has ended, and read it only

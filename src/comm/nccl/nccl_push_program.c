@@ -294,7 +294,7 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
     it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * *most;
-    it->bulk = bulk > 0 && it->width == WIDEST && !it->few;
+    it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
 }
 
