@@ -10,7 +10,7 @@
  *   collect   the executor `collective`, and bare: what it asks of NCCL plus the copies that it has
  *             to make (ratio: collect / bare)
  *   p2p       the executor, and bare: grouped ncclSend and ncclRecv of the same bytes, plus the
- *             copies of what is packed, unpacked and kept (ratio: p2p / bare)
+ *             copies of what is packed and unpacked (ratio: p2p / bare, where anything is sent)
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
  *             destinations known to be idle; and by the wall clock, host included, over CALLS calls
  *   local     one copy of the bytes that stay on the rank
@@ -292,8 +292,8 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
            (double)bed->moves[backward].most_in / 1048576, t->floor, t->floor_few,
            way[NCCL_COLLECTIVE],
            ratio(way[NCCL_COLLECTIVE], t->bare_collective + t->collective_copies), way[NCCL_P2P],
-           ratio(way[NCCL_P2P], t->bare_p2p + t->p2p_copies), way[NCCL_ZERO_COPY],
-           ratio(way[NCCL_ZERO_COPY], t->floor), way[NCCL_ZERO_COPY_FEW],
+           ratio(way[NCCL_P2P], bed->moves[backward].most_in > 0 ? t->bare_p2p + t->p2p_copies : 0),
+           way[NCCL_ZERO_COPY], ratio(way[NCCL_ZERO_COPY], t->floor), way[NCCL_ZERO_COPY_FEW],
            ratio(way[NCCL_ZERO_COPY_FEW], t->floor_few), way[NCCL_ZERO_COPY_IDLE], t->wall,
            t->local, t->chunks.first, t->chunks.all, t->chunks.whole,
            chosen(bed, NCCL_AUTO, backward), ratio(way[NCCL_AUTO], best(way, true)),

@@ -160,11 +160,11 @@ void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward)
     nccl_must_nccl(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-/* What is packed; then what is unpacked, and what stays. */
+/* What is packed, and what is unpacked; rows that stay are p2p's own affair. */
 void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward)
 {
     copy(bed, bed->moves[backward].load.packed);
-    copy(bed, bed->moves[backward].load.unpacked + bed->moves[backward].load.local);
+    copy(bed, bed->moves[backward].load.unpacked);
 }
 
 void nccl_bed_local_copy(const nccl_bed *bed, bool backward)

@@ -22,7 +22,7 @@ BOTH = ("forward", "backward")
 
 # Not in these files: where else to look.
 ELSEWHERE = [
-    ("zero-copy memory beyond the tensors, under 1 MiB", "mimo_nccl_report_of"),
+    ("zero-copy memory beyond the tensors, under 1 MiB", "docs/routing.md counts it"),
     ("on the host: routed at least as fast as collective from 64 KiB, 8 ranks", "bridge_bench"),
 ]
 
@@ -172,16 +172,17 @@ def small_lines(results):
 
 
 def bare_lines(results):
+    measured = [key for key in results.keys() if key in results.plain]
+    sent = [key for key in measured if results.plain[key]["in_bytes"] > 0]
     lines = []
-    for what, name, parts, most in (
-            ("p2p / bare and copies", "p2p_us", ("bare_p2p_us", "p2p_copies_us"), 1.15),
-            ("collective / bare and copies", "collective_us",
+    for what, keys, name, parts, most in (
+            ("p2p / bare and copies", sent, "p2p_us", ("bare_p2p_us", "p2p_copies_us"), 1.15),
+            ("collective / bare and copies", measured, "collective_us",
              ("bare_collective_us", "collective_copies_us"), 1.10)):
         lines += lines_of_all(
             what, most,
             lambda key, n=name, p=parts: ratio(results.time("plain", key, n),
-                                               sum(results.plain[key][part] for part in p)),
-            [key for key in results.keys() if key in results.plain])
+                                               sum(results.plain[key][part] for part in p)), keys)
     return lines
 
 

@@ -74,6 +74,18 @@ static mimo_status make_next(mimo_bridge *bridge)
     return bridge->spare ? MIMO_OK : mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
 }
 
+/* Nothing that is written is read as well, or written twice. */
+static mimo_status check_apart(const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++)
+            MIMO_TRY(mimo_tile_check_apart(&from[j], &to[i]));
+        for (int j = 0; j < i; j++)
+            MIMO_TRY(mimo_tile_check_apart(&to[j], &to[i]));
+    }
+    return MIMO_OK;
+}
+
 static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_bridge *bridge = op->bridge;
@@ -91,6 +103,7 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
         MIMO_TRY(op->executor->read(&op->pairs[i], op, src, dst));
         op->signature = op->executor->sign(op->signature, &op->pairs[i]);
     }
+    MIMO_TRY(check_apart(to, from, n));
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;

@@ -99,7 +99,6 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
                          "dst tile %s, src tile %s: ", mimo_tensor_text(dst, got, sizeof got),
                          mimo_tensor_text(src, from, sizeof from));
     MIMO_TRY(status);
-    MIMO_TRY(mimo_tile_check_apart(src, dst));
     *out = pair;
     return MIMO_OK;
 }

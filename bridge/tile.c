@@ -48,15 +48,15 @@ mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat
     return MIMO_OK;
 }
 
-mimo_status mimo_tile_check_apart(const mimo_tensor *src, const mimo_tensor *dst)
+mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b)
 {
-    int64_t src_bytes, dst_bytes;
-    MIMO_TRY(mimo_tensor_extent(src, NULL, &src_bytes));
-    MIMO_TRY(mimo_tensor_extent(dst, NULL, &dst_bytes));
-    uintptr_t a = (uintptr_t)src->data, b = (uintptr_t)dst->data;
-    bool apart = src_bytes == 0 || dst_bytes == 0 || a + (uintptr_t)src_bytes <= b ||
-                 b + (uintptr_t)dst_bytes <= a;
-    MIMO_CHECK(apart, MIMO_ERR_ARGUMENT, "the tiles at %p and %p overlap", src->data, dst->data);
+    int64_t a_bytes, b_bytes;
+    MIMO_TRY(mimo_tensor_extent(a, NULL, &a_bytes));
+    MIMO_TRY(mimo_tensor_extent(b, NULL, &b_bytes));
+    uintptr_t at = (uintptr_t)a->data, bt = (uintptr_t)b->data;
+    bool apart = a_bytes == 0 || b_bytes == 0 || at + (uintptr_t)a_bytes <= bt ||
+                 bt + (uintptr_t)b_bytes <= at;
+    MIMO_CHECK(apart, MIMO_ERR_ARGUMENT, "the tiles at %p and %p overlap", a->data, b->data);
     return MIMO_OK;
 }
 

@@ -35,7 +35,7 @@ mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, co
 mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq);
 
 /* MIMO_ERR_ARGUMENT where the views share memory. */
-mimo_status mimo_tile_check_apart(const mimo_tensor *src, const mimo_tensor *dst);
+mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b);
 
 /* A tile like `tile`, in other memory and with `seq` positions: staging in the same row order. */
 mimo_tile mimo_tile_like(const mimo_tile *tile, void *data, int64_t seq);

@@ -23,9 +23,10 @@
  *               a call may differ in everything.
  *   routed      moves each row that a rank consumes once, from one rank that holds it, all tensors
  *               of a call at once. They have the same samples and positions; letters, H and dtype
- *               are each one's own. Any two grids inside the communicator will do, equal,
- *               overlapping or apart, in any order of dimensions, with cp on either side; this is
- *               the executor of a bridge that names none:
+ *               are each one's own (labels and position ids are tiles of H = 1). Any two grids
+ *               inside the communicator will do, equal, overlapping or apart, in any order of
+ *               dimensions, with cp on either side; this is the executor of a bridge that names
+ *               none:
  *                 - a rank that holds no rows of a side (outside its grid, pp > 0, no samples)
  *                   passes an empty view there: data NULL, 0 samples, the rest as on other ranks;
  *                 - samples are dealt out along dp in order. Evenly is best (mimo_bridge_samples:
@@ -36,7 +37,7 @@
  *                   f32 and rounded once.
  *
  * Both give the same bits where both apply and each element has one contribution that is not zero
- * (only -0 may become +0).
+ * (only -0 may become +0, and a signalling NaN a quiet one).
  */
 #ifndef MIMO_BRIDGE_H
 #define MIMO_BRIDGE_H
@@ -181,8 +182,8 @@ MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_de
 /**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
  * over the communicator; done on return on the host, enqueued with a stream. Each pair has one
- * dtype; to[i] and from[i] must not overlap. `from` is only read. Forward without backward, and
- * forward twice, are normal uses.
+ * dtype; no tensor of `to` may overlap another of the call. `from` is only read. Forward without
+ * backward, and forward twice, are normal uses.
  *
  * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
  * the bridge needs), MIMO_ERR_OVERFLOW (a size does not fit 64 bits), MIMO_ERR_ARGUMENT,

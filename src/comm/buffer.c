@@ -106,11 +106,13 @@ static mimo_status create(mimo_comm *comm, const asked *own)
     return MIMO_OK;
 }
 
-/* Rows take another way than the caller may expect: worth a line, once. */
+/* Rows take another way than the caller may expect: worth a line, once a communicator. */
 static void say_reach(const mimo_buffer *buffer)
 {
     int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;
-    if (buffer->comm->rank == 0 && reach < size)
+    bool said = buffer->comm->reach_said;
+    buffer->comm->reach_said = said || reach < size;
+    if (buffer->comm->rank == 0 && reach < size && !said)
         fprintf(stderr,
                 "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
                 "rows to and from ranks out of reach are sent\n",

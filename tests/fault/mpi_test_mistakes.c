@@ -76,6 +76,21 @@ static mimo_status over_itself(fault_bed *bed)
     return move(bed, &to, &from, 1);
 }
 
+static mimo_status onto_one(fault_bed *bed)
+{
+    mimo_tensor from[] = {fault_full_view(bed), fault_full_view(bed)};
+    mimo_tensor to[] = {fault_shard_view(bed->shard), fault_shard_view(bed->shard)};
+    return move(bed, to, from, 2);
+}
+
+static mimo_status onto_another_source(fault_bed *bed)
+{
+    mimo_tensor from[] = {fault_full_view(bed), fault_full_view(bed)};
+    mimo_tensor to[] = {fault_shard_view(bed->shard), fault_shard_view(bed->second)};
+    from[1].data = to[0].data;
+    return move(bed, to, from, 2);
+}
+
 static mimo_status skipped(fault_bed *bed)
 {
     return mimo_bridge_self_test(bed->bridge, 1);
@@ -101,6 +116,8 @@ static const mistake mistakes[] = {
     {no_tensors, MIMO_ERR_ARGUMENT, "rank 2: bridge forward of 1: to is NULL", NULL},
     {two_tensors, MIMO_ERR_MISMATCH, "rank 2 called bridge forward of 2: ", NULL},
     {over_itself, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
+    {onto_one, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
+    {onto_another_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
     {fault_backward, MIMO_ERR_MISMATCH, "rank 2 called bridge backward of 1: ", NULL},
     {skipped, MIMO_ERR_MISMATCH,
      "rank 2 called bridge self-test with seed 1, rank 0 called bridge "

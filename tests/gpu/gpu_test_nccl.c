@@ -347,25 +347,32 @@ static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, 
     EXPECT_CUDA(cudaMemcpy(result, to->place[way / 2], bytes, cudaMemcpyDeviceToHost));
 }
 
-/* Tiles in buffers as ends of messages: NCCL waits for ever where memory that it has registered is
- * at one end alone, of messages that are large enough. */
-MPI_TEST(nccl, messages_of_buffers)
+/* Every rank has a sample of its own, and then a part of every sample. */
+static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
 {
+    static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     char src[32], dst[32];
-    int size = mpi_test_size();
-    const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    mimo_grid *grid[2];
-    mimo_bridge *bridge = NULL;
-    mimo_buffer *buffer = NULL;
-    uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
-    snprintf(src, sizeof src, "tp=1,dp=%d", size);
-    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", size);
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
     MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
     MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
     desc.src = grid[0];
     desc.dst = grid[1];
     desc.partition = &zigzag;
+    return desc;
+}
+
+/* Tiles in buffers as ends of messages: NCCL waits for ever where memory that it has registered is
+ * at one end alone, of messages that are large enough. */
+MPI_TEST(nccl, messages_of_buffers)
+{
+    int size = mpi_test_size();
+    mimo_grid *grid[2];
+    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge *bridge = NULL;
+    mimo_buffer *buffer = NULL;
+    uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
     desc.executor = MIMO_EXECUTOR_P2P;
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
@@ -386,6 +393,47 @@ MPI_TEST(nccl, messages_of_buffers)
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(grid[0]);
     mimo_grid_destroy(grid[1]);
+}
+
+/* Zero-copy into memory that the caller brings, and keeps: the bits that messages bring. */
+MPI_TEST(nccl, registered_memory)
+{
+    int size = mpi_test_size();
+    mimo_grid *grid[2];
+    mimo_bridge_desc desc = twin_desc(grid);
+    mimo_bridge *bridge[2];
+    mimo_buffer *buffer = NULL;
+    void *given = NULL;
+    uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
+    EXPECT_NCCL(ncclMemAlloc(&given, (size_t)(2 * twin_bytes())));
+    int64_t other = twin_bytes() + (mpi_test_rank() == size - 1) * 4096;
+    MPI_EXPECT_STATUS(
+        mimo_buffer_register(&buffer, mpi_test_comm(), (char *)given + 16, twin_bytes()),
+        MIMO_ERR_ARGUMENT);
+    if (size > 1)
+        MPI_EXPECT_STATUS(mimo_buffer_register(&buffer, mpi_test_comm(), given, other),
+                          MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_OK(mimo_buffer_register(&buffer, mpi_test_comm(), given, 2 * twin_bytes()));
+    MPI_EXPECT(mimo_buffer_data(buffer) == given, "%p", mimo_buffer_data(buffer));
+    twins from = twins_new(buffer, 0, size * TWIN_SEQ, 1);
+    twins to = twins_new(buffer, twin_bytes(), TWIN_SEQ, size);
+    twins_fill(&from, result[0]);
+    for (int i = 0; i < 2; i++) { /* into plain memory, and into the caller's */
+        desc.executor = i == 0 ? MIMO_EXECUTOR_P2P : MIMO_EXECUTOR_ZERO_COPY;
+        MPI_EXPECT_OK(mimo_bridge_create(&bridge[i], mpi_test_comm(), &desc));
+        forward_of(bridge[i], &to, &from, 2 * i, result[i]);
+    }
+    MPI_EXPECT(memcmp(result[0], result[1], (size_t)twin_bytes()) == 0, "other bits");
+    for (int i = 0; i < 2; i++) {
+        mimo_bridge_destroy(bridge[i]);
+        mimo_grid_destroy(grid[i]);
+        free(result[i]);
+    }
+    mimo_buffer_destroy(buffer);
+    EXPECT_CUDA(cudaMemset(given, 0, (size_t)(2 * twin_bytes())));
+    EXPECT_CUDA(cudaFree(from.place[0]));
+    EXPECT_CUDA(cudaFree(to.place[0]));
+    EXPECT_NCCL(ncclMemFree(given));
 }
 
 /* ----------------------------------------- streams ----------------------------------------- */
