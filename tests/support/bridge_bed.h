@@ -22,6 +22,7 @@ typedef struct bed_case {
     int64_t hidden; /* elements of a row; 0: 3, so that rows lie at any address */
     bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
     bool idle;      /* they are, between calls */
+    int ctas;       /* of the descriptor */
     bool sums;      /* backward: every contribution has its own small number; else one has all */
     int chunks;     /* bed_move: of each call; 0: calls are whole */
 } bed_case;
