@@ -1,9 +1,13 @@
 /* What a bridge asks of its backend, written down by a table that stands before the real one, as
- * results do not tell it: the limit of thread blocks, which has no effect on the host. */
+ * results do not tell it: the limit of thread blocks, which has no effect on the host; in how many
+ * rounds backward moves how many bytes. */
 #include <stdlib.h>
+#include <string.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/routed_types.h"
 #include "bridge_bed.h"
+#include "core/float16.h"
+#include "reference_grid.h"
 
 enum { RANKS = 4, MOST = 8 };
 
@@ -104,4 +108,198 @@ MPI_TEST(recorded, limit_of_thread_blocks)
         bed_destroy(&bed);
         set_environment(NULL);
     }
+}
+
+/* ------------------------------------------ rounds ------------------------------------------ */
+
+typedef struct rounds_case {
+    const char *src, *dst;
+    int64_t batch, seq;
+    bool cut, ragged;
+    int rounds;
+    int64_t rows[MIMO_ROUNDS]; /* that the busiest rank receives in each */
+} rounds_case;
+
+/* Three rows of each sample. */
+static const mimo_span some_rows[] = {{0, 0, 2, 3}, {1, 0, 0, 3}, {2, 0, 5, 3}, {3, 0, 4, 3}};
+
+/* With b = B / dp of a side and cp of dst: two rounds bring (cp-1)/cp b_dst samples of shards, then
+ * (cp-1)/cp b_src of sums; one brings (cp-1) b_src of contributions. */
+static const rounds_case rounds_cases[] = {
+    {"tp=4,dp=1", "cp=4,dp=1", 4, 8, false, false, 2, {24, 24}}, /* src dp 1 < 3; one: 96 */
+    {"tp=2,dp=2", "cp=4,dp=1", 4, 8, false, false, 2, {24, 12}}, /* 2 < 3; one: 48 */
+    {"tp=2,dp=2", "cp=4,dp=1", 6, 16, false, false, 2, {72, 36}},
+    /* 1 < 2. Of the four samples of sums that a rank reads it holds half of two alone. */
+    {"tp=4,dp=1", "cp=2,dp=2", 4, 8, false, false, 2, {8, 24}},
+    {"tp=1,dp=3", "cp=4,dp=1", 3, 8, false, false, 1, {24}},   /* 3 = 3 */
+    {"tp=2,dp=2", "cp=2,dp=2", 4, 8, false, false, 1, {16}},   /* 2 = 2 */
+    {"tp=1,dp=4", "cp=4,dp=1", 4, 8, false, false, 1, {24}},   /* 4 > 3 */
+    {"tp=4,dp=1", "cp=4,dp=1", 4, 12, false, false, 1, {144}}, /* 8 does not divide S */
+    {"tp=4,dp=1", "cp=4,dp=1", 4, 8, true, false, 1, {24}},    /* shards: nothing to add */
+    {"tp=4,dp=1", "cp=4,dp=1", 4, 8, false, true, 1, {36}},    /* spans can't be cut in shards */
+    {"tp=4,dp=1", "tp=4,dp=1", 4, 8, false, false, 1, {0}},
+};
+
+static bed_case bed_of(const rounds_case *it, bool buffer)
+{
+    bed_case c = {.src = {.grid = it->src},
+                  .dst = {.grid = it->dst, .partition = it->cut},
+                  .src_letters = "sbh",
+                  .dst_letters = "bsh",
+                  .executor = MIMO_EXECUTOR_P2P,
+                  .buffer = buffer,
+                  .sums = true,
+                  .batch = it->batch,
+                  .seq = it->seq};
+    if (it->ragged) {
+        c.src.kind = MIMO_RAGGED_PACKED;
+        c.dst.kind = MIMO_RAGGED_PLACED;
+        c.src.spans = c.dst.spans = some_rows;
+        c.src.span_count = c.dst.span_count = sizeof some_rows / sizeof *some_rows;
+        c.src_letters = "th";
+    }
+    return c;
+}
+
+/* What the busiest rank receives in an exchange. Collective. */
+static int64_t busiest_bytes(const asked *exchange)
+{
+    int64_t received[RANKS], most = 0;
+    MPI_Allreduce(exchange->bytes, received, RANKS, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+    for (int rank = 0; rank < RANKS; rank++)
+        most = received[rank] > most ? received[rank] : most;
+    return most;
+}
+
+/* Gathered contributions go into staging by messages; sums go straight into a buffer. */
+static void expect_ways(const bridge_bed *bed)
+{
+    const asked *first = &record.list[0], *second = &record.list[1];
+    MPI_EXPECT(first->pushes == 0 && (bed->c.buffer ? second->sends : second->pushes) == 0,
+               "%s: messages to %d and %d ranks, pushes to %d and %d", bed_text(&bed->c),
+               first->sends, second->sends, first->pushes, second->pushes);
+}
+
+static void expect_rounds(const rounds_case *it, const bridge_bed *bed)
+{
+    int64_t row_bytes = bed_hidden(&bed->c) * (int64_t)mimo_dtype_size(bed->c.dtype);
+    MPI_EXPECT(record.count == it->rounds, "%s: %d rounds, not %d", bed_text(&bed->c), record.count,
+               it->rounds);
+    for (int r = 0; r < MIMO_ROUNDS; r++) {
+        int64_t bytes = busiest_bytes(&record.list[r]);
+        MPI_EXPECT(bytes == it->rows[r] * row_bytes,
+                   "%s: round %d brings a rank %d bytes, not %d rows of %d", bed_text(&bed->c), r,
+                   (int)bytes, (int)it->rows[r], (int)row_bytes);
+    }
+    if (it->rounds > 1)
+        expect_ways(bed);
+}
+
+BED_TEST(recorded, rounds_of_backward)
+{
+    for (size_t i = 0; i < sizeof rounds_cases / sizeof *rounds_cases; i++) {
+        const rounds_case *it = &rounds_cases[i];
+        bed_case c = bed_of(it, buffer);
+        bridge_bed bed;
+        mimo_comm_backend table;
+        bed_create(&bed, &c);
+        record_bridge(bed.bridge, &table);
+        bed_move(&bed, false, i);
+        MPI_EXPECT(record.count == 1, "%s: forward in %d rounds", bed_text(&c), record.count);
+        record.count = 0;
+        memset(record.list, 0, sizeof record.list);
+        bed_move(&bed, true, i);
+        expect_rounds(it, &bed);
+        bed_destroy(&bed);
+    }
+}
+
+/* ------------------------------------------- bits ------------------------------------------- */
+
+/* A contribution. Of element 0 those of classes 0 and 2 cancel out, once that of class 1 has been
+ * rounded to them; the others are of many magnitudes. So sums depend on their order. */
+static float term_of(int64_t klass, const reference_tile *rows, int64_t row, int64_t h)
+{
+    uint64_t word = ref_word((uint64_t)klass, rows->b[row], rows->s[row], h);
+    if (h == 0 && klass % 2 == 0)
+        return klass == 0 ? 0x1p45f : -0x1p45f;
+    return (float)((int64_t)(word >> 40) - (1 << 23)) * (float)(1 << (word & 15));
+}
+
+static float rounded(float x, mimo_dtype dtype)
+{
+    return dtype == MIMO_BF16 ? mimo_bf16_to(mimo_bf16_from(x)) : x;
+}
+
+static void store(void *to, float x, mimo_dtype dtype)
+{
+    uint16_t word = mimo_bf16_from(x);
+    memcpy(to, dtype == MIMO_BF16 ? (void *)&word : (void *)&x, mimo_dtype_size(dtype));
+}
+
+/* What a row of a source holds at an element, or that of a target: the sum, class after class. */
+static void element_of(void *to, const bridge_bed *bed, const reference_tile *rows, int64_t at,
+                       bool target)
+{
+    int64_t row = at / bed_hidden(&bed->c), h = at % bed_hidden(&bed->c);
+    float sum = rounded(term_of(target ? 0 : rows->klass, rows, row, h), bed->c.dtype);
+    for (int64_t klass = 1; target && klass < bed->dst.classes; klass++)
+        sum += rounded(term_of(klass, rows, row, h), bed->c.dtype);
+    store(to, sum, bed->c.dtype);
+}
+
+static void fill_terms(const bridge_bed *bed, const test_tile *tile)
+{
+    const reference_tile *rows = &bed->dst.tiles[mpi_test_rank()];
+    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype);
+    for (int64_t at = 0; at < rows->rows * bed_hidden(&bed->c); at++)
+        element_of((char *)tile->room.host + at * bytes, bed, rows, at, false);
+    test_push(&tile->room);
+}
+
+static void check_sums(const bridge_bed *bed, const test_tile *tile)
+{
+    const reference_tile *rows = &bed->src.tiles[mpi_test_rank()];
+    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), wrong = 0;
+    test_pull(&tile->room);
+    for (int64_t at = 0; at < rows->rows * bed_hidden(&bed->c); at++) {
+        char expected[sizeof(float)];
+        element_of(expected, bed, rows, at, true);
+        wrong += memcmp((char *)tile->room.host + at * bytes, expected, (size_t)bytes) != 0;
+    }
+    MPI_EXPECT(wrong == 0, "%s: %d of %d sums have other bits", bed_text(&bed->c), (int)wrong,
+               (int)(rows->rows * bed_hidden(&bed->c)));
+}
+
+/* Backward of terms, in so many rounds. */
+static void sum_in_rounds(const bed_case *c, int rounds)
+{
+    bridge_bed bed;
+    mimo_comm_backend table;
+    bed_create(&bed, c);
+    if (rounds == 1)
+        bed.bridge->routed->shards = 1; /* as where nothing could cut a tile */
+    record_bridge(bed.bridge, &table);
+    test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
+    fill_terms(&bed, &from);
+    MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
+    MPI_EXPECT(record.count == rounds, "%s: %d rounds, not %d", bed_text(c), record.count, rounds);
+    check_sums(&bed, &to);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+/* Sums are rounded, so their bits tell in which order the contributions were added, and how often a
+ * sum of 16 bits was rounded: the same by both ways, and as added here one by one. */
+BED_TEST(recorded, two_rounds_or_one)
+{
+    static const mimo_dtype dtypes[] = {MIMO_F32, MIMO_BF16};
+    for (size_t i = 0; rounds_cases[i].rounds > 1; i++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+            bed_case c = bed_of(&rounds_cases[i], buffer);
+            c.dtype = dtypes[d];
+            sum_in_rounds(&c, 2);
+            sum_in_rounds(&c, 1);
+        }
 }
