@@ -110,8 +110,8 @@ static mimo_status create(mimo_comm *comm, const asked *own)
 static void say_reach(const mimo_buffer *buffer)
 {
     int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;
-    bool said = buffer->comm->reach_said;
-    buffer->comm->reach_said = said || reach < size;
+    bool said = buffer->comm->reach_said == reach;
+    buffer->comm->reach_said = reach;
     if (buffer->comm->rank == 0 && reach < size && !said)
         fprintf(stderr,
                 "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
