@@ -4,6 +4,7 @@
  * slowest rank's times count, so that all ranks choose alike.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "bridge/bridge_types.h"
 #include "bridge/layout_types.h"
@@ -40,6 +41,12 @@ typedef struct trial {
 
 /* --------------------------------------- tiles ---------------------------------------- */
 
+static const char *letters_of(const mimo_bridge_sizes *sizes, mimo_side side)
+{
+    const char *given = side == MIMO_SRC ? sizes->src_letters : sizes->dst_letters;
+    return given ? given : "sbh";
+}
+
 /* This rank's tile of a side, without memory. */
 static mimo_status shape_tile(trial *it, mimo_side side)
 {
@@ -52,8 +59,10 @@ static mimo_status shape_tile(trial *it, mimo_side side)
     mimo_cell cell;
     bool holds = mimo_layout_cell(&cell, layout, it->bridge->rank);
     int64_t samples = holds ? mimo_layout_samples(layout, cell.dp).count : 0;
-    it->tile[side] =
-        mimo_tensor_3d(NULL, sizes->dtype, "sbh", layout->shard, samples, sizes->hidden);
+    const char *letters = letters_of(sizes, side);
+    bool along = letters[0] == 's';
+    it->tile[side] = mimo_tensor_3d(NULL, sizes->dtype, letters, along ? layout->shard : samples,
+                                    along ? samples : layout->shard, sizes->hidden);
     it->tile[side].memory = it->bridge->memory;
     mimo_layout_destroy(layout);
     return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
@@ -266,6 +275,12 @@ static mimo_status check_sizes(const mimo_bridge_sizes *sizes)
                sizes->seq, sizes->hidden);
     MIMO_CHECK(mimo_dtype_size(sizes->dtype) > 0, MIMO_ERR_ARGUMENT,
                "bridge sizes: unknown dtype %d", (int)sizes->dtype);
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
+        const char *letters = letters_of(sizes, side);
+        MIMO_CHECK(strcmp(letters, "sbh") == 0 || strcmp(letters, "bsh") == 0, MIMO_ERR_ARGUMENT,
+                   "bridge sizes: letters '%s' of %s are neither sbh nor bsh", letters,
+                   mimo_side_names[side]);
+    }
     MIMO_TRY(mimo_mul(&bytes, sizes->batch, sizes->seq));
     MIMO_TRY(mimo_mul(&bytes, bytes, sizes->hidden));
     return mimo_mul(&bytes, bytes, (int64_t)mimo_dtype_size(sizes->dtype));
@@ -296,6 +311,8 @@ static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *des
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, sizes->batch), sizes->seq);
     hash = mimo_hash_int(mimo_hash_int(hash, sizes->hidden), sizes->dtype);
     hash = mimo_hash_int(hash, deals_evenly(desc, sizes->batch));
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++)
+        hash = mimo_hash_int(hash, letters_of(sizes, side)[0]);
     return mimo_hash_int(hash, sizes->in_buffer);
 }
 

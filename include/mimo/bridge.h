@@ -108,26 +108,28 @@ typedef struct mimo_bridge_sizes {
     int64_t batch, seq; /* global B and S; S of full sequences */
     int64_t hidden;
     mimo_dtype dtype;
-    bool in_buffer; /* destinations are going to lie in a mimo_buffer */
+    bool in_buffer;                        /* destinations are going to lie in a mimo_buffer */
+    const char *src_letters, *dst_letters; /* of the tiles, "sbh" or "bsh"; NULL: "sbh" */
 } mimo_bridge_sizes;
 
-#define MIMO_BRIDGE_SIZES_INIT                               \
-    {                                                        \
-        sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false \
+#define MIMO_BRIDGE_SIZES_INIT                                           \
+    {                                                                    \
+        sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false, NULL, NULL \
     }
 
 /**
  * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
  * itself: the candidates (routed, which writes into buffers where `in_buffer`; then p2p beside it;
- * collective where its rules hold) move sbh tiles of that size in fifteen interleaved repeats, of
+ * collective where its rules hold) move tiles of that size in fifteen interleaved repeats, of
  * one call each way on the host and of twenty on devices. The slowest rank's times count, so that
  * all ranks choose alike; what replaces routed has been faster in ten repeats, and in its fastest
  * by 3%. Takes memory for the tiles while it lasts. Collective, blocking. What was chosen is for
  * mimo_bridge_executor to tell: a descriptor that pins it gives the same bridge again, unmeasured.
  *
- * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, an executor
- * that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks), MIMO_ERR_SHAPE (sizes that the
- * bridge can't cut), MIMO_ERR_OVERFLOW, and those of a forward and a backward.
+ * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, letters of
+ * another tile, an executor that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks),
+ * MIMO_ERR_SHAPE (sizes that the bridge can't cut), MIMO_ERR_OVERFLOW, and those of a forward and a
+ * backward.
  */
 MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
                                                 const mimo_bridge_desc *desc,

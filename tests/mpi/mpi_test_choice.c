@@ -2,6 +2,7 @@
  * right and the same everywhere is for these. */
 #include <string.h>
 
+#include "core/hash.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
 #include "test_memory.h"
@@ -144,6 +145,12 @@ MPI_TEST(choice, wrong_sizes)
     c.sizes.seq = 66; /* not a multiple of 2 cp */
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_SHAPE);
     c.sizes.seq = 64;
+    c.sizes.dst_letters = mpi_test_rank() == 1 ? "bsh" : NULL;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
+    c.sizes.dst_letters = "hsb";
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("letters 'hsb' of dst");
+    c.sizes.dst_letters = NULL;
     c.desc.executor = MIMO_EXECUTOR_P2P;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
     c.desc.executor = MIMO_EXECUTOR_AUTO;
@@ -173,4 +180,40 @@ MPI_TEST(choice, grids_that_differ)
     MPI_EXPECT_SENTENCE("the dst grid is NULL");
     MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
     tear_down(&c);
+}
+
+/* ----------------------------------------- letters ------------------------------------------ */
+
+/* How the rows of messages lie. */
+static uint64_t strides;
+
+int MPI_Type_create_hvector(int count, int length, MPI_Aint stride, MPI_Datatype old,
+                            MPI_Datatype *made)
+{
+    strides = mimo_hash_int(mimo_hash_int(mimo_hash_int(strides, count), length), stride);
+    return PMPI_Type_create_hvector(count, length, stride, old, made);
+}
+
+static uint64_t strides_with(const char *src_letters, const char *dst_letters)
+{
+    choice c;
+    mimo_bridge *bridge = NULL;
+    set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", true);
+    c.sizes.src_letters = src_letters;
+    c.sizes.dst_letters = dst_letters;
+    strides = MIMO_HASH_START;
+    MPI_EXPECT_OK(create(&bridge, &c));
+    mimo_bridge_destroy(bridge);
+    tear_down(&c);
+    return strides;
+}
+
+/* Tiles of a trial lie as those of the calls to come. */
+MPI_TEST(choice, letters_of_tiles)
+{
+    uint64_t unsaid = strides_with(NULL, NULL);
+    MPI_EXPECT(unsaid != MIMO_HASH_START, "no strides");
+    MPI_EXPECT(unsaid == strides_with("sbh", "sbh"), "sbh is not what is moved");
+    MPI_EXPECT(unsaid != strides_with("bsh", "sbh"), "src tiles lie alike");
+    MPI_EXPECT(unsaid != strides_with("sbh", "bsh"), "dst tiles lie alike");
 }
