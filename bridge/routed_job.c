@@ -59,7 +59,8 @@ static mimo_status get_plan(mimo_leg *leg, const job_maker *maker, const mimo_ho
 
 /* Whether bringing contributions together first moves less. The busiest rank receives, in samples
  * and but for what it holds, b_src * (cp - 1) in one round, and (b_src + b_dst) * (cp - 1) / cp in
- * two, where b = B / dp. */
+ * two, where b = B / dp; where src dp < dst dp more by b_src - b_dst in one, by a cp-th of that in
+ * two. */
 static bool pays_to_gather(const mimo_op *op)
 {
     const mimo_routed *own = op->bridge->routed;
