@@ -27,6 +27,12 @@ static inline char *mimo_rows_begin(const mimo_rows *rows)
     return (char *)rows->base + rows->first * rows->row_bytes;
 }
 
+/* Bytes of all of them. */
+static inline int64_t mimo_rows_bytes(const mimo_rows *rows)
+{
+    return rows->n_outer * rows->n_inner * rows->row_bytes;
+}
+
 /* The rows follow one another without gaps, in the order of the two loops. */
 static inline bool mimo_rows_are_one_run(const mimo_rows *rows)
 {

@@ -24,21 +24,16 @@ static struct {
     asked list[MOST];
 } record;
 
-static int64_t bytes_of(const mimo_rows *rows)
-{
-    return rows->n_outer * rows->n_inner * rows->row_bytes;
-}
-
 static void write_down(asked *out, const mimo_messages *messages)
 {
     const mimo_pushes *pushes = &messages->pushes;
     *out = (asked){.ctas = pushes->ctas, .sends = messages->send_count, .pushes = pushes->count};
     for (int i = 0; i < messages->send_count; i++)
         for (int64_t j = 0; j < messages->sends[i].count; j++)
-            out->bytes[messages->sends[i].peer] += bytes_of(&messages->sends[i].rows[j]);
+            out->bytes[messages->sends[i].peer] += mimo_rows_bytes(&messages->sends[i].rows[j]);
     for (int i = 0; i < pushes->count; i++)
         for (int64_t j = 0; j < pushes->list[i].count; j++)
-            out->bytes[pushes->list[i].peer] += bytes_of(&pushes->list[i].rows[j].to);
+            out->bytes[pushes->list[i].peer] += mimo_rows_bytes(&pushes->list[i].rows[j].to);
 }
 
 static mimo_status recording_create(mimo_exchange **out, mimo_comm *comm,

@@ -49,11 +49,6 @@ typedef struct flight {
     char *arriving, *leaving; /* room of the packed receives, and of the packed sends */
 } flight;
 
-static int64_t bytes_of(const mimo_rows *rows)
-{
-    return rows->n_outer * rows->n_inner * rows->row_bytes;
-}
-
 static bool is_run(const mimo_message *message)
 {
     return message->count == 1 && mimo_rows_are_one_run(&message->rows[0]);
@@ -72,7 +67,7 @@ static mimo_status read_message(packets *out, const mimo_message *from, const mi
     for (int64_t j = 0; j < from->count; j++) {
         if (!it->run)
             mimo_packing_add(&out->packing, &from->rows[j], it->offset + it->bytes);
-        MIMO_TRY(mimo_add(&it->bytes, it->bytes, bytes_of(&from->rows[j])));
+        MIMO_TRY(mimo_add(&it->bytes, it->bytes, mimo_rows_bytes(&from->rows[j])));
     }
     if (it->run)
         return MIMO_OK;
