@@ -252,10 +252,10 @@ cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream
 // Code for older devices has an empty kernel, which a newer one would run where it got no other.
 cudaError_t mimo_push_bulk_fits(int *per_multiprocessor)
 {
-    cudaFuncAttributes code;
+    bool newer;
     *per_multiprocessor = 0;
-    cudaError_t status = cudaFuncGetAttributes(&code, push_bulk<mimo_push_near>);
-    if (status != cudaSuccess || code.ptxVersion < 90)
+    cudaError_t status = runs_hopper_code(&newer, (const void *)push_bulk<mimo_push_near>);
+    if (status != cudaSuccess || !newer)
         return status;
     status = allow_room<mimo_push_near>();
     if (status == cudaSuccess)
