@@ -106,7 +106,8 @@ static mimo_status create(mimo_comm *comm, const asked *own)
     return MIMO_OK;
 }
 
-/* Rows take another way than the caller may expect: worth a line, once a communicator. */
+/* Rows take another way than the caller may expect: worth a line, once as long as it
+ * stays so. */
 static void say_reach(const mimo_buffer *buffer)
 {
     int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;

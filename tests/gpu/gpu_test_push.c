@@ -75,9 +75,10 @@ static void run(const copies *c, int ctas)
         MPI_EXPECT_OK(mimo_device_host.copy_rows(&on_host.to, &on_host.from, NULL));
         placed[i] = at(&c->list[i], to.place, from.place);
     }
-    fill_late(&from, &source);
-    if (ctas == 0)
+    if (ctas == 0) {
+        fill_late(&from, &source);
         check_list(c, placed, &to, expected);
+    }
     messages.pushes.ctas = ctas;
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
     for (int turn = 0; turn < 2; turn++) { /* a program runs any number of times */
