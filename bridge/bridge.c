@@ -267,13 +267,11 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     return MIMO_OK;
 }
 
-static void destroy_op(mimo_bridge *bridge, mimo_op *op)
+static void destroy_op(mimo_op *op)
 {
-    for (int i = 0; i < MIMO_STAGES; i++)
-        if (op->stage[i].room && op->torn)
-            mimo_abandon(op->stage[i].room);
-        else if (op->stage[i].room)
-            bridge->comm->device->release(op->stage[i].room);
+    if (op->torn)
+        mimo_rooms_abandon(&op->rooms);
+    mimo_rooms_release(&op->rooms);
     mimo_op_release_events(op);
     mimo_release(op->hashes);
     mimo_release(op->sizes);
@@ -290,10 +288,11 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
     while (bridge->spare) {
         mimo_op *op = bridge->spare;
         bridge->spare = op->next;
-        destroy_op(bridge, op);
+        destroy_op(op);
     }
     for (int i = 0; i < EXECUTORS; i++)
         executors[i]->destroy(bridge);
+    mimo_rooms_release(&bridge->rooms);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
     mimo_release(bridge);

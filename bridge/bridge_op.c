@@ -13,20 +13,33 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes)
+/* ------------------------------------ staging ------------------------------------- */
+
+static mimo_rooms *rooms_of(mimo_op *op)
 {
-    const mimo_device *device = op->bridge->comm->device;
-    if (bytes > op->stage[stage].bytes) {
-        void *room;
-        MIMO_TRY(device->reserve(&room, bytes));
-        if (op->stage[stage].room)
-            device->release(op->stage[stage].room);
-        op->stage[stage].room = room;
-        op->stage[stage].bytes = bytes;
-    }
-    *out = op->stage[stage].room;
-    return MIMO_OK;
+    return op->bridge->comm->device->enqueues ? &op->bridge->rooms : &op->rooms;
 }
+
+static mimo_room_key room_key(const mimo_op *op, mimo_room_slot slot)
+{
+    return (mimo_room_key){op->bridge->comm->device, op->stream, slot};
+}
+
+mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_room_slot slot, int64_t bytes)
+{
+    const mimo_room_key key = room_key(op, slot);
+    *out = NULL;
+    return bytes > 0 ? mimo_rooms_get(out, rooms_of(op), &key, bytes) : MIMO_OK;
+}
+
+bool mimo_op_has_stage(mimo_op *op, mimo_room_slot slot, const void *room, int64_t bytes)
+{
+    int64_t there;
+    const mimo_room_key key = room_key(op, slot);
+    return mimo_rooms_find(&there, rooms_of(op), &key) == room && bytes <= there;
+}
+
+/* ------------------------------------- words -------------------------------------- */
 
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
 {
@@ -46,24 +59,12 @@ void mimo_op_note(mimo_op *op, const char *format, ...)
 
 /* ----------------------------------- beginning ------------------------------------ */
 
-/* An ended operation's staging may still be in use by work on its stream, and only there. */
-static bool is_free_for(const mimo_op *op, mimo_stream stream)
+static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
 {
-    bool staged = false;
-    for (int i = 0; i < MIMO_STAGES; i++)
-        staged = staged || op->stage[i].room;
-    return !staged || op->stream == stream;
-}
-
-static mimo_status take_op(mimo_op **out, mimo_bridge *bridge, mimo_stream stream)
-{
-    mimo_op **at = &bridge->spare;
-    while (*at && !is_free_for(*at, stream))
-        at = &(*at)->next;
-    if (!*at)
+    if (!bridge->spare)
         return mimo_reserve(out, 1, sizeof **out);
-    *out = *at;
-    *at = (*out)->next;
+    *out = bridge->spare;
+    bridge->spare = (*out)->next;
     return MIMO_OK;
 }
 
@@ -151,7 +152,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     const mimo_move_desc *move = &call->move;
     MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
                call->backward ? "backward" : "forward", out ? "bridge" : "out");
-    MIMO_TRY(take_op(&op, bridge, move->stream));
+    MIMO_TRY(take_op(&op, bridge));
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;

@@ -11,8 +11,6 @@
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 
-enum { MIMO_STAGES = 4 }; /* two of the executor, two of the samples check */
-
 struct mimo_op {
     mimo_bridge *bridge;
     const struct mimo_executor_table *executor; /* of its direction */
@@ -27,10 +25,7 @@ struct mimo_op {
     int chunks;          /* 1 where it was not */
     mimo_event **events; /* events[event_count]: on a device, where each chunk is here */
     int64_t event_count; /* at least as many as an operation had chunks */
-    struct {
-        void *room;
-        int64_t bytes;
-    } stage[MIMO_STAGES]; /* the executor's staging: kept with the operation, grown when short */
+    mimo_rooms rooms;    /* its staging on the host (mimo_op_stage), kept for the next one */
 
     mimo_status local;         /* this rank's own checks, to be agreed on */
     uint64_t signature, guess; /* see mimo_claim */
@@ -119,7 +114,8 @@ struct mimo_bridge {
     mimo_comm *src_tp; /* replica check; NULL where it is off, and outside the src grid */
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
                           communication in the same order */
-    mimo_op *spare;    /* ended ones, kept for their staging */
+    mimo_op *spare;    /* ended ones, kept for the next */
+    mimo_rooms rooms;  /* staging of all operations on a device, by stream */
 };
 
 /* What moves one way, and what the ways have in common: where one is collective, its rules are the
@@ -155,8 +151,13 @@ void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arg
 /* Say more of the operation's call, where tensors are named. */
 MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
 
-/* Room of at least `bytes` bytes in a stage of the operation. */
-mimo_status mimo_op_stage(void **out, mimo_op *op, int stage, int64_t bytes);
+/* Staging of at least `bytes` bytes for the steps of an operation. On the host it is the
+ * operation's own, as several may be in flight. On a device it belongs to the stream, which runs
+ * the operations one after the other: so its size depends on the largest, not on their number. */
+mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_room_slot slot, int64_t bytes);
+
+/* Whether `bytes` bytes at `room` are what mimo_op_stage would give. */
+bool mimo_op_has_stage(mimo_op *op, mimo_room_slot slot, const void *room, int64_t bytes);
 
 /* Chunks of an operation that have been moved; on a device, enqueued. */
 int mimo_op_chunks_here(const mimo_op *op);

@@ -16,8 +16,6 @@
 #include "core/mutation.h"
 #include "partition/partition_rows.h"
 
-enum { STAGE_FULL = 0, STAGE_JOINED = 1 };
-
 static const mimo_device *device_of(const mimo_op *op)
 {
     return op->bridge->comm->device;
@@ -44,7 +42,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
 }
@@ -75,7 +73,7 @@ static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair 
 {
     void *room;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&room, op, STAGE_FULL, members * mimo_tile_bytes(&tiles->src)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, members * mimo_tile_bytes(&tiles->src)));
     *out = room;
     return MIMO_OK;
 }
@@ -166,7 +164,7 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&room, op, STAGE_JOINED, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_JOINED, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
 }

@@ -14,7 +14,7 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-enum { STAGE = 0, STAGE_ALIGNMENT = 64, JOBS_KEPT = 64 };
+enum { STAGE_ALIGNMENT = 64, JOBS_KEPT = 64 };
 
 /* ------------------------------------------ rounds ------------------------------------------ */
 
@@ -176,7 +176,7 @@ static mimo_status set_stage(const job_maker *maker)
     void *room = NULL;
     MIMO_TRY(place_tensors(maker, &stage));
     if (stage.used > 0)
-        MIMO_TRY(mimo_op_stage(&room, maker->op, STAGE, stage.used));
+        MIMO_TRY(mimo_op_stage(&room, maker->op, MIMO_ROOM_PARTIALS, stage.used));
     job->stage = room;
     job->stage_bytes = stage.used;
     stage = (stage_cursor){room, 0};
@@ -258,11 +258,11 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
            a->seq == b->seq && a->row_bytes == b->row_bytes;
 }
 
-/* Whether a job does what the operation asks, staging in the operation's own room included. */
-static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
+/* Whether a job does what the operation asks, in the staging that the operation has. */
+static bool fits(const mimo_job *job, mimo_op *op, uint64_t cut)
 {
-    bool staged = !job->stage || (job->stage == op->stage[STAGE].room &&
-                                  job->stage_bytes <= op->stage[STAGE].bytes);
+    bool staged =
+        !job->stage || mimo_op_has_stage(op, MIMO_ROOM_PARTIALS, job->stage, job->stage_bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
                 job->backward == op->backward && job->chunks == op->chunks &&
