@@ -127,13 +127,14 @@ static void create_bridges(bed *b)
     desc.src = b->src;
     desc.dst = b->dst;
     desc.partition = b->cut ? &rule : NULL;
+    desc.batch = b->encoder.view.shape[1] * mimo_grid_dim_size(b->src, "dp");
     for (int i = 0; i < PINNED; i++) {
         desc.executor = executors[i];
         bench_must(mimo_bridge_create(&b->bridges[i], b->comm, &desc), "bridge");
     }
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     const mimo_tensor *encoder = &b->encoder.view;
-    sizes.batch = encoder->shape[1] * mimo_grid_dim_size(b->src, "dp");
+    sizes.batch = desc.batch;
     sizes.seq = encoder->shape[0];
     sizes.hidden = encoder->shape[2];
     sizes.dtype = encoder->dtype;

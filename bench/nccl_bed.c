@@ -71,6 +71,7 @@ static void read_both_moves(nccl_bed *bed)
     bench_must(mimo_layout_create(&src, &desc), "layout");
     desc.grid = bed->dst;
     desc.partition = &zigzag;
+    desc.batch = bed->c.batch;
     bench_must(mimo_layout_create(&dst, &desc), "layout");
     read_moves(&bed->moves[0], bed, src, dst);
     read_moves(&bed->moves[1], bed, dst, src);

@@ -60,6 +60,7 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
         read.ctas = (int)ctas;
     }
     MIMO_CHECK(read.ctas >= 0, MIMO_ERR_ARGUMENT, "bridge: %d thread blocks", read.ctas);
+    MIMO_CHECK(read.batch >= -1, MIMO_ERR_ARGUMENT, "bridge: a batch of %" PRId64, read.batch);
     own->desc = read;
     return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
 }
@@ -84,13 +85,6 @@ static bool is_used(const mimo_bridge *bridge, const mimo_executor_table *execut
 {
     return mimo_bridge_executor_of(bridge, false) == executor ||
            mimo_bridge_executor_of(bridge, true) == executor;
-}
-
-void mimo_bridge_release_unused(mimo_bridge *bridge)
-{
-    for (int i = 0; i < EXECUTORS; i++)
-        if (!is_used(bridge, executors[i]))
-            executors[i]->destroy(bridge);
 }
 
 /* Routed unless another one is asked for: it takes any grids, and by plan_cost.h its links never
@@ -137,6 +131,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->rank = comm->rank;
     bridge->size = comm->size;
     bridge->memory = comm->memory;
+    bridge->batch = desc->batch;
     MIMO_TRY(read_ways(bridge, desc));
     return create_executors(bridge, desc);
 }
@@ -182,6 +177,8 @@ static void say_all(char *text, const asked *own)
     say(text, "%s", desc->destinations_idle ? ", idle destinations" : "");
     if (desc->ctas > 0)
         say(text, ", %d thread blocks", desc->ctas);
+    if (desc->batch >= 0)
+        say(text, ", batch %" PRId64, desc->batch);
     if (own->checks > 0)
         say(text, ", MIMO_CHECK%s%s%s", own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
             own->checks & MIMO_CHECK_CALLS ? " calls" : "",
@@ -201,6 +198,7 @@ static uint64_t describe(char *text, const asked *own)
     hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->backward_executor);
     hash = mimo_hash_int(hash, desc->all_stages);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
+    hash = mimo_hash_int(hash, desc->batch);
     return mimo_hash_int(hash, own->checks);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bridge/bridge_types.h"
+#include "bridge/collective_types.h"
 #include "bridge/layout_types.h"
 #include "comm/buffer_state.h"
 #include "core/checked.h"
@@ -141,25 +142,21 @@ static mimo_status slowest(const trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
 }
 
 /* Where destinations lie in no buffer, routed is p2p. */
-static bool is_candidate(const trial *it, int c)
+static bool is_candidate(const trial *it, int way, int c)
 {
     return candidates[c] == MIMO_EXECUTOR_ROUTED ||
-           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer
-                                               : it->bridge->collective != NULL);
+           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer : it->bridge->measured[way]);
 }
 
-/* Everything that a first call makes is made. A candidate that does not know the dtype is none. */
+/* Everything that a first call makes is made. */
 static mimo_status warm_up(trial *it)
 {
     uint64_t ns;
     for (int way = 0; way < DIRECTIONS; way++)
         for (int c = 0; c < CANDIDATES; c++) {
-            mimo_status status = MIMO_OK;
-            for (int i = 0; i < WARM_UP && status == MIMO_OK && is_candidate(it, c); i++)
-                status = move(&ns, it, way, c);
-            it->taken[way][c] = is_candidate(it, c) && status == MIMO_OK;
-            if (status != MIMO_ERR_UNSUPPORTED || c == 0)
-                MIMO_TRY(status);
+            it->taken[way][c] = is_candidate(it, way, c);
+            for (int i = 0; i < WARM_UP && it->taken[way][c]; i++)
+                MIMO_TRY(move(&ns, it, way, c));
         }
     return MIMO_OK;
 }
@@ -226,7 +223,13 @@ static mimo_status measure(trial *it)
     return status;
 }
 
-/* Routed alone may have an uneven batch, which devices must be told of. */
+/* Collective adds up full sequences in backward, which f8 can't be. */
+static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int way)
+{
+    return way == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
+}
+
+/* Routed alone may have an uneven batch. It is told, so that calls only enqueue on devices. */
 static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
 {
     trial it = {.bridge = bridge, .sizes = sizes};
@@ -234,6 +237,8 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
     batch.batch = sizes->batch;
     if (!bridge->collective && !sizes->in_buffer)
         return MIMO_OK;
+    for (int way = 0; way < DIRECTIONS; way++)
+        bridge->measured[way] = bridge->collective && collective_adds(bridge, sizes->dtype, way);
     if (!bridge->collective)
         MIMO_TRY(mimo_bridge_update(bridge, &batch));
     MIMO_TRY(measure(&it));
@@ -241,7 +246,8 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
         bridge->way[way] = winner(&it, way);
     if (!bridge->collective)
         return mimo_bridge_update(bridge, NULL);
-    mimo_bridge_release_unused(bridge);
+    if (bridge->way[0] != MIMO_EXECUTOR_COLLECTIVE && bridge->way[1] != MIMO_EXECUTOR_COLLECTIVE)
+        mimo_collective_disconnect(bridge);
     return MIMO_OK;
 }
 
@@ -257,7 +263,7 @@ static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_de
                               const mimo_bridge_sizes *sizes)
 {
     desc->executor = MIMO_EXECUTOR_ROUTED;
-    if (deals_evenly(desc, sizes->batch)) {
+    if (!sizes->any_batch && deals_evenly(desc, sizes->batch)) {
         desc->backward_executor = MIMO_EXECUTOR_COLLECTIVE;
         mimo_status status = mimo_bridge_create(out, comm, desc);
         if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
@@ -302,6 +308,9 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
                MIMO_ERR_ARGUMENT,
                "bridge: executor %d and %d backward are pinned, and sizes are for choosing one",
                (int)desc->executor, (int)desc->backward_executor);
+    MIMO_CHECK(desc->batch < 0 || desc->batch == sizes->batch, MIMO_ERR_ARGUMENT,
+               "bridge: the descriptor tells a batch of %" PRId64 ", the sizes one of %" PRId64,
+               desc->batch, sizes->batch);
     return check_sizes(sizes);
 }
 
@@ -313,7 +322,7 @@ static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *des
     hash = mimo_hash_int(hash, deals_evenly(desc, sizes->batch));
     for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++)
         hash = mimo_hash_int(hash, letters_of(sizes, side)[0]);
-    return mimo_hash_int(hash, sizes->in_buffer);
+    return mimo_hash_int(mimo_hash_int(hash, sizes->in_buffer), sizes->any_batch);
 }
 
 mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,

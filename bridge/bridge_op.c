@@ -87,6 +87,34 @@ static mimo_status check_apart(const mimo_tensor *to, const mimo_tensor *from, i
     return MIMO_OK;
 }
 
+/* Tensors that the routed executor moves at once have the same samples and positions. */
+static mimo_status check_alike(const mimo_op *op)
+{
+    char first[MIMO_VIEW_TEXT], other[MIMO_VIEW_TEXT];
+    const mimo_tile_pair *a = &op->pairs[0];
+    for (int i = 1; i < op->count; i++) {
+        const mimo_tile_pair *b = &op->pairs[i];
+        MIMO_CHECK(a->seq == b->seq && a->src.batch == b->src.batch && a->dst.batch == b->dst.batch,
+                   MIMO_ERR_SHAPE,
+                   "tensor %d, src tile %s, is cut otherwise than tensor 0, src tile %s: one call "
+                   "moves tensors of the same samples and positions",
+                   i, mimo_tensor_text(&b->src.view, other, sizeof other),
+                   mimo_tensor_text(&a->src.view, first, sizeof first));
+    }
+    return MIMO_OK;
+}
+
+/* What a measured bridge takes must not depend on who was faster: both executors read. */
+static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *src, const mimo_tensor *dst)
+{
+    mimo_tile_pair unused;
+    const mimo_executor_table *other =
+        op->executor == &mimo_routed_executor ? &mimo_collective_executor : &mimo_routed_executor;
+    if (op->bridge->measured[op->backward])
+        MIMO_TRY(other->read(&unused, op, src, dst));
+    return op->executor->read(&op->pairs[i], op, src, dst);
+}
+
 static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_bridge *bridge = op->bridge;
@@ -101,13 +129,15 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
-        MIMO_TRY(op->executor->read(&op->pairs[i], op, src, dst));
+        MIMO_TRY(read_pair(op, i, src, dst));
         op->signature = op->executor->sign(op->signature, &op->pairs[i]);
     }
     MIMO_TRY(check_apart(to, from, n));
     if (bridge->src_tp && !op->hashes)
         MIMO_TRY(mimo_reserve(&op->hashes, 1 + (int64_t)bridge->src_tp->size, sizeof *op->hashes));
     op->count = n;
+    if (op->executor->at_once || bridge->measured[op->backward])
+        MIMO_TRY(check_alike(op));
     MIMO_TRY(mimo_op_reserve_events(op));
     if (bridge->check_samples)
         MIMO_TRY(mimo_samples_prepare(op));

@@ -29,7 +29,7 @@ struct mimo_op {
 
     mimo_status local;         /* this rank's own checks, to be agreed on */
     uint64_t signature, guess; /* see mimo_claim */
-    bool unsure;               /* a wrong guess may go unnoticed: the ranks agree on devices too */
+    bool unsure;               /* how the batch is cut is a guess: the ranks agree on devices too */
     char call[MIMO_CALL_TEXT];
     int64_t named; /* what `call` says where it names no tensors: 2 n + backward */
     mimo_agreement agreement;
@@ -76,7 +76,7 @@ typedef struct mimo_executor_table {
     /* What all ranks must call alike, as a hash on top of `hash`. */
     uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
     /* Before the agreement, with all tensors read: get whatever the steps will ask for, so that a
-     * rank without memory fails while the others can still hear of it. May set op->guess, and
+     * rank without memory fails while the others can still hear of it. May set op->guess and
      * op->unsure. */
     mimo_status (*prepare)(mimo_op *op);
     /* Where the guesses of the ranks differ: start to find out (op->request), then prepare again by
@@ -101,11 +101,13 @@ struct mimo_bridge {
     mimo_comm *parent; /* borrowed; NULL until the bridge is whole and rides on it */
     mimo_rider rider;
     const mimo_grid *src, *dst;
-    int64_t rank, size;                 /* of the communicator */
-    mimo_memory memory;                 /* where its tiles lie */
-    mimo_pairing pairing;               /* scale 0 where the grids do not pair */
-    int64_t slot;                       /* place in the gather group */
-    mimo_executor way[2];               /* forward, backward; AUTO is none of them */
+    int64_t rank, size;   /* of the communicator */
+    mimo_memory memory;   /* where its tiles lie */
+    mimo_pairing pairing; /* scale 0 where the grids do not pair */
+    int64_t slot;         /* place in the gather group */
+    mimo_executor way[2]; /* forward, backward; AUTO is none of them */
+    bool measured[2]; /* by way: it was chosen among both executors, and keeps the rules of both */
+    int64_t batch;    /* of the calls to come, as the caller told; -1: unknown */
     struct mimo_collective *collective; /* an executor's own: NULL where neither way is this one */
     struct mimo_routed *routed;
     bool names_tensors;  /* in op->call: not where calls only enqueue, and nobody compares them */
@@ -122,9 +124,6 @@ struct mimo_bridge {
  * stricter ones. */
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
 const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge);
-
-/* Release the executor that neither way is. Collective in effect. */
-void mimo_bridge_release_unused(mimo_bridge *bridge);
 
 static inline bool mimo_executor_pushes(mimo_executor executor)
 {

@@ -9,6 +9,8 @@
  *
  * The sum comes before the narrowing, as a cp group can hold different slots.
  */
+#include <inttypes.h>
+
 #include "bridge/bridge_types.h"
 #include "bridge/collective_types.h"
 #include "core/checked.h"
@@ -247,7 +249,12 @@ static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                         const mimo_tensor *dst)
 {
+    char text[MIMO_VIEW_TEXT];
     MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
+    int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
+    MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
+               "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
+               mimo_tensor_text(src, text, sizeof text), batch, batch / dp);
     MIMO_CHECK(!op->backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                "%s: f8 can be moved, not summed over cp = %lld", op->call,
                (long long)own_of(op)->cp);

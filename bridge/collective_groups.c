@@ -11,6 +11,12 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc 
 {
     MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
                "bridge: packed (thd) partitions are not supported by the collective executor");
+    int64_t src_dp = mimo_grid_dim_size(desc->src, "dp"), batch = desc->batch;
+    int64_t dst_dp = mimo_grid_dim_size(desc->dst, "dp");
+    MIMO_CHECK(batch < 0 || (batch % src_dp == 0 && batch % dst_dp == 0), MIMO_ERR_SHAPE,
+               "bridge: dp=%" PRId64 " of src and dp=%" PRId64 " of dst do not both divide a batch "
+               "of %" PRId64 ", which the collective executor asks for",
+               src_dp, dst_dp, batch);
     MIMO_CHECK(!desc->src_partition, MIMO_ERR_UNSUPPORTED,
                "bridge: a partition of the src tile is not supported by the collective executor");
     int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
@@ -82,14 +88,21 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
 }
 
+void mimo_collective_disconnect(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    mimo_comm_destroy(own->gather);
+    mimo_comm_destroy(own->sp_join);
+    mimo_comm_destroy(own->cp_sum);
+    own->gather = own->sp_join = own->cp_sum = NULL;
+}
+
 void mimo_collective_destroy(mimo_bridge *bridge)
 {
     mimo_collective *own = bridge->collective;
     if (!own)
         return;
-    mimo_comm_destroy(own->gather);
-    mimo_comm_destroy(own->sp_join);
-    mimo_comm_destroy(own->cp_sum);
+    mimo_collective_disconnect(bridge);
     mimo_partition_destroy(own->partition);
     mimo_release(own);
     bridge->collective = NULL;

@@ -36,6 +36,9 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
+
+/* Release the groups of an executor that moves neither way; its rules stay. Collective in effect. */
+void mimo_collective_disconnect(mimo_bridge *bridge);
 mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side);
 
 #endif

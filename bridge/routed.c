@@ -14,27 +14,11 @@
 #include <inttypes.h>
 
 #include "bridge/routed_types.h"
-#include "core/check.h"
+#include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
 /* ----------------------------------------- prepare ------------------------------------------ */
-
-static mimo_status check_alike(const mimo_op *op)
-{
-    char first[MIMO_VIEW_TEXT], other[MIMO_VIEW_TEXT];
-    const mimo_tile_pair *a = &op->pairs[0];
-    for (int i = 1; i < op->count; i++) {
-        const mimo_tile_pair *b = &op->pairs[i];
-        MIMO_CHECK(a->seq == b->seq && a->src.batch == b->src.batch && a->dst.batch == b->dst.batch,
-                   MIMO_ERR_SHAPE,
-                   "tensor %d, src tile %s, is cut otherwise than tensor 0, src tile %s: one call "
-                   "moves tensors of the same samples and positions",
-                   i, mimo_tensor_text(&b->src.view, other, sizeof other),
-                   mimo_tensor_text(&a->src.view, first, sizeof first));
-    }
-    return MIMO_OK;
-}
 
 /* A rank without a role on a side has an empty tile there. */
 static mimo_status check_role(const mimo_op *op, mimo_side side)
@@ -56,20 +40,24 @@ static mimo_status prepare_cut(mimo_op *op, const mimo_cut *cut)
     return mimo_job_prepare(op, cut);
 }
 
-/* Where both tiles are flat, their rows are dealt out, and not samples. */
+/* Where both tiles are flat and nothing tells S, their rows are dealt out, and not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    return mimo_tile_is_flat(&op->pairs[0].src.view) && mimo_tile_is_flat(&op->pairs[0].dst.view);
+    const mimo_layout_desc *places = op->bridge->routed->places;
+    bool packed = mimo_rule_is_packed(places[MIMO_SRC].partition) ||
+                  mimo_rule_is_packed(places[MIMO_DST].partition);
+    return !packed && mimo_tile_is_flat(&op->pairs[0].src.view) &&
+           mimo_tile_is_flat(&op->pairs[0].dst.view);
 }
 
-/* By the batch that an update told: nothing is guessed, and nothing needs to be found out. */
+/* By the batch that the caller told: nothing is guessed, and nothing needs to be found out. */
 static mimo_status prepare_told(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_routed *own = op->bridge->routed;
     const mimo_tile_pair *pair = &op->pairs[0];
     const mimo_cut *cut;
-    MIMO_TRY(mimo_cuts_even(&cut, &own->cuts, own->batch));
+    MIMO_TRY(mimo_cuts_even(&cut, &own->cuts, op->bridge->batch));
     for (int side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
         const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
         int64_t samples = mimo_cuts_samples(&own->cuts, cut, (mimo_side)side);
@@ -77,9 +65,71 @@ static mimo_status prepare_told(mimo_op *op)
                    "%s tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64
                    " samples",
                    mimo_side_names[side], mimo_tensor_text(&tile->view, text, sizeof text),
-                   own->batch, samples);
+                   op->bridge->batch, samples);
     }
     return prepare_cut(op, cut);
+}
+
+/* On a measured bridge, by the rules of collective: dp divides the batch on either side. Its rows
+ * stay inside a gather group, and their place there does not depend on the batch. So where one
+ * rank's tiles are such a cut, it may move without asking the others. */
+static mimo_status prepare_measured(mimo_op *op)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    const mimo_tile *src = &op->pairs[0].src, *dst = &op->pairs[0].dst;
+    int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp"), batch, dst_batch;
+    int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
+    const mimo_cut *cut;
+    MIMO_TRY(mimo_mul(&batch, src->batch, src_dp));
+    MIMO_TRY(mimo_mul(&dst_batch, dst->batch, dst_dp));
+    MIMO_CHECK(batch == dst_batch, MIMO_ERR_SHAPE,
+               "src tile %s on dp=%" PRId64 " and dst tile %s on dp=%" PRId64
+               " are no even cuts of one batch: a bridge whose executors were measured takes "
+               "others only where its sizes say any_batch",
+               mimo_tensor_text(&src->view, from, sizeof from), src_dp,
+               mimo_tensor_text(&dst->view, to, sizeof to), dst_dp);
+    MIMO_TRY(mimo_cuts_even(&cut, &op->bridge->routed->cuts, batch));
+    return prepare_cut(op, cut);
+}
+
+/* No rank sees from its own tiles how the batch is cut: [7,3] over dp=2 looks even from either rank.
+ * So the ranks compare their guesses first. */
+static mimo_status expect_agreement(mimo_op *op)
+{
+    bool wanted;
+    const mimo_comm *comm = op->bridge->comm;
+    const mimo_device *device = comm->device;
+    const char *cure = counts_rows(op) ? "give one of the tiles as sbh or bsh, and the batch by "
+                                         "mimo_bridge_update"
+                                       : "tell the batch by mimo_bridge_update or the descriptor";
+    op->unsure = comm->size > 1;
+    if (!op->unsure)
+        return MIMO_OK;
+    MIMO_CHECK(!device->records || !device->records(op->stream), MIMO_ERR_STATE,
+               "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
+               "captured: %s",
+               op->call, cure);
+    MIMO_TRY(mimo_agree_is_wanted(&wanted, comm, MIMO_AGREE_CALL));
+    MIMO_CHECK(wanted, MIMO_ERR_STATE,
+               "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
+               op->call, cure);
+    return MIMO_OK;
+}
+
+static mimo_status prepare_guess(mimo_op *op)
+{
+    const mimo_cut *cut;
+    mimo_bridge *bridge = op->bridge;
+    MIMO_TRY(expect_agreement(op));
+    if (!op->sizes)
+        MIMO_TRY(mimo_reserve(&op->sizes, 2 * (1 + bridge->size), sizeof *op->sizes));
+    op->sizes[MIMO_SRC] = op->pairs[0].src.batch;
+    op->sizes[MIMO_DST] = op->pairs[0].dst.batch;
+    MIMO_TRY(mimo_cuts_guess(&cut, &bridge->routed->cuts, op->sizes));
+    if (cut)
+        return prepare_cut(op, cut);
+    op->guess = mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* like no other's */
+    return MIMO_OK;
 }
 
 /* Ranks find each other's destinations by where their own lie, so these places are part of what all
@@ -108,36 +158,18 @@ static mimo_status sign_targets(mimo_op *op)
 
 static mimo_status routed_prepare(mimo_op *op)
 {
-    mimo_bridge *bridge = op->bridge;
-    const mimo_cut *cut;
-    op->unsure = bridge->routed->one_sided && counts_rows(op);
     MIMO_TRY(sign_targets(op));
-    MIMO_TRY(check_alike(op));
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));
-    if (bridge->routed->batch >= 0 && !counts_rows(op))
+    if (op->bridge->batch >= 0 && !counts_rows(op))
         return prepare_told(op);
-    if (!op->sizes)
-        MIMO_TRY(mimo_reserve(&op->sizes, 2 * (1 + bridge->size), sizeof *op->sizes));
-    op->sizes[MIMO_SRC] = op->pairs[0].src.batch;
-    op->sizes[MIMO_DST] = op->pairs[0].dst.batch;
-    MIMO_TRY(mimo_cuts_guess(&cut, &bridge->routed->cuts, op->sizes));
-    if (cut)
-        return prepare_cut(op, cut);
-    op->guess = mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* like no other's */
-    return MIMO_OK;
+    return op->bridge->measured[op->backward] ? prepare_measured(op) : prepare_guess(op);
 }
 
 /* The samples of all ranks. */
 static mimo_status routed_ask(mimo_op *op)
 {
     mimo_comm *comm = op->bridge->comm;
-    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    MIMO_CHECK(!op->agreement.same_guess || comm->size == 1, MIMO_ERR_SHAPE,
-               "src tile %s and dst tile %s are no even cut of a batch, and without the agreement "
-               "(MIMO_AGREE) it can't be found out",
-               mimo_tensor_text(&op->pairs[0].src.view, from, sizeof from),
-               mimo_tensor_text(&op->pairs[0].dst.view, to, sizeof to));
     return comm->backend->collect_start(&op->request, comm, op->sizes + 2, op->sizes,
                                         2 * (int)sizeof *op->sizes);
 }

@@ -59,20 +59,6 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
     return MIMO_OK;
 }
 
-/* Then that rank can't see that its guess of the batch does not fit the other side. */
-static bool is_one_sided(const mimo_bridge *bridge)
-{
-    mimo_cell cell;
-    mimo_layout *const *roles = bridge->routed->roles;
-    for (int64_t rank = 0; rank < bridge->size; rank++) {
-        bool src = mimo_layout_cell(&cell, roles[MIMO_SRC], rank);
-        bool dst = mimo_layout_cell(&cell, roles[MIMO_DST], rank);
-        if (src != dst && roles[src ? MIMO_SRC : MIMO_DST]->cut.dp.size > 1)
-            return true;
-    }
-    return false;
-}
-
 /* What a partition would make of full dst tiles: the first stage alone keeps the sums. */
 static void set_shards(mimo_routed *own, const mimo_grid *dst)
 {
@@ -100,7 +86,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     MIMO_TRY(check_span(bridge, desc->dst, "dst"));
     MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
     mimo_routed *own = bridge->routed;
-    own->batch = -1;
+    own->first_batch = desc->batch;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};
@@ -108,7 +94,6 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
     MIMO_TRY(set_role(own, MIMO_DST));
-    own->one_sided = is_one_sided(bridge);
     own->cuts = (mimo_cuts){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, NULL};
     MIMO_TRY(show_pairing(bridge));
     return mimo_plan_cache_create(&own->plans, own->places, bridge->rank);

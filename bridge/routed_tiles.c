@@ -63,7 +63,7 @@ int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
     mimo_layout layout = *own->roles[MIMO_SRC];
     mimo_cell cell;
     int64_t rows = 0;
-    layout.batch = own->batch;
+    layout.batch = bridge->batch;
     if (!mimo_layout_cell(&cell, &layout, bridge->rank))
         return 0;
     mimo_range samples = mimo_layout_samples(&layout, cell.dp);

@@ -41,8 +41,7 @@ typedef struct mimo_routed {
     mimo_push_rule push_rule;
     int64_t shards;        /* that a dst tile could be cut into before it is read; 1: none */
     mimo_layout *roles[2]; /* who holds rows; of no samples */
-    bool one_sided;        /* a rank holds rows of one side alone, and not all of them */
-    int64_t batch;         /* as an update told; -1: to be found out */
+    int64_t first_batch;   /* as the descriptor told; -1: to be found out */
     bool ragged;           /* the src tiles hold the rows of `spans` alone */
     mimo_span *spans;      /* that the layouts point to */
     mimo_cuts cuts;

@@ -202,7 +202,7 @@ static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_sp
     mimo_routed *own = bridge->routed;
     mimo_release(own->spans);
     own->spans = spans;
-    own->batch = desc->batch;
+    bridge->batch = desc->batch;
     own->ragged = desc->ragged;
     for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
         mimo_layout_desc *place = &own->places[side];
@@ -227,6 +227,8 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     mimo_span *spans = NULL;
     int64_t count = 0;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
+    if (bridge->routed)
+        own.batch = bridge->routed->first_batch;
     mimo_status local = read_desc(&own, desc);
     if (local == MIMO_OK)
         local = check_bridge(bridge, own.ragged);

@@ -30,8 +30,11 @@
  *                 - a rank that holds no rows of a side (outside its grid, pp > 0, no samples)
  *                   passes an empty view there: data NULL, 0 samples, the rest as on other ranks;
  *                 - samples are dealt out along dp in order. Evenly is best (mimo_bridge_samples:
- *                   the first B mod dp ranks take one more); any other cut is learnt from all
- *                   ranks' tiles, which costs one more exchange of words at its first call;
+ *                   the first B mod dp ranks take one more). Where the caller told the batch
+ *                   (mimo_bridge_desc.batch, mimo_bridge_update), it is cut so. Otherwise no rank
+ *                   can see from its own tiles how the batch is cut ([7,3] over dp=2 looks even
+ *                   from either rank), so the ranks agree at the beginning of each call, on devices
+ *                   too, and learn any other cut from the tiles of all;
  *                 - where several ranks give gradient for one row (dst cp without a partition,
  *                   all_stages), it is added in the order of their coordinates, f16 and bf16 in
  *                   f32 and rounded once.
@@ -79,12 +82,13 @@ typedef struct mimo_bridge_desc {
      * MIMO_CTAS. */
     int ctas;
     mimo_executor backward_executor; /* of backward alone; AUTO: `executor` serves both ways */
+    int64_t batch; /* B of the calls to come, as mimo_bridge_update tells it; -1: not known yet */
 } mimo_bridge_desc;
 
 #define MIMO_BRIDGE_DESC_INIT                                                                  \
     {                                                                                          \
         sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0, \
-            MIMO_EXECUTOR_AUTO                                                                 \
+            MIMO_EXECUTOR_AUTO, -1                                                             \
     }
 
 /**
@@ -110,11 +114,12 @@ typedef struct mimo_bridge_sizes {
     mimo_dtype dtype;
     bool in_buffer;                        /* destinations are going to lie in a mimo_buffer */
     const char *src_letters, *dst_letters; /* of the tiles, "sbh" or "bsh"; NULL: "sbh" */
+    bool any_batch; /* calls need what routed alone takes: updates, uneven or ragged batches */
 } mimo_bridge_sizes;
 
-#define MIMO_BRIDGE_SIZES_INIT                                           \
-    {                                                                    \
-        sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false, NULL, NULL \
+#define MIMO_BRIDGE_SIZES_INIT                                                  \
+    {                                                                           \
+        sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false, NULL, NULL, false \
     }
 
 /**
@@ -124,10 +129,17 @@ typedef struct mimo_bridge_sizes {
  * one call each way on the host and of twenty on devices. The slowest rank's times count, so that
  * all ranks choose alike; what replaces routed has been faster in ten repeats, and in its fastest
  * by 3%. Takes memory for the tiles while it lasts. Collective, blocking. What was chosen is for
- * mimo_bridge_executor to tell: a descriptor that pins it gives the same bridge again, unmeasured.
+ * mimo_bridge_executor to tell: a descriptor that pins it moves the same way again, unmeasured.
+ *
+ * What the bridge accepts does not depend on who was faster. Where collective was a candidate,
+ * calls keep the rules of both executors: any batch that the dp sizes of both sides divide, tensors
+ * of the same samples and positions, no mimo_bridge_update. Say `any_batch` where calls need more:
+ * collective is no candidate then. (It is none either where its rules do not hold for the grids, or
+ * dp does not divide the batch of the sizes.)
  *
  * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, letters of
- * another tile, an executor that is pinned), MIMO_ERR_MISMATCH (sizes differ between ranks),
+ * another tile, an executor that is pinned, a descriptor that tells another batch than the sizes),
+ * MIMO_ERR_MISMATCH (sizes differ between ranks),
  * MIMO_ERR_SHAPE (sizes that the bridge can't cut), MIMO_ERR_OVERFLOW, and those of a forward and a
  * backward.
  */
@@ -153,15 +165,15 @@ typedef struct mimo_batch_desc {
     }
 
 /**
- * Tell a routed bridge what the calls that follow move; NULL: what it moves without an update.
+ * Tell a routed bridge what the calls that follow move; NULL: as its descriptor told.
  * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
  * A graph that captured calls of the bridge must not be replayed afterwards.
  *
- * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
- * not agree first (on devices, without MIMO_CHECK=calls) ask for it: most uneven cuts are an error
- * there, but a rank that holds one side alone takes its own samples for its part of an even cut,
- * and wrong rows may move. Rows of two flat tiles are cut as they are, told or not; where some rank
- * holds one side alone such calls agree first on devices too, and the host waits.
+ * A batch alone: calls need not find out how it is cut. So on devices they only enqueue, where
+ * calls of an unknown batch make the host wait for an agreement first, and are MIMO_ERR_STATE while
+ * a graph is captured. With MIMO_AGREE=0 calls of an unknown batch are MIMO_ERR_STATE everywhere.
+ * Rows of flat tiles are cut as they are where all tiles of a call are flat and no packing tells S:
+ * no batch describes that, so such calls agree first, told or not.
  *
  * Ragged: the src tile is flat, "th" or "bh" [rows, H]: the rows of one modality (image tokens,
  * say) of this rank's samples, sample after sample; the dst tile is "sbh" or "bsh" as ever. Row r
@@ -173,8 +185,8 @@ typedef struct mimo_batch_desc {
  * where the modality's special id stands.)
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (an operation in flight),
- * MIMO_ERR_UNSUPPORTED (a direction is collective; ragged with a src or thd partition),
- * MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
+ * MIMO_ERR_UNSUPPORTED (a direction is collective, or may have been; ragged with a src or thd
+ * partition), MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
  * update stays in force then.
  * Spans that are out of order, overlap or leave the sequence are a MIMO_ERR_SHAPE of the calls that
  * follow, which know S.
@@ -291,7 +303,7 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  *
  * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row, element and tensor that
  * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
- * (MIMO_ERR_SHAPE while an update tells another batch), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
+ * (MIMO_ERR_SHAPE while a ragged update is in force), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
  * MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
  */
 MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);
@@ -317,8 +329,9 @@ MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch,
                                        int64_t *length);
 
 /** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
- *  (MIMO_DST). MIMO_ERR_SHAPE where the side's dp does not divide the batch; routed deals uneven
- *  batches out, and gives 0 samples to a rank that holds none. */
+ *  (MIMO_DST). Where a direction is collective, or may have been (mimo_bridge_create_fastest):
+ *  MIMO_ERR_SHAPE where the side's dp does not divide the batch. Routed deals uneven batches out,
+ *  and gives 0 samples to a rank that holds none. */
 MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
                                          int64_t *first, int64_t *count);
 

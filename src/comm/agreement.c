@@ -23,9 +23,8 @@ static void start_stage(mimo_agreement *agreement, mimo_status started, int stag
         end_with(agreement, started);
 }
 
-/* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. An
- * environment is long: what need not be known is not looked up. */
-static mimo_status is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
+/* An environment is long: what need not be known is not looked up. */
+mimo_status mimo_agree_is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
 {
     int64_t level = 0, checks;
     *out = true;
@@ -69,10 +68,11 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     }
     mimo_verdict *mine = &agreement->mine;
     if (local == MIMO_OK) {
-        local = is_wanted(&wanted, comm, claim->kind);
+        local = mimo_agree_is_wanted(&wanted, comm, claim->kind);
     } else {
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
-        if (is_wanted(&wanted, comm, claim->kind) != MIMO_OK) /* the first error is reported */
+        if (mimo_agree_is_wanted(&wanted, comm, claim->kind) !=
+            MIMO_OK) /* the first error is reported */
             mimo_fail(local, "%s", mine->sentence);
     }
     if (!wanted || comm->size == 1) {

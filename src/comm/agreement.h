@@ -42,6 +42,9 @@ typedef enum mimo_agree_kind {
                           only MIMO_CHECK=calls asks for it */
 } mimo_agree_kind;
 
+/* Whether agreements of this kind take place. MIMO_ERR_ARGUMENT where the environment is wrong. */
+mimo_status mimo_agree_is_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind);
+
 /* What a rank brings to an agreement. */
 typedef struct mimo_claim {
     mimo_agree_kind kind;

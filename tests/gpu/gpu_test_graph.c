@@ -39,6 +39,7 @@ static bed_case case_of(bool partition, mimo_executor executor)
     c.executor = executor;
     c.dtype = MIMO_BF16;
     c.batch = 2 * mpi_test_size();
+    c.told = true;
     c.seq = 24;
     c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
     c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;

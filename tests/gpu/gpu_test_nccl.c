@@ -274,6 +274,7 @@ static bed_case four_ranks(mimo_executor executor)
     c.src_letters = c.dst_letters = "sbh";
     c.executor = executor;
     c.dtype = MIMO_F32;
+    c.told = true;
     c.batch = 8;
     c.seq = 16;
     return c;
@@ -360,6 +361,7 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
     desc.src = grid[0];
     desc.dst = grid[1];
     desc.partition = &zigzag;
+    desc.batch = mpi_test_size();
     return desc;
 }
 

@@ -183,6 +183,7 @@ static void call_late(bool idle)
                   .dst_letters = "sbh",
                   .buffer = true,
                   .idle = idle,
+                  .told = true,
                   .batch = 4,
                   .seq = 8};
     bridge_bed bed;
@@ -223,12 +224,14 @@ MPI_TEST(buffer, late_receivers)
 static void overtake(bool waits_differ)
 {
     enum { BRIDGES = 2 };
+    bed_case c = bed_fan_in;
     bridge_bed beds[BRIDGES];
     test_tile from[BRIDGES], to[BRIDGES];
     mimo_op *ops[BRIDGES];
     int rank = mpi_test_rank();
+    c.told = true;
     for (int i = 0; i < BRIDGES; i++) {
-        bed_create(&beds[i], &bed_fan_in);
+        bed_create(&beds[i], &c);
         from[i] = bed_tile_new(&beds[i], MIMO_SRC);
         to[i] = bed_target_new(&beds[i], MIMO_DST);
     }

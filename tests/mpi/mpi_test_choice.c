@@ -1,7 +1,9 @@
 /* Bridges that choose their executor by measuring: which one is for the machine to say, that it is
  * right and the same everywhere is for these. */
+#include <stdio.h>
 #include <string.h>
 
+#include "bridge/bridge_types.h"
 #include "core/hash.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
@@ -98,6 +100,84 @@ MPI_TEST(choice, of_executors)
             choose(&c, mpi_test_size() == 1);
             tear_down(&c);
         }
+}
+
+/* ----------------------------------------- accepted ----------------------------------------- */
+
+/* A forward of tiles of these samples on this rank. */
+static mimo_status forward(mimo_bridge *bridge, const choice *c, int64_t src, int64_t dst)
+{
+    test_tile from = test_tile_new("sbh", MIMO_F32, c->sizes.seq, src, c->sizes.hidden);
+    test_tile to = test_tile_new("sbh", MIMO_F32, c->sizes.seq / 2, dst, c->sizes.hidden);
+    mimo_status status = mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream());
+    test_pull(&to.room); /* which waits */
+    test_tile_free(&from);
+    test_tile_free(&to);
+    return status;
+}
+
+/* dp=size to cp=2,dp=size/2, where collective is a candidate. */
+static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
+{
+    int64_t first, count, dp = mpi_test_size();
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = 2 * dp;
+    MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, dp + 1, &first, &count),
+                      MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* not the batch of the sizes, and even */
+    bool more = mpi_test_rank() == 0;
+    test_agree_on_data();
+    MPI_EXPECT_STATUS(forward(bridge, c, more ? 3 : 2, dp > 2 ? (mpi_test_rank() < 2 ? 5 : 4) : 5),
+                      MIMO_ERR_SHAPE);
+}
+
+/* It does not depend on who was faster. A bridge of both executors can always go on as routed. */
+MPI_TEST(choice, what_is_accepted)
+{
+    choice c;
+    char src[32], dst[32];
+    mimo_bridge *bridge = NULL;
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=1,cp=2,dp=%d", mpi_test_size() / 2);
+    set_up(&c, src, dst, true);
+    MPI_EXPECT_OK(create(&bridge, &c));
+    expect_rules_of_both(bridge, &c);
+    bridge->way[0] = bridge->way[1] = MIMO_EXECUTOR_ROUTED;
+    expect_rules_of_both(bridge, &c);
+    MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 5));
+    mimo_bridge_destroy(bridge);
+
+    c.sizes.any_batch = mpi_test_rank() == 1;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
+    c.sizes.any_batch = true;
+    MPI_EXPECT_OK(create(&bridge, &c));
+    for (int way = 0; way < 2; way++)
+        MPI_EXPECT(mimo_bridge_executor(bridge, way) != MIMO_EXECUTOR_COLLECTIVE, "way %d", way);
+    batch.batch = 3 * mpi_test_size();
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    MPI_EXPECT_OK(forward(bridge, &c, 3, 6));
+    mimo_bridge_destroy(bridge);
+
+    c.desc.batch = 3;
+    MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("a batch of 3, the sizes one of 8");
+    c.desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("do not both divide a batch of 3");
+    c.desc.batch = mpi_test_rank() == 1 ? 8 : 4;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH);
+    c.desc.batch = -2;
+    MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT);
+    c.desc.batch = 2 * mpi_test_size();
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc));
+    MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 6));
+    MPI_EXPECT_OK(forward(bridge, &c, 2, 4));
+    MPI_EXPECT_STATUS(forward(bridge, &c, 3, 6), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("this rank holds 2 samples");
+    mimo_bridge_destroy(bridge);
+    tear_down(&c);
 }
 
 /* What a descriptor pins is what is used. */

@@ -106,6 +106,83 @@ MPI_TEST(enqueuing, flat_rows_of_one_side)
     mimo_grid_destroy(src);
 }
 
+/* Votes of this rank. */
+static int votes;
+
+int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
+                   MPI_Comm comm, MPI_Request *request)
+{
+    votes++;
+    return PMPI_Iallreduce(from, to, count, type, op, comm, request);
+}
+
+static bool always_records(mimo_stream stream)
+{
+    (void)stream;
+    return true;
+}
+
+/* Samples of one row, numbered over the batch: two src ranks give what two dst ranks take. */
+static mimo_status forward_samples(mimo_bridge *bridge, const int64_t held[4], float *to)
+{
+    enum { MOST = 10 };
+    int rank = mpi_test_rank();
+    bool gives = rank < 2;
+    float from[MOST];
+    for (int64_t i = 0; i < MOST; i++)
+        from[i] = (float)((rank == 1 ? held[0] : 0) + i);
+    memset(to, 0xff, MOST * sizeof *to);
+    const mimo_tensor source = mimo_tensor_3d(from, MIMO_F32, "sbh", 1, gives ? held[rank] : 0, 1);
+    const mimo_tensor target = mimo_tensor_3d(to, MIMO_F32, "sbh", 1, gives ? 0 : held[rank], 1);
+    return mimo_bridge_forward(bridge, &target, &source, 1, NULL);
+}
+
+static void expect_samples(mimo_bridge *bridge, const int64_t held[4])
+{
+    float to[10];
+    int rank = mpi_test_rank();
+    int64_t first = rank == 3 ? held[2] : 0;
+    MPI_EXPECT_OK(forward_samples(bridge, held, to));
+    for (int64_t i = 0; rank > 1 && i < held[rank]; i++)
+        MPI_EXPECT(to[i] == (float)(first + i), "sample %d of [%d,%d] from [%d,%d] is %g", (int)i,
+                   (int)held[2], (int)held[3], (int)held[0], (int)held[1], (double)to[i]);
+}
+
+/* [7,3] is no even cut, though either rank takes its part for one; [5,5] then [5,3] is a cut that
+ * is new to one rank alone. So the ranks ask each other at every call, unless the batch was told. */
+MPI_TEST(enqueuing, cuts_that_nobody_told)
+{
+    static const int64_t cuts[][4] = {{5, 5, 5, 5}, {7, 3, 5, 5}, {5, 5, 5, 5},
+                                      {5, 3, 4, 4}, {3, 7, 9, 1}, {5, 5, 5, 5}};
+    float unused[10];
+    mimo_device device = enqueuing();
+    mimo_comm *comm = mpi_test_comm_new();
+    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = src;
+    desc.dst = dst;
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    bridge->comm->device = &device;
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
+        expect_samples(bridge, cuts[i]);
+    device.records = always_records;
+    MPI_EXPECT_STATUS(forward_samples(bridge, cuts[0], unused), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("while a graph is captured: tell the batch by mimo_bridge_update");
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = 10;
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    votes = 0;
+    expect_samples(bridge, cuts[0]);
+    MPI_EXPECT(votes == 0, "a call whose batch is told votes %d times", votes);
+    bridge->comm->device = &mimo_device_host;
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(dst);
+    mimo_grid_destroy(src);
+    mimo_comm_destroy(comm);
+}
+
 /* Room as a device gives it: of any content, and of another on every rank. */
 static mimo_status dirty_room(void **out, int64_t bytes)
 {

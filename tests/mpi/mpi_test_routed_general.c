@@ -169,6 +169,7 @@ BED_TEST(routed_general, random_pairs)
         draw_packing(&random, &c.dst, c.seq, dst_cu);
         draw_letters(&random, &c);
         c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
+        c.told = !c.src.ragged && !c.dst.ragged && random_below(&random, 2);
         if (c.seq <= 96)
             check_case(&c);
     }
@@ -345,7 +346,19 @@ static mimo_status forward(const bridge_bed *bed, int64_t src_batch, int64_t dst
     return status;
 }
 
-/* With the batch told, an uneven cut needs no agreement. */
+/* Tiles of so many samples: 8 positions, and the 4 that a cp rank keeps. */
+static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t dst)
+{
+    test_tile from = test_tile_new("sbh", MIMO_F32, 8, src, 3);
+    test_tile to =
+        (bed->c.buffer ? test_shared_tile_new : test_tile_new)("bsh", MIMO_F32, dst, 4, 3);
+    mimo_status status = bed_call(bed, false, &to, &from);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    return status;
+}
+
+/* With the batch told, an uneven cut needs no agreement; without, MIMO_AGREE=0 leaves nobody to ask. */
 BED_TEST(routed_general, batch_that_is_told)
 {
     bed_case c = {.src = {.grid = "dp=4"},
@@ -358,16 +371,31 @@ BED_TEST(routed_general, batch_that_is_told)
                   .seq = 8};
     bridge_bed bed;
     bed_create(&bed, &c);
-    MPI_EXPECT_OK(update(bed.bridge, 7, NULL, 0));
     setenv("MIMO_AGREE", "0", 1);
+    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it: tell the batch by mimo_bridge_update");
+    MPI_EXPECT_OK(update(bed.bridge, 7, NULL, 0));
     bed_move(&bed, false, 1);
     bed_move(&bed, true, 2);
     setenv("MIMO_AGREE", "1", 1);
+    MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 1));
     test_agree_on_data();
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
-    MPI_EXPECT_STATUS(forward(&bed, 2, 4), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 2 samples");
     MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL));
     bed_move(&bed, false, 3);
+    bed_destroy(&bed);
+    c.told = true;
+    bed_create(&bed, &c);
+    bed_move(&bed, false, 4);
+    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("of a batch of 7 this rank holds");
+    MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
+    MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL)); /* back to the descriptor's */
+    bed_move(&bed, true, 5);
+    MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 2));
     bed_destroy(&bed);
 }
 

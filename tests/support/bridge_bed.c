@@ -96,6 +96,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.all_stages = c->dst.all_stages;
     desc.destinations_idle = c->idle;
     desc.ctas = c->ctas;
+    desc.batch = c->told ? c->batch : -1;
     desc.executor = c->buffer ? MIMO_EXECUTOR_ZERO_COPY : c->executor;
     desc.backward_executor = c->backward_executor;
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);

@@ -23,6 +23,7 @@ typedef struct bed_case {
     bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
     bool idle;      /* they are, between calls */
     int ctas;       /* of the descriptor */
+    bool told;      /* the descriptor tells the batch */
     bool sums;      /* backward: every contribution has its own small number; else one has all */
     int chunks;     /* bed_move: of each call; 0: calls are whole */
 } bed_case;
