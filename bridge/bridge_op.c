@@ -97,6 +97,8 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
         MIMO_TRY(mimo_regrow(&op->pairs, op->capacity, pairs, sizeof *op->pairs));
         op->capacity = pairs;
     }
+    if (op->executor->survey)
+        MIMO_TRY(op->executor->survey(op, to, from, n));
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];

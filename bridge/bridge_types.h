@@ -22,6 +22,7 @@ struct mimo_op {
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
+    int64_t seq;         /* routed: S of the full sequences; 1 where all tiles are flat */
     bool tagged;         /* the last pair is the samples check's */
     bool chunked;        /* begun so: its chunks can be waited for */
     int chunks;          /* 1 where it was not */
@@ -75,6 +76,8 @@ typedef struct mimo_executor_table {
     /* The same with the batch of an operation that has moved, and how it was cut. */
     mimo_status (*cut)(mimo_layout_desc *out, const mimo_op *op, mimo_side side);
 
+    /* Look at the views of all tensors, for what they say together (op->seq). NULL: nothing. */
+    mimo_status (*survey)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
     /* Read and check the views of one tensor. */
     mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                         const mimo_tensor *dst);

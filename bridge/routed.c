@@ -56,10 +56,14 @@ static mimo_status prepare_cut(mimo_op *op, const mimo_cut *cut)
     return mimo_job_prepare(op, cut);
 }
 
-/* Where both tiles are flat, their rows are dealt out, and not samples. */
+/* Where all tiles are flat, their rows are dealt out, and not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    return mimo_tile_is_flat(&op->pairs[0].src.view) && mimo_tile_is_flat(&op->pairs[0].dst.view);
+    bool flat = true;
+    for (int i = 0; flat && i < op->count; i++)
+        flat =
+            mimo_tile_is_flat(&op->pairs[i].src.view) && mimo_tile_is_flat(&op->pairs[i].dst.view);
+    return flat;
 }
 
 /* By the batch that an update told: nothing is guessed, and nothing needs to be found out. */
@@ -215,6 +219,7 @@ const mimo_executor_table mimo_routed_executor = {
     .destroy = mimo_routed_destroy,
     .side = mimo_routed_side,
     .cut = routed_cut,
+    .survey = mimo_routed_survey,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
     .prepare = routed_prepare,

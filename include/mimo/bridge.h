@@ -12,9 +12,15 @@
  *             takes the shard's gradient
  *
  * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
- * b*S (then without a partition, or where the other tile or a packing tells S; by the collective
- * executor a dst tile without a partition alone). Where both tiles of a call are flat, rows move as
- * samples do and S is not needed. (SEMANTICS: "Bridge".)
+ * b*S. A flat tile does not tell S:
+ *
+ *   routed      S is the call's: the first sbh or bsh tile of any of its tensors tells it, or a
+ *               packing does. Where all tiles of a call are flat and nothing is packed, rows move
+ *               as samples do and S is not needed; a partition needs it.
+ *   collective  S is each tensor's own, and told by its other tile; without one, rows move as
+ *               samples do. With a partition a dst tile can't be flat.
+ *
+ * (SEMANTICS: "Bridge".)
  *
  * Two executors move the rows:
  *
@@ -160,8 +166,9 @@ typedef struct mimo_batch_desc {
  * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
  * not agree first (on devices, without MIMO_CHECK=calls) ask for it: most uneven cuts are an error
  * there, but a rank that holds one side alone takes its own samples for its part of an even cut,
- * and wrong rows may move. Rows of two flat tiles are cut as they are, told or not; where some rank
- * holds one side alone such calls agree first on devices too, and the host waits.
+ * and wrong rows may move. Where all tiles of a call are flat, rows are cut as they are, told or
+ * not; where some rank holds one side alone such calls agree first on devices too, and the host
+ * waits.
  *
  * Ragged: the src tile is flat, "th" or "bh" [rows, H]: the rows of one modality (image tokens,
  * say) of this rank's samples, sample after sample; the dst tile is "sbh" or "bsh" as ever. Row r
@@ -244,7 +251,7 @@ typedef struct mimo_move_desc {
  * the first samples can begin before the last ones are here. Chunk i of a rank whose `to` has b
  * samples are all rows of its samples [i*b/m, (i+1)*b/m), rounded down: in forward the LLM's, in
  * backward the encoder's, whatever the other side's tiles look like. b may differ between ranks,
- * and chunks may be empty. (Where both tiles are flat, and S is not known, rows are cut so; a
+ * and chunks may be empty. (Where all tiles are flat, and S is not known, rows are cut so; a
  * ragged src tile is cut by its samples.)
  *
  * The results have the same bits as those of one call, and rules and errors are those of

@@ -174,6 +174,104 @@ BED_TEST(routed_general, random_pairs)
     }
 }
 
+/* -------------------------------------- mixed ------------------------------------- */
+
+enum { MIXED = 3 };
+
+/* The same bridge, for tiles of other letters. */
+static bridge_bed with_letters(const bridge_bed *bed, const char *src, const char *dst)
+{
+    bridge_bed other = *bed;
+    other.c.src_letters = src;
+    other.c.dst_letters = dst;
+    other.c.src.order = src[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    other.c.dst.order = dst[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    other.src = reference_of(&other.c.src, bed->c.batch, bed->c.seq);
+    other.dst = reference_of(&other.c.dst, bed->c.batch, bed->c.seq);
+    return other;
+}
+
+/* Tensors of one call, each with letters of its own. One tile at least tells S, and one pair at
+ * least is flat. */
+static void move_mixed(uint64_t *random, const bridge_bed *bed, bool backward)
+{
+    static const char *const letters[] = {"sbh", "bsh", "th", "bh"};
+    int64_t shaped = random_below(random, MIXED), flat = (shaped + 1) % MIXED;
+    bridge_bed beds[MIXED];
+    test_tile from[MIXED], to[MIXED];
+    mimo_tensor from_views[MIXED], to_views[MIXED];
+    for (int i = 0; i < MIXED; i++) {
+        const char *src =
+            letters[i == flat ? 2 + random_below(random, 2) : random_below(random, 4)];
+        int64_t known = i == shaped && src[1] == 'h' ? 2 : 4; /* there dst tells */
+        const char *dst =
+            letters[i == flat ? 2 + random_below(random, 2) : random_below(random, known)];
+        beds[i] = with_letters(bed, src, dst);
+        from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
+        to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
+        bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
+        from_views[i] = from[i].view;
+        to_views[i] = to[i].view;
+    }
+    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed->bridge, to_views, from_views, MIXED, test_stream());
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
+    for (int i = 0; i < MIXED; i++) {
+        bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+        reference_release(&beds[i].src);
+        reference_release(&beds[i].dst);
+    }
+}
+
+/* What collective takes beside a flat pair. */
+static bed_case paired_case(uint64_t *random)
+{
+    bed_case c = {.src = {.grid = random_below(random, 2) ? "tp=2,dp=2" : "tp=1,dp=4"},
+                  .dst = {.grid = random_below(random, 2) ? "tp=1,cp=2,dp=2" : "tp=1,cp=1,dp=4"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_COLLECTIVE,
+                  .batch = 4,
+                  .seq = 1 + random_below(random, 5)};
+    return c;
+}
+
+/* Where ranks agree only when asked, they have to. */
+static void set_checks(bool samples)
+{
+    bool calls = test_memory() != MIMO_MEMORY_HOST;
+    setenv("MIMO_CHECK", samples ? (calls ? "samples,calls" : "samples") : (calls ? "calls" : ""),
+           1);
+}
+
+/* A flat pair beside tiles that tell S, in any order; every other bridge checks where its samples
+ * come from, by a pair of tags that has the first pair's letters. */
+BED_TEST(routed_general, flat_beside_shaped)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t random = seed * 500 + (uint64_t)mpi_test_size();
+        char src_text[64], dst_text[64];
+        bridge_bed bed;
+        bed_case c = {.executor = MIMO_EXECUTOR_P2P, .src_letters = "sbh", .dst_letters = "sbh"};
+        draw_side(&random, &c.src, src_text);
+        draw_side(&random, &c.dst, dst_text);
+        c.batch = random_below(&random, 9);
+        c.seq = least_common(divisor(&c.src), divisor(&c.dst)) * (1 + random_below(&random, 2));
+        if (seed % 4 == 0 && !buffer)
+            c = paired_case(&random);
+        c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
+        c.buffer = buffer;
+        set_checks(seed % 2);
+        bed_create(&bed, &c);
+        for (int way = 0; bed.bridge && way < 4; way++)
+            move_mixed(&random, &bed, way % 2);
+        bed_destroy(&bed);
+    }
+    unsetenv("MIMO_CHECK");
+}
+
 /* ------------------------------------- ragged ------------------------------------- */
 
 static int64_t draw_spans(uint64_t *random, int64_t batch, int64_t seq, mimo_span *spans)
