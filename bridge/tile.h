@@ -34,6 +34,10 @@ mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, co
 /* A checked view as a tile; flat ones have flat_seq positions a sample. MIMO_ERR_OVERFLOW. */
 mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq);
 
+/* Of a call that adds gradients: MIMO_ERR_ARGUMENT where a tile of the pair does not lie at a
+ * multiple of its element size. */
+mimo_status mimo_tile_check_addresses(const mimo_tensor *src, const mimo_tensor *dst);
+
 /* MIMO_ERR_ARGUMENT where the views share memory. */
 mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b);
 

@@ -74,7 +74,8 @@ MIMO_API mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int col
 
 /** Element-wise reduction of data[count] in place over all ranks. Collective; blocking on the host,
  *  enqueued with a stream. Counts past 2^31 work. f16 and bf16 are combined in f32.
- *  Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_UNSUPPORTED (MIMO_F8), MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
+ *  Errors: MIMO_ERR_ARGUMENT (also where data is no multiple of the element size),
+ *  MIMO_ERR_UNSUPPORTED (MIMO_F8), MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count,
                                          mimo_dtype dtype, mimo_reduce op, mimo_stream stream);
 

@@ -25,7 +25,7 @@ typedef struct mimo_gradient mimo_gradient;
 /** One run of parameters whose gradients lie together and follow the same rule. */
 typedef struct mimo_gradient_span {
     const char *name;  /* for explain and errors; borrowed during the call */
-    void *grad;        /* borrowed; summed and scaled in place */
+    void *grad;        /* borrowed; summed and scaled in place; at a multiple of the element size */
     int64_t count;     /* elements on this rank */
     mimo_dtype dtype;  /* f32, f64, f16 or bf16 */
     mimo_side module;  /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "comm/agreement.h"
+#include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/hash.h"
@@ -84,6 +85,7 @@ static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype d
                "allreduce: f8 can be moved, not combined (count %" PRId64 ")", count);
     MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "allreduce: unknown op %d",
                (int)op);
+    MIMO_TRY(mimo_check_address("allreduce: data", data, count, dtype));
     return mimo_mul(&bytes, count, (int64_t)mimo_dtype_size(dtype));
 }
 

@@ -272,6 +272,117 @@ BED_TEST(routed_general, flat_beside_shaped)
     unsetenv("MIMO_CHECK");
 }
 
+/* ------------------------------------ addresses ----------------------------------- */
+
+/* A tile whose rows the library finds one byte behind an address that fits its dtype. */
+typedef struct odd_tile {
+    test_tile tile; /* for the bed, which knows no such places */
+    test_room room;
+    mimo_tensor view;
+} odd_tile;
+
+static odd_tile odd_tile_new(const bridge_bed *bed, mimo_side side, bool shared)
+{
+    odd_tile odd = {.tile = bed_tile_new(bed, side)};
+    int64_t bytes = odd.tile.room.bytes + 1;
+    odd.room = shared ? test_shared_room_new(bytes) : test_room_new(bytes);
+    odd.view = odd.tile.view;
+    odd.view.data = (char *)odd.room.place + 1;
+    return odd;
+}
+
+static void odd_tile_free(odd_tile *odd)
+{
+    test_tile_free(&odd->tile);
+    test_room_free(&odd->room);
+}
+
+/* What the bed has filled goes to the odd place; what has arrived there goes to where the bed
+ * looks. */
+static void to_odd_place(const odd_tile *odd)
+{
+    memcpy((char *)odd->room.host + 1, odd->tile.room.host, (size_t)odd->tile.room.bytes);
+    test_push(&odd->room);
+}
+
+static void from_odd_place(const odd_tile *odd)
+{
+    test_pull(&odd->room);
+    memcpy(odd->tile.room.host, (char *)odd->room.host + 1, (size_t)odd->tile.room.bytes);
+    test_push(&odd->tile.room);
+}
+
+static mimo_status move_views(const bridge_bed *bed, bool backward, const mimo_tensor *to,
+                              const mimo_tensor *from)
+{
+    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, to, from, 1,
+                                                                   test_stream());
+}
+
+/* Rows that only move. */
+static void move_oddly(const bridge_bed *bed, bool backward)
+{
+    odd_tile from = odd_tile_new(bed, backward ? MIMO_DST : MIMO_SRC, false);
+    odd_tile to = odd_tile_new(bed, backward ? MIMO_SRC : MIMO_DST, bed->c.buffer);
+    bed_fill(bed, &from.tile, backward, 7);
+    to_odd_place(&from);
+    to_odd_place(&to);
+    mimo_status status = move_views(bed, backward, &to.view, &from.view);
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
+    from_odd_place(&to);
+    bed_check_target(bed, &to.tile, backward, 7);
+    odd_tile_free(&from);
+    odd_tile_free(&to);
+}
+
+/* Gradients that are added: the last rank's lie oddly, on one side, which all hear of. */
+static void refuse_to_add(const bridge_bed *bed, bool odd_source)
+{
+    bool last = mpi_test_rank() == mpi_test_size() - 1;
+    odd_tile from = odd_tile_new(bed, MIMO_DST, false);
+    odd_tile to = odd_tile_new(bed, MIMO_SRC, false);
+    test_tile target = bed_target_new(bed, MIMO_SRC);
+    bed_fill(bed, &from.tile, true, 8);
+    MPI_EXPECT_STATUS(move_views(bed, true, last && !odd_source ? &to.view : &target.view,
+                                 last && odd_source ? &from.view : &from.tile.view),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE(odd_source ? "rank 3: dst tile f32" : "rank 3: src tile f32");
+    MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
+    test_pull(&target.room);
+    for (int64_t i = 0; i < target.room.bytes; i++)
+        MPI_EXPECT(((unsigned char *)target.room.host)[i] == GUARD_POISON, "byte %d was written",
+                   (int)i);
+    MPI_EXPECT_OK(move_views(bed, true, &target.view, &from.tile.view));
+    bed_check_target(bed, &target, true, 8);
+    odd_tile_free(&from);
+    odd_tile_free(&to);
+    test_tile_free(&target);
+}
+
+/* On 4 ranks, where each hears of the last one's mistake. */
+BED_TEST(routed_general, odd_addresses)
+{
+    test_agree_on_data();
+    for (int way = 0; way < 4; way++) {
+        bed_case c = bed_fan_in;
+        bridge_bed bed;
+        c.src.grid = "tp=1,dp=4"; /* collective asks for tp */
+        c.dst.grid = "tp=1,cp=2,dp=2";
+        c.dst.partition = way % 2;
+        c.executor = way / 2 && !buffer ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
+        c.buffer = buffer;
+        bool adds = !c.dst.partition || c.executor == MIMO_EXECUTOR_COLLECTIVE;
+        bed_create(&bed, &c);
+        if (bed.bridge)
+            move_oddly(&bed, false);
+        if (bed.bridge && !adds)
+            move_oddly(&bed, true);
+        for (int side = 0; bed.bridge && adds && !buffer && side < 2; side++)
+            refuse_to_add(&bed, side);
+        bed_destroy(&bed);
+    }
+}
+
 /* ------------------------------------- ragged ------------------------------------- */
 
 static int64_t draw_spans(uint64_t *random, int64_t batch, int64_t seq, mimo_span *spans)

@@ -533,6 +533,14 @@ Test(padding, rows_go_to_their_padded_places)
                  mimo_last_error());
     cr_assert_arr_eq(out, expected, sizeof expected);
 
+    char odd_out[sizeof out + 1], odd_tokens[sizeof tokens + 1];
+    memcpy(odd_tokens + 1, tokens, sizeof tokens);
+    mimo_tensor odd_to = to, odd_from = from;
+    odd_to.data = odd_out + 1;
+    odd_from.data = odd_tokens + 1;
+    cr_assert_eq(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100), MIMO_OK);
+    cr_assert_arr_eq(odd_out + 1, expected, sizeof expected);
+
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
     cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
     cr_assert(strstr(mimo_last_error(), "to is i64 t[11], the lengths need t[12]"));
