@@ -390,6 +390,12 @@ static void finish(mimo_op *op)
     move_on(op, INT_MAX);
 }
 
+void mimo_bridge_finish(mimo_bridge *bridge)
+{
+    while (bridge->queue)
+        finish(bridge->queue);
+}
+
 /* The agreements of a bridge never meet those of another one, nor of what else the ranks call on
  * the parent: where one of them has left out a call, each would wait for its own. */
 static mimo_status compare_calls(const mimo_op *op)
@@ -406,6 +412,7 @@ static mimo_status compare_calls(const mimo_op *op)
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     MIMO_TRY(start(out, bridge, call));
+    bridge->unwaited++;
     mimo_status compared = compare_calls(*out);
     if (compared != MIMO_OK) {
         end_op(*out, compared);
@@ -496,10 +503,15 @@ mimo_status mimo_op_wait(mimo_op **handle)
     if (!op)
         return MIMO_OK;
     finish(op);
-    op->next = op->bridge->spare;
-    op->bridge->spare = op;
+    mimo_bridge *bridge = op->bridge;
+    op->next = bridge->spare;
+    bridge->spare = op;
     *handle = NULL;
-    return outcome(op);
+    mimo_status status = outcome(op);
+    bridge->unwaited--;
+    if (bridge->destroyed && bridge->unwaited == 0)
+        mimo_bridge_destroy(bridge);
+    return status;
 }
 
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,

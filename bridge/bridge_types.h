@@ -123,6 +123,8 @@ struct mimo_bridge {
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
                           communication in the same order */
     mimo_op *spare;    /* ended ones, kept for their staging */
+    int unwaited;      /* operations that were begun, and not waited for */
+    bool destroyed;    /* the last of these releases it */
 };
 
 /* What moves one way, and what the ways have in common: where one is collective, its rules are the
@@ -149,8 +151,13 @@ static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim);
 
-/* Move the operations of a bridge on, without blocking. */
+/* Move the operations of a bridge on, without blocking; and until all have ended. */
 void mimo_bridge_progress(mimo_bridge *bridge);
+void mimo_bridge_finish(mimo_bridge *bridge);
+
+/* MIMO_ERR_STATE where an operation was not waited for. Not whether one is still moving: that may
+ * differ between ranks, and from run to run. */
+mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
 
 /* Append to a call in words, as far as there is room. */
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);

@@ -69,7 +69,7 @@ typedef enum mimo_executor {
 
 typedef struct mimo_bridge_desc {
     size_t size;          /* set by the initializer */
-    const mimo_grid *src; /* borrowed, as is dst: both outlive the bridge; need not be connected */
+    const mimo_grid *src; /* borrowed, as is dst (mimo_grid_destroy); need not be connected */
     const mimo_grid *dst;
     const mimo_partition_rule *partition; /* copied; NULL: the dst tile holds full sequences */
     mimo_executor executor;
@@ -95,8 +95,8 @@ typedef struct mimo_bridge_desc {
 
 /**
  * Create a bridge. Collective over `comm` (rank r of it is rank r of both grids), blocking. The
- * communicator is borrowed and must outlive the bridge; the bridge splits its own groups from it,
- * so its messages never meet others'. The caller owns *out.
+ * communicator is borrowed (mimo_comm_destroy); the bridge splits its own groups from it, so its
+ * messages never meet others'. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors differ between ranks; the first
  * rank that differs from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
@@ -141,7 +141,14 @@ MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *co
                                                 const mimo_bridge_desc *desc,
                                                 const mimo_bridge_sizes *sizes);
 
-/** Release. Collective in effect. NULL is fine. No operation may be in flight. */
+/**
+ * Release. Collective in effect. NULL is fine.
+ *
+ * Where operations were begun and not waited for, they go on, and their handles stay valid: the
+ * last mimo_op_wait releases the bridge in place of this call, which leaves a sentence in
+ * mimo_last_error(). Nothing else may be called on the bridge then. One that is never waited for is
+ * never released.
+ */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 
 /** What an update tells of the calls that follow it. */
@@ -160,8 +167,9 @@ typedef struct mimo_batch_desc {
 
 /**
  * Tell a routed bridge what the calls that follow move; NULL: what it moves without an update.
- * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
- * A graph that captured calls of the bridge must not be replayed afterwards.
+ * Collective over the communicator, blocking the host; no operation of the bridge may be in flight
+ * (begun, and not waited for). A graph that captured calls of the bridge must not be replayed
+ * afterwards.
  *
  * A batch alone: an even cut of one that dp does not divide need not be found out. Calls that do
  * not agree first (on devices, without MIMO_CHECK=calls) ask for it: most uneven cuts are an error
@@ -285,8 +293,9 @@ MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stre
  * or not). Returns MIMO_OK while nothing failed, else the operation's error. */
 MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
 
-/** Wait for the end, release the operation and null the handle. Returns its status. A handle that
- * is NULL already gives MIMO_OK. */
+/** Wait for the end, release the operation and null the handle; with the last operation of a bridge
+ * that was destroyed meanwhile, the bridge too. Returns the operation's status. A handle that is
+ * NULL already gives MIMO_OK. */
 MIMO_API mimo_status mimo_op_wait(mimo_op **op);
 
 /**
@@ -295,11 +304,12 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  * row that a rank received is compared with what the layouts say in closed form, copies included;
  * then over all ranks <Px, y> = <x, P'y> must hold exactly, and every global row be counted once.
  * Two moves of a few kilobytes and a few exchanges of words: cheap enough for every start.
- * Collective over the communicator, blocking; no operation may be in flight. The caller's tensors
- * are not touched.
+ * Collective over the communicator, blocking; no operation may be in flight (those that are come to
+ * their end, and are still to be waited for). The caller's tensors are not touched.
  *
  * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row, element and tensor that
- * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
+ * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), MIMO_ERR_STATE (some rank has
+ * begun an operation and not waited for it), the errors of the two moves
  * (MIMO_ERR_SHAPE while an update tells another batch), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
  * MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
  */

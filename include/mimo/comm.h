@@ -50,9 +50,14 @@ typedef enum mimo_reduce {
     MIMO_MAX = 1,
 } mimo_reduce;
 
-/** Release a communicator. Collective in effect: all ranks release it, in the same order with its
- *  other calls. NULL is fine. Objects made from it must be gone before. Never finalizes MPI; after
- *  MPI_Finalize it only frees memory. */
+/**
+ * Release a communicator. Collective in effect: all ranks release it, in the same order with its
+ * other calls. NULL is fine. Never finalizes MPI; after MPI_Finalize it only frees memory.
+ *
+ * While bridges or buffers made from it are there nothing is released: the last of them does it, and
+ * mimo_last_error() says how many there are. Of gradient objects and grids that have the
+ * communicator only their destroys may follow. What was split from it goes on by itself.
+ */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);
 
 /** This process's rank in the communicator, 0 <= rank < size. Local. */
