@@ -2,7 +2,7 @@
  * The routed executor: only consumed rows move, once, from one owner to each consumer, straight
  * from tensor to tensor. Forward is plan(src -> dst), backward plan(dst -> src). Without a
  * partition the dst cp ranks hold contributions: class 0 arrives in its place, the others in
- * staging, and they are added in class order.
+ * staging, and they are added in class order, which is that of ascending ranks.
  *
  *   prepare   before the agreement: plans, messages, staging, for all tensors together (a job)
  *   move      one exchange; rows that stay here are copied while it is in flight

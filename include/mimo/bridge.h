@@ -11,6 +11,10 @@
  *             with one [rows, B / dst dp, H], already this rank's shard (cp, then sp): backward
  *             takes the shard's gradient
  *
+ * Under a thd partition (routed alone) a sample is a packed row: S is T, the last of the cumulative
+ * lengths (of cu_padded, where there is one), and b and B count packed rows, all cut at the same
+ * lengths. One packed row on every dst dp rank is B = dst dp.
+ *
  * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
  * b*S. A flat tile does not tell S:
  *
@@ -39,8 +43,9 @@
  *                   the first B mod dp ranks take one more); any other cut is learnt from all
  *                   ranks' tiles, which costs one more exchange of words at its first call;
  *                 - where several ranks give gradient for one row (dst cp without a partition,
- *                   all_stages), it is added in the order of their coordinates, f16 and bf16 in
- *                   f32 and rounded once.
+ *                   all_stages), their parts are added by ascending rank, f16 and bf16 in f32 and
+ *                   rounded once. Ranks along other dimensions (tp) have equal parts, and one of
+ *                   them counts.
  *
  * Both give the same bits where both apply and each element has one contribution that is not zero
  * (only -0 may become +0, and a signalling NaN a quiet one).
@@ -154,7 +159,8 @@ MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 /** What an update tells of the calls that follow it. */
 typedef struct mimo_batch_desc {
     size_t size;   /* set by the initializer */
-    int64_t batch; /* B, cut evenly along either side's dp; -1: to be found out from the tiles */
+    int64_t batch; /* B, cut evenly along either side's dp; -1: to be found out from the tiles; a
+                      ragged batch has to say it */
     bool ragged;   /* each sample has its own number of src rows, at positions that spans tell */
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
     int64_t span_count;
@@ -187,7 +193,8 @@ typedef struct mimo_batch_desc {
  * whoever tells of the same sample tells the same. (The ids of a sample tell its spans: they are
  * where the modality's special id stands.)
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (an operation in flight),
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch that is left at
+ * the initializer's -1, and spans of one that is not ragged), MIMO_ERR_STATE (an operation in flight),
  * MIMO_ERR_UNSUPPORTED (a direction is collective; ragged with a src or thd partition),
  * MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
  * update stays in force then.
@@ -213,7 +220,7 @@ MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor 
                                          const mimo_tensor *from, int n, mimo_stream stream);
 
 /** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
- *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward;
+ *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward.
  *  Where gradients are summed (collective: dst cp > 1; routed: several ranks give gradient for one
  *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile, of either side, whose address is no multiple of
  *  the element size is MIMO_ERR_ARGUMENT. */

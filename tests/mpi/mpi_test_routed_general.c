@@ -1,6 +1,7 @@
 /* What routed alone takes: any ratio of dp, uneven batches, ranks without a role, cp of the
  * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
  * ones; destinations in a buffer and not. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,91 @@ BED_TEST(routed_general, flat_beside_shaped)
         bed_destroy(&bed);
     }
     unsetenv("MIMO_CHECK");
+}
+
+/* --------------------------------------- order ------------------------------------ */
+
+enum { ORDER_BATCH = 8, ORDER_SEQ = 16, ORDER_HIDDEN = 3 };
+
+/* A contribution, of so many sizes that another order gives another sum. */
+static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, int64_t h)
+{
+    int64_t klass = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
+    uint64_t word = ref_word((uint64_t)klass + 1, b, s, h);
+    return ldexpf((float)(int64_t)(word & 0xffff) - 32768, (int)(word >> 16 & 31) - 16);
+}
+
+/* What ranks that hold the sample at tp 0 give, from the first rank to the last one, or from the
+ * last to the first. */
+static float sum_of(const char *dst, int64_t b, int64_t s, int64_t h, bool ascending)
+{
+    float sum = 0;
+    bool begun = false;
+    int64_t ranks = ref_ranks(dst), samples = ORDER_BATCH / ref_size(dst, "dp");
+    for (int64_t i = 0; i < ranks; i++) {
+        int64_t rank = ascending ? i : ranks - 1 - i;
+        if (ref_coord(dst, "tp", rank) > 0 || ref_coord(dst, "dp", rank) != b / samples)
+            continue;
+        float part = contribution(dst, rank, b, s, h);
+        sum = begun ? sum + part : part;
+        begun = true;
+    }
+    return sum;
+}
+
+static void check_sums(const char *dst, const test_tile *to, int64_t first, int64_t samples)
+{
+    int64_t wrong = 0, telling = 0;
+    test_pull(&to->room);
+    for (int64_t i = 0; i < samples * ORDER_SEQ * ORDER_HIDDEN; i++) {
+        int64_t b = first + i / (ORDER_SEQ * ORDER_HIDDEN), s = i / ORDER_HIDDEN % ORDER_SEQ;
+        float sum = sum_of(dst, b, s, i % ORDER_HIDDEN, true);
+        wrong += ((float *)to->room.host)[i] != sum;
+        telling += sum_of(dst, b, s, i % ORDER_HIDDEN, false) != sum;
+    }
+    MPI_EXPECT(wrong == 0, "%s: %d sums are not those of ascending ranks", dst, (int)wrong);
+    MPI_EXPECT(telling > 0, "%s: any order gives these sums", dst);
+}
+
+static void add_in_order(const char *src, const char *dst)
+{
+    bed_case c = {.src = {.grid = src},
+                  .dst = {.grid = dst, .all_stages = true},
+                  .src_letters = "bsh",
+                  .dst_letters = "bsh",
+                  .executor = MIMO_EXECUTOR_P2P,
+                  .batch = ORDER_BATCH,
+                  .seq = ORDER_SEQ};
+    bridge_bed bed;
+    int64_t first = 0, rank = mpi_test_rank(), held = 0;
+    int64_t samples = reference_samples(&c.src, ORDER_BATCH, ref_coord(src, "dp", rank), &first);
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_tile_new(&bed, MIMO_SRC);
+    if (rank < ref_ranks(dst))
+        (void)reference_samples(&c.dst, ORDER_BATCH, ref_coord(dst, "dp", rank), &held);
+    for (int64_t i = 0; i < from.room.bytes / (int64_t)sizeof(float); i++)
+        ((float *)from.room.host)[i] =
+            contribution(dst, rank, held + i / (ORDER_SEQ * ORDER_HIDDEN),
+                         i / ORDER_HIDDEN % ORDER_SEQ, i % ORDER_HIDDEN);
+    test_push(&from.room);
+    MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
+    check_sums(dst, &to, first, samples);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+/* On 8 ranks: several cp and pp ranks contribute to each row, in grids of any order of dimensions;
+ * backward is one round, and two where one src rank reads all. */
+MPI_TEST(routed_general, sums_in_the_order_of_ranks)
+{
+    static const char *const dst[] = {"cp=2,pp=2",      "pp=2,cp=2",           "cp=2,tp=2,pp=2",
+                                      "tp=2,pp=2,cp=2", "pp=2,dp=2,cp=2",      "cp=2,dp=2,pp=2",
+                                      "dp=2,pp=2,cp=2", "pp=2,tp=2,cp=2,dp=1", "cp=4,pp=2"};
+    for (size_t i = 0; i < sizeof dst / sizeof *dst; i++) {
+        add_in_order("dp=8", dst[i]);
+        add_in_order("tp=8,dp=1", dst[i]);
+    }
 }
 
 /* ------------------------------------ addresses ----------------------------------- */
