@@ -126,6 +126,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
 {
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
+    mimo_grids_use(desc->src, desc->dst, MIMO_GRID_BRIDGE);
     bridge->src = desc->src;
     bridge->dst = desc->dst;
     bridge->rank = comm->rank;
@@ -277,10 +278,8 @@ static void destroy_op(mimo_op *op)
     mimo_release(op);
 }
 
-void mimo_bridge_destroy(mimo_bridge *bridge)
+static void release(mimo_bridge *bridge)
 {
-    if (!bridge)
-        return;
     if (bridge->parent)
         mimo_unride(bridge->parent, &bridge->rider);
     while (bridge->spare) {
@@ -293,7 +292,29 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
     mimo_rooms_release(&bridge->rooms);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
+    if (bridge->src)
+        mimo_grids_leave(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
+    if (bridge->parent)
+        mimo_comm_let_go(bridge->parent);
     mimo_release(bridge);
+}
+
+mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
+{
+    MIMO_CHECK(bridge->unwaited == 0, MIMO_ERR_STATE,
+               "%s: an operation is in flight (%d were not waited for)", call, bridge->unwaited);
+    return MIMO_OK;
+}
+
+void mimo_bridge_destroy(mimo_bridge *bridge)
+{
+    if (!bridge)
+        return;
+    bridge->destroyed = true;
+    if (mimo_bridge_check_idle(bridge, "bridge destroy") == MIMO_OK)
+        release(bridge);
+    else
+        mimo_fail_prefix(MIMO_ERR_STATE, "the last mimo_op_wait releases the bridge: ");
 }
 
 mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge)

@@ -126,6 +126,10 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
         MIMO_TRY(mimo_regrow(&op->pairs, op->capacity, pairs, sizeof *op->pairs));
         op->capacity = pairs;
     }
+    const mimo_executor_table *surveyor =
+        bridge->measured[op->backward] ? &mimo_routed_executor : op->executor;
+    if (surveyor->survey)
+        MIMO_TRY(surveyor->survey(op, to, from, n));
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->backward ? &from[i] : &to[i];
@@ -419,6 +423,12 @@ static void finish(mimo_op *op)
     move_on(op, INT_MAX);
 }
 
+void mimo_bridge_finish(mimo_bridge *bridge)
+{
+    while (bridge->queue)
+        finish(bridge->queue);
+}
+
 /* The agreements of a bridge never meet those of another one, nor of what else the ranks call on
  * the parent: where one of them has left out a call, each would wait for its own. */
 static mimo_status compare_calls(const mimo_op *op)
@@ -435,6 +445,7 @@ static mimo_status compare_calls(const mimo_op *op)
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     MIMO_TRY(start(out, bridge, call));
+    bridge->unwaited++;
     mimo_status compared = compare_calls(*out);
     if (compared != MIMO_OK) {
         end_op(*out, compared);
@@ -525,10 +536,15 @@ mimo_status mimo_op_wait(mimo_op **handle)
     if (!op)
         return MIMO_OK;
     finish(op);
-    op->next = op->bridge->spare;
-    op->bridge->spare = op;
+    mimo_bridge *bridge = op->bridge;
+    op->next = bridge->spare;
+    bridge->spare = op;
     *handle = NULL;
-    return outcome(op);
+    mimo_status status = outcome(op);
+    bridge->unwaited--;
+    if (bridge->destroyed && bridge->unwaited == 0)
+        mimo_bridge_destroy(bridge);
+    return status;
 }
 
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,

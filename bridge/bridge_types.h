@@ -20,6 +20,7 @@ struct mimo_op {
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
+    int64_t seq;         /* routed: S of the full sequences; 1 where all tiles are flat */
     bool tagged;         /* the last pair is the samples check's */
     bool chunked;        /* begun so: its chunks can be waited for */
     int chunks;          /* 1 where it was not */
@@ -70,6 +71,8 @@ typedef struct mimo_executor_table {
     /* The same with the batch of an operation that has moved, and how it was cut. */
     mimo_status (*cut)(mimo_layout_desc *out, const mimo_op *op, mimo_side side);
 
+    /* Look at the views of all tensors, for what they say together (op->seq). NULL: nothing. */
+    mimo_status (*survey)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
     /* Read and check the views of one tensor. */
     mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                         const mimo_tensor *dst);
@@ -117,6 +120,8 @@ struct mimo_bridge {
     mimo_op *queue;    /* operations in flight: only the first moves, so that all ranks start their
                           communication in the same order */
     mimo_op *spare;    /* ended ones, kept for the next */
+    int unwaited;      /* operations that were begun, and not waited for */
+    bool destroyed;    /* the last of these releases it */
     mimo_rooms rooms;  /* staging of all operations on a device, by stream */
 };
 
@@ -141,8 +146,13 @@ static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim);
 
-/* Move the operations of a bridge on, without blocking. */
+/* Move the operations of a bridge on, without blocking; and until all have ended. */
 void mimo_bridge_progress(mimo_bridge *bridge);
+void mimo_bridge_finish(mimo_bridge *bridge);
+
+/* MIMO_ERR_STATE where an operation was not waited for. Not whether one is still moving: that may
+ * differ between ranks, and from run to run. */
+mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
 
 /* Append to a call in words, as far as there is room. */
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);

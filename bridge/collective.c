@@ -258,7 +258,7 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     MIMO_CHECK(!op->backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                "%s: f8 can be moved, not summed over cp = %lld", op->call,
                (long long)own_of(op)->cp);
-    return MIMO_OK;
+    return op->backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
 }
 
 static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)

@@ -3,6 +3,7 @@
 #include "bridge/collective_types.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/checked.h"
@@ -62,10 +63,20 @@ static mimo_status check_full_size(const mimo_tile *dst, int64_t seq)
     return mimo_mul(&bytes, rows, dst->row_bytes);
 }
 
+static const char *direction_text(char *text, size_t room, const mimo_pairing *pairing)
+{
+    if (pairing->direction == MIMO_EQUAL)
+        snprintf(text, room, "as src and dst dp are equal,");
+    else
+        snprintf(text, room, "%s by %" PRId64 " from", mimo_direction_name(pairing->direction),
+                 pairing->scale);
+    return text;
+}
+
 static mimo_status read_pair(mimo_tile_pair *pair, const mimo_tile_rules *rules,
                              const mimo_tensor *src, const mimo_tensor *dst)
 {
-    char got[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT], need[MIMO_VIEW_TEXT];
+    char got[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT], need[MIMO_VIEW_TEXT], how[64];
     mimo_tensor needed;
     MIMO_TRY(full_sequence(&pair->seq, rules, src, dst));
     MIMO_CHECK(
@@ -78,10 +89,9 @@ static mimo_status read_pair(mimo_tile_pair *pair, const mimo_tile_rules *rules,
     MIMO_TRY(needed_dst(&needed, rules, &pair->src, pair->seq, dst));
     MIMO_CHECK(
         needed.dtype == dst->dtype && memcmp(needed.shape, dst->shape, sizeof needed.shape) == 0,
-        MIMO_ERR_SHAPE, "dst tile is %s; %s by %" PRId64 " from src tile %s needs %s",
-        mimo_tensor_text(dst, got, sizeof got), mimo_direction_name(rules->pairing.direction),
-        rules->pairing.scale, mimo_tensor_text(src, from, sizeof from),
-        mimo_tensor_text(&needed, need, sizeof need));
+        MIMO_ERR_SHAPE, "dst tile is %s; %s src tile %s needs %s",
+        mimo_tensor_text(dst, got, sizeof got), direction_text(how, sizeof how, &rules->pairing),
+        mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(&needed, need, sizeof need));
     MIMO_TRY(mimo_tile_read(&pair->dst, dst, pair->seq));
     return check_full_size(&pair->dst, pair->seq);
 }

@@ -2,7 +2,7 @@
  * The routed executor: only consumed rows move, once, from one owner to each consumer, straight
  * from tensor to tensor. Forward is plan(src -> dst), backward plan(dst -> src). Without a
  * partition the dst cp ranks hold contributions: class 0 arrives in its place, the others in
- * staging, and they are added in class order.
+ * staging, and they are added in class order, which is that of ascending ranks.
  *
  *   prepare   before the agreement: plans, messages, staging, for all tensors together (a job)
  *   move      one exchange; rows that stay here are copied while it is in flight
@@ -40,14 +40,16 @@ static mimo_status prepare_cut(mimo_op *op, const mimo_cut *cut)
     return mimo_job_prepare(op, cut);
 }
 
-/* Where both tiles are flat and nothing tells S, their rows are dealt out, and not samples. */
+/* Where all tiles are flat and nothing tells S, their rows are dealt out, and not samples. */
 static bool counts_rows(const mimo_op *op)
 {
     const mimo_layout_desc *places = op->bridge->routed->places;
-    bool packed = mimo_rule_is_packed(places[MIMO_SRC].partition) ||
-                  mimo_rule_is_packed(places[MIMO_DST].partition);
-    return !packed && mimo_tile_is_flat(&op->pairs[0].src.view) &&
-           mimo_tile_is_flat(&op->pairs[0].dst.view);
+    bool flat = !mimo_rule_is_packed(places[MIMO_SRC].partition) &&
+                !mimo_rule_is_packed(places[MIMO_DST].partition);
+    for (int i = 0; flat && i < op->count; i++)
+        flat =
+            mimo_tile_is_flat(&op->pairs[i].src.view) && mimo_tile_is_flat(&op->pairs[i].dst.view);
+    return flat;
 }
 
 /* By the batch that the caller told: nothing is guessed, and nothing needs to be found out. */
@@ -247,6 +249,7 @@ const mimo_executor_table mimo_routed_executor = {
     .destroy = mimo_routed_destroy,
     .side = mimo_routed_side,
     .cut = routed_cut,
+    .survey = mimo_routed_survey,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
     .prepare = routed_prepare,

@@ -102,6 +102,9 @@ static mimo_status plan_round(const job_maker *maker, int r)
         MIMO_CHECK(round->classes == 1 || leg->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                    "%s: f8 can be moved, not summed over %" PRId64 " contributions",
                    maker->op->call, round->classes);
+        if (round->classes > 1)
+            MIMO_TRY(mimo_tile_check_addresses(&maker->job->pairs[i].src.view,
+                                               &maker->job->pairs[i].dst.view));
     }
     return MIMO_OK;
 }

@@ -17,24 +17,50 @@ static int64_t packed_rows(const mimo_routed *own)
     return -1;
 }
 
-/* The full sequence length, from the packing or from whichever view tells it. */
-static mimo_status full_sequence(int64_t *out, const mimo_routed *own, const mimo_tensor *src,
-                                 const mimo_tensor *dst)
+/* The first tile that tells S, of src before dst. */
+static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const tiles[2], int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int at = MIMO_SRC; at <= MIMO_DST; at++)
+            if (!mimo_tile_is_flat(&tiles[at][i])) {
+                *side = (mimo_side)at;
+                return &tiles[at][i];
+            }
+    return NULL;
+}
+
+/* The full sequence length of a call, from the packing or from the first view that tells it. */
+static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
+                                 const mimo_tensor *const tiles[2], int n)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    mimo_side side = MIMO_SRC;
     *out = packed_rows(own);
     if (*out >= 0)
         return MIMO_OK;
-    if (!mimo_tile_is_flat(src))
-        return mimo_mul(out, mimo_tensor_size(src, 's'), own->sharers[MIMO_SRC]);
-    if (!mimo_tile_is_flat(dst))
-        return mimo_mul(out, mimo_tensor_size(dst, 's'), own->sharers[MIMO_DST]);
+    const mimo_tensor *shaped = find_shaped(&side, tiles, n);
+    if (shaped)
+        return mimo_mul(out, mimo_tensor_size(shaped, 's'), own->sharers[side]);
     MIMO_CHECK(own->sharers[MIMO_SRC] == 1 && own->sharers[MIMO_DST] == 1, MIMO_ERR_SHAPE,
-               "src tile is %s and dst tile is %s: with a partition one must be sbh or bsh, as "
-               "flat tiles do not say where sequences end",
-               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+               "src tile is %s and dst tile is %s: with a partition a tile of the call must be sbh "
+               "or bsh, as flat tiles do not say where sequences end",
+               mimo_tensor_text(&tiles[MIMO_SRC][0], from, sizeof from),
+               mimo_tensor_text(&tiles[MIMO_DST][0], to, sizeof to));
     *out = 1;
     return MIMO_OK;
+}
+
+/* Checks the views too: S is read from them. */
+mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    const mimo_tensor *const tiles[2] = {op->backward ? to : from, op->backward ? from : to};
+    for (int i = 0; i < n; i++) {
+        MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], op->bridge->memory, "src"));
+        MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], op->bridge->memory, "dst"));
+    }
+    if (op->bridge->routed->ragged) /* there each dst tile tells it */
+        return MIMO_OK;
+    return full_sequence(&op->seq, op->bridge->routed, tiles, n);
 }
 
 static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
@@ -94,10 +120,11 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }
 
-static mimo_status read_even(mimo_tile_pair *out, const mimo_routed *own, const mimo_tensor *src,
+static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst)
 {
-    MIMO_TRY(full_sequence(&out->seq, own, src, dst));
+    const mimo_routed *own = op->bridge->routed;
+    out->seq = op->seq;
     MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }
@@ -106,17 +133,14 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
                              const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    const mimo_routed *own = op->bridge->routed;
     mimo_tile_pair pair;
-    MIMO_TRY(mimo_tile_check_view(src, op->bridge->memory, "src"));
-    MIMO_TRY(mimo_tile_check_view(dst, op->bridge->memory, "dst"));
     MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
                mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
-    if (own->ragged)
+    if (op->bridge->routed->ragged)
         MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
     else
-        MIMO_TRY(read_even(&pair, own, src, dst));
+        MIMO_TRY(read_even(&pair, op, src, dst));
     *out = pair;
     return MIMO_OK;
 }

@@ -32,7 +32,7 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
     const mimo_routed *own = bridge->routed;
     MIMO_CHECK(!bridge->collective, MIMO_ERR_UNSUPPORTED,
                "bridge update: the executor is collective, and must be routed");
-    MIMO_CHECK(!bridge->queue, MIMO_ERR_STATE, "bridge update: an operation is in flight");
+    MIMO_TRY(mimo_bridge_check_idle(bridge, "bridge update"));
     MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
                            !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
                MIMO_ERR_UNSUPPORTED,

@@ -369,7 +369,10 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
     test_sums *all = NULL;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
     self_test test = {.bridge = bridge, .seed = seed};
-    mimo_status status = mimo_reserve(&all, bridge->size, sizeof *all);
+    mimo_bridge_finish(bridge); /* their agreements come before this one on every rank */
+    mimo_status status = mimo_bridge_check_idle(bridge, "bridge self-test");
+    if (status == MIMO_OK)
+        status = mimo_reserve(&all, bridge->size, sizeof *all);
     if (status == MIMO_OK)
         status = prepare(&test);
     snprintf(call, sizeof call, "bridge self-test with seed %" PRIu64, seed);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/address.h"
 #include "core/checked.h"
 
 bool mimo_tile_is_flat(const mimo_tensor *view)
@@ -46,6 +47,21 @@ mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat
     tile.row_s = sequence_first ? tile.batch : 1;
     *out = tile;
     return MIMO_OK;
+}
+
+static mimo_status check_address(const mimo_tensor *view, const char *role)
+{
+    char text[MIMO_VIEW_TEXT], what[MIMO_VIEW_TEXT + 16];
+    int64_t elements;
+    MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
+    snprintf(what, sizeof what, "%s tile %s", role, mimo_tensor_text(view, text, sizeof text));
+    return mimo_check_address(what, view->data, elements, view->dtype);
+}
+
+mimo_status mimo_tile_check_addresses(const mimo_tensor *src, const mimo_tensor *dst)
+{
+    MIMO_TRY(check_address(src, "src"));
+    return check_address(dst, "dst");
 }
 
 mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b)

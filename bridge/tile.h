@@ -18,7 +18,7 @@ typedef struct mimo_tile {
 
 typedef struct mimo_tile_pair {
     mimo_tile src, dst;
-    int64_t seq; /* S of the full sequence; 1 where both are flat and rows move as samples do */
+    int64_t seq; /* S of the full sequence; 1 where nothing tells it and rows move as samples do */
 } mimo_tile_pair;
 
 /* Room for a view's words in a sentence. */
@@ -33,6 +33,10 @@ mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, co
 
 /* A checked view as a tile; flat ones have flat_seq positions a sample. MIMO_ERR_OVERFLOW. */
 mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq);
+
+/* Of a call that adds gradients: MIMO_ERR_ARGUMENT where a tile of the pair does not lie at a
+ * multiple of its element size. */
+mimo_status mimo_tile_check_addresses(const mimo_tensor *src, const mimo_tensor *dst);
 
 /* MIMO_ERR_ARGUMENT where the views share memory. */
 mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b);

@@ -67,6 +67,7 @@ static mimo_status fill(mimo_grid *grid, const mimo_dim *dims, int ndims, int64_
     grid->ndims = ndims;
     grid->offset = offset;
     grid->size = 1;
+    grid->holders = 1;
     for (int i = 0; i < ndims; i++) {
         char *name;
         MIMO_TRY(mimo_copy_string(&name, dims[i].name));

@@ -14,6 +14,13 @@ enum { MIMO_GRID_TEXT = 256 };
  * in one order whatever the order in which it added its views. */
 typedef struct mimo_group_entry mimo_group_entry;
 
+/* Objects that keep pointers to grids. */
+typedef enum mimo_grid_user {
+    MIMO_GRID_BRIDGE = 0,
+    MIMO_GRID_GRADIENT = 1,
+    MIMO_GRID_USERS
+} mimo_grid_user;
+
 struct mimo_grid {
     mimo_dim *dims; /* dims[ndims], fastest first; names owned */
     int ndims;
@@ -26,7 +33,16 @@ struct mimo_grid {
 
     mimo_comm *comm; /* borrowed; NULL until connected, and on a view (ask mimo_grid_comm) */
     mimo_group_entry *groups; /* NULL on a view */
+
+    /* Of a base, read and written as atomics, as its users may be in different threads. */
+    int users[MIMO_GRID_USERS]; /* objects of each kind that use it or a view of it */
+    int holders;                /* these, and the caller until mimo_grid_destroy */
 };
+
+/* An object begins or ends to use two grids, which may be views, and may be one grid. The last user
+ * of a grid that was destroyed releases it. */
+void mimo_grids_use(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
+void mimo_grids_leave(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
 
 /* Frees one grid with what it owns alone: neither views nor groups. `grid` may be half made. */
 void mimo_grid_release_value(mimo_grid *grid);

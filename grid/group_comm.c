@@ -87,17 +87,65 @@ static void release_groups(mimo_grid *grid)
     }
 }
 
-void mimo_grid_destroy(mimo_grid *grid)
+/* ---------------------------------------- the end ------------------------------------------- */
+
+/* True where that was the last holder: nothing is left of the grid then. */
+static bool let_go(mimo_grid *base)
 {
-    if (!grid || grid->base)
-        return;
-    release_groups(grid);
-    while (grid->next_view) {
-        mimo_grid *view = grid->next_view;
-        grid->next_view = view->next_view;
+    if (__atomic_sub_fetch(&base->holders, 1, __ATOMIC_ACQ_REL) > 0)
+        return false;
+    while (base->next_view) {
+        mimo_grid *view = base->next_view;
+        base->next_view = view->next_view;
         mimo_grid_release_value(view);
     }
-    mimo_grid_release_value(grid);
+    mimo_grid_release_value(base);
+    return true;
+}
+
+static void use(const mimo_grid *base, mimo_grid_user user)
+{
+    mimo_grid *counted = (mimo_grid *)base;
+    __atomic_add_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&counted->holders, 1, __ATOMIC_RELAXED);
+}
+
+static void leave(const mimo_grid *base, mimo_grid_user user)
+{
+    mimo_grid *counted = (mimo_grid *)base;
+    __atomic_sub_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
+    (void)let_go(counted);
+}
+
+void mimo_grids_use(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
+{
+    use(base_of(src), user);
+    if (base_of(dst) != base_of(src))
+        use(base_of(dst), user);
+}
+
+void mimo_grids_leave(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
+{
+    const mimo_grid *first = base_of(src), *second = base_of(dst);
+    leave(first, user);
+    if (second != first)
+        leave(second, user);
+}
+
+void mimo_grid_destroy(mimo_grid *grid)
+{
+    char text[MIMO_GRID_TEXT];
+    if (!grid || grid->base)
+        return;
+    int bridges = __atomic_load_n(&grid->users[MIMO_GRID_BRIDGE], __ATOMIC_RELAXED);
+    int gradients = __atomic_load_n(&grid->users[MIMO_GRID_GRADIENT], __ATOMIC_RELAXED);
+    mimo_grid_text(grid, text, sizeof text);
+    release_groups(grid);
+    if (!let_go(grid))
+        mimo_fail(MIMO_ERR_STATE,
+                  "grid %s was destroyed while bridges (%d) or gradient objects (%d) use it: the "
+                  "last of them releases it",
+                  text, bridges, gradients);
 }
 
 /* All of an entry but its communicator. *out is set also on failure, and released by the caller. */

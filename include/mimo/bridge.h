@@ -11,10 +11,20 @@
  *             with one [rows, B / dst dp, H], already this rank's shard (cp, then sp): backward
  *             takes the shard's gradient
  *
+ * Under a thd partition (routed alone) a sample is a packed row: S is T, the last of the cumulative
+ * lengths (of cu_padded, where there is one), and b and B count packed rows, all cut at the same
+ * lengths. One packed row on every dst dp rank is B = dst dp.
+ *
  * Tiles may be "sbh" or "bsh" on either side, or flat and sample-major, "bh" or "th" [N, H], N =
- * b*S (then without a partition, or where the other tile or a packing tells S; by the collective
- * executor a dst tile without a partition alone). Where both tiles of a call are flat, rows move as
- * samples do and S is not needed. (SEMANTICS: "Bridge".)
+ * b*S. A flat tile does not tell S:
+ *
+ *   routed      S is the call's: the first sbh or bsh tile of any of its tensors tells it, or a
+ *               packing does. Where all tiles of a call are flat and nothing is packed, rows move
+ *               as samples do and S is not needed; a partition needs it.
+ *   collective  S is each tensor's own, and told by its other tile; without one, rows move as
+ *               samples do. With a partition a dst tile can't be flat.
+ *
+ * (SEMANTICS: "Bridge".)
  *
  * Two executors move the rows:
  *
@@ -36,8 +46,9 @@
  *                   from either rank), so the ranks agree at the beginning of each call, on devices
  *                   too, and learn any other cut from the tiles of all;
  *                 - where several ranks give gradient for one row (dst cp without a partition,
- *                   all_stages), it is added in the order of their coordinates, f16 and bf16 in
- *                   f32 and rounded once.
+ *                   all_stages), their parts are added by ascending rank, f16 and bf16 in f32 and
+ *                   rounded once. Ranks along other dimensions (tp) have equal parts, and one of
+ *                   them counts.
  *
  * Both give the same bits where both apply and each element has one contribution that is not zero
  * (only -0 may become +0, and a signalling NaN a quiet one).
@@ -66,7 +77,7 @@ typedef enum mimo_executor {
 
 typedef struct mimo_bridge_desc {
     size_t size;          /* set by the initializer */
-    const mimo_grid *src; /* borrowed, as is dst: both outlive the bridge; need not be connected */
+    const mimo_grid *src; /* borrowed, as is dst (mimo_grid_destroy); need not be connected */
     const mimo_grid *dst;
     const mimo_partition_rule *partition; /* copied; NULL: the dst tile holds full sequences */
     mimo_executor executor;
@@ -93,8 +104,8 @@ typedef struct mimo_bridge_desc {
 
 /**
  * Create a bridge. Collective over `comm` (rank r of it is rank r of both grids), blocking. The
- * communicator is borrowed and must outlive the bridge; the bridge splits its own groups from it,
- * so its messages never meet others'. The caller owns *out.
+ * communicator is borrowed (mimo_comm_destroy); the bridge splits its own groups from it, so its
+ * messages never meet others'. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors differ between ranks; the first
  * rank that differs from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
@@ -147,13 +158,21 @@ MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *co
                                                 const mimo_bridge_desc *desc,
                                                 const mimo_bridge_sizes *sizes);
 
-/** Release. Collective in effect. NULL is fine. No operation may be in flight. */
+/**
+ * Release. Collective in effect. NULL is fine.
+ *
+ * Where operations were begun and not waited for, they go on, and their handles stay valid: the
+ * last mimo_op_wait releases the bridge in place of this call, which leaves a sentence in
+ * mimo_last_error(). Nothing else may be called on the bridge then. One that is never waited for is
+ * never released.
+ */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 
 /** What an update tells of the calls that follow it. */
 typedef struct mimo_batch_desc {
     size_t size;   /* set by the initializer */
-    int64_t batch; /* B, cut evenly along either side's dp; -1: to be found out from the tiles */
+    int64_t batch; /* B, cut evenly along either side's dp; -1: to be found out from the tiles; a
+                      ragged batch has to say it */
     bool ragged;   /* each sample has its own number of src rows, at positions that spans tell */
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
     int64_t span_count;
@@ -166,8 +185,9 @@ typedef struct mimo_batch_desc {
 
 /**
  * Tell a routed bridge what the calls that follow move; NULL: as its descriptor told.
- * Collective over the communicator, blocking the host; no operation of the bridge may be in flight.
- * A graph that captured calls of the bridge must not be replayed afterwards.
+ * Collective over the communicator, blocking the host; no operation of the bridge may be in flight
+ * (begun, and not waited for). A graph that captured calls of the bridge must not be replayed
+ * afterwards.
  *
  * A batch alone: calls need not find out how it is cut. So on devices they only enqueue, where
  * calls of an unknown batch make the host wait for an agreement first, and are MIMO_ERR_STATE while
@@ -184,10 +204,11 @@ typedef struct mimo_batch_desc {
  * whoever tells of the same sample tells the same. (The ids of a sample tell its spans: they are
  * where the modality's special id stands.)
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT, MIMO_ERR_STATE (an operation in flight),
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch that is left at the
+ * initializer's -1, and spans of one that is not ragged), MIMO_ERR_STATE (an operation in flight),
  * MIMO_ERR_UNSUPPORTED (a direction is collective, or may have been; ragged with a src or thd
- * partition), MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
- * update stays in force then.
+ * partition), MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ * The last update stays in force then.
  * Spans that are out of order, overlap or leave the sequence are a MIMO_ERR_SHAPE of the calls that
  * follow, which know S.
  */
@@ -210,8 +231,10 @@ MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor 
                                          const mimo_tensor *from, int n, mimo_stream stream);
 
 /** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
- *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward;
- *  MIMO_F8 can't be summed: MIMO_ERR_UNSUPPORTED where gradients are (collective: dst cp > 1). */
+ *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward.
+ *  Where gradients are summed (collective: dst cp > 1; routed: several ranks give gradient for one
+ *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile, of either side, whose address is no multiple of
+ *  the element size is MIMO_ERR_ARGUMENT. */
 MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                           const mimo_tensor *from, int n, mimo_stream stream);
 
@@ -256,7 +279,7 @@ typedef struct mimo_move_desc {
  * the first samples can begin before the last ones are here. Chunk i of a rank whose `to` has b
  * samples are all rows of its samples [i*b/m, (i+1)*b/m), rounded down: in forward the LLM's, in
  * backward the encoder's, whatever the other side's tiles look like. b may differ between ranks,
- * and chunks may be empty. (Where both tiles are flat, and S is not known, rows are cut so; a
+ * and chunks may be empty. (Where all tiles are flat, and S is not known, rows are cut so; a
  * ragged src tile is cut by its samples.)
  *
  * The results have the same bits as those of one call, and rules and errors are those of
@@ -288,8 +311,9 @@ MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stre
  * or not). Returns MIMO_OK while nothing failed, else the operation's error. */
 MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
 
-/** Wait for the end, release the operation and null the handle. Returns its status. A handle that
- * is NULL already gives MIMO_OK. */
+/** Wait for the end, release the operation and null the handle; with the last operation of a bridge
+ * that was destroyed meanwhile, the bridge too. Returns the operation's status. A handle that is
+ * NULL already gives MIMO_OK. */
 MIMO_API mimo_status mimo_op_wait(mimo_op **op);
 
 /**
@@ -298,12 +322,13 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  * row that a rank received is compared with what the layouts say in closed form, copies included;
  * then over all ranks <Px, y> = <x, P'y> must hold exactly, and every global row be counted once.
  * Two moves of a few kilobytes and a few exchanges of words: cheap enough for every start.
- * Collective over the communicator, blocking; no operation may be in flight. The caller's tensors
- * are not touched.
+ * Collective over the communicator, blocking; no operation may be in flight (those that are come to
+ * their end, and are still to be waited for). The caller's tensors are not touched.
  *
  * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row, element and tensor that
- * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), the errors of the two moves
- * (MIMO_ERR_SHAPE while a ragged update is in force), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
+ * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), MIMO_ERR_STATE (some rank has
+ * begun an operation and not waited for it), the errors of the two moves (MIMO_ERR_SHAPE while a
+ * ragged update is in force), MIMO_ERR_MEMORY, MIMO_ERR_COMM;
  * MIMO_ERR_ARGUMENT, on that rank alone, where bridge is NULL.
  */
 MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);

@@ -32,7 +32,7 @@ typedef struct mimo_buffer mimo_buffer;
 /**
  * A buffer of `bytes` bytes on every rank; ranks may ask for different sizes, and get the largest.
  * Its contents are not initialised. Collective over `comm`, blocking. The communicator is borrowed
- * and outlives the buffer; the bridges that are to use it are made from the same communicator. The
+ * (mimo_comm_destroy); the bridges that are to use it are made from the same communicator. The
  * caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or past 2^62), MIMO_ERR_MEMORY,

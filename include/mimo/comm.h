@@ -50,9 +50,14 @@ typedef enum mimo_reduce {
     MIMO_MAX = 1,
 } mimo_reduce;
 
-/** Release a communicator. Collective in effect: all ranks release it, in the same order with its
- *  other calls. NULL is fine. Objects made from it must be gone before. Never finalizes MPI; after
- *  MPI_Finalize it only frees memory. */
+/**
+ * Release a communicator. Collective in effect: all ranks release it, in the same order with its
+ * other calls. NULL is fine. Never finalizes MPI; after MPI_Finalize it only frees memory.
+ *
+ * While bridges or buffers made from it are there nothing is released: the last of them does it, and
+ * mimo_last_error() says how many there are. Of gradient objects and grids that have the
+ * communicator only their destroys may follow. What was split from it goes on by itself.
+ */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);
 
 /** This process's rank in the communicator, 0 <= rank < size. Local. */
@@ -74,7 +79,8 @@ MIMO_API mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int col
 
 /** Element-wise reduction of data[count] in place over all ranks. Collective; blocking on the host,
  *  enqueued with a stream. Counts past 2^31 work. f16 and bf16 are combined in f32.
- *  Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_UNSUPPORTED (MIMO_F8), MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
+ *  Errors: MIMO_ERR_ARGUMENT (also where data is no multiple of the element size),
+ *  MIMO_ERR_UNSUPPORTED (MIMO_F8), MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count,
                                          mimo_dtype dtype, mimo_reduce op, mimo_stream stream);
 

@@ -25,7 +25,7 @@ typedef struct mimo_gradient mimo_gradient;
 /** One run of parameters whose gradients lie together and follow the same rule. */
 typedef struct mimo_gradient_span {
     const char *name;  /* for explain and errors; borrowed during the call */
-    void *grad;        /* borrowed; summed and scaled in place */
+    void *grad;        /* borrowed; summed and scaled in place; at a multiple of the element size */
     int64_t count;     /* elements on this rank */
     mimo_dtype dtype;  /* f32, f64, f16 or bf16 */
     mimo_side module;  /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
@@ -38,8 +38,8 @@ typedef struct mimo_gradient_span {
 
 /**
  * Create over the two grids of a step. Collective over `comm` (rank r of it is rank r of both
- * grids), blocking. Grids and communicator are borrowed and outlive the object. The caller owns
- * *out.
+ * grids), blocking. Grids and communicator are borrowed (mimo_grid_destroy, mimo_comm_destroy). The
+ * caller owns *out.
  *
  * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
  * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may span fewer ranks than the communicator: the

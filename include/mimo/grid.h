@@ -50,8 +50,14 @@ MIMO_API mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int
  *  in bug reports). Errors: as above; MIMO_ERR_ARGUMENT names the part that does not parse. */
 MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t offset);
 
-/** Release a grid, its views and its groups. NULL is fine. Collective in effect once groups were
- *  created. A view is released with its base: do not pass it. */
+/**
+ * Release a grid, its views and its groups. NULL is fine. Collective in effect once groups were
+ * created. A view is released with its base: do not pass it.
+ *
+ * Where a bridge or a gradient object uses the grid or a view of it, the groups go at once, and the
+ * last such object releases the rest; mimo_last_error() says how many there are. The caller must not
+ * use the grid any more.
+ */
 MIMO_API void mimo_grid_destroy(mimo_grid *grid);
 
 /** Check that the span fits a world of `world` ranks: MIMO_ERR_GRID with both numbers where
@@ -129,7 +135,8 @@ MIMO_API mimo_status mimo_grid_view(mimo_grid **out, mimo_grid *base, const char
 
 /**
  * Give the grid its ranks: grid rank r is rank r of `comm`. Collective over `comm`, blocking. The
- * communicator is borrowed and must outlive the grid. Views are connected with their base.
+ * communicator is borrowed: once it is destroyed, so can be the grid, and nothing else is left to
+ * call that needs it. Views are connected with their base.
  *
  * Errors: MIMO_ERR_GRID (the span does not fit), MIMO_ERR_STATE (connected already, or a view),
  * MIMO_ERR_MISMATCH (ranks brought different grids), MIMO_ERR_COMM.

@@ -109,7 +109,8 @@ MIMO_API mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_
  * The adjoint of mimo_partition_shard: `to` (full) becomes zeros with this rank's rows put back.
  * Under sp (embeddings) the rows are first gathered over tp, without a sum: then the call is
  * collective over `tp`, a communicator of the place's tp ranks in tp order, and blocking on the
- * host. Without sp `tp` may be NULL and the call is local. Every element of `to` is written.
+ * host. Where the place has one tp rank, and without sp, `tp` may be NULL; then the call is local.
+ * Every element of `to` is written.
  *
  * Errors: MIMO_ERR_SHAPE as above; MIMO_ERR_ARGUMENT where `tp` is needed and NULL or has another
  * size or rank than the place says.

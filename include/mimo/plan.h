@@ -41,7 +41,7 @@ typedef enum mimo_row_order {
  *  partition cuts S, and along pp where every stage holds rows. */
 typedef enum mimo_copies {
     MIMO_COPIES_EQUAL = 0,   /* replicas: any one of them is as good as another */
-    MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added in coordinate order */
+    MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added by ascending rank */
 } mimo_copies;
 
 /** Rows of one modality in one sample: the modality's rows [row, row + length) of the sample stand

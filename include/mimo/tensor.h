@@ -9,6 +9,12 @@
  *   p  components of a position id (multi-dimensional rotary positions)
  *
  * A row is one token of one sample: H contiguous elements.
+ *
+ * Data may lie at any address where rows only move: forward, backward without a sum, partitions,
+ * gathers, broadcasts. What adds or compares numbers (mimo_comm_allreduce; backward where several
+ * ranks' gradients are added; mimo_gradient_finalize and mimo_gradient_norm) needs an address that
+ * is a multiple of the element size, and refuses any other one with MIMO_ERR_ARGUMENT before
+ * anything moves.
  */
 #ifndef MIMO_TENSOR_H
 #define MIMO_TENSOR_H
@@ -35,7 +41,7 @@ typedef enum mimo_memory {
 typedef void *mimo_stream;
 
 typedef struct mimo_tensor {
-    void *data; /* borrowed; may be NULL where the view has no elements */
+    void *data; /* borrowed; may be NULL where the view has no elements; the address: see above */
     mimo_dtype dtype;
     mimo_memory memory;
     char letters[MIMO_TENSOR_DIMS + 1]; /* slowest first: "sbh", "bsh", "th"; terminated */

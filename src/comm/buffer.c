@@ -157,6 +157,7 @@ void mimo_buffer_destroy(mimo_buffer *buffer)
     comm->buffer_changes++;
     comm->backend->buffer_close(buffer);
     free_buffer(buffer);
+    mimo_comm_let_go(comm);
 }
 
 /* ---------------------------------------- looking ----------------------------------------- */

@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "comm/agreement.h"
+#include "comm/buffer_state.h"
+#include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/hash.h"
@@ -17,12 +19,36 @@ enum {
     CALL_COLLECT,
 };
 
+/* Bridges ride on the communicator that they were made from. */
+static mimo_status check_unused(const mimo_comm *comm)
+{
+    int bridges = 0, buffers = 0;
+    for (const mimo_rider *rider = comm->riders; rider; rider = rider->next)
+        bridges++;
+    for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
+        buffers++;
+    MIMO_CHECK(bridges + buffers == 0, MIMO_ERR_STATE,
+               "a communicator of %d ranks was destroyed before bridges (%d) or buffers (%d) that "
+               "were made from it: the last of them releases it",
+               comm->size, bridges, buffers);
+    return MIMO_OK;
+}
+
 void mimo_comm_destroy(mimo_comm *comm)
 {
     if (!comm)
         return;
-    mimo_rooms_release(&comm->rooms);
-    comm->backend->destroy(comm);
+    comm->destroyed = true;
+    if (check_unused(comm) == MIMO_OK) {
+        mimo_rooms_release(&comm->rooms);
+        comm->backend->destroy(comm);
+    }
+}
+
+void mimo_comm_let_go(mimo_comm *comm)
+{
+    if (comm->destroyed && !comm->riders && !comm->buffers)
+        mimo_comm_destroy(comm);
 }
 
 int mimo_comm_rank(const mimo_comm *comm)
@@ -84,6 +110,7 @@ static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype d
                "allreduce: f8 can be moved, not combined (count %" PRId64 ")", count);
     MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "allreduce: unknown op %d",
                (int)op);
+    MIMO_TRY(mimo_check_address("allreduce: data", data, count, dtype));
     return mimo_mul(&bytes, count, (int64_t)mimo_dtype_size(dtype));
 }
 

@@ -166,7 +166,12 @@ struct mimo_comm {
     uint64_t buffer_changes; /* how often one came or went */
     int reach_said;          /* of the last buffer */
     mimo_rooms rooms;        /* staging of the backend, and of calls that borrow the communicator */
+    bool destroyed;          /* the last rider or buffer releases it */
 };
+
+/* A rider or buffer has gone: release a communicator that was destroyed while it was there, if it
+ * was the last. */
+void mimo_comm_let_go(mimo_comm *comm);
 
 /* The backend's test, unless the family has ended: then that error. */
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);

@@ -55,6 +55,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     made->comm = comm;
     made->grid[MIMO_SRC] = src;
     made->grid[MIMO_DST] = dst;
+    mimo_grids_use(src, dst, MIMO_GRID_GRADIENT);
     *out = made;
     return MIMO_OK;
 }
@@ -66,6 +67,7 @@ void mimo_gradient_destroy(mimo_gradient *gradient)
     for (int module = 0; module < 2; module++)
         for (int mask = 0; mask < MIMO_RULE_MASKS; mask++)
             mimo_comm_destroy(gradient->group[module][mask]);
+    mimo_grids_leave(gradient->grid[MIMO_SRC], gradient->grid[MIMO_DST], MIMO_GRID_GRADIENT);
     mimo_release(gradient);
 }
 

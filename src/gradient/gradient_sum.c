@@ -6,6 +6,7 @@
 
 #include <mimo/env.h>
 
+#include "core/address.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -20,6 +21,7 @@ static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient
                              const mimo_gradient_span *span, int i)
 {
     int64_t bytes;
+    char what[MIMO_CALL_TEXT];
     MIMO_CHECK(span->name, MIMO_ERR_ARGUMENT, "gradient span %d has no name", i);
     MIMO_CHECK(span->module == MIMO_SRC || span->module == MIMO_DST, MIMO_ERR_ARGUMENT,
                "gradient span '%s': unknown module %d", span->name, (int)span->module);
@@ -35,6 +37,8 @@ static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient
     MIMO_CHECK(span->grad || span->count == 0, MIMO_ERR_ARGUMENT,
                "gradient span '%s': grad is NULL for %" PRId64 " elements", span->name,
                span->count);
+    snprintf(what, sizeof what, "gradient span '%s': grad", span->name);
+    MIMO_TRY(mimo_check_address(what, span->grad, span->count, span->dtype));
     MIMO_CHECK(mimo_grid_contains(gradient->grid[span->module], gradient->comm->rank) ||
                    span->count == 0,
                MIMO_ERR_GRID,

@@ -73,18 +73,26 @@ static mimo_status check_places(const int32_t *cu, const int32_t *cu_padded, int
     return MIMO_OK;
 }
 
+/* As bytes: rows only move, so they lie at any address. */
 static void put(const mimo_tensor *to, int64_t at, int64_t value)
 {
+    int32_t narrow = (int32_t)value;
     if (to->dtype == MIMO_I32)
-        ((int32_t *)to->data)[at] = (int32_t)value;
+        memcpy((char *)to->data + at * (int64_t)sizeof narrow, &narrow, sizeof narrow);
     else
-        ((int64_t *)to->data)[at] = value;
+        memcpy((char *)to->data + at * (int64_t)sizeof value, &value, sizeof value);
 }
 
 static int64_t get(const mimo_tensor *from, int64_t at)
 {
-    return from->dtype == MIMO_I32 ? ((const int32_t *)from->data)[at]
-                                   : ((const int64_t *)from->data)[at];
+    int32_t narrow;
+    int64_t value;
+    if (from->dtype == MIMO_I32) {
+        memcpy(&narrow, (const char *)from->data + at * (int64_t)sizeof narrow, sizeof narrow);
+        return narrow;
+    }
+    memcpy(&value, (const char *)from->data + at * (int64_t)sizeof value, sizeof value);
+    return value;
 }
 
 mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *from,

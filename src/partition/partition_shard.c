@@ -320,7 +320,7 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
 {
     shard_pair pair;
     MIMO_CHECK(partition, MIMO_ERR_ARGUMENT, "mimo_partition_adjoint: partition is NULL");
-    if (partition->sp && content == MIMO_EMBEDDINGS) {
+    if (partition->sp && content == MIMO_EMBEDDINGS && (tp || partition->place.tp_size > 1)) {
         MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
                    "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
                    partition->place.tp_size);

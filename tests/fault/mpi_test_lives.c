@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fault_bed.h"
 #include "mpi_test.h"
@@ -176,4 +177,144 @@ MPI_TEST(lives, ends_in_odd_orders)
     mimo_comm_destroy(comm);
     if (mpi_test_rank() != 0)
         MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* ------------------------------------- any order -------------------------------------- */
+
+/* What is destroyed in turn; the last one is the gradient object and the buffer. */
+enum { GRIDS, COMM, BRIDGE, OTHERS, OBJECTS };
+
+typedef struct any_order {
+    fault_bed bed;
+    mimo_comm *comm;
+    mimo_buffer *buffer;
+    mimo_op *op; /* NULL: none is in flight */
+    bool gone[OBJECTS];
+} any_order;
+
+static void begin_life(any_order *it, bool in_flight)
+{
+    mimo_tensor from = fault_full_view(&it->bed), to = fault_shard_view(it->bed.shard);
+    memset(it, 0, sizeof *it);
+    it->comm = mpi_test_comm_new();
+    MPI_EXPECT_OK(fault_bed_begin(&it->bed, it->comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_create(&it->bed, FAULT_BRIDGE | FAULT_GRADIENT));
+    MPI_EXPECT_OK(mimo_grid_create_group(it->bed.src, "dp"));
+    MPI_EXPECT_OK(fault_gradient_step(&it->bed));
+    MPI_EXPECT_OK(mimo_buffer_create(&it->buffer, it->comm, 64));
+    fault_fill_full(&it->bed);
+    if (in_flight)
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&it->op, it->bed.bridge, &to, &from, 1, NULL));
+}
+
+/* The words that destroying this one leaves, as something still uses it; NULL where nothing does.
+ */
+static const char *words_of(const any_order *it, int object)
+{
+    static const char *const of_grid[] = {NULL, "bridges (0) or gradient objects (1) use it",
+                                          "bridges (1) or gradient objects (0) use it",
+                                          "bridges (1) or gradient objects (1) use it"};
+    static const char *const of_comm[] = {NULL, "bridges (0) or buffers (1) that were made from it",
+                                          "bridges (1) or buffers (0) that were made from it",
+                                          "bridges (1) or buffers (1) that were made from it"};
+    int users = 2 * (!it->gone[BRIDGE] || it->op) + !it->gone[OTHERS];
+    if (object == GRIDS)
+        return of_grid[users];
+    if (object == COMM)
+        return of_comm[users];
+    return object == BRIDGE && it->op ? "bridge destroy: an operation is in flight (1 " : NULL;
+}
+
+static void end_one(any_order *it, int object)
+{
+    const char *words = words_of(it, object);
+    mimo_fail(MIMO_OK, "nothing was said");
+    if (object == GRIDS) {
+        mimo_grid_destroy(it->bed.src);
+    } else if (object == COMM) {
+        mimo_comm_destroy(it->comm);
+    } else if (object == BRIDGE) {
+        mimo_bridge_destroy(it->bed.bridge);
+    } else {
+        mimo_gradient_destroy(it->bed.gradient);
+        mimo_buffer_destroy(it->buffer);
+    }
+    MPI_EXPECT_SENTENCE(words ? words : "nothing was said");
+    if (object == GRIDS)
+        mimo_grid_destroy(it->bed.dst);
+    it->gone[object] = true;
+}
+
+/* The place of an object in order number `order` of all. */
+static void write_order(int order, int objects[OBJECTS])
+{
+    for (int i = 0; i < OBJECTS; i++) {
+        int at = order % (i + 1);
+        order /= i + 1;
+        objects[i] = objects[at];
+        objects[at] = i;
+    }
+}
+
+/* An operation in flight is waited for last, and has moved all the same. */
+static void one_order(int order, bool in_flight)
+{
+    any_order it;
+    int objects[OBJECTS] = {0};
+    write_order(order, objects);
+    begin_life(&it, in_flight);
+    for (int i = 0; i < OBJECTS; i++)
+        end_one(&it, objects[i]);
+    if (in_flight) {
+        MPI_EXPECT_OK(mimo_op_wait(&it.op));
+        MPI_EXPECT(fault_wrong_shard(&it.bed, it.bed.shard) == 0, "order %d: a wrong shard", order);
+    }
+}
+
+/* Pools are filled first, and go on to grow a little; what one life could lose is more. */
+MPI_TEST(lives, ends_in_any_order)
+{
+    enum { ORDERS = 24, WARM = ORDERS, BYTES_A_LIFE = 1024 };
+    holdings before = {0, 0, 0, 0};
+    for (int i = 0; i < WARM + 2 * ORDERS; i++) {
+        if (i == WARM)
+            before = held();
+        one_order(i / 2 % ORDERS, i % 2);
+    }
+    holdings after = held();
+    expect_no_growth(&before, &after, 2 * ORDERS * BYTES_A_LIFE);
+}
+
+/* Several operations in flight, ended in another order than begun, and a view of a grid. */
+MPI_TEST(lives, operations_outlive_their_bridge)
+{
+    enum { FLIGHTS = 3 };
+    fault_bed bed;
+    mimo_op *ops[FLIGHTS];
+    mimo_comm *comm = mpi_test_comm_new();
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
+    mimo_grid *whole = bed.src;
+    const mimo_dim dims[] = {{"tp", 2}, {"dp", 2}};
+    MPI_EXPECT_OK(mimo_grid_add_view(&bed.src, whole, "again", dims, 2));
+    MPI_EXPECT_OK(fault_create_bridge(&bed));
+    mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.shard);
+    mimo_tensor second = fault_shard_view(bed.second);
+    fault_fill_full(&bed);
+    for (int i = 0; i < FLIGHTS; i++)
+        MPI_EXPECT_OK(
+            mimo_bridge_forward_start(&ops[i], bed.bridge, i == 1 ? &second : &to, &from, 1, NULL));
+    mimo_bridge_destroy(bed.bridge);
+    MPI_EXPECT_SENTENCE("the last mimo_op_wait releases the bridge");
+    MPI_EXPECT_SENTENCE("(3 were not waited for)");
+    mimo_grid_destroy(whole);
+    MPI_EXPECT_SENTENCE("grid tp=2,dp=2 was destroyed while bridges (1)");
+    mimo_grid_destroy(bed.dst);
+    mimo_comm_destroy(comm);
+    for (int i = 0; i < FLIGHTS; i++) {
+        bool done;
+        MPI_EXPECT_OK(mimo_op_test(ops[(i + 1) % FLIGHTS], &done));
+        MPI_EXPECT_OK(mimo_op_wait(&ops[(i + 1) % FLIGHTS]));
+    }
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.second) == 0, "a wrong second shard");
 }

@@ -83,11 +83,21 @@ static mimo_status onto_one(fault_bed *bed)
     return move(bed, to, from, 2);
 }
 
-static mimo_status onto_another_source(fault_bed *bed)
+/* The second source and the first target share an element, and nothing else does. */
+static mimo_status onto_the_next_source(fault_bed *bed)
 {
     mimo_tensor from[] = {fault_full_view(bed), fault_full_view(bed)};
     mimo_tensor to[] = {fault_shard_view(bed->shard), fault_shard_view(bed->second)};
-    from[1].data = to[0].data;
+    from[1].data = &bed->full[0][1];
+    return move(bed, to, from, 2);
+}
+
+/* The same of the first source and the second target. */
+static mimo_status onto_the_last_source(fault_bed *bed)
+{
+    mimo_tensor from[] = {fault_full_view(bed), fault_full_view(bed)};
+    mimo_tensor to[] = {fault_shard_view(bed->second), fault_shard_view(bed->shard)};
+    from[0].data = &bed->full[0][1];
     return move(bed, to, from, 2);
 }
 
@@ -117,7 +127,8 @@ static const mistake mistakes[] = {
     {two_tensors, MIMO_ERR_MISMATCH, "rank 2 called bridge forward of 2: ", NULL},
     {over_itself, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
     {onto_one, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
-    {onto_another_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
+    {onto_the_next_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
+    {onto_the_last_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
     {fault_backward, MIMO_ERR_MISMATCH, "rank 2 called bridge backward of 1: ", NULL},
     {skipped, MIMO_ERR_MISMATCH,
      "rank 2 called bridge self-test with seed 1, rank 0 called bridge "

@@ -165,6 +165,11 @@ MPI_TEST(comm, agreement)
         mimo_comm_allreduce(comm, rank == 2 ? NULL : values, 4, MIMO_I32, MIMO_SUM, stream),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: allreduce: data is NULL");
+    void *odd = (char *)values + (rank == 2 ? 2 : 0);
+    MPI_EXPECT_STATUS(mimo_comm_allreduce(comm, odd, 3, MIMO_I32, MIMO_SUM, stream),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: allreduce: data lies at 0x");
+    MPI_EXPECT_SENTENCE("i32 numbers have to lie at a multiple of 4 bytes");
     MPI_EXPECT_STATUS(
         mimo_comm_allreduce(comm, values, rank == 2 ? 3 : 4, MIMO_I32, MIMO_SUM, stream),
         MIMO_ERR_MISMATCH);

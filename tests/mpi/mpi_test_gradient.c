@@ -453,6 +453,9 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     FAILS_EVERYWHERE(span->dtype = MIMO_I32, MIMO_ERR_UNSUPPORTED, "dtype i32");
     FAILS_EVERYWHERE(span->dtype = MIMO_F8, MIMO_ERR_UNSUPPORTED, "dtype f8");
     FAILS_EVERYWHERE(span->grad = NULL, MIMO_ERR_ARGUMENT, "NULL for 6 elements");
+    FAILS_EVERYWHERE(span->grad = (char *)span->grad + 1, MIMO_ERR_ARGUMENT,
+                     "span 'llm.replicated': grad lies at 0x");
+    MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
     FAILS_EVERYWHERE(span->count = -6, MIMO_ERR_ARGUMENT, "-6 elements");
     FAILS_EVERYWHERE(span->count = INT64_MAX / 2, MIMO_ERR_OVERFLOW, "does not fit");
     FAILS_EVERYWHERE(span->name = NULL, MIMO_ERR_ARGUMENT, "span 5 has no name");
@@ -475,6 +478,11 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-1 spans");
+    spans.list[0].grad = (char *)spans.list[0].grad + (last ? 2 : 0);
+    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
+    fill_spans(&spans, pair, 3);
     MPI_EXPECT_STATUS(
         mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, test_stream()),
         MIMO_ERR_ARGUMENT);

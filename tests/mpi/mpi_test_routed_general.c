@@ -1,6 +1,7 @@
 /* What routed alone takes: any ratio of dp, uneven batches, ranks without a role, cp of the
  * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
  * ones; destinations in a buffer and not. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,300 @@ BED_TEST(routed_general, random_pairs)
         c.told = !c.src.ragged && !c.dst.ragged && random_below(&random, 2);
         if (c.seq <= 96)
             check_case(&c);
+    }
+}
+
+/* -------------------------------------- mixed ------------------------------------- */
+
+enum { MIXED = 3 };
+
+/* The same bridge, for tiles of other letters. */
+static bridge_bed with_letters(const bridge_bed *bed, const char *src, const char *dst)
+{
+    bridge_bed other = *bed;
+    other.c.src_letters = src;
+    other.c.dst_letters = dst;
+    other.c.src.order = src[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    other.c.dst.order = dst[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    other.src = reference_of(&other.c.src, bed->c.batch, bed->c.seq);
+    other.dst = reference_of(&other.c.dst, bed->c.batch, bed->c.seq);
+    return other;
+}
+
+/* Tensors of one call, each with letters of its own. One tile at least tells S, and one pair at
+ * least is flat. */
+static void move_mixed(uint64_t *random, const bridge_bed *bed, bool backward)
+{
+    static const char *const letters[] = {"sbh", "bsh", "th", "bh"};
+    int64_t shaped = random_below(random, MIXED), flat = (shaped + 1) % MIXED;
+    bridge_bed beds[MIXED];
+    test_tile from[MIXED], to[MIXED];
+    mimo_tensor from_views[MIXED], to_views[MIXED];
+    for (int i = 0; i < MIXED; i++) {
+        const char *src =
+            letters[i == flat ? 2 + random_below(random, 2) : random_below(random, 4)];
+        int64_t known = i == shaped && src[1] == 'h' ? 2 : 4; /* there dst tells */
+        const char *dst =
+            letters[i == flat ? 2 + random_below(random, 2) : random_below(random, known)];
+        beds[i] = with_letters(bed, src, dst);
+        from[i] = bed_tile_new(&beds[i], backward ? MIMO_DST : MIMO_SRC);
+        to[i] = bed_target_new(&beds[i], backward ? MIMO_SRC : MIMO_DST);
+        bed_fill(&beds[i], &from[i], backward, (uint64_t)i);
+        from_views[i] = from[i].view;
+        to_views[i] = to[i].view;
+    }
+    mimo_status status = (backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed->bridge, to_views, from_views, MIXED, test_stream());
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
+    for (int i = 0; i < MIXED; i++) {
+        bed_check_target(&beds[i], &to[i], backward, (uint64_t)i);
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+        reference_release(&beds[i].src);
+        reference_release(&beds[i].dst);
+    }
+}
+
+/* What collective takes beside a flat pair. */
+static bed_case paired_case(uint64_t *random)
+{
+    bed_case c = {.src = {.grid = random_below(random, 2) ? "tp=2,dp=2" : "tp=1,dp=4"},
+                  .dst = {.grid = random_below(random, 2) ? "tp=1,cp=2,dp=2" : "tp=1,cp=1,dp=4"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .executor = MIMO_EXECUTOR_COLLECTIVE,
+                  .batch = 4,
+                  .seq = 1 + random_below(random, 5)};
+    return c;
+}
+
+/* Where ranks agree only when asked, they have to. */
+static void set_checks(bool samples)
+{
+    bool calls = test_memory() != MIMO_MEMORY_HOST;
+    setenv("MIMO_CHECK", samples ? (calls ? "samples,calls" : "samples") : (calls ? "calls" : ""),
+           1);
+}
+
+/* A flat pair beside tiles that tell S, in any order; every other bridge checks where its samples
+ * come from, by a pair of tags that has the first pair's letters. */
+BED_TEST(routed_general, flat_beside_shaped)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t random = seed * 500 + (uint64_t)mpi_test_size();
+        char src_text[64], dst_text[64];
+        bridge_bed bed;
+        bed_case c = {.executor = MIMO_EXECUTOR_P2P, .src_letters = "sbh", .dst_letters = "sbh"};
+        draw_side(&random, &c.src, src_text);
+        draw_side(&random, &c.dst, dst_text);
+        c.batch = random_below(&random, 9);
+        c.seq = least_common(divisor(&c.src), divisor(&c.dst)) * (1 + random_below(&random, 2));
+        if (seed % 4 == 0 && !buffer)
+            c = paired_case(&random);
+        c.dtype = (mimo_dtype)random_below(&random, MIMO_F8);
+        c.buffer = buffer;
+        set_checks(seed % 2);
+        bed_create(&bed, &c);
+        for (int way = 0; bed.bridge && way < 4; way++)
+            move_mixed(&random, &bed, way % 2);
+        bed_destroy(&bed);
+    }
+    unsetenv("MIMO_CHECK");
+}
+
+/* --------------------------------------- order ------------------------------------ */
+
+enum { ORDER_BATCH = 8, ORDER_SEQ = 16, ORDER_HIDDEN = 3 };
+
+/* A contribution, of so many sizes that another order gives another sum. */
+static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, int64_t h)
+{
+    int64_t klass = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
+    uint64_t word = ref_word((uint64_t)klass + 1, b, s, h);
+    return ldexpf((float)(int64_t)(word & 0xffff) - 32768, (int)(word >> 16 & 31) - 16);
+}
+
+/* What ranks that hold the sample at tp 0 give, from the first rank to the last one, or from the
+ * last to the first. */
+static float sum_of(const char *dst, int64_t b, int64_t s, int64_t h, bool ascending)
+{
+    float sum = 0;
+    bool begun = false;
+    int64_t ranks = ref_ranks(dst), samples = ORDER_BATCH / ref_size(dst, "dp");
+    for (int64_t i = 0; i < ranks; i++) {
+        int64_t rank = ascending ? i : ranks - 1 - i;
+        if (ref_coord(dst, "tp", rank) > 0 || ref_coord(dst, "dp", rank) != b / samples)
+            continue;
+        float part = contribution(dst, rank, b, s, h);
+        sum = begun ? sum + part : part;
+        begun = true;
+    }
+    return sum;
+}
+
+static void check_sums(const char *dst, const test_tile *to, int64_t first, int64_t samples)
+{
+    int64_t wrong = 0, telling = 0;
+    test_pull(&to->room);
+    for (int64_t i = 0; i < samples * ORDER_SEQ * ORDER_HIDDEN; i++) {
+        int64_t b = first + i / (ORDER_SEQ * ORDER_HIDDEN), s = i / ORDER_HIDDEN % ORDER_SEQ;
+        float sum = sum_of(dst, b, s, i % ORDER_HIDDEN, true);
+        wrong += ((float *)to->room.host)[i] != sum;
+        telling += sum_of(dst, b, s, i % ORDER_HIDDEN, false) != sum;
+    }
+    MPI_EXPECT(wrong == 0, "%s: %d sums are not those of ascending ranks", dst, (int)wrong);
+    MPI_EXPECT(telling > 0, "%s: any order gives these sums", dst);
+}
+
+static void add_in_order(const char *src, const char *dst)
+{
+    bed_case c = {.src = {.grid = src},
+                  .dst = {.grid = dst, .all_stages = true},
+                  .src_letters = "bsh",
+                  .dst_letters = "bsh",
+                  .executor = MIMO_EXECUTOR_P2P,
+                  .batch = ORDER_BATCH,
+                  .seq = ORDER_SEQ};
+    bridge_bed bed;
+    int64_t first = 0, rank = mpi_test_rank(), held = 0;
+    int64_t samples = reference_samples(&c.src, ORDER_BATCH, ref_coord(src, "dp", rank), &first);
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_tile_new(&bed, MIMO_SRC);
+    if (rank < ref_ranks(dst))
+        (void)reference_samples(&c.dst, ORDER_BATCH, ref_coord(dst, "dp", rank), &held);
+    for (int64_t i = 0; i < from.room.bytes / (int64_t)sizeof(float); i++)
+        ((float *)from.room.host)[i] =
+            contribution(dst, rank, held + i / (ORDER_SEQ * ORDER_HIDDEN),
+                         i / ORDER_HIDDEN % ORDER_SEQ, i % ORDER_HIDDEN);
+    test_push(&from.room);
+    MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
+    check_sums(dst, &to, first, samples);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+/* On 8 ranks: several cp and pp ranks contribute to each row, in grids of any order of dimensions;
+ * backward is one round, and two where one src rank reads all. */
+MPI_TEST(routed_general, sums_in_the_order_of_ranks)
+{
+    static const char *const dst[] = {"cp=2,pp=2",      "pp=2,cp=2",           "cp=2,tp=2,pp=2",
+                                      "tp=2,pp=2,cp=2", "pp=2,dp=2,cp=2",      "cp=2,dp=2,pp=2",
+                                      "dp=2,pp=2,cp=2", "pp=2,tp=2,cp=2,dp=1", "cp=4,pp=2"};
+    for (size_t i = 0; i < sizeof dst / sizeof *dst; i++) {
+        add_in_order("dp=8", dst[i]);
+        add_in_order("tp=8,dp=1", dst[i]);
+    }
+}
+
+/* ------------------------------------ addresses ----------------------------------- */
+
+/* A tile whose rows the library finds one byte behind an address that fits its dtype. */
+typedef struct odd_tile {
+    test_tile tile; /* for the bed, which knows no such places */
+    test_room room;
+    mimo_tensor view;
+} odd_tile;
+
+static odd_tile odd_tile_new(const bridge_bed *bed, mimo_side side, bool shared)
+{
+    odd_tile odd = {.tile = bed_tile_new(bed, side)};
+    int64_t bytes = odd.tile.room.bytes + 1;
+    odd.room = shared ? test_shared_room_new(bytes) : test_room_new(bytes);
+    odd.view = odd.tile.view;
+    odd.view.data = (char *)odd.room.place + 1;
+    return odd;
+}
+
+static void odd_tile_free(odd_tile *odd)
+{
+    test_tile_free(&odd->tile);
+    test_room_free(&odd->room);
+}
+
+/* What the bed has filled goes to the odd place; what has arrived there goes to where the bed
+ * looks. */
+static void to_odd_place(const odd_tile *odd)
+{
+    memcpy((char *)odd->room.host + 1, odd->tile.room.host, (size_t)odd->tile.room.bytes);
+    test_push(&odd->room);
+}
+
+static void from_odd_place(const odd_tile *odd)
+{
+    test_pull(&odd->room);
+    memcpy(odd->tile.room.host, (char *)odd->room.host + 1, (size_t)odd->tile.room.bytes);
+    test_push(&odd->tile.room);
+}
+
+static mimo_status move_views(const bridge_bed *bed, bool backward, const mimo_tensor *to,
+                              const mimo_tensor *from)
+{
+    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bed->bridge, to, from, 1,
+                                                                   test_stream());
+}
+
+/* Rows that only move. */
+static void move_oddly(const bridge_bed *bed, bool backward)
+{
+    odd_tile from = odd_tile_new(bed, backward ? MIMO_DST : MIMO_SRC, false);
+    odd_tile to = odd_tile_new(bed, backward ? MIMO_SRC : MIMO_DST, bed->c.buffer);
+    bed_fill(bed, &from.tile, backward, 7);
+    to_odd_place(&from);
+    to_odd_place(&to);
+    mimo_status status = move_views(bed, backward, &to.view, &from.view);
+    MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(&bed->c), mimo_last_error());
+    from_odd_place(&to);
+    bed_check_target(bed, &to.tile, backward, 7);
+    odd_tile_free(&from);
+    odd_tile_free(&to);
+}
+
+/* Gradients that are added: the last rank's lie oddly, on one side, which all hear of. */
+static void refuse_to_add(const bridge_bed *bed, bool odd_source)
+{
+    bool last = mpi_test_rank() == mpi_test_size() - 1;
+    odd_tile from = odd_tile_new(bed, MIMO_DST, false);
+    odd_tile to = odd_tile_new(bed, MIMO_SRC, false);
+    test_tile target = bed_target_new(bed, MIMO_SRC);
+    bed_fill(bed, &from.tile, true, 8);
+    MPI_EXPECT_STATUS(move_views(bed, true, last && !odd_source ? &to.view : &target.view,
+                                 last && odd_source ? &from.view : &from.tile.view),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE(odd_source ? "rank 3: dst tile f32" : "rank 3: src tile f32");
+    MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
+    test_pull(&target.room);
+    for (int64_t i = 0; i < target.room.bytes; i++)
+        MPI_EXPECT(((unsigned char *)target.room.host)[i] == GUARD_POISON, "byte %d was written",
+                   (int)i);
+    MPI_EXPECT_OK(move_views(bed, true, &target.view, &from.tile.view));
+    bed_check_target(bed, &target, true, 8);
+    odd_tile_free(&from);
+    odd_tile_free(&to);
+    test_tile_free(&target);
+}
+
+/* On 4 ranks, where each hears of the last one's mistake. */
+BED_TEST(routed_general, odd_addresses)
+{
+    test_agree_on_data();
+    for (int way = 0; way < 4; way++) {
+        bed_case c = bed_fan_in;
+        bridge_bed bed;
+        c.src.grid = "tp=1,dp=4"; /* collective asks for tp */
+        c.dst.grid = "tp=1,cp=2,dp=2";
+        c.dst.partition = way % 2;
+        c.executor = way / 2 && !buffer ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
+        c.buffer = buffer;
+        bool adds = !c.dst.partition || c.executor == MIMO_EXECUTOR_COLLECTIVE;
+        bed_create(&bed, &c);
+        if (bed.bridge)
+            move_oddly(&bed, false);
+        if (bed.bridge && !adds)
+            move_oddly(&bed, true);
+        for (int side = 0; bed.bridge && adds && !buffer && side < 2; side++)
+            refuse_to_add(&bed, side);
+        bed_destroy(&bed);
     }
 }
 

@@ -120,3 +120,48 @@ MPI_TEST(self_test, seeds_that_differ)
     MPI_EXPECT_STATUS(mimo_bridge_self_test(NULL, 1), MIMO_ERR_ARGUMENT);
     bed_destroy(&bed);
 }
+
+/* Ranks get different distances with an operation before they call the self-test, which all refuse;
+ * the operation, whose batch is cut anew and has to be found out, ends well. */
+static void test_in_flight(const bridge_bed *bed, uint64_t round)
+{
+    bool done;
+    mimo_op *op = NULL;
+    test_tile from = bed_tile_new(bed, MIMO_SRC), to = bed_target_new(bed, MIMO_DST);
+    bed_fill(bed, &from, false, round);
+    MPI_EXPECT_OK(
+        mimo_bridge_forward_start(&op, bed->bridge, &to.view, &from.view, 1, test_stream()));
+    for (uint64_t tests = 0; tests < (uint64_t)mpi_test_rank() * round; tests++)
+        MPI_EXPECT_OK(mimo_op_test(op, &done));
+    MPI_EXPECT_STATUS(mimo_bridge_self_test(bed->bridge, 3), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("rank 0: bridge self-test: an operation is in flight");
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    bed_check_target(bed, &to, false, round);
+    test_tile_free(&from);
+    test_tile_free(&to);
+}
+
+MPI_TEST(self_test, operation_in_flight)
+{
+    bed_case c = {.src = {.grid = "tp=1,dp=4"},
+                  .dst = {.grid = "tp=1,cp=2,dp=2"},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .batch = 8,
+                  .seq = 4};
+    test_agree_on_data();
+    for (int way = 0; way < 2; way++) {
+        bridge_bed bed;
+        c.executor = way > 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
+        bed_create(&bed, &c);
+        for (uint64_t round = 0; bed.bridge && round < 20; round++) {
+            bridge_bed now = bed;
+            now.c.src.ragged = way > 0 ? 0 : round;
+            now.src = reference_of(&now.c.src, c.batch, c.seq);
+            test_in_flight(&now, round);
+            reference_release(&now.src);
+        }
+        MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 3));
+        bed_destroy(&bed);
+    }
+}

@@ -277,7 +277,7 @@ static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     cr_assert_eq(mimo_partition_shard(partition, it->content, &shard, &full, NULL), MIMO_OK, "%s",
                  mimo_last_error());
     expect_shard(&shard, &full, it, seed);
-    if (!it->sp || it->content == MIMO_LABELS) {
+    if (!it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS) {
         fill_elements(shard.data, seed + 1, shard_count, (int64_t)mimo_dtype_size(dtype));
         memset(full.data, GUARD_POISON, (size_t)full_bytes);
         cr_assert_eq(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL),
@@ -532,6 +532,14 @@ Test(padding, rows_go_to_their_padded_places)
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",
                  mimo_last_error());
     cr_assert_arr_eq(out, expected, sizeof expected);
+
+    char odd_out[sizeof out + 1], odd_tokens[sizeof tokens + 1];
+    memcpy(odd_tokens + 1, tokens, sizeof tokens);
+    mimo_tensor odd_to = to, odd_from = from;
+    odd_to.data = odd_out + 1;
+    odd_from.data = odd_tokens + 1;
+    cr_assert_eq(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100), MIMO_OK);
+    cr_assert_arr_eq(odd_out + 1, expected, sizeof expected);
 
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
     cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);

@@ -45,6 +45,23 @@ Test(tile, sizes_of_a_pair)
     cr_assert(pair.dst.row_b == 2 && pair.dst.row_s == 1);
 }
 
+Test(tile, words_of_a_misfit)
+{
+    float a[24], b[48];
+    mimo_tile_pair pair;
+    mimo_tile_rules rules = fan_in_by(2);
+    mimo_tensor src = mimo_tensor_3d(a, MIMO_F32, "sbh", 2, 3, H);
+    mimo_tensor dst = mimo_tensor_3d(b, MIMO_F32, "sbh", 2, 5, H);
+    FAILS(mimo_tile_pair_of(&pair, &rules, &src, &dst), MIMO_ERR_SHAPE,
+          "dst tile is f32 sbh[2,5,4]; fan_in by 2 from src tile f32 sbh[2,3,4] needs f32 "
+          "sbh[2,6,4]");
+    rules.pairing.direction = MIMO_EQUAL;
+    rules.pairing.scale = 1;
+    FAILS(mimo_tile_pair_of(&pair, &rules, &src, &dst), MIMO_ERR_SHAPE,
+          "dst tile is f32 sbh[2,5,4]; as src and dst dp are equal, src tile f32 sbh[2,3,4] needs "
+          "f32 sbh[2,3,4]");
+}
+
 /* Empty views may have sizes whose products, with those of the other side, fit nowhere. */
 Test(tile, batches_that_overflow)
 {

@@ -104,13 +104,38 @@ static void create_wrongly(life *it)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Everything but the operation is destroyed first. */
+static void end_in_flight(life *it, mimo_executor executor)
+{
+    mimo_op *op;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    float from[SEQ * SAMPLES / 2 * HIDDEN] = {0}, to[SEQ * SAMPLES * HIDDEN];
+    desc.src = it->encoder;
+    desc.dst = it->llm;
+    desc.executor = executor;
+    MUST(mimo_bridge_create(&it->bridge, it->comm, &desc));
+    it->src = mimo_tensor_3d(from, MIMO_F32, "sbh", SEQ, SAMPLES / 2, HIDDEN);
+    it->dst = mimo_tensor_3d(to, MIMO_F32, "bsh", SAMPLES, SEQ, HIDDEN);
+    MUST(mimo_bridge_forward_start(&op, it->bridge, &it->dst, &it->src, 1, NULL));
+    mimo_grid_destroy(it->encoder);
+    mimo_comm_destroy(it->comm);
+    mimo_bridge_destroy(it->bridge);
+    mimo_grid_destroy(it->llm);
+    MUST(mimo_op_wait(&op));
+}
+
+static void begin(life *it)
+{
+    MUST(mimo_comm_from_mpi(&it->comm, MPI_COMM_WORLD));
+    MUST(mimo_grid_parse(&it->encoder, "tp=1,dp=2", 0));
+    MUST(mimo_grid_parse(&it->llm, "tp=1,cp=2,dp=1", 0));
+}
+
 int main(int argc, char **argv)
 {
     life it = {0};
     MPI_Init(&argc, &argv);
-    MUST(mimo_comm_from_mpi(&it.comm, MPI_COMM_WORLD));
-    MUST(mimo_grid_parse(&it.encoder, "tp=1,dp=2", 0));
-    MUST(mimo_grid_parse(&it.llm, "tp=1,cp=2,dp=1", 0));
+    begin(&it);
     create_wrongly(&it);
     for (int cut = 0; cut < 2; cut++) {
         live(&it, MIMO_EXECUTOR_COLLECTIVE, cut);
@@ -120,5 +145,9 @@ int main(int argc, char **argv)
     mimo_grid_destroy(it.encoder);
     mimo_grid_destroy(it.llm);
     mimo_comm_destroy(it.comm);
+    for (int i = 0; i < 2; i++) {
+        begin(&it);
+        end_in_flight(&it, i == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P);
+    }
     return MPI_Finalize();
 }
