@@ -193,8 +193,8 @@ typedef struct mimo_batch_desc {
  * whoever tells of the same sample tells the same. (The ids of a sample tell its spans: they are
  * where the modality's special id stands.)
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch that is left at
- * the initializer's -1, and spans of one that is not ragged), MIMO_ERR_STATE (an operation in flight),
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch that is left at the
+ * initializer's -1, and spans of one that is not ragged), MIMO_ERR_STATE (an operation in flight),
  * MIMO_ERR_UNSUPPORTED (a direction is collective; ragged with a src or thd partition),
  * MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. The last
  * update stays in force then.
@@ -222,7 +222,7 @@ MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor 
 /** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
  *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward.
  *  Where gradients are summed (collective: dst cp > 1; routed: several ranks give gradient for one
- *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile, of either side, whose address is no multiple of
+ *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile of either side whose address is no multiple of
  *  the element size is MIMO_ERR_ARGUMENT. */
 MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                           const mimo_tensor *from, int n, mimo_stream stream);
