@@ -233,7 +233,7 @@ MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor 
 /** The adjoint: to[i], the gradient of the src tile, from from[i], the gradient of the dst tile.
  *  `from` is only read (the sum over cp runs on a copy). Rules and errors as mimo_bridge_forward.
  *  Where gradients are summed (collective: dst cp > 1; routed: several ranks give gradient for one
- *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile, of either side, whose address is no multiple of
+ *  row) MIMO_F8 is MIMO_ERR_UNSUPPORTED, and a tile of either side whose address is no multiple of
  *  the element size is MIMO_ERR_ARGUMENT. */
 MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                           const mimo_tensor *from, int n, mimo_stream stream);

@@ -54,8 +54,8 @@ typedef enum mimo_reduce {
  * Release a communicator. Collective in effect: all ranks release it, in the same order with its
  * other calls. NULL is fine. Never finalizes MPI; after MPI_Finalize it only frees memory.
  *
- * While bridges or buffers made from it are there nothing is released: the last of them does it, and
- * mimo_last_error() says how many there are. Of gradient objects and grids that have the
+ * While bridges or buffers made from it are there nothing is released: the last of them does it,
+ * and mimo_last_error() says how many there are. Of gradient objects and grids that have the
  * communicator only their destroys may follow. What was split from it goes on by itself.
  */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);

@@ -55,8 +55,8 @@ MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t 
  * created. A view is released with its base: do not pass it.
  *
  * Where a bridge or a gradient object uses the grid or a view of it, the groups go at once, and the
- * last such object releases the rest; mimo_last_error() says how many there are. The caller must not
- * use the grid any more.
+ * last such object releases the rest; mimo_last_error() says how many there are. The caller must
+ * not use the grid any more.
  */
 MIMO_API void mimo_grid_destroy(mimo_grid *grid);
 

@@ -1,5 +1,5 @@
-/* Where data may lie. Rows that only move lie at any address; numbers that are added or compared are
- * read as the type that they are. */
+/* Where data may lie. Rows that only move lie at any address; numbers that are added or compared
+ * are read as the type that they are. */
 #ifndef MIMO_CORE_ADDRESS_H
 #define MIMO_CORE_ADDRESS_H
 
