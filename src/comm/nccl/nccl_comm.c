@@ -71,6 +71,13 @@ static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patienc
     mimo_nccl_teams_abort(root);
 }
 
+static void stream_over(mimo_comm *comm, mimo_stream stream)
+{
+    for (const nccl_comm *each = ((nccl_comm *)comm)->root->comms; each; each = each->next)
+        for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
+            mimo_nccl_buffer_stream_over(it, stream);
+}
+
 const mimo_comm_backend mimo_nccl_backend = {
     .name = "nccl",
     .split = mimo_nccl_split,
@@ -87,6 +94,7 @@ const mimo_comm_backend mimo_nccl_backend = {
     .exchange_destroy = mimo_nccl_exchange_destroy,
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
+    .stream_over = stream_over,
     .test = mimo_nccl_words_test,
     .release = mimo_nccl_words_release,
     .end = comm_end,
