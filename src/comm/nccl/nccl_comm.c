@@ -191,7 +191,10 @@ static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap 
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
-    return make_first(made, bootstrap->rank, bootstrap->size, &desc);
+    MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->size, &desc));
+    if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
+        (*made)->root->config.blocking = 0; /* else NCCL's own waits know no deadline */
+    return MIMO_OK;
 }
 
 /* All ranks read the same greetings, so all come to the same verdict. */
