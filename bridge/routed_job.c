@@ -11,6 +11,7 @@
 
 #include "bridge/routed_types.h"
 #include "core/checked.h"
+#include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 
@@ -91,6 +92,7 @@ static mimo_status plan_round(const job_maker *maker, int r)
     MIMO_TRY(mimo_reserve(&round->legs, count, sizeof *round->legs));
     round->count = count;
     round->chunks = maker->job->chunks;
+    round->signature = mimo_hash_int(maker->job->signature, r);
     for (int i = 0; i < count; i++) {
         const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
         mimo_leg *leg = &round->legs[i];
@@ -236,6 +238,12 @@ static mimo_status fill_job(job_maker *maker)
     return compile_rounds(maker);
 }
 
+/* What the ranks that push to each other must have alike: how the batch is cut counts too. */
+static uint64_t sign_job(const mimo_op *op, uint64_t cut)
+{
+    return mimo_hash_int(op->signature, (int64_t)cut);
+}
+
 static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
 {
     mimo_job *job;
@@ -244,6 +252,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     job->pushes = pushes(op);
     job->chunks = op->chunks;
     job->cut = cut->hash;
+    job->signature = sign_job(op, cut->hash);
     job->buffer_changes = op->bridge->parent->buffer_changes;
     job_maker maker = {.op = op, .cut = cut, .job = job};
     mimo_status status = fill_job(&maker);
@@ -269,7 +278,8 @@ static bool fits(const mimo_job *job, mimo_op *op, uint64_t cut)
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
                 job->backward == op->backward && job->chunks == op->chunks &&
-                job->pushes == pushes(op) && job->cut == cut && job->count == op->count;
+                job->pushes == pushes(op) && job->cut == cut && job->count == op->count &&
+                job->signature == sign_job(op, cut);
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

@@ -1,6 +1,7 @@
 /* Rounds: what the legs of a round move, and the sums that follow. */
 #include "bridge/routed_round.h"
 
+#include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 
@@ -67,10 +68,11 @@ static mimo_status list_sums(mimo_round_part *part, const mimo_legs *legs, const
 /* ------------------------------------------ parts ------------------------------------------- */
 
 static mimo_status exchange_of(mimo_exchange **out, const mimo_legs *legs, mimo_comm *comm,
-                               const mimo_push_rule *rule)
+                               const mimo_push_rule *rule, uint64_t signature)
 {
     mimo_message_maker maker = {0};
     mimo_status status = mimo_messages_make(&maker, legs);
+    maker.made.pushes.signature = signature;
     maker.made.pushes.idle = rule->idle;
     maker.made.pushes.ctas = rule->ctas;
     if (rule->flags && maker.made.pushes.buffer)
@@ -93,7 +95,8 @@ static mimo_status compile_part(const round_maker *it, int64_t index, mimo_leg *
     const mimo_legs legs = {list, it->round->count};
     mimo_round_part *part = &it->round->parts[index];
     MIMO_TRY(list_sums(part, &legs, it->round));
-    return exchange_of(&part->exchange, &legs, it->comm, it->rule);
+    return exchange_of(&part->exchange, &legs, it->comm, it->rule,
+                       mimo_hash_int(it->round->signature, index));
 }
 
 /* The round's legs with what of their plans moves one chunk. */

@@ -24,6 +24,7 @@ typedef struct mimo_round {
     mimo_leg *legs; /* legs[count]; the caller fills them, the round releases them */
     int count;
     int64_t classes;
+    uint64_t signature;     /* what all ranks that push must have alike; the caller's, too */
     mimo_round_part *parts; /* parts[chunks] */
     int64_t chunks;
 } mimo_round;

@@ -21,6 +21,7 @@ typedef struct mimo_job {
     mimo_stream stream;      /* and serves no other stream than the graph's: it would be made for
                                 that one's rooms, and the graph still reads its lists */
     bool failed;             /* it can't be started again */
+    uint64_t signature;      /* of the operation */
     uint64_t cut;            /* its hash */
     uint64_t buffer_changes; /* of the communicator, when it was made */
     int count;

@@ -87,7 +87,8 @@ typedef struct mimo_bridge_desc {
     bool all_stages;
     /* Destinations in a buffer: no rank begins a call before all ranks have done with what it is to
      * write (two destinations in turn, and something between the calls that all ranks wait for: a
-     * rank that only sends waits for nobody here), so senders need not ask. */
+     * rank that only sends waits for nobody here), so senders need not ask. Nor can they find that
+     * ranks call differently, where no agreement does: see <mimo/buffer.h>. */
     bool destinations_idle;
     /* Thread blocks that writing into buffers may take (1: another one copies rows that stay); 0:
      * MIMO_CTAS. */

@@ -15,10 +15,38 @@
  *     on this rank. It says so to those who write (READY), and ends when they have (DONE);
  *   - on a device, calls into one buffer are enqueued in the same order on every rank, and a CUDA
  *     graph that captured some is replayed equally often by all; calls captured into one graph are
- *     on one stream. Calls on different streams follow one another; a stream lives until the next
- *     call on another one has begun. Of replays the library knows nothing: the caller sees to it
- *     that no replay runs beside another one or beside a call (one stream, or events). Kernels that
- *     wait for peers and were started in opposite orders on two ranks wait for ever.
+ *     on one stream. Calls on different streams follow one another: the next call on another stream
+ *     is ordered behind the last one's, so that one lives until then, or until
+ *     mimo_comm_synchronize has waited for it after its last call. (CUDA does not define what a
+ *     stream does that is gone: MIMO_ERR_DEVICE at best, on this rank alone, and the buffer is of
+ *     no use any more, as its peers count a call that this rank never began.) Of replays the
+ *     library knows nothing: the caller sees to it that no replay runs beside another one or beside
+ *     a call (one stream, or events). Kernels that wait for peers and were started in opposite
+ *     orders on two ranks wait for ever.
+ *
+ * Ranks that disagree. Where an agreement comes first (on the host, and with MIMO_CHECK=calls), a
+ * call that differs between ranks is MIMO_ERR_MISMATCH on all of them, and moves nothing. Elsewhere
+ * READY carries a signature of 20 bits: letters, dtype, bytes of a row, S, the number of tensors,
+ * how the batch is cut, the chunk, the direction, and each destination's place in its buffer. A
+ * rank whose own signature is another one writes no row to that peer. The call ends on both all the
+ * same, and rows between ranks that do agree have arrived. Those two ranks get MIMO_ERR_MISMATCH:
+ * on the host from that call, on a device from the next mimo_comm_synchronize on the communicator
+ * that the buffer was made from, or the next call into the buffer that is enqueued. From then on,
+ * on those ranks:
+ *   - each later call into the buffer (on the host: of that bridge into any buffer) fails at once
+ *     with the same sentence, and so does mimo_comm_synchronize, on a device;
+ *   - calls into it that were enqueued before, or are replayed, wait for no peer that is late, and
+ *     end with rows missing;
+ *   - everything else goes on: tensors outside of the buffer, other buffers, the communicator. The
+ *     buffer is destroyed as any other, and one made anew works.
+ * Other ranks are not told: where they wait for one of the two, a deadline ends it.
+ *
+ * What a signature can't tell: which of two ranks writes to the other. Where one awaits rows that
+ * the other does not push (its destination lies in no buffer, or its batch is another one), it
+ * waits until a deadline. Two signatures are alike by accident once in a million. And with
+ * mimo_bridge_desc.destinations_idle there is no READY: nothing is compared, and a rank that calls
+ * differently writes rows where its own tensors would have them, in the buffers of its peers,
+ * wherever that is; some may lie beyond a tile, or beyond the buffer.
  */
 #ifndef MIMO_BUFFER_H
 #define MIMO_BUFFER_H

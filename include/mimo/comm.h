@@ -167,7 +167,8 @@ MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
 
 /** Wait until the work on a stream is done, as cudaStreamSynchronize does but under the deadline:
  *  the way to wait for calls that only enqueue. On the host there is nothing to wait for. Local.
- *  Errors: MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED, MIMO_ERR_DEVICE. */
+ *  Errors: MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED, MIMO_ERR_DEVICE, and on a device MIMO_ERR_MISMATCH
+ *  where ranks called differently into a buffer of the communicator (<mimo/buffer.h>). */
 MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
 
 MIMO_END_DECLS

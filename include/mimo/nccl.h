@@ -2,9 +2,9 @@
  * The NCCL backend: tensors in CUDA memory, one rank per GPU. Not included by <mimo/mimo.h>.
  *
  * Calls that take a stream enqueue their work on it and return; the host does not wait, and nothing
- * is allocated after the first call of a shape, so such calls can be captured in a CUDA graph.
- * Everything that works on one device is enqueued in the same order on every rank: two collectives
- * that wait for each other's peers, started in opposite orders on two ranks, deadlock.
+ * is allocated after the first call of the same tensors, so such calls can be captured in a CUDA
+ * graph. Everything that works on one device is enqueued in the same order on every rank: two
+ * collectives that wait for each other's peers, started in opposite orders on two ranks, deadlock.
  *
  * The calling thread's current device is the communicator's; creation makes it so for its thread.
  * Host words (agreements, splits) travel over NCCL too, on a stream of the library's own.
@@ -12,11 +12,13 @@
  * A deadline ("Deadlines" in <mimo/comm.h>) ends what the library waits for on the host, and
  * mimo_comm_synchronize the wait for a stream: NCCL is then aborted, which ends the kernels that
  * wait inside a device. What NCCL itself waits for on the host (creation, splits, the windows of a
- * buffer and the connections of a group's first call) it ends only where the descriptor says
- * blocking = 0; windows it then gives up without an abort, which crashes NCCL 2.28 there, and
- * leaves that communicator and the memory behind. An abort takes NCCL up to half a second. Other
- * ranks are not told: each has a deadline of its own. A borrowed communicator is never aborted;
- * that is the caller's to do.
+ * buffer and the connections of two ranks' first message or of a group's first call) it ends only
+ * where NCCL's communicator does not block: made with blocking = 0 in the descriptor, or, where
+ * that is left to the library, made while MIMO_DEADLINE_MS is in force. A deadline that is set
+ * later does not change it. Windows it then gives up without an abort, which crashes NCCL 2.28
+ * there, and leaves that communicator and the memory behind. An abort takes NCCL up to half a
+ * second. Other ranks are not told: each has a deadline of its own. A borrowed communicator is
+ * never aborted; that is the caller's to do.
  */
 #ifndef MIMO_NCCL_H
 #define MIMO_NCCL_H
@@ -37,7 +39,8 @@ typedef struct mimo_nccl_desc {
                         the kernel's boot), or the only device that it sees */
     int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /*   (all but `device` are the same on every rank) */
-    int blocking;    /* ncclConfig_t.blocking: 0 lets creation and teardown be polled */
+    int blocking;    /* ncclConfig_t.blocking: 0 lets NCCL's own waits be polled; left to the
+                        library: 0 with MIMO_DEADLINE_MS, else NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
 } mimo_nccl_desc;
 

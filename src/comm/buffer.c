@@ -44,6 +44,7 @@ static mimo_status reserve_buffer(mimo_buffer **out, mimo_comm *comm, const aske
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->comm = comm;
     made->given = own->data;
+    made->refusal = &made->noted;
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->data, comm->size, sizeof *made->data));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->flags, comm->size, sizeof *made->flags));
     *out = made;
@@ -189,4 +190,38 @@ mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t byt
             return buffer;
     }
     return NULL;
+}
+
+/* ---------------------------------------- refusals ---------------------------------------- */
+
+enum { SIGNATURE_DIGITS = MIMO_SIGNATURE_BITS / 4 };
+
+static unsigned signature_of(uint64_t word)
+{
+    return (unsigned)(word & ((1u << MIMO_SIGNATURE_BITS) - 1));
+}
+
+/* The numbers of calls count those that move rows from one rank to the other by the same flags. */
+mimo_status mimo_buffer_check(const mimo_buffer *buffer)
+{
+    static const char advice[] =
+        "shape, dtype, batch, chunks or the place in the buffer differ (run with MIMO_CHECK=calls, "
+        "which names both calls); nothing more is moved by it";
+    const mimo_refusal *it = buffer->refusal;
+    if (__atomic_load_n(&it->met, __ATOMIC_ACQUIRE) == 0)
+        return MIMO_OK;
+    int peer = buffer->comm->rank + (int)it->ahead;
+    uint64_t call = mimo_ready_call(it->mine);
+    if (it->other == 0)
+        return mimo_fail(MIMO_ERR_MISMATCH,
+                         "zero-copy: rank %d wrote no rows here: its call %" PRIu64
+                         " with rows for this rank was not the same call there as here (signature "
+                         "%0*x here): %s",
+                         peer, call, SIGNATURE_DIGITS, signature_of(it->mine), advice);
+    return mimo_fail(MIMO_ERR_MISMATCH,
+                     "zero-copy: no rows were written to rank %d: call %" PRIu64
+                     " with rows for it was not the same call there as here (there number %" PRIu64
+                     ", signature %0*x; here %0*x): %s",
+                     peer, call, mimo_ready_call(it->other), SIGNATURE_DIGITS,
+                     signature_of(it->other), SIGNATURE_DIGITS, signature_of(it->mine), advice);
 }

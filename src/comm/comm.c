@@ -215,6 +215,16 @@ mimo_status mimo_comm_barrier(mimo_comm *comm)
                          "barrier");
 }
 
+/* What the work of a stream has told this rank about calls into the communicator's buffers. */
+static mimo_status stream_over(mimo_comm *comm, mimo_stream stream)
+{
+    if (comm->backend->stream_over)
+        comm->backend->stream_over(comm, stream);
+    for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
+        MIMO_TRY(mimo_buffer_check(buffer));
+    return MIMO_OK;
+}
+
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
     mimo_clock clock = {0, 0, 0};
@@ -224,7 +234,7 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
         MIMO_TRY(mimo_comm_check(comm));
         MIMO_TRY(comm->device->finished(&done, stream));
         if (done)
-            return MIMO_OK;
+            return stream_over(comm, stream);
         mimo_pause(comm);
         MIMO_TRY(mimo_watch(comm, &clock, "the work on a stream"));
     }

@@ -56,6 +56,7 @@ typedef struct mimo_pushes {
     int count;
     const int *pushers; /* pushers[pusher_count], ascending: the ranks that push rows here */
     int pusher_count;
+    uint64_t signature; /* a hash of what both ends of a push must have alike */
     bool idle; /* nobody reads or writes a destination since the call before: no need to ask */
     int ctas;  /* the most thread blocks of a device that may work on it; 0: the backend's choice */
 } mimo_pushes;
@@ -124,6 +125,9 @@ typedef struct mimo_comm_backend {
     mimo_status (*buffer_open)(mimo_buffer *buffer);
     /* Undo it, or what of it succeeded. Collective. */
     void (*buffer_close)(mimo_buffer *buffer);
+    /* All work of a stream is done: nothing need be ordered behind it any more. NULL: it never
+     * is. */
+    void (*stream_over)(mimo_comm *comm, mimo_stream stream);
 
     /* Progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);

@@ -1,4 +1,6 @@
 /* A rank that is missing while the others wait on the host, or inside their GPUs. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu_calls.h"
@@ -212,4 +214,68 @@ MPI_TEST(deadline, late_for_a_buffer)
     miss_a_buffer(NULL);
     miss_a_buffer("ncclCommWindowRegister");
     miss_a_buffer("ncclDevCommCreate");
+}
+
+/* ------------------------------- messages that nobody posts ------------------------------- */
+
+enum { WIDTH = 64 };
+
+/* Every rank has a sample of its own, and then a part of every sample. The batch is told, so that
+ * nothing is agreed on before rows move. */
+static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
+{
+    static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    mimo_bridge *bridge = NULL;
+    char src[32], dst[32];
+    snprintf(src, sizeof src, "dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    desc.src = grid[0];
+    desc.dst = grid[1];
+    desc.partition = &zigzag;
+    desc.executor = MIMO_EXECUTOR_ROUTED;
+    batch.batch = mpi_test_size();
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    return bridge;
+}
+
+/* The last rank's destination is in no buffer, so that it sends and receives what the others write
+ * and await. Its first messages to them wait inside NCCL, for connections. */
+MPI_TEST(deadline, one_destination_in_no_buffer)
+{
+    int size = mpi_test_size();
+    mimo_grid *grid[2];
+    mimo_buffer *buffer = NULL;
+    setenv("MIMO_DEADLINE_MS", "60000", 1); /* at creation; nothing else is asked for */
+    mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
+    unsetenv("MIMO_DEADLINE_MS");
+    test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
+    test_tile from = test_tile_new("sbh", MIMO_F32, 4 * size, 1, WIDTH);
+    test_tile to = test_tile_new("sbh", MIMO_F32, 4, size, WIDTH);
+    mimo_bridge *bridge = told_bridge(grid, comm);
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, to.room.bytes));
+    if (mpi_test_rank() < size - 1 && buffer)
+        to.view.data = mimo_buffer_data(buffer);
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_status status = mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream());
+    if (status == MIMO_OK)
+        status = mimo_comm_synchronize(comm, test_stream());
+    MPI_EXPECT(status == MIMO_ERR_TIMEOUT, "%s: %s", mimo_status_name(status), mimo_last_error());
+    MPI_EXPECT_SENTENCE(": given up after ");
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(grid[0]);
+    mimo_grid_destroy(grid[1]);
+    mimo_buffer_destroy(buffer);
+    mimo_comm_destroy(comm);
+    expect_life(&tile);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    test_tile_free(&tile);
 }

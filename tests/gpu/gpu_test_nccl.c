@@ -568,3 +568,34 @@ MPI_TEST(nccl, several_streams)
     check_streams(MIMO_EXECUTOR_COLLECTIVE);
     check_streams(MIMO_EXECUTOR_P2P);
 }
+
+/* Calls into one buffer, each on a stream that goes as soon as its call has been waited for. */
+MPI_TEST(nccl, streams_that_end)
+{
+    enum { STREAMS = 3 };
+    char src[32], dst[32];
+    cudaStream_t streams[STREAMS];
+    bridge_bed bed;
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
+    bed_case c = four_ranks(MIMO_EXECUTOR_ZERO_COPY);
+    c.src.grid = src;
+    c.dst.grid = dst;
+    c.dst.partition = c.buffer = true;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    for (int i = 0; i < STREAMS; i++) /* all of them first, so that none has another's handle */
+        EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    for (int i = 0; bed.bridge && i < STREAMS; i++) {
+        bed_fill(&bed, &from, false, (uint64_t)i);
+        EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+        MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, &to.view, &from.view, 1, streams[i]));
+        MPI_EXPECT_OK(mimo_comm_synchronize(mpi_test_comm(), streams[i]));
+        EXPECT_CUDA(cudaStreamDestroy(streams[i]));
+        bed_check_target(&bed, &to, false, (uint64_t)i);
+        MPI_Barrier(MPI_COMM_WORLD); /* the next call may write what this rank has read */
+    }
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}

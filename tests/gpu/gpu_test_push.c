@@ -176,7 +176,8 @@ typedef struct team {
     test_room from[MOST_RANKS], to[MOST_RANKS];
     mimo_push_program program[MOST_RANKS];
     cudaStream_t stream[MOST_RANKS];
-    volatile uint32_t *abort;
+    mimo_push_note *notes; /* of each rank */
+    int odd;               /* a rank whose calls are other ones; -1: none */
 } team;
 
 /* Of any rank's rows every ranks-th, from `reader` on, goes to that reader, into the writer's part
@@ -191,7 +192,7 @@ static mimo_row_copy rows_between(const team *x, int writer, int reader)
 
 static void make_team_program(team *x, int rank, bool idle, int ctas)
 {
-    const mimo_push_place place = {&mimo_device_cuda, rank, (const uint32_t *)x->abort};
+    const mimo_push_place place = {&mimo_device_cuda, rank, &x->notes[rank]};
     mimo_row_copy rows[MOST_RANKS];
     mimo_push pushes[MOST_RANKS];
     int peers[MOST_RANKS], count = 0;
@@ -207,6 +208,7 @@ static void make_team_program(team *x, int rank, bool idle, int ctas)
                                                .count = count,
                                                .pushers = peers,
                                                .pusher_count = count,
+                                               .signature = 0xabc000 + (rank == x->odd),
                                                .idle = idle,
                                                .ctas = ctas},
                                     .copies = &rows[rank],
@@ -216,16 +218,22 @@ static void make_team_program(team *x, int rank, bool idle, int ctas)
                x->program[rank].ctas, ctas);
 }
 
+static mimo_push_note *notes_new(int count)
+{
+    void *notes = NULL;
+    const size_t bytes = (size_t)count * sizeof(mimo_push_note);
+    MPI_EXPECT(cudaHostAlloc(&notes, bytes, cudaHostAllocMapped) == cudaSuccess, "notes");
+    return memset(notes, 0, bytes);
+}
+
 static void open_team(team *x, int ranks, int64_t row_bytes, bool idle, int ctas)
 {
-    void *pages = NULL, *word = NULL;
+    void *pages = NULL;
     const int64_t bytes = ranks * ranks * (int64_t)sizeof(mimo_flags);
-    *x = (team){.ranks = ranks, .row_bytes = row_bytes};
+    *x = (team){.ranks = ranks, .row_bytes = row_bytes, .odd = -1};
     MPI_EXPECT_OK(mimo_device_cuda.reserve(&pages, bytes));
     MPI_EXPECT(cudaMemset(pages, 0, (size_t)bytes) == cudaSuccess, "cudaMemset");
-    MPI_EXPECT(cudaHostAlloc(&word, sizeof *x->abort, cudaHostAllocMapped) == cudaSuccess, "abort");
-    x->abort = word;
-    *x->abort = 0;
+    x->notes = notes_new(ranks);
     x->buffer.flags = x->pages;
     for (int rank = 0; rank < ranks; rank++) {
         x->pages[rank] = (mimo_flags *)pages + ranks * (int64_t)rank;
@@ -249,7 +257,7 @@ static void close_team(team *x)
         cudaStreamDestroy(x->stream[rank]);
     }
     mimo_device_cuda.release(x->pages[0]);
-    cudaFreeHost((void *)x->abort);
+    cudaFreeHost(x->notes);
 }
 
 static void check_team(const team *x, int turn)
@@ -314,7 +322,7 @@ static void abort_team(int ranks, int64_t row_bytes, int ctas)
     open_team(&x, ranks, row_bytes, false, ctas);
     MPI_EXPECT_OK(mimo_push_program_run(&x.program[0], x.stream[0]));
     MPI_EXPECT(cudaStreamQuery(x.stream[0]) == cudaErrorNotReady, "it did not wait");
-    *x.abort = 1;
+    x.notes[0].abort = 1;
     MPI_EXPECT(cudaStreamSynchronize(x.stream[0]) == cudaSuccess, "it did not end");
     for (int peer = 1; peer < ranks; peer++) {
         test_pull(&x.to[peer]);
@@ -333,11 +341,106 @@ MPI_TEST(push, aborted)
     }
 }
 
+/* Every rank's rows of a call, in any order of the launches. */
+static void call_team(team *x, uint64_t seed)
+{
+    for (int rank = 0; rank < x->ranks; rank++) {
+        fill_elements(x->from[rank].host, seed + (uint64_t)rank, x->from[rank].bytes, 1);
+        test_push(&x->from[rank]);
+    }
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    for (int rank = 0; rank < x->ranks; rank++)
+        MPI_EXPECT_OK(mimo_push_program_run(&x->program[rank], x->stream[rank]));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+}
+
+/* Rows between the odd rank and the others have stayed poison, all others have come. */
+static void check_refused_rows(const team *x)
+{
+    const int64_t row = x->row_bytes, share = TEAM_ROWS / x->ranks;
+    for (int rank = 0; rank < x->ranks; rank++) {
+        int64_t wrong = 0;
+        test_pull(&x->to[rank]);
+        for (int64_t i = 0; i < TEAM_ROWS; i++) {
+            int writer = (int)(i / share);
+            const char *got = x->to[rank].host, *sent = x->from[writer].host;
+            bool apart = (writer == x->odd) != (rank == x->odd);
+            wrong += apart ? !guarded_poison(got, i * row, row)
+                           : memcmp(got + i * row, sent + (rank + i % share * x->ranks) * row,
+                                    (size_t)row) != 0;
+        }
+        MPI_EXPECT(wrong == 0, "rank %d of %d: %d rows of %d bytes are wrong", rank, x->ranks,
+                   (int)wrong, (int)row);
+    }
+}
+
+/* What a refusal leaves behind: marks where rows are missing, counters as after any call, own lines
+ * that blocks have given back, and a note for each host. */
+static void check_refused_flags(const team *x, int odd, uint64_t calls)
+{
+    mimo_flags pages[MOST_RANKS * MOST_RANKS];
+    size_t bytes = (size_t)(x->ranks * x->ranks) * sizeof *pages;
+    EXPECT_CUDA(cudaMemcpy(pages, x->pages[0], bytes, cudaMemcpyDeviceToHost));
+    for (int rank = 0; rank < x->ranks; rank++)
+        for (int peer = 0; peer < x->ranks; peer++) {
+            const mimo_flags *line = &pages[rank * x->ranks + peer];
+            bool apart = (peer == odd) != (rank == odd);
+            uint64_t done = calls * MIMO_PUSH_UNIT + (apart ? MIMO_PUSH_REFUSED : 0);
+            if (peer == rank)
+                MPI_EXPECT(line->ready == 0 && line->done == 0 && line->asked == 0,
+                           "rank %d: the own line is not 0", rank);
+            else
+                MPI_EXPECT(line->done == done && line->asked == calls && line->served == calls,
+                           "rank %d of %d: done by %d is %llx, %d asked, %d served", rank, x->ranks,
+                           peer, (unsigned long long)line->done, (int)line->asked,
+                           (int)line->served);
+        }
+    for (int rank = 0; rank < x->ranks; rank++) {
+        const mimo_push_note *note = &x->notes[rank];
+        int peer = rank + (int)note->refusal.ahead;
+        MPI_EXPECT(note->abort == 1 && note->refusal.met == 1, "rank %d: nothing is noted", rank);
+        MPI_EXPECT((peer == odd) != (rank == odd), "rank %d notes rank %d", rank, peer);
+        MPI_EXPECT(mimo_ready_call(note->refusal.mine) == 1, "rank %d notes call %d", rank,
+                   (int)mimo_ready_call(note->refusal.mine));
+    }
+}
+
+/* One rank's call is another one than the others'. Afterwards all call alike, and rows move by the
+ * same counters. */
+static void refuse_in_team(int ranks, int64_t row_bytes, int ctas)
+{
+    team x;
+    open_team(&x, ranks, row_bytes, false, ctas);
+    for (uint64_t call = 1; call <= 2; call++) {
+        x.odd = call == 1 ? ranks - 1 : -1;
+        for (int rank = 0; rank < ranks; rank++) {
+            mimo_push_program_release(&x.program[rank], &mimo_device_cuda);
+            x.program[rank] = (mimo_push_program){0};
+            make_team_program(&x, rank, false, ctas);
+            x.notes[rank].abort = 0; /* a host would give the buffer up */
+        }
+        call_team(&x, 40 * call);
+        check_refused_rows(&x);
+        check_refused_flags(&x, ranks - 1, call);
+    }
+    close_team(&x);
+}
+
+MPI_TEST(push, refused)
+{
+    static const int64_t rows[] = {6, 48, 4096, 1 << 18};
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            refuse_in_team(ranks, rows[i], 8);
+            refuse_in_team(ranks, rows[i], 1);
+        }
+}
+
 /* --------------------------------- more targets than a warp ------------------------------- */
 
 enum { TARGETS = 70, TARGET_ROWS = 5, TARGET_CALLS = 2 };
 
-/* Rank 0 pushes to as many ranks, all of which said READY long ago; target t gets the t-th run of
+/* Rank 0 pushes to as many ranks, all of which said READY before; target t gets the t-th run of
  * its rows. */
 static void push_to_many(int64_t row_bytes, int ctas)
 {
@@ -355,29 +458,28 @@ static void push_to_many(int64_t row_bytes, int ctas)
     for (int64_t i = 0; i < RANKS; i++)
         places[i] = there + i * RANKS;
     for (int64_t t = 0; t < TARGETS; t++) {
-        here[t + 1].ready = TARGET_CALLS;
         const mimo_rows run = {NULL, row_bytes, t * TARGET_ROWS, 1, 1, TARGET_ROWS, 1};
         rows[t] = (mimo_row_copy){run, run};
         rows[t].to.base = to.place;
         rows[t].from.base = from.place;
         pushes[t] = (mimo_push){(int)t + 1, 1, &rows[t]};
     }
-    test_push(&pages);
     fill_elements(from.host, 8, from.bytes, 1);
     test_push(&from);
     mimo_push_program program = {0};
-    uint32_t *abort = NULL;
-    MPI_EXPECT(cudaHostAlloc((void **)&abort, sizeof *abort, cudaHostAllocMapped) == cudaSuccess,
-               "abort");
-    *abort = 0;
-    const mimo_push_place place = {&mimo_device_cuda, 0, abort};
+    mimo_push_note *note = notes_new(1);
+    const mimo_push_place place = {&mimo_device_cuda, 0, note};
     const mimo_messages messages = {
         .pushes = {.buffer = &buffer, .list = pushes, .count = TARGETS, .ctas = ctas}};
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
-    for (int call = 0; call < TARGET_CALLS; call++)
+    for (uint64_t call = 1; call <= TARGET_CALLS; call++) {
+        for (int64_t t = 1; t < RANKS; t++)
+            here[t].ready = mimo_ready_word(call, 0);
+        test_push(&pages);
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
+        test_pull(&pages);
+    }
     test_pull(&to);
-    test_pull(&pages);
     MPI_EXPECT(memcmp(to.host, from.host, (size_t)to.bytes) == 0,
                "%d targets, rows of %d bytes, %d thread blocks", TARGETS, (int)row_bytes, ctas);
     for (int64_t t = 1; t < RANKS; t++)
@@ -389,7 +491,7 @@ static void push_to_many(int64_t row_bytes, int ctas)
                "the own line is left at %d, %d, %d", (int)here[0].ready, (int)here[0].done,
                (int)here[0].asked);
     mimo_push_program_release(&program, &mimo_device_cuda);
-    cudaFreeHost(abort);
+    cudaFreeHost(note);
     test_room_free(&pages);
     test_room_free(&from);
     test_room_free(&to);

@@ -2,9 +2,12 @@
  * arrive in them is for mpi_test_routed*.c to show. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bridge_bed.h"
+#include "guarded.h"
+#include "reference_grid.h"
 
 MPI_TEST(zero_copy, buffers)
 {
@@ -162,4 +165,107 @@ MPI_TEST(zero_copy, idle_destinations)
     test_tile_free(&src_to);
     test_tile_free(&dst_to);
     bed_destroy(&bed);
+}
+
+/* ------------------------------- calls that nobody compares ------------------------------- */
+
+/* One rank calls by other rows, or by another place in the buffer, and no agreement comes first. */
+enum { ODD = 1, WORDS = 16 };
+
+typedef struct odd_call {
+    int64_t more_words; /* of a row */
+    int64_t more_bytes; /* behind the place of the other ranks */
+} odd_call;
+
+/* Every rank has a sample, and takes a part of each. */
+static bed_case across_all_ranks(int64_t hidden)
+{
+    static char src[16], dst[16];
+    int size = mpi_test_size();
+    snprintf(src, sizeof src, "dp=%d", size);
+    snprintf(dst, sizeof dst, "cp=%d", size);
+    return (bed_case){.src = {.grid = src},
+                      .dst = {.grid = dst, .partition = true},
+                      .src_letters = "sbh",
+                      .dst_letters = "sbh",
+                      .buffer = true,
+                      .batch = size,
+                      .seq = 4 * size,
+                      .hidden = hidden};
+}
+
+/* Nothing is written outside of the tile at `skip` of the room; in it a row is poison where only
+ * one of its two ranks is the odd one, else it is what its source has. */
+static void check_what_arrived(const bridge_bed *bed, const test_room *to, int64_t skip)
+{
+    const reference_tile *rows = &bed->dst.tiles[mpi_test_rank()];
+    int64_t row_bytes = 4 * bed->c.hidden, end = skip + rows->rows * row_bytes, wrong = 0;
+    const char *host = to->host;
+    test_pull(to);
+    for (int64_t row = 0; row < rows->rows; row++)
+        for (int64_t h = 0; h < bed->c.hidden; h++) {
+            int64_t at = skip + row * row_bytes + 4 * h;
+            char sent[8];
+            ref_store(sent, ref_word(1, rows->b[row], rows->s[row], h), 4);
+            bool apart = (rows->b[row] == ODD) != (mpi_test_rank() == ODD);
+            wrong += apart ? !guarded_poison(host, at, 4) : memcmp(host + at, sent, 4) != 0;
+        }
+    MPI_EXPECT(wrong == 0, "%d words of %d are wrong", (int)wrong,
+               (int)(rows->rows * bed->c.hidden));
+    MPI_EXPECT(guarded_poison(host, 0, skip) && guarded_poison(host, end, to->bytes - end),
+               "something was written outside of the tile at %d", (int)skip);
+}
+
+static mimo_status call_and_wait(const bridge_bed *bed, const mimo_tensor *to,
+                                 const test_tile *from)
+{
+    mimo_status status = mimo_bridge_forward(bed->bridge, to, &from->view, 1, test_stream());
+    return status == MIMO_OK ? mimo_comm_synchronize(mpi_test_comm(), test_stream()) : status;
+}
+
+/* On a device, and without the agreement, a call whose batch is told compares nothing. */
+static void create_told(bridge_bed *out, int64_t hidden)
+{
+    bed_case c = across_all_ranks(hidden);
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = c.batch;
+    bed_create(out, &c);
+    MPI_EXPECT_OK(mimo_bridge_update(out->bridge, &batch));
+}
+
+/* On a device a call ends before its rows have moved: the outcome is that of the wait. */
+static void disagree(const bridge_bed *bed, const odd_call *odd)
+{
+    int64_t hidden = bed->c.hidden, size = mpi_test_size();
+    int64_t skip = mpi_test_rank() == ODD ? odd->more_bytes : 0;
+    test_tile from = bed_tile_new(bed, MIMO_SRC);
+    test_room to = test_shared_room_new(16 * size * hidden + odd->more_bytes);
+    mimo_tensor view = test_view(&to, MIMO_F32, "sbh", 4, size, hidden);
+    view.data = (char *)view.data + skip;
+    bed_fill(bed, &from, false, 1);
+    for (int turn = 0; turn < 2; turn++) { /* the second one is not begun */
+        MPI_EXPECT_STATUS(call_and_wait(bed, &view, &from), MIMO_ERR_MISMATCH);
+        MPI_EXPECT_SENTENCE("zero-copy: ");
+        MPI_EXPECT_SENTENCE("call 1 with rows for ");
+        MPI_EXPECT_SENTENCE("MIMO_CHECK=calls");
+        check_what_arrived(bed, &to, skip);
+    }
+    test_tile_free(&from);
+    test_room_free(&to);
+}
+
+MPI_TEST(zero_copy, ranks_that_disagree)
+{
+    static const odd_call odd[] = {{4, 0}, {-4, 0}, {0, 64}, {0, 8}};
+    setenv("MIMO_AGREE", "0", 1);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        bridge_bed bed;
+        create_told(&bed, WORDS + (mpi_test_rank() == ODD ? odd[i].more_words : 0));
+        disagree(&bed, &odd[i]);
+        bed_destroy(&bed);
+        test_shared_end(); /* of no use any more; another one is */
+        create_told(&bed, WORDS);
+        bed_move(&bed, false, i);
+        bed_destroy(&bed);
+    }
 }

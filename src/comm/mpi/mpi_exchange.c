@@ -195,6 +195,8 @@ static mimo_status start_messages(mimo_exchange *exchange, mimo_request *request
 /* What stays here is copied while the messages are in flight, and peers write. */
 mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
 {
+    if (exchange->push)
+        MIMO_TRY(mimo_host_push_check(exchange->push));
     request->push = exchange->push;
     if (exchange->push)
         mimo_host_push_start(&request->home->flight, exchange->push);

@@ -78,10 +78,14 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
     if (flag && request->to)
         memcpy(request->to, request->words + request->offset, (size_t)request->bytes);
     request->over = flag != 0;
-    if (request->push && mimo_host_push_is_over(request->push))
-        request->push = NULL;
-    *done = flag && !request->push;
-    return flag && !*done ? poke() : MIMO_OK;
+    *done = flag && (!request->push || mimo_host_push_is_over(request->push));
+    if (flag && !*done)
+        return poke();
+    if (!*done || !request->push)
+        return MIMO_OK;
+    mimo_status outcome = mimo_host_push_outcome(request->push);
+    request->push = NULL;
+    return outcome;
 }
 
 /* Cancel a receive. A message that has begun to arrive can't be cancelled: it is then waited for,

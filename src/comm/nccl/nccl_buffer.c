@@ -5,6 +5,7 @@
 #include "comm/nccl/nccl_buffer.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "comm/nccl/nccl_hosts.h"
 #include "comm/nccl/nccl_peers.h"
@@ -17,9 +18,9 @@ typedef struct part {
 } part;
 
 typedef struct nccl_buffer {
-    part data, flags; /* flags: empty where they lie behind the data */
-    uint32_t *abort;  /* mapped host memory */
-    uint32_t *abort_on_device;
+    part data, flags;     /* flags: empty where they lie behind the data */
+    mimo_push_note *note; /* mapped host memory */
+    mimo_push_note *note_on_device;
     cudaStream_t stream; /* of the last call into the buffer, */
     bool used;           /* where there was one; */
     cudaEvent_t last;    /* its place there, for a call on another stream */
@@ -57,9 +58,10 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
                "out of device memory that ranks share, allocating %" PRId64 " bytes: %s", bytes,
                ncclGetErrorString(code));
     MIMO_TRY_CUDA(cudaMemset((char *)flags->room + data, 0, (size_t)page_bytes(buffer)));
-    MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->abort, sizeof *own->abort, cudaHostAllocMapped));
-    *own->abort = 0;
-    MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->abort_on_device, own->abort, 0));
+    MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->note, sizeof *own->note, cudaHostAllocMapped));
+    memset(own->note, 0, sizeof *own->note);
+    MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->note_on_device, own->note, 0));
+    buffer->refusal = &own->note->refusal;
     MIMO_TRY_CUDA(cudaEventCreateWithFlags(&own->last, cudaEventDisableTiming));
     MIMO_TRY_CUDA(cudaDeviceSynchronize()); /* the flags are 0 before any peer hears of them */
     return MIMO_OK;
@@ -201,8 +203,8 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer)
     (void)cudaDeviceSynchronize();
     close_part(buffer, &own->data);
     close_part(buffer, &own->flags);
-    if (own->abort)
-        (void)cudaFreeHost(own->abort);
+    if (own->note)
+        (void)cudaFreeHost(own->note);
     if (own->last)
         (void)cudaEventDestroy(own->last);
     mimo_release(own);
@@ -223,12 +225,18 @@ mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream)
     return MIMO_OK;
 }
 
-const uint32_t *mimo_nccl_buffer_abort_word(const mimo_buffer *buffer)
+mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer)
 {
-    return ((const nccl_buffer *)buffer->own)->abort_on_device;
+    return ((const nccl_buffer *)buffer->own)->note_on_device;
+}
+
+void mimo_nccl_buffer_stream_over(const mimo_buffer *buffer, cudaStream_t stream)
+{
+    nccl_buffer *own = buffer->own;
+    own->used = own->used && own->stream != stream;
 }
 
 void mimo_nccl_buffer_abort(const mimo_buffer *buffer)
 {
-    *(volatile uint32_t *)((const nccl_buffer *)buffer->own)->abort = 1;
+    ((const nccl_buffer *)buffer->own)->note->abort = 1;
 }

@@ -2,7 +2,7 @@
 #ifndef MIMO_COMM_NCCL_BUFFER_H
 #define MIMO_COMM_NCCL_BUFFER_H
 
-#include "comm/buffer_state.h"
+#include "comm/nccl/nccl_push_kernel.h"
 #include "comm/nccl/nccl_state.h"
 
 /* The backend's slots. */
@@ -13,9 +13,11 @@ void mimo_nccl_buffer_close(mimo_buffer *buffer);
  * was. Work that is being captured into a graph is ordered by the graph. */
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream);
 
-/* The word that ends the waits inside kernels, as the device finds it. */
-const uint32_t *mimo_nccl_buffer_abort_word(const mimo_buffer *buffer);
-/* Set it: kernels that wait for peers end, with rows missing. The buffer is of no use then. */
+/* What its kernels and the host tell each other, as the device finds it. */
+mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer);
+/* All work of a stream is done: no call need follow it any more. */
+void mimo_nccl_buffer_stream_over(const mimo_buffer *buffer, cudaStream_t stream);
+/* End the waits inside kernels: those that wait for peers end, with rows missing. The buffer is of no use then. */
 void mimo_nccl_buffer_abort(const mimo_buffer *buffer);
 
 #endif

@@ -71,6 +71,13 @@ static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patienc
     mimo_nccl_teams_abort(root);
 }
 
+static void stream_over(mimo_comm *comm, mimo_stream stream)
+{
+    for (const nccl_comm *each = ((nccl_comm *)comm)->root->comms; each; each = each->next)
+        for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
+            mimo_nccl_buffer_stream_over(it, stream);
+}
+
 const mimo_comm_backend mimo_nccl_backend = {
     .name = "nccl",
     .split = mimo_nccl_split,
@@ -87,6 +94,7 @@ const mimo_comm_backend mimo_nccl_backend = {
     .exchange_destroy = mimo_nccl_exchange_destroy,
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
+    .stream_over = stream_over,
     .test = mimo_nccl_words_test,
     .release = mimo_nccl_words_release,
     .end = comm_end,
@@ -183,7 +191,10 @@ static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap 
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
-    return make_first(made, bootstrap->rank, bootstrap->size, &desc);
+    MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->size, &desc));
+    if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
+        (*made)->root->config.blocking = 0; /* else NCCL's own waits know no deadline */
+    return MIMO_OK;
 }
 
 /* All ranks read the same greetings, so all come to the same verdict. */

@@ -94,7 +94,7 @@ static mimo_status read_messages(packets *out, const mimo_messages *all, const m
 static mimo_status read_pushes(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
     const mimo_push_place place = {comm->device, comm->rank,
-                                   mimo_nccl_buffer_abort_word(all->pushes.buffer)};
+                                   mimo_nccl_buffer_note(all->pushes.buffer)};
     made->buffer = all->pushes.buffer;
     return mimo_push_program_make(&made->pushes, &place, all);
 }
@@ -200,6 +200,8 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
 {
     const nccl_team *team = ((nccl_comm *)comm)->team;
     *out = NULL;
+    if (exchange->buffer)
+        MIMO_TRY(mimo_buffer_check(exchange->buffer));
     if (team && exchange->receives.count + exchange->sends.count > 0)
         MIMO_TRY(move_messages(comm, team, exchange, stream));
     else

@@ -86,10 +86,9 @@ __device__ void await_reads()
 }
 
 // Bulk copies come after what this thread has learnt from flags.
-__device__ bool order_stores()
+__device__ void order_stores()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
-    return true;
 }
 
 // All have arrived where they go, before whatever this thread says next.
@@ -154,8 +153,10 @@ class Mover
             uint32_t slot = written % kStages;
             const Piece piece = room.piece[slot];
             await(&room.full[slot], written / kStages % 2);
-            stores = stores && (!piece.remote || is_ready(program.blocks[piece.block].target));
-            if (stores)
+            const bool asks = stores && piece.remote;
+            const Answer told = asks ? ask(program.blocks[piece.block].target) : WRITE;
+            stores = stores && told != NEVER;
+            if (stores && told == WRITE)
                 store_piece(piece, slot);
             wrote += stores && piece.remote;
             commit_stores();
@@ -169,7 +170,8 @@ class Mover
     Room &room;
     Deal<kThreads> deal;
     ReadyTargets ready;
-    int target = -1;
+    int target = -1;       // the last one asked about,
+    Answer answer = WRITE; // and what it said
     uint32_t loaded = 0;
 
     // False: there is no piece left.
@@ -194,11 +196,15 @@ class Mover
         return ::segment_of(program.blocks[piece.block], piece.index, program.head.piece);
     }
 
-    __device__ bool is_ready(int wanted)
+    __device__ Answer ask(int wanted)
     {
-        bool known = program.head.idle || wanted == target;
+        if (program.head.idle || wanted == target)
+            return answer;
         target = wanted;
-        return known || (await_ready(program.head, program.peers, wanted, ready) && order_stores());
+        answer = await_ready(program.head, program.peers, wanted, ready);
+        if (answer == WRITE)
+            order_stores();
+        return answer;
     }
 
     __device__ void store_piece(const Piece &piece, uint32_t slot)

@@ -32,13 +32,49 @@ __device__ void add_release(uint64_t *flag, uint64_t value)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
-// False: the wait was aborted.
-__device__ bool wait_for(const uint64_t *flag, uint64_t value, const volatile uint32_t *abort)
+__device__ void or_relaxed(uint64_t *flag, uint64_t bits)
 {
-    for (uint32_t spin = 1; load_acquire(flag) < value; spin++)
-        if (spin % kSpinsPerLook == 0 && *abort)
-            return false;
-    return true;
+    asm volatile("red.relaxed.sys.global.or.b64 [%0], %1;" ::"l"(flag), "l"(bits) : "memory");
+}
+
+// `done` once it counts so many calls; 0 where the wait was aborted.
+__device__ uint64_t await_done(const uint64_t *done, uint64_t calls, const mimo_push_note *note)
+{
+    for (uint32_t spin = 1;; spin++) {
+        const uint64_t seen = load_acquire(done);
+        if ((seen & ~MIMO_PUSH_REFUSED) >= calls * MIMO_PUSH_UNIT)
+            return seen;
+        if (spin % kSpinsPerLook == 0 && note->abort)
+            return 0;
+    }
+}
+
+// ----------------------------------------- refusals -----------------------------------------
+
+// For the host: the first one of the buffer. `other` 0: the peer refused.
+__device__ void note_refusal(const mimo_push_head &head, const mimo_push_peer &peer, uint64_t mine,
+                             uint64_t other)
+{
+    if (atomicExch((unsigned long long *)&head.own->served, 1ull) > 0)
+        return;
+    mimo_refusal *refusal = &head.note->refusal;
+    refusal->mine = mine;
+    refusal->other = other;
+    refusal->ahead = peer.here - head.own;
+    __threadfence_system();
+    *(volatile uint32_t *)&refusal->met = 1;
+}
+
+constexpr int kRefusalShift = 32; // in `ready` of the own line: refusals, above the tickets
+
+// By any thread of a block that still has a part of DONE to say to this target, and tickets to hand
+// in: both come after this.
+__device__ void refuse(const mimo_push_head &head, const mimo_push_peer &target, uint64_t mine,
+                       uint64_t other)
+{
+    note_refusal(head, target, mine, other);
+    or_relaxed(&target.there->done, MIMO_PUSH_REFUSED);
+    atomicAdd((unsigned long long *)&head.own->ready, 1ull << kRefusalShift);
 }
 
 // ------------------------------------------ a call ------------------------------------------
@@ -50,7 +86,8 @@ __device__ void say_ready(const mimo_push_head &head, const mimo_push_peer *sour
 {
     if (blockIdx.x == 0 && !head.idle)
         for (int i = threadIdx.x; i < head.sources; i += blockDim.x)
-            store_relaxed(&sources[i].there->ready, sources[i].here->asked + 1);
+            store_relaxed(&sources[i].there->ready,
+                          mimo_ready_word(sources[i].here->asked + 1, head.signature));
 }
 
 // This thread block has read the counters that it needs, and takes no more pieces: it has seen the
@@ -73,71 +110,106 @@ __device__ void say_done(const mimo_push_head &head, const mimo_push_peer *targe
             add_release(&targets[i].there->done, part);
 }
 
+// By one thread: all tickets are in, and what blocks counted begins at 0 again. True: some block
+// refused a target.
+__device__ bool take_tickets(mimo_flags *own)
+{
+    uint64_t tickets;
+    do
+        tickets = load_acquire(&own->ready);
+    while ((uint32_t)tickets < gridDim.x - 1);
+    own->ready = own->done = own->asked = 0;
+    return tickets >> kRefusalShift > 0;
+}
+
 // By the last thread block. The others hand in their tickets also where a call is aborted, so that
-// the own line is 0 behind every launch.
+// the own line is 0 behind every launch. Where a call was refused, later ones may wait for a peer
+// that calls no more: they are aborted.
 __device__ void await_rows(const mimo_push_head &head, const mimo_push_peer *peers)
 {
     const mimo_push_peer *targets = peers, *sources = peers + head.targets;
-    if (threadIdx.x == 0) {
-        while (load_acquire(&head.own->ready) < gridDim.x - 1)
-            ;
-        *head.own = {};
-    }
+    bool refused = false;
+    if (threadIdx.x == 0)
+        refused = take_tickets(head.own);
     __syncthreads();
     for (int i = threadIdx.x; i < head.sources; i += blockDim.x) {
         mimo_flags *flags = sources[i].here;
-        wait_for(&flags->done, (flags->asked + 1) * MIMO_PUSH_UNIT, head.abort);
-        flags->asked++;
+        const uint64_t call = flags->asked + 1;
+        if (await_done(&flags->done, call, head.note) & MIMO_PUSH_REFUSED) {
+            note_refusal(head, sources[i], mimo_ready_word(call, head.signature), 0);
+            refused = true;
+        }
+        flags->asked = call;
     }
     for (int i = threadIdx.x; i < head.targets; i += blockDim.x)
         targets[i].here->served++;
+    if (__syncthreads_or(refused) && threadIdx.x == 0)
+        head.note->abort = 1;
 }
 
-// Which targets have said READY, of 32 at a time.
+// Which targets have said READY, of 32 at a time, and which of them by another call.
 struct ReadyTargets {
     int first = -1; // of the 32
-    uint32_t known = 0;
+    uint32_t known = 0, refused = 0;
 };
 
-// By one warp: look at 32 targets from `first` on until the wanted one is ready. 0: never.
-__device__ uint32_t look_at(const mimo_push_head &head, const mimo_push_peer *targets, int first,
-                            uint32_t wanted)
+enum Answer {
+    NEVER,   // aborted
+    REFUSED, // no row is to be written
+    WRITE,
+};
+
+// By one warp: look at 32 targets from `first` on until the wanted one is ready. Nothing is known:
+// it never is. Those that were found to call differently are refused, all of them: as long as the
+// wanted one is not written, this thread block has a part of DONE to say to each.
+__device__ ReadyTargets look_at(const mimo_push_head &head, const mimo_push_peer *targets,
+                                int first, uint32_t wanted)
 {
-    const int mine = first + (int)threadIdx.x;
-    const mimo_flags *flags = mine < head.targets ? targets[mine].here : NULL;
-    const uint64_t epoch = flags ? flags->served + 1 : 0;
+    const int i = first + (int)threadIdx.x;
+    const mimo_flags *flags = i < head.targets ? targets[i].here : NULL;
+    const uint64_t mine = flags ? mimo_ready_word(flags->served + 1, head.signature) : 0;
     for (uint32_t spin = 1;; spin++) {
-        uint32_t known = __ballot_sync(~0u, flags && load_acquire(&flags->ready) >= epoch);
-        if (known & wanted)
-            return known;
-        if (spin % kSpinsPerLook == 0 && __any_sync(~0u, *head.abort != 0))
-            return 0;
+        const uint64_t word = flags ? load_acquire(&flags->ready) : 0;
+        const bool ready = flags && mimo_ready_call(word) >= mimo_ready_call(mine);
+        const uint32_t known = __ballot_sync(~0u, ready);
+        if (known & wanted) {
+            const bool differs = ready && word != mine;
+            if (differs)
+                refuse(head, targets[i], mine, word);
+            return {first, known, __ballot_sync(~0u, differs)};
+        }
+        if (spin % kSpinsPerLook == 0 && __any_sync(~0u, head.note->abort != 0))
+            return {first, 0, 0};
     }
 }
 
-// Wait until the rows of a target may be written; by all threads. False: never.
-__device__ bool await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target,
-                            ReadyTargets &ready)
+// Wait until the rows of a target may be written; by all threads.
+__device__ Answer await_ready(const mimo_push_head &head, const mimo_push_peer *targets, int target,
+                              ReadyTargets &ready)
 {
-    __shared__ uint32_t seen;
+    __shared__ uint32_t seen, refused;
     const int first = target / 32 * 32;
     const uint32_t wanted = 1u << target % 32;
-    if (head.idle || (ready.first == first && ready.known & wanted))
-        return true;
-    if (threadIdx.x < 32) {
-        uint32_t known = look_at(head, targets, first, wanted);
-        if (threadIdx.x == 0)
-            seen = known;
+    if (head.idle)
+        return WRITE;
+    if (ready.first != first || !(ready.known & wanted)) {
+        if (threadIdx.x < 32) {
+            const ReadyTargets looked = look_at(head, targets, first, wanted);
+            if (threadIdx.x == 0) {
+                seen = looked.known;
+                refused = looked.refused;
+            }
+        }
+        __syncthreads();
+        ready = {first, seen, refused};
+        __syncthreads(); // all have read it
     }
-    __syncthreads();
-    ready = {first, seen};
-    __syncthreads(); // all have read it
-    return ready.known & wanted;
+    return !(ready.known & wanted) ? NEVER : ready.refused & wanted ? REFUSED : WRITE;
 }
 
-// A call: move(wrote) moves rows and counts the pieces of remote ones; what it wrote is complete
-// when it returns. Where it says false it was aborted, and has left the rows of a peer that may
-// still read them alone.
+// A call: move(wrote) moves rows and counts the pieces of remote ones, those included that a target
+// is refused; what it wrote is complete when it returns. Where it says false it was aborted, and
+// has left the rows of a peer that may still read them alone.
 template <class Move>
 __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers, Move move)
 {

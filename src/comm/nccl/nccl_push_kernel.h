@@ -54,6 +54,12 @@ typedef struct mimo_push_list {
 
 enum { MIMO_PUSH_REMOTE, MIMO_PUSH_LOCAL, MIMO_PUSH_LISTS };
 
+/* In mapped host memory, for the host and the kernels of a buffer. */
+typedef struct mimo_push_note {
+    volatile uint32_t abort; /* not 0 ends every wait: the host's word, or a call was refused */
+    mimo_refusal refusal;    /* by the device */
+} mimo_push_note;
+
 /* What a program begins with. */
 typedef struct mimo_push_head {
     int32_t targets;                      /* peers that rows go to, */
@@ -63,7 +69,8 @@ typedef struct mimo_push_head {
                         to MIMO_PUSH_BULK */
     int32_t idle;    /* READY is neither said nor awaited */
     mimo_flags *own; /* the own line: what a launch counts, and leaves at 0; NULL without peers */
-    const volatile uint32_t *abort; /* mapped host memory: not 0 ends every wait */
+    mimo_push_note *note; /* as the device finds it */
+    uint64_t signature;   /* of READY */
 } mimo_push_head;
 
 enum {

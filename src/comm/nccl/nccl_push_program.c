@@ -379,7 +379,8 @@ static mimo_status make(mimo_push_program *out, maker *it)
     const mimo_pushes *pushes = &it->messages->pushes;
     MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
-    it->head.abort = it->place->abort;
+    it->head.note = it->place->note;
+    it->head.signature = pushes->signature;
     it->head.own = &pushes->buffer->flags[it->place->rank][it->place->rank];
     if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;

@@ -8,7 +8,7 @@
 typedef struct mimo_push_place {
     const mimo_device *device;
     int rank;
-    const uint32_t *abort; /* as the device finds it */
+    mimo_push_note *note; /* as the device finds it */
 } mimo_push_place;
 
 /* Make *out (all 0 before) of what the messages push and copy; pushes.buffer is there, for its

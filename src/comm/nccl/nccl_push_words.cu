@@ -77,11 +77,10 @@ __device__ void store(char *to, Word word)
         *(Word *)to = word;
 }
 
-// Segments [first, first + count) of a block, by all threads; written once ready() says so, which
-// is false where they never may be.
+// Segments [first, first + count) of a block, by all threads; written where ready() says so.
 template <bool kRemote, class Word, class Ready>
-__device__ bool move_segments(const mimo_push_block &block, uint32_t first, uint32_t count,
-                              Ready ready)
+__device__ Answer move_segments(const mimo_push_block &block, uint32_t first, uint32_t count,
+                                Ready ready)
 {
     const Lane lane(block);
     const int64_t bytes = lane.column * sizeof(Word);
@@ -93,8 +92,9 @@ __device__ bool move_segments(const mimo_push_block &block, uint32_t first, uint
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, reads.advance(block))
         if (k < count && reads.holds(block, lane))
             held[k] = load<kRemote, Word>(from + reads.from);
-    if (!ready())
-        return false;
+    const Answer answer = ready();
+    if (answer != WRITE)
+        return answer;
     // The places to write are found again: kept from above, they would take the registers of words.
     asm volatile("" : "+r"(first)::"memory");
     Cursor<Word> writes(block, first);
@@ -102,12 +102,12 @@ __device__ bool move_segments(const mimo_push_block &block, uint32_t first, uint
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, writes.advance(block))
         if (k < count && writes.holds(block, lane))
             store<kRemote>(to + writes.to, held[k]);
-    return true;
+    return WRITE;
 }
 
 template <bool kRemote, class Ready>
-__device__ bool move_piece(const mimo_push_head &head, const mimo_push_block &block, uint32_t index,
-                           Ready ready)
+__device__ Answer move_piece(const mimo_push_head &head, const mimo_push_block &block,
+                             uint32_t index, Ready ready)
 {
     const uint32_t first = index * head.piece, count = min(head.piece, block.segments - first);
     switch (block.width) {
@@ -136,11 +136,11 @@ __device__ bool move_all(const mimo_push_head &head, const mimo_push_peer *targe
     while (deal.next(piece)) {
         const mimo_push_block &block = blocks[piece.block];
         if (!piece.remote) {
-            move_piece<false>(head, block, piece.index, [] { return true; });
+            move_piece<false>(head, block, piece.index, [] { return WRITE; });
             continue;
         }
-        if (!move_piece<true>(head, block, piece.index,
-                              [&] { return await_ready(head, targets, block.target, ready); }))
+        const auto ask = [&] { return await_ready(head, targets, block.target, ready); };
+        if (move_piece<true>(head, block, piece.index, ask) == NEVER)
             return false;
         wrote++;
     }
