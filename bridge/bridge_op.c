@@ -155,6 +155,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;
+    op->guarded = mimo_is_guarding(bridge->comm);
     op->executor = mimo_bridge_executor_of(bridge, call->backward);
     op->stream = move->stream;
     op->chunked = call->chunked;
@@ -193,7 +194,7 @@ static void queue(mimo_op *op)
 
 static void end_op(mimo_op *op, mimo_status status)
 {
-    op->torn = op->torn || (op->request && status != MIMO_OK);
+    op->torn = op->torn || (op->request && status != MIMO_OK && !op->guarded);
     op->bridge->comm->backend->release(op->request);
     op->request = NULL;
     op->status = status;

@@ -18,6 +18,7 @@ struct mimo_op {
     const struct mimo_executor_table *executor; /* of its direction */
     mimo_op *next; /* in the bridge's queue, or in its list of spare operations */
     bool backward;
+    bool guarded; /* a deadline was in force when it began: see comm_backend.h */
     mimo_stream stream;
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
@@ -39,7 +40,8 @@ struct mimo_op {
     int64_t named; /* what `call` says where it names no tensors: 2 n + backward */
     mimo_agreement agreement;
     mimo_clock clock; /* how long the host has waited for it */
-    bool torn;        /* given up with a request in flight: staging may still be written to */
+    bool torn;        /* given up with a request in flight that was not guarded: staging may still
+                         be written to */
     enum {
         MIMO_OP_QUEUED,
         MIMO_OP_AGREEING,

@@ -91,6 +91,7 @@ static mimo_status plan_round(const job_maker *maker, int r)
     MIMO_TRY(mimo_reserve(&round->legs, count, sizeof *round->legs));
     round->count = count;
     round->chunks = maker->job->chunks;
+    round->guarded = maker->job->guarded;
     for (int i = 0; i < count; i++) {
         const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
         mimo_leg *leg = &round->legs[i];
@@ -238,6 +239,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     mimo_job *job;
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
+    job->guarded = op->guarded;
     job->pushes = pushes(op);
     job->chunks = op->chunks;
     job->cut = cut->hash;
@@ -265,8 +267,9 @@ static bool fits(const mimo_job *job, const mimo_op *op, uint64_t cut)
                                   job->stage_bytes <= op->stage[STAGE].bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
-                job->backward == op->backward && job->chunks == op->chunks &&
-                job->pushes == pushes(op) && job->cut == cut && job->count == op->count;
+                job->backward == op->backward && job->guarded == op->guarded &&
+                job->chunks == op->chunks && job->pushes == pushes(op) && job->cut == cut &&
+                job->count == op->count;
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

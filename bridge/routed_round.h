@@ -26,6 +26,7 @@ typedef struct mimo_round {
     int64_t classes;
     mimo_round_part *parts; /* parts[chunks] */
     int64_t chunks;
+    bool guarded; /* its messages are */
 } mimo_round;
 
 /* Turn the legs into the parts, which move chunks of the samples of `tiles`; NULL where there is

@@ -109,8 +109,8 @@ MPI_TEST(comm, allgather_rows)
         mimo_request *request = NULL;
         test_push(&gathered);
         test_push(&given);
-        MPI_EXPECT_OK(
-            comm->backend->allgather_start(&request, comm, &all, B, &mine, test_stream()));
+        const mimo_gather gather = {.to = all, .from = mine, .step = B};
+        MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &gather, test_stream()));
         MPI_EXPECT_OK(mimo_wait(comm, &request, "allgather"));
         test_pull(&gathered);
         for (int s = 0; s < S; s++)
