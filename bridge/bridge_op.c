@@ -194,7 +194,7 @@ static void queue(mimo_op *op)
 
 static void end_op(mimo_op *op, mimo_status status)
 {
-    op->torn = op->torn || (op->request && status != MIMO_OK && !op->guarded);
+    op->torn = op->torn || (op->request && status != MIMO_OK);
     op->bridge->comm->backend->release(op->request);
     op->request = NULL;
     op->status = status;

@@ -207,6 +207,7 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
                                op->stream);
 }
 
+/* In staging, which is no tensor of the caller's: so it needs no guard. */
 static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
@@ -220,8 +221,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         full = tiles->src;
     }
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
-    const mimo_reduction sum = {full.view.data, elements, full.view.dtype,
-                                MIMO_SUM,       true,     op->guarded};
+    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->stream));
     return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
@@ -294,12 +294,9 @@ static mimo_status prepare_forward(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full, joined;
-    mimo_comm *cp_sum = own_of(op)->cp_sum;
     MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(joined_tile(&joined, op, tiles));
     MIMO_TRY(guard(op, own_of(op)->sp_join, &tiles->dst));
-    if (cp_sum)
-        MIMO_TRY(mimo_guard_prepare(cp_sum, op->guarded, 1, mimo_tile_bytes(&full)));
     return op->bridge->pairing.direction == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full)
                                                          : MIMO_OK;
 }
