@@ -274,7 +274,7 @@ static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
     return hash_view(hash_view(hash, &tiles->src.view), &tiles->dst.view);
 }
 
-/* Memory for a guarded step among all of `comm`, NULL: there is none, in which each holds `tile`. */
+/* Memory for a guarded step in which each rank of `comm` holds a tile like this. NULL: no step. */
 static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *tile)
 {
     return comm ? mimo_guard_prepare(comm, op->guarded, comm->size, mimo_tile_bytes(tile))

@@ -12,9 +12,9 @@
  * same operations in the same order.
  *
  * A slot that moves tensors can be asked to guard them: then nothing in flight has the caller's
- * memory. What this rank sends is copied out of it in the start, and what it receives is copied into
- * it with `done`; between, rows are in memory of the library, which a call that was given up leaves
- * to the transport for good. The ranks need not ask alike.
+ * memory. What this rank sends is copied out of it in the start, and what it receives is copied
+ * into it with `done`; between, rows are in memory of the library, which a call that was given up
+ * leaves to the transport for good. The ranks need not ask alike.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H

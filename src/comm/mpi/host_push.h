@@ -30,7 +30,8 @@ mimo_status mimo_host_push_move(mimo_host_flight *flight);
 /* This rank's rows are written, and those of its peers are here. */
 bool mimo_host_push_is_over(const mimo_host_push *push);
 
-/* Take one out that is not to go on. Its peers may still write. */
+/* Take one out that is not to go on. Its peers may still write: <mimo/buffer.h> says
+ * until when. */
 void mimo_host_push_leave(mimo_host_flight *flight, mimo_host_push *push);
 
 #endif

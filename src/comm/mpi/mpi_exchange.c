@@ -3,8 +3,8 @@
  * all tensors of a call, relative to the first of them. MPI walks the rows itself, so nothing is
  * packed here, and a message past 2^31 bytes is still a count of one.
  *
- * MPI can't call off a message that has begun to move, and a persistent request lies on the caller's
- * rows. So a guarded exchange has other messages, which are packed (mpi_staged.c).
+ * MPI can't call off a message that has begun to move, and these lie on the caller's rows. So a
+ * guarded exchange has other messages, which are packed (mpi_staged.c).
  */
 #include "comm/mpi/mpi_exchange.h"
 

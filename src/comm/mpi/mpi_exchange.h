@@ -15,8 +15,8 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
                                      const mimo_messages *messages);
 void mimo_mpi_exchange_destroy(mimo_exchange *exchange);
 
-/* The first of messages[count], peers ascending, from which on a rank goes through them, and around:
- * so no rank is everybody's first. */
+/* The first of messages[count], peers ascending, from which on a rank goes through them, and
+ * around: so no rank is everybody's first. */
 int mimo_mpi_first_above(int rank, const mimo_message *messages, int count);
 
 /* The messages, receives first, and the words that they take. */

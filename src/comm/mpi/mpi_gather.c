@@ -1,8 +1,8 @@
 /*
  * Direct exchange instead of MPI_Iallgather: each tile goes once from its owner straight into its
  * place (0.9 to 1.1 times a bare MPI_Allgather of contiguous tiles, where MPI_Iallgather into a
- * strided type took 1.1 to 1.5; bench/bridge_bench). A guarded one goes through the request's words:
- * the list of the peers' places, their rows, and the own rows.
+ * strided type took 1.1 to 1.5; bench/bridge_bench). A guarded one goes through the request's
+ * words: the list of the peers' places, their rows, and the own rows.
  */
 #include "comm/mpi/mpi_gather.h"
 
