@@ -190,6 +190,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->bridge = bridge;
     op->next = NULL;
     op->backward = call->backward;
+    op->guarded = mimo_is_guarding(bridge->comm);
     op->executor = mimo_bridge_executor_of(bridge, call->backward);
     op->stream = move->stream;
     op->chunked = call->chunked;

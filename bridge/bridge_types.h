@@ -16,6 +16,7 @@ struct mimo_op {
     const struct mimo_executor_table *executor; /* of its direction */
     mimo_op *next; /* in the bridge's queue, or in its list of spare operations */
     bool backward;
+    bool guarded; /* a deadline was in force when it began: see comm_backend.h */
     mimo_stream stream;
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;

@@ -54,10 +54,11 @@ static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
 {
     bool inner = along_samples(to);
     mimo_comm *comm = own_of(op)->gather;
-    mimo_rows first_slot = mimo_tile_rows(to, 0, from->batch, inner);
-    mimo_rows mine = mimo_tile_rows(from, 0, from->batch, inner);
-    return comm->backend->allgather_start(&op->request, comm, &first_slot, from->batch * to->row_b,
-                                          &mine, op->stream);
+    const mimo_gather slots = {.to = mimo_tile_rows(to, 0, from->batch, inner),
+                               .from = mimo_tile_rows(from, 0, from->batch, inner),
+                               .step = from->batch * to->row_b,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
 }
 
 /* Keep this rank's slot of a larger batch, or all of an equal one. */
@@ -88,9 +89,11 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(gathered_tiles(&room, op, tiles));
     if (bytes == 0)
         return MIMO_OK;
-    mimo_rows all = {room, bytes, 0, 1, 1, 1, 1},
-              mine = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1};
-    return comm->backend->allgather_start(&op->request, comm, &all, 1, &mine, op->stream);
+    const mimo_gather slots = {.to = {room, bytes, 0, 1, 1, 1, 1},
+                               .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
+                               .step = 1,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
 }
 
 /* What a partition cuts is gathered as it is, so that the rows that stay move once more only. */
@@ -182,10 +185,11 @@ static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
     bool inner = along_samples(dst);
     mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
     part.seq = dst->seq;
-    mimo_rows first_part = mimo_tile_rows(&part, 0, dst->batch, inner);
-    mimo_rows mine = mimo_tile_rows(dst, 0, dst->batch, inner);
-    return comm->backend->allgather_start(&op->request, comm, &first_part, dst->seq * joined.row_s,
-                                          &mine, op->stream);
+    const mimo_gather parts = {.to = mimo_tile_rows(&part, 0, dst->batch, inner),
+                               .from = mimo_tile_rows(dst, 0, dst->batch, inner),
+                               .step = dst->seq * joined.row_s,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &parts, op->stream);
 }
 
 /* The full-sequence gradient of this rank, on a copy as it is summed in place. */
@@ -203,6 +207,7 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
                                op->stream);
 }
 
+/* In staging, which is no tensor of the caller's: so it needs no guard. */
 static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
@@ -216,7 +221,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         full = tiles->src;
     }
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
-    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true};
+    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->stream));
     return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
@@ -274,20 +279,38 @@ static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
     return hash_view(hash_view(hash, &tiles->src.view), &tiles->dst.view);
 }
 
+/* Memory for a guarded step in which each rank of `comm` holds a tile like this. NULL: no step. */
+static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *tile)
+{
+    return comm ? mimo_guard_prepare(comm, op->guarded, comm->size, mimo_tile_bytes(tile))
+                : MIMO_OK;
+}
+
+static mimo_status prepare_forward(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    char *gathered;
+    if (op->bridge->pairing.direction != MIMO_FAN_IN)
+        return MIMO_OK;
+    if (own_of(op)->partition)
+        MIMO_TRY(gathered_tiles(&gathered, op, tiles));
+    return guard(op, own_of(op)->gather, &tiles->src);
+}
+
+static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile full, joined;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    MIMO_TRY(joined_tile(&joined, op, tiles));
+    MIMO_TRY(guard(op, own_of(op)->sp_join, &tiles->dst));
+    return op->bridge->pairing.direction == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full)
+                                                         : MIMO_OK;
+}
+
 /* Get all the staging that the steps will ask for. */
 static mimo_status prepare(mimo_op *op)
 {
-    mimo_tile full, joined;
-    char *gathered;
-    bool cuts = own_of(op)->partition, fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
-    for (int i = 0; i < op->count; i++) {
-        if (op->backward) {
-            MIMO_TRY(full_tile(&full, op, &op->pairs[i]));
-            MIMO_TRY(joined_tile(&joined, op, &op->pairs[i]));
-        } else if (cuts && fan_in) {
-            MIMO_TRY(gathered_tiles(&gathered, op, &op->pairs[i]));
-        }
-    }
+    for (int i = 0; i < op->count; i++)
+        MIMO_TRY((op->backward ? prepare_backward : prepare_forward)(op, &op->pairs[i]));
     return MIMO_OK;
 }
 

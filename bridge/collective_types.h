@@ -37,7 +37,7 @@ mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
 
-/* Release the groups of an executor that moves neither way; its rules stay. Collective in effect. */
+/* Release the groups where collective moves neither way; its rules stay. Collective in effect. */
 void mimo_collective_disconnect(mimo_bridge *bridge);
 mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side);
 

@@ -94,7 +94,7 @@ static mimo_status prepare_measured(mimo_op *op)
     return prepare_cut(op, cut);
 }
 
-/* No rank sees from its own tiles how the batch is cut: [7,3] over dp=2 looks even from either rank.
+/* No rank sees from its own tiles how the batch is cut: [7,3] over dp=2 looks even to either rank.
  * So the ranks compare their guesses first. */
 static mimo_status expect_agreement(mimo_op *op)
 {

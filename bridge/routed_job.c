@@ -93,6 +93,7 @@ static mimo_status plan_round(const job_maker *maker, int r)
     round->count = count;
     round->chunks = maker->job->chunks;
     round->signature = mimo_hash_int(maker->job->signature, r);
+    round->guarded = maker->job->guarded;
     for (int i = 0; i < count; i++) {
         const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
         mimo_leg *leg = &round->legs[i];
@@ -249,6 +250,7 @@ static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
     mimo_job *job;
     MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
     job->backward = op->backward;
+    job->guarded = op->guarded;
     job->pushes = pushes(op);
     job->chunks = op->chunks;
     job->cut = cut->hash;
@@ -277,9 +279,9 @@ static bool fits(const mimo_job *job, mimo_op *op, uint64_t cut)
         !job->stage || mimo_op_has_stage(op, MIMO_ROOM_PARTIALS, job->stage, job->stage_bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
-                job->backward == op->backward && job->chunks == op->chunks &&
-                job->pushes == pushes(op) && job->cut == cut && job->count == op->count &&
-                job->signature == sign_job(op, cut);
+                job->backward == op->backward && job->guarded == op->guarded &&
+                job->chunks == op->chunks && job->pushes == pushes(op) && job->cut == cut &&
+                job->count == op->count && job->signature == sign_job(op, cut);
     for (int i = 0; same && i < op->count; i++)
         same = job->pairs[i].seq == op->pairs[i].seq &&
                same_tile(&job->pairs[i].src, &op->pairs[i].src) &&

@@ -67,22 +67,6 @@ static mimo_status list_sums(mimo_round_part *part, const mimo_legs *legs, const
 
 /* ------------------------------------------ parts ------------------------------------------- */
 
-static mimo_status exchange_of(mimo_exchange **out, const mimo_legs *legs, mimo_comm *comm,
-                               const mimo_push_rule *rule, uint64_t signature)
-{
-    mimo_message_maker maker = {0};
-    mimo_status status = mimo_messages_make(&maker, legs);
-    maker.made.pushes.signature = signature;
-    maker.made.pushes.idle = rule->idle;
-    maker.made.pushes.ctas = rule->ctas;
-    if (rule->flags && maker.made.pushes.buffer)
-        maker.made.pushes.buffer = rule->flags;
-    if (status == MIMO_OK)
-        status = comm->backend->exchange_create(out, comm, &maker.made);
-    mimo_messages_release(&maker);
-    return status;
-}
-
 /* A round in making. */
 typedef struct round_maker {
     mimo_round *round;
@@ -90,13 +74,29 @@ typedef struct round_maker {
     const mimo_push_rule *rule;
 } round_maker;
 
+static mimo_status exchange_of(mimo_exchange **out, const round_maker *it, const mimo_legs *legs,
+                               int64_t chunk)
+{
+    mimo_message_maker maker = {0};
+    mimo_status status = mimo_messages_make(&maker, legs);
+    maker.made.guarded = it->round->guarded;
+    maker.made.pushes.signature = mimo_hash_int(it->round->signature, chunk);
+    maker.made.pushes.idle = it->rule->idle;
+    maker.made.pushes.ctas = it->rule->ctas;
+    if (it->rule->flags && maker.made.pushes.buffer)
+        maker.made.pushes.buffer = it->rule->flags;
+    if (status == MIMO_OK)
+        status = it->comm->backend->exchange_create(out, it->comm, &maker.made);
+    mimo_messages_release(&maker);
+    return status;
+}
+
 static mimo_status compile_part(const round_maker *it, int64_t index, mimo_leg *list)
 {
     const mimo_legs legs = {list, it->round->count};
     mimo_round_part *part = &it->round->parts[index];
     MIMO_TRY(list_sums(part, &legs, it->round));
-    return exchange_of(&part->exchange, &legs, it->comm, it->rule,
-                       mimo_hash_int(it->round->signature, index));
+    return exchange_of(&part->exchange, it, &legs, index);
 }
 
 /* The round's legs with what of their plans moves one chunk. */

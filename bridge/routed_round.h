@@ -27,6 +27,7 @@ typedef struct mimo_round {
     uint64_t signature;     /* what all ranks that push must have alike; the caller's, too */
     mimo_round_part *parts; /* parts[chunks] */
     int64_t chunks;
+    bool guarded; /* its messages are */
 } mimo_round;
 
 /* Turn the legs into the parts, which move chunks of the samples of `tiles`; NULL where there is

@@ -16,6 +16,7 @@ enum { MIMO_ROUNDS = 2 };
 typedef struct mimo_job {
     struct mimo_job *next; /* among the idle ones, the last used first */
     bool backward;
+    bool guarded;            /* its messages are */
     bool pushes;             /* into destinations that lie in a buffer */
     bool recorded;           /* a graph runs it again, so it stays until an update or the end, */
     mimo_stream stream;      /* and serves no other stream than the graph's: it would be made for

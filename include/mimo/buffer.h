@@ -47,6 +47,17 @@
  * mimo_bridge_desc.destinations_idle there is no READY: nothing is compared, and a rank that calls
  * differently writes rows where its own tensors would have them, in the buffers of its peers,
  * wherever that is; some may lie beyond a tile, or beyond the buffer.
+ *
+ * After MIMO_ERR_TIMEOUT or MIMO_ERR_ABORTED, with a deadline in force or not, peers that have not
+ * heard of it may still write the destinations of calls that had begun here; sources are read by
+ * this rank alone. The memory is free again
+ *   - on the host once each peer is out of that call: the call has returned there, MIMO_OK or with
+ *     the error, or the process is gone. A peer writes only inside calls of its own;
+ *   - on a device once the stream that the call was enqueued on is done, on this rank and on each
+ *     peer (cudaStreamSynchronize returns there), or the peer's process is gone. A rank's own end
+ *     ends its kernels that wait; those of its peers go on. So it is with memory of
+ *     mimo_buffer_register, which the caller must neither use nor free before.
+ * Nobody tells this rank: the caller finds out (by a barrier on another communicator, say).
  */
 #ifndef MIMO_BUFFER_H
 #define MIMO_BUFFER_H
@@ -81,7 +92,9 @@ MIMO_API mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, vo
                                           int64_t bytes);
 
 /** Release. Collective in effect: all ranks do it in the same order, each buffer after the last
- *  call that used it has ended on all of them. NULL is fine. */
+ *  call that used it has ended on all of them. NULL is fine. After a deadline or an abort each rank
+ *  releases it alone, and peers need not be out of their calls: on the host the memory lives on for
+ *  them until they have released it too. */
 MIMO_API void mimo_buffer_destroy(mimo_buffer *buffer);
 
 /** This rank's memory, 4096-byte aligned, owned by the buffer. Local. */

@@ -128,11 +128,20 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * on. What is local remains usable (grids, plans, partitions, tensors), and so do communicators of
  * another mimo_comm_from_mpi or mimo_comm_create_nccl; ranks that are left make a new one.
  *
- *  - On MPI a reduction or broadcast can't be called off: until MPI_Finalize, leave alone the
- *    memory of tensors that such a call was given when it ended so; what the library staged itself
- *    is kept back. Nor do peers know before their next call that they shall no longer write into a
- *    mimo_buffer. MPI's own communicators that were in use are never freed. Where a rank has died,
- *    MPI_Finalize may hang: end with _exit.
+ *  - On MPI what is in flight can't be called off: no collective, nor a message that has begun to
+ *    move. So where a deadline is in force when a call begins on this rank, MPI is never given
+ *    the caller's memory: rows go through memory of the library at both ends, and reach the
+ *    caller's when all have come. After any return of such a call the caller's memory is the
+ *    caller's, to be used for something else or freed. (Only a destination in a mimo_buffer is
+ *    written by peers themselves: <mimo/buffer.h> says when they stop.) A communicator keeps as
+ *    much memory for this as its largest call sends and receives on the rank, and so does a bridge;
+ *    that of a call which ended so is never freed.
+ *  - On MPI, where no deadline was in force when the call began: after MIMO_ERR_ABORTED (or
+ *    MIMO_ERR_TIMEOUT, which another rank can tell) leave the tensors of that call alone until
+ *    MPI_Finalize, the source too. MPI may still read and write them; where they have been freed, a
+ *    later call of MPI crashes.
+ *  - On MPI staging in flight is kept back, and MPI's own communicators that were in use are never
+ *    freed. Where a rank has died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
  *    stream of such a call runs to its end, and what it wrote is unspecified.
  *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived: a
@@ -145,9 +154,10 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 /**
  * Let the host wait so long in one call, 0: for ever. It holds for the communicator, what it was
  * split from and all that was or will be split from that; a new communicator begins with the
- * environment's MIMO_DEADLINE_MS. Time in which the host did not look (between two calls of
- * mimo_op_test, say) counts for an eighth of the deadline at most. Local; the same on every rank is
- * best. MIMO_ERR_ARGUMENT: not in [0, MIMO_DEADLINE_MOST].
+ * environment's MIMO_DEADLINE_MS. Calls in flight keep to it at once, but whether MPI was given
+ * their tensors is decided when they begin. Time in which the host did not look (between two calls
+ * of mimo_op_test, say) counts for an eighth of the deadline at most. Local; the same on every rank
+ * is best. MIMO_ERR_ARGUMENT: not in [0, MIMO_DEADLINE_MOST].
  */
 MIMO_API mimo_status mimo_comm_set_deadline(mimo_comm *comm, int64_t milliseconds);
 

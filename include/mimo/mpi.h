@@ -1,4 +1,10 @@
-/* The Open MPI backend: tensors in host memory. Not included by <mimo/mimo.h>. */
+/*
+ * The Open MPI backend: tensors in host memory. Not included by <mimo/mimo.h>.
+ *
+ * MPI sends and receives tensors where they lie, and can't give them back before a call is done.
+ * With a deadline in force it is given copies ("Deadlines" in <mimo/comm.h>), which costs time:
+ * bench/bridge_bench reports how much.
+ */
 #ifndef MIMO_MPI_H
 #define MIMO_MPI_H
 

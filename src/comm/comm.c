@@ -97,6 +97,20 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
     return MIMO_OK;
 }
 
+bool mimo_is_guarding(const mimo_comm *comm)
+{
+    return comm->backend->guard_prepare && comm->size > 1 && mimo_comm_deadline(comm) > 0;
+}
+
+mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes)
+{
+    int64_t all;
+    if (!guarded)
+        return MIMO_OK;
+    MIMO_TRY(mimo_mul(&all, copies, bytes));
+    return comm->backend->guard_prepare(comm, all);
+}
+
 static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype dtype,
                                    mimo_reduce op)
 {
@@ -122,11 +136,14 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, allreduce_check(data, count, dtype, op),
+    const mimo_reduction reduction = {data, count, dtype, op, false, mimo_is_guarding(comm)};
+    mimo_status local = allreduce_check(data, count, dtype, op);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, reduction.guarded, count, (int64_t)mimo_dtype_size(dtype));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
                            signature_of(CALL_ALLREDUCE, count, dtype, op), call));
     if (count == 0 || comm->size == 1)
         return MIMO_OK;
-    const mimo_reduction reduction = {data, count, dtype, op, false};
     MIMO_TRY(comm->backend->allreduce_start(&request, comm, &reduction, stream));
     return mimo_wait(comm, &request, call);
 }
@@ -148,14 +165,20 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
     snprintf(call, sizeof call, "allgather of %" PRId64 " bytes a rank", bytes);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, allgather_check(comm, to, from, bytes),
-                           signature_of(CALL_ALLGATHER, bytes, 0, 0), call));
+    bool guarded = mimo_is_guarding(comm);
+    mimo_status local = allgather_check(comm, to, from, bytes);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, guarded, comm->size, bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local, signature_of(CALL_ALLGATHER, bytes, 0, 0),
+                           call));
     if (bytes == 0)
         return MIMO_OK;
     bool in_place = from == (const char *)to + comm->rank * bytes;
-    mimo_rows all = {to, bytes, 0, 1, 1, 1, 1};
-    mimo_rows mine = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1};
-    MIMO_TRY(comm->backend->allgather_start(&request, comm, &all, 1, &mine, stream));
+    const mimo_gather gather = {.to = {to, bytes, 0, 1, 1, 1, 1},
+                                .from = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1},
+                                .step = 1,
+                                .guarded = guarded};
+    MIMO_TRY(comm->backend->allgather_start(&request, comm, &gather, stream));
     return mimo_wait(comm, &request, call);
 }
 
@@ -176,11 +199,15 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, broadcast_check(comm, data, bytes, root),
+    const mimo_broadcast broadcast = {data, bytes, root, mimo_is_guarding(comm)};
+    mimo_status local = broadcast_check(comm, data, bytes, root);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, broadcast.guarded, 1, bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
                            signature_of(CALL_BROADCAST, bytes, root, 0), call));
     if (bytes == 0 || comm->size == 1)
         return MIMO_OK;
-    MIMO_TRY(comm->backend->broadcast_start(&request, comm, data, bytes, root, stream));
+    MIMO_TRY(comm->backend->broadcast_start(&request, comm, &broadcast, stream));
     return mimo_wait(comm, &request, call);
 }
 

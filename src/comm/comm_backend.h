@@ -10,6 +10,11 @@
  * words (vote, tell, collect) are the request's own and get to the caller's memory with `done`, so
  * that a call which was given up writes nowhere later. Within one communicator all ranks start the
  * same operations in the same order.
+ *
+ * A slot that moves tensors can be asked to guard them: then nothing in flight has the caller's
+ * memory. What this rank sends is copied out of it in the start, and what it receives is copied
+ * into it with `done`; between, rows are in memory of the library, which a call that was given up
+ * leaves to the transport for good. The ranks need not ask alike.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H
@@ -31,7 +36,25 @@ typedef struct mimo_reduction {
     mimo_dtype dtype; /* never MIMO_F8; f16 and bf16 are combined in f32 */
     mimo_reduce op;
     bool lone; /* all terms of an element but one are zero: exact in any order and dtype */
+    bool guarded;
 } mimo_reduction;
+
+/* Bytes from root to all. */
+typedef struct mimo_broadcast {
+    void *data;
+    int64_t bytes;
+    int root;
+    bool guarded;
+} mimo_broadcast;
+
+/* Rank j's rows `from` land at to + j * step rows, on every rank; j in rank order. `to` describes
+ * rank 0's place and matches `from` in both counts. from.base may be NULL: this rank's rows lie in
+ * place already. */
+typedef struct mimo_gather {
+    mimo_rows to, from;
+    int64_t step;
+    bool guarded;
+} mimo_gather;
 
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
  * and so on, each in the order of its two loops. Both ends list as many, and rows[i] of one match
@@ -69,6 +92,7 @@ typedef struct mimo_messages {
     mimo_pushes pushes;
     const mimo_row_copy *copies; /* copies[copy_count]: rows that stay on this rank */
     int64_t copy_count;
+    bool guarded; /* messages: rows that stay or are pushed are copied by a rank itself */
 } mimo_messages;
 
 /* Messages made ready for fixed buffers: whatever can be prepared once (datatypes, requests, tables
@@ -94,19 +118,21 @@ typedef struct mimo_comm_backend {
     mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes);
 
+    /* Have memory for one guarded call whose rows take so many bytes on this rank, sent and
+     * received together. Local, so it is done before the agreement. Later calls of at most as many
+     * bytes find it as well, one after the other; what several in flight need is got when they
+     * start. NULL: nothing in flight outlives a call here, and `guarded` is ignored. */
+    mimo_status (*guard_prepare)(mimo_comm *comm, int64_t bytes);
     mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream);
-    /* Bytes from root to all. */
-    mimo_status (*broadcast_start)(mimo_request **out, mimo_comm *comm, void *data, int64_t bytes,
-                                   int root, mimo_stream stream);
-    /* Rank j's rows `from` land at to + j * step rows, on every rank; j in rank order. `to`
-     * describes rank 0's place and matches `from` in both counts. from->base may be NULL: this
-     * rank's rows lie in place already. */
-    mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
-                                   int64_t step, const mimo_rows *from, mimo_stream stream);
+    mimo_status (*broadcast_start)(mimo_request **out, mimo_comm *comm,
+                                   const mimo_broadcast *broadcast, mimo_stream stream);
+    mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
+                                   mimo_stream stream);
 
-    /* Prepare messages. Local: no rank hears of it, so it is done before the agreement. The lists
-     * are read during the call only; the buffers stay put until exchange_destroy. */
+    /* Prepare messages, and the memory of guarded ones. Local: no rank hears of it, so it is done
+     * before the agreement. The lists are read during the call only; the buffers stay put until
+     * exchange_destroy. */
     mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages);
     /* Send, receive, push and copy. Every rank of the communicator that has a message starts its
@@ -183,6 +209,13 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 /* Wait for a request, release it and null the handle. A NULL request is done. `call` is what waits,
  * in words. */
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
+
+/* Whether calls that begin now guard the caller's tensors: where a deadline is in force, and the
+ * backend can't call off what is in flight. Asked once a call, when it begins. */
+bool mimo_is_guarding(const mimo_comm *comm);
+
+/* Have memory for a call, if it is guarded: `copies` times `bytes` bytes. Before the agreement. */
+mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes);
 
 /* What the host does between two tests of something unfinished: move the riders on, then yield, as
  * ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or a

@@ -62,6 +62,7 @@ typedef struct span_call {
     int n;
     mimo_span_rule *rules; /* [n] */
     mimo_share *shares;    /* [comm size] */
+    bool guarded;
 } span_call;
 
 static mimo_status prepare(span_call *call)
@@ -194,12 +195,30 @@ static mimo_status agree_on_counts(const span_call *call, mimo_side module, unsi
     return status;
 }
 
+static mimo_comm *group_of(const span_call *call, int i)
+{
+    return call->gradient->group[call->spans[i].module][mimo_rule_sum(&call->rules[i])];
+}
+
+/* Memory for sums that are guarded. */
+static mimo_status prepare_sums(const span_call *call)
+{
+    for (int i = 0; i < call->n; i++) {
+        const mimo_gradient_span *span = &call->spans[i];
+        if (group_of(call, i))
+            MIMO_TRY(mimo_guard_prepare(group_of(call, i), call->guarded, span->count,
+                                        (int64_t)mimo_dtype_size(span->dtype)));
+    }
+    return MIMO_OK;
+}
+
 static mimo_status agree_on_all_counts(const span_call *call)
 {
     mimo_status status = MIMO_OK;
     for (int module = 0; module < 2; module++)
         for (unsigned mask = 1; mask < MIMO_RULE_MASKS; mask++)
             MIMO_KEEP_FIRST(status, agree_on_counts(call, (mimo_side)module, mask));
+    MIMO_KEEP_FIRST(status, prepare_sums(call));
     return mimo_agree(call->gradient->comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNTS),
                       "gradient finalize");
 }
@@ -207,14 +226,15 @@ static mimo_status agree_on_all_counts(const span_call *call)
 static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
 {
     const mimo_gradient_span *span = &call->spans[i];
-    mimo_comm *group = call->gradient->group[span->module][mimo_rule_sum(&call->rules[i])];
+    mimo_comm *group = group_of(call, i);
     mimo_request *request = NULL;
     char text[MIMO_CALL_TEXT];
     if (!group || span->count == 0)
         return MIMO_OK;
     if (span->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
         return MIMO_OK;
-    const mimo_reduction sum = {span->grad, span->count, span->dtype, MIMO_SUM, false};
+    const mimo_reduction sum = {span->grad, span->count, span->dtype,
+                                MIMO_SUM,   false,       call->guarded};
     if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
         MIMO_TRY(group->device->scale(
             span->grad, span->count, span->dtype,
@@ -281,10 +301,11 @@ static mimo_status settle(const span_call *call, mimo_status local)
 mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
                                    mimo_stream stream)
 {
-    span_call call = {gradient, spans, n, NULL, NULL};
+    span_call call = {gradient, spans, n, NULL, NULL, false};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
     bool known = false;
+    call.guarded = mimo_is_guarding(gradient->comm);
     status = prepare(&call);
     MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
@@ -318,7 +339,7 @@ static mimo_status sum_own_squares(const span_call *call, double *sum, mimo_stre
 mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
                                double *norm, mimo_stream stream)
 {
-    span_call call = {gradient, spans, n, NULL, NULL};
+    span_call call = {gradient, spans, n, NULL, NULL, false};
     mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");

@@ -242,27 +242,30 @@ static mimo_status put_back(const shard_pair *pair, char *shards, mimo_stream st
     return put_runs_back(&copy, &pair->runs, pair->outer * pair->runs.shard_rows);
 }
 
-/* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
- * another row. */
-static mimo_status gather_shards(const shard_pair *pair, char *room, mimo_comm *tp,
-                                 mimo_stream stream)
-{
-    mimo_request *request = NULL;
-    mimo_rows all = {room, pair->shard_bytes, 0, 1, 1, 1, 1};
-    mimo_rows mine = {pair->shard, pair->shard_bytes, 0, 1, 1, 1, 1};
-    if (pair->shard_bytes == 0)
-        return MIMO_OK;
-    MIMO_TRY(tp->backend->allgather_start(&request, tp, &all, 1, &mine, stream));
-    return mimo_wait(tp, &request, "partition adjoint");
-}
-
 /* An adjoint under sp. */
 typedef struct sp_call {
     const mimo_partition *partition;
     const mimo_tensor *to, *from;
     mimo_comm *tp;
     mimo_stream stream;
+    bool guarded;
 } sp_call;
+
+/* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
+ * another row. */
+static mimo_status gather_shards(const shard_pair *pair, char *room, const sp_call *call)
+{
+    mimo_request *request = NULL;
+    mimo_comm *tp = call->tp;
+    const mimo_gather shards = {.to = {room, pair->shard_bytes, 0, 1, 1, 1, 1},
+                                .from = {pair->shard, pair->shard_bytes, 0, 1, 1, 1, 1},
+                                .step = 1,
+                                .guarded = call->guarded};
+    if (pair->shard_bytes == 0)
+        return MIMO_OK;
+    MIMO_TRY(tp->backend->allgather_start(&request, tp, &shards, call->stream));
+    return mimo_wait(tp, &request, "partition adjoint");
+}
 
 static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
 {
@@ -285,6 +288,7 @@ static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *
                "partition: tensors in %s, the tp communicator moves %s",
                mimo_memory_text(call->from->memory), mimo_memory_text(tp->memory));
     MIMO_TRY(mimo_mul(&bytes, pair->shard_bytes, tp->size));
+    MIMO_TRY(mimo_guard_prepare(tp, call->guarded, 1, bytes));
     const mimo_room_key key = {pair->device, call->stream, MIMO_ROOM_SHARDS};
     return mimo_rooms_get(room, &tp->rooms, &key, bytes);
 }
@@ -310,7 +314,7 @@ static mimo_status adjoint_sp(const sp_call *it)
     snprintf(call, sizeof call, "partition adjoint of %s",
              it->from ? mimo_tensor_text(it->from, text, sizeof text) : "NULL");
     MIMO_TRY(mimo_agree_as(tp, MIMO_AGREE_DATA, status, signature, call));
-    MIMO_TRY(gather_shards(&pair, room, tp, it->stream));
+    MIMO_TRY(gather_shards(&pair, room, it));
     return put_back(&pair, room, it->stream);
 }
 
@@ -324,7 +328,7 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
         MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
                    "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
                    partition->place.tp_size);
-        const sp_call call = {partition, to, from, tp, stream};
+        const sp_call call = {partition, to, from, tp, stream, mimo_is_guarding(tp)};
         return adjoint_sp(&call);
     }
     MIMO_TRY(pair_of(&pair, partition, content, to, from));

@@ -136,6 +136,7 @@ static void each_fails(trial it, int least)
     int found = 0;
     for (int traced = 0; traced < 2; traced++) {
         it.traced = traced;
+        mpi_test_guard(mpi_test_comm(), traced);
         setenv("MIMO_CHECK", traced ? "samples" : "replicas,calls", 1);
         for (const fault_call *call = fault_calls; call->name; call++)
             if (concerns(&it, call))
@@ -168,8 +169,10 @@ MPI_TEST(memory, of_second_calls)
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
                                               MIMO_EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"forward", "backward", "chunks"};
-    for (int i = 0; i < 9; i++)
-        again(executors[i / 3], fault_find_call(names[i % 3]));
+    for (int i = 0; i < 18; i++) {
+        mpi_test_guard(mpi_test_comm(), i / 9);
+        again(executors[i % 9 / 3], fault_find_call(names[i % 3]));
+    }
 }
 
 MPI_TEST(memory, of_any_call_collective)

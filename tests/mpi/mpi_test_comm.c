@@ -69,8 +69,9 @@ MPI_TEST(comm, collectives)
     mimo_comm *comm = mpi_test_comm();
     mimo_stream stream = test_stream();
     static const int64_t counts[] = {0, 1, 7, 4097};
-    for (int c = 0; c < 4; c++) {
-        int64_t n = counts[c];
+    for (int c = 0; c < 8; c++) {
+        int64_t n = counts[c / 2];
+        mpi_test_guard(comm, c % 2);
         givings it = givings_of(n);
         MPI_EXPECT_OK(mimo_comm_allreduce(comm, it.sum.view.data, n, MIMO_I64, MIMO_SUM, stream));
         MPI_EXPECT_OK(mimo_comm_allreduce(comm, it.most.view.data, n, MIMO_F32, MIMO_MAX, stream));
@@ -95,7 +96,8 @@ MPI_TEST(comm, allgather_rows)
     int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
     test_room gathered = test_room_new(S * B * size * ROW), given = test_room_new(S * B * ROW);
     char *to = gathered.host, *from = given.host;
-    for (int in_place = 0; in_place < 2; in_place++) {
+    for (int turn = 0; turn < 4; turn++) {
+        bool in_place = turn % 2;
         memset(to, 0x5a, (size_t)gathered.bytes);
         for (int i = 0; i < S * B * ROW; i++)
             from[i] = (char)word(rank, i);
@@ -109,8 +111,9 @@ MPI_TEST(comm, allgather_rows)
         mimo_request *request = NULL;
         test_push(&gathered);
         test_push(&given);
-        MPI_EXPECT_OK(
-            comm->backend->allgather_start(&request, comm, &all, B, &mine, test_stream()));
+        const mimo_gather gather = {
+            .to = all, .from = mine, .step = B, .guarded = (turn / 2 + rank) % 2};
+        MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &gather, test_stream()));
         MPI_EXPECT_OK(mimo_wait(comm, &request, "allgather"));
         test_pull(&gathered);
         for (int s = 0; s < S; s++)
@@ -232,6 +235,36 @@ MPI_TEST(comm, barrier)
     }
 }
 
+/* Sums of all kinds of numbers, on the caller's memory and through the library's: the bits of
+ * rounding are the same. */
+static void compare_sums(mimo_dtype dtype)
+{
+    enum { MANY = 40001 };
+    mimo_comm *comm = mpi_test_comm();
+    int64_t bytes = MANY * (int64_t)mimo_dtype_size(dtype);
+    test_room room[2];
+    for (int guarded = 0; guarded < 2; guarded++) {
+        room[guarded] = test_room_new(bytes);
+        for (int64_t i = 0; i < MANY; i++) {
+            float value = (float)(int64_t)(word(comm->rank, i) % 2000001) / 1001 - 999;
+            uint16_t half = dtype == MIMO_F16 ? mimo_f16_from(value) : mimo_bf16_from(value);
+            if (dtype == MIMO_F32)
+                ((float *)room[guarded].host)[i] = value;
+            else
+                ((uint16_t *)room[guarded].host)[i] = half;
+        }
+        test_push(&room[guarded]);
+        mpi_test_guard(comm, guarded);
+        MPI_EXPECT_OK(
+            mimo_comm_allreduce(comm, room[guarded].place, MANY, dtype, MIMO_SUM, test_stream()));
+        test_pull(&room[guarded]);
+    }
+    MPI_EXPECT(memcmp(room[0].host, room[1].host, (size_t)bytes) == 0, "sums of %s differ",
+               mimo_dtype_name(dtype));
+    test_room_free(&room[0]);
+    test_room_free(&room[1]);
+}
+
 /* Small integers are exact in both 16-bit floats, whatever the order. */
 MPI_TEST(comm, sums_of_16_bits)
 {
@@ -260,6 +293,9 @@ MPI_TEST(comm, sums_of_16_bits)
     }
     for (int k = 0; k < KINDS; k++)
         test_tile_free(&tile[k]);
+    compare_sums(MIMO_F32);
+    compare_sums(MIMO_F16);
+    compare_sums(MIMO_BF16);
 }
 
 MPI_TEST(comm, bootstrap)

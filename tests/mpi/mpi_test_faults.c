@@ -24,8 +24,8 @@ static void start_refused(mimo_comm *comm, int *to, int *from)
     mimo_rows all = {to, WORDS * sizeof *to, 0, 1, 1, 1, 1};
     mimo_rows mine = {from, WORDS * sizeof *from, 0, 1, 1, 1, 1};
     sends_left = 2;
-    MPI_EXPECT_STATUS(comm->backend->allgather_start(&request, comm, &all, 1, &mine, NULL),
-                      MIMO_ERR_COMM);
+    const mimo_gather gather = {.to = all, .from = mine, .step = 1};
+    MPI_EXPECT_STATUS(comm->backend->allgather_start(&request, comm, &gather, NULL), MIMO_ERR_COMM);
     MPI_EXPECT_SENTENCE("MPI_Isend");
     MPI_EXPECT(!request, "a request in spite of the error");
 }

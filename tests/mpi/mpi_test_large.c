@@ -45,7 +45,8 @@ MPI_TEST(large, allgather_rows)
         }
     mimo_rows all = {to, row, 0, 2, 2, 1, 1}, mine = {NULL, row, 0, 2, 1, 1, 1};
     mimo_request *request = NULL;
-    MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &all, 1, &mine, NULL));
+    const mimo_gather gather = {.to = all, .from = mine, .step = 1};
+    MPI_EXPECT_OK(comm->backend->allgather_start(&request, comm, &gather, NULL));
     MPI_EXPECT_OK(mimo_wait(comm, &request, "allgather"));
     for (int s = 0; s < 2; s++)
         for (int r = 0; r < 2; r++)

@@ -653,7 +653,7 @@ static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t ds
     return status;
 }
 
-/* With the batch told, an uneven cut needs no agreement; without, MIMO_AGREE=0 leaves nobody to ask. */
+/* With the batch told, an uneven cut needs no agreement. Without, MIMO_AGREE=0 forbids to ask. */
 BED_TEST(routed_general, batch_that_is_told)
 {
     bed_case c = {.src = {.grid = "dp=4"},

@@ -54,6 +54,13 @@ mimo_comm *mpi_test_comm(void)
     return comm;
 }
 
+void mpi_test_guard(mimo_comm *on, bool guarded)
+{
+    enum { HOUR = 3600000 };
+    if (test_memory() == MIMO_MEMORY_HOST)
+        MPI_EXPECT_OK(mimo_comm_set_deadline(on, guarded ? HOUR : 0));
+}
+
 void mpi_test_note(const char *file, int line, const char *format, ...)
 {
     va_list arguments;

@@ -32,6 +32,9 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 mimo_comm *mpi_test_comm(void);
 mimo_comm *mpi_test_comm_new(void); /* another one, the caller's */
+/* From now on calls on a communicator (host memory) guard the caller's tensors, or do not: there is
+ * a deadline, which is far away. Local, as the ranks need not do alike. */
+void mpi_test_guard(mimo_comm *on, bool guarded);
 int mpi_test_rank(void);
 int mpi_test_size(void);
 /* Skip, agreed by all ranks: every rank calls it with the same reason. Does not return. */

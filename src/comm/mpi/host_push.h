@@ -36,7 +36,8 @@ bool mimo_host_push_is_over(const mimo_host_push *push);
 /* Of one that is over: MIMO_ERR_MISMATCH where rows were not written, as ranks called differently. */
 mimo_status mimo_host_push_outcome(const mimo_host_push *push);
 
-/* Take one out that is not to go on. Its peers may still write. */
+/* Take one out that is not to go on. Its peers may still write: <mimo/buffer.h> says
+ * until when. */
 void mimo_host_push_leave(mimo_host_flight *flight, mimo_host_push *push);
 
 #endif

@@ -13,14 +13,16 @@
 #include "comm/comm_backend.h"
 #include "comm/mpi/host_buffer.h"
 #include "comm/mpi/mpi_exchange.h"
+#include "comm/mpi/mpi_gather.h"
 #include "comm/mpi/mpi_request.h"
 #include "comm/mpi/mpi_root.h"
 #include "comm/mpi/mpi_sums.h"
 #include "comm/mpi/mpi_types.h"
+#include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
-enum { ELEMENTS_PER_PIECE = 1 << 28, GATHER_TAG = 1 };
+enum { ELEMENTS_PER_PIECE = 1 << 28 };
 
 typedef struct mpi_comm {
     mimo_comm base;
@@ -41,31 +43,10 @@ static MPI_Comm handle_of(mimo_comm *comm)
 
 /* ------------------------------------ requests ------------------------------------ */
 
-/* A request of so many pieces of this communicator. */
-static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces)
+/* A request of so many pieces of this communicator, and bytes of words. */
+static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces, int64_t words)
 {
-    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces, 0);
-}
-
-/* A request of one piece on words: from[from_bytes] to begin with, and in the end to[to_bytes]
- * from `offset` on. */
-typedef struct word_move {
-    const void *from;
-    void *to;
-    int64_t from_bytes, to_bytes, offset;
-} word_move;
-
-static mimo_status take_words(mimo_request **out, mimo_comm *comm, const word_move *move)
-{
-    mimo_request *request;
-    MIMO_TRY(mimo_mpi_request_take(&request, &((mpi_comm *)comm)->requests, 1,
-                                   move->offset + move->to_bytes));
-    memcpy(request->words, move->from, (size_t)move->from_bytes);
-    request->to = move->to;
-    request->bytes = move->to_bytes;
-    request->offset = move->offset;
-    *out = request;
-    return MIMO_OK;
+    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces, words);
 }
 
 /* Hand a started request to the caller, or release it where starting failed. */
@@ -84,8 +65,8 @@ static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *wor
 {
     mimo_request *request;
     int64_t bytes = count * (int64_t)sizeof *words;
-    const word_move move = {words, words, bytes, bytes, 0};
-    MIMO_TRY(take_words(&request, comm, &move));
+    MIMO_TRY(take(&request, comm, 1, bytes));
+    mimo_mpi_request_hold(request, words, bytes);
     int code = MPI_Iallreduce(MPI_IN_PLACE, request->words, count, MPI_UINT64_T, MPI_MAX,
                               handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallreduce"));
@@ -94,8 +75,8 @@ static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *wor
 static mimo_status tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root)
 {
     mimo_request *request;
-    const word_move move = {data, data, bytes, bytes, 0};
-    MIMO_TRY(take_words(&request, comm, &move));
+    MIMO_TRY(take(&request, comm, 1, bytes));
+    mimo_mpi_request_hold(request, data, bytes);
     int code = MPI_Ibcast(request->words, bytes, MPI_BYTE, root, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Ibcast"));
 }
@@ -105,8 +86,13 @@ static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, 
                                  int bytes)
 {
     mimo_request *request;
-    const word_move move = {from, to, bytes, (int64_t)bytes * comm->size, bytes};
-    MIMO_TRY(take_words(&request, comm, &move));
+    int64_t all = (int64_t)bytes * comm->size;
+    MIMO_TRY(take(&request, comm, 1, bytes + all));
+    memcpy(request->words, from, (size_t)bytes);
+    request->place = (mimo_rows){to, all, 0, 1, 1, 1, 1};
+    request->to = &request->place;
+    request->to_count = 1;
+    request->offset = bytes;
     int code = MPI_Iallgather(request->words, bytes, MPI_BYTE, request->words + bytes, bytes,
                               MPI_BYTE, handle_of(comm), request->piece);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
@@ -120,6 +106,22 @@ static mimo_status collect_prepare(mimo_comm *comm, int bytes)
 
 /* -------------------------------------- data -------------------------------------- */
 
+/* A guarded all-gather lists its places in the words, too. */
+static mimo_status guard_prepare(mimo_comm *comm, int64_t bytes)
+{
+    int64_t words;
+    MIMO_TRY(mimo_add(&words, bytes, comm->size * (int64_t)sizeof(mimo_rows)));
+    return mimo_mpi_requests_prepare(&((mpi_comm *)comm)->requests, words);
+}
+
+/* Where MPI finds data[bytes]: there, or, guarded, in the words of a request that has room. */
+static void *reach(mimo_request *request, void *data, int64_t bytes, bool guarded)
+{
+    if (guarded)
+        mimo_mpi_request_hold(request, data, bytes);
+    return guarded ? request->words : data;
+}
+
 /* Operators work on elements, so counts past an int go in pieces instead of a nested type. */
 static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream)
@@ -131,84 +133,62 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
     (void)stream;
     int64_t count = reduction->count, bytes = (int64_t)mimo_dtype_size(reduction->dtype);
     int64_t pieces = (count + ELEMENTS_PER_PIECE - 1) / ELEMENTS_PER_PIECE;
-    MIMO_TRY(take(&request, comm, pieces));
+    MIMO_TRY(take(&request, comm, pieces, reduction->guarded ? count * bytes : 0));
+    char *data = reach(request, reduction->data, count * bytes, reduction->guarded);
     mimo_mpi_sums_pick(&((mpi_comm *)comm)->sums, reduction->dtype, reduction->op, &type, &op);
     for (int64_t i = 0; i < pieces && status == MIMO_OK; i++) {
         int64_t first = i * ELEMENTS_PER_PIECE, left = count - first;
         int length = (int)(left < ELEMENTS_PER_PIECE ? left : ELEMENTS_PER_PIECE);
-        int code = MPI_Iallreduce(MPI_IN_PLACE, (char *)reduction->data + first * bytes, length,
-                                  type, op, handle_of(comm), &request->piece[i]);
+        int code = MPI_Iallreduce(MPI_IN_PLACE, data + first * bytes, length, type, op,
+                                  handle_of(comm), &request->piece[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");
     }
     return hand_over(out, request, status);
 }
 
-static mimo_status broadcast_bytes(mimo_request *request, mimo_comm *comm, void *data,
-                                   int64_t bytes, int root)
+static mimo_status broadcast_bytes(mimo_request *request, mimo_comm *comm, const mimo_broadcast *it)
 {
-    MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], bytes));
-    MIMO_TRY_MPI(MPI_Ibcast(data, 1, request->types[0], root, handle_of(comm), request->piece));
+    void *data = reach(request, it->data, it->bytes, it->guarded);
+    MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], it->bytes));
+    MIMO_TRY_MPI(MPI_Ibcast(data, 1, request->types[0], it->root, handle_of(comm), request->piece));
     return MIMO_OK;
 }
 
-static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm, void *data, int64_t bytes,
-                                   int root, mimo_stream stream)
+static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm,
+                                   const mimo_broadcast *broadcast, mimo_stream stream)
 {
     mimo_request *request;
     (void)stream;
-    MIMO_TRY(take(&request, comm, 1));
-    return hand_over(out, request, broadcast_bytes(request, comm, data, bytes, root));
+    MIMO_TRY(take(&request, comm, 1, broadcast->guarded ? broadcast->bytes : 0));
+    return hand_over(out, request, broadcast_bytes(request, comm, broadcast));
 }
 
-static char *slot_of(const mimo_rows *to, int64_t step, int rank)
-{
-    return mimo_rows_begin(to) + rank * step * to->row_bytes;
-}
-
-/* Every receive before any send, peers in the order of their distance, so that no rank is
- * everybody's first target. The order of messages between two ranks is the order of the calls. */
-static mimo_status allgather_peers(mimo_request *request, mimo_comm *comm, const mimo_rows *to,
-                                   int64_t step, const mimo_rows *from)
-{
-    int rank = comm->rank, size = comm->size;
-    MPI_Request *piece = request->piece;
-    request->messages = true;
-    request->receives = size - 1;
-    MIMO_TRY(mimo_mpi_rows_type(&request->types[0], to, step));
-    MIMO_TRY(mimo_mpi_rows_type(&request->types[1], from, 0));
-    for (int distance = 1; distance < size; distance++) {
-        int peer = (rank - distance + size) % size;
-        MIMO_TRY_MPI(MPI_Irecv(slot_of(to, step, peer), 1, request->types[0], peer, GATHER_TAG,
-                               handle_of(comm), piece++));
-    }
-    for (int distance = 1; distance < size; distance++) {
-        int peer = (rank + distance) % size;
-        MIMO_TRY_MPI(MPI_Isend(mimo_rows_begin(from), 1, request->types[1], peer, GATHER_TAG,
-                               handle_of(comm), piece++));
-    }
-    return MIMO_OK;
-}
-
-/* Direct exchange instead of MPI_Iallgather: each tile goes once from its owner straight into its
- * place (0.9 to 1.1 times a bare MPI_Allgather of contiguous tiles, where MPI_Iallgather into a
- * strided type took 1.1 to 1.5; bench/bridge_bench). */
-static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
-                                   int64_t step, const mimo_rows *from, mimo_stream stream)
+static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
+                                   mimo_stream stream)
 {
     mimo_request *request;
-    mimo_rows own = *to;
-    own.first += comm->rank * step;
-    MIMO_TRY(take(&request, comm, 2 * ((int64_t)comm->size - 1)));
-    mimo_status status = allgather_peers(request, comm, to, step, from->base ? from : &own);
-    if (status == MIMO_OK && from->base)
-        status = comm->device->copy_rows(&own, from, stream);
+    const mimo_rows own = mimo_mpi_gather_place(gather, comm->rank);
+    MIMO_TRY(
+        take(&request, comm, mimo_mpi_gather_pieces(comm), mimo_mpi_gather_words(comm, gather)));
+    mimo_status status = mimo_mpi_gather_start(request, comm, handle_of(comm), gather);
+    if (status == MIMO_OK && gather->from.base)
+        status = comm->device->copy_rows(&own, &gather->from, stream);
     return hand_over(out, request, status);
 }
 
 static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages)
 {
-    return mimo_mpi_exchange_create(out, handle_of(comm), comm->rank, messages);
+    mimo_exchange *exchange;
+    MIMO_TRY(mimo_mpi_exchange_create(&exchange, handle_of(comm), comm->rank, messages));
+    mimo_status status = MIMO_OK;
+    if (messages->guarded)
+        status = guard_prepare(comm, mimo_mpi_exchange_words(exchange));
+    if (status == MIMO_OK)
+        *out = exchange;
+    else
+        mimo_mpi_exchange_destroy(exchange);
+    return status;
 }
 
 static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
@@ -216,7 +196,8 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
 {
     mimo_request *request;
     (void)stream;
-    MIMO_TRY(take(&request, comm, mimo_mpi_exchange_pieces(exchange)));
+    MIMO_TRY(take(&request, comm, mimo_mpi_exchange_pieces(exchange),
+                  mimo_mpi_exchange_words(exchange)));
     return hand_over(out, request, mimo_mpi_exchange_start(exchange, request));
 }
 
@@ -319,6 +300,7 @@ static const mimo_comm_backend mpi_backend = {
     .tell_start = tell_start,
     .collect_prepare = collect_prepare,
     .collect_start = collect_start,
+    .guard_prepare = guard_prepare,
     .allreduce_start = allreduce_start,
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,

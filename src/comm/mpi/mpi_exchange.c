@@ -2,6 +2,9 @@
  * One message is one datatype, committed once, and one persistent request: the rows of a peer over
  * all tensors of a call, relative to the first of them. MPI walks the rows itself, so nothing is
  * packed here, and a message past 2^31 bytes is still a count of one.
+ *
+ * MPI can't call off a message that has begun to move, and these lie on the caller's rows. So a
+ * guarded exchange has other messages, which are packed (mpi_staged.c).
  */
 #include "comm/mpi/mpi_exchange.h"
 
@@ -9,14 +12,16 @@
 #include <limits.h>
 #include <string.h>
 
+#include "comm/mpi/mpi_staged.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
 struct mimo_exchange {
-    int ready, receives;   /* messages made; the receives come first */
-    MPI_Datatype *types;   /* types[ready] */
-    MPI_Request *requests; /* requests[ready], persistent */
-    mimo_row_copy *copies; /* copies[copy_count] */
+    int ready, receives;     /* messages made; the receives come first */
+    MPI_Datatype *types;     /* types[ready] */
+    MPI_Request *requests;   /* requests[ready], persistent */
+    mimo_mpi_staged *staged; /* guarded: the messages, and none of the above; else NULL */
+    mimo_row_copy *copies;   /* copies[copy_count] */
     int64_t copy_count;
     mimo_host_push *push; /* NULL: no rows are pushed, nor come so */
 };
@@ -118,16 +123,33 @@ static mimo_status add_message(mimo_exchange *exchange, MPI_Comm comm, const mim
     return mimo_mpi_status(code, init == init_send ? "MPI_Send_init" : "MPI_Recv_init");
 }
 
-/* Peers from the first one above `rank` on, and around: so no rank is everybody's first. */
-static mimo_status add_messages(mimo_exchange *exchange, MPI_Comm comm, int rank,
-                                const mimo_message *messages, int count, init_call init)
+int mimo_mpi_first_above(int rank, const mimo_message *messages, int count)
 {
     int above = 0;
     while (above < count && messages[above].peer < rank)
         above++;
+    return above;
+}
+
+static mimo_status add_messages(mimo_exchange *exchange, MPI_Comm comm, int rank,
+                                const mimo_message *messages, int count, init_call init)
+{
+    int above = mimo_mpi_first_above(rank, messages, count);
     for (int i = 0; i < count; i++)
         MIMO_TRY(add_message(exchange, comm, &messages[(above + i) % count], init));
     return MIMO_OK;
+}
+
+static mimo_status add_both(mimo_exchange *exchange, MPI_Comm comm, int rank,
+                            const mimo_messages *messages)
+{
+    int64_t count = (int64_t)messages->receive_count + messages->send_count;
+    MIMO_TRY(mimo_reserve(&exchange->types, count, sizeof *exchange->types));
+    MIMO_TRY(mimo_reserve(&exchange->requests, count, sizeof *exchange->requests));
+    MIMO_TRY(add_messages(exchange, comm, rank, messages->receives, messages->receive_count,
+                          init_receive));
+    exchange->receives = exchange->ready;
+    return add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send);
 }
 
 mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int rank,
@@ -135,18 +157,12 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
 {
     mimo_exchange *exchange;
     mimo_status status;
-    int64_t count = (int64_t)messages->receive_count + messages->send_count;
     MIMO_TRY(mimo_reserve(&exchange, 1, sizeof *exchange));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&exchange->types, count, sizeof *exchange->types));
-    MIMO_TRY_GOTO(status, fail,
-                  mimo_reserve(&exchange->requests, count, sizeof *exchange->requests));
-    MIMO_TRY_GOTO(status, fail,
-                  add_messages(exchange, comm, rank, messages->receives, messages->receive_count,
-                               init_receive));
-    exchange->receives = exchange->ready;
-    MIMO_TRY_GOTO(
-        status, fail,
-        add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send));
+    if (messages->guarded)
+        status = mimo_mpi_staged_create(&exchange->staged, comm, rank, messages);
+    else
+        status = add_both(exchange, comm, rank, messages);
+    MIMO_TRY_GOTO(status, fail, status);
     MIMO_TRY_GOTO(status, fail,
                   mimo_duplicate(&exchange->copies, messages->copies, messages->copy_count,
                                  sizeof *exchange->copies));
@@ -171,6 +187,7 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
         }
     mimo_release(exchange->types);
     mimo_release(exchange->requests);
+    mimo_mpi_staged_destroy(exchange->staged);
     mimo_release(exchange->copies);
     mimo_host_push_destroy(exchange->push);
     mimo_release(exchange);
@@ -178,7 +195,12 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
 
 int mimo_mpi_exchange_pieces(const mimo_exchange *exchange)
 {
-    return exchange->ready;
+    return exchange->staged ? mimo_mpi_staged_pieces(exchange->staged) : exchange->ready;
+}
+
+int64_t mimo_mpi_exchange_words(const mimo_exchange *exchange)
+{
+    return exchange->staged ? mimo_mpi_staged_bytes(exchange->staged) : 0;
 }
 
 /* A persistent request keeps its handle when it completes, so whoever tests can hold copies. */
@@ -200,7 +222,9 @@ mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *reque
     request->push = exchange->push;
     if (exchange->push)
         mimo_host_push_start(&request->home->flight, exchange->push);
-    if (exchange->ready > 0)
+    if (exchange->staged)
+        MIMO_TRY(mimo_mpi_staged_start(exchange->staged, request));
+    else if (exchange->ready > 0)
         MIMO_TRY(start_messages(exchange, request));
     for (int64_t i = 0; i < exchange->copy_count; i++)
         MIMO_TRY(

@@ -6,10 +6,14 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/mpi/mpi_packing.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
 enum { LEAST_ROOM = 64 }; /* pieces of a sum: 2^28 elements each */
+
+/* Sums are made in words: any element lies right there. */
+enum { WORDS_ALIGNMENT = 16 };
 
 /* Once peers are given up: how long a message that has begun to arrive is waited for. */
 enum { LAST_WAIT = 50000000 }; /* nanoseconds */
@@ -22,6 +26,7 @@ static mimo_status request_create(mimo_request **out, mimo_mpi_requests *home, i
     mimo_request *request;
     MIMO_CHECK(room <= INT_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " pieces in one call", room);
     int64_t head = (int64_t)sizeof *request + room * (int64_t)sizeof(MPI_Request);
+    head = (head + WORDS_ALIGNMENT - 1) / WORDS_ALIGNMENT * WORDS_ALIGNMENT;
     MIMO_TRY(mimo_reserve(&request, head + words, 1));
     request->home = home;
     request->room = room;
@@ -31,15 +36,24 @@ static mimo_status request_create(mimo_request **out, mimo_mpi_requests *home, i
     return MIMO_OK;
 }
 
+/* The smallest that fits, so that a vote does not take what a guarded call was promised. */
 static mimo_request *take_spare(mimo_mpi_requests *home, int64_t pieces, int64_t words)
 {
-    mimo_request **at = &home->spare, *found;
-    while (*at && ((*at)->room < pieces || (*at)->words_room < words))
-        at = &(*at)->next;
-    found = *at;
-    if (found)
-        *at = found->next;
+    mimo_request **best = NULL, *found;
+    for (mimo_request **at = &home->spare; *at; at = &(*at)->next)
+        if ((*at)->room >= pieces && (*at)->words_room >= words &&
+            (!best || (*at)->words_room < (*best)->words_room))
+            best = at;
+    if (!best)
+        return NULL;
+    found = *best;
+    *best = found->next;
     return found;
+}
+
+static bool is_large(const mimo_request *request)
+{
+    return request->words_room > request->home->words_room;
 }
 
 mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces,
@@ -49,17 +63,27 @@ mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, i
     if (!request)
         MIMO_TRY(request_create(&request, home, pieces > home->room ? pieces : home->room,
                                 words > home->words_room ? words : home->words_room));
+    if (is_large(request))
+        home->lent = request->words_room;
     request->next = NULL;
-    request->to = NULL;
+    request->to_count = request->offset = 0;
     request->pieces = (int)pieces;
     request->receives = 0;
-    request->messages = request->kept = request->over = false;
+    request->messages = request->guarded = request->kept = request->over = false;
     request->push = NULL;
     request->types[0] = request->types[1] = MPI_DATATYPE_NULL;
     for (int i = 0; i < request->pieces; i++)
         request->piece[i] = MPI_REQUEST_NULL;
     *out = request;
     return MIMO_OK;
+}
+
+void mimo_mpi_request_hold(mimo_request *request, void *data, int64_t bytes)
+{
+    memcpy(request->words, data, (size_t)bytes);
+    request->place = (mimo_rows){data, bytes, 0, 1, 1, 1, 1};
+    request->to = &request->place;
+    request->to_count = 1;
 }
 
 /* MPI moves on what it still has to send only when called, and testing nothing does not count. */
@@ -75,8 +99,8 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
     int flag = 0;
     MIMO_TRY(mimo_host_push_move(&request->home->flight));
     MIMO_TRY_MPI(MPI_Testall(request->pieces, request->piece, &flag, MPI_STATUSES_IGNORE));
-    if (flag && request->to)
-        memcpy(request->to, request->words + request->offset, (size_t)request->bytes);
+    if (flag && !request->over)
+        MIMO_TRY(mimo_mpi_unpack(request->to, request->to_count, request->words + request->offset));
     request->over = flag != 0;
     *done = flag && (!request->push || mimo_host_push_is_over(request->push));
     if (flag && !*done)
@@ -103,23 +127,27 @@ static void cancel(MPI_Request *piece, const mimo_family *family)
     }
 }
 
-/* Leave nothing of a point-to-point operation in flight that writes. The error that led here is the
- * one to report, so codes are not looked at. */
+/* Leave nothing of a point-to-point operation in flight that writes into the caller's memory, nor
+ * a receive that would take a message of a later call. The error that led here is the one to
+ * report, so codes are not looked at. */
 static void call_off(mimo_request *request)
 {
-    for (int i = 0; i < request->pieces; i++) {
+    bool later_calls = mimo_family_end(request->home->family) == MIMO_OK;
+    for (int i = 0; i < request->pieces && (later_calls || !request->guarded); i++) {
         MPI_Request *piece = &request->piece[i];
         if (*piece != MPI_REQUEST_NULL && i < request->receives)
             cancel(piece, request->home->family);
-        if (*piece != MPI_REQUEST_NULL && !request->kept)
+        if (*piece != MPI_REQUEST_NULL && !request->kept && !request->guarded)
             MPI_Request_free(piece);
     }
 }
 
-/* Whether a collective has begun and not ended. */
+/* Whether MPI still has something of it, that is no message on the caller's memory. */
 static bool is_stuck(const mimo_request *request)
 {
-    for (int i = 0; i < request->pieces && !request->over && !request->messages; i++)
+    if (request->over || (request->messages && !request->guarded))
+        return false;
+    for (int i = 0; i < request->pieces; i++)
         if (request->piece[i] != MPI_REQUEST_NULL)
             return true;
     return false;
@@ -136,6 +164,8 @@ void mimo_mpi_request_release(mimo_request *request)
     for (int i = 0; i < 2; i++)
         if (request->types[i] != MPI_DATATYPE_NULL)
             MPI_Type_free(&request->types[i]);
+    if (is_large(request))
+        request->home->lent = 0;
     mimo_request **list = is_stuck(request) ? &request->home->stuck : &request->home->spare;
     request->next = *list;
     *list = request;
@@ -154,11 +184,32 @@ mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *
     return request_create(&out->spare, out, out->room, words);
 }
 
+static void release_large(mimo_mpi_requests *requests)
+{
+    for (mimo_request **at = &requests->spare; *at;) {
+        mimo_request *request = *at;
+        if (is_large(request)) {
+            *at = request->next;
+            mimo_release(request);
+        } else {
+            at = &request->next;
+        }
+    }
+}
+
+/* The smaller ones go last: without memory for the larger one they are still needed. */
 mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words)
 {
     mimo_request *request;
-    MIMO_TRY(mimo_mpi_request_take(&request, requests, 0, words));
-    mimo_mpi_request_release(request);
+    for (request = requests->spare; request; request = request->next)
+        if (request->words_room >= words)
+            return MIMO_OK;
+    if (requests->lent >= words)
+        return MIMO_OK;
+    MIMO_TRY(request_create(&request, requests, requests->room, words));
+    release_large(requests);
+    request->next = requests->spare;
+    requests->spare = request;
     return MIMO_OK;
 }
 

@@ -11,9 +11,10 @@
 typedef struct mimo_mpi_requests {
     const mimo_family *family;
     int64_t room;       /* pieces that each of them has room for, */
-    int64_t words_room; /* and bytes of words */
+    int64_t words_room; /* and bytes of words; those that guarded calls use have more */
+    int64_t lent;       /* the words of one of those that is in flight; 0: none is */
     mimo_request *spare;
-    mimo_request *stuck; /* given up: MPI can't call them off, and may still write their words */
+    mimo_request *stuck;     /* given up: MPI can't call them off, and still uses their words */
     mimo_host_flight flight; /* of its exchanges */
 } mimo_mpi_requests;
 
@@ -21,12 +22,14 @@ struct mimo_request {
     mimo_mpi_requests *home;
     mimo_request *next; /* spare or stuck */
     int64_t room, words_room;
-    char *words; /* of votes, sentences and collects, while MPI has them */
-    void *to;    /* where `bytes` of them at `offset` go when they have come; NULL: nowhere */
-    int64_t bytes, offset;
+    char *words; /* votes, sentences, collects, and rows of guarded calls, while MPI has them */
+    const mimo_rows *to; /* to[to_count]: where the words from `offset` on go when all has come */
+    int64_t to_count, offset;
+    mimo_rows place;      /* room for one */
     int pieces;           /* in use */
     int receives;         /* point-to-point: so many receives come first, then the sends */
     bool messages;        /* point-to-point; else a collective */
+    bool guarded;         /* messages of which MPI has the words alone */
     bool kept;            /* the pieces are an exchange's, which starts them again and frees them */
     bool over;            /* all pieces are complete */
     mimo_host_push *push; /* an exchange's, until it is over; NULL: none */
@@ -39,16 +42,20 @@ struct mimo_request {
 mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks);
 void mimo_mpi_requests_release(mimo_mpi_requests *requests);
 
-/* Have one ready with room for so many bytes of words. */
+/* Have one ready with room for so many bytes of words, or one in flight that will be. Where it has
+ * to be made, spare ones that are larger than usual, and too small for this, go. */
 mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words);
 
 /* A request of so many pieces, none started, with room for so many bytes of words. */
 mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces,
                                   int64_t words);
 
-/* The backend's slots. After an error, receives in flight are called off, so that nothing writes
- * into the caller's buffer any more but peers that push; sends only read and are left to MPI, and
- * so are collectives, which MPI can't call off. */
+/* The words are data[bytes], and go back there when all has come. */
+void mimo_mpi_request_hold(mimo_request *request, void *data, int64_t bytes);
+
+/* The backend's slots. What is given up with its words in flight is left to MPI, words and all.
+ * Receives into the caller's memory are called off as far as MPI can: not where a message has begun
+ * to arrive. Sends from there are left to MPI, and so are collectives. */
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done);
 void mimo_mpi_request_release(mimo_request *request);
 

@@ -35,7 +35,7 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof(float)));
     MIMO_TRY(room_of(&room, comm, stream, MIMO_ROOM_PACKED, bytes));
     MIMO_TRY_CUDA(mimo_cuda_widen(room, reduction->data, count, reduction->dtype, stream));
-    const mimo_reduction wide = {room, count, MIMO_F32, reduction->op, reduction->lone};
+    const mimo_reduction wide = {room, count, MIMO_F32, reduction->op, reduction->lone, false};
     MIMO_TRY(reduce(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, room, count, reduction->dtype, stream));
     return MIMO_OK;
@@ -56,16 +56,18 @@ mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
 
 /* ------------------------------------ broadcast ------------------------------------ */
 
-mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
-                                      int64_t bytes, int root, mimo_stream stream)
+mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
+                                      const mimo_broadcast *broadcast, mimo_stream stream)
 {
     const nccl_team *team = team_of(comm);
+    void *data = broadcast->data;
+    size_t bytes = (size_t)broadcast->bytes;
     *out = NULL;
     if (!team || bytes == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_nccl_check(team));
-    MIMO_TRY_NCCL((nccl_comm *)comm,
-                  ncclBroadcast(data, data, (size_t)bytes, ncclUint8, root, team->handle, stream));
+    MIMO_TRY_NCCL((nccl_comm *)comm, ncclBroadcast(data, data, bytes, ncclUint8, broadcast->root,
+                                                   team->handle, stream));
     return MIMO_OK;
 }
 
@@ -127,16 +129,17 @@ static mimo_status spread(const gathering *it, char *room)
     return MIMO_OK;
 }
 
-mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
-                                      int64_t step, const mimo_rows *from, mimo_stream stream)
+mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
+                                      const mimo_gather *gather, mimo_stream stream)
 {
-    gathering it = {comm, to, step, *to, from, 0, stream};
+    const mimo_rows *to = &gather->to, *from = &gather->from;
+    gathering it = {comm, to, gather->step, *to, from, 0, stream};
     const nccl_team *team = team_of(comm);
     void *packed = NULL, *room;
     const void *own;
     int64_t rows, all;
     *out = NULL;
-    it.own.first += comm->rank * step;
+    it.own.first += comm->rank * gather->step;
     if (!team) /* a group of one */
         return from->base ? comm->device->copy_rows(&it.own, from, stream) : MIMO_OK;
     MIMO_TRY(mimo_nccl_check(team));

@@ -106,10 +106,10 @@ void mimo_nccl_words_free(nccl_comm *comm);
 
 mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_reduction *reduction, mimo_stream stream);
-mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
-                                      int64_t bytes, int root, mimo_stream stream);
-mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm, const mimo_rows *to,
-                                      int64_t step, const mimo_rows *from, mimo_stream stream);
+mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
+                                      const mimo_broadcast *broadcast, mimo_stream stream);
+mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
+                                      const mimo_gather *gather, mimo_stream stream);
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages);
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,

@@ -1,0 +1,386 @@
+/*
+ * A rank that leaves a call in the midst of its messages, with a deadline in force. The other one
+ * gives up and uses its tensors for something else, or has them no more; then the first one comes
+ * back, and its messages go on. Nothing may be read or written there.
+ */
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bridge/bridge_types.h"
+#include "comm/buffer_state.h"
+#include "gradient/gradient_state.h"
+#include "mpi_test.h"
+
+enum { LATE = 0, SHORT = 20, POSITIONS = 1024, H = 1024 };
+
+static const int64_t TILE = (int64_t)POSITIONS * H * 4; /* of one sample */
+
+/* Words in memory that both ranks share, as a rank that is away calls nothing. */
+typedef struct signs {
+    int64_t agreeing, away, over; /* numbers of cases */
+} signs;
+
+typedef struct torn {
+    int64_t number; /* of the case */
+    mimo_comm *comm;
+    mimo_comm
+        *waiting; /* what the call waits on: the communicator, or one that was split from it */
+    mimo_bridge *bridge;
+    mimo_grid *src, *dst;
+    mimo_gradient *gradient;
+    mimo_partition *partition;
+    char *from, *to; /* from[TILE * 2], to[TILE * 2], the caller's */
+    mimo_rider rider;
+    signs *signs;
+} torn;
+
+/* What a call is made on, beside the communicator. */
+typedef enum torn_object { NOTHING, BRIDGE, GRADIENT, PARTITION } torn_object;
+
+typedef struct torn_case {
+    const char *name;
+    mimo_status (*act)(torn *it);
+    torn_object object;
+    mimo_executor executor;
+} torn_case;
+
+/* ----------------------------------------- calls ------------------------------------------ */
+
+static mimo_tensor tile(char *data, int64_t samples)
+{
+    return mimo_tensor_3d(data, MIMO_F32, "sbh", POSITIONS, samples, H);
+}
+
+static mimo_status forward(torn *it)
+{
+    mimo_tensor to = tile(it->to, 2), from = tile(it->from, 1);
+    return mimo_bridge_forward(it->bridge, &to, &from, 1, NULL);
+}
+
+static mimo_status forward_in_chunks(torn *it)
+{
+    mimo_op *op = NULL;
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    mimo_tensor to = tile(it->to, 2), from = tile(it->from, 1);
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    move.chunks = 2;
+    mimo_status status = mimo_bridge_forward_start_chunked(&op, it->bridge, &move);
+    return status == MIMO_OK ? mimo_op_wait(&op) : status;
+}
+
+static mimo_status backward(torn *it)
+{
+    mimo_tensor to = tile(it->to, 1), from = tile(it->from, 2);
+    return mimo_bridge_backward(it->bridge, &to, &from, 1, NULL);
+}
+
+static mimo_status gather(torn *it)
+{
+    return mimo_comm_allgather(it->comm, it->to, it->from, TILE, NULL);
+}
+
+static mimo_status sum(torn *it)
+{
+    return mimo_comm_allreduce(it->comm, it->to, TILE / 4, MIMO_F32, MIMO_SUM, NULL);
+}
+
+static mimo_status sum_of_16_bits(torn *it)
+{
+    return mimo_comm_allreduce(it->comm, it->to, TILE / 2, MIMO_BF16, MIMO_SUM, NULL);
+}
+
+static mimo_status broadcast(torn *it)
+{
+    return mimo_comm_broadcast(it->comm, it->to, TILE, LATE, NULL);
+}
+
+static mimo_status broadcast_to_late(torn *it)
+{
+    return mimo_comm_broadcast(it->comm, it->to, TILE, 1 - LATE, NULL);
+}
+
+static mimo_status adjoint(torn *it)
+{
+    mimo_tensor to = tile(it->to, 2);
+    mimo_tensor from = mimo_tensor_3d(it->from, MIMO_F32, "sbh", POSITIONS / 2, 2, H);
+    return mimo_partition_adjoint(it->partition, MIMO_EMBEDDINGS, &to, &from, it->comm, NULL);
+}
+
+static mimo_status finalize(torn *it)
+{
+    const mimo_gradient_span span = {"weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
+    return mimo_gradient_finalize(it->gradient, &span, 1, NULL);
+}
+
+static const torn_case cases[] = {
+    {"forward, p2p", forward, BRIDGE, MIMO_EXECUTOR_P2P},
+    {"forward, routed", forward, BRIDGE, MIMO_EXECUTOR_ROUTED},
+    {"forward, collective", forward, BRIDGE, MIMO_EXECUTOR_COLLECTIVE},
+    {"in chunks, p2p", forward_in_chunks, BRIDGE, MIMO_EXECUTOR_P2P},
+    {"backward, p2p", backward, BRIDGE, MIMO_EXECUTOR_P2P},
+    {"backward, collective", backward, BRIDGE, MIMO_EXECUTOR_COLLECTIVE},
+    {"allgather", gather, NOTHING, MIMO_EXECUTOR_AUTO},
+    {"allreduce", sum, NOTHING, MIMO_EXECUTOR_AUTO},
+    {"allreduce of bf16", sum_of_16_bits, NOTHING, MIMO_EXECUTOR_AUTO},
+    {"broadcast", broadcast, NOTHING, MIMO_EXECUTOR_AUTO},
+    {"broadcast to late", broadcast_to_late, NOTHING, MIMO_EXECUTOR_AUTO},
+    {"adjoint", adjoint, PARTITION, MIMO_EXECUTOR_AUTO},
+    {"finalize", finalize, GRADIENT, MIMO_EXECUTOR_AUTO},
+};
+
+/* ---------------------------------------- leaving ----------------------------------------- */
+
+static int64_t seen(const int64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+
+static void set(int64_t *word, int64_t number)
+{
+    __atomic_store_n(word, number, __ATOMIC_RELEASE);
+}
+
+/* Calls on other objects agree on nothing here, so their first wait is in the midst. */
+static bool is_in_the_midst(const torn *it)
+{
+    const mimo_op *op = it->bridge ? it->bridge->queue : NULL;
+    return !it->bridge || (op && op->state == MIMO_OP_MOVING && op->request);
+}
+
+/* The late rank, while it waits in a call: it leaves, until the other one has given up. */
+static void leave(void *context)
+{
+    torn *it = context;
+    if (seen(&it->signs->away) == it->number || !is_in_the_midst(it))
+        return;
+    set(&it->signs->away, it->number);
+    while (seen(&it->signs->over) < it->number)
+        sched_yield();
+}
+
+/* The other one: it starts no messages before the late rank has left, who could be done with them
+ * otherwise, and has no patience then. (A vote that is cast ends on the late rank without it; on an
+ * MPI where it doesn't, the wait for that ends.) */
+static void end_soon(void *context)
+{
+    torn *it = context;
+    enum { ROUNDS = 1000 };
+    if (seen(&it->signs->agreeing) < it->number) {
+        set(&it->signs->agreeing, it->number);
+        for (int i = 0; i < ROUNDS && seen(&it->signs->away) < it->number; i++)
+            usleep(1000);
+    }
+    if (seen(&it->signs->away) == it->number)
+        MPI_EXPECT_OK(mimo_comm_set_deadline(it->comm, SHORT));
+}
+
+/* ----------------------------------------- a case ----------------------------------------- */
+
+static void *memory_of(int64_t bytes)
+{
+    char *at =
+        mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(at, MAP_FAILED);
+    memset(at, 1, (size_t)bytes);
+    return at;
+}
+
+static void create_bridge(torn *it, mimo_executor executor)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = it->src;
+    desc.dst = it->dst;
+    desc.executor = executor;
+    MPI_EXPECT_OK(mimo_bridge_create(&it->bridge, it->comm, &desc));
+}
+
+/* Its group is made by a first call. */
+static void create_gradient(torn *it)
+{
+    MPI_EXPECT_OK(mimo_gradient_create(&it->gradient, it->comm, it->src, it->dst));
+    MPI_EXPECT_OK(mimo_gradient_add(it->gradient, 1.0, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(it->gradient, NULL, NULL));
+    MPI_EXPECT_OK(finalize(it));
+    for (unsigned mask = 0; mask < MIMO_RULE_MASKS; mask++)
+        if (it->gradient->group[MIMO_SRC][mask])
+            it->waiting = it->gradient->group[MIMO_SRC][mask];
+}
+
+static void create_partition(torn *it)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    const mimo_partition_place place = {0, 1, mpi_test_rank(), 2};
+    rule.sp = true;
+    MPI_EXPECT_OK(mimo_partition_create(&it->partition, &rule, &place));
+}
+
+/* Where the ranks agree first, the late one comes to that last; elsewhere it is the first. */
+static void wait_for_turn(const torn *it, const torn_case *c)
+{
+    bool agrees = c->object == BRIDGE, late = mpi_test_rank() == LATE;
+    while (late && agrees && seen(&it->signs->agreeing) < it->number)
+        sched_yield();
+    while (!late && !agrees && seen(&it->signs->away) < it->number)
+        sched_yield();
+}
+
+static void make(torn *it, const torn_case *c)
+{
+    it->comm = it->waiting = mpi_test_comm_new();
+    it->from = memory_of(2 * TILE);
+    it->to = memory_of(2 * TILE);
+    MPI_EXPECT_OK(mimo_grid_parse(&it->src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&it->dst, "tp=1,cp=2,dp=1", 0));
+    if (c->object == BRIDGE)
+        create_bridge(it, c->executor);
+    if (c->object == GRADIENT)
+        create_gradient(it);
+    if (c->object == PARTITION)
+        create_partition(it);
+}
+
+static void begin(torn *it, const torn_case *c)
+{
+    make(it, c);
+    MPI_EXPECT_OK(c->act(it)); /* what is kept of a call without a deadline is not used again */
+    it->rider = (mimo_rider){NULL, mpi_test_rank() == LATE ? leave : end_soon, it};
+    mimo_ride(it->waiting, &it->rider);
+    mpi_test_guard(it->comm, true);
+    if (c->object != BRIDGE)
+        setenv("MIMO_AGREE", "0", 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_turn(it, c);
+}
+
+/* Communicators of its own, on which nothing goes wrong. */
+static void end(torn *it)
+{
+    mimo_unride(it->waiting, &it->rider);
+    setenv("MIMO_AGREE", "1", 1);
+    mimo_bridge_destroy(it->bridge);
+    mimo_gradient_destroy(it->gradient);
+    mimo_partition_destroy(it->partition);
+    mimo_grid_destroy(it->src);
+    mimo_grid_destroy(it->dst);
+    mimo_comm_destroy(it->comm);
+    munmap(it->from, (size_t)(2 * TILE));
+    munmap(it->to, (size_t)(2 * TILE));
+}
+
+/* What a rank writes when it uses its memory again: not what the other one does. */
+static char mark(void)
+{
+    return (char)(0x55 + mpi_test_rank());
+}
+
+/* The caller's memory is the caller's again: for something else, or for nobody. */
+static void use(torn *it, bool gone)
+{
+    memset(it->from, mark(), (size_t)(2 * TILE));
+    memset(it->to, mark(), (size_t)(2 * TILE));
+    if (gone) {
+        mprotect(it->from, (size_t)(2 * TILE), PROT_NONE);
+        mprotect(it->to, (size_t)(2 * TILE), PROT_NONE);
+    }
+}
+
+/* MPI moves on all that is still in flight. */
+static void progress(void)
+{
+    enum { ROUNDS = 20 };
+    for (int i = 0; i < ROUNDS; i++)
+        MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static int64_t overwritten(const char *at)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < 2 * TILE; i++)
+        count += at[i] != mark();
+    return count;
+}
+
+static void tear(const torn_case *c, torn *it, bool gone)
+{
+    begin(it, c);
+    mimo_status status = c->act(it);
+    MPI_EXPECT(status == MIMO_ERR_TIMEOUT || status == MIMO_OK, "%s: %s", c->name,
+               mimo_status_name(status)); /* OK where all had come that this rank waits for */
+    use(it, gone);
+    if (mpi_test_rank() != LATE)
+        set(&it->signs->over, it->number);
+    MPI_EXPECT(seen(&it->signs->away) == it->number, "%s: nobody left in the midst", c->name);
+    progress();
+    MPI_EXPECT(gone || overwritten(it->to) == 0, "%s: %lld bytes of `to` overwritten", c->name,
+               (long long)overwritten(it->to));
+    MPI_EXPECT(gone || overwritten(it->from) == 0, "%s: %lld bytes of `from` overwritten", c->name,
+               (long long)overwritten(it->from));
+    end(it);
+}
+
+MPI_TEST(torn, memory_is_the_callers)
+{
+    mimo_buffer *shared = NULL;
+    torn it = {0};
+    MPI_EXPECT_OK(mimo_buffer_create(&shared, mpi_test_comm(), sizeof(signs)));
+    if (mimo_buffer_reach(shared) < 2)
+        mpi_test_skip("two ranks of one host");
+    signs *words = (signs *)(void *)shared->data[0];
+    if (mpi_test_rank() == 0)
+        *words = (signs){0, 0, 0};
+    MPI_EXPECT_OK(mimo_comm_barrier(mpi_test_comm()));
+    for (int gone = 0; gone < 2; gone++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            it = (torn){.number = it.number + 1, .signs = words};
+            tear(&cases[i], &it, gone);
+        }
+    mimo_buffer_destroy(shared);
+}
+
+static int64_t in_use(void)
+{
+    struct mallinfo2 all = mallinfo2();
+    return (int64_t)(all.hblkhd + all.uordblks);
+}
+
+/* Calls of many sizes and kinds, several in flight. */
+static void move_much(torn *it)
+{
+    mimo_op *ops[2] = {NULL, NULL};
+    MPI_EXPECT_OK(forward(it));
+    MPI_EXPECT_OK(gather(it));
+    MPI_EXPECT_OK(backward(it));
+    MPI_EXPECT_OK(sum(it));
+    MPI_EXPECT_OK(forward_in_chunks(it));
+    for (int i = 0; i < 2; i++) {
+        mimo_tensor to = tile(it->to + i * TILE, 1), from = tile(it->from + i * TILE, 1);
+        to.shape[0] = from.shape[0] = POSITIONS / 2;
+        to.shape[1] = 2;
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], it->bridge, &to, &from, 1, NULL));
+    }
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(mimo_op_wait(&ops[i]));
+}
+
+MPI_TEST(torn, memory_does_not_pile_up)
+{
+    enum { WARM_UP = 3, ROUNDS = 20 };
+    static const torn_case c = {"much", forward, BRIDGE, MIMO_EXECUTOR_P2P};
+    torn it = {0};
+    int64_t before = 0;
+    make(&it, &c);
+    mpi_test_guard(it.comm, true);
+    for (int i = 0; i < ROUNDS; i++) {
+        before = i == WARM_UP ? in_use() : before;
+        move_much(&it);
+    }
+    MPI_EXPECT(in_use() < before + TILE, "%lld bytes, and %lld after %d rounds more",
+               (long long)before, (long long)in_use(), ROUNDS - WARM_UP);
+    end(&it);
+}
