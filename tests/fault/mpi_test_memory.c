@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm_backend.h"
 #include "core/memory.h"
 #include "fault_bed.h"
 #include "mpi_test.h"
@@ -164,8 +165,45 @@ static void again(mimo_executor executor, const fault_call *call)
     mimo_buffer_destroy(buffer);
 }
 
+/* A guarded call is the first of its size, and a rank has no memory for that. */
+static void guarded_call_fails(mimo_status (*act)(mimo_comm *comm, char *data, int64_t bytes))
+{
+    enum { BYTES = 1 << 20, FAILING = 1 };
+    mimo_comm *comm = mpi_test_comm_new();
+    char *data = calloc((size_t)comm->size, BYTES);
+    mpi_test_guard(comm, true);
+    mimo_fail_allocation(mpi_test_rank() == FAILING);
+    MPI_EXPECT_STATUS(act(comm, data, BYTES), MIMO_ERR_MEMORY);
+    MPI_EXPECT_SENTENCE("rank 1: out of memory allocating ");
+    MPI_EXPECT(mimo_fail_allocation(0) == 0, "rank 1 allocated nothing");
+    MPI_EXPECT_OK(act(comm, data, BYTES));
+    mimo_fail_allocation(1);
+    MPI_EXPECT_OK(act(comm, data, BYTES));
+    MPI_EXPECT(mimo_fail_allocation(0) == 1, "another call allocates");
+    mimo_comm_destroy(comm);
+    free(data);
+}
+
+static mimo_status sum(mimo_comm *comm, char *data, int64_t bytes)
+{
+    return mimo_comm_allreduce(comm, data, bytes / 4, MIMO_F32, MIMO_SUM, NULL);
+}
+
+static mimo_status gather(mimo_comm *comm, char *data, int64_t bytes)
+{
+    return mimo_comm_allgather(comm, data, data + comm->rank * bytes, bytes, NULL);
+}
+
+static mimo_status broadcast(mimo_comm *comm, char *data, int64_t bytes)
+{
+    return mimo_comm_broadcast(comm, data, bytes, 0, NULL);
+}
+
 MPI_TEST(memory, of_second_calls)
 {
+    guarded_call_fails(sum);
+    guarded_call_fails(gather);
+    guarded_call_fails(broadcast);
     static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
                                               MIMO_EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"forward", "backward", "chunks"};

@@ -18,13 +18,13 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
 }
 
 /* Start an all-gather that MPI refuses at the second send, all receives being under way. */
-static void start_refused(mimo_comm *comm, int *to, int *from)
+static void start_refused(mimo_comm *comm, int *to, int *from, bool guarded)
 {
     mimo_request *request = NULL;
     mimo_rows all = {to, WORDS * sizeof *to, 0, 1, 1, 1, 1};
     mimo_rows mine = {from, WORDS * sizeof *from, 0, 1, 1, 1, 1};
     sends_left = 2;
-    const mimo_gather gather = {.to = all, .from = mine, .step = 1};
+    const mimo_gather gather = {.to = all, .from = mine, .step = 1, .guarded = guarded};
     MPI_EXPECT_STATUS(comm->backend->allgather_start(&request, comm, &gather, NULL), MIMO_ERR_COMM);
     MPI_EXPECT_SENTENCE("MPI_Isend");
     MPI_EXPECT(!request, "a request in spite of the error");
@@ -41,7 +41,7 @@ static void expect_called_off(int peer)
     }
 }
 
-MPI_TEST(faults, gather_that_is_refused)
+static void refuse_gather(bool guarded)
 {
     enum { SIZE = 4, FAILING = 1 };
     mimo_comm *comm = NULL;
@@ -52,7 +52,7 @@ MPI_TEST(faults, gather_that_is_refused)
     for (int i = 0; i < WORDS; i++)
         from[i] = 100 * rank + i;
     if (rank == FAILING)
-        start_refused(comm, to, from);
+        start_refused(comm, to, from, guarded);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == FAILING) {
         for (int peer = 0; peer < SIZE; peer++)
@@ -69,4 +69,10 @@ MPI_TEST(faults, gather_that_is_refused)
     for (int i = 0; i < SIZE * WORDS; i++)
         MPI_EXPECT(to[i] == 100 * (i / WORDS) + i % WORDS, "[%d] is %d", i, to[i]);
     mimo_comm_destroy(comm);
+}
+
+MPI_TEST(faults, gather_that_is_refused)
+{
+    refuse_gather(false);
+    refuse_gather(true);
 }
