@@ -223,7 +223,8 @@ static mimo_push_note *notes_new(int count)
     void *notes = NULL;
     const size_t bytes = (size_t)count * sizeof(mimo_push_note);
     MPI_EXPECT(cudaHostAlloc(&notes, bytes, cudaHostAllocMapped) == cudaSuccess, "notes");
-    return memset(notes, 0, bytes);
+    memset(notes, 0, bytes);
+    return notes;
 }
 
 static void open_team(team *x, int ranks, int64_t row_bytes, bool idle, int ctas)
