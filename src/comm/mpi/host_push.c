@@ -129,6 +129,7 @@ void mimo_host_push_start(mimo_host_flight *flight, mimo_host_push *push)
     push->refused = false;
     for (int i = 0; i < push->pusher_count; i++) {
         push->awaiting[i] = ++own_flags(push->buffer, push->pushers[i])->asked;
+        push->asked[i] = false;
         ask(push, i);
     }
     for (int i = 0; i < push->count; i++)
