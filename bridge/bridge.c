@@ -7,24 +7,24 @@
 #include <mimo/env.h>
 
 #include "bridge/bridge_types.h"
+#include "bridge/layout_types.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "grid/grid_types.h"
 
+/* All of a rule but the lengths of thd. */
 static uint64_t hash_rule(uint64_t hash, const mimo_partition_rule *rule)
 {
     if (!rule)
         return mimo_hash_int(hash, -1);
     hash = mimo_hash_int(hash, rule->format);
     hash = mimo_hash_int(hash, rule->sp * 2 + rule->strict);
-    if (rule->format != MIMO_THD || rule->sequences < 0)
+    if (rule->format != MIMO_THD)
         return hash;
-    size_t bytes = ((size_t)rule->sequences + 1) * sizeof(int32_t);
-    if (rule->cu)
-        hash = mimo_hash_bytes(hash, rule->cu, bytes);
-    return rule->cu_padded ? mimo_hash_bytes(hash, rule->cu_padded, bytes) : hash;
+    hash = mimo_hash_int(hash, rule->sequences);
+    return mimo_hash_int(hash, (rule->cu != NULL) * 2 + (rule->cu_padded != NULL));
 }
 
 /* What is asked of a creation, read once: the descriptor and the rules that it points to, all in
@@ -33,6 +33,7 @@ typedef struct asked {
     mimo_bridge_desc desc;
     mimo_partition_rule rule, src_rule;
     int64_t checks;
+    uint64_t head; /* a hash of all that is no length of thd */
 } asked;
 
 static mimo_status read_rule(const mimo_partition_rule **rule, mimo_partition_rule *own)
@@ -61,6 +62,8 @@ static mimo_status read_asked(asked *own, const mimo_bridge_desc *desc)
     }
     MIMO_CHECK(read.ctas >= 0, MIMO_ERR_ARGUMENT, "bridge: %d thread blocks", read.ctas);
     MIMO_CHECK(read.batch >= -1, MIMO_ERR_ARGUMENT, "bridge: a batch of %" PRId64, read.batch);
+    MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
+               "bridge: the name is empty; without one (NULL) a bridge has a number");
     own->desc = read;
     return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
 }
@@ -137,6 +140,21 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     return create_executors(bridge, desc);
 }
 
+void mimo_bridge_entitle(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number)
+{
+    static const char quotes[] = "bridge '...'";
+    int room = MIMO_BRIDGE_TITLE - (int)sizeof quotes, length = room;
+    if (!name) {
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge %" PRId64, number);
+    } else if (strlen(name) <= (size_t)room) {
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%s'", name);
+    } else {
+        while (length > 0 && (name[length] & 0xc0) == 0x80) /* inside a character of UTF-8 */
+            length--;
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%.*s...'", length, name);
+    }
+}
+
 /* One more of the words of a creation. */
 MIMO_PRINTF(2, 3) static void say(char *text, const char *format, ...)
 {
@@ -180,17 +198,30 @@ static void say_all(char *text, const asked *own)
         say(text, ", %d thread blocks", desc->ctas);
     if (desc->batch >= 0)
         say(text, ", batch %" PRId64, desc->batch);
-    if (own->checks > 0)
-        say(text, ", MIMO_CHECK%s%s%s", own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
-            own->checks & MIMO_CHECK_CALLS ? " calls" : "",
+    if ((own->checks & ~MIMO_CHECK_CALLS) > 0) /* the agreement compares and says `calls` */
+        say(text, ", MIMO_CHECK%s%s", own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
             own->checks & MIMO_CHECK_SAMPLES ? " samples" : "");
 }
 
+static void begin_words(char *text, const asked *own)
+{
+    char title[MIMO_BRIDGE_TITLE] = "bridge";
+    if (own->desc.name)
+        mimo_bridge_entitle(title, own->desc.name, 0);
+    snprintf(text, MIMO_CALL_TEXT, "%s create", title);
+}
+
+static uint64_t hash_name(uint64_t hash, const char *name)
+{
+    return name ? mimo_hash_bytes(hash, name, strlen(name)) : mimo_hash_int(hash, -1);
+}
+
+/* The words, and the hash of all but lengths. */
 static uint64_t describe(char *text, const asked *own)
 {
     const mimo_bridge_desc *desc = &own->desc;
-    uint64_t hash = MIMO_HASH_START;
-    snprintf(text, MIMO_CALL_TEXT, "bridge create");
+    uint64_t hash = hash_name(MIMO_HASH_START, desc->name);
+    begin_words(text, own);
     if (!desc->src || !desc->dst)
         return hash;
     say_all(text, own);
@@ -202,6 +233,76 @@ static uint64_t describe(char *text, const asked *own)
     hash = mimo_hash_int(hash, desc->batch);
     return mimo_hash_int(hash, own->checks);
 }
+
+/* ---------------------------------- lengths of thd ---------------------------------- */
+
+/* Sequences of src, the same padded, sequences of dst, the same padded: where each ends. */
+enum { LENGTH_LISTS = 4 };
+
+static const int32_t *length_list(const asked *own, int list, int64_t *count)
+{
+    const mimo_partition_rule *rule = list < 2 ? own->desc.src_partition : own->desc.partition;
+    bool packed = rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
+    const int32_t *ends = !packed ? NULL : list % 2 == 0 ? rule->cu : rule->cu_padded;
+    *count = ends ? rule->sequences : 0;
+    return ends;
+}
+
+static int64_t count_lengths(const asked *own)
+{
+    int64_t count, sum = 0;
+    for (int list = 0; list < LENGTH_LISTS; list++) {
+        (void)length_list(own, list, &count);
+        sum += count;
+    }
+    return sum;
+}
+
+static uint64_t hash_lengths(const void *context, int64_t k)
+{
+    const asked *own = context;
+    uint64_t hash = own->head;
+    int64_t count;
+    for (int list = 0; list < LENGTH_LISTS; list++) {
+        const int32_t *ends = length_list(own, list, &count);
+        for (int64_t i = 0; i < count && k > 0; i++, k--)
+            hash = mimo_hash_int(hash, ends[i + 1]);
+    }
+    return hash;
+}
+
+static void say_length(char call[MIMO_CALL_TEXT], const void *context, int64_t part)
+{
+    const asked *own = context;
+    int64_t count;
+    begin_words(call, own);
+    for (int list = 0; list < LENGTH_LISTS; list++) {
+        const int32_t *ends = length_list(own, list, &count);
+        if (part < count) {
+            say(call, " with %d positions in sequence %" PRId64 " of %" PRId64 " of %s%s",
+                (int)(ends[part + 1] - ends[part]), part, count, mimo_side_names[list / 2],
+                list % 2 == 0 ? "" : ", padded");
+            return;
+        }
+        part -= count;
+    }
+}
+
+static mimo_status agree(mimo_comm *comm, mimo_status local, asked *own)
+{
+    char call[MIMO_CALL_TEXT];
+    mimo_claim claim = {.kind = MIMO_AGREE_CREATE, .local = local, .call = call};
+    own->head = describe(call, own);
+    claim.signature = own->head;
+    if (local == MIMO_OK) {
+        int64_t lengths = count_lengths(own);
+        claim.signature = hash_lengths(own, lengths);
+        claim.parts = (mimo_call_parts){lengths, hash_lengths, say_length, own};
+    }
+    return mimo_agree_on(comm, &claim);
+}
+
+/* ------------------------------------- the whole ------------------------------------ */
 
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim)
@@ -231,6 +332,12 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const asked *ow
     return connect_executors(bridge);
 }
 
+static void name_bridge(mimo_bridge *bridge, int64_t number, const char *name)
+{
+    mimo_bridge_entitle(bridge->title, name, number);
+    bridge->id = mimo_hash_int(hash_name(MIMO_HASH_START, name), number);
+}
+
 static void move_on(void *bridge)
 {
     mimo_bridge_progress(bridge);
@@ -238,9 +345,8 @@ static void move_on(void *bridge)
 
 mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
 {
-    char call[MIMO_CALL_TEXT];
     mimo_bridge *bridge = NULL;
-    asked own = {MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT, 0};
+    asked own = {MIMO_BRIDGE_DESC_INIT, MIMO_PARTITION_RULE_INIT, MIMO_PARTITION_RULE_INIT, 0, 0};
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
     mimo_status local = read_asked(&own, desc);
     if (local == MIMO_OK)
@@ -251,8 +357,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
         local = fill_local(bridge, comm, &own.desc);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
-    uint64_t signature = describe(call, &own);
-    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, call);
+    mimo_status status = agree(comm, local, &own);
     if (status == MIMO_OK)
         status = mimo_comm_agree(comm, connect(bridge, comm, &own));
     if (status != MIMO_OK) {
@@ -260,6 +365,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
         return status;
     }
     bridge->parent = comm;
+    name_bridge(bridge, ++comm->bridges, own.desc.name);
     bridge->rider = (mimo_rider){NULL, move_on, bridge};
     mimo_ride(comm, &bridge->rider);
     *out = bridge;

@@ -333,7 +333,7 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
     mimo_bridge *bridge = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
     mimo_status local = read_arguments(&own, &own_sizes, desc, sizes, out);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, sign(&own_sizes, &own),
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CREATE, local, sign(&own_sizes, &own),
                            "bridge create by measurement"));
     MIMO_TRY(create_all(&bridge, comm, &own, &own_sizes));
     mimo_status status = choose(bridge, &own_sizes);

@@ -3,11 +3,13 @@
  * tensor, or one chunk, after the other. Only the first operation of a bridge's queue moves, so
  * every rank starts the same communication in the same order however its progress calls fall.
  */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bridge/bridge_types.h"
+#include "comm/buffer_state.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -55,6 +57,84 @@ void mimo_op_note(mimo_op *op, const char *format, ...)
     va_start(arguments, format);
     mimo_call_append(op->call, format, arguments);
     va_end(arguments);
+}
+
+MIMO_PRINTF(2, 3) static void say(char call[MIMO_CALL_TEXT], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    mimo_call_append(call, format, arguments);
+    va_end(arguments);
+}
+
+mimo_status mimo_bridge_say(const mimo_bridge *bridge, mimo_status status)
+{
+    const char *title = bridge->title;
+    if (status == MIMO_OK || mimo_family_end(bridge->comm->family) != MIMO_OK ||
+        strncmp(mimo_last_error(), title, strlen(title)) == 0)
+        return status;
+    return mimo_fail_prefix(status, "%s: ", title);
+}
+
+/* ------------------------------ the call as all see it ------------------------------ */
+
+static void begin_words(char call[MIMO_CALL_TEXT], const mimo_op *op, int n)
+{
+    snprintf(call, MIMO_CALL_TEXT, "%s %s of %d", op->bridge->title,
+             op->backward ? "backward" : "forward", n);
+}
+
+static void begin_signature(mimo_op *op, int n)
+{
+    op->head = mimo_hash_int(op->bridge->id, MIMO_BRIDGE_MOVE);
+    op->head = mimo_hash_int(mimo_hash_int(op->head, op->backward), n);
+    op->head = mimo_hash_int(op->head, op->chunks);
+    op->signature = op->head;
+}
+
+uint64_t mimo_target_sign(uint64_t hash, const mimo_buffer *buffer, int64_t place)
+{
+    return mimo_hash_int(mimo_hash_int(hash, place), buffer ? (int64_t)buffer->serial : 0);
+}
+
+static uint64_t hash_tensors(const void *context, int64_t k)
+{
+    const mimo_op *op = context;
+    uint64_t hash = op->head;
+    for (int i = 0; i < k; i++) {
+        int64_t place = -1;
+        const mimo_buffer *buffer =
+            op->executor->target ? op->executor->target(&place, op, i) : NULL;
+        hash = mimo_target_sign(op->executor->sign(hash, &op->pairs[i]), buffer, place);
+    }
+    return hash;
+}
+
+static void say_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t part)
+{
+    const mimo_op *op = context;
+    const mimo_tile_pair *pair = &op->pairs[part];
+    char to[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT];
+    int64_t place = -1;
+    int n = op->count - op->tagged;
+    begin_words(call, op, n);
+    if (op->chunks > 1)
+        say(call, " in %d chunks", op->chunks);
+    if (n > 1)
+        say(call, ", tensor %" PRId64, part);
+    mimo_tensor_text(op->backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
+    mimo_tensor_text(op->backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
+    say(call, ": %s from %s", to, from);
+    const mimo_buffer *buffer =
+        op->executor->target ? op->executor->target(&place, op, (int)part) : NULL;
+    if (buffer)
+        say(call, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
+}
+
+static mimo_call_parts tensors_of(const mimo_op *op)
+{
+    int64_t count = op->local == MIMO_OK ? op->count - op->tagged : 0;
+    return (mimo_call_parts){count, hash_tensors, say_tensor, op};
 }
 
 /* ----------------------------------- beginning ------------------------------------ */
@@ -157,20 +237,12 @@ static void name_call(mimo_op *op, const mimo_tensor *to, const mimo_tensor *fro
     if (!op->bridge->names_tensors && op->call[0] && op->named == named)
         return;
     op->named = named;
-    snprintf(op->call, sizeof op->call, "bridge %s of %d", op->backward ? "backward" : "forward",
-             n);
+    begin_words(op->call, op, n);
     if (op->chunks > 1)
         mimo_op_note(op, " in %d chunks", op->chunks);
     if (to && from && n > 0 && op->bridge->names_tensors)
         mimo_op_note(op, ": %s from %s", mimo_tensor_text(&to[0], first, sizeof first),
                      mimo_tensor_text(&from[0], second, sizeof second));
-}
-
-/* The signature as far as it does not depend on the tensors. */
-static void begin_signature(mimo_op *op, int n)
-{
-    op->signature = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, op->backward), n);
-    op->signature = mimo_hash_int(op->signature, op->chunks);
 }
 
 /* What the caller asked for. */
@@ -211,6 +283,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
         op->local = make_next(bridge);
     if (op->local == MIMO_OK)
         op->local = check_tensors(op, move->to, move->from, move->n);
+    (void)mimo_bridge_say(bridge, op->local);
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     *out = op;
@@ -242,8 +315,10 @@ static void end_op(mimo_op *op, mimo_status status)
 
 static void agree_on(mimo_op *op, mimo_status outcome, const char *check, int state)
 {
+    char call[MIMO_CALL_TEXT];
+    snprintf(call, sizeof call, "%s %s", op->bridge->title, check);
     const mimo_claim claim = {
-        .kind = MIMO_AGREE_ALWAYS, .local = outcome, .signature = op->signature, .call = check};
+        .kind = MIMO_AGREE_ALWAYS, .local = outcome, .signature = op->signature, .call = call};
     mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
     op->state = state;
 }
@@ -280,7 +355,7 @@ static void run_steps(mimo_op *op)
         bool over = empty || !steps[op->step];
         mimo_status status = over ? end_turn(op) : steps[op->step++](op, tiles);
         if (status != MIMO_OK) {
-            end_op(op, status);
+            end_op(op, mimo_bridge_say(op->bridge, status));
             return;
         }
     }
@@ -309,13 +384,19 @@ static mimo_status recall_local(const mimo_op *op)
     return op->local == MIMO_OK ? MIMO_OK : mimo_fail(op->local, "%s", op->sentence);
 }
 
+static mimo_claim claim_of(const mimo_op *op)
+{
+    return (mimo_claim){.kind = op->unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA,
+                        .local = recall_local(op),
+                        .signature = op->signature,
+                        .call = op->call,
+                        .guess = op->guess,
+                        .parts = tensors_of(op)};
+}
+
 static void begin_agreement(mimo_op *op)
 {
-    const mimo_claim claim = {.kind = op->unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA,
-                              .local = recall_local(op),
-                              .signature = op->signature,
-                              .call = op->call,
-                              .guess = op->guess};
+    const mimo_claim claim = claim_of(op);
     mimo_agreement_begin(&op->agreement, op->bridge->comm, &claim);
     op->state = MIMO_OP_AGREEING;
 }
@@ -326,7 +407,7 @@ static void enter(mimo_op *op, int state, mimo_status (*first)(mimo_op *op))
     op->state = state;
     mimo_status status = first(op);
     if (status != MIMO_OK)
-        end_op(op, status);
+        end_op(op, mimo_bridge_say(op->bridge, status));
 }
 
 static void agreed(mimo_op *op)
@@ -347,7 +428,7 @@ static void agreed(mimo_op *op)
 /* What was found out makes the guess certain; whether all could prepare by it is agreed again. */
 static void asked_around(mimo_op *op)
 {
-    op->local = op->executor->learn(op);
+    op->local = mimo_bridge_say(op->bridge, op->executor->learn(op));
     if (op->local != MIMO_OK)
         snprintf(op->sentence, sizeof op->sentence, "%s", mimo_last_error());
     begin_agreement(op);
@@ -432,12 +513,11 @@ void mimo_bridge_finish(mimo_bridge *bridge)
 
 /* The agreements of a bridge never meet those of another one, nor of what else the ranks call on
  * the parent: where one of them has left out a call, each would wait for its own. */
-static mimo_status compare_calls(const mimo_op *op)
+mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
 {
-    if (!op->bridge->compares_calls)
-        return MIMO_OK;
-    return mimo_agree_as(op->bridge->parent, MIMO_AGREE_ALWAYS, recall_local(op), op->signature,
-                         op->call);
+    mimo_claim whole = *claim;
+    whole.kind = MIMO_AGREE_ALWAYS;
+    return bridge->compares_calls ? mimo_agree_on(bridge->parent, &whole) : claim->local;
 }
 
 /* On a device an operation ends as soon as its work is enqueued. Where agreements come first
@@ -447,10 +527,13 @@ static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const asked *call)
 {
     MIMO_TRY(start(out, bridge, call));
     bridge->unwaited++;
-    mimo_status compared = compare_calls(*out);
-    if (compared != MIMO_OK) {
-        end_op(*out, compared);
-        return MIMO_OK;
+    if (bridge->compares_calls) {
+        const mimo_claim claim = claim_of(*out);
+        mimo_status compared = mimo_bridge_compare_call(bridge, &claim);
+        if (compared != MIMO_OK) {
+            end_op(*out, compared);
+            return MIMO_OK;
+        }
     }
     queue(*out);
     if (bridge->comm->device->enqueues)
@@ -473,10 +556,10 @@ static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backwa
 {
     asked call = {.backward = backward, .chunked = true, .move = MIMO_MOVE_DESC_INIT};
     if (desc)
-        call.read = mimo_read_descriptor(&call.move, sizeof call.move, desc, "bridge move");
+        call.read = mimo_read_descriptor(&call.move, sizeof call.move, desc, "move");
     else
-        call.read = mimo_fail(MIMO_ERR_ARGUMENT, "bridge %s: desc is NULL",
-                              backward ? "backward" : "forward");
+        call.read =
+            mimo_fail(MIMO_ERR_ARGUMENT, "%s: desc is NULL", backward ? "backward" : "forward");
     return begin(out, bridge, &call);
 }
 

@@ -11,6 +11,11 @@
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 
+enum { MIMO_BRIDGE_TITLE = 64 };
+
+/* The collective calls of a bridge, in their signatures. */
+enum { MIMO_BRIDGE_MOVE = 201, MIMO_BRIDGE_UPDATE, MIMO_BRIDGE_SELF_TEST };
+
 struct mimo_op {
     mimo_bridge *bridge;
     const struct mimo_executor_table *executor; /* of its direction */
@@ -31,6 +36,7 @@ struct mimo_op {
 
     mimo_status local;         /* this rank's own checks, to be agreed on */
     uint64_t signature, guess; /* see mimo_claim */
+    uint64_t head;             /* the signature without the tensors */
     bool unsure;               /* how the batch is cut is a guess: the ranks agree on devices too */
     char call[MIMO_CALL_TEXT];
     int64_t named; /* what `call` says where it names no tensors: 2 n + backward */
@@ -79,6 +85,9 @@ typedef struct mimo_executor_table {
                         const mimo_tensor *dst);
     /* What all ranks must call alike, as a hash on top of `hash`. */
     uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
+    /* The buffer, and the byte of it, where tensor i is written, if that is part of what all ranks
+     * call alike; else NULL, and -1. No such function: never. */
+    const mimo_buffer *(*target)(int64_t *place, const mimo_op *op, int i);
     /* Before the agreement, with all tensors read: get whatever the steps will ask for, so that a
      * rank without memory fails while the others can still hear of it. May set op->guess and
      * op->unsure. */
@@ -101,8 +110,10 @@ extern const mimo_executor_table mimo_collective_executor;
 extern const mimo_executor_table mimo_routed_executor;
 
 struct mimo_bridge {
-    mimo_comm *comm;   /* own: agreements */
-    mimo_comm *parent; /* borrowed; NULL until the bridge is whole and rides on it */
+    mimo_comm *comm;               /* own: agreements */
+    mimo_comm *parent;             /* borrowed; NULL until the bridge is whole and rides on it */
+    char title[MIMO_BRIDGE_TITLE]; /* "bridge 'images'" or "bridge 2": begins its sentences */
+    uint64_t id;                   /* of name and number: begins the signatures of its calls */
     mimo_rider rider;
     const mimo_grid *src, *dst;
     int64_t rank, size;   /* of the communicator */
@@ -154,6 +165,20 @@ void mimo_bridge_finish(mimo_bridge *bridge);
 /* MIMO_ERR_STATE where an operation was not waited for. Not whether one is still moving: that may
  * differ between ranks, and from run to run. */
 mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
+
+/* The title of a bridge by that name, or that number where it has none. */
+void mimo_bridge_entitle(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number);
+
+/* Put the bridge in front of the sentence of an error, unless it is there or the family has ended.
+ * Returns the status. */
+mimo_status mimo_bridge_say(const mimo_bridge *bridge, mimo_status status);
+
+/* MIMO_CHECK=calls: agree on a call over the parent, where it is compared with those of all other
+ * objects. Otherwise the claim's own status. */
+mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim);
+
+/* Of a destination, on top of `hash`: see mimo_executor_table's target. */
+uint64_t mimo_target_sign(uint64_t hash, const mimo_buffer *buffer, int64_t place);
 
 /* Append to a call in words, as far as there is room. */
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);

@@ -111,7 +111,7 @@ static mimo_status expect_agreement(mimo_op *op)
                "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
                "captured: %s",
                op->call, cure);
-    MIMO_TRY(mimo_agree_is_wanted(&wanted, comm, MIMO_AGREE_CALL));
+    MIMO_TRY(mimo_agreement_wanted(&wanted, comm, MIMO_AGREE_CALL));
     MIMO_CHECK(wanted, MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
                op->call, cure);
@@ -134,6 +134,14 @@ static mimo_status prepare_guess(mimo_op *op)
     return MIMO_OK;
 }
 
+static const mimo_buffer *routed_target(int64_t *place, const mimo_op *op, int i)
+{
+    const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
+    const mimo_buffer *buffer = mimo_job_buffer(op, tile);
+    *place = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
+    return buffer;
+}
+
 /* Ranks find each other's destinations by where their own lie, so these places are part of what all
  * call alike. */
 static mimo_status sign_targets(mimo_op *op)
@@ -141,15 +149,14 @@ static mimo_status sign_targets(mimo_op *op)
     char text[MIMO_VIEW_TEXT];
     mimo_executor way = op->bridge->way[op->backward];
     for (int i = 0; i < op->count - op->tagged; i++) {
+        int64_t place;
         const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
-        const mimo_buffer *buffer = mimo_job_buffer(op, tile);
+        const mimo_buffer *buffer = routed_target(&place, op, i);
         MIMO_CHECK(buffer || way != MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
                    "the communicator that the bridge was made from",
                    i, mimo_tensor_text(&tile->view, text, sizeof text), tile->view.data);
-        int64_t place = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
-        op->signature = mimo_hash_int(mimo_hash_int(op->signature, place),
-                                      buffer ? (int64_t)buffer->serial : 0);
+        op->signature = mimo_target_sign(op->signature, buffer, place);
         if (buffer && i == 0)
             mimo_op_note(op, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
         else if (buffer)
@@ -252,6 +259,7 @@ const mimo_executor_table mimo_routed_executor = {
     .survey = mimo_routed_survey,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
+    .target = routed_target,
     .prepare = routed_prepare,
     .ask = routed_ask,
     .learn = routed_learn,

@@ -2,6 +2,7 @@
  * Each rank tells what it knows; all end with the same table. */
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "bridge/routed_types.h"
@@ -15,15 +16,14 @@
 static mimo_status read_desc(mimo_batch_desc *own, const mimo_batch_desc *desc)
 {
     if (desc)
-        MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "bridge update"));
-    MIMO_CHECK(own->batch >= -1, MIMO_ERR_ARGUMENT, "bridge update: a batch of %" PRId64,
-               own->batch);
+        MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "update"));
+    MIMO_CHECK(own->batch >= -1, MIMO_ERR_ARGUMENT, "update: a batch of %" PRId64, own->batch);
     MIMO_CHECK(own->span_count >= 0 && (own->spans || own->span_count == 0), MIMO_ERR_ARGUMENT,
-               "bridge update: %" PRId64 " spans%s", own->span_count, own->spans ? "" : ", NULL");
+               "update: %" PRId64 " spans%s", own->span_count, own->spans ? "" : ", NULL");
     MIMO_CHECK(own->ragged || own->span_count == 0, MIMO_ERR_ARGUMENT,
-               "bridge update: %" PRId64 " spans, and the batch is not ragged", own->span_count);
+               "update: %" PRId64 " spans, and the batch is not ragged", own->span_count);
     MIMO_CHECK(!own->ragged || own->batch >= 0, MIMO_ERR_ARGUMENT,
-               "bridge update: a ragged batch must say how many samples it has");
+               "update: a ragged batch must say how many samples it has");
     return MIMO_OK;
 }
 
@@ -31,12 +31,12 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
 {
     const mimo_routed *own = bridge->routed;
     MIMO_CHECK(!bridge->collective, MIMO_ERR_UNSUPPORTED,
-               "bridge update: the executor is collective, and must be routed");
-    MIMO_TRY(mimo_bridge_check_idle(bridge, "bridge update"));
+               "update: the executor is collective, and must be routed");
+    MIMO_TRY(mimo_bridge_check_idle(bridge, "update"));
     MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
                            !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
                MIMO_ERR_UNSUPPORTED,
-               "bridge update: a ragged batch takes no src partition and no thd partition");
+               "update: a ragged batch takes no src partition and no thd partition");
     return MIMO_OK;
 }
 
@@ -44,6 +44,8 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
 
 /* What all ranks told. */
 typedef struct told {
+    const mimo_bridge *bridge;
+    const char *call;  /* in words */
     int64_t most;      /* spans of one rank */
     int64_t *counts;   /* [ranks] */
     mimo_span *padded; /* this rank's, [most] */
@@ -57,18 +59,19 @@ static void release_told(told *it)
     mimo_release(it->all);
 }
 
-static mimo_status collect(mimo_comm *comm, void *to, const void *from, int64_t bytes)
+static mimo_status collect(const told *it, void *to, const void *from, int64_t bytes)
 {
+    mimo_comm *comm = it->bridge->parent;
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, (int)bytes));
-    return mimo_wait(comm, &request, "bridge update");
+    return mimo_wait(comm, &request, it->call);
 }
 
 static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
 {
     int64_t all, bytes;
     MIMO_TRY(mimo_mul(&bytes, it->most, (int64_t)sizeof(mimo_span)));
-    MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "bridge update: %" PRId64 " spans of one rank",
+    MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "update: %" PRId64 " spans of one rank",
                it->most);
     MIMO_TRY(mimo_mul(&all, it->most, comm->size));
     MIMO_TRY(comm->backend->collect_prepare(comm, (int)bytes));
@@ -80,15 +83,16 @@ static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_des
 }
 
 /* Counts first, then as many spans of every rank as the one with most has. */
-static mimo_status gather_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
+static mimo_status gather_spans(told *it, const mimo_batch_desc *desc)
 {
-    MIMO_TRY(collect(comm, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
+    mimo_comm *comm = it->bridge->parent;
+    MIMO_TRY(collect(it, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
     for (int r = 0; r < comm->size; r++)
         it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
-    MIMO_TRY(mimo_comm_agree(comm, reserve_spans(it, comm, desc)));
+    MIMO_TRY(mimo_comm_agree(comm, mimo_bridge_say(it->bridge, reserve_spans(it, comm, desc))));
     if (it->most == 0)
         return MIMO_OK;
-    return collect(comm, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
+    return collect(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
 }
 
 /* ------------------------------------------ merge ------------------------------------------- */
@@ -114,7 +118,7 @@ static mimo_status take_sample(sample_table *table, const told *it, int rank, mi
     const mimo_span *list = it->all + rank * it->most;
     int64_t sample = list[range.first].sample;
     MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
-               "bridge update: rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample,
+               "update: rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample,
                table->batch);
     int64_t first = table->teller[sample] - 1;
     if (first < 0) {
@@ -127,7 +131,7 @@ static mimo_status take_sample(sample_table *table, const told *it, int rank, mi
     bool same = range.count == table->spans[sample].count &&
                 memcmp(told_first, &list[range.first], (size_t)range.count * sizeof *list) == 0;
     MIMO_CHECK(same, MIMO_ERR_MISMATCH,
-               "bridge update: ranks %" PRId64 " and %d tell different spans of sample %" PRId64
+               "update: ranks %" PRId64 " and %d tell different spans of sample %" PRId64
                " (or one of them twice)",
                first, rank, sample);
     return MIMO_OK;
@@ -177,16 +181,18 @@ static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_
 /* ------------------------------------------ update ------------------------------------------ */
 
 /* The table of all ranks. Every rank fails, or none. */
-static mimo_status make_table(mimo_span **out, int64_t *count, mimo_comm *comm,
-                              const mimo_batch_desc *desc)
+static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge *bridge,
+                              const mimo_batch_desc *desc, const char *call)
 {
-    told it = {0};
+    told it = {.bridge = bridge, .call = call};
+    mimo_comm *comm = bridge->parent;
     mimo_status status =
         mimo_comm_agree(comm, mimo_reserve(&it.counts, comm->size, sizeof *it.counts));
     if (status == MIMO_OK)
-        status = gather_spans(&it, comm, desc);
+        status = gather_spans(&it, desc);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(comm, merge(out, count, &it, desc->batch, comm->size));
+        status = mimo_comm_agree(
+            comm, mimo_bridge_say(bridge, merge(out, count, &it, desc->batch, comm->size)));
     release_told(&it);
     if (status != MIMO_OK) {
         mimo_release(*out);
@@ -216,14 +222,27 @@ static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_sp
     mimo_cuts_release(&own->cuts); /* what was told is no guess for what is not */
 }
 
-static uint64_t sign(const mimo_batch_desc *desc)
+/* How many spans a rank tells is its own business, so they stand in the words alone. */
+static uint64_t describe(char call[MIMO_CALL_TEXT], const mimo_bridge *bridge,
+                         const mimo_batch_desc *desc)
 {
-    return mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc->batch), desc->ragged);
+    if (desc->ragged)
+        snprintf(call, MIMO_CALL_TEXT,
+                 "%s update to a ragged batch of %" PRId64 " with %" PRId64 " spans", bridge->title,
+                 desc->batch, desc->span_count);
+    else if (desc->batch >= 0)
+        snprintf(call, MIMO_CALL_TEXT, "%s update to a batch of %" PRId64, bridge->title,
+                 desc->batch);
+    else
+        snprintf(call, MIMO_CALL_TEXT, "%s update to a batch that is not told", bridge->title);
+    uint64_t hash = mimo_hash_int(bridge->id, MIMO_BRIDGE_UPDATE);
+    return mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
 }
 
 mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
 {
     mimo_batch_desc own = MIMO_BATCH_DESC_INIT;
+    char call[MIMO_CALL_TEXT];
     mimo_span *spans = NULL;
     int64_t count = 0;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
@@ -232,9 +251,10 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     mimo_status local = read_desc(&own, desc);
     if (local == MIMO_OK)
         local = check_bridge(bridge, own.ragged);
-    MIMO_TRY(mimo_agree(bridge->parent, local, sign(&own), "bridge update"));
+    uint64_t signature = describe(call, bridge, &own);
+    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_say(bridge, local), signature, call));
     if (own.ragged)
-        MIMO_TRY(make_table(&spans, &count, bridge->parent, &own));
+        MIMO_TRY(make_table(&spans, &count, bridge, &own, call));
     take_table(bridge, &own, spans, count);
     return MIMO_OK;
 }

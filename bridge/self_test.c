@@ -41,6 +41,7 @@ typedef struct test_side {
 
 typedef struct self_test {
     mimo_bridge *bridge;
+    char call[MIMO_CALL_TEXT];
     uint64_t seed;
     int64_t batch, seq;
     test_side side[2]; /* by mimo_side */
@@ -338,7 +339,7 @@ static mimo_status compare_sums(const self_test *test, test_sums *all)
     mimo_request *request = NULL;
     test_sums mine = own_sums(test);
     MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
-    MIMO_TRY(mimo_wait(comm, &request, "bridge self-test"));
+    MIMO_TRY(mimo_wait(comm, &request, test->call));
     return check_sums(test, all);
 }
 
@@ -359,27 +360,41 @@ static mimo_status run(const self_test *test, test_sums *all)
     mimo_status status = fetch_and_check(test, MIMO_DST);
     if (status == MIMO_OK)
         status = fetch_and_check(test, MIMO_SRC);
-    MIMO_TRY(mimo_comm_agree(test->bridge->comm, status));
-    return compare_sums(test, all);
+    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_say(test->bridge, status)));
+    return mimo_bridge_say(test->bridge, compare_sums(test, all));
+}
+
+/* With the other calls of the bridge, and under MIMO_CHECK=calls first with those of all objects.
+ */
+static mimo_status agree(const self_test *test, mimo_status local)
+{
+    const mimo_bridge *bridge = test->bridge;
+    const mimo_claim claim = {
+        .kind = MIMO_AGREE_ALWAYS,
+        .local = mimo_bridge_say(bridge, local),
+        .signature =
+            mimo_hash_int(mimo_hash_int(bridge->id, MIMO_BRIDGE_SELF_TEST), (int64_t)test->seed),
+        .call = test->call};
+    if (bridge->compares_calls)
+        MIMO_TRY(mimo_bridge_compare_call(bridge, &claim));
+    return mimo_agree_on(bridge->comm, &claim);
 }
 
 mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
 {
-    char call[MIMO_CALL_TEXT];
     test_sums *all = NULL;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
     self_test test = {.bridge = bridge, .seed = seed};
     mimo_bridge_finish(bridge); /* their agreements come before this one on every rank */
-    mimo_status status = mimo_bridge_check_idle(bridge, "bridge self-test");
+    mimo_status status = mimo_bridge_check_idle(bridge, "self-test");
     if (status == MIMO_OK)
         status = mimo_reserve(&all, bridge->size, sizeof *all);
     if (status == MIMO_OK)
         status = prepare(&test);
-    snprintf(call, sizeof call, "bridge self-test with seed %" PRIu64, seed);
-    status = mimo_agree_as(bridge->comm, MIMO_AGREE_ALWAYS, status,
-                           mimo_hash_int(MIMO_HASH_START, (int64_t)seed), call);
+    snprintf(test.call, sizeof test.call, "%s self-test with seed %" PRIu64, bridge->title, seed);
+    status = agree(&test, status);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(bridge->comm, make_tiles(&test));
+        status = mimo_comm_agree(bridge->comm, mimo_bridge_say(bridge, make_tiles(&test)));
     if (status == MIMO_OK) {
         int64_t told = bridge->batch;
         bridge->batch = test.batch; /* the moves of the test have their own */

@@ -53,7 +53,7 @@ mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
         snprintf(call, sizeof call, "connect grid %s at offset %" PRId64,
                  mimo_grid_text(grid, text, sizeof text), grid->offset);
     }
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_ALWAYS, status, signature, call));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CREATE, status, signature, call));
     grid->comm = comm;
     return MIMO_OK;
 }
@@ -174,7 +174,7 @@ static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_gr
         snprintf(call, sizeof call, "create_group '%s' of grid %s", entry->key,
                  mimo_grid_text(entry->owner, text, sizeof text));
     }
-    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, call);
+    return mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, call);
 }
 
 /* Colour: the group's index; key: the place in it. Both fit an int because the span does. */

@@ -95,12 +95,16 @@ typedef struct mimo_bridge_desc {
     int ctas;
     mimo_executor backward_executor; /* of backward alone; AUTO: `executor` serves both ways */
     int64_t batch; /* B of the calls to come, as mimo_bridge_update tells it; -1: not known yet */
+    /* What sentences call the bridge, "images" (copied; long ones are cut there), the same on all
+     * ranks and another one for each bridge; NULL: its number among the bridges made from the
+     * communicator, from 1. */
+    const char *name;
 } mimo_bridge_desc;
 
 #define MIMO_BRIDGE_DESC_INIT                                                                  \
     {                                                                                          \
         sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0, \
-            MIMO_EXECUTOR_AUTO, -1                                                             \
+            MIMO_EXECUTOR_AUTO, -1, NULL                                                       \
     }
 
 /**
@@ -108,11 +112,12 @@ typedef struct mimo_bridge_desc {
  * communicator is borrowed (mimo_comm_destroy); the bridge splits its own groups from it, so its
  * messages never meet others'. The caller owns *out.
  *
- * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors differ between ranks; the first
- * rank that differs from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
+ * Errors, the same on every rank: MIMO_ERR_MISMATCH (descriptors, names and the lengths of a thd
+ * partition included, or MIMO_AGREE or MIMO_CHECK differ between ranks; the first rank that differs
+ * from rank 0 is named), MIMO_ERR_GRID (collective: the rules of
  * mimo_pairing_of, or the span is not the communicator; routed: a grid is not inside it),
  * MIMO_ERR_UNSUPPORTED (collective: a thd partition, one of src), MIMO_ERR_SHAPE (the lengths of a
- * thd partition), MIMO_ERR_ARGUMENT (also MIMO_CTAS and MIMO_CHECK), MIMO_ERR_COMM,
+ * thd partition), MIMO_ERR_ARGUMENT (also an empty name, MIMO_CTAS and MIMO_CHECK), MIMO_ERR_COMM,
  * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm,
@@ -223,10 +228,11 @@ MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_de
  *
  * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
  * the bridge needs), MIMO_ERR_OVERFLOW (a size does not fit 64 bits), MIMO_ERR_ARGUMENT,
- * MIMO_ERR_MISMATCH (ranks call different things), MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then
- * MIMO_ERR_COMM. After an error `to` is unspecified where data had begun to move (MIMO_ERR_COMM)
- * and untouched else. With MIMO_CHECK=samples also MIMO_ERR_INTERNAL, after data has moved: the
- * first row that came from another place than it should have, with both places.
+ * MIMO_ERR_MISMATCH (ranks call different things; the first tensor that differs is named),
+ * MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then MIMO_ERR_COMM. After an error `to` is unspecified
+ * where data had begun to move (MIMO_ERR_COMM) and untouched else. With MIMO_CHECK=samples also
+ * MIMO_ERR_INTERNAL, after data has moved: the first row that came from another place than it
+ * should have, with both places.
  */
 MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
                                          const mimo_tensor *from, int n, mimo_stream stream);

@@ -12,7 +12,9 @@
  *    different things all get MIMO_ERR_MISMATCH, naming the first rank that differs from rank 0.
  *    Where the communicator, or the object that has it, is NULL, that rank fails alone. The
  *    environment row MIMO_AGREE=0 removes the agreement (and that protection), but from what
- *    creates communicators, grids' groups, bridges and gradients. Calls that only enqueue work on a
+ *    creates communicators, buffers, grids' groups, bridges and gradients. Those compare this row
+ *    and MIMO_CHECK=calls too, as ranks that differ in them would wait for each other: that is
+ *    MIMO_ERR_MISMATCH, with the rank and the row. Calls that only enqueue work on a
  *    device don't agree, as the host would have to wait: there a call that is wrong on one rank
  *    fails on that rank alone, and MIMO_CHECK=calls adds the agreement for a run that looks for
  *    such a mistake;
@@ -73,7 +75,7 @@ MIMO_API mimo_memory mimo_comm_memory(const mimo_comm *comm);
  * Split into one communicator per colour; ranks are ordered by key, ties by parent rank.
  * Collective, blocking. Colour -1 takes part but gets *out = NULL. The caller owns *out.
  *
- * Errors: MIMO_ERR_ARGUMENT (colour < -1), MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * Errors: MIMO_ERR_ARGUMENT (colour < -1), MIMO_ERR_MISMATCH, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key);
 
@@ -85,8 +87,9 @@ MIMO_API mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t co
                                          mimo_dtype dtype, mimo_reduce op, mimo_stream stream);
 
 /** Gather `bytes` bytes of every rank at `to`, in rank order (size * bytes in all). `from` may be
- *  the rank's own place in `to`, and else must not overlap it. Collective; blocking on the host,
- *  enqueued with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
+ *  the rank's own place in `to`; overlapping it otherwise is MIMO_ERR_ARGUMENT. Collective;
+ *  blocking on the host, enqueued with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH,
+ *  MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,
                                          mimo_stream stream);
 
@@ -109,8 +112,8 @@ MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
  *
  * `local` is this rank's status; where it is an error, mimo_last_error() is the sentence that
  * travels (mimo_fail sets it). Returns MIMO_OK when every rank passed MIMO_OK; else, on every rank,
- * the status and the sentence ("rank 3: ...") of the lowest failing rank. Not removed by
- * MIMO_AGREE=0.
+ * the status and the sentence ("rank 3: ...") of the lowest failing rank. A `local` that is no
+ * mimo_status counts as MIMO_ERR_ARGUMENT, with its number. Not removed by MIMO_AGREE=0.
  */
 MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 

@@ -12,18 +12,19 @@ MIMO_BEGIN_DECLS
  *  has words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
  *  A value that is no number, or no list of these words, is an error at the call that reads it: the
  *  creation of a bridge for MIMO_CTAS and MIMO_CHECK, which it remembers, that of a communicator
- *  for MIMO_DEADLINE_MS, and every call but creations for MIMO_AGREE and the word calls. */
+ *  for MIMO_DEADLINE_MS, and calls that agree for MIMO_AGREE and the word calls. All ranks set the
+ *  same: creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: every collective call that the host waits for first agrees on status and "          \
       "signature over its ranks; 0: only what creates something does, any other call that "   \
-      "fails on one rank can strand the others")                                              \
+      "fails on one rank can strand the others; the same on all ranks")                       \
     X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
       "what is verified beyond that, a list of: replicas (bridge forward: the source "        \
       "tensor is the same on all src tp ranks); calls (calls that only enqueue work on a "    \
-      "device agree first, too, whatever MIMO_AGREE says, and those of a bridge with all "    \
-      "others of its communicator); samples (bridges: every row brings along where it set "   \
-      "out, and that is compared with where it had to)")                                      \
+      "device agree first, too, whatever MIMO_AGREE says, and those of a bridge and its "     \
+      "self-test with all others of its communicator); samples (bridges: every row brings "   \
+      "along where it set out, and that is compared with where it had to)")                   \
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
       "thread blocks of a device that a zero-copy transfer may take, the same on all ranks; " \
       "0: enough for the link")                                                               \

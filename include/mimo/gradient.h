@@ -29,7 +29,8 @@ typedef struct mimo_gradient_span {
     int64_t count;     /* elements on this rank */
     mimo_dtype dtype;  /* f32, f64, f16 or bf16 */
     mimo_side module;  /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
-    const char *shard; /* dims along which ranks hold different elements ("tp"); "" where none */
+    const char *shard; /* dims along which ranks hold different elements, comma-separated ("tp",
+                          "tp,pp"); "" where none */
     /* Dims along which ranks hold the same elements but only a part of the gradient, to be SUMmed
      * there: "tp" for norm weights and row-parallel biases under sp, for q/k norms with heads split
      * over tp, and for replicated low-rank factors beside a sharded one. "" where none. */
@@ -68,14 +69,15 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
  * dimensions and over each span's `partial` dims, then * 1/max(N, 1). Collective over the
  * communicator; blocking on the host, enqueued with a stream (there ranks compare their spans, and
  * make the groups of the sums, when these differ from the last call's: the host waits then). All
- * ranks pass spans in the same order with the same names, modules, dims and dtypes (counts agree
- * within each sum).
+ * ranks pass spans in the same order with the same names, modules, dims and dtypes. Ranks that
+ * differ along no `shard` dim hold the same elements, so they pass the same count.
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
  * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
- * MIMO_ERR_GRID (unknown dim, a dim both sharded and partial, or a data dim in either, elements on
- * a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH,
- * MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
+ * MIMO_ERR_GRID (unknown or empty dim, a dim both sharded and partial, or a data dim in either,
+ * elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW,
+ * MIMO_ERR_MISMATCH (its sentence numbers ranks as the communicator does), MIMO_ERR_UNSUPPORTED
+ * (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_span *spans, int n,

@@ -24,9 +24,10 @@ MIMO_BEGIN_DECLS
  * so until the communicator is destroyed. The library's duplicates return errors instead of
  * aborting. MIMO_DEADLINE_MS holds for this call too ("Deadlines" in <mimo/comm.h>).
  *
- * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, intercommunicator),
- * MIMO_ERR_STATE (MPI not initialised or finalized); on every rank MIMO_ERR_MEMORY,
- * MIMO_ERR_ARGUMENT (the environment), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
+ * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
+ * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized); on every rank
+ * MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
+ * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
 

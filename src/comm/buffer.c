@@ -87,7 +87,7 @@ static mimo_status create(mimo_comm *comm, const asked *own)
     if (local == MIMO_OK)
         local = reserve_buffer(&made, comm, own);
     uint64_t signature = mimo_hash_int(MIMO_HASH_START, own->registers);
-    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, signature, own->call);
+    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, own->call);
     if (status == MIMO_OK)
         status = settle_size(&made->bytes, comm, own);
     if (status == MIMO_OK) {

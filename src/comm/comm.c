@@ -82,7 +82,7 @@ static mimo_status split_check(mimo_comm **out, int color)
 mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
-    MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_ALWAYS, split_check(out, color),
+    MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_CREATE, split_check(out, color),
                            signature_of(CALL_SPLIT, 0, 0, 0), "comm split"));
     /* A rank can still fail alone, of memory: then all fail, and none goes on to use its part. */
     mimo_comm *part = NULL;
@@ -148,6 +148,21 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     return mimo_wait(comm, &request, call);
 }
 
+/* A rank's own rows may lie in their place among all; elsewhere those of others would land on them
+ * while they are read. */
+static mimo_status check_own_rows(const mimo_comm *comm, const void *to, const void *from,
+                                  int64_t bytes, int64_t total)
+{
+    int64_t place = comm->rank * bytes;
+    uintptr_t all = (uintptr_t)to, own = (uintptr_t)from;
+    bool apart = own + (uintptr_t)bytes <= all || all + (uintptr_t)total <= own;
+    MIMO_CHECK(apart || own == all + (uintptr_t)place, MIMO_ERR_ARGUMENT,
+               "allgather: the %" PRId64 " bytes at %p lie at byte %" PRId64 " of the %" PRId64
+               " at %p that they are gathered into, and this rank's place is byte %" PRId64,
+               bytes, from, (int64_t)(own - all), total, to, place);
+    return MIMO_OK;
+}
+
 static mimo_status allgather_check(const mimo_comm *comm, const void *to, const void *from,
                                    int64_t bytes)
 {
@@ -155,7 +170,8 @@ static mimo_status allgather_check(const mimo_comm *comm, const void *to, const 
     MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "allgather: %" PRId64 " bytes", bytes);
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
                "allgather: %s is NULL, %" PRId64 " bytes a rank", to ? "from" : "to", bytes);
-    return mimo_mul(&total, bytes, comm->size);
+    MIMO_TRY(mimo_mul(&total, bytes, comm->size));
+    return bytes > 0 ? check_own_rows(comm, to, from, bytes, total) : MIMO_OK;
 }
 
 mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,

@@ -194,6 +194,7 @@ struct mimo_comm {
     mimo_rider *riders;
     mimo_buffer *buffers;
     uint64_t buffer_changes; /* how often one came or went */
+    int64_t bridges;         /* made from it so far */
     int reach_said;          /* of the last buffer */
     mimo_rooms rooms;        /* staging of the backend, and of calls that borrow the communicator */
     bool destroyed;          /* the last rider or buffer releases it */

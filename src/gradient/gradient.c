@@ -47,7 +47,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     if (status == MIMO_OK)
         status = mimo_reserve(&made, 1, sizeof *made);
     uint64_t signature = describe(call, src, dst);
-    status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, status, signature, call);
+    status = mimo_agree_as(comm, MIMO_AGREE_CREATE, status, signature, call);
     if (status != MIMO_OK) {
         mimo_release(made);
         return status;

@@ -13,7 +13,7 @@
 #include "core/mutation.h"
 #include "gradient/gradient_state.h"
 
-enum { CALL_FINALIZE = 111, CALL_NORM, CALL_COUNTS };
+enum { CALL_FINALIZE = 111, CALL_NORM, CALL_SUMS };
 
 /* ----------------------------------------- checks ---------------------------------------- */
 
@@ -163,36 +163,35 @@ static mimo_status make_groups(const span_call *call)
     return MIMO_OK;
 }
 
-static bool is_summed_by(const span_call *call, int i, mimo_side module, unsigned mask)
+/* Every rank's number, in rank order, into call->shares. */
+static mimo_status collect_counts(const span_call *call, int64_t mine)
 {
-    return call->spans[i].module == module && mimo_rule_sum(&call->rules[i]) == mask;
+    mimo_comm *comm = call->gradient->comm;
+    mimo_request *request = NULL;
+    const mimo_share share = {0, mine};
+    MIMO_TRY(comm->backend->collect_start(&request, comm, call->shares, &share, sizeof share));
+    return mimo_wait(comm, &request, "gradient finalize");
 }
 
-/* The spans that one group sums must have the same counts on all its ranks; where they have not,
- * the first that differs is named. */
-static mimo_status agree_on_counts(const span_call *call, mimo_side module, unsigned mask)
+/* Over all ranks these add up to 0 where each rank has as many elements of each span as the rank
+ * that speaks for it: that one adds the hash of its count for each of them, and each takes off the
+ * hash of its own. Sums wrap around. */
+static uint64_t weigh_counts(const span_call *call)
 {
-    char text[MIMO_CALL_TEXT], dims[16];
-    mimo_comm *group = call->gradient->group[module][mask];
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_COUNTS), none = hash;
-    for (int i = 0; i < call->n; i++)
-        if (is_summed_by(call, i, module, mask))
-            hash = mimo_hash_int(hash, call->spans[i].count);
-    if (!group || hash == none)
-        return MIMO_OK;
-    mimo_rule_text(mask, dims);
-    snprintf(text, sizeof text, "a sum over %s", dims);
-    mimo_status status = mimo_agree(group, MIMO_OK, hash, text);
-    for (int i = 0; i < call->n && status == MIMO_ERR_MISMATCH; i++) {
+    const mimo_gradient *gradient = call->gradient;
+    uint64_t sum = 0;
+    for (int i = 0; i < call->n; i++) {
         const mimo_gradient_span *span = &call->spans[i];
-        if (!is_summed_by(call, i, module, mask))
+        const mimo_grid *grid = gradient->grid[span->module];
+        unsigned shard = call->rules[i].shard;
+        uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, i), span->count);
+        if (!mimo_grid_contains(grid, gradient->comm->rank))
             continue;
-        snprintf(text, sizeof text,
-                 "a sum over %s of span '%s' with %" PRId64 " elements, as rank %d of all", dims,
-                 span->name, span->count, call->gradient->comm->rank);
-        MIMO_TRY(mimo_agree(group, MIMO_OK, mimo_hash_int(none, span->count), text));
+        sum -= hash;
+        if (mimo_rule_speaks(shard, grid, gradient->comm->rank))
+            sum += hash * (uint64_t)mimo_rule_ranks(~shard & (MIMO_RULE_MASKS - 1), grid);
     }
-    return status;
+    return sum;
 }
 
 static mimo_comm *group_of(const span_call *call, int i)
@@ -212,15 +211,44 @@ static mimo_status prepare_sums(const span_call *call)
     return MIMO_OK;
 }
 
-static mimo_status agree_on_all_counts(const span_call *call)
+/* The counts of a span, all here: the first rank that has another one than the rank that speaks for
+ * it. All ranks come to the same. */
+static mimo_status compare_counts(const span_call *call, int i)
 {
-    mimo_status status = MIMO_OK;
-    for (int module = 0; module < 2; module++)
-        for (unsigned mask = 1; mask < MIMO_RULE_MASKS; mask++)
-            MIMO_KEEP_FIRST(status, agree_on_counts(call, (mimo_side)module, mask));
-    MIMO_KEEP_FIRST(status, prepare_sums(call));
-    return mimo_agree(call->gradient->comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNTS),
-                      "gradient finalize");
+    char dims[16];
+    const mimo_span_rule *rule = &call->rules[i];
+    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_grid *grid = call->gradient->grid[span->module];
+    for (int rank = 0; rank < call->gradient->comm->size; rank++) {
+        int64_t first = mimo_rule_speaker(rule->shard, grid, rank);
+        MIMO_CHECK(first < 0 || call->shares[rank].count == call->shares[first].count,
+                   MIMO_ERR_MISMATCH,
+                   "gradient span '%s' has %" PRId64 " elements on rank %d and %" PRId64
+                   " on rank %" PRId64 ", and along %s ranks hold the same ones",
+                   span->name, call->shares[rank].count, rank, call->shares[first].count, first,
+                   mimo_rule_text(mimo_rule_same(rule), dims));
+    }
+    return MIMO_OK;
+}
+
+/* Ranks that are summed over, or hold copies, must have as many elements of a span; where they have
+ * not, the first span that differs is named. Every number is of a rank of the communicator. */
+static mimo_status agree_on_counts(const span_call *call)
+{
+    uint64_t sum = 0;
+    bool wanted;
+    const mimo_comm *comm = call->gradient->comm;
+    MIMO_TRY(mimo_agreement_wanted(&wanted, comm, MIMO_AGREE_CALL));
+    if (!wanted || comm->size == 1)
+        return MIMO_OK;
+    MIMO_TRY(collect_counts(call, (int64_t)weigh_counts(call)));
+    for (int rank = 0; rank < comm->size; rank++)
+        sum += (uint64_t)call->shares[rank].count;
+    for (int i = 0; i < call->n && sum != 0; i++) {
+        MIMO_TRY(collect_counts(call, call->spans[i].count));
+        MIMO_TRY(compare_counts(call, i));
+    }
+    return MIMO_OK;
 }
 
 static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
@@ -291,8 +319,10 @@ static mimo_status settle(const span_call *call, mimo_status local)
 {
     mimo_gradient *gradient = call->gradient;
     MIMO_TRY(agree(call, local, CALL_FINALIZE, "gradient finalize"));
+    MIMO_TRY(agree_on_counts(call));
     MIMO_TRY(make_groups(call));
-    MIMO_TRY(agree_on_all_counts(call));
+    MIMO_TRY(mimo_agree(gradient->comm, prepare_sums(call),
+                        mimo_hash_int(MIMO_HASH_START, CALL_SUMS), "gradient finalize"));
     gradient->agreed = hash_call(call);
     gradient->has_agreed = true;
     return MIMO_OK;

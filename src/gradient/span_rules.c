@@ -19,6 +19,11 @@ unsigned mimo_rule_sum(const mimo_span_rule *rule)
     return rule->data | rule->partial;
 }
 
+unsigned mimo_rule_same(const mimo_span_rule *rule)
+{
+    return rule->data | rule->partial | rule->copies;
+}
+
 const char *mimo_module_name(mimo_side module)
 {
     return module == MIMO_SRC ? "encoder" : "LLM";
@@ -74,7 +79,7 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
 {
     char text[96];
     *mask = 0;
-    while (dims && *dims) {
+    for (bool more = dims && *dims; more;) {
         size_t length = strcspn(dims, ",");
         unsigned dim = find_dim(dims, length);
         MIMO_CHECK(dim || is_on_grid(grid, dims, length), MIMO_ERR_GRID,
@@ -84,8 +89,8 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
         MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient span '%s': '%.*s' is named twice",
                    span->name, (int)length, dims);
         *mask |= dim;
-        dims += length;
-        dims += *dims == ',';
+        more = dims[length] == ','; /* behind a comma there is another name, if an empty one */
+        dims += length + more;
     }
     return MIMO_OK;
 }
@@ -144,4 +149,18 @@ bool mimo_rule_speaks(unsigned mask, const mimo_grid *grid, int64_t rank)
              coordinate != 0))
             return false;
     return true;
+}
+
+int64_t mimo_rule_speaker(unsigned mask, const mimo_grid *grid, int64_t rank)
+{
+    int64_t stride = 1, place = rank - mimo_grid_offset(grid), speaker = rank;
+    if (!mimo_grid_contains(grid, rank))
+        return -1;
+    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        if (!(mask & find_dim(dim.name, strlen(dim.name))))
+            speaker -= place / stride % dim.size * stride;
+        stride *= dim.size;
+    }
+    return speaker;
 }

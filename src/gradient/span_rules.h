@@ -25,6 +25,9 @@ typedef struct mimo_span_rule {
 /* data | partial: the dimensions that finalize sums over. */
 unsigned mimo_rule_sum(const mimo_span_rule *rule);
 
+/* data | partial | copies: the dimensions along which ranks hold the same elements. */
+unsigned mimo_rule_same(const mimo_span_rule *rule);
+
 /* "encoder" or "LLM". */
 const char *mimo_module_name(mimo_side module);
 
@@ -45,5 +48,8 @@ int64_t mimo_rule_ranks(unsigned mask, const mimo_grid *grid);
 /* True where `rank` is inside the grid at coordinate 0 along every dimension outside `mask`: of all
  * ranks that hold the same thing, the one that speaks for it. */
 bool mimo_rule_speaks(unsigned mask, const mimo_grid *grid, int64_t rank);
+
+/* The rank that speaks for the same thing as `rank` does; -1 where that is outside the grid. */
+int64_t mimo_rule_speaker(unsigned mask, const mimo_grid *grid, int64_t rank);
 
 #endif

@@ -1,10 +1,12 @@
 /* MIMO_CHECK: what each word finds that would pass, or hang, without it; and that it finds nothing
  * where nothing is wrong. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bridge_bed.h"
 #include "bridge_pairs.h"
+#include "comm/family.h"
 #include "fault_bed.h"
 
 /* ------------------------------------- a wrong route ---------------------------------- */
@@ -55,7 +57,8 @@ static void misroute(mimo_executor executor, bool backward)
     misroutes = mpi_test_rank() == 0;
     MPI_EXPECT_STATUS(bed_call(&bed, backward, &to, &from), MIMO_ERR_INTERNAL);
     misroutes = false;
-    MPI_EXPECT_SENTENCE(backward ? "rank 0: bridge backward of 1" : "rank 0: bridge forward of 1");
+    MPI_EXPECT_SENTENCE("rank 0: bridge ");
+    MPI_EXPECT_SENTENCE(backward ? " backward of 1: " : " forward of 1: ");
     MPI_EXPECT_SENTENCE("here is sample 1, position 0, of row 0 of rank 1 or its copies, and got "
                         "row 0 of rank 2");
     bed_destroy(&bed);
@@ -89,7 +92,7 @@ MPI_TEST(checks, rows_misplaced)
     slip = mpi_test_rank() == 0 ? from.room.bytes / c.seq : 0;
     MPI_EXPECT_STATUS(bed_call(&bed, false, &to, &from), MIMO_ERR_INTERNAL);
     slip = 0;
-    MPI_EXPECT_SENTENCE("rank 1: bridge forward of 1");
+    MPI_EXPECT_SENTENCE("rank 1: bridge 1 forward of 1");
     MPI_EXPECT_SENTENCE("here is sample 0, position 2, of row 2 of rank 0 or its copies, and got "
                         "row 3 of rank 0");
     test_tile_free(&from);
@@ -191,9 +194,155 @@ MPI_TEST(checks, call_that_is_left_out)
     MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(bed.gradient, NULL, NULL)
                                              : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge forward of 1: f32 "
+    MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge 1 forward of 1: f32 "
                         "sbh[2,2,3] from f32 sbh[8,1,3]");
     MPI_EXPECT_OK(fault_forward(&bed));
+    fault_bed_end(&bed);
+}
+
+static mimo_bridge *second_bridge; /* beside the bed's, on the same grids */
+
+static mimo_status forward_by(fault_bed *bed, mimo_bridge *bridge, int rows)
+{
+    float target[FAULT_ROWS][FAULT_BATCH][FAULT_H];
+    mimo_tensor from = fault_full_view(bed), to = fault_shard_view(target);
+    fault_fill_full(bed);
+    from.shape[2] = to.shape[2] = rows;
+    return mimo_bridge_forward(bridge, &to, &from, 1, NULL);
+}
+
+static mimo_status forward_first(fault_bed *bed)
+{
+    return forward_by(bed, bed->bridge, FAULT_H);
+}
+
+static mimo_status forward_second(fault_bed *bed)
+{
+    return forward_by(bed, second_bridge, FAULT_H);
+}
+
+static mimo_status forward_second_narrow(fault_bed *bed)
+{
+    return forward_by(bed, second_bridge, 1);
+}
+
+/* Both are begun before either is waited for. */
+static mimo_status in_flight(fault_bed *bed, mimo_bridge *first, mimo_bridge *second)
+{
+    float target[2][FAULT_ROWS][FAULT_BATCH][FAULT_H];
+    mimo_tensor from = fault_full_view(bed);
+    mimo_tensor to[] = {fault_shard_view(target[0]), fault_shard_view(target[1])};
+    mimo_op *op[2] = {NULL, NULL};
+    fault_fill_full(bed);
+    MPI_EXPECT_OK(mimo_bridge_forward_start(&op[0], first, &to[0], &from, 1, NULL));
+    MPI_EXPECT_OK(mimo_bridge_forward_start(&op[1], second, &to[1], &from, 1, NULL));
+    mimo_status status = mimo_op_wait(&op[0]);
+    MPI_EXPECT(mimo_op_wait(&op[1]) == status, "one of two: %s", mimo_last_error());
+    return status;
+}
+
+static mimo_status flight(fault_bed *bed)
+{
+    return in_flight(bed, bed->bridge, second_bridge);
+}
+
+static mimo_status flight_swapped(fault_bed *bed)
+{
+    return in_flight(bed, second_bridge, bed->bridge);
+}
+
+static mimo_status test_first(fault_bed *bed)
+{
+    return mimo_bridge_self_test(bed->bridge, 1);
+}
+
+static mimo_status test_second(fault_bed *bed)
+{
+    (void)bed;
+    return mimo_bridge_self_test(second_bridge, 1);
+}
+
+static mimo_status count_tokens(fault_bed *bed)
+{
+    return mimo_gradient_count(bed->gradient, NULL, NULL);
+}
+
+static mimo_status wait_for_all(fault_bed *bed)
+{
+    return mimo_comm_barrier(bed->comm);
+}
+
+static mimo_status update_first(fault_bed *bed)
+{
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = FAULT_BATCH;
+    return mimo_bridge_update(bed->bridge, &batch);
+}
+
+/* What ranks mix up, and what each is said to have called. */
+typedef struct mixture {
+    fault_act others, differing;
+    const char *called_by_others, *called_by_differing;
+} mixture;
+
+#define FORWARD " forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]"
+static const mixture mixtures[] = {
+    {forward_first, forward_second, "bridge 'images'" FORWARD, "bridge 2" FORWARD},
+    {forward_second, forward_first, "bridge 2" FORWARD, "bridge 'images'" FORWARD},
+    {flight, flight_swapped, "bridge 2" FORWARD, "bridge 'images'" FORWARD}, /* of the later one */
+    {forward_first, forward_second_narrow, "bridge 'images'" FORWARD,
+     "bridge 2 forward of 1: f32 sbh[2,2,1] from f32 sbh[8,1,1]"},
+    {forward_first, count_tokens, "bridge 'images'" FORWARD, "gradient count"},
+    {forward_first, test_first, "bridge 'images'" FORWARD, "bridge 'images' self-test with seed 1"},
+    {test_first, test_second, "bridge 'images' self-test with seed 1",
+     "bridge 2 self-test with seed 1"},
+    {wait_for_all, test_first, "barrier", "bridge 'images' self-test with seed 1"},
+    {update_first, test_first, "bridge 'images' update to a batch of 2",
+     "bridge 'images' self-test with seed 1"},
+};
+
+static mimo_status create_named(mimo_bridge **out, const fault_bed *bed, const char *name)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    rule.sp = true;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    desc.partition = &rule;
+    desc.executor = bed->executor;
+    desc.name = name;
+    return mimo_bridge_create(out, bed->comm, &desc);
+}
+
+static void mix(fault_bed *bed, const mixture *it)
+{
+    enum { DIFFERING = 2 };
+    char words[2 * MIMO_CALL_TEXT];
+    mimo_status status = (bed->rank == DIFFERING ? it->differing : it->others)(bed);
+    snprintf(words, sizeof words, "rank 2 called %s, rank 0 called %s", it->called_by_differing,
+             it->called_by_others);
+    MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s: %s", words, mimo_status_name(status));
+    MPI_EXPECT_SENTENCE(words);
+}
+
+/* Ranks that call different objects of one communicator, with equal tensors too. */
+MPI_TEST(checks, calls_of_other_objects)
+{
+    fault_bed bed;
+    char name[] = "images";
+    setenv("MIMO_CHECK", "calls", 1);
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_GRADIENT));
+    MPI_EXPECT_OK(create_named(&bed.bridge, &bed, name));
+    name[0] = '\0'; /* copied */
+    MPI_EXPECT_OK(create_named(&second_bridge, &bed, NULL));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang would be a timeout */
+    for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
+        mix(&bed, &mixtures[i]);
+    MPI_EXPECT_OK(forward_first(&bed));
+    MPI_EXPECT_OK(flight(&bed));
+    MPI_EXPECT_OK(test_second(&bed));
+    mimo_bridge_destroy(second_bridge);
     fault_bed_end(&bed);
 }
 
@@ -208,8 +357,8 @@ MPI_TEST(checks, calls_that_differ)
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_STATUS(bed.rank == DIFFERING ? fault_backward(&bed) : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
-                        "rank 0 called bridge forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3], "
+                        "rank 0 called bridge 1 forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]");
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
     fault_bed_end(&bed);

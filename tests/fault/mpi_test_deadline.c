@@ -170,7 +170,7 @@ MPI_TEST(deadline, abort_on_one_rank)
         MPI_EXPECT_SENTENCE("aborted here: the loader has no more samples");
     } else {
         MPI_EXPECT_STATUS(fault_forward(&bed), MIMO_ERR_ABORTED);
-        MPI_EXPECT_SENTENCE("bridge forward of 1");
+        MPI_EXPECT_SENTENCE("bridge 1 forward of 1");
         MPI_EXPECT_SENTENCE("rank 2 aborted: the loader has no more samples");
         expect_ended(&bed, MIMO_ERR_ABORTED);
     }

@@ -1,7 +1,10 @@
 /* One rank calls something else than the others, or the same with other arguments: that is the same
  * error on every rank, with what was wrong; nothing has moved, and the next call succeeds. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <mimo/mpi.h>
 
 #include "fault_bed.h"
 #include "mpi_test.h"
@@ -114,24 +117,25 @@ typedef struct mistake {
 } mistake;
 
 static const mistake mistakes[] = {
-    {shorter, MIMO_ERR_SHAPE, "rank 2: 7 rows are not a multiple of 2*cp = 4",
-     "rank 2: dst tile f32 sbh[2,2,3]: 4 ranks can't share a sequence of 7 positions"},
+    {shorter, MIMO_ERR_SHAPE, "rank 2: bridge 1: 7 rows are not a multiple of 2*cp = 4",
+     "rank 2: bridge 1: dst tile f32 sbh[2,2,3]: 4 ranks can't share a sequence of 7 positions"},
     {fewer_samples, MIMO_ERR_SHAPE,
-     "rank 2: dst tile is f32 sbh[2,2,3]; fan_in by 2 from src tile f32 sbh[8,0,3] needs f32 "
+     "rank 2: bridge 1: dst tile is f32 sbh[2,2,3]; fan_in by 2 from src tile f32 sbh[8,0,3] needs "
+     "f32 "
      "sbh[2,0,3]",
      "rank 3 holds 1 samples and rank 2, at the same dp coordinate 1, holds 0"},
-    {another_dtype, MIMO_ERR_MISMATCH, "rank 2 called bridge forward of 1: i32 sbh[2,2,3]", NULL},
+    {another_dtype, MIMO_ERR_MISMATCH, "rank 2 called bridge 1 forward of 1: i32 sbh[2,2,3]", NULL},
     {two_dtypes, MIMO_ERR_SHAPE, "bf16 sbh[8,1,3]", NULL},
-    {no_data, MIMO_ERR_ARGUMENT, "rank 2: src tile f32 sbh[8,1,3] has data NULL", NULL},
-    {no_tensors, MIMO_ERR_ARGUMENT, "rank 2: bridge forward of 1: to is NULL", NULL},
-    {two_tensors, MIMO_ERR_MISMATCH, "rank 2 called bridge forward of 2: ", NULL},
-    {over_itself, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
-    {onto_one, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
-    {onto_the_next_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
-    {onto_the_last_source, MIMO_ERR_ARGUMENT, "rank 2: the tiles at ", NULL},
-    {fault_backward, MIMO_ERR_MISMATCH, "rank 2 called bridge backward of 1: ", NULL},
+    {no_data, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL", NULL},
+    {no_tensors, MIMO_ERR_ARGUMENT, "rank 2: bridge 1 forward of 1: to is NULL", NULL},
+    {two_tensors, MIMO_ERR_MISMATCH, "rank 2 called bridge 1 forward of 2: ", NULL},
+    {over_itself, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: the tiles at ", NULL},
+    {onto_one, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: the tiles at ", NULL},
+    {onto_the_next_source, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: the tiles at ", NULL},
+    {onto_the_last_source, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: the tiles at ", NULL},
+    {fault_backward, MIMO_ERR_MISMATCH, "rank 2 called bridge 1 backward of 1: ", NULL},
     {skipped, MIMO_ERR_MISMATCH,
-     "rank 2 called bridge self-test with seed 1, rank 0 called bridge "
+     "rank 2 called bridge 1 self-test with seed 1, rank 0 called bridge 1 "
      "forward of 1: ",
      NULL},
 };
@@ -156,26 +160,36 @@ static void mistake_of(fault_bed *bed, const mistake *it)
     MPI_EXPECT(fault_wrong_shard(bed, bed->shard) == 0, "a wrong shard");
 }
 
-static void each_mistake(fault_bed *bed, mimo_executor executor)
+static void each_mistake(fault_bed *bed, mimo_comm *comm, mimo_executor executor)
 {
-    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm(), executor));
+    MPI_EXPECT_OK(fault_bed_begin(bed, comm, executor));
     MPI_EXPECT_OK(fault_create_bridge(bed));
     for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++)
         mistake_of(bed, &mistakes[i]);
     fault_bed_end(bed);
 }
 
-MPI_TEST(mistakes, of_one_rank)
+/* The bridge is the first one of its communicator. */
+static void mistakes_by(mimo_executor executor, bool in_buffer)
 {
     fault_bed bed;
+    mimo_comm *comm = NULL;
     mimo_buffer *buffer = NULL;
-    each_mistake(&bed, MIMO_EXECUTOR_COLLECTIVE);
-    each_mistake(&bed, MIMO_EXECUTOR_ROUTED);
-    each_mistake(&bed, MIMO_EXECUTOR_P2P);
-    MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), sizeof bed));
-    each_mistake(mimo_buffer_data(buffer), MIMO_EXECUTOR_ROUTED);
-    each_mistake(mimo_buffer_data(buffer), MIMO_EXECUTOR_ZERO_COPY);
+    MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
+    if (in_buffer)
+        MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, sizeof bed));
+    each_mistake(in_buffer ? mimo_buffer_data(buffer) : &bed, comm, executor);
     mimo_buffer_destroy(buffer);
+    mimo_comm_destroy(comm);
+}
+
+MPI_TEST(mistakes, of_one_rank)
+{
+    mistakes_by(MIMO_EXECUTOR_COLLECTIVE, false);
+    mistakes_by(MIMO_EXECUTOR_ROUTED, false);
+    mistakes_by(MIMO_EXECUTOR_P2P, false);
+    mistakes_by(MIMO_EXECUTOR_ROUTED, true);
+    mistakes_by(MIMO_EXECUTOR_ZERO_COPY, true);
 }
 
 /* One rank is in a barrier of the communicator on which the others make that call. */
@@ -204,6 +218,157 @@ MPI_TEST(mistakes, of_another_call)
             barrier_instead(call);
 }
 
+/* -------------------------------------- parts ----------------------------------------- */
+
+enum { TENSORS = 5 };
+typedef float shards[TENSORS][FAULT_ROWS][FAULT_BATCH][FAULT_H];
+
+/* Five tensors, of which this rank gets one wrong: of another dtype, or to another place. */
+static mimo_status move_five(fault_bed *bed, shards room, int wrong, bool dtype)
+{
+    mimo_tensor from[TENSORS], to[TENSORS];
+    fault_fill_full(bed);
+    for (int i = 0; i < TENSORS; i++) {
+        from[i] = fault_full_view(bed);
+        to[i] = fault_shard_view(room[i]);
+    }
+    if (wrong >= 0 && dtype)
+        from[wrong].dtype = to[wrong].dtype = MIMO_I32;
+    else if (wrong >= 0)
+        to[wrong].data = room[TENSORS];
+    return mimo_bridge_forward(bed->bridge, to, from, TENSORS, NULL);
+}
+
+/* The ranks from WRONG on differ, the others of them in later tensors too. */
+static void five_tensors(fault_bed *bed, shards room)
+{
+    char words[256];
+    for (int wrong = 0; wrong < TENSORS; wrong++) {
+        int mine = bed->rank == WRONG ? wrong : bed->rank > WRONG ? TENSORS - 1 : -1;
+        MPI_EXPECT_STATUS(move_five(bed, room, mine, true), MIMO_ERR_MISMATCH);
+        snprintf(words, sizeof words,
+                 "rank 2 called bridge 1 forward of 5, tensor %d: i32 sbh[2,2,3] from i32 "
+                 "sbh[8,1,3], rank 0 called bridge 1 forward of 5, tensor %d: f32 sbh[2,2,3]",
+                 wrong, wrong);
+        MPI_EXPECT_SENTENCE(words);
+    }
+    MPI_EXPECT_OK(move_five(bed, room, -1, true));
+}
+
+static void five_tensors_by(mimo_executor executor, const char *checks)
+{
+    fault_bed bed;
+    shards room;
+    mimo_comm *comm = NULL;
+    setenv("MIMO_CHECK", checks, 1);
+    MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, executor));
+    MPI_EXPECT_OK(fault_create_bridge(&bed));
+    five_tensors(&bed, room);
+    fault_bed_end(&bed);
+    mimo_comm_destroy(comm);
+}
+
+static void five_places(void)
+{
+    char words[256];
+    fault_bed bed;
+    mimo_comm *comm = NULL;
+    mimo_buffer *buffer = NULL;
+    const int place = (int)(sizeof(shards) / TENSORS);
+    MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 2 * sizeof(shards)));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_create_bridge(&bed));
+    float(*room)[FAULT_ROWS][FAULT_BATCH][FAULT_H] = mimo_buffer_data(buffer);
+    MPI_EXPECT_STATUS(move_five(&bed, room, bed.rank == WRONG ? 3 : -1, false), MIMO_ERR_MISMATCH);
+    snprintf(words, sizeof words,
+             "tensor 3: f32 sbh[2,2,3] from f32 sbh[8,1,3] at byte %d of buffer 1, rank 0",
+             TENSORS * place);
+    MPI_EXPECT_SENTENCE(words);
+    snprintf(words, sizeof words, "at byte %d of buffer 1", 3 * place);
+    MPI_EXPECT_SENTENCE(words);
+    MPI_EXPECT_OK(move_five(&bed, room, -1, false));
+    fault_bed_end(&bed);
+    mimo_buffer_destroy(buffer);
+    mimo_comm_destroy(comm);
+}
+
+static mimo_status update(const fault_bed *bed, int64_t batch, bool ragged)
+{
+    mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
+    desc.batch = batch;
+    desc.ragged = ragged;
+    return mimo_bridge_update(bed->bridge, &desc);
+}
+
+static void updates(void)
+{
+    fault_bed bed;
+    mimo_comm *comm = NULL;
+    MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_create_bridge(&bed));
+    bool wrong = bed.rank == WRONG;
+    MPI_EXPECT_STATUS(update(&bed, wrong ? 4 : 5, false), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch of 4, rank 0 called bridge 1 "
+                        "update to a batch of 5");
+    MPI_EXPECT_STATUS(update(&bed, 4, wrong), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE(
+        "rank 2 called bridge 1 update to a ragged batch of 4 with 0 spans, rank 0");
+    MPI_EXPECT_STATUS(wrong ? mimo_bridge_update(bed.bridge, NULL) : update(&bed, 4, false),
+                      MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch that is not told, rank 0");
+    fault_bed_end(&bed);
+    mimo_comm_destroy(comm);
+}
+
+static mimo_status create_packed(fault_bed *bed, const int32_t *cu, const int32_t *padded)
+{
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    rule.format = MIMO_THD;
+    rule.sequences = 3;
+    rule.cu = cu;
+    rule.cu_padded = padded;
+    desc.src = bed->src;
+    desc.dst = bed->src;
+    desc.partition = &rule;
+    mimo_status status = mimo_bridge_create(&bed->bridge, bed->comm, &desc);
+    mimo_bridge_destroy(bed->bridge);
+    bed->bridge = NULL;
+    return status;
+}
+
+static void lengths(void)
+{
+    static const int32_t right[] = {0, 4, 8, 16}, other[] = {0, 4, 10, 16};
+    static const int32_t padded[] = {0, 4, 12, 20}, other_padded[] = {0, 4, 12, 24};
+    fault_bed bed;
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    bool wrong = bed.rank == WRONG;
+    MPI_EXPECT_STATUS(create_packed(&bed, wrong ? other : right, NULL), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge create with 6 positions in sequence 1 of 3 of dst, "
+                        "rank 0 called bridge create with 4 positions in sequence 1 of 3 of dst");
+    MPI_EXPECT_STATUS(create_packed(&bed, right, wrong ? other_padded : padded), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge create with 12 positions in sequence 2 of 3 of dst, "
+                        "padded, rank 0 called bridge create with 8 positions in sequence 2");
+    MPI_EXPECT_OK(create_packed(&bed, right, padded));
+    fault_bed_end(&bed);
+}
+
+/* The first tensor or length that differs is named. */
+MPI_TEST(mistakes, in_one_of_many)
+{
+    five_tensors_by(MIMO_EXECUTOR_COLLECTIVE, "");
+    five_tensors_by(MIMO_EXECUTOR_ROUTED, "");
+    five_tensors_by(MIMO_EXECUTOR_P2P, "calls,samples");
+    setenv("MIMO_CHECK", "", 1);
+    five_places();
+    updates();
+    lengths();
+}
+
 /* ------------------------------------- creation --------------------------------------- */
 
 static mimo_status create(fault_bed *bed, const char *dst, bool sp, mimo_executor executor)
@@ -222,6 +387,44 @@ static mimo_status create(fault_bed *bed, const char *dst, bool sp, mimo_executo
     bed->bridge = NULL;
     mimo_grid_destroy(grid);
     return status;
+}
+
+static mimo_status create_named(fault_bed *bed, const char *name)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    desc.name = name;
+    return mimo_bridge_create(&bed->bridge, bed->comm, &desc);
+}
+
+/* Long names are cut in words, and not elsewhere; in words never inside a character. */
+static void names(fault_bed *bed)
+{
+    char first[100], second[100];
+    bool wrong = bed->rank == WRONG;
+    MPI_EXPECT_STATUS(create_named(bed, wrong ? "sounds" : "images"), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 'sounds' create src tp=2,dp=2 dst tp=2,cp=2,dp=1, "
+                        "rank 0 called bridge 'images' create src");
+    MPI_EXPECT_STATUS(create_named(bed, wrong ? NULL : "images"), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1, rank 0");
+    MPI_EXPECT_STATUS(create_named(bed, wrong ? "" : "images"), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: bridge: the name is empty");
+    memset(first, 'x', sizeof first);
+    first[99] = '\0';
+    memcpy(second, first, sizeof second);
+    second[98] = 'y';
+    MPI_EXPECT_STATUS(create_named(bed, wrong ? second : first), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("xxx...' create src tp=2,dp=2 dst");
+    for (int i = 0; i < 98; i += 2)
+        memcpy(&first[i], "\xc3\xa9", 2);
+    first[98] = '\0';
+    MPI_EXPECT_OK(create_named(bed, first));
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, NULL, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("bridge '\xc3\xa9\xc3\xa9");
+    MPI_EXPECT_SENTENCE("\xc3\xa9...' forward of 1: to is NULL");
+    mimo_bridge_destroy(bed->bridge);
+    bed->bridge = NULL;
 }
 
 /* Also where MIMO_AGREE=0 removes other agreements. */
@@ -249,6 +452,7 @@ MPI_TEST(mistakes, in_creation)
                             : create(&bed, grid, true, MIMO_EXECUTOR_ROUTED),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: bridge: desc is NULL");
+    names(&bed);
     MPI_EXPECT_OK(create(&bed, grid, true, MIMO_EXECUTOR_ROUTED));
     fault_bed_end(&bed);
 }
@@ -286,4 +490,43 @@ MPI_TEST(mistakes, in_other_objects)
     MPI_EXPECT_SENTENCE("rank 2: bridge sizes: batch 2, seq 8, hidden 0");
     MPI_EXPECT_OK(fault_create_fastest(&bed, 1));
     fault_bed_end(&bed);
+}
+
+/* ------------------------------------ environment ------------------------------------- */
+
+static void differ_in(const char *name, const char *value, const char *words)
+{
+    static const char *const creations[] = {"split",  "group",   "connect", "buffer",
+                                            "create", "fastest", "gradient"};
+    char sentence[128];
+    mimo_comm *comm = NULL;
+    fault_bed bed;
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_create(&bed, 0));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang would be a timeout */
+    snprintf(sentence, sizeof sentence, " under %s, rank 0 called ", words);
+    for (size_t i = 0; i < sizeof creations / sizeof creations[0]; i++) {
+        fault_act act = fault_find_call(creations[i])->act;
+        if (bed.rank == WRONG)
+            setenv(name, value, 1);
+        mimo_status status = act(&bed);
+        MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s: %s", creations[i], mimo_status_name(status));
+        MPI_EXPECT_SENTENCE(sentence);
+        unsetenv(name);
+        MPI_EXPECT(act(&bed) == MIMO_OK, "%s: %s", creations[i], mimo_last_error());
+    }
+    if (bed.rank == WRONG)
+        setenv(name, value, 1);
+    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_MISMATCH);
+    unsetenv(name);
+    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_from_mpi");
+    MPI_EXPECT(!comm, "a communicator in spite of the error");
+    fault_bed_end(&bed);
+}
+
+/* What one rank alone is told about agreements would leave the others waiting in the next call. */
+MPI_TEST(mistakes, in_the_environment)
+{
+    differ_in("MIMO_AGREE", "0", "MIMO_AGREE=0");
+    differ_in("MIMO_CHECK", "calls", "MIMO_CHECK=calls");
 }

@@ -514,11 +514,11 @@ MPI_TEST(nccl, words_of_calls)
         MPI_EXPECT_OK(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()));
         MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, NULL, &to.view, 1, test_stream()),
                           MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE("bridge backward of 1: to is NULL");
+        MPI_EXPECT_SENTENCE("bridge 1 backward of 1: to is NULL");
         MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, -turn, test_stream()),
                           MIMO_ERR_ARGUMENT);
-        MPI_EXPECT_SENTENCE(turn ? "bridge forward of -1: -1 tensors"
-                                 : "bridge forward of 0: 0 tensors");
+        MPI_EXPECT_SENTENCE(turn ? "bridge 1 forward of -1: -1 tensors"
+                                 : "bridge 1 forward of 0: 0 tensors");
     }
     test_tile_free(&from);
     test_tile_free(&to);

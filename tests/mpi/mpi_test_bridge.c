@@ -365,12 +365,13 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     bad.shape[0] = 7;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 3 ? &bad : &source, 1, stream),
                       MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 3: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
-                        "sbh[7,1,3] needs f32 sbh[7,2,3]");
+    MPI_EXPECT_SENTENCE(
+        "rank 3: bridge 1: dst tile is f32 sbh[8,2,3]; fan_in by 2 from src tile f32 "
+        "sbh[7,1,3] needs f32 sbh[7,2,3]");
     bad = test_view(&from, MIMO_F32, rank == 2 ? "bsh" : "sbh", 2, 2, 3);
     mimo_tensor square = test_view(&to, MIMO_F32, "sbh", 2, 4, 3);
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &square, &bad, 1, stream), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 forward of 1: f32 sbh[2,4,3] from f32 bsh[2,2,3]");
     bad = source;
     bad.dtype = MIMO_I32;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 1 ? &bad : &source, 1, stream),
@@ -379,7 +380,7 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     bad.data = NULL;
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 2 ? &bad : &source, 1, stream),
                       MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 2: src tile f32 sbh[8,1,3] has data NULL");
+    MPI_EXPECT_SENTENCE("rank 2: bridge 1: src tile f32 sbh[8,1,3] has data NULL");
     bad = source;
     bad.letters[0] = 'p';
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &target, rank == 0 ? &bad : &source, 1, stream),
@@ -398,8 +399,8 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     mimo_status mixed = rank == 2 ? mimo_bridge_backward(bridge, &source, &target, 1, stream)
                                   : mimo_bridge_forward(bridge, &target, &source, 1, stream);
     MPI_EXPECT(mixed == MIMO_ERR_MISMATCH, "%s", mimo_status_name(mixed));
-    MPI_EXPECT_SENTENCE("rank 2 called bridge backward of 1: f32 sbh[8,1,3] from f32 sbh[8,2,3], "
-                        "rank 0 called bridge forward");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[8,2,3], "
+                        "rank 0 called bridge 1 forward");
     mimo_tensor bytes_src = test_view(&from, MIMO_F8, "sbh", 8, 1, 3);
     mimo_tensor bytes_dst = test_view(&to, MIMO_F8, "sbh", 8, 2, 3);
     MPI_EXPECT_STATUS(mimo_bridge_backward(bridge, &bytes_src, &bytes_dst, 1, stream),

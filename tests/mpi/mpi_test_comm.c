@@ -163,6 +163,9 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, local), MIMO_ERR_IO);
     MPI_EXPECT(strcmp(mimo_last_error(), "rank 1: no file 1") == 0, "%s", mimo_last_error());
     MPI_EXPECT_OK(mimo_comm_agree(comm, MIMO_OK));
+    MPI_EXPECT_STATUS(mimo_comm_agree(comm, rank == 1 ? (mimo_status)77 : MIMO_OK),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 1: mimo_comm_agree: 77 is no mimo_status");
 
     MPI_EXPECT_STATUS(
         mimo_comm_allreduce(comm, rank == 2 ? NULL : values, 4, MIMO_I32, MIMO_SUM, stream),
@@ -183,6 +186,12 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT_SENTENCE("rank 1 called barrier, rank 0 called broadcast of 16 bytes");
     MPI_EXPECT_STATUS(mimo_comm_allreduce(comm, values, 1, MIMO_F8, MIMO_SUM, stream),
                       MIMO_ERR_UNSUPPORTED);
+    char *own = (char *)values + rank;
+    MPI_EXPECT_STATUS(mimo_comm_allgather(comm, values, rank == 2 ? own - 1 : own, 1, stream),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: allgather: the 1 bytes at ");
+    MPI_EXPECT_SENTENCE(" lie at byte 1 of the ");
+    MPI_EXPECT_SENTENCE("this rank's place is byte 2");
 
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
     test_pull(&tile.room);
@@ -318,6 +327,11 @@ MPI_TEST(comm, wrong_handles)
     mimo_bootstrap bootstrap;
     MPI_EXPECT_STATUS(mimo_comm_from_mpi(NULL, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: the communicator is a handle that was never set");
+    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
+    null = (MPI_Comm)0;
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
     MPI_Comm_split(MPI_COMM_WORLD, mpi_test_rank(), 0, &solo);
     MPI_Intercomm_create(solo, 0, MPI_COMM_WORLD, 1 - mpi_test_rank(), 7, &inter);

@@ -438,7 +438,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     step_spans good = new_spans(), spans = new_spans();
     double norm = -5;
     bool last = mpi_test_rank() == mpi_test_size() - 1;
-    char rank_text[32] = "";
+    char rank_text[64] = "";
     if (mpi_test_size() > 1)
         snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
     fill_spans(&good, pair, 3);
@@ -468,6 +468,9 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     FAILS_EVERYWHERE(span->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
     MPI_EXPECT_SENTENCE(rank_text);
     FAILS_EVERYWHERE(span->shard = "tp,,pp", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(span->shard = "tp,", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(span->partial = ",tp", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(span->shard = ",", MIMO_ERR_GRID, "no dimension ''");
     FAILS_EVERYWHERE(span->shard = "tp,tp", MIMO_ERR_GRID, "'tp' is named twice");
     FAILS_EVERYWHERE((span->shard = "tp", span->partial = "pp,tp"), MIMO_ERR_GRID,
                      "'llm.replicated' (LLM): 'tp' is both sharded and partial");
@@ -489,12 +492,26 @@ MPI_TEST(gradient, mistakes_of_one_rank)
                          "'vision.replicated' encoder f32 partial '' shard 'tp'");
         FAILS_EVERYWHERE(spans.list[1].partial = "tp", MIMO_ERR_MISMATCH,
                          "'vision.replicated' encoder f32 partial 'tp' shard ''");
-        FAILS_EVERYWHERE(spans.list[0].count = 6, MIMO_ERR_MISMATCH,
-                         "'vision.sharded' with 6 elements");
-        MPI_EXPECT_SENTENCE("'vision.sharded' with 7 elements");
-        FAILS_EVERYWHERE(span->count = 5, MIMO_ERR_MISMATCH, "'llm.replicated' with 5 elements");
+        FAILS_EVERYWHERE(spans.list[0].count = 6, MIMO_ERR_MISMATCH, "'vision.sharded' has 6 ");
+        MPI_EXPECT(strncmp(mimo_last_error(), "gradient span ", 14) == 0,
+                   "no rank of a group in front: %s", mimo_last_error());
+        snprintf(rank_text, sizeof rank_text, " on rank %d and 7 on rank ", mpi_test_size() - 1);
+        MPI_EXPECT_SENTENCE(rank_text);
+        FAILS_EVERYWHERE(span->count = 5, MIMO_ERR_MISMATCH, "'llm.replicated' has 5 elements");
     }
     fill_spans(&spans, pair, 3);
+    const sizes *encoder = &pair->side[MIMO_SRC];
+    coords at = coords_of(encoder, mpi_test_rank());
+    if (encoder->tp > 1) { /* each sum is over equal counts */
+        if (at.inside && at.t == 1)
+            spans.list[1].count = 4;
+        MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_MISMATCH);
+        MPI_EXPECT_SENTENCE("'vision.replicated' has 4 elements on rank ");
+        MPI_EXPECT_SENTENCE(" and 5 on rank ");
+        MPI_EXPECT_SENTENCE(", and along tp");
+        MPI_EXPECT(unchanged(&spans, &good), "counts of copies");
+        fill_spans(&spans, pair, 3);
+    }
     MPI_EXPECT_STATUS(
         mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, test_stream()),
         MIMO_ERR_ARGUMENT);

@@ -580,7 +580,7 @@ static void update_in_flight(const bridge_bed *bed)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
     MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("rank 0: bridge update: an operation is in flight");
+    MPI_EXPECT_SENTENCE("rank 0: bridge 1: update: an operation is in flight");
     if (rank > 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
@@ -616,7 +616,8 @@ BED_TEST(routed_general, wrong_updates)
     MPI_EXPECT_SENTENCE("3 rows at position 6 do not lie in 8 positions");
     MPI_EXPECT_OK(update(bed.bridge, 4, one, 1));
     MPI_EXPECT_STATUS(forward_rows(&bed, 2), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
+    MPI_EXPECT_SENTENCE(
+        "rank 1: bridge 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
     MPI_EXPECT_OK(forward_rows(&bed, 3));
     c.executor = MIMO_EXECUTOR_COLLECTIVE;
     c.buffer = false;
@@ -792,10 +793,11 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
     MPI_EXPECT_STATUS(forward(&bed, rank < 2 ? 3 : 2, dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("hold 5 samples, the dst tiles 4");
     MPI_EXPECT_STATUS(forward(&bed, 2, rank == 0 ? 1 : dst), MIMO_ERR_SHAPE);
-    MPI_EXPECT_SENTENCE("rank 0: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
+    MPI_EXPECT_SENTENCE(
+        "rank 0: bridge 1: dst tile is f32 sbh[2,1,3], and this rank has no dst rows");
     MPI_EXPECT_STATUS(forward_uneven(&bed, 2, dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE(
-        "rank 0: tensor 1, src tile f32 sbh[2,2,3], is cut otherwise than tensor 0");
+        "rank 0: bridge 1: tensor 1, src tile f32 sbh[2,2,3], is cut otherwise than tensor 0");
     MPI_EXPECT_OK(forward(&bed, rank < 2 ? 3 : 1, dst));
     bed_destroy(&bed);
 }

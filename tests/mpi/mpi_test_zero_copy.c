@@ -64,7 +64,9 @@ static void misplace_second(const bridge_bed *bed, const test_tile *to, const te
     MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, views, sources, 2, test_stream()),
                       MIMO_ERR_MISMATCH);
     for (int more = 0; more < 16; more += 8) {
-        snprintf(words, sizeof words, "at byte 64 of buffer 1, tensor 1 at %d of 1", place + more);
+        snprintf(words, sizeof words,
+                 "tensor 1: f32 sbh[4,2,3] from f32 sbh[8,1,3] at byte %d of buffer 1",
+                 place + more);
         MPI_EXPECT_SENTENCE(words);
     }
     test_tile_free(&second);
@@ -95,10 +97,11 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     bed_fill(&bed, &from, false, 1);
     mimo_tensor wrong = mpi_test_rank() == 1 ? elsewhere.view : to.view;
     MPI_EXPECT_STATUS(forward_to(&bed, wrong, &from, 0), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 1: zero-copy: tensor 0, f32 sbh[4,2,3], is to be written at ");
+    MPI_EXPECT_SENTENCE(
+        "rank 1: bridge 1: zero-copy: tensor 0, f32 sbh[4,2,3], is to be written at ");
     MPI_EXPECT_SENTENCE("in no buffer");
     MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 8), MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 2 called bridge forward");
+    MPI_EXPECT_SENTENCE("rank 2 called bridge 1 forward");
     MPI_EXPECT_SENTENCE("at byte 64 of buffer 1");
     MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
     misplace_second(&bed, &to, &from);

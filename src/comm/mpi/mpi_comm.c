@@ -325,6 +325,8 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
     MPI_Finalized(&finalized);
     MIMO_CHECK(initialized && !finalized, MIMO_ERR_STATE, "%s: MPI is %s", call,
                finalized ? "finalized" : "not initialised");
+    MIMO_CHECK(mpi != (MPI_Comm)0, MIMO_ERR_ARGUMENT,
+               "%s: the communicator is a handle that was never set (zeros)", call);
     MIMO_CHECK(mpi != MPI_COMM_NULL, MIMO_ERR_ARGUMENT, "%s: the communicator is MPI_COMM_NULL",
                call);
     MIMO_TRY_MPI(MPI_Comm_test_inter(mpi, &inter));
@@ -435,6 +437,12 @@ mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
         return status;
     }
     take_handle(comm, comm->handle, true);
+    status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK, MIMO_HASH_START,
+                           "mimo_comm_from_mpi");
+    if (status != MIMO_OK) {
+        mimo_comm_destroy(&comm->base);
+        return status;
+    }
     *out = &comm->base;
     return MIMO_OK;
 }
