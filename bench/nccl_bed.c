@@ -71,7 +71,6 @@ static void read_both_moves(nccl_bed *bed)
     bench_must(mimo_layout_create(&src, &desc), "layout");
     desc.grid = bed->dst;
     desc.partition = &zigzag;
-    desc.batch = bed->c.batch;
     bench_must(mimo_layout_create(&dst, &desc), "layout");
     read_moves(&bed->moves[0], bed, src, dst);
     read_moves(&bed->moves[1], bed, dst, src);
@@ -91,6 +90,7 @@ static void make_bridges(nccl_bed *bed)
     desc.src = bed->src;
     desc.dst = bed->dst;
     desc.partition = &zigzag;
+    desc.batch = bed->c.batch;
     for (int way = 0; way < NCCL_AUTO; way++) {
         desc.executor = executors[way];
         desc.ctas = way == NCCL_ZERO_COPY_FEW ? 32 : 0;

@@ -21,7 +21,7 @@ typedef struct mimo_host_flight {
 mimo_status mimo_host_push_create(mimo_host_push **out, const mimo_pushes *pushes);
 void mimo_host_push_destroy(mimo_host_push *push);
 
-/* Whether it may be started: MIMO_ERR_MISMATCH where a call by the same flags was refused before. */
+/* Whether it may be started: MIMO_ERR_MISMATCH where a call by the same flags was refused. */
 mimo_status mimo_host_push_check(const mimo_host_push *push);
 
 /* Tell those that write here that they may. */
@@ -33,7 +33,7 @@ mimo_status mimo_host_push_move(mimo_host_flight *flight);
 /* This rank's rows are written, and those of its peers are here. */
 bool mimo_host_push_is_over(const mimo_host_push *push);
 
-/* Of one that is over: MIMO_ERR_MISMATCH where rows were not written, as ranks called differently. */
+/* Of one that is over: MIMO_ERR_MISMATCH where ranks called differently, and rows were refused. */
 mimo_status mimo_host_push_outcome(const mimo_host_push *push);
 
 /* Take one out that is not to go on. Its peers may still write: <mimo/buffer.h> says

@@ -17,7 +17,8 @@ mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream);
 mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer);
 /* All work of a stream is done: no call need follow it any more. */
 void mimo_nccl_buffer_stream_over(const mimo_buffer *buffer, cudaStream_t stream);
-/* End the waits inside kernels: those that wait for peers end, with rows missing. The buffer is of no use then. */
+/* End the waits inside kernels: those that wait for peers end, with rows missing. The buffer is of
+ * no use then. */
 void mimo_nccl_buffer_abort(const mimo_buffer *buffer);
 
 #endif
