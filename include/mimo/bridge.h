@@ -252,7 +252,8 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
  * across the bridges of one communicator, as whatever waits on that moves all of them (what waits
  * on a communicator that was split from it moves none: there all ranks wait in the same order).
  * Until mimo_op_wait, `to` must not be touched and `from` not be written; the views themselves are
- * copied.
+ * copied. Whose they are after MIMO_ERR_TIMEOUT or MIMO_ERR_ABORTED depends on whether a deadline
+ * was in force here, where the operation begins ("Deadlines" in <mimo/comm.h>).
  *
  * An error on one rank is reported by mimo_op_wait on every rank. Returned here, on one rank alone,
  * are only a NULL bridge or `out` and MIMO_ERR_MEMORY for a further operation while one that ran
