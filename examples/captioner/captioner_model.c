@@ -81,12 +81,12 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    batch.batch = desc->micro_batch;
     MIMO_TRY(check_desc(desc, topology)); /* the same answer on every rank */
-    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch));
     out->desc = *desc;
     out->topology = topology;
     MIMO_TRY(mimo_comm_agree(topology->world, reserve_model(out)));
+    batch.batch = out->batch.total; /* told, so that on a device calls only enqueue */
+    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch));
     return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 

@@ -148,8 +148,8 @@ static void expect_samples(mimo_bridge *bridge, const int64_t held[4])
                    (int)held[2], (int)held[3], (int)held[0], (int)held[1], (double)to[i]);
 }
 
-/* [7,3] is no even cut, though either rank takes its part for one. [5,5] then [5,3] is a cut that is
- * new to one rank alone. So the ranks ask each other at every call, unless the batch was told. */
+/* [7,3] is no even cut, though either rank takes its part for one. [5,5] then [5,3] is a cut that
+ * is new to one rank alone. So ranks ask each other at every call, unless the batch was told. */
 MPI_TEST(enqueuing, cuts_that_nobody_told)
 {
     static const int64_t cuts[][4] = {{5, 5, 5, 5}, {7, 3, 5, 5}, {5, 5, 5, 5},

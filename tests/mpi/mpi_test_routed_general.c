@@ -433,7 +433,8 @@ static void refuse_to_add(const bridge_bed *bed, bool odd_source)
     MPI_EXPECT_STATUS(move_views(bed, true, last && !odd_source ? &to.view : &target.view,
                                  last && odd_source ? &from.view : &from.tile.view),
                       MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE(odd_source ? "rank 3: dst tile f32" : "rank 3: src tile f32");
+    MPI_EXPECT_SENTENCE("rank 3: bridge ");
+    MPI_EXPECT_SENTENCE(odd_source ? ": dst tile f32" : ": src tile f32");
     MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
     test_pull(&target.room);
     for (int64_t i = 0; i < target.room.bytes; i++)
