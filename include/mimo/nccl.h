@@ -40,7 +40,7 @@ typedef struct mimo_nccl_desc {
     int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /*   (all but `device` are the same on every rank) */
     int blocking;    /* ncclConfig_t.blocking: 0 lets NCCL's own waits be polled; left to the
-                        library: 0 with MIMO_DEADLINE_MS, else NCCL's default */
+                        library: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
 } mimo_nccl_desc;
 

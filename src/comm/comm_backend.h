@@ -118,10 +118,10 @@ typedef struct mimo_comm_backend {
     mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
                                  int bytes);
 
-    /* Have memory for one guarded call whose rows take so many bytes on this rank, sent and
-     * received together. Local, so it is done before the agreement. Later calls of at most as many
-     * bytes find it as well, one after the other; what several in flight need is got when they
-     * start. NULL: nothing in flight outlives a call here, and `guarded` is ignored. */
+    /* Have memory for one guarded call whose rows take `bytes` bytes on this rank, sent and
+     * received together. Local: it is done before the agreement. Later calls that need no more find
+     * it too, one after the other. What several calls in flight need is got when they start. NULL:
+     * nothing in flight outlives a call here, and `guarded` is ignored. */
     mimo_status (*guard_prepare)(mimo_comm *comm, int64_t bytes);
     mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream);

@@ -278,7 +278,7 @@ BED_TEST(routed_general, flat_beside_shaped)
 
 enum { ORDER_BATCH = 8, ORDER_SEQ = 16, ORDER_HIDDEN = 3 };
 
-/* A contribution, of so many sizes that another order gives another sum. */
+/* A contribution. Their sizes differ enough that another order gives another sum. */
 static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, int64_t h)
 {
     int64_t klass = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
@@ -643,7 +643,7 @@ static mimo_status forward(const bridge_bed *bed, int64_t src_batch, int64_t dst
     return status;
 }
 
-/* Tiles of so many samples: 8 positions, and the 4 that a cp rank keeps. */
+/* Tiles of `src` and `dst` samples: 8 positions, and the 4 that a cp rank keeps. */
 static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t dst)
 {
     test_tile from = test_tile_new("sbh", MIMO_F32, 8, src, 3);

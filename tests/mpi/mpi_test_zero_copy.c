@@ -198,7 +198,7 @@ static bed_case across_all_ranks(int64_t hidden)
 }
 
 /* Nothing is written outside of the tile at `skip` of the room; in it a row is poison where only
- * one of its two ranks is the odd one, else it is what its source has. */
+ * one of its two ranks is the odd one, and otherwise what its source has. */
 static void check_what_arrived(const bridge_bed *bed, const test_room *to, int64_t skip)
 {
     const reference_tile *rows = &bed->dst.tiles[mpi_test_rank()];

@@ -43,7 +43,7 @@ static MPI_Comm handle_of(mimo_comm *comm)
 
 /* ------------------------------------ requests ------------------------------------ */
 
-/* A request of so many pieces of this communicator, and bytes of words. */
+/* A request of this communicator, with room for `pieces` pieces and `words` bytes of words. */
 static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces, int64_t words)
 {
     return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces, words);

@@ -36,7 +36,7 @@ mimo_rows mimo_mpi_gather_place(const mimo_gather *gather, int rank)
     return place;
 }
 
-/* The rank that this one receives from, so many ranks before it. */
+/* The rank that lies `distance` before this one: it is received from. */
 static int peer_at(const mimo_comm *comm, int distance)
 {
     return (comm->rank - distance + comm->size) % comm->size;

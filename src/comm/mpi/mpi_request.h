@@ -42,8 +42,8 @@ struct mimo_request {
 mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks);
 void mimo_mpi_requests_release(mimo_mpi_requests *requests);
 
-/* Have one ready with room for so many bytes of words, or one in flight that will be. Where it has
- * to be made, spare ones that are larger than usual, and too small for this, go. */
+/* Have a request ready with room for `words` bytes of words; one in flight will do. Where it has to
+ * be made, spare requests that are larger than usual and too small for this are freed. */
 mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words);
 
 /* A request of so many pieces, none started, with room for so many bytes of words. */

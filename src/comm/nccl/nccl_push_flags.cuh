@@ -37,7 +37,7 @@ __device__ void or_relaxed(uint64_t *flag, uint64_t bits)
     asm volatile("red.relaxed.sys.global.or.b64 [%0], %1;" ::"l"(flag), "l"(bits) : "memory");
 }
 
-// `done` once it counts so many calls; 0 where the wait was aborted.
+// `done` once it counts `calls` calls; 0 where the wait was aborted.
 __device__ uint64_t await_done(const uint64_t *done, uint64_t calls, const mimo_push_note *note)
 {
     for (uint32_t spin = 1;; spin++) {
