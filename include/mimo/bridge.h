@@ -156,9 +156,8 @@ typedef struct mimo_bridge_sizes {
  *
  * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, letters of
  * another tile, an executor that is pinned, a descriptor that tells another batch than the sizes),
- * MIMO_ERR_MISMATCH (sizes differ between ranks),
- * MIMO_ERR_SHAPE (sizes that the bridge can't cut), MIMO_ERR_OVERFLOW, and those of a forward and a
- * backward.
+ * MIMO_ERR_MISMATCH (sizes differ between ranks), MIMO_ERR_SHAPE (sizes that the bridge can't cut),
+ * MIMO_ERR_OVERFLOW, and those of a forward and a backward.
  */
 MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
                                                 const mimo_bridge_desc *desc,
@@ -229,8 +228,9 @@ MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_de
  * Errors, the same on every rank, before any data moves: MIMO_ERR_SHAPE (prints the view and what
  * the bridge needs), MIMO_ERR_OVERFLOW (a size does not fit 64 bits), MIMO_ERR_ARGUMENT,
  * MIMO_ERR_MISMATCH (ranks call different things; the first tensor that differs is named),
- * MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then MIMO_ERR_COMM. After an error `to` is unspecified
- * where data had begun to move (MIMO_ERR_COMM) and untouched else. With MIMO_CHECK=samples also
+ * MIMO_ERR_STATE (nobody told the batch, and ranks may not agree on it: see mimo_bridge_update),
+ * MIMO_ERR_UNSUPPORTED, MIMO_ERR_MEMORY; then MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED,
+ * after which `to` is unspecified. After the others it is untouched. With MIMO_CHECK=samples also
  * MIMO_ERR_INTERNAL, after data has moved: the first row that came from another place than it
  * should have, with both places.
  */
