@@ -155,30 +155,22 @@ void mimo_bridge_entitle(char title[MIMO_BRIDGE_TITLE], const char *name, int64_
     }
 }
 
-/* One more of the words of a creation. */
-MIMO_PRINTF(2, 3) static void say(char *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    mimo_call_append(text, format, arguments);
-    va_end(arguments);
-}
-
 static void say_rule(char *text, const mimo_partition_rule *rule)
 {
     if (!rule)
         return;
-    say(text, " with a %spartition over cp%s", rule->strict ? "strict " : "",
-        rule->sp ? " and sp" : "");
+    mimo_call_say(text, " with a %spartition over cp%s", rule->strict ? "strict " : "",
+                  rule->sp ? " and sp" : "");
     if (rule->format == MIMO_THD && rule->cu && rule->sequences >= 0)
-        say(text, " of %d sequences, T %d", (int)rule->sequences, (int)rule->cu[rule->sequences]);
+        mimo_call_say(text, " of %d sequences, T %d", (int)rule->sequences,
+                      (int)rule->cu[rule->sequences]);
 }
 
 static void say_executor(char *text, const char *way, mimo_executor executor)
 {
     static const char *const names[] = {NULL, "collective", "routed", "p2p", "zero-copy"};
     if ((unsigned)executor <= MIMO_EXECUTOR_ZERO_COPY && names[executor])
-        say(text, ", %s%s", names[executor], way);
+        mimo_call_say(text, ", %s%s", names[executor], way);
 }
 
 /* What differs from the defaults, that of the caller before that of the environment. */
@@ -186,21 +178,22 @@ static void say_all(char *text, const asked *own)
 {
     char grid[64];
     const mimo_bridge_desc *desc = &own->desc;
-    say(text, " src %s", mimo_grid_text(desc->src, grid, sizeof grid));
+    mimo_call_say(text, " src %s", mimo_grid_text(desc->src, grid, sizeof grid));
     say_rule(text, desc->src_partition);
-    say(text, " dst %s", mimo_grid_text(desc->dst, grid, sizeof grid));
+    mimo_call_say(text, " dst %s", mimo_grid_text(desc->dst, grid, sizeof grid));
     say_rule(text, desc->partition);
-    say(text, "%s", desc->all_stages ? " on all stages" : "");
+    mimo_call_say(text, "%s", desc->all_stages ? " on all stages" : "");
     say_executor(text, "", desc->executor);
     say_executor(text, " backward", desc->backward_executor);
-    say(text, "%s", desc->destinations_idle ? ", idle destinations" : "");
+    mimo_call_say(text, "%s", desc->destinations_idle ? ", idle destinations" : "");
     if (desc->ctas > 0)
-        say(text, ", %d thread blocks", desc->ctas);
+        mimo_call_say(text, ", %d thread blocks", desc->ctas);
     if (desc->batch >= 0)
-        say(text, ", batch %" PRId64, desc->batch);
+        mimo_call_say(text, ", batch %" PRId64, desc->batch);
     if ((own->checks & ~MIMO_CHECK_CALLS) > 0) /* the agreement compares and says `calls` */
-        say(text, ", MIMO_CHECK%s%s", own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
-            own->checks & MIMO_CHECK_SAMPLES ? " samples" : "");
+        mimo_call_say(text, ", MIMO_CHECK%s%s",
+                      own->checks & MIMO_CHECK_REPLICAS ? " replicas" : "",
+                      own->checks & MIMO_CHECK_SAMPLES ? " samples" : "");
 }
 
 static void begin_words(char *text, const asked *own)
@@ -279,9 +272,9 @@ static void say_length(char call[MIMO_CALL_TEXT], const void *context, int64_t p
     for (int list = 0; list < LENGTH_LISTS; list++) {
         const int32_t *ends = length_list(own, list, &count);
         if (part < count) {
-            say(call, " with %d positions in sequence %" PRId64 " of %" PRId64 " of %s%s",
-                (int)(ends[part + 1] - ends[part]), part, count, mimo_side_names[list / 2],
-                list % 2 == 0 ? "" : ", padded");
+            mimo_call_say(call, " with %d positions in sequence %" PRId64 " of %" PRId64 " of %s%s",
+                          (int)(ends[part + 1] - ends[part]), part, count,
+                          mimo_side_names[list / 2], list % 2 == 0 ? "" : ", padded");
             return;
         }
         part -= count;

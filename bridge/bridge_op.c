@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ bool mimo_op_has_stage(mimo_op *op, mimo_room_slot slot, const void *room, int64
 
 /* ------------------------------------- words -------------------------------------- */
 
-void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
+static void append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
 {
     size_t used = strlen(call);
     vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
@@ -55,15 +56,15 @@ void mimo_op_note(mimo_op *op, const char *format, ...)
     if (!op->bridge->names_tensors)
         return;
     va_start(arguments, format);
-    mimo_call_append(op->call, format, arguments);
+    append(op->call, format, arguments);
     va_end(arguments);
 }
 
-MIMO_PRINTF(2, 3) static void say(char call[MIMO_CALL_TEXT], const char *format, ...)
+void mimo_call_say(char call[MIMO_CALL_TEXT], const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    mimo_call_append(call, format, arguments);
+    append(call, format, arguments);
     va_end(arguments);
 }
 
@@ -119,16 +120,16 @@ static void say_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t p
     int n = op->count - op->tagged;
     begin_words(call, op, n);
     if (op->chunks > 1)
-        say(call, " in %d chunks", op->chunks);
+        mimo_call_say(call, " in %d chunks", op->chunks);
     if (n > 1)
-        say(call, ", tensor %" PRId64, part);
+        mimo_call_say(call, ", tensor %" PRId64, part);
     mimo_tensor_text(op->backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
     mimo_tensor_text(op->backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
-    say(call, ": %s from %s", to, from);
+    mimo_call_say(call, ": %s from %s", to, from);
     const mimo_buffer *buffer =
         op->executor->target ? op->executor->target(&place, op, (int)part) : NULL;
     if (buffer)
-        say(call, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
+        mimo_call_say(call, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
 }
 
 static mimo_call_parts tensors_of(const mimo_op *op)
@@ -517,7 +518,7 @@ mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim
 {
     mimo_claim whole = *claim;
     whole.kind = MIMO_AGREE_ALWAYS;
-    return bridge->compares_calls ? mimo_agree_on(bridge->parent, &whole) : claim->local;
+    return mimo_agree_on(bridge->parent, &whole);
 }
 
 /* On a device an operation ends as soon as its work is enqueued. Where agreements come first

@@ -2,8 +2,6 @@
 #ifndef MIMO_BRIDGE_BRIDGE_TYPES_H
 #define MIMO_BRIDGE_BRIDGE_TYPES_H
 
-#include <stdarg.h>
-
 #include <mimo/bridge.h>
 #include <mimo/plan.h>
 
@@ -173,15 +171,15 @@ void mimo_bridge_entitle(char title[MIMO_BRIDGE_TITLE], const char *name, int64_
  * Returns the status. */
 mimo_status mimo_bridge_say(const mimo_bridge *bridge, mimo_status status);
 
-/* MIMO_CHECK=calls: agree on a call over the parent, where it is compared with those of all other
- * objects. Otherwise the claim's own status. */
+/* Where bridge->compares_calls: agree on a call over the parent, where it is compared with those of
+ * all other objects. */
 mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim);
 
 /* Of a destination, on top of `hash`: see mimo_executor_table's target. */
 uint64_t mimo_target_sign(uint64_t hash, const mimo_buffer *buffer, int64_t place);
 
 /* Append to a call in words, as far as there is room. */
-void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);
+MIMO_PRINTF(2, 3) void mimo_call_say(char call[MIMO_CALL_TEXT], const char *format, ...);
 
 /* Say more of the operation's call, where tensors are named. */
 MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
