@@ -8,7 +8,7 @@
 
 #include <mimo/mimo.h>
 
-#include "bridge/plan_cost.h"
+#include "tools/plan_cost.h"
 
 #include "link_floor.h"
 

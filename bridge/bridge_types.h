@@ -5,7 +5,7 @@
 #include <mimo/bridge.h>
 #include <mimo/plan.h>
 
-#include "bridge/tile.h"
+#include "bridge/layout/tile.h"
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 

@@ -2,7 +2,7 @@
 #ifndef MIMO_TOOLS_PLAN_BRIDGE_H
 #define MIMO_TOOLS_PLAN_BRIDGE_H
 
-#include "bridge/plan_cost.h"
+#include "tools/plan_cost.h"
 #include "plan_commands.h"
 
 /* The most ranks that get a drawing of who sends to whom. */

@@ -1,6 +1,6 @@
 /* mimo-plan bridge: the plans of all ranks, counted by rank, by pair of ranks, and for the cost
  * model. */
-#include "bridge/plan_paired.h"
+#include "tools/plan_paired.h"
 #include "core/memory.h"
 #include "plan_bridge.h"
 

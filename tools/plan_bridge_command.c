@@ -171,7 +171,7 @@ int plan_bridge_command(int argc, char **argv)
                "groups, the samples and tokens of each rank, and the bytes that move when each row "
                "goes once from one owner to each rank that needs it, with the partition attached; "
                "with the speed of the links also what a call would take (a model: see "
-               "bridge/plan_cost.h)."};
+               "tools/plan_cost.h)."};
     plan_bridge_request request = {
         .offsets = {-1, -1}, .rank = -1, .order = MIMO_ROWS_SBH, .speed = {.latency_us = -1}};
     int status = plan_parse(&argp, argc, argv, &request);

@@ -15,7 +15,8 @@ import sys
 import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
-PARTITION, BRIDGE, GRADIENT, NN = "partition", "bridge", "gradient", "nn"
+PARTITION, ALIGNMENT, BRIDGE = "partition", "alignment", "bridge"
+GRADIENT, NN = "gradient", "nn"
 
 # Which rooms the files of a room may include, beside their own.
 MAY_INCLUDE = {
@@ -24,9 +25,10 @@ MAY_INCLUDE = {
     COMM: {CORE, DEVICE},
     GRID: {CORE, DEVICE, COMM},
     PARTITION: {CORE, DEVICE, COMM},
+    ALIGNMENT: {CORE, DEVICE},
     BRIDGE: {CORE, DEVICE, COMM, GRID, PARTITION},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
-    NN: {CORE, DEVICE, COMM, GRID, PARTITION, BRIDGE, GRADIENT},
+    NN: {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, BRIDGE, GRADIENT},
     "tools": {CORE, GRID, PARTITION, BRIDGE},
 }
 # Users of the library are free to include anything.
@@ -35,7 +37,8 @@ FREE_ROOMS = {"tests", "examples", "bench"}
 # The room of a folder, the longest prefix first.
 FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
-    ("src/partition/", PARTITION), ("src/gradient/", GRADIENT), ("grid/", GRID),
+    ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
+    ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("bridge/", BRIDGE), ("tools/", "tools"), ("tests/", "tests"), ("examples/", "examples"),
     ("bench/", "bench"),
 ]
@@ -44,7 +47,7 @@ HEADERS = {
     "status": CORE, "export": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
-    "alignment": BRIDGE, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
+    "alignment": ALIGNMENT, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
     "gradient": GRADIENT,
 }
 UMBRELLA = "include/mimo/mimo.h"

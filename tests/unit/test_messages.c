@@ -1,7 +1,7 @@
 /* Messages and pushes of a round, made on one rank of two without any communication. */
 #include <criterion/criterion.h>
 
-#include "bridge/routed_messages.h"
+#include "bridge/routed/routed_messages.h"
 #include "comm/buffer_state.h"
 
 /* Two ranks with a sample each, and both samples are read on both. */

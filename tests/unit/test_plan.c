@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/plan_types.h"
+#include "bridge/plan/plan_types.h"
 #include "core/hash.h"
 #include "expect_failure.h"
 #include "reference_grid.h"

@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/plan_cost.h"
+#include "tools/plan_cost.h"
 
 typedef struct bed {
     mimo_grid *grids[2];

@@ -6,7 +6,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/plan_paired.h"
+#include "tools/plan_paired.h"
 #include "core/hash.h"
 
 enum { SPEC = 64, ROW_BYTES = 16 };

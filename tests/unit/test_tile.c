@@ -1,7 +1,7 @@
 /* Tiles: sizes that do not fit 64 bits are refused with the numbers, and nothing else is. */
 #include <criterion/criterion.h>
 
-#include "bridge/collective_types.h"
+#include "bridge/collective/collective_types.h"
 #include "expect_failure.h"
 
 enum { H = 4 };

@@ -1,0 +1,350 @@
+/*
+ * The executors that are fastest for what a bridge is going to move. All candidates live in one
+ * bridge and move the same tiles, in interleaved repeats; each direction keeps its own winner. The
+ * slowest rank's times count, so that all ranks choose alike.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/collective/collective_types.h"
+#include "bridge/layout/layout_types.h"
+#include "comm/buffer_state.h"
+#include "core/checked.h"
+#include "core/descriptor.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+/* The first one keeps its place until another one beats it. */
+static const mimo_executor candidates[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P,
+                                           MIMO_EXECUTOR_COLLECTIVE};
+
+enum {
+    CANDIDATES = sizeof candidates / sizeof candidates[0],
+    DIRECTIONS = 2,
+    WARM_UP = 2,
+    REPEATS = 15,
+    WINS = 10,
+    ENQUEUED = 20, /* calls of a repeat on a device, where they follow one another without the host;
+                      on the host one ends before the next begins */
+    TIE_PERCENT = 3,
+};
+
+typedef struct trial {
+    mimo_bridge *bridge;
+    const mimo_bridge_sizes *sizes;
+    mimo_tensor tile[2]; /* by mimo_side: source of one way and target of the other */
+    int64_t bytes[2];
+    mimo_buffer *buffer[2];             /* that it lies in; NULL: memory of the device */
+    bool taken[DIRECTIONS][CANDIDATES]; /* into the choice */
+    uint64_t ns[REPEATS][DIRECTIONS][CANDIDATES];
+} trial;
+
+/* --------------------------------------- tiles ---------------------------------------- */
+
+static const char *letters_of(const mimo_bridge_sizes *sizes, mimo_side side)
+{
+    const char *given = side == MIMO_SRC ? sizes->src_letters : sizes->dst_letters;
+    return given ? given : "sbh";
+}
+
+/* This rank's tile of a side, without memory. */
+static mimo_status shape_tile(trial *it, mimo_side side)
+{
+    mimo_layout *layout;
+    const mimo_bridge_sizes *sizes = it->sizes;
+    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side(it->bridge, side);
+    desc.batch = sizes->batch;
+    desc.seq = sizes->seq;
+    MIMO_TRY(mimo_layout_create(&layout, &desc));
+    mimo_cell cell;
+    bool holds = mimo_layout_cell(&cell, layout, it->bridge->rank);
+    int64_t samples = holds ? mimo_layout_samples(layout, cell.dp).count : 0;
+    const char *letters = letters_of(sizes, side);
+    bool along = letters[0] == 's';
+    it->tile[side] = mimo_tensor_3d(NULL, sizes->dtype, letters, along ? layout->shard : samples,
+                                    along ? samples : layout->shard, sizes->hidden);
+    it->tile[side].memory = it->bridge->memory;
+    mimo_layout_destroy(layout);
+    return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
+}
+
+/* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */
+static mimo_status clear_tile(const trial *it, mimo_side side)
+{
+    const mimo_rows all = {it->tile[side].data, 1, 0, 1, 1, it->bytes[side], 1};
+    return it->bridge->parent->device->zero_rows(&all, NULL);
+}
+
+/* Collective where tiles lie in buffers: all ranks get the largest size. */
+static mimo_status place_tile(trial *it, mimo_side side)
+{
+    mimo_comm *parent = it->bridge->parent;
+    if (it->sizes->in_buffer) {
+        MIMO_TRY(mimo_buffer_create_own(&it->buffer[side], parent, it->bytes[side]));
+        it->tile[side].data = mimo_buffer_data(it->buffer[side]);
+    } else {
+        MIMO_TRY(parent->device->reserve(&it->tile[side].data, it->bytes[side]));
+    }
+    return clear_tile(it, side);
+}
+
+static mimo_status make_tiles(trial *it)
+{
+    mimo_comm *parent = it->bridge->parent;
+    mimo_status status = shape_tile(it, MIMO_SRC);
+    if (status == MIMO_OK)
+        status = shape_tile(it, MIMO_DST);
+    MIMO_TRY(mimo_comm_agree(parent, status));
+    status = place_tile(it, MIMO_SRC);
+    if (status == MIMO_OK || !it->sizes->in_buffer)
+        MIMO_KEEP_FIRST(status, place_tile(it, MIMO_DST));
+    return mimo_comm_agree(parent, status);
+}
+
+static void release_tiles(trial *it)
+{
+    for (int side = 0; side < 2; side++) {
+        if (!it->sizes->in_buffer)
+            it->bridge->comm->device->release(it->tile[side].data);
+        mimo_buffer_destroy(it->buffer[side]);
+    }
+}
+
+/* --------------------------------------- timing --------------------------------------- */
+
+/* Nanoseconds that a repeat of a candidate takes on this rank, to the end of its stream. */
+static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
+{
+    char byte;
+    mimo_bridge *bridge = it->bridge;
+    const mimo_device *device = bridge->comm->device;
+    const mimo_tensor *to = &it->tile[way == 0 ? MIMO_DST : MIMO_SRC];
+    const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
+    bridge->way[way] = candidates[candidate];
+    MIMO_TRY(mimo_comm_barrier(bridge->parent));
+    int64_t begin = mimo_now();
+    for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
+        MIMO_TRY(
+            (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
+    MIMO_TRY(device->download(&byte, NULL, 0, NULL));
+    *ns = (uint64_t)(mimo_now() - begin);
+    return MIMO_OK;
+}
+
+/* The largest of all ranks. */
+static mimo_status slowest(const trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
+{
+    mimo_comm *parent = it->bridge->parent;
+    mimo_request *request = NULL;
+    MIMO_TRY(parent->backend->vote_start(&request, parent, ns[0], DIRECTIONS * CANDIDATES));
+    return mimo_wait(parent, &request, "bridge create");
+}
+
+/* Where destinations lie in no buffer, routed is p2p. */
+static bool is_candidate(const trial *it, int way, int c)
+{
+    return candidates[c] == MIMO_EXECUTOR_ROUTED ||
+           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer : it->bridge->measured[way]);
+}
+
+/* Everything that a first call makes is made. */
+static mimo_status warm_up(trial *it)
+{
+    uint64_t ns;
+    for (int way = 0; way < DIRECTIONS; way++)
+        for (int c = 0; c < CANDIDATES; c++) {
+            it->taken[way][c] = is_candidate(it, way, c);
+            for (int i = 0; i < WARM_UP && it->taken[way][c]; i++)
+                MIMO_TRY(move(&ns, it, way, c));
+        }
+    return MIMO_OK;
+}
+
+/* None always comes first, nor always behind the same one, which leaves it warm caches. */
+static int in_turn(int repeat, int turn)
+{
+    return (repeat + (repeat % 2 > 0 ? CANDIDATES - turn : turn)) % CANDIDATES;
+}
+
+static mimo_status run(trial *it)
+{
+    MIMO_TRY(warm_up(it));
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        for (int way = 0; way < DIRECTIONS; way++)
+            for (int turn = 0; turn < CANDIDATES; turn++) {
+                int c = in_turn(repeat, turn);
+                if (it->taken[way][c])
+                    MIMO_TRY(move(&it->ns[repeat][way][c], it, way, c));
+            }
+        MIMO_TRY(slowest(it, it->ns[repeat]));
+    }
+    return MIMO_OK;
+}
+
+/* --------------------------------------- choice --------------------------------------- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* By a margin at its best, as what disturbs a repeat only makes it slower; and in most repeats, as
+ * the best is luck where disturbances are the rule. Of two that are equally fast one in seven is
+ * ahead in so many. */
+static bool beats(const trial *it, int way, int challenger, int holder)
+{
+    uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
+    int wins = 0;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        const uint64_t *ns = it->ns[repeat][way];
+        least[0] = smaller(least[0], ns[challenger]);
+        least[1] = smaller(least[1], ns[holder]);
+        wins += ns[challenger] < ns[holder];
+    }
+    return wins >= WINS && 100 * least[0] < (100 - TIE_PERCENT) * least[1];
+}
+
+static mimo_executor winner(const trial *it, int way)
+{
+    int best = 0;
+    for (int c = 1; c < CANDIDATES; c++)
+        if (it->taken[way][c] && beats(it, way, c, best))
+            best = c;
+    return candidates[best];
+}
+
+static mimo_status measure(trial *it)
+{
+    mimo_status status = make_tiles(it);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(it->bridge->parent, run(it));
+    release_tiles(it);
+    return status;
+}
+
+/* Collective adds up full sequences in backward, which f8 can't be. */
+static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int way)
+{
+    return way == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
+}
+
+/* Routed alone may have an uneven batch. It is told, so that calls only enqueue on devices. */
+static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
+{
+    trial it = {.bridge = bridge, .sizes = sizes};
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = sizes->batch;
+    if (!bridge->collective && !sizes->in_buffer)
+        return MIMO_OK;
+    for (int way = 0; way < DIRECTIONS; way++)
+        bridge->measured[way] = bridge->collective && collective_adds(bridge, sizes->dtype, way);
+    if (!bridge->collective)
+        MIMO_TRY(mimo_bridge_update(bridge, &batch));
+    MIMO_TRY(measure(&it));
+    for (int way = 0; way < DIRECTIONS; way++)
+        bridge->way[way] = winner(&it, way);
+    if (!bridge->collective)
+        return mimo_bridge_update(bridge, NULL);
+    if (bridge->way[0] != MIMO_EXECUTOR_COLLECTIVE && bridge->way[1] != MIMO_EXECUTOR_COLLECTIVE)
+        mimo_collective_disconnect(bridge);
+    return MIMO_OK;
+}
+
+static bool deals_evenly(const mimo_bridge_desc *desc, int64_t batch)
+{
+    return desc->src && desc->dst && batch % mimo_grid_dim_size(desc->src, "dp") == 0 &&
+           batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
+}
+
+/* A bridge of both executors where collective takes grids and batch: all ranks see that alike, as
+ * they agreed on the deal and a creation fails alike. */
+static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
+                              const mimo_bridge_sizes *sizes)
+{
+    desc->executor = MIMO_EXECUTOR_ROUTED;
+    if (!sizes->any_batch && deals_evenly(desc, sizes->batch)) {
+        desc->backward_executor = MIMO_EXECUTOR_COLLECTIVE;
+        mimo_status status = mimo_bridge_create(out, comm, desc);
+        if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
+            return status;
+    }
+    desc->backward_executor = MIMO_EXECUTOR_ROUTED;
+    return mimo_bridge_create(out, comm, desc);
+}
+
+static mimo_status check_sizes(const mimo_bridge_sizes *sizes)
+{
+    int64_t bytes;
+    MIMO_CHECK(sizes->batch > 0 && sizes->seq > 0 && sizes->hidden > 0, MIMO_ERR_ARGUMENT,
+               "bridge sizes: batch %" PRId64 ", seq %" PRId64 ", hidden %" PRId64, sizes->batch,
+               sizes->seq, sizes->hidden);
+    MIMO_CHECK(mimo_dtype_size(sizes->dtype) > 0, MIMO_ERR_ARGUMENT,
+               "bridge sizes: unknown dtype %d", (int)sizes->dtype);
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
+        const char *letters = letters_of(sizes, side);
+        MIMO_CHECK(strcmp(letters, "sbh") == 0 || strcmp(letters, "bsh") == 0, MIMO_ERR_ARGUMENT,
+                   "bridge sizes: letters '%s' of %s are neither sbh nor bsh", letters,
+                   mimo_side_names[side]);
+    }
+    MIMO_TRY(mimo_mul(&bytes, sizes->batch, sizes->seq));
+    MIMO_TRY(mimo_mul(&bytes, bytes, sizes->hidden));
+    return mimo_mul(&bytes, bytes, (int64_t)mimo_dtype_size(sizes->dtype));
+}
+
+static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *sizes,
+                                  const mimo_bridge_desc *given,
+                                  const mimo_bridge_sizes *given_sizes, const void *out)
+{
+    MIMO_CHECK(out && given && given_sizes, MIMO_ERR_ARGUMENT, "bridge: %s is NULL",
+               !out ? "out" : (!given ? "desc" : "sizes"));
+    MIMO_TRY(mimo_read_descriptor(desc, sizeof *desc, given, "bridge"));
+    MIMO_TRY(mimo_read_descriptor(sizes, sizeof *sizes, given_sizes, "bridge sizes"));
+    desc->size = sizeof *desc;
+    MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
+               desc->src ? "dst" : "src");
+    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO &&
+                   desc->backward_executor == MIMO_EXECUTOR_AUTO,
+               MIMO_ERR_ARGUMENT,
+               "bridge: executor %d and %d backward are pinned, and sizes are for choosing one",
+               (int)desc->executor, (int)desc->backward_executor);
+    MIMO_CHECK(desc->batch < 0 || desc->batch == sizes->batch, MIMO_ERR_ARGUMENT,
+               "bridge: the descriptor tells a batch of %" PRId64 ", the sizes one of %" PRId64,
+               desc->batch, sizes->batch);
+    return check_sizes(sizes);
+}
+
+/* The sizes, and of the grids what decides which bridges are created. */
+static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *desc)
+{
+    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, sizes->batch), sizes->seq);
+    hash = mimo_hash_int(mimo_hash_int(hash, sizes->hidden), sizes->dtype);
+    hash = mimo_hash_int(hash, deals_evenly(desc, sizes->batch));
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++)
+        hash = mimo_hash_int(hash, letters_of(sizes, side)[0]);
+    return mimo_hash_int(mimo_hash_int(hash, sizes->in_buffer), sizes->any_batch);
+}
+
+mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
+                                       const mimo_bridge_desc *desc, const mimo_bridge_sizes *sizes)
+{
+    mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_sizes own_sizes = MIMO_BRIDGE_SIZES_INIT;
+    mimo_bridge *bridge = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
+    mimo_status local = read_arguments(&own, &own_sizes, desc, sizes, out);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CREATE, local, sign(&own_sizes, &own),
+                           "bridge create by measurement"));
+    MIMO_TRY(create_all(&bridge, comm, &own, &own_sizes));
+    mimo_status status = choose(bridge, &own_sizes);
+    if (status == MIMO_OK)
+        *out = bridge;
+    else
+        mimo_bridge_destroy(bridge);
+    return status;
+}
+
+mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)
+{
+    return bridge->way[backward];
+}

@@ -1,0 +1,345 @@
+/*
+ * The collective executor: the seed algorithm, word for word, and the yardstick for others.
+ *
+ *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
+ *             partition is attached, keep this rank's shard of the full sequences (narrowing and
+ *             cutting are one pass)
+ *   backward  where a partition is attached, its adjoint: join sp shards, put rows back into zeros;
+ *             all_reduce SUM over dst cp, on a copy; then narrow, all-gather or copy
+ *
+ * The sum comes before the narrowing, as a cp group can hold different slots.
+ */
+#include <inttypes.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/collective/collective_types.h"
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/mutation.h"
+#include "partition/partition_rows.h"
+
+static const mimo_device *device_of(const mimo_op *op)
+{
+    return op->bridge->comm->device;
+}
+
+static const mimo_collective *own_of(const mimo_op *op)
+{
+    return op->bridge->collective;
+}
+
+/* The loop order that gives the longest runs at the receiving end. */
+static bool along_samples(const mimo_tile *to)
+{
+    return to->row_b == 1;
+}
+
+/* Backward: the dst tile before the partition cut it, to be summed in place. Staging, or the tile
+ * itself where nothing cuts or sums. */
+static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
+{
+    const mimo_tile *dst = &tiles->dst;
+    void *room;
+    *out = *dst;
+    if (!own_of(op)->partition && !own_of(op)->cp_sum)
+        return MIMO_OK;
+    *out = mimo_tile_like(dst, NULL, tiles->seq);
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, mimo_tile_bytes(out)));
+    out->view.data = room;
+    return MIMO_OK;
+}
+
+/* All-gather along the batch: every member's whole tile into its slot of `to`. */
+static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    mimo_comm *comm = own_of(op)->gather;
+    const mimo_gather slots = {.to = mimo_tile_rows(to, 0, from->batch, inner),
+                               .from = mimo_tile_rows(from, 0, from->batch, inner),
+                               .step = from->batch * to->row_b,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
+}
+
+/* Keep this rank's slot of a larger batch, or all of an equal one. */
+static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    int64_t first = from->batch == to->batch ? 0 : op->bridge->slot * to->batch;
+    mimo_rows all = mimo_tile_rows(to, 0, to->batch, inner);
+    mimo_rows slice = mimo_tile_rows(from, first, to->batch, inner);
+    return device_of(op)->copy_rows(&all, &slice, op->stream);
+}
+
+/* Forward, where a partition cuts what is gathered: the members' tiles, one after the other. */
+static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair *tiles)
+{
+    void *room;
+    int64_t members = own_of(op)->gather->size;
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, members * mimo_tile_bytes(&tiles->src)));
+    *out = room;
+    return MIMO_OK;
+}
+
+static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    char *room;
+    mimo_comm *comm = own_of(op)->gather;
+    int64_t bytes = mimo_tile_bytes(&tiles->src);
+    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    if (bytes == 0)
+        return MIMO_OK;
+    const mimo_gather slots = {.to = {room, bytes, 0, 1, 1, 1, 1},
+                               .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
+                               .step = 1,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
+}
+
+/* What a partition cuts is gathered as it is, so that the rows that stay move once more only. */
+static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    bool fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
+    if (own_of(op)->partition)
+        return fan_in ? gather_tiles(op, tiles) : MIMO_OK;
+    return fan_in ? gather(op, &tiles->dst, &tiles->src) : narrow(op, &tiles->dst, &tiles->src);
+}
+
+/* A tile with sequences first, of `samples` neighbours taken as one. */
+static mimo_tile fold(const mimo_tile *tile, int64_t samples)
+{
+    mimo_tile folded = *tile;
+    folded.batch /= samples;
+    folded.row_s = folded.batch;
+    folded.row_bytes *= samples;
+    return folded;
+}
+
+/* dst's shard of samples [to, to + count) from samples [from, from + count) of the tile `src`. */
+static mimo_status keep(mimo_op *op, const mimo_tile_pair *tiles, int64_t to, int64_t from,
+                        int64_t count)
+{
+    const mimo_rows shard = mimo_tile_rows(&tiles->dst, to, count, false);
+    const mimo_rows full = mimo_tile_rows(&tiles->src, from, count, false);
+    return mimo_partition_keep_rows(own_of(op)->partition, &shard, &full, device_of(op),
+                                    op->stream);
+}
+
+/* From the gathered tiles. Where positions of a sample are neighbours they are as one tile's. */
+static mimo_status keep_gathered(mimo_op *op, mimo_tile_pair *tiles)
+{
+    char *room;
+    int64_t samples = tiles->src.batch, bytes = mimo_tile_bytes(&tiles->src);
+    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    tiles->src.view.data = room;
+    if (tiles->src.row_s == 1) {
+        tiles->src.row_b = tiles->src.seq;
+        return keep(op, tiles, 0, 0, tiles->dst.batch);
+    }
+    for (int64_t first = 0; first < tiles->dst.batch; first += samples) {
+        MIMO_TRY(keep(op, tiles, first, 0, samples));
+        tiles->src.view.data = (char *)tiles->src.view.data + bytes;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile_pair pair = *tiles;
+    const mimo_tile *src = &tiles->src, *dst = &tiles->dst;
+    int64_t samples = src->batch < dst->batch ? src->batch : dst->batch;
+    if (!own_of(op)->partition || samples == 0)
+        return MIMO_OK;
+    if (along_samples(src) && along_samples(dst)) {
+        pair.src = fold(src, samples);
+        pair.dst = fold(dst, samples);
+        samples = 1;
+    }
+    if (op->bridge->pairing.direction == MIMO_FAN_IN)
+        return keep_gathered(op, &pair);
+    int64_t first = pair.src.batch == pair.dst.batch ? 0 : op->bridge->slot * pair.dst.batch;
+    return keep(op, &pair, 0, first, pair.dst.batch);
+}
+
+/* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
+static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
+{
+    void *room;
+    *out = tiles->dst;
+    if (!own_of(op)->sp_join)
+        return MIMO_OK;
+    *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_JOINED, mimo_tile_bytes(out)));
+    out->view.data = room;
+    return MIMO_OK;
+}
+
+static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile joined;
+    mimo_comm *comm = own_of(op)->sp_join;
+    const mimo_tile *dst = &tiles->dst;
+    if (!comm)
+        return MIMO_OK;
+    MIMO_TRY(joined_tile(&joined, op, tiles));
+    bool inner = along_samples(dst);
+    mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
+    part.seq = dst->seq;
+    const mimo_gather parts = {.to = mimo_tile_rows(&part, 0, dst->batch, inner),
+                               .from = mimo_tile_rows(dst, 0, dst->batch, inner),
+                               .step = dst->seq * joined.row_s,
+                               .guarded = op->guarded};
+    return comm->backend->allgather_start(&op->request, comm, &parts, op->stream);
+}
+
+/* The full-sequence gradient of this rank, on a copy as it is summed in place. */
+static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile full, joined;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    MIMO_TRY(joined_tile(&joined, op, tiles));
+    if (own_of(op)->partition) /* sp is undone already, so what is left is the cp map alone */
+        return mimo_partition_adjoint(own_of(op)->partition, MIMO_LABELS, &full.view, &joined.view,
+                                      NULL, op->stream);
+    if (full.view.data == joined.view.data)
+        return MIMO_OK;
+    return device_of(op)->copy(full.view.data, joined.view.data, mimo_tile_bytes(&full),
+                               op->stream);
+}
+
+/* In staging, which is no tensor of the caller's: so it needs no guard. */
+static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile full;
+    int64_t elements;
+    mimo_comm *comm = own_of(op)->cp_sum;
+    if (!comm || MIMO_MUTATED("no-cp-sum"))
+        return MIMO_OK;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    if (MIMO_MUTATED("narrow-before-sum")) {
+        MIMO_TRY(narrow(op, &tiles->src, &full));
+        full = tiles->src;
+    }
+    MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
+    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
+    if (MIMO_MUTATED("cp-mean"))
+        MIMO_TRY(device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->stream));
+    return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
+}
+
+/* A mutation's: this rank's slot of `to`, and zeros around it. */
+static mimo_status pad(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
+{
+    bool inner = along_samples(to);
+    mimo_rows all = mimo_tile_rows(from, 0, from->batch, inner);
+    mimo_rows slot = mimo_tile_rows(to, op->bridge->slot * from->batch, from->batch, inner);
+    mimo_rows slots = mimo_tile_rows(to, 0, to->batch, inner);
+    MIMO_TRY(device_of(op)->zero_rows(&slots, op->stream));
+    return device_of(op)->copy_rows(&slot, &all, op->stream);
+}
+
+static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile full;
+    if (MIMO_MUTATED("narrow-before-sum"))
+        return MIMO_OK;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    if (op->bridge->pairing.direction == MIMO_FAN_OUT && MIMO_MUTATED("zero-pad"))
+        return pad(op, &tiles->src, &full);
+    if (op->bridge->pairing.direction == MIMO_FAN_OUT)
+        return gather(op, &tiles->src, &full);
+    return narrow(op, &tiles->src, &full);
+}
+
+static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                        const mimo_tensor *dst)
+{
+    char text[MIMO_VIEW_TEXT];
+    MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
+    int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
+    MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
+               "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
+               mimo_tensor_text(src, text, sizeof text), batch, batch / dp);
+    MIMO_CHECK(!op->backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+               "%s: f8 can be moved, not summed over cp = %lld", op->call,
+               (long long)own_of(op)->cp);
+    return op->backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
+}
+
+static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
+{
+    int ndim = mimo_tensor_ndim(view); /* what lies behind the letters is ignored */
+    hash = mimo_hash_int(mimo_hash_bytes(hash, view->letters, (size_t)ndim), view->dtype);
+    return mimo_hash_bytes(hash, view->shape, (size_t)ndim * sizeof view->shape[0]);
+}
+
+/* In this geometry local shapes are the same everywhere. */
+static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
+{
+    return hash_view(hash_view(hash, &tiles->src.view), &tiles->dst.view);
+}
+
+/* Memory for a guarded step in which each rank of `comm` holds a tile like this. NULL: no step. */
+static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *tile)
+{
+    return comm ? mimo_guard_prepare(comm, op->guarded, comm->size, mimo_tile_bytes(tile))
+                : MIMO_OK;
+}
+
+static mimo_status prepare_forward(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    char *gathered;
+    if (op->bridge->pairing.direction != MIMO_FAN_IN)
+        return MIMO_OK;
+    if (own_of(op)->partition)
+        MIMO_TRY(gathered_tiles(&gathered, op, tiles));
+    return guard(op, own_of(op)->gather, &tiles->src);
+}
+
+static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    mimo_tile full, joined;
+    MIMO_TRY(full_tile(&full, op, tiles));
+    MIMO_TRY(joined_tile(&joined, op, tiles));
+    MIMO_TRY(guard(op, own_of(op)->sp_join, &tiles->dst));
+    return op->bridge->pairing.direction == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full)
+                                                         : MIMO_OK;
+}
+
+/* Get all the staging that the steps will ask for. */
+static mimo_status prepare(mimo_op *op)
+{
+    for (int i = 0; i < op->count; i++)
+        MIMO_TRY((op->backward ? prepare_backward : prepare_forward)(op, &op->pairs[i]));
+    return MIMO_OK;
+}
+
+static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
+                           int64_t *count)
+{
+    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
+                                first, count);
+}
+
+static mimo_status cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
+{
+    *out = mimo_collective_side(op->bridge, side);
+    return mimo_mul(&out->batch, op->pairs[0].src.batch, mimo_grid_dim_size(op->bridge->src, "dp"));
+}
+
+static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
+static const mimo_step backward_steps[] = {join_sp, spread, sum_over_cp, return_samples, NULL};
+
+const mimo_executor_table mimo_collective_executor = {
+    .create = mimo_collective_create,
+    .connect = mimo_collective_connect,
+    .destroy = mimo_collective_destroy,
+    .side = mimo_collective_side,
+    .cut = cut,
+    .read = read,
+    .sign = sign,
+    .prepare = prepare,
+    .samples = samples,
+    .forward = forward_steps,
+    .backward = backward_steps,
+};

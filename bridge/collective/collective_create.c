@@ -1,0 +1,121 @@
+/* Creation and release of the collective executor: the pairs of grids that it takes, its groups. */
+#include <inttypes.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/collective/collective_types.h"
+#include "core/check.h"
+#include "core/memory.h"
+#include "core/mutation.h"
+
+static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    MIMO_CHECK(!desc->partition || desc->partition->format == MIMO_SBHD, MIMO_ERR_UNSUPPORTED,
+               "bridge: packed (thd) partitions are not supported by the collective executor");
+    int64_t src_dp = mimo_grid_dim_size(desc->src, "dp"), batch = desc->batch;
+    int64_t dst_dp = mimo_grid_dim_size(desc->dst, "dp");
+    MIMO_CHECK(batch < 0 || (batch % src_dp == 0 && batch % dst_dp == 0), MIMO_ERR_SHAPE,
+               "bridge: dp=%" PRId64 " of src and dp=%" PRId64 " of dst do not both divide a batch "
+               "of %" PRId64 ", which the collective executor asks for",
+               src_dp, dst_dp, batch);
+    MIMO_CHECK(!desc->src_partition, MIMO_ERR_UNSUPPORTED,
+               "bridge: a partition of the src tile is not supported by the collective executor");
+    int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
+    MIMO_CHECK(first == 0 && size == bridge->size, MIMO_ERR_GRID,
+               "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
+               "), the communicator has %" PRId64 " ranks",
+               first, first + size, bridge->size);
+    return MIMO_OK;
+}
+
+/* A partition that cuts nothing is none. */
+static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bridge,
+                                    const mimo_partition_rule *rule)
+{
+    int64_t tp = mimo_grid_dim_size(bridge->dst, "tp");
+    own->rules.cuts = 1;
+    if (!rule || (own->cp == 1 && !(rule->sp && tp > 1)))
+        return MIMO_OK;
+    mimo_partition_place place = {0, own->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
+    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
+    MIMO_TRY(mimo_partition_create(&own->partition, rule, &place));
+    own->rule = *rule;
+    own->sp = rule->sp && tp > 1;
+    own->rules.partition = own->partition;
+    own->rules.cuts = own->cp * (rule->sp ? tp : 1);
+    return MIMO_OK;
+}
+
+mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
+{
+    MIMO_TRY(check_desc(bridge, desc));
+    MIMO_TRY(mimo_reserve(&bridge->collective, 1, sizeof *bridge->collective));
+    mimo_collective *own = bridge->collective;
+    own->cp = mimo_grid_dim_size(bridge->dst, "cp");
+    own->rules.memory = bridge->memory;
+    MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, NULL, &bridge->slot));
+    own->rules.pairing = bridge->pairing;
+    if (MIMO_MUTATED("cp0-slice")) {
+        int64_t c;
+        MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &c));
+        own->rules.pairing.scale = c > 0 ? 1 : bridge->pairing.scale;
+    }
+    return attach_partition(own, bridge, desc->partition);
+}
+
+mimo_status mimo_collective_connect(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    int64_t index, slot;
+    if (own->cp > 1)
+        MIMO_TRY(mimo_bridge_split(&own->cp_sum, bridge, bridge->dst,
+                                   MIMO_MUTATED("sum-over-dp")   ? "cp,dp"
+                                   : MIMO_MUTATED("sum-over-tp") ? "tp,cp"
+                                                                 : "cp"));
+    if (own->sp)
+        MIMO_TRY(mimo_bridge_split(&own->sp_join, bridge, bridge->dst, "tp"));
+    if (bridge->pairing.direction == MIMO_EQUAL)
+        return MIMO_OK;
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
+    if (MIMO_MUTATED("gather-reversed"))
+        slot = -slot;
+    if (MIMO_MUTATED("pooled-over-cp")) { /* groups of k along (dp, cp), not along dp */
+        int64_t c = index % own->cp, place = slot * own->cp + c;
+        index += place / bridge->pairing.scale - c;
+        slot = place % bridge->pairing.scale;
+    }
+    return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
+}
+
+void mimo_collective_disconnect(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    mimo_comm_destroy(own->gather);
+    mimo_comm_destroy(own->sp_join);
+    mimo_comm_destroy(own->cp_sum);
+    own->gather = own->sp_join = own->cp_sum = NULL;
+}
+
+void mimo_collective_destroy(mimo_bridge *bridge)
+{
+    mimo_collective *own = bridge->collective;
+    if (!own)
+        return;
+    mimo_collective_disconnect(bridge);
+    mimo_partition_destroy(own->partition);
+    mimo_release(own);
+    bridge->collective = NULL;
+}
+
+mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side)
+{
+    const mimo_collective *own = bridge->collective;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    desc.grid = side == MIMO_SRC ? bridge->src : bridge->dst;
+    if (side == MIMO_DST) {
+        desc.partition = own->partition ? &own->rule : NULL;
+        desc.cp_copies = MIMO_COPIES_PARTIAL;
+    }
+    return desc;
+}

@@ -1,0 +1,189 @@
+/* Ragged layouts: the rows of one modality, each sample with its own number, packed one after the
+ * other or at their positions in a sequence. */
+#include <string.h>
+
+#include "bridge/layout/layout_types.h"
+#include "core/checked.h"
+#include "core/memory.h"
+
+/* ----------------------------------------- creation ----------------------------------------- */
+
+/* One span behind another: the next rows of the sample, at later positions. */
+static mimo_status check_span(const mimo_layout_desc *desc, int64_t i)
+{
+    const mimo_span *span = &desc->spans[i], *before = i > 0 ? span - 1 : NULL;
+    bool follows = before && before->sample == span->sample;
+    MIMO_CHECK(span->sample >= 0 && span->sample < desc->batch &&
+                   (!before || before->sample <= span->sample),
+               MIMO_ERR_SHAPE,
+               "span %" PRId64 ": sample %" PRId64 " is out of order, or not one of %" PRId64, i,
+               span->sample, desc->batch);
+    MIMO_CHECK(span->length > 0 && span->position >= 0 && span->position <= desc->seq &&
+                   span->length <= desc->seq - span->position,
+               MIMO_ERR_SHAPE,
+               "span %" PRId64 " of sample %" PRId64 ": %" PRId64 " rows at position %" PRId64
+               " do not lie in %" PRId64 " positions",
+               i, span->sample, span->length, span->position, desc->seq);
+    int64_t row = follows ? before->row + before->length : 0;
+    int64_t position = follows ? before->position + before->length : 0;
+    MIMO_CHECK(span->row == row && span->position >= position, MIMO_ERR_SHAPE,
+               "span %" PRId64 " of sample %" PRId64 " begins with row %" PRId64
+               " at position %" PRId64 ", and must with row %" PRId64
+               " at or behind position %" PRId64,
+               i, span->sample, span->row, span->position, row, position);
+    return MIMO_OK;
+}
+
+static mimo_status check_desc(const mimo_layout_desc *desc)
+{
+    bool packed = desc->ragged == MIMO_RAGGED_PACKED;
+    const mimo_partition_rule *rule = desc->partition;
+    MIMO_CHECK(packed || desc->ragged == MIMO_RAGGED_PLACED, MIMO_ERR_ARGUMENT,
+               "layout: unknown kind of ragged %d", (int)desc->ragged);
+    MIMO_CHECK(desc->span_count >= 0 && (desc->spans || desc->span_count == 0), MIMO_ERR_ARGUMENT,
+               "layout: %" PRId64 " spans%s", desc->span_count, desc->spans ? "" : ", NULL");
+    MIMO_CHECK(!rule || (!packed && rule->format == MIMO_SBHD), MIMO_ERR_UNSUPPORTED,
+               "layout: ragged rows are placed under an sbhd partition, or packed without one");
+    for (int64_t i = 0; i < desc->span_count; i++)
+        MIMO_TRY(check_span(desc, i));
+    return MIMO_OK;
+}
+
+mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc)
+{
+    mimo_ragged_rows *rows = &layout->ragged;
+    if (desc->ragged == MIMO_RAGGED_NOT)
+        return MIMO_OK;
+    int64_t ends; /* of samples: without positions, a batch may have any size */
+    MIMO_TRY(check_desc(desc));
+    MIMO_TRY(mimo_add(&ends, desc->batch, 1));
+    MIMO_TRY(mimo_reserve(&rows->spans, desc->span_count, sizeof *rows->spans));
+    MIMO_TRY(mimo_reserve(&rows->first_span, ends, sizeof(int64_t)));
+    MIMO_TRY(mimo_reserve(&rows->first_row, ends, sizeof(int64_t)));
+    for (int64_t i = 0; i < desc->span_count; i++) {
+        const mimo_span *span = &desc->spans[i];
+        rows->spans[i] = *span;
+        rows->first_span[span->sample + 1]++;
+        rows->first_row[span->sample + 1] += span->length;
+    }
+    for (int64_t b = 0; b < desc->batch; b++) {
+        rows->first_span[b + 1] += rows->first_span[b];
+        rows->first_row[b + 1] += rows->first_row[b];
+    }
+    rows->kind = desc->ragged;
+    return MIMO_OK;
+}
+
+void mimo_ragged_release(mimo_ragged_rows *rows)
+{
+    mimo_release(rows->spans);
+    mimo_release(rows->first_span);
+    mimo_release(rows->first_row);
+}
+
+/* ------------------------------------------ boxes ------------------------------------------- */
+
+int64_t mimo_ragged_rows_of(const mimo_layout *layout, int64_t dp)
+{
+    const int64_t *first = layout->ragged.first_row;
+    mimo_range samples = mimo_layout_samples(layout, dp);
+    return first[samples.first + samples.count] - first[samples.first];
+}
+
+int64_t mimo_ragged_parts(const mimo_layout *layout, const mimo_cell *cell)
+{
+    const int64_t *first = layout->ragged.first_span;
+    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    if (layout->ragged.kind == MIMO_RAGGED_PACKED)
+        return samples.count;
+    return first[samples.first + samples.count] - first[samples.first];
+}
+
+/* All rows of a sample, which lie behind those of the samples before it. */
+static int packed_box(const mimo_layout *layout, mimo_range samples, int64_t sample, mimo_box *box)
+{
+    const int64_t *first = layout->ragged.first_row;
+    int64_t rows = first[sample + 1] - first[sample];
+    *box = (mimo_box){.b0 = sample,
+                      .nb = 1,
+                      .ns = rows,
+                      .row0 = first[sample] - first[samples.first],
+                      .row_b = rows,
+                      .row_s = 1};
+    return rows > 0;
+}
+
+/* The part of a span that lies in a run of the rank's positions. */
+static int placed_box(const mimo_layout *layout, mimo_range samples, const mimo_span *span,
+                      const mimo_run *run, mimo_box *box)
+{
+    int64_t begin = span->position > run->global ? span->position : run->global;
+    int64_t end = span->position + span->length;
+    bool sbh = layout->order == MIMO_ROWS_SBH;
+    if (end > run->global + run->length)
+        end = run->global + run->length;
+    if (begin >= end)
+        return 0;
+    *box = (mimo_box){.b0 = span->sample,
+                      .nb = 1,
+                      .s0 = span->row + (begin - span->position),
+                      .ns = end - begin,
+                      .row_b = sbh ? 1 : layout->shard,
+                      .row_s = sbh ? samples.count : 1};
+    box->row0 = (span->sample - samples.first) * box->row_b +
+                (run->local + (begin - run->global)) * box->row_s;
+    return 1;
+}
+
+int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t part,
+                      mimo_box *boxes)
+{
+    mimo_run runs[MIMO_LAYOUT_BOXES];
+    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    const mimo_ragged_rows *rows = &layout->ragged;
+    if (rows->kind == MIMO_RAGGED_PACKED)
+        return packed_box(layout, samples, samples.first + part, boxes);
+    const mimo_span *span = &rows->spans[rows->first_span[samples.first] + part];
+    int found = mimo_layout_cell_runs(layout, cell, 0, runs), count = 0;
+    for (int i = 0; i < found; i++)
+        count += placed_box(layout, samples, span, &runs[i], &boxes[count]);
+    return count;
+}
+
+/* The span of a sample that has a row. */
+static int64_t span_of(const mimo_ragged_rows *rows, int64_t sample, int64_t row)
+{
+    int64_t low = rows->first_span[sample], high = rows->first_span[sample + 1];
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (rows->spans[middle].row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mimo_cell *cell,
+                      mimo_box *box)
+{
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    const mimo_ragged_rows *rows = &layout->ragged;
+    mimo_range samples = mimo_layout_samples(layout, cell->dp);
+    int64_t at = span_of(rows, sample, row), part = at - rows->first_span[samples.first];
+    const mimo_span *span = &rows->spans[at];
+    mimo_layout_place(layout, span->position + (row - span->row), cell);
+    if (rows->kind == MIMO_RAGGED_PACKED)
+        part = sample - samples.first;
+    int count = mimo_ragged_boxes(layout, cell, part, boxes);
+    bool last = count > 1 && row >= boxes[1].s0;
+    *box = boxes[last];
+}
+
+bool mimo_ragged_alike(const mimo_layout *a, const mimo_layout *b)
+{
+    if (!a->ragged.kind || !b->ragged.kind)
+        return a->ragged.kind == b->ragged.kind;
+    return memcmp(a->ragged.first_row, b->ragged.first_row,
+                  ((size_t)a->batch + 1) * sizeof(int64_t)) == 0;
+}

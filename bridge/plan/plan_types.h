@@ -1,0 +1,40 @@
+/* What a plan is made of: shared by the planner, what cuts plans, the checker and the printer. */
+#ifndef MIMO_BRIDGE_PLAN_TYPES_H
+#define MIMO_BRIDGE_PLAN_TYPES_H
+
+#include "bridge/plan/plan_chunk.h"
+
+enum { MIMO_BLOCK_KINDS = 3 };
+
+/* Blocks of one kind: list[count] in room for `capacity`. */
+typedef struct mimo_blocks {
+    mimo_block *list;
+    int64_t count, capacity;
+    int64_t rows;
+} mimo_blocks;
+
+struct mimo_plan {
+    int64_t rank, classes;
+    mimo_blocks blocks[MIMO_BLOCK_KINDS]; /* by mimo_block_kind */
+};
+
+/* The rows that two overlapping boxes share. The peer and the class are the caller's to fill in. */
+mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst);
+
+mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block);
+
+/* Into the order in which both ends list the blocks between them. */
+void mimo_blocks_sort(mimo_blocks *blocks);
+
+/* The plans of ranks [first, first + ranks), which cover both spans. */
+typedef struct mimo_plan_set {
+    int64_t first, ranks;
+    mimo_plan **plans;
+    const mimo_chunk *chunk; /* that they move; NULL: all */
+} mimo_plan_set;
+
+/* mimo_plan_check on plans that are there already. */
+mimo_status mimo_plan_check_set(const mimo_layout *src, const mimo_layout *dst,
+                                const mimo_plan_set *set);
+
+#endif

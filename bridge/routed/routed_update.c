@@ -1,0 +1,260 @@
+/* Updates of a routed bridge: the batch of the calls that follow, and the positions of its rows.
+ * Each rank tells what it knows; all end with the same table. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge/routed/routed_types.h"
+#include "core/checked.h"
+#include "core/descriptor.h"
+#include "core/hash.h"
+#include "core/memory.h"
+
+/* ------------------------------------------ check ------------------------------------------- */
+
+static mimo_status read_desc(mimo_batch_desc *own, const mimo_batch_desc *desc)
+{
+    if (desc)
+        MIMO_TRY(mimo_read_descriptor(own, sizeof *own, desc, "update"));
+    MIMO_CHECK(own->batch >= -1, MIMO_ERR_ARGUMENT, "update: a batch of %" PRId64, own->batch);
+    MIMO_CHECK(own->span_count >= 0 && (own->spans || own->span_count == 0), MIMO_ERR_ARGUMENT,
+               "update: %" PRId64 " spans%s", own->span_count, own->spans ? "" : ", NULL");
+    MIMO_CHECK(own->ragged || own->span_count == 0, MIMO_ERR_ARGUMENT,
+               "update: %" PRId64 " spans, and the batch is not ragged", own->span_count);
+    MIMO_CHECK(!own->ragged || own->batch >= 0, MIMO_ERR_ARGUMENT,
+               "update: a ragged batch must say how many samples it has");
+    return MIMO_OK;
+}
+
+static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
+{
+    const mimo_routed *own = bridge->routed;
+    MIMO_CHECK(!bridge->collective, MIMO_ERR_UNSUPPORTED,
+               "update: the executor is collective, and must be routed");
+    MIMO_TRY(mimo_bridge_check_idle(bridge, "update"));
+    MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
+                           !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
+               MIMO_ERR_UNSUPPORTED,
+               "update: a ragged batch takes no src partition and no thd partition");
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ gather ------------------------------------------ */
+
+/* What all ranks told. */
+typedef struct told {
+    const mimo_bridge *bridge;
+    const char *call;  /* in words */
+    int64_t most;      /* spans of one rank */
+    int64_t *counts;   /* [ranks] */
+    mimo_span *padded; /* this rank's, [most] */
+    mimo_span *all;    /* [ranks][most] */
+} told;
+
+static void release_told(told *it)
+{
+    mimo_release(it->counts);
+    mimo_release(it->padded);
+    mimo_release(it->all);
+}
+
+static mimo_status collect(const told *it, void *to, const void *from, int64_t bytes)
+{
+    mimo_comm *comm = it->bridge->parent;
+    mimo_request *request = NULL;
+    MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, (int)bytes));
+    return mimo_wait(comm, &request, it->call);
+}
+
+static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
+{
+    int64_t all, bytes;
+    MIMO_TRY(mimo_mul(&bytes, it->most, (int64_t)sizeof(mimo_span)));
+    MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "update: %" PRId64 " spans of one rank",
+               it->most);
+    MIMO_TRY(mimo_mul(&all, it->most, comm->size));
+    MIMO_TRY(comm->backend->collect_prepare(comm, (int)bytes));
+    MIMO_TRY(mimo_reserve(&it->padded, it->most, sizeof *it->padded));
+    MIMO_TRY(mimo_reserve(&it->all, all, sizeof *it->all));
+    if (desc->span_count > 0)
+        memcpy(it->padded, desc->spans, (size_t)desc->span_count * sizeof *it->padded);
+    return MIMO_OK;
+}
+
+/* Counts first, then as many spans of every rank as the one with most has. */
+static mimo_status gather_spans(told *it, const mimo_batch_desc *desc)
+{
+    mimo_comm *comm = it->bridge->parent;
+    MIMO_TRY(collect(it, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
+    for (int r = 0; r < comm->size; r++)
+        it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
+    MIMO_TRY(mimo_comm_agree(comm, mimo_bridge_say(it->bridge, reserve_spans(it, comm, desc))));
+    if (it->most == 0)
+        return MIMO_OK;
+    return collect(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
+}
+
+/* ------------------------------------------ merge ------------------------------------------- */
+
+/* The spans of one sample that a rank told: [first, first + count) of its list. */
+static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
+{
+    int64_t end = first;
+    while (end < count && list[end].sample == list[first].sample)
+        end++;
+    return (mimo_range){first, end - first};
+}
+
+/* By sample: who was the first to tell of it, and what. */
+typedef struct sample_table {
+    int64_t *teller;    /* [batch], rank + 1; 0: nobody */
+    mimo_range *spans;  /* [batch], in the teller's list */
+    int64_t batch, sum; /* spans in all */
+} sample_table;
+
+static mimo_status take_sample(sample_table *table, const told *it, int rank, mimo_range range)
+{
+    const mimo_span *list = it->all + rank * it->most;
+    int64_t sample = list[range.first].sample;
+    MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
+               "update: rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample,
+               table->batch);
+    int64_t first = table->teller[sample] - 1;
+    if (first < 0) {
+        table->teller[sample] = rank + 1;
+        table->spans[sample] = range;
+        table->sum += range.count;
+        return MIMO_OK;
+    }
+    const mimo_span *told_first = it->all + first * it->most + table->spans[sample].first;
+    bool same = range.count == table->spans[sample].count &&
+                memcmp(told_first, &list[range.first], (size_t)range.count * sizeof *list) == 0;
+    MIMO_CHECK(same, MIMO_ERR_MISMATCH,
+               "update: ranks %" PRId64 " and %d tell different spans of sample %" PRId64
+               " (or one of them twice)",
+               first, rank, sample);
+    return MIMO_OK;
+}
+
+static mimo_status take_all(sample_table *table, const told *it, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < it->counts[r];) {
+            mimo_range range = spans_of(it->all + r * it->most, it->counts[r], i);
+            MIMO_TRY(take_sample(table, it, r, range));
+            i += range.count;
+        }
+    return MIMO_OK;
+}
+
+/* All spans, by sample. */
+static mimo_status list_spans(mimo_span **out, const sample_table *table, const told *it)
+{
+    mimo_span *spans;
+    int64_t count = 0;
+    MIMO_TRY(mimo_reserve(&spans, table->sum, sizeof *spans));
+    for (int64_t b = 0; b < table->batch; b++)
+        for (int64_t i = 0; i < table->spans[b].count; i++)
+            spans[count++] = it->all[(table->teller[b] - 1) * it->most + table->spans[b].first + i];
+    *out = spans;
+    return MIMO_OK;
+}
+
+static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_t batch, int ranks)
+{
+    sample_table table = {.batch = batch};
+    mimo_status status = mimo_reserve(&table.teller, batch, sizeof *table.teller);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&table.spans, batch, sizeof *table.spans);
+    if (status == MIMO_OK)
+        status = take_all(&table, it, ranks);
+    if (status == MIMO_OK)
+        status = list_spans(out, &table, it);
+    if (status == MIMO_OK)
+        *count = table.sum;
+    mimo_release(table.teller);
+    mimo_release(table.spans);
+    return status;
+}
+
+/* ------------------------------------------ update ------------------------------------------ */
+
+/* The table of all ranks. Every rank fails, or none. */
+static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge *bridge,
+                              const mimo_batch_desc *desc, const char *call)
+{
+    told it = {.bridge = bridge, .call = call};
+    mimo_comm *comm = bridge->parent;
+    mimo_status status =
+        mimo_comm_agree(comm, mimo_reserve(&it.counts, comm->size, sizeof *it.counts));
+    if (status == MIMO_OK)
+        status = gather_spans(&it, desc);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(
+            comm, mimo_bridge_say(bridge, merge(out, count, &it, desc->batch, comm->size)));
+    release_told(&it);
+    if (status != MIMO_OK) {
+        mimo_release(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* From now on by this table; what was prepared by the last one goes. */
+static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_span *spans,
+                       int64_t count)
+{
+    mimo_routed *own = bridge->routed;
+    mimo_release(own->spans);
+    own->spans = spans;
+    bridge->batch = desc->batch;
+    own->ragged = desc->ragged;
+    for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
+        mimo_layout_desc *place = &own->places[side];
+        place->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
+        place->ragged = desc->ragged ? place->ragged : MIMO_RAGGED_NOT;
+        place->spans = spans;
+        place->span_count = count;
+    }
+    mimo_job_destroy_idle(bridge);
+    mimo_plan_cache_renew(own->plans, own->places);
+    mimo_cuts_release(&own->cuts); /* what was told is no guess for what is not */
+}
+
+/* How many spans a rank tells is its own business, so they stand in the words alone. */
+static uint64_t describe(char call[MIMO_CALL_TEXT], const mimo_bridge *bridge,
+                         const mimo_batch_desc *desc)
+{
+    if (desc->ragged)
+        snprintf(call, MIMO_CALL_TEXT,
+                 "%s update to a ragged batch of %" PRId64 " with %" PRId64 " spans", bridge->title,
+                 desc->batch, desc->span_count);
+    else if (desc->batch >= 0)
+        snprintf(call, MIMO_CALL_TEXT, "%s update to a batch of %" PRId64, bridge->title,
+                 desc->batch);
+    else
+        snprintf(call, MIMO_CALL_TEXT, "%s update to a batch that is not told", bridge->title);
+    uint64_t hash = mimo_hash_int(bridge->id, MIMO_BRIDGE_UPDATE);
+    return mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
+}
+
+mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
+{
+    mimo_batch_desc own = MIMO_BATCH_DESC_INIT;
+    char call[MIMO_CALL_TEXT];
+    mimo_span *spans = NULL;
+    int64_t count = 0;
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
+    if (bridge->routed)
+        own.batch = bridge->routed->first_batch;
+    mimo_status local = read_desc(&own, desc);
+    if (local == MIMO_OK)
+        local = check_bridge(bridge, own.ragged);
+    uint64_t signature = describe(call, bridge, &own);
+    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_say(bridge, local), signature, call));
+    if (own.ragged)
+        MIMO_TRY(make_table(&spans, &count, bridge, &own, call));
+    take_table(bridge, &own, spans, count);
+    return MIMO_OK;
+}

@@ -1,0 +1,156 @@
+/* What routed asks of a pair of tiles: rows and positions of the same sequences. How many samples a
+ * rank has is seen when those of all ranks are compared. */
+#include <inttypes.h>
+
+#include "bridge/routed/routed_types.h"
+#include "core/checked.h"
+#include "core/hash.h"
+
+/* T where a side is packed; -1 where neither is. */
+static int64_t packed_rows(const mimo_routed *own)
+{
+    for (int side = 0; side < 2; side++) {
+        const mimo_partition_rule *rule = own->places[side].partition;
+        if (mimo_rule_is_packed(rule))
+            return rule->cu[rule->sequences];
+    }
+    return -1;
+}
+
+/* The first tile that tells S, of src before dst. */
+static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const tiles[2], int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int at = MIMO_SRC; at <= MIMO_DST; at++)
+            if (!mimo_tile_is_flat(&tiles[at][i])) {
+                *side = (mimo_side)at;
+                return &tiles[at][i];
+            }
+    return NULL;
+}
+
+/* The full sequence length of a call, from the packing or from the first view that tells it. */
+static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
+                                 const mimo_tensor *const tiles[2], int n)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    mimo_side side = MIMO_SRC;
+    *out = packed_rows(own);
+    if (*out >= 0)
+        return MIMO_OK;
+    const mimo_tensor *shaped = find_shaped(&side, tiles, n);
+    if (shaped)
+        return mimo_mul(out, mimo_tensor_size(shaped, 's'), own->sharers[side]);
+    MIMO_CHECK(own->sharers[MIMO_SRC] == 1 && own->sharers[MIMO_DST] == 1, MIMO_ERR_SHAPE,
+               "src tile is %s and dst tile is %s: with a partition a tile of the call must be sbh "
+               "or bsh, as flat tiles do not say where sequences end",
+               mimo_tensor_text(&tiles[MIMO_SRC][0], from, sizeof from),
+               mimo_tensor_text(&tiles[MIMO_DST][0], to, sizeof to));
+    *out = 1;
+    return MIMO_OK;
+}
+
+/* Checks the views too: S is read from them. */
+mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    const mimo_tensor *const tiles[2] = {op->backward ? to : from, op->backward ? from : to};
+    for (int i = 0; i < n; i++) {
+        MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], op->bridge->memory, "src"));
+        MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], op->bridge->memory, "dst"));
+    }
+    if (op->bridge->routed->ragged) /* there each dst tile tells it */
+        return MIMO_OK;
+    return full_sequence(&op->seq, op->bridge->routed, tiles, n);
+}
+
+static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
+                             const mimo_tensor *view, int64_t seq)
+{
+    char text[MIMO_VIEW_TEXT];
+    int64_t local = seq / own->sharers[side];
+    MIMO_CHECK(seq % own->sharers[side] == 0, MIMO_ERR_SHAPE,
+               "%s tile %s: %" PRId64 " ranks can't share a sequence of %" PRId64 " positions",
+               mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), own->sharers[side],
+               seq);
+    if (mimo_tile_is_flat(view))
+        MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
+                   "%s tile %s is not a whole number of samples of %" PRId64 " positions",
+                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), local);
+    else
+        MIMO_CHECK(mimo_tensor_size(view, 's') == local, MIMO_ERR_SHAPE,
+                   "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
+                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), seq, local);
+    return mimo_tile_read(out, view, local);
+}
+
+int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
+{
+    const mimo_routed *own = bridge->routed;
+    mimo_layout layout = *own->roles[MIMO_SRC];
+    mimo_cell cell;
+    int64_t rows = 0;
+    layout.batch = bridge->batch;
+    if (!mimo_layout_cell(&cell, &layout, bridge->rank))
+        return 0;
+    mimo_range samples = mimo_layout_samples(&layout, cell.dp);
+    for (int64_t i = 0; i < own->places[MIMO_AT_SRC].span_count; i++)
+        if (own->spans[i].sample >= samples.first &&
+            own->spans[i].sample < samples.first + samples.count &&
+            mimo_add(&rows, rows, own->spans[i].length) != MIMO_OK)
+            return INT64_MAX; /* no tile has as many */
+    return rows;
+}
+
+/* The rows of a modality, one after the other; the dst tile tells S. */
+static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
+                               const mimo_tensor *src, const mimo_tensor *dst)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    const mimo_routed *own = bridge->routed;
+    int64_t rows = mimo_routed_src_rows(bridge);
+    MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
+               "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
+               "bsh",
+               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+    MIMO_CHECK(src->shape[0] == rows, MIMO_ERR_SHAPE,
+               "src tile is %s; the spans of this rank's samples have %" PRId64 " rows",
+               mimo_tensor_text(src, from, sizeof from), rows);
+    MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sharers[MIMO_DST]));
+    MIMO_TRY(mimo_tile_read(&out->src, src, 1));
+    return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
+}
+
+static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                             const mimo_tensor *dst)
+{
+    const mimo_routed *own = op->bridge->routed;
+    out->seq = op->seq;
+    MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
+    return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
+}
+
+mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                             const mimo_tensor *dst)
+{
+    char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
+    mimo_tile_pair pair;
+    MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
+               MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
+               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+    if (op->bridge->routed->ragged)
+        MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
+    else
+        MIMO_TRY(read_even(&pair, op, src, dst));
+    *out = pair;
+    return MIMO_OK;
+}
+
+/* Letters, dtype and row size are the same everywhere; samples need not be. */
+uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles)
+{
+    const mimo_tensor *src = &tiles->src.view, *dst = &tiles->dst.view;
+    hash = mimo_hash_bytes(hash, src->letters, (size_t)mimo_tensor_ndim(src));
+    hash = mimo_hash_bytes(hash, dst->letters, (size_t)mimo_tensor_ndim(dst));
+    hash = mimo_hash_int(mimo_hash_int(hash, src->dtype), tiles->src.row_bytes);
+    return mimo_hash_int(hash, tiles->seq);
+}

@@ -1,0 +1,210 @@
+/*
+ * MIMO_CHECK=samples: with the rows of a call's first tensor travel tags, as one more tensor of the
+ * call, so through the same groups, messages and sums. A row's tag says where it set out: the rank
+ * and the local row. Where each row that arrives must have set out is for the layouts to say, in
+ * closed form; they know nothing of who sends what to whom.
+ *
+ * Where several ranks give a part of a row and the parts are added, one of them, picked by the row,
+ * sets the tag and the others give zeros.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/layout/layout_types.h"
+#include "core/checked.h"
+#include "core/memory.h"
+
+/* Counted from 1, so that a row which nobody wrote shows as 0. */
+typedef struct row_tag {
+    int64_t rank, row;
+} row_tag;
+
+static const mimo_tile *tile_of(const mimo_op *op, const mimo_tile_pair *pair, bool sent)
+{
+    return op->backward == sent ? &pair->dst : &pair->src;
+}
+
+static int64_t rows_of(const mimo_tile *tile)
+{
+    return tile->batch * tile->seq;
+}
+
+/* ----------------------------------------- sending ------------------------------------------ */
+
+/* The class that this rank gives its rows in, and how many there are. */
+static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, int64_t *classes)
+{
+    mimo_layout *layout;
+    mimo_cell cell = {0, 0, 0, 0};
+    mimo_bridge *bridge = op->bridge;
+    *klass = 0;
+    *classes = 1;
+    if (!op->backward)
+        return MIMO_OK;
+    mimo_layout_desc desc = op->executor->side(bridge, MIMO_DST);
+    desc.batch = 0; /* who holds rows, whichever these are */
+    desc.seq = seq;
+    desc.ragged = MIMO_RAGGED_NOT;
+    desc.span_count = 0;
+    MIMO_TRY(mimo_layout_create(&layout, &desc));
+    (void)mimo_layout_cell(&cell, layout, bridge->rank);
+    *klass = cell.klass;
+    *classes = layout->cut.klass.size;
+    mimo_layout_destroy(layout);
+    return MIMO_OK;
+}
+
+static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t part[2])
+{
+    for (int64_t row = 0; row < rows; row++)
+        tags[row] =
+            row % part[1] == part[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
+}
+
+/* A view of tags like one of the call's, in staging that begins as `tags`. */
+static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_room_slot slot,
+                              const mimo_tile *like, const row_tag *tags)
+{
+    int64_t bytes = rows_of(like) * (int64_t)sizeof(row_tag);
+    *out = like->view;
+    out->dtype = MIMO_I64;
+    out->shape[mimo_tensor_ndim(out) - 1] = sizeof(row_tag) / sizeof(int64_t);
+    out->data = NULL;
+    if (bytes == 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_op_stage(&out->data, op, slot, bytes));
+    return op->bridge->comm->device->upload(out->data, tags, bytes, op->stream);
+}
+
+static mimo_status add_pair(mimo_op *op, row_tag *tags)
+{
+    mimo_tensor sent, received;
+    int64_t part[2]; /* class, classes */
+    const mimo_tile_pair *first = &op->pairs[0];
+    const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
+    MIMO_TRY(stage_tags(&received, op, MIMO_ROOM_TAGS_RECEIVED, to, tags));
+    MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
+    write_tags(tags, op, rows_of(from), part);
+    MIMO_TRY(stage_tags(&sent, op, MIMO_ROOM_TAGS_SENT, from, tags));
+    MIMO_TRY(op->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
+                                op->backward ? &sent : &received));
+    op->count++;
+    op->tagged = true;
+    return MIMO_OK;
+}
+
+mimo_status mimo_samples_prepare(mimo_op *op)
+{
+    row_tag *tags;
+    const mimo_tile_pair *first = &op->pairs[0];
+    int64_t src = rows_of(&first->src), dst = rows_of(&first->dst);
+    MIMO_TRY(mimo_reserve(&tags, src > dst ? src : dst, sizeof *tags));
+    mimo_status status = add_pair(op, tags);
+    mimo_release(tags);
+    return status;
+}
+
+/* ---------------------------------------- receiving ----------------------------------------- */
+
+/* A call whose tags have arrived. */
+typedef struct tag_check {
+    const mimo_op *op;
+    mimo_layout *from, *to;
+    mimo_cell cell; /* of this rank in `to` */
+    row_tag *tags;
+} tag_check;
+
+/* Where the tag says that a row set out. */
+static const char *origin_text(char *text, size_t room, const row_tag *tag)
+{
+    if (tag->rank < 1 || tag->row < 1)
+        snprintf(text, room, "nothing");
+    else
+        snprintf(text, room, "row %" PRId64 " of rank %" PRId64, tag->row - 1, tag->rank - 1);
+    return text;
+}
+
+/* Whether the tag's rank is one of the cell's copies. */
+static bool is_of(const tag_check *it, const row_tag *tag, const mimo_cell *cell)
+{
+    mimo_cell got;
+    return mimo_layout_cell(&got, it->from, tag->rank - 1) && got.dp == cell->dp &&
+           got.cp == cell->cp && got.tp == cell->tp && got.klass == cell->klass;
+}
+
+static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, int64_t position)
+{
+    char got[64];
+    mimo_cell cell;
+    mimo_box box;
+    const row_tag *tag = &it->tags[row];
+    mimo_layout_find(it->from, sample, position, &cell, &box);
+    int64_t expected = box.row0 + (sample - box.b0) * box.row_b + (position - box.s0) * box.row_s;
+    cell.klass = expected % it->from->cut.klass.size;
+    MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
+               "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
+               ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",
+               it->op->call, row, sample, position, expected,
+               mimo_layout_first_rank(it->from, &cell), origin_text(got, sizeof got, tag));
+    return MIMO_OK;
+}
+
+static mimo_status check_box(const tag_check *it, const mimo_box *box)
+{
+    for (int64_t b = 0; b < box->nb; b++)
+        for (int64_t s = 0; s < box->ns; s++)
+            MIMO_TRY(check_tag(it, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+                               box->s0 + s));
+    return MIMO_OK;
+}
+
+static mimo_status check_rows(const tag_check *it)
+{
+    mimo_box box[MIMO_LAYOUT_BOXES];
+    int64_t parts = mimo_layout_parts(it->to, &it->cell);
+    for (int64_t part = 0; part < parts; part++) {
+        int boxes = mimo_layout_cell_boxes(it->to, &it->cell, part, box);
+        for (int i = 0; i < boxes; i++)
+            MIMO_TRY(check_box(it, &box[i]));
+    }
+    return MIMO_OK;
+}
+
+/* A side as this call cuts it. */
+static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side side)
+{
+    mimo_layout_desc desc;
+    const mimo_tile_pair *pair = &op->pairs[0];
+    const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
+    MIMO_TRY(op->executor->cut(&desc, op, side));
+    desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    desc.seq = pair->seq;
+    return mimo_layout_create(out, &desc);
+}
+
+static mimo_status fetch_and_check(tag_check *it)
+{
+    const mimo_op *op = it->op;
+    const mimo_comm *comm = op->bridge->comm;
+    const mimo_tile *tile = tile_of(op, &op->pairs[op->count - 1], false);
+    int64_t bytes = rows_of(tile) * (int64_t)sizeof(row_tag);
+    MIMO_TRY(make_layout(&it->from, op, op->backward ? MIMO_DST : MIMO_SRC));
+    MIMO_TRY(make_layout(&it->to, op, op->backward ? MIMO_SRC : MIMO_DST));
+    if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, op->bridge->rank))
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&it->tags, rows_of(tile), sizeof *it->tags));
+    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->stream));
+    MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->stream));
+    return check_rows(it);
+}
+
+mimo_status mimo_samples_outcome(const mimo_op *op)
+{
+    tag_check it = {.op = op};
+    mimo_status status = fetch_and_check(&it);
+    mimo_release(it.tags);
+    mimo_layout_destroy(it.from);
+    mimo_layout_destroy(it.to);
+    return status;
+}
