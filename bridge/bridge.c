@@ -359,8 +359,8 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     }
     bridge->parent = comm;
     name_bridge(bridge, ++comm->bridges, own.desc.name);
-    bridge->rider = (mimo_rider){NULL, move_on, bridge};
-    mimo_ride(comm, &bridge->rider);
+    bridge->callback = (mimo_progress_callback){NULL, move_on, bridge};
+    mimo_callback_add(comm, &bridge->callback);
     *out = bridge;
     return MIMO_OK;
 }
@@ -368,8 +368,8 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
 static void destroy_op(mimo_op *op)
 {
     if (op->torn)
-        mimo_rooms_abandon(&op->rooms);
-    mimo_rooms_release(&op->rooms);
+        mimo_staging_abandon(&op->staging);
+    mimo_staging_release(&op->staging);
     mimo_op_release_events(op);
     mimo_release(op->hashes);
     mimo_release(op->sizes);
@@ -380,7 +380,7 @@ static void destroy_op(mimo_op *op)
 static void release(mimo_bridge *bridge)
 {
     if (bridge->parent)
-        mimo_unride(bridge->parent, &bridge->rider);
+        mimo_callback_remove(bridge->parent, &bridge->callback);
     while (bridge->spare) {
         mimo_op *op = bridge->spare;
         bridge->spare = op->next;
@@ -388,7 +388,7 @@ static void release(mimo_bridge *bridge)
     }
     for (int i = 0; i < EXECUTORS; i++)
         executors[i]->destroy(bridge);
-    mimo_rooms_release(&bridge->rooms);
+    mimo_staging_release(&bridge->staging);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
     if (bridge->src)

@@ -137,7 +137,7 @@ static mimo_status slowest(const trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
 {
     mimo_comm *parent = it->bridge->parent;
     mimo_request *request = NULL;
-    MIMO_TRY(parent->backend->vote_start(&request, parent, ns[0], DIRECTIONS * CANDIDATES));
+    MIMO_TRY(parent->backend->host_max_start(&request, parent, ns[0], DIRECTIONS * CANDIDATES));
     return mimo_wait(parent, &request, "bridge create");
 }
 

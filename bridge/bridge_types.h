@@ -24,13 +24,13 @@ struct mimo_op {
     mimo_tile_pair *pairs; /* one per tensor: `count` in use, room for `capacity` */
     int count;
     int64_t capacity;
-    int64_t seq;         /* routed: S of the full sequences; 1 where all tiles are flat */
-    bool tagged;         /* the last pair is the samples check's */
-    bool chunked;        /* begun so: its chunks can be waited for */
-    int chunks;          /* 1 where it was not */
-    mimo_event **events; /* events[event_count]: on a device, where each chunk is here */
-    int64_t event_count; /* at least as many as an operation had chunks */
-    mimo_rooms rooms;    /* its staging on the host (mimo_op_stage), kept for the next one */
+    int64_t seq;          /* routed: S of the full sequences; 1 where all tiles are flat */
+    bool tagged;          /* the last pair is the samples check's */
+    bool chunked;         /* begun so: its chunks can be waited for */
+    int chunks;           /* 1 where it was not */
+    mimo_event **events;  /* events[event_count]: on a device, where each chunk is here */
+    int64_t event_count;  /* at least as many as an operation had chunks */
+    mimo_staging staging; /* its staging on the host (mimo_op_stage), kept for the next one */
 
     mimo_status local;         /* this rank's own checks, to be agreed on */
     uint64_t signature, guess; /* see mimo_claim */
@@ -112,7 +112,7 @@ struct mimo_bridge {
     mimo_comm *parent;             /* borrowed; NULL until the bridge is whole and rides on it */
     char title[MIMO_BRIDGE_TITLE]; /* "bridge 'images'" or "bridge 2": begins its sentences */
     uint64_t id;                   /* of name and number: begins the signatures of its calls */
-    mimo_rider rider;
+    mimo_progress_callback callback;
     const mimo_grid *src, *dst;
     int64_t rank, size;   /* of the communicator */
     mimo_memory memory;   /* where its tiles lie */
@@ -132,7 +132,7 @@ struct mimo_bridge {
     mimo_op *spare;    /* ended ones, kept for the next */
     int unwaited;      /* operations that were begun, and not waited for */
     bool destroyed;    /* the last of these releases it */
-    mimo_rooms rooms;  /* staging of all operations on a device, by stream */
+    mimo_staging staging; /* staging of all operations on a device, by stream */
 };
 
 /* What moves one way, and what the ways have in common: where one is collective, its rules are the
@@ -187,10 +187,10 @@ MIMO_PRINTF(2, 3) void mimo_op_note(mimo_op *op, const char *format, ...);
 /* Staging of at least `bytes` bytes for the steps of an operation. On the host it is the
  * operation's own, as several may be in flight. On a device it belongs to the stream, which runs
  * the operations one after the other: so its size depends on the largest, not on their number. */
-mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_room_slot slot, int64_t bytes);
+mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
 
 /* Whether `bytes` bytes at `room` are what mimo_op_stage would give. */
-bool mimo_op_has_stage(mimo_op *op, mimo_room_slot slot, const void *room, int64_t bytes);
+bool mimo_op_has_stage(mimo_op *op, mimo_staging_slot slot, const void *room, int64_t bytes);
 
 /* Chunks of an operation that have been moved; on a device, enqueued. */
 int mimo_op_chunks_here(const mimo_op *op);

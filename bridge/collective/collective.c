@@ -44,7 +44,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
 }
@@ -76,7 +76,7 @@ static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair 
 {
     void *room;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_FULL, members * mimo_tile_bytes(&tiles->src)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
     *out = room;
     return MIMO_OK;
 }
@@ -169,7 +169,7 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_ROOM_JOINED, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
     out->view.data = room;
     return MIMO_OK;
 }

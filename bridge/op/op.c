@@ -18,28 +18,28 @@
 
 /* ------------------------------------ staging ------------------------------------- */
 
-static mimo_rooms *rooms_of(mimo_op *op)
+static mimo_staging *rooms_of(mimo_op *op)
 {
-    return op->bridge->comm->device->enqueues ? &op->bridge->rooms : &op->rooms;
+    return op->bridge->comm->device->enqueues ? &op->bridge->staging : &op->staging;
 }
 
-static mimo_room_key room_key(const mimo_op *op, mimo_room_slot slot)
+static mimo_staging_key room_key(const mimo_op *op, mimo_staging_slot slot)
 {
-    return (mimo_room_key){op->bridge->comm->device, op->stream, slot};
+    return (mimo_staging_key){op->bridge->comm->device, op->stream, slot};
 }
 
-mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_room_slot slot, int64_t bytes)
+mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes)
 {
-    const mimo_room_key key = room_key(op, slot);
+    const mimo_staging_key key = room_key(op, slot);
     *out = NULL;
-    return bytes > 0 ? mimo_rooms_get(out, rooms_of(op), &key, bytes) : MIMO_OK;
+    return bytes > 0 ? mimo_staging_get(out, rooms_of(op), &key, bytes) : MIMO_OK;
 }
 
-bool mimo_op_has_stage(mimo_op *op, mimo_room_slot slot, const void *room, int64_t bytes)
+bool mimo_op_has_stage(mimo_op *op, mimo_staging_slot slot, const void *room, int64_t bytes)
 {
     int64_t there;
-    const mimo_room_key key = room_key(op, slot);
-    return mimo_rooms_find(&there, rooms_of(op), &key) == room && bytes <= there;
+    const mimo_staging_key key = room_key(op, slot);
+    return mimo_staging_find(&there, rooms_of(op), &key) == room && bytes <= there;
 }
 
 /* ------------------------------------- words -------------------------------------- */

@@ -182,7 +182,7 @@ static mimo_status set_stage(const job_maker *maker)
     void *room = NULL;
     MIMO_TRY(place_tensors(maker, &stage));
     if (stage.used > 0)
-        MIMO_TRY(mimo_op_stage(&room, maker->op, MIMO_ROOM_PARTIALS, stage.used));
+        MIMO_TRY(mimo_op_stage(&room, maker->op, MIMO_STAGING_PARTIALS, stage.used));
     job->stage = room;
     job->stage_bytes = stage.used;
     stage = (stage_cursor){room, 0};
@@ -276,7 +276,7 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
 static bool fits(const mimo_job *job, mimo_op *op, uint64_t cut)
 {
     bool staged =
-        !job->stage || mimo_op_has_stage(op, MIMO_ROOM_PARTIALS, job->stage, job->stage_bytes);
+        !job->stage || mimo_op_has_stage(op, MIMO_STAGING_PARTIALS, job->stage, job->stage_bytes);
     bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
     bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
                 job->backward == op->backward && job->guarded == op->guarded &&

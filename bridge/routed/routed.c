@@ -179,8 +179,8 @@ static mimo_status routed_prepare(mimo_op *op)
 static mimo_status routed_ask(mimo_op *op)
 {
     mimo_comm *comm = op->bridge->comm;
-    return comm->backend->collect_start(&op->request, comm, op->sizes + 2, op->sizes,
-                                        2 * (int)sizeof *op->sizes);
+    return comm->backend->host_allgather_start(&op->request, comm, op->sizes + 2, op->sizes,
+                                               2 * (int)sizeof *op->sizes);
 }
 
 static mimo_status routed_learn(mimo_op *op)

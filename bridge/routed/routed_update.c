@@ -63,7 +63,7 @@ static mimo_status collect(const told *it, void *to, const void *from, int64_t b
 {
     mimo_comm *comm = it->bridge->parent;
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, (int)bytes));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, (int)bytes));
     return mimo_wait(comm, &request, it->call);
 }
 
@@ -74,7 +74,7 @@ static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_des
     MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "update: %" PRId64 " spans of one rank",
                it->most);
     MIMO_TRY(mimo_mul(&all, it->most, comm->size));
-    MIMO_TRY(comm->backend->collect_prepare(comm, (int)bytes));
+    MIMO_TRY(comm->backend->host_allgather_prepare(comm, (int)bytes));
     MIMO_TRY(mimo_reserve(&it->padded, it->most, sizeof *it->padded));
     MIMO_TRY(mimo_reserve(&it->all, all, sizeof *it->all));
     if (desc->span_count > 0)

@@ -31,8 +31,8 @@ mimo_status mimo_replicas_start(mimo_op *op)
     for (int i = 0; i < op->count - op->tagged; i++)
         MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
     op->hashes[0] = hash;
-    return tp->backend->collect_start(&op->request, tp, op->hashes + 1, op->hashes,
-                                      (int)sizeof hash);
+    return tp->backend->host_allgather_start(&op->request, tp, op->hashes + 1, op->hashes,
+                                             (int)sizeof hash);
 }
 
 mimo_status mimo_replicas_outcome(const mimo_op *op)

@@ -63,7 +63,7 @@ static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int
 }
 
 /* A view of tags like one of the call's, in staging that begins as `tags`. */
-static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_room_slot slot,
+static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
                               const mimo_tile *like, const row_tag *tags)
 {
     int64_t bytes = rows_of(like) * (int64_t)sizeof(row_tag);
@@ -83,10 +83,10 @@ static mimo_status add_pair(mimo_op *op, row_tag *tags)
     int64_t part[2]; /* class, classes */
     const mimo_tile_pair *first = &op->pairs[0];
     const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
-    MIMO_TRY(stage_tags(&received, op, MIMO_ROOM_TAGS_RECEIVED, to, tags));
+    MIMO_TRY(stage_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
     MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
     write_tags(tags, op, rows_of(from), part);
-    MIMO_TRY(stage_tags(&sent, op, MIMO_ROOM_TAGS_SENT, from, tags));
+    MIMO_TRY(stage_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
     MIMO_TRY(op->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
                                 op->backward ? &sent : &received));
     op->count++;

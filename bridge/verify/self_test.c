@@ -338,7 +338,7 @@ static mimo_status compare_sums(const self_test *test, test_sums *all)
     mimo_comm *comm = test->bridge->comm;
     mimo_request *request = NULL;
     test_sums mine = own_sums(test);
-    MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, all, &mine, (int)sizeof mine));
     MIMO_TRY(mimo_wait(comm, &request, test->call));
     return check_sums(test, all);
 }

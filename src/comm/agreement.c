@@ -145,7 +145,8 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->vote[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
     vote_word(&agreement->vote[1], mine->signature);
     vote_word(&agreement->vote[3], claim->guess);
-    start_stage(agreement, comm->backend->vote_start(&agreement->request, comm, agreement->vote, 5),
+    start_stage(agreement,
+                comm->backend->host_max_start(&agreement->request, comm, agreement->vote, 5),
                 MIMO_AGREEMENT_VOTE);
 }
 
@@ -158,10 +159,10 @@ static int lowest_voter(const mimo_agreement *agreement)
 static void tell(mimo_agreement *agreement, mimo_verdict *verdict, int root, int stage)
 {
     mimo_comm *comm = agreement->comm;
-    start_stage(
-        agreement,
-        comm->backend->tell_start(&agreement->request, comm, verdict, (int)sizeof *verdict, root),
-        stage);
+    start_stage(agreement,
+                comm->backend->host_broadcast_start(&agreement->request, comm, verdict,
+                                                    (int)sizeof *verdict, root),
+                stage);
 }
 
 /* Have rank 0 tell what it called, whole or with the part that was found. */
@@ -186,7 +187,7 @@ static void ask_parts(mimo_agreement *agreement)
     mimo_comm *comm = agreement->comm;
     vote_word(&agreement->vote[1], hash_of(agreement, parts_asked(agreement)));
     start_stage(agreement,
-                comm->backend->vote_start(&agreement->request, comm, &agreement->vote[1], 2),
+                comm->backend->host_max_start(&agreement->request, comm, &agreement->vote[1], 2),
                 MIMO_AGREEMENT_PARTS);
 }
 
@@ -235,7 +236,8 @@ static void first_ended(mimo_agreement *agreement)
     mimo_comm *comm = agreement->comm;
     bool differs = agreement->mine.signature != agreement->first.signature;
     agreement->vote[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
-    start_stage(agreement, comm->backend->vote_start(&agreement->request, comm, agreement->vote, 1),
+    start_stage(agreement,
+                comm->backend->host_max_start(&agreement->request, comm, agreement->vote, 1),
                 MIMO_AGREEMENT_SEARCH);
 }
 

@@ -68,7 +68,7 @@ static mimo_status settle_size(int64_t *out, mimo_comm *comm, const asked *own)
 {
     uint64_t words[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->vote_start(&request, comm, words, 2));
+    MIMO_TRY(comm->backend->host_max_start(&request, comm, words, 2));
     MIMO_TRY(mimo_wait(comm, &request, own->call));
     int64_t most = (int64_t)words[0], least = (int64_t)~words[1];
     MIMO_CHECK(!own->registers || most == least, MIMO_ERR_ARGUMENT,

@@ -23,7 +23,8 @@ enum {
 static mimo_status check_unused(const mimo_comm *comm)
 {
     int bridges = 0, buffers = 0;
-    for (const mimo_rider *rider = comm->riders; rider; rider = rider->next)
+    for (const mimo_progress_callback *callback = comm->callbacks; callback;
+         callback = callback->next)
         bridges++;
     for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
         buffers++;
@@ -40,14 +41,14 @@ void mimo_comm_destroy(mimo_comm *comm)
         return;
     comm->destroyed = true;
     if (check_unused(comm) == MIMO_OK) {
-        mimo_rooms_release(&comm->rooms);
+        mimo_staging_release(&comm->staging);
         comm->backend->destroy(comm);
     }
 }
 
 void mimo_comm_let_go(mimo_comm *comm)
 {
-    if (comm->destroyed && !comm->riders && !comm->buffers)
+    if (comm->destroyed && !comm->callbacks && !comm->buffers)
         mimo_comm_destroy(comm);
 }
 
@@ -232,7 +233,7 @@ static mimo_status collect_check(mimo_comm *comm, const void *to, const void *fr
     MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
                "collect: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
-    return comm->backend->collect_prepare(comm, bytes);
+    return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
 mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes)
@@ -245,7 +246,7 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
                         signature_of(CALL_COLLECT, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(comm->backend->collect_start(&request, comm, to, from, bytes));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, bytes));
     return mimo_wait(comm, &request, call);
 }
 

@@ -23,9 +23,9 @@
 
 #include <mimo/buffer.h>
 
-#include "comm/family.h"
+#include "comm/termination.h"
 #include "core/rows.h"
-#include "device/rooms.h"
+#include "device/staging.h"
 
 typedef struct mimo_request mimo_request; /* one backend's operation in flight */
 
@@ -104,19 +104,20 @@ typedef struct mimo_comm_backend {
 
     /* Blocking and collective; colour -1 gives NULL. */
     mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);
-    /* Releases everything, the struct included; the rooms are gone already. */
+    /* Releases everything, the struct included; the staging are gone already. */
     void (*destroy)(mimo_comm *comm);
 
     /* MAX of `count` host words over the ranks, in place: the carrier of agreements. */
-    mimo_status (*vote_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
+    mimo_status (*host_max_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
     /* Host bytes from root to all: the carrier of sentences. */
-    mimo_status (*tell_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root);
+    mimo_status (*host_broadcast_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes,
+                                        int root);
     /* Have a request ready for a collect of so many bytes a rank. Local, so it is done before the
-     * agreement. Up to MIMO_COLLECT_BYTES one is ready anyway. */
-    mimo_status (*collect_prepare)(mimo_comm *comm, int bytes);
+     * agreement. Up to MIMO_HOST_ALLGATHER_BYTES one is ready anyway. */
+    mimo_status (*host_allgather_prepare)(mimo_comm *comm, int bytes);
     /* Host bytes from all to all, in rank order: the carrier of what ranks compare. */
-    mimo_status (*collect_start)(mimo_request **out, mimo_comm *comm, void *to, const void *from,
-                                 int bytes);
+    mimo_status (*host_allgather_start)(mimo_request **out, mimo_comm *comm, void *to,
+                                        const void *from, int bytes);
 
     /* Have memory for one guarded call whose rows take `bytes` bytes on this rank, sent and
      * received together. Local: it is done before the agreement. Later calls that need no more find
@@ -170,16 +171,16 @@ typedef struct mimo_comm_backend {
     bool (*hear)(mimo_comm *comm, mimo_farewell *out);
 } mimo_comm_backend;
 
-enum { MIMO_COLLECT_BYTES = 64 };
+enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
 
 /* Work that moves on wherever the host waits on a communicator: the operations of the bridges that
  * were made from it. So ranks may wait for these in different orders, or wait for something
  * else. */
-typedef struct mimo_rider {
-    struct mimo_rider *next;
-    void (*move)(void *context); /* never blocks */
+typedef struct mimo_progress_callback {
+    struct mimo_progress_callback *next;
+    void (*progress)(void *context); /* never blocks */
     void *context;
-} mimo_rider;
+} mimo_progress_callback;
 
 /* The head of every backend's communicator struct. */
 struct mimo_comm {
@@ -191,17 +192,17 @@ struct mimo_comm {
     uint64_t id;         /* in the family, the same on all its ranks; 0: the first */
     uint64_t calls;      /* sequence number of collective calls, part of their signature */
     int64_t heard;       /* when it last listened for farewells, nanoseconds */
-    mimo_rider *riders;
+    mimo_progress_callback *callbacks;
     mimo_buffer *buffers;
     uint64_t buffer_changes; /* how often one came or went */
     int64_t bridges;         /* made from it so far */
     int reach_said;          /* of the last buffer */
-    mimo_rooms rooms;        /* staging of the backend, and of calls that borrow the communicator */
-    bool destroyed;          /* the last rider or buffer releases it */
+    mimo_staging staging;    /* staging of the backend, and of calls that borrow the communicator */
+    bool destroyed;          /* the last callback or buffer releases it */
 };
 
-/* A rider or buffer has gone: release a communicator that was destroyed while it was there, if it
- * was the last. */
+/* A callback or buffer has gone: release a communicator that was destroyed while it was there, if
+ * it was the last. */
 void mimo_comm_let_go(mimo_comm *comm);
 
 /* The backend's test, unless the family has ended: then that error. */
@@ -218,14 +219,14 @@ bool mimo_is_guarding(const mimo_comm *comm);
 /* Have memory for a call, if it is guarded: `copies` times `bytes` bytes. Before the agreement. */
 mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes);
 
-/* What the host does between two tests of something unfinished: move the riders on, then yield, as
- * ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or a
- * stream calls it, and mimo_watch, which watches the deadline. (A backend's own loops, for a
+/* What the host does between two tests of something unfinished: move the callbacks on, then yield,
+ * as ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or
+ * a stream calls it, and mimo_watch, which watches the deadline. (A backend's own loops, for a
  * communicator in making and for what it calls off, only yield.) */
 void mimo_pause(mimo_comm *comm);
 
-/* Put a rider on a communicator, and take it off. The rider is the caller's. */
-void mimo_ride(mimo_comm *comm, mimo_rider *rider);
-void mimo_unride(mimo_comm *comm, mimo_rider *rider);
+/* Put a callback on a communicator, and take it off. The callback is the caller's. */
+void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
+void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
 
 #endif

@@ -6,24 +6,24 @@
 
 void mimo_pause(mimo_comm *comm)
 {
-    for (mimo_rider *rider = comm->riders; rider; rider = rider->next)
-        rider->move(rider->context);
+    for (mimo_progress_callback *callback = comm->callbacks; callback; callback = callback->next)
+        callback->progress(callback->context);
     sched_yield();
 }
 
-void mimo_ride(mimo_comm *comm, mimo_rider *rider)
+void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback)
 {
-    rider->next = comm->riders;
-    comm->riders = rider;
+    callback->next = comm->callbacks;
+    comm->callbacks = callback;
 }
 
-void mimo_unride(mimo_comm *comm, mimo_rider *rider)
+void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback)
 {
-    mimo_rider **at = &comm->riders;
-    while (*at && *at != rider)
+    mimo_progress_callback **at = &comm->callbacks;
+    while (*at && *at != callback)
         at = &(*at)->next;
     if (*at)
-        *at = rider->next;
+        *at = callback->next;
 }
 
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)

@@ -98,7 +98,7 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
     mimo_comm *comm = gradient->comm;
     mimo_request *request = NULL;
     mimo_share total = {0, 0};
-    MIMO_TRY(comm->backend->collect_start(&request, comm, all, &mine, (int)sizeof mine));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, all, &mine, (int)sizeof mine));
     MIMO_TRY(mimo_wait(comm, &request, "gradient sums of all ranks"));
     for (int rank = 0; rank < comm->size; rank++) {
         total.value += all[rank].value;

@@ -169,7 +169,8 @@ static mimo_status collect_counts(const span_call *call, int64_t mine)
     mimo_comm *comm = call->gradient->comm;
     mimo_request *request = NULL;
     const mimo_share share = {0, mine};
-    MIMO_TRY(comm->backend->collect_start(&request, comm, call->shares, &share, sizeof share));
+    MIMO_TRY(
+        comm->backend->host_allgather_start(&request, comm, call->shares, &share, sizeof share));
     return mimo_wait(comm, &request, "gradient finalize");
 }
 

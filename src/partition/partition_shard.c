@@ -289,8 +289,8 @@ static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *
                mimo_memory_text(call->from->memory), mimo_memory_text(tp->memory));
     MIMO_TRY(mimo_mul(&bytes, pair->shard_bytes, tp->size));
     MIMO_TRY(mimo_guard_prepare(tp, call->guarded, 1, bytes));
-    const mimo_room_key key = {pair->device, call->stream, MIMO_ROOM_SHARDS};
-    return mimo_rooms_get(room, &tp->rooms, &key, bytes);
+    const mimo_staging_key key = {pair->device, call->stream, MIMO_STAGING_SHARDS};
+    return mimo_staging_get(room, &tp->staging, &key, bytes);
 }
 
 /* All tp ranks of a cp place hold the same partition and pass the same shapes. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/family.h"
+#include "comm/termination.h"
 #include "core/check.h"
 
 enum { MILLISECOND = 1000000 };

@@ -15,7 +15,7 @@
 
 #include <mimo/mpi.h>
 
-#include "comm/family.h"
+#include "comm/termination.h"
 #include "core/check.h"
 #include "dead_rank.h"
 #include "fault_bed.h"

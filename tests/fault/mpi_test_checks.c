@@ -6,7 +6,7 @@
 
 #include "bridge_bed.h"
 #include "bridge_pairs.h"
-#include "comm/family.h"
+#include "comm/termination.h"
 #include "fault_bed.h"
 
 /* ------------------------------------- a wrong route ---------------------------------- */

@@ -34,7 +34,7 @@ typedef struct torn {
     mimo_gradient *gradient;
     mimo_partition *partition;
     char *from, *to; /* from[TILE * 2], to[TILE * 2], the caller's */
-    mimo_rider rider;
+    mimo_progress_callback callback;
     signs *signs;
 } torn;
 
@@ -249,8 +249,8 @@ static void begin(torn *it, const torn_case *c)
 {
     make(it, c);
     MPI_EXPECT_OK(c->act(it)); /* what is kept of a call without a deadline is not used again */
-    it->rider = (mimo_rider){NULL, mpi_test_rank() == LATE ? leave : end_soon, it};
-    mimo_ride(it->waiting, &it->rider);
+    it->callback = (mimo_progress_callback){NULL, mpi_test_rank() == LATE ? leave : end_soon, it};
+    mimo_callback_add(it->waiting, &it->callback);
     mpi_test_guard(it->comm, true);
     if (c->object != BRIDGE)
         setenv("MIMO_AGREE", "0", 1);
@@ -261,7 +261,7 @@ static void begin(torn *it, const torn_case *c)
 /* Communicators of its own, on which nothing goes wrong. */
 static void end(torn *it)
 {
-    mimo_unride(it->waiting, &it->rider);
+    mimo_callback_remove(it->waiting, &it->callback);
     setenv("MIMO_AGREE", "1", 1);
     mimo_bridge_destroy(it->bridge);
     mimo_gradient_destroy(it->gradient);

@@ -19,7 +19,7 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
-#include "comm/family.h"
+#include "comm/termination.h"
 #include "core/check.h"
 #include "dead_rank.h"
 

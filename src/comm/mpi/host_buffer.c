@@ -119,7 +119,7 @@ static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const obje
 {
     mimo_comm *comm = buffer->comm;
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->collect_start(&request, comm, names, own, (int)sizeof *own));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, names, own, (int)sizeof *own));
     MIMO_TRY(mimo_wait(comm, &request, "buffer create"));
     for (int peer = 0; peer < comm->size; peer++)
         if (peer != comm->rank && may_reach(comm->rank, peer))

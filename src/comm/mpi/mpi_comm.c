@@ -61,7 +61,7 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
 
 /* ----------------------------- agreement and sentences ---------------------------- */
 
-static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
+static mimo_status host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
 {
     mimo_request *request;
     int64_t bytes = count * (int64_t)sizeof *words;
@@ -72,7 +72,8 @@ static mimo_status vote_start(mimo_request **out, mimo_comm *comm, uint64_t *wor
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallreduce"));
 }
 
-static mimo_status tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes, int root)
+static mimo_status host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data, int bytes,
+                                        int root)
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, 1, bytes));
@@ -82,8 +83,8 @@ static mimo_status tell_start(mimo_request **out, mimo_comm *comm, void *data, i
 }
 
 /* The own words lie before the room for all. */
-static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, const void *from,
-                                 int bytes)
+static mimo_status host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
+                                        const void *from, int bytes)
 {
     mimo_request *request;
     int64_t all = (int64_t)bytes * comm->size;
@@ -98,7 +99,7 @@ static mimo_status collect_start(mimo_request **out, mimo_comm *comm, void *to, 
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
 }
 
-static mimo_status collect_prepare(mimo_comm *comm, int bytes)
+static mimo_status host_allgather_prepare(mimo_comm *comm, int bytes)
 {
     return mimo_mpi_requests_prepare(&((mpi_comm *)comm)->requests,
                                      (int64_t)bytes * (comm->size + 1));
@@ -296,10 +297,10 @@ static const mimo_comm_backend mpi_backend = {
     .name = "mpi",
     .split = comm_split,
     .destroy = comm_destroy,
-    .vote_start = vote_start,
-    .tell_start = tell_start,
-    .collect_prepare = collect_prepare,
-    .collect_start = collect_start,
+    .host_max_start = host_max_start,
+    .host_broadcast_start = host_broadcast_start,
+    .host_allgather_prepare = host_allgather_prepare,
+    .host_allgather_start = host_allgather_start,
     .guard_prepare = guard_prepare,
     .allreduce_start = allreduce_start,
     .broadcast_start = broadcast_start,

@@ -176,7 +176,7 @@ void mimo_mpi_request_release(mimo_request *request)
 mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks)
 {
     int64_t peers = 2 * ((int64_t)ranks - 1); /* a receive and a send each */
-    int64_t words = ((int64_t)ranks + 1) * MIMO_COLLECT_BYTES;
+    int64_t words = ((int64_t)ranks + 1) * MIMO_HOST_ALLGATHER_BYTES;
     if (words < (int64_t)sizeof(mimo_verdict))
         words = (int64_t)sizeof(mimo_verdict);
     *out = (mimo_mpi_requests){

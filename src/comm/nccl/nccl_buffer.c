@@ -169,7 +169,7 @@ static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
     MIMO_TRY(mimo_comm_check(&near->base)); /* it may have ended while NCCL was waited for */
     uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
     mimo_request *request = NULL;
-    MIMO_TRY(mimo_nccl_vote_start(&request, &near->base, alone, 1));
+    MIMO_TRY(mimo_nccl_host_max_start(&request, &near->base, alone, 1));
     MIMO_TRY(mimo_wait(&near->base, &request, "buffer create"));
     if (!alone[0])
         status = find_peers(buffer, own, first, count);

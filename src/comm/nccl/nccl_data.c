@@ -1,4 +1,5 @@
-/* Collectives on tensors: enqueued on the caller's stream, staged in the communicator's rooms. */
+/* Collectives on tensors: enqueued on the caller's stream, staged in the memory of the
+ * communicator. */
 #include "comm/nccl/nccl_state.h"
 #include "core/checked.h"
 #include "device/cuda_kernels.h"
@@ -8,11 +9,11 @@ static const nccl_team *team_of(const mimo_comm *comm)
     return ((const nccl_comm *)comm)->team;
 }
 
-static mimo_status room_of(void **out, mimo_comm *comm, mimo_stream stream, mimo_room_slot slot,
+static mimo_status room_of(void **out, mimo_comm *comm, mimo_stream stream, mimo_staging_slot slot,
                            int64_t bytes)
 {
-    const mimo_room_key key = {comm->device, stream, slot};
-    return mimo_rooms_get(out, &comm->rooms, &key, bytes);
+    const mimo_staging_key key = {comm->device, stream, slot};
+    return mimo_staging_get(out, &comm->staging, &key, bytes);
 }
 
 /* ------------------------------------ all-reduce ----------------------------------- */
@@ -33,7 +34,7 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     void *room;
     int64_t bytes, count = reduction->count;
     MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof(float)));
-    MIMO_TRY(room_of(&room, comm, stream, MIMO_ROOM_PACKED, bytes));
+    MIMO_TRY(room_of(&room, comm, stream, MIMO_STAGING_PACKED, bytes));
     MIMO_TRY_CUDA(mimo_cuda_widen(room, reduction->data, count, reduction->dtype, stream));
     const mimo_reduction wide = {room, count, MIMO_F32, reduction->op, reduction->lone, false};
     MIMO_TRY(reduce(comm, &wide, stream));
@@ -149,11 +150,11 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
     if (it.bytes == 0)
         return MIMO_OK;
     if (!mimo_rows_are_one_run(from->base ? from : &it.own))
-        MIMO_TRY(room_of(&packed, comm, stream, MIMO_ROOM_PACKED, it.bytes));
+        MIMO_TRY(room_of(&packed, comm, stream, MIMO_STAGING_PACKED, it.bytes));
     MIMO_TRY(pack(&own, &it, packed));
     if (lands_in_place(&it))
         return all_gather(&it, mimo_rows_begin(to), own);
-    MIMO_TRY(room_of(&room, comm, stream, MIMO_ROOM_GATHERED, all));
+    MIMO_TRY(room_of(&room, comm, stream, MIMO_STAGING_GATHERED, all));
     MIMO_TRY(all_gather(&it, room, own));
     return spread(&it, room);
 }

@@ -124,13 +124,13 @@ mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
     return status;
 }
 
-static mimo_status get_room(char **out, mimo_comm *comm, const flight *it, mimo_room_slot slot,
+static mimo_status get_room(char **out, mimo_comm *comm, const flight *it, mimo_staging_slot slot,
                             int64_t bytes)
 {
     void *room = NULL;
-    const mimo_room_key key = {comm->device, it->stream, slot};
+    const mimo_staging_key key = {comm->device, it->stream, slot};
     if (bytes > 0)
-        MIMO_TRY(mimo_rooms_get(&room, &comm->rooms, &key, bytes));
+        MIMO_TRY(mimo_staging_get(&room, &comm->staging, &key, bytes));
     *out = room;
     return MIMO_OK;
 }
@@ -179,8 +179,8 @@ static mimo_status move_messages(mimo_comm *comm, const nccl_team *team, mimo_ex
     packets *receives = &exchange->receives, *sends = &exchange->sends;
     flight it = {exchange, (nccl_comm *)comm, team->handle, stream, NULL, NULL};
     MIMO_TRY(mimo_nccl_check(team));
-    MIMO_TRY(get_room(&it.arriving, comm, &it, MIMO_ROOM_GATHERED, receives->bytes));
-    MIMO_TRY(get_room(&it.leaving, comm, &it, MIMO_ROOM_PACKED, sends->bytes));
+    MIMO_TRY(get_room(&it.arriving, comm, &it, MIMO_STAGING_GATHERED, receives->bytes));
+    MIMO_TRY(get_room(&it.leaving, comm, &it, MIMO_STAGING_PACKED, sends->bytes));
     MIMO_TRY(mimo_packing_run(&sends->packing, comm->device, it.leaving, stream));
     for (int group = 0; group * DISTANCES_PER_GROUP < comm->size - 1; group++)
         MIMO_TRY(move_group(&it, group));

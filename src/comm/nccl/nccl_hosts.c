@@ -34,7 +34,7 @@ static mimo_status find_host(int *first, bool *all, mimo_comm *comm)
     mimo_status status = mimo_reserve(&hosts, comm->size, sizeof *hosts);
     MIMO_TRY_GOTO(status, done, mimo_comm_agree(comm, status));
     MIMO_TRY_GOTO(status, done,
-                  mimo_nccl_collect_start(&request, comm, hosts, &own, (int)sizeof own));
+                  mimo_nccl_host_allgather_start(&request, comm, hosts, &own, (int)sizeof own));
     MIMO_TRY_GOTO(status, done, mimo_wait(comm, &request, "buffer create"));
     *first = comm->rank;
     *all = true;

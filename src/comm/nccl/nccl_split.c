@@ -34,7 +34,7 @@ static int keep_group(wish *wishes, int size, int color)
 static mimo_status collect_wishes(wish *all, mimo_comm *parent, wish mine)
 {
     mimo_request *request;
-    MIMO_TRY(mimo_nccl_collect_start(&request, parent, all, &mine, (int)sizeof mine));
+    MIMO_TRY(mimo_nccl_host_allgather_start(&request, parent, all, &mine, (int)sizeof mine));
     return mimo_wait(parent, &request, "comm split");
 }
 
@@ -43,7 +43,7 @@ static mimo_status any_needs(bool *out, mimo_comm *parent, bool mine)
 {
     uint64_t word = mine;
     mimo_request *request;
-    MIMO_TRY(mimo_nccl_vote_start(&request, parent, &word, 1));
+    MIMO_TRY(mimo_nccl_host_max_start(&request, parent, &word, 1));
     MIMO_TRY(mimo_wait(parent, &request, "comm split"));
     *out = word != 0;
     return MIMO_OK;

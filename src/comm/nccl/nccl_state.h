@@ -89,17 +89,18 @@ void mimo_nccl_teams_abort(nccl_root *root);
 
 /* ----------------------- host words in flight (nccl_words.c) ------------------------ */
 
-mimo_status mimo_nccl_vote_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
-mimo_status mimo_nccl_tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes,
-                                 int root);
-mimo_status mimo_nccl_collect_start(mimo_request **out, mimo_comm *comm, void *to, const void *from,
-                                    int bytes);
+mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words,
+                                     int count);
+mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
+                                           int bytes, int root);
+mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
+                                           const void *from, int bytes);
 mimo_status mimo_nccl_words_test(mimo_request *request, bool *done);
 void mimo_nccl_words_release(mimo_request *request);
 /* Make a request ahead, with room for a sentence of every rank, or for a collect; and free all that
  * are not in flight. */
 mimo_status mimo_nccl_words_prepare(nccl_comm *comm);
-mimo_status mimo_nccl_collect_prepare(mimo_comm *comm, int bytes);
+mimo_status mimo_nccl_host_allgather_prepare(mimo_comm *comm, int bytes);
 void mimo_nccl_words_free(nccl_comm *comm);
 
 /* ------------------------------ data (nccl_data.c, nccl_exchange.c) ----------------- */

@@ -77,7 +77,7 @@ mimo_status mimo_nccl_words_prepare(nccl_comm *comm)
     return prepare(&comm->base, (int64_t)comm->base.size * (int64_t)sizeof(mimo_verdict));
 }
 
-mimo_status mimo_nccl_collect_prepare(mimo_comm *comm, int bytes)
+mimo_status mimo_nccl_host_allgather_prepare(mimo_comm *comm, int bytes)
 {
     return prepare(comm, (int64_t)bytes * (comm->size + 1));
 }
@@ -155,23 +155,24 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
     return started;
 }
 
-mimo_status mimo_nccl_vote_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
+mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words,
+                                     int count)
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, count * (int64_t)sizeof *words));
     return hand_over(out, request, vote(request, words, count));
 }
 
-mimo_status mimo_nccl_tell_start(mimo_request **out, mimo_comm *comm, void *data, int bytes,
-                                 int root)
+mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
+                                           int bytes, int root)
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, bytes));
     return hand_over(out, request, tell(request, data, bytes, root));
 }
 
-mimo_status mimo_nccl_collect_start(mimo_request **out, mimo_comm *comm, void *to, const void *from,
-                                    int bytes)
+mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
+                                           const void *from, int bytes)
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, (int64_t)bytes * (comm->size + 1)));

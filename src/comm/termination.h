@@ -7,8 +7,8 @@
  * says so: in the end every rank that waits has a sign of every other that does, and knows who is
  * missing. Nothing is sent, and nobody answers, while all goes well.
  */
-#ifndef MIMO_COMM_FAMILY_H
-#define MIMO_COMM_FAMILY_H
+#ifndef MIMO_COMM_TERMINATION_H
+#define MIMO_COMM_TERMINATION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,51 @@
+/*
+ * Staging that outlives a call: one area of memory for each (stream, slot). An area grows where a
+ * call needs more. Calls on one stream share its areas, as the stream runs them one after the
+ * other; calls on different streams never use the same one. Growing blocks until the device is idle
+ * (mimo_device.release). So later calls of a shape that was seen before allocate nothing.
+ */
+#ifndef MIMO_DEVICE_STAGING_H
+#define MIMO_DEVICE_STAGING_H
+
+#include "device/device.h"
+
+/* What an area is for. Two uses on one stream that are alive at the same time have different slots.
+ */
+typedef enum mimo_staging_slot {
+    MIMO_STAGING_GATHERED, /* a backend: rows of other ranks before they go to their places */
+    MIMO_STAGING_PACKED,   /* a backend: own rows made contiguous; numbers in a wider dtype */
+    MIMO_STAGING_SHARDS,   /* the partition's adjoint: the shards of all tp ranks */
+    MIMO_STAGING_FULL,     /* a bridge, collective: full sequences, before they are cut or summed */
+    MIMO_STAGING_JOINED,   /* a bridge, collective: the sp shards of all tp ranks */
+    MIMO_STAGING_PARTIALS, /* a bridge, routed: contributions, and sums between two rounds */
+    MIMO_STAGING_TAGS_SENT,     /* a bridge's samples check */
+    MIMO_STAGING_TAGS_RECEIVED, /* the same */
+} mimo_staging_slot;
+
+typedef struct mimo_staging_area mimo_staging_area;
+
+typedef struct mimo_staging {
+    mimo_staging_area *first;
+} mimo_staging;
+
+/* Where to look: the device that the areas lie on, the stream and the slot. */
+typedef struct mimo_staging_key {
+    const mimo_device *device;
+    mimo_stream stream;
+    mimo_staging_slot slot;
+} mimo_staging_key;
+
+/* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. */
+mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
+                             int64_t bytes);
+
+/* The area of `key` as it is, and its size; NULL and 0 where there is none. */
+void *mimo_staging_find(int64_t *bytes, const mimo_staging *staging, const mimo_staging_key *key);
+
+/* Release all areas. */
+void mimo_staging_release(mimo_staging *staging);
+
+/* Forget all areas without freeing them: something may still write there. */
+void mimo_staging_abandon(mimo_staging *staging);
+
+#endif
