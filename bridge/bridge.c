@@ -290,7 +290,7 @@ static mimo_status agree(mimo_comm *comm, mimo_status local, asked *own)
     if (local == MIMO_OK) {
         int64_t lengths = count_lengths(own);
         claim.signature = hash_lengths(own, lengths);
-        claim.parts = (mimo_call_parts){lengths, hash_lengths, say_length, own};
+        claim.items = (mimo_call_items){lengths, hash_lengths, say_length, own};
     }
     return mimo_agree_on(comm, &claim);
 }
@@ -394,7 +394,7 @@ static void release(mimo_bridge *bridge)
     if (bridge->src)
         mimo_grids_leave(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
-        mimo_comm_let_go(bridge->parent);
+        mimo_comm_release_unused(bridge->parent);
     mimo_release(bridge);
 }
 

@@ -39,7 +39,7 @@ struct mimo_op {
     char call[MIMO_CALL_TEXT];
     int64_t named; /* what `call` says where it names no tensors: 2 n + backward */
     mimo_agreement agreement;
-    mimo_clock clock; /* how long the host has waited for it */
+    mimo_wait_clock clock; /* how long the host has waited for it */
     bool torn;        /* given up with a request in flight: staging may still be written to */
     enum {
         MIMO_OP_QUEUED,

@@ -71,7 +71,7 @@ void mimo_call_say(char call[MIMO_CALL_TEXT], const char *format, ...)
 mimo_status mimo_bridge_say(const mimo_bridge *bridge, mimo_status status)
 {
     const char *title = bridge->title;
-    if (status == MIMO_OK || mimo_family_end(bridge->comm->family) != MIMO_OK ||
+    if (status == MIMO_OK || mimo_family_status(bridge->comm->family) != MIMO_OK ||
         strncmp(mimo_last_error(), title, strlen(title)) == 0)
         return status;
     return mimo_fail_prefix(status, "%s: ", title);
@@ -132,10 +132,10 @@ static void say_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t p
         mimo_call_say(call, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
 }
 
-static mimo_call_parts tensors_of(const mimo_op *op)
+static mimo_call_items tensors_of(const mimo_op *op)
 {
     int64_t count = op->local == MIMO_OK ? op->count - op->tagged : 0;
-    return (mimo_call_parts){count, hash_tensors, say_tensor, op};
+    return (mimo_call_items){count, hash_tensors, say_tensor, op};
 }
 
 /* ----------------------------------- beginning ------------------------------------ */
@@ -273,7 +273,7 @@ static mimo_status start(mimo_op **out, mimo_bridge *bridge, const asked *call)
     op->guess = 0;
     op->unsure = false;
     op->tagged = false;
-    op->clock = (mimo_clock){0, 0, 0};
+    op->clock = (mimo_wait_clock){0, 0, 0};
     op->state = MIMO_OP_QUEUED;
     name_call(op, move->to, move->from, move->n);
     begin_signature(op, move->n);
@@ -392,7 +392,7 @@ static mimo_claim claim_of(const mimo_op *op)
                         .signature = op->signature,
                         .call = op->call,
                         .guess = op->guess,
-                        .parts = tensors_of(op)};
+                        .items = tensors_of(op)};
 }
 
 static void begin_agreement(mimo_op *op)
@@ -496,8 +496,8 @@ static void move_on(mimo_op *op, int chunks)
         mimo_bridge_progress(op->bridge);
         if (op->state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
-        mimo_pause(op->bridge->parent);
-        (void)mimo_watch(op->bridge->comm, &op->clock, op->call); /* progress ends it */
+        mimo_comm_progress(op->bridge->parent);
+        (void)mimo_poll_termination(op->bridge->comm, &op->clock, op->call); /* progress ends it */
     }
 }
 
@@ -597,7 +597,8 @@ mimo_status mimo_op_test(mimo_op *op, bool *done)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     mimo_bridge_progress(op->bridge);
-    if (op->state != MIMO_OP_ENDED && mimo_look(op->bridge->comm, &op->clock, op->call) != MIMO_OK)
+    if (op->state != MIMO_OP_ENDED &&
+        mimo_check_termination(op->bridge->comm, &op->clock, op->call) != MIMO_OK)
         mimo_bridge_progress(op->bridge); /* ends it */
     *done = op->state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;

@@ -8,13 +8,13 @@
 /* ------------------------------------------ sums -------------------------------------------- */
 
 /* The classes of some rows of a target, which are those of a block there. */
-static mimo_parts sum_of(const mimo_leg *leg, int64_t classes, const mimo_block *rows)
+static mimo_addends sum_of(const mimo_leg *leg, int64_t classes, const mimo_block *rows)
 {
     int64_t size = (int64_t)mimo_dtype_size(leg->dtype), width = leg->row_bytes / size;
     int64_t begin = rows->dst_row * leg->row_bytes;
     bool along_samples = rows->dst_b == 1; /* else rows of a sample follow each other */
-    mimo_parts sum = {.data = leg->to + begin,
-                      .parts = leg->classes + begin,
+    mimo_addends sum = {.data = leg->to + begin,
+                      .terms = leg->classes + begin,
                       .n = classes - 1,
                       .step = leg->bytes / size,
                       .stretches = along_samples ? rows->ns : rows->nb,
@@ -155,6 +155,6 @@ mimo_status mimo_round_move(mimo_request **out, const mimo_round_part *part, mim
 mimo_status mimo_round_add(const mimo_round_part *part, mimo_comm *comm, mimo_stream stream)
 {
     for (int64_t i = 0; i < part->sum_count && !MIMO_MUTATED("first-class-only"); i++)
-        MIMO_TRY(comm->device->add_parts(&part->sums[i], stream));
+        MIMO_TRY(comm->device->accumulate(&part->sums[i], stream));
     return MIMO_OK;
 }

@@ -16,7 +16,7 @@ typedef struct mimo_push_rule {
 /* What one chunk takes. */
 typedef struct mimo_round_part {
     mimo_exchange *exchange;
-    mimo_parts *sums; /* sums[sum_count] */
+    mimo_addends *sums; /* sums[sum_count] */
     int64_t sum_count;
 } mimo_round_part;
 

@@ -209,7 +209,8 @@ static mimo_status make_rooms(self_test *test)
             MIMO_TRY(reserve_tiles(side->room, side, test->bridge->comm->device));
             continue;
         }
-        MIMO_TRY(mimo_buffer_create_own(&side->buffer, test->bridge->parent, bytes_of(side->most)));
+        MIMO_TRY(
+            mimo_buffer_create_internal(&side->buffer, test->bridge->parent, bytes_of(side->most)));
         place_tiles(side->room, side, mimo_buffer_data(side->buffer));
     }
     return MIMO_OK;
