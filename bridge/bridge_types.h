@@ -11,9 +11,6 @@
 
 enum { MIMO_BRIDGE_TITLE = 64 };
 
-/* The collective calls of a bridge, in their signatures. */
-enum { MIMO_BRIDGE_MOVE = 201, MIMO_BRIDGE_UPDATE, MIMO_BRIDGE_SELF_TEST };
-
 struct mimo_op {
     mimo_bridge *bridge;
     const struct mimo_executor_table *executor; /* of its direction */

@@ -87,7 +87,7 @@ static void begin_words(char call[MIMO_CALL_TEXT], const mimo_op *op, int n)
 
 static void begin_signature(mimo_op *op, int n)
 {
-    op->head = mimo_hash_int(op->bridge->id, MIMO_BRIDGE_MOVE);
+    op->head = mimo_hash_int(op->bridge->id, MIMO_CALL_BRIDGE_MOVE);
     op->head = mimo_hash_int(mimo_hash_int(op->head, op->backward), n);
     op->head = mimo_hash_int(op->head, op->chunks);
     op->signature = op->head;
