@@ -14,12 +14,12 @@ typedef struct slice {
 /* Cells of one dp coordinate; 1 where sequences are whole. */
 static int64_t cuts_of(const mimo_layout *layout)
 {
-    return layout->cut.cp.size * layout->cut.tp.size;
+    return layout->dims.cp.size * layout->dims.tp.size;
 }
 
 static slice slice_of(const mimo_layout *src, const mimo_layout *dst)
 {
-    int64_t src_dp = src->cut.dp.size, dst_dp = dst->cut.dp.size;
+    int64_t src_dp = src->dims.dp.size, dst_dp = dst->dims.dp.size;
     int64_t slices = src_dp < dst_dp ? src_dp : dst_dp;
     int64_t cells = src_dp / slices * cuts_of(src), readers = src->ranks / slices;
     return (slice){src, dst, readers, cells, readers / cells};
@@ -40,8 +40,8 @@ static bool is_scattered(const slice *of, const mimo_cell *cell, mimo_block_kind
     mimo_box from[MIMO_LAYOUT_BOXES], to[MIMO_LAYOUT_BOXES];
     const mimo_cell whole = {0, 0, 0, 0}, cut = {0, cell->cp, cell->tp, 0};
     bool src_cuts = cutter(of) == of->src;
-    int sent = mimo_layout_cell_boxes(of->src, src_cuts ? &cut : &whole, 0, from);
-    int got = mimo_layout_cell_boxes(of->dst, src_cuts ? &whole : &cut, 0, to);
+    int sent = mimo_layout_piece_boxes(of->src, src_cuts ? &cut : &whole, 0, from);
+    int got = mimo_layout_piece_boxes(of->dst, src_cuts ? &whole : &cut, 0, to);
     mimo_block block = mimo_block_of(&from[0], &to[0]);
     return sent * got > 1 || !mimo_block_is_one_run(&block, end);
 }
@@ -50,7 +50,7 @@ static bool is_scattered(const slice *of, const mimo_cell *cell, mimo_block_kind
 static int64_t scattered_cells(const slice *of, mimo_block_kind end)
 {
     mimo_cell cell = {0, 0, 0, 0};
-    const mimo_cell_axes *cut = &cutter(of)->cut;
+    const mimo_cell_dims *cut = &cutter(of)->dims;
     int64_t count = 0;
     for (cell.cp = 0; cell.cp < cut->cp.size; cell.cp++)
         for (cell.tp = 0; cell.tp < cut->tp.size; cell.tp++)

@@ -17,9 +17,9 @@
 mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block)
 {
     if (blocks->count == blocks->capacity) {
-        int64_t room = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
-        MIMO_TRY(mimo_regrow(&blocks->list, blocks->count, room, sizeof *blocks->list));
-        blocks->capacity = room;
+        int64_t capacity = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
+        MIMO_TRY(mimo_regrow(&blocks->list, blocks->count, capacity, sizeof *blocks->list));
+        blocks->capacity = capacity;
     }
     blocks->list[blocks->count++] = *block;
     blocks->rows += block->nb * block->ns;
@@ -51,11 +51,6 @@ static mimo_range intersect(int64_t a, int64_t na, int64_t b, int64_t nb)
     return (mimo_range){first, end - first};
 }
 
-static int64_t row_of(const mimo_box *box, int64_t b, int64_t s)
-{
-    return box->row0 + (b - box->b0) * box->row_b + (s - box->s0) * box->row_s;
-}
-
 mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
 {
     mimo_range b = intersect(src->b0, src->nb, dst->b0, dst->nb);
@@ -64,10 +59,10 @@ mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
                         .nb = b.count,
                         .s0 = s.first,
                         .ns = s.count,
-                        .src_row = row_of(src, b.first, s.first),
+                        .src_row = mimo_box_row(src, b.first, s.first),
                         .src_b = src->row_b,
                         .src_s = src->row_s,
-                        .dst_row = row_of(dst, b.first, s.first),
+                        .dst_row = mimo_box_row(dst, b.first, s.first),
                         .dst_b = dst->row_b,
                         .dst_s = dst->row_s};
 }
@@ -77,8 +72,7 @@ mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
 static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell *cell)
 {
     mimo_cell own;
-    return mimo_layout_cell(&own, layout, rank) && own.dp == cell->dp && own.cp == cell->cp &&
-           own.tp == cell->tp && own.klass == cell->klass;
+    return mimo_layout_cell(&own, layout, rank) && mimo_cell_is(&own, cell);
 }
 
 /*
@@ -152,13 +146,9 @@ static mimo_status walk(plan_maker *maker, const mimo_layout *layout, const mimo
 static mimo_status walk_cell(plan_maker *maker, const mimo_layout *mine, const mimo_cell *cell,
                              const mimo_layout *layout, box_visit visit)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
-    int64_t parts = mimo_layout_parts(mine, cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int count = mimo_layout_cell_boxes(mine, cell, part, boxes);
-        for (int i = 0; i < count; i++)
-            MIMO_TRY(walk(maker, layout, &boxes[i], visit));
-    }
+    mimo_box_walk boxes = mimo_layout_walk(mine, cell);
+    for (const mimo_box *box; (box = mimo_next_box(&boxes));)
+        MIMO_TRY(walk(maker, layout, box, visit));
     return MIMO_OK;
 }
 
@@ -193,7 +183,7 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
     mimo_cell to = *cell, self;
     mimo_layout_cell(&self, maker->src, plan->rank);
     block.klass = self.klass;
-    for (to.klass = 0; to.klass < dst->cut.klass.size; to.klass++) {
+    for (to.klass = 0; to.klass < dst->dims.klass.size; to.klass++) {
         int64_t first = mimo_layout_first_rank(dst, &to);
         for (int64_t i = 0; i < dst->copies.size; i++) {
             int64_t reader;
@@ -261,7 +251,7 @@ mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src, const mimo
     MIMO_CHECK(rank >= 0, MIMO_ERR_ARGUMENT, "mimo_plan_create: rank is %" PRId64, rank);
     MIMO_TRY(mimo_reserve(&plan, 1, sizeof *plan));
     plan->rank = rank;
-    plan->classes = src->cut.klass.size;
+    plan->classes = src->dims.klass.size;
     mimo_status status = fill(plan, src, dst);
     if (status == MIMO_OK)
         *out = plan;

@@ -86,7 +86,7 @@ static const mimo_cut *meet(mimo_cuts *cuts, mimo_cut *cut)
 
 static int64_t dp_of(const mimo_cuts *cuts, int side)
 {
-    return cuts->roles[side]->cut.dp.size;
+    return cuts->roles[side]->dims.dp.size;
 }
 
 /* An even cut is the layouts' own rule. */

@@ -50,7 +50,7 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     MIMO_TRY(mimo_layout_create(&layout, &desc));
     (void)mimo_layout_cell(&cell, layout, bridge->rank);
     *klass = cell.klass;
-    *classes = layout->cut.klass.size;
+    *classes = layout->dims.klass.size;
     mimo_layout_destroy(layout);
     return MIMO_OK;
 }
@@ -129,8 +129,7 @@ static const char *origin_text(char *text, size_t room, const row_tag *tag)
 static bool is_of(const tag_check *it, const row_tag *tag, const mimo_cell *cell)
 {
     mimo_cell got;
-    return mimo_layout_cell(&got, it->from, tag->rank - 1) && got.dp == cell->dp &&
-           got.cp == cell->cp && got.tp == cell->tp && got.klass == cell->klass;
+    return mimo_layout_cell(&got, it->from, tag->rank - 1) && mimo_cell_is(&got, cell);
 }
 
 static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, int64_t position)
@@ -140,8 +139,8 @@ static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, i
     mimo_box box;
     const row_tag *tag = &it->tags[row];
     mimo_layout_find(it->from, sample, position, &cell, &box);
-    int64_t expected = box.row0 + (sample - box.b0) * box.row_b + (position - box.s0) * box.row_s;
-    cell.klass = expected % it->from->cut.klass.size;
+    int64_t expected = mimo_box_row(&box, sample, position);
+    cell.klass = expected % it->from->dims.klass.size;
     MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
                "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
                ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",
@@ -154,20 +153,16 @@ static mimo_status check_box(const tag_check *it, const mimo_box *box)
 {
     for (int64_t b = 0; b < box->nb; b++)
         for (int64_t s = 0; s < box->ns; s++)
-            MIMO_TRY(check_tag(it, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+            MIMO_TRY(check_tag(it, mimo_box_row(box, box->b0 + b, box->s0 + s), box->b0 + b,
                                box->s0 + s));
     return MIMO_OK;
 }
 
 static mimo_status check_rows(const tag_check *it)
 {
-    mimo_box box[MIMO_LAYOUT_BOXES];
-    int64_t parts = mimo_layout_parts(it->to, &it->cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int boxes = mimo_layout_cell_boxes(it->to, &it->cell, part, box);
-        for (int i = 0; i < boxes; i++)
-            MIMO_TRY(check_box(it, &box[i]));
-    }
+    mimo_box_walk walk = mimo_layout_walk(it->to, &it->cell);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        MIMO_TRY(check_box(it, box));
     return MIMO_OK;
 }
 

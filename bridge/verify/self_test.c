@@ -247,8 +247,8 @@ static double expected_at(const self_test *test, mimo_side from, int64_t b, int6
     mimo_box box;
     double sum = 0;
     mimo_layout_find(layout, b, s, &cell, &box);
-    int64_t row = box.row0 + (b - box.b0) * box.row_b + (s - box.s0) * box.row_s;
-    for (cell.klass = 0; cell.klass < layout->cut.klass.size; cell.klass++)
+    int64_t row = mimo_box_row(&box, b, s);
+    for (cell.klass = 0; cell.klass < layout->dims.klass.size; cell.klass++)
         sum += number_at(test, from, &cell, place_of(&test->side[from], row, e));
     return sum;
 }
@@ -271,7 +271,7 @@ static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box
 {
     for (int64_t b = 0; b < box->nb; b++)
         for (int64_t s = 0; s < box->ns; s++)
-            MIMO_TRY(check_row(test, to, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+            MIMO_TRY(check_row(test, to, mimo_box_row(box, box->b0 + b, box->s0 + s), box->b0 + b,
                                box->s0 + s));
     return MIMO_OK;
 }
@@ -279,13 +279,9 @@ static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box
 /* Every row that this rank received. */
 static mimo_status check_side(const self_test *test, mimo_side to)
 {
-    const test_side *side = &test->side[to];
-    mimo_box box[MIMO_LAYOUT_BOXES];
-    for (int64_t segment = 0; side->holds && segment < side->layout->segments; segment++) {
-        int boxes = mimo_layout_cell_boxes(side->layout, &side->cell, segment, box);
-        for (int i = 0; i < boxes; i++)
-            MIMO_TRY(check_box(test, to, &box[i]));
-    }
+    mimo_box_walk walk = mimo_layout_walk_rank(test->side[to].layout, test->bridge->rank);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        MIMO_TRY(check_box(test, to, box));
     return MIMO_OK;
 }
 
@@ -319,7 +315,7 @@ static mimo_status check_sums(const self_test *test, const test_sums *all)
             sums.product[side] += all[rank].product[side];
         }
     for (int side = 0; side < 2; side++) {
-        int64_t classes = test->side[side].layout->cut.klass.size;
+        int64_t classes = test->side[side].layout->dims.klass.size;
         MIMO_CHECK(sums.rows[side] == rows * classes, MIMO_ERR_INTERNAL,
                    "self-test: the %s ranks hold %" PRId64 " rows, copies apart, and %" PRId64
                    " samples of %" PRId64 " positions are %" PRId64,
