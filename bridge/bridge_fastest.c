@@ -53,7 +53,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 {
     mimo_layout *layout;
     const mimo_bridge_sizes *sizes = it->sizes;
-    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side(it->bridge, side);
+    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side_layout(it->bridge, side);
     desc.batch = sizes->batch;
     desc.seq = sizes->seq;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
@@ -121,7 +121,7 @@ static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
     const mimo_device *device = bridge->comm->device;
     const mimo_tensor *to = &it->tile[way == 0 ? MIMO_DST : MIMO_SRC];
     const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
-    bridge->way[way] = candidates[candidate];
+    bridge->executor[way] = candidates[candidate];
     MIMO_TRY(mimo_comm_barrier(bridge->parent));
     int64_t begin = mimo_now();
     for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
@@ -243,10 +243,11 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
         MIMO_TRY(mimo_bridge_update(bridge, &batch));
     MIMO_TRY(measure(&it));
     for (int way = 0; way < DIRECTIONS; way++)
-        bridge->way[way] = winner(&it, way);
+        bridge->executor[way] = winner(&it, way);
     if (!bridge->collective)
         return mimo_bridge_update(bridge, NULL);
-    if (bridge->way[0] != MIMO_EXECUTOR_COLLECTIVE && bridge->way[1] != MIMO_EXECUTOR_COLLECTIVE)
+    if (bridge->executor[0] != MIMO_EXECUTOR_COLLECTIVE &&
+        bridge->executor[1] != MIMO_EXECUTOR_COLLECTIVE)
         mimo_collective_disconnect(bridge);
     return MIMO_OK;
 }
@@ -342,9 +343,4 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
     else
         mimo_bridge_destroy(bridge);
     return status;
-}
-
-mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)
-{
-    return bridge->way[backward];
 }

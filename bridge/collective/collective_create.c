@@ -108,7 +108,7 @@ void mimo_collective_destroy(mimo_bridge *bridge)
     bridge->collective = NULL;
 }
 
-mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side)
+mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side)
 {
     const mimo_collective *own = bridge->collective;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;

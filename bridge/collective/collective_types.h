@@ -39,6 +39,6 @@ void mimo_collective_destroy(mimo_bridge *bridge);
 
 /* Release the groups where collective moves neither way; its rules stay. Collective in effect. */
 void mimo_collective_disconnect(mimo_bridge *bridge);
-mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side);
+mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side);
 
 #endif

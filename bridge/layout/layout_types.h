@@ -70,7 +70,7 @@ typedef struct mimo_range {
 /* The most boxes of a cell in one segment: the two chunks of zigzag. */
 enum { MIMO_LAYOUT_BOXES = 2 };
 
-/* ------------------------------- ranks, cells, samples (layout_ranks.c) ------------------------ */
+/* ----- ranks, cells, samples (layout_ranks.c) ----- */
 
 /* The cell of a rank; false where it is outside the layout's ranks, or at pp > 0. */
 bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank);
@@ -84,7 +84,8 @@ static inline bool mimo_cell_is(const mimo_cell *a, const mimo_cell *b)
 /* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */
 int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell);
 
-/* Distance in ranks from index 0 to this index (0 <= index < axes->size), the first axis fastest. */
+/* Distance in ranks from index 0 to this index (0 <= index < axes->size), the first axis fastest.
+ */
 int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
 
 /* A reader's number: dp slowest, then its coordinates along the other dimensions in grid order.
@@ -95,7 +96,7 @@ bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank);
 mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp);
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample);
 
-/* ----------------------------------- positions (layout_positions.c) ---------------------------- */
+/* ----- positions (layout_positions.c) ----- */
 
 /* The runs of a cell's positions in a segment, into runs[MIMO_LAYOUT_BOXES]; returns their number.
  * Local rows count positions of one sample. */
@@ -108,7 +109,7 @@ int64_t mimo_layout_segment_of(const mimo_layout *layout, int64_t position);
 /* Set the cp and tp coordinates of a cell to those that hold a position, and the class to 0. */
 void mimo_layout_locate(const mimo_layout *layout, int64_t position, mimo_cell *cell);
 
-/* --------------------------------------- boxes (layout_boxes.c) -------------------------------- */
+/* ----- boxes (layout_boxes.c) ----- */
 
 /* A cell's boxes are listed by piece: a segment, or, in a ragged layout, a sample or a span. */
 int64_t mimo_layout_pieces(const mimo_layout *layout, const mimo_cell *cell);
@@ -145,11 +146,12 @@ static inline int64_t mimo_box_row(const mimo_box *box, int64_t sample, int64_t 
     return box->row0 + (sample - box->b0) * box->row_b + (position - box->s0) * box->row_s;
 }
 
-/* The box that has row (sample, position), and its cell in class 0. The layout must have the row. */
+/* The box that has row (sample, position), and its cell in class 0. The layout must have the row.
+ */
 void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t position, mimo_cell *cell,
                       mimo_box *box);
 
-/* ------------------------------------ ragged (layout_ragged.c) --------------------------------- */
+/* ----- ragged (layout_ragged.c) ----- */
 
 /* Read the spans of a description into a layout whose other fields are set. */
 mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc);

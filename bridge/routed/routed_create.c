@@ -34,7 +34,7 @@ static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
 /* A layout of no samples, which also checks the rule. */
 static mimo_status set_role(mimo_routed *own, mimo_side side)
 {
-    mimo_layout_desc desc = own->places[side];
+    mimo_layout_desc desc = own->layouts[side];
     if (mimo_rule_is_packed(desc.partition))
         desc.seq = desc.partition->cu[desc.partition->sequences];
     return mimo_layout_create(&own->roles[side], &desc);
@@ -45,14 +45,14 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
                             const mimo_partition_rule *rule)
 {
     int64_t cp = mimo_grid_dim_size(grid, "cp"), tp = mimo_grid_dim_size(grid, "tp");
-    mimo_layout_desc *desc = &own->places[side];
+    mimo_layout_desc *desc = &own->layouts[side];
     *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
     desc->grid = grid;
     desc->cp_copies = side == MIMO_DST ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
-    own->sharers[side] = 1;
+    own->sequence_ranks[side] = 1;
     if (rule && (cp > 1 || (rule->sp && tp > 1) || rule->format == MIMO_THD)) {
         own->rules[side] = *rule;
-        own->sharers[side] = cp * (rule->sp ? tp : 1);
+        own->sequence_ranks[side] = cp * (rule->sp ? tp : 1);
         desc->partition = &own->rules[side];
         MIMO_TRY(keep_lengths(own, side));
     }
@@ -62,12 +62,12 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
 /* What a partition would make of full dst tiles: the first stage alone keeps the sums. */
 static void set_shards(mimo_routed *own, const mimo_grid *dst)
 {
-    mimo_layout_desc *desc = &own->places[MIMO_AT_SHARDS];
+    mimo_layout_desc *desc = &own->layouts[MIMO_AT_SHARDS];
     *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
     own->rules[MIMO_AT_SHARDS] = (mimo_partition_rule)MIMO_PARTITION_RULE_INIT;
     desc->grid = dst;
     desc->partition = &own->rules[MIMO_AT_SHARDS];
-    own->shards = own->places[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
+    own->shards = own->layouts[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
 }
 
 /* Routed needs no pairing; where there is one, the accessors show it. */
@@ -90,13 +90,14 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};
-    own->places[MIMO_DST].all_stages = desc->all_stages;
+    own->layouts[MIMO_DST].all_stages = desc->all_stages;
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
     MIMO_TRY(set_role(own, MIMO_DST));
-    own->cuts = (mimo_cuts){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, NULL};
+    own->splits =
+        (mimo_batch_splits){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, {NULL}};
     MIMO_TRY(show_pairing(bridge));
-    return mimo_plan_cache_create(&own->plans, own->places, bridge->rank);
+    return mimo_plan_cache_create(&own->plans, own->layouts, bridge->rank);
 }
 
 /* Flags of the bridge's own, for the reason that buffer_state.h gives. Where ranks share no memory
@@ -104,7 +105,8 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
     mimo_routed *own = bridge->routed;
-    bool wanted = mimo_executor_pushes(bridge->way[0]) || mimo_executor_pushes(bridge->way[1]);
+    bool wanted =
+        mimo_executor_pushes(bridge->executor[0]) || mimo_executor_pushes(bridge->executor[1]);
     own->can_push = true;
     if (!wanted || bridge->comm->device->enqueues)
         return MIMO_OK;
@@ -120,10 +122,10 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     mimo_routed *own = bridge->routed;
     if (!own)
         return;
-    mimo_job_destroy_idle(bridge);
+    mimo_prepared_calls_release(bridge);
     mimo_buffer_destroy(own->push_rule.flags);
     mimo_plan_cache_destroy(own->plans);
-    mimo_cuts_release(&own->cuts);
+    mimo_batch_splits_release(&own->splits);
     mimo_release(own->spans);
     for (int side = 0; side < 2; side++) {
         mimo_layout_destroy(own->roles[side]);
@@ -131,9 +133,4 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     }
     mimo_release(own);
     bridge->routed = NULL;
-}
-
-mimo_layout_desc mimo_routed_side(const mimo_bridge *bridge, mimo_side side)
-{
-    return bridge->routed->places[side];
 }

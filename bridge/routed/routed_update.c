@@ -33,8 +33,8 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
     MIMO_CHECK(!bridge->collective, MIMO_ERR_UNSUPPORTED,
                "update: the executor is collective, and must be routed");
     MIMO_TRY(mimo_bridge_check_idle(bridge, "update"));
-    MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
-                           !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
+    MIMO_CHECK(!ragged || (!own->layouts[MIMO_AT_SRC].partition &&
+                           !mimo_rule_is_packed(own->layouts[MIMO_AT_DST].partition)),
                MIMO_ERR_UNSUPPORTED,
                "update: a ragged batch takes no src partition and no thd partition");
     return MIMO_OK;
@@ -89,7 +89,8 @@ static mimo_status gather_spans(told *it, const mimo_batch_desc *desc)
     MIMO_TRY(collect(it, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
     for (int r = 0; r < comm->size; r++)
         it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
-    MIMO_TRY(mimo_comm_agree(comm, mimo_bridge_say(it->bridge, reserve_spans(it, comm, desc))));
+    MIMO_TRY(
+        mimo_comm_agree(comm, mimo_bridge_prefix_error(it->bridge, reserve_spans(it, comm, desc))));
     if (it->most == 0)
         return MIMO_OK;
     return collect(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
@@ -192,7 +193,8 @@ static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge
         status = gather_spans(&it, desc);
     if (status == MIMO_OK)
         status = mimo_comm_agree(
-            comm, mimo_bridge_say(bridge, merge(out, count, &it, desc->batch, comm->size)));
+            comm,
+            mimo_bridge_prefix_error(bridge, merge(out, count, &it, desc->batch, comm->size)));
     release_told(&it);
     if (status != MIMO_OK) {
         mimo_release(*out);
@@ -211,15 +213,15 @@ static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_sp
     bridge->batch = desc->batch;
     own->ragged = desc->ragged;
     for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
-        mimo_layout_desc *place = &own->places[side];
-        place->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
-        place->ragged = desc->ragged ? place->ragged : MIMO_RAGGED_NOT;
-        place->spans = spans;
-        place->span_count = count;
+        mimo_layout_desc *layout = &own->layouts[side];
+        layout->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
+        layout->ragged = desc->ragged ? layout->ragged : MIMO_RAGGED_NOT;
+        layout->spans = spans;
+        layout->span_count = count;
     }
-    mimo_job_destroy_idle(bridge);
-    mimo_plan_cache_renew(own->plans, own->places);
-    mimo_cuts_release(&own->cuts); /* what was told is no guess for what is not */
+    mimo_prepared_calls_release(bridge);
+    mimo_plan_cache_renew(own->plans, own->layouts);
+    mimo_batch_splits_release(&own->splits); /* what was told is no guess for what is not */
 }
 
 /* How many spans a rank tells is its own business, so they stand in the words alone. */
@@ -252,7 +254,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     if (local == MIMO_OK)
         local = check_bridge(bridge, own.ragged);
     uint64_t signature = describe(call, bridge, &own);
-    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_say(bridge, local), signature, call));
+    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_prefix_error(bridge, local), signature, call));
     if (own.ragged)
         MIMO_TRY(make_table(&spans, &count, bridge, &own, call));
     take_table(bridge, &own, spans, count);

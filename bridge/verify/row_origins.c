@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/verify/verify.h"
 #include "bridge/layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
@@ -22,7 +22,7 @@ typedef struct row_tag {
 
 static const mimo_tile *tile_of(const mimo_op *op, const mimo_tile_pair *pair, bool sent)
 {
-    return op->backward == sent ? &pair->dst : &pair->src;
+    return op->call.backward == sent ? &pair->dst : &pair->src;
 }
 
 static int64_t rows_of(const mimo_tile *tile)
@@ -40,9 +40,9 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     mimo_bridge *bridge = op->bridge;
     *klass = 0;
     *classes = 1;
-    if (!op->backward)
+    if (!op->call.backward)
         return MIMO_OK;
-    mimo_layout_desc desc = op->executor->side(bridge, MIMO_DST);
+    mimo_layout_desc desc = op->executor->side_layout(bridge, MIMO_DST);
     desc.batch = 0; /* who holds rows, whichever these are */
     desc.seq = seq;
     desc.ragged = MIMO_RAGGED_NOT;
@@ -74,30 +74,31 @@ static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot s
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_op_stage(&out->data, op, slot, bytes));
-    return op->bridge->comm->device->upload(out->data, tags, bytes, op->stream);
+    return op->bridge->comm->device->upload(out->data, tags, bytes, op->call.stream);
 }
 
 static mimo_status add_pair(mimo_op *op, row_tag *tags)
 {
     mimo_tensor sent, received;
     int64_t part[2]; /* class, classes */
-    const mimo_tile_pair *first = &op->pairs[0];
+    const mimo_tile_pair *first = &op->tensors.pairs[0];
     const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
     MIMO_TRY(stage_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
     MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
     write_tags(tags, op, rows_of(from), part);
     MIMO_TRY(stage_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
-    MIMO_TRY(op->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
-                                op->backward ? &sent : &received));
-    op->count++;
-    op->tagged = true;
+    MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
+                                op->call.backward ? &received : &sent,
+                                op->call.backward ? &sent : &received));
+    op->tensors.count++;
+    op->tensors.tagged = true;
     return MIMO_OK;
 }
 
-mimo_status mimo_samples_prepare(mimo_op *op)
+mimo_status mimo_origins_prepare(mimo_op *op)
 {
     row_tag *tags;
-    const mimo_tile_pair *first = &op->pairs[0];
+    const mimo_tile_pair *first = &op->tensors.pairs[0];
     int64_t src = rows_of(&first->src), dst = rows_of(&first->dst);
     MIMO_TRY(mimo_reserve(&tags, src > dst ? src : dst, sizeof *tags));
     mimo_status status = add_pair(op, tags);
@@ -144,7 +145,7 @@ static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, i
     MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
                "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
                ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",
-               it->op->call, row, sample, position, expected,
+               it->op->claim.words, row, sample, position, expected,
                mimo_layout_first_rank(it->from, &cell), origin_text(got, sizeof got, tag));
     return MIMO_OK;
 }
@@ -170,9 +171,9 @@ static mimo_status check_rows(const tag_check *it)
 static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side side)
 {
     mimo_layout_desc desc;
-    const mimo_tile_pair *pair = &op->pairs[0];
+    const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
-    MIMO_TRY(op->executor->cut(&desc, op, side));
+    MIMO_TRY(op->executor->op_layout(&desc, op, side));
     desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);
@@ -182,19 +183,19 @@ static mimo_status fetch_and_check(tag_check *it)
 {
     const mimo_op *op = it->op;
     const mimo_comm *comm = op->bridge->comm;
-    const mimo_tile *tile = tile_of(op, &op->pairs[op->count - 1], false);
+    const mimo_tile *tile = tile_of(op, &op->tensors.pairs[op->tensors.count - 1], false);
     int64_t bytes = rows_of(tile) * (int64_t)sizeof(row_tag);
-    MIMO_TRY(make_layout(&it->from, op, op->backward ? MIMO_DST : MIMO_SRC));
-    MIMO_TRY(make_layout(&it->to, op, op->backward ? MIMO_SRC : MIMO_DST));
+    MIMO_TRY(make_layout(&it->from, op, op->call.backward ? MIMO_DST : MIMO_SRC));
+    MIMO_TRY(make_layout(&it->to, op, op->call.backward ? MIMO_SRC : MIMO_DST));
     if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, op->bridge->rank))
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->tags, rows_of(tile), sizeof *it->tags));
-    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->stream));
-    MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->stream));
+    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->call.stream));
+    MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->call.stream));
     return check_rows(it);
 }
 
-mimo_status mimo_samples_outcome(const mimo_op *op)
+mimo_status mimo_origins_outcome(const mimo_op *op)
 {
     tag_check it = {.op = op};
     mimo_status status = fetch_and_check(&it);

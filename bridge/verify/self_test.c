@@ -190,7 +190,7 @@ static mimo_status prepare(self_test *test)
 {
     mimo_layout_desc desc[2];
     for (int side = 0; side < 2; side++)
-        desc[side] = mimo_bridge_rules(test->bridge)->side(test->bridge, (mimo_side)side);
+        desc[side] = mimo_bridge_rules(test->bridge)->side_layout(test->bridge, (mimo_side)side);
     choose_sizes(test, desc);
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(create_side(&test->side[side], test, &desc[side]));
@@ -356,8 +356,8 @@ static mimo_status run(const self_test *test, test_sums *all)
     mimo_status status = fetch_and_check(test, MIMO_DST);
     if (status == MIMO_OK)
         status = fetch_and_check(test, MIMO_SRC);
-    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_say(test->bridge, status)));
-    return mimo_bridge_say(test->bridge, compare_sums(test, all));
+    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_prefix_error(test->bridge, status)));
+    return mimo_bridge_prefix_error(test->bridge, compare_sums(test, all));
 }
 
 /* With the other calls of the bridge, and under MIMO_CHECK=calls first with those of all objects.
@@ -367,7 +367,7 @@ static mimo_status agree(const self_test *test, mimo_status local)
     const mimo_bridge *bridge = test->bridge;
     const mimo_claim claim = {
         .kind = MIMO_AGREE_ALWAYS,
-        .local = mimo_bridge_say(bridge, local),
+        .local = mimo_bridge_prefix_error(bridge, local),
         .signature =
             mimo_hash_int(mimo_hash_int(bridge->id, MIMO_BRIDGE_SELF_TEST), (int64_t)test->seed),
         .call = test->call};
@@ -390,7 +390,7 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
     snprintf(test.call, sizeof test.call, "%s self-test with seed %" PRIu64, bridge->title, seed);
     status = agree(&test, status);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(bridge->comm, mimo_bridge_say(bridge, make_tiles(&test)));
+        status = mimo_comm_agree(bridge->comm, mimo_bridge_prefix_error(bridge, make_tiles(&test)));
     if (status == MIMO_OK) {
         int64_t told = bridge->batch;
         bridge->batch = test.batch; /* the moves of the test have their own */

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* The last i in [0, count) with first[i * stride] <= value. The numbers ascend, and the first is not
- * above the value. */
+/* The last i in [0, count) with first[i * stride] <= value. The numbers ascend, and the first is
+ * not above the value. */
 static inline int64_t mimo_last_at_most(const int64_t *first, int64_t stride, int64_t count,
                                         int64_t value)
 {
