@@ -1,4 +1,4 @@
-/* What a bridge tells of itself. */
+/* Accessors: the pairing, gather groups, slices and samples of a bridge, and its executors. */
 #include <inttypes.h>
 
 #include "bridge/bridge_types.h"

@@ -13,10 +13,10 @@
 void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number)
 {
     static const char quotes[] = "bridge '...'";
-    int room = MIMO_BRIDGE_TITLE - (int)sizeof quotes, length = room;
+    int space = MIMO_BRIDGE_TITLE - (int)sizeof quotes, length = space;
     if (!name) {
         snprintf(title, MIMO_BRIDGE_TITLE, "bridge %" PRId64, number);
-    } else if (strlen(name) <= (size_t)room) {
+    } else if (strlen(name) <= (size_t)space) {
         snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%s'", name);
     } else {
         while (length > 0 && (name[length] & 0xc0) == 0x80) /* inside a character of UTF-8 */
@@ -48,10 +48,10 @@ void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...)
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim)
 {
-    int64_t index = -1, place = 0, first = mimo_grid_offset(grid);
+    int64_t index = -1, member = 0, first = mimo_grid_offset(grid);
     if (bridge->rank >= first && bridge->rank < first + mimo_grid_size(grid))
-        MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &place));
-    return mimo_comm_split(out, bridge->comm, (int)index, (int)place);
+        MIMO_TRY(mimo_grid_group_of(grid, dim, bridge->rank, &index, &member));
+    return mimo_comm_split(out, bridge->comm, (int)index, (int)member);
 }
 
 mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
@@ -61,8 +61,9 @@ mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
     return MIMO_OK;
 }
 
-/* The agreements of a bridge never meet those of another one, nor of what else the ranks call on
- * the parent: where one of them has left out a call, each would wait for its own. */
+/* A bridge agrees on a communicator of its own. So it never hears of a call that another rank made
+ * elsewhere, where that rank left out this one: each would wait for its own peers. Over the parent
+ * they meet. */
 mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
 {
     mimo_claim whole = *claim;

@@ -34,7 +34,7 @@ typedef struct trial {
     mimo_tensor tile[2]; /* by mimo_side: the source of one pass and the destination of the other */
     int64_t bytes[2];
     mimo_buffer *buffer[2];         /* that it lies in; NULL: memory of the device */
-    bool taken[PASSES][CANDIDATES]; /* into the choice */
+    bool taken[PASSES][CANDIDATES]; /* measured */
     uint64_t ns[PASSES][CANDIDATES][MIMO_FASTEST_REPEATS];
 } trial;
 

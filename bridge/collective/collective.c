@@ -1,5 +1,6 @@
 /*
- * The collective executor: the seed algorithm, word for word, and the yardstick for others.
+ * The collective executor: gather, narrow and sum whole batches, as docs/concepts.md, "The
+ * collective method", says step by step. The other executors are measured against it.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
  *             partition is attached, keep this rank's shard of the full sequences (narrowing and
@@ -34,18 +35,18 @@ static bool along_samples(const mimo_tile *to)
     return to->row_b == 1;
 }
 
-/* Backward: the dst tile before the partition cut it, to be summed in place. Staging, or the tile
- * itself where nothing cuts or sums. */
+/* Backward: the dst tile before the partition cut it, to be summed in place. It lies in staging;
+ * where there is no partition and no sum it is the tile itself. */
 static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
     const mimo_tile *dst = &tiles->dst;
-    void *room;
+    void *area;
     *out = *dst;
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
-    out->view.data = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
+    out->view.data = area;
     return MIMO_OK;
 }
 
@@ -74,22 +75,22 @@ static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
 /* Forward, where a partition cuts what is gathered: the members' tiles, one after the other. */
 static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair *tiles)
 {
-    void *room;
+    void *area;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
-    *out = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
+    *out = area;
     return MIMO_OK;
 }
 
 static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    char *room;
+    char *area;
     mimo_comm *comm = own_of(op)->gather;
     int64_t bytes = mimo_tile_bytes(&tiles->src);
-    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    MIMO_TRY(gathered_tiles(&area, op, tiles));
     if (bytes == 0)
         return MIMO_OK;
-    const mimo_gather slots = {.to = {room, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather slots = {.to = {area, bytes, 0, 1, 1, 1, 1},
                                .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
                                .step = 1,
                                .guarded = op->call.guarded};
@@ -128,10 +129,10 @@ static mimo_status keep(mimo_op *op, const mimo_tile_pair *tiles, int64_t to, in
 /* From the gathered tiles. Where positions of a sample are neighbours they are as one tile's. */
 static mimo_status keep_gathered(mimo_op *op, mimo_tile_pair *tiles)
 {
-    char *room;
+    char *area;
     int64_t samples = tiles->src.batch, bytes = mimo_tile_bytes(&tiles->src);
-    MIMO_TRY(gathered_tiles(&room, op, tiles));
-    tiles->src.view.data = room;
+    MIMO_TRY(gathered_tiles(&area, op, tiles));
+    tiles->src.view.data = area;
     if (tiles->src.row_s == 1) {
         tiles->src.row_b = tiles->src.seq;
         return keep(op, tiles, 0, 0, tiles->dst.batch);
@@ -164,13 +165,13 @@ static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
 /* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
 static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
-    void *room;
+    void *area;
     *out = tiles->dst;
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
-    out->view.data = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
+    out->view.data = area;
     return MIMO_OK;
 }
 
@@ -183,7 +184,7 @@ static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
         return MIMO_OK;
     MIMO_TRY(joined_tile(&joined, op, tiles));
     bool inner = along_samples(dst);
-    mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
+    mimo_tile part = joined; /* rank 0's rows: the first of every sample */
     part.seq = dst->seq;
     const mimo_gather parts = {.to = mimo_tile_rows(&part, 0, dst->batch, inner),
                                .from = mimo_tile_rows(dst, 0, dst->batch, inner),
@@ -192,7 +193,7 @@ static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
     return comm->backend->allgather_start(&op->progress.request, comm, &parts, op->call.stream);
 }
 
-/* The full-sequence gradient of this rank, on a copy as it is summed in place. */
+/* The full-sequence gradient of this rank. A copy, as it is summed in place. */
 static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full, joined;

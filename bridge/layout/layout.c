@@ -1,4 +1,4 @@
-/* Layouts, made from their description. */
+/* Layouts: made from a description, and released. */
 #include <string.h>
 
 #include "bridge/layout/layout_types.h"
@@ -45,9 +45,9 @@ static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mi
     return status;
 }
 
-/* A rank receives at most batch * seq rows per class, of at most as many classes as src has ranks,
- * and sends at most as many to each rank of dst: with this check every count of rows in a plan
- * fits. */
+/* With this check every number of rows in a plan fits 64 bits: a rank receives at most batch * seq
+ * rows of each class, there are at most as many classes as src ranks, and a rank sends at most
+ * batch * seq rows to each dst rank. */
 static mimo_status check_rows(const mimo_layout_desc *desc)
 {
     int64_t rows;
@@ -66,7 +66,7 @@ static void add_axis(mimo_axes *axes, mimo_axis axis)
     axes->size *= axis.size;
 }
 
-/* Gives every dimension of the grid its role. */
+/* Give every dimension of the grid its role. */
 static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
 {
     bool cuts = desc->partition, partial = desc->cp_copies == MIMO_COPIES_PARTIAL;

@@ -9,8 +9,8 @@ static mimo_range segment_range(const mimo_layout *layout, int64_t segment)
                  : (mimo_range){0, layout->seq};
 }
 
-/* Every rank holds the same share of each segment, so the segments before one take their length
- * over cp of its rows. */
+/* Every cp rank holds the same share of each segment. So the local rows of a segment begin at its
+ * first position divided by cp. */
 int mimo_layout_cell_runs(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
                           mimo_run *runs)
 {
@@ -33,7 +33,7 @@ int64_t mimo_layout_segment_of(const mimo_layout *layout, int64_t position)
     return first ? mimo_last_at_most(first, 1, layout->segments, position) : 0;
 }
 
-/* The zigzag map backwards: the cp coordinate of a position, and its row in that cp shard. */
+/* The inverse of the zigzag map: the cp coordinate of a position, and its row in that cp shard. */
 static int64_t cp_of(const mimo_layout *layout, int64_t position, int64_t *row)
 {
     int64_t cp = layout->dims.cp.size;

@@ -27,7 +27,7 @@ static mimo_status make_next(mimo_bridge *bridge)
 
 /* -------------------------------------- checks -------------------------------------- */
 
-/* Nothing that is written is read as well, or written twice. */
+/* No memory is both written and read, or written twice. */
 static mimo_status check_apart(const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* Operations in chunks: which of them are here, and on a device the events behind them. */
+/* Operations in chunks: which chunks have arrived, and on a device the events that say so. */
 #include "bridge/bridge_types.h"
 #include "core/memory.h"
 
@@ -21,7 +21,7 @@ mimo_status mimo_op_reserve_events(mimo_op *op)
     return MIMO_OK;
 }
 
-/* The last of the chunks that are here with a turn stands for all of them. */
+/* One item can complete several chunks; the event of the last one stands for all of them. */
 mimo_status mimo_op_record_item(mimo_op *op)
 {
     const mimo_device *device = op->bridge->comm->device;

@@ -33,7 +33,7 @@ static void agree_on(mimo_op *op, mimo_status outcome, const char *check, mimo_o
     op->progress.state = state;
 }
 
-/* All has moved: that is the end, or the samples check's turn. */
+/* All has moved. This is the end, unless the samples check follows. */
 static void on_moved(mimo_op *op)
 {
     if (op->bridge->check_samples)

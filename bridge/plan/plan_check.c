@@ -1,7 +1,8 @@
 /*
- * The proof of all ranks' plans. It trusts the layouts' boxes and nothing of the planner: neither
- * its owner rule nor how it finds peers. What a receiver's list claims is checked row by row; a
- * send list is right where it is, peer by peer, what the receivers expect.
+ * The proof of all ranks' plans. It trusts the boxes of the layouts. It trusts nothing of the
+ * planner: neither its owner rule nor how it finds peers. The blocks that a rank receives are
+ * checked row by row. The blocks that a rank sends must be, peer by peer, those that the receivers
+ * expect.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 typedef struct plan_proof {
     const mimo_layout *src, *dst;
-    int64_t first, ranks;    /* the union of both spans */
+    int64_t first, ranks;    /* the ranks of both layouts: [first, first + ranks) */
     mimo_plan *const *plans; /* plans[ranks] */
     const mimo_chunk *chunk; /* NULL: they move everything */
     unsigned char *seen;     /* seen[class * rows + row] of the rank that is looked at */
@@ -149,7 +150,8 @@ static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t 
     return MIMO_OK;
 }
 
-/* Every row that the rank needs is written once per class, from a rank that holds it; none else. */
+/* Every row that the rank needs is written once in each class, from a rank that holds it. No other
+ * row is written. */
 static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
     const mimo_plan *plan = proof->plans[rank - proof->first];
@@ -188,7 +190,7 @@ static const mimo_block *find_peer(const mimo_blocks *blocks, int64_t peer, int6
     return blocks->count > 0 ? &blocks->list[low] : NULL;
 }
 
-/* The same rows in the same places: all but the peer, which names the other end. */
+/* The same rows at the same local rows: everything except the peer, which names the other end. */
 static bool same_rows(const mimo_block *a, const mimo_block *b)
 {
     return a->klass == b->klass && a->b0 == b->b0 && a->nb == b->nb && a->s0 == b->s0 &&

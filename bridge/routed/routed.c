@@ -1,15 +1,16 @@
 /*
- * The routed executor: only consumed rows move, once, from one owner to each consumer, straight
- * from tensor to tensor. Forward is plan(src -> dst), backward plan(dst -> src). Without a
- * partition the dst cp ranks hold contributions: class 0 arrives in its place, the others in
- * staging, and they are added in class order, which is that of ascending ranks.
+ * The routed executor. Only rows that somebody consumes move: each goes once, from one owner to
+ * each consumer, straight from tensor to tensor. Forward is plan(src -> dst), backward is plan(dst
+ * -> src). Without a partition the dst cp ranks hold contributions. Then class 0 arrives in the
+ * destination and the other classes in staging; they are added in class order, which is the order
+ * of ascending ranks.
  *
- *   prepare   before the agreement: plans, messages, staging, for all tensors together (a call)
+ *   prepare   before the agreement: plans, messages and staging, for all tensors together
  *   move      one exchange; rows that stay here are copied while it is in flight
  *   add       the classes, where there are several
  *   move      where contributions were gathered first: their sums
  *
- * An operation in chunks goes through the steps once for each.
+ * An operation in chunks goes through the steps once for each chunk.
  */
 #include <inttypes.h>
 
@@ -41,7 +42,7 @@ static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
     return mimo_prepared_call_get(op, split);
 }
 
-/* Where all tiles are flat and nothing tells S, their rows are dealt out, and not samples. */
+/* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
     const mimo_layout_desc *layouts = op->bridge->routed->layouts;
@@ -73,9 +74,9 @@ static mimo_status prepare_given(mimo_op *op)
     return prepare_split(op, split);
 }
 
-/* On a measured bridge, by the rules of collective: dp divides the batch on either side. Its rows
- * stay inside a gather group, and their place there does not depend on the batch. So where one
- * rank's tiles are such a cut, it may move without asking the others. */
+/* On a measured bridge, by the rules of collective: dp divides the batch on both sides. Rows stay
+ * inside a gather group, and where they go there does not depend on the batch. So a rank whose
+ * tiles are such an even split can move without an agreement. */
 static mimo_status prepare_measured(mimo_op *op)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
@@ -95,8 +96,8 @@ static mimo_status prepare_measured(mimo_op *op)
     return prepare_split(op, split);
 }
 
-/* No rank sees from its own tiles how the batch is cut: [7,3] over dp=2 looks even to either rank.
- * So the ranks compare their guesses first. */
+/* No rank sees from its own tiles how the batch is split. Counterexample: of 7 and 3 samples over
+ * dp = 2, each rank sees what could be an even split. So the ranks compare their guesses first. */
 static mimo_status require_agreement(mimo_op *op)
 {
     bool wanted;
@@ -132,7 +133,8 @@ static mimo_status prepare_guess(mimo_op *op)
     MIMO_TRY(mimo_batch_splits_guess(&split, &bridge->routed->splits, op->memory.samples));
     if (split)
         return prepare_split(op, split);
-    op->claim.guess = mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* like no other's */
+    op->claim.guess =
+        mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* unlike that of any other rank */
     return MIMO_OK;
 }
 
@@ -145,8 +147,8 @@ static const mimo_buffer *routed_target(int64_t *offset, const mimo_op *op, int 
     return buffer;
 }
 
-/* Ranks find each other's destinations by where their own lie, so these places are part of what all
- * call alike. */
+/* A rank finds the destinations of its peers by the offsets of its own. So the buffers and offsets
+ * must be the same on all ranks. */
 static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];

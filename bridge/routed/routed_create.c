@@ -1,4 +1,4 @@
-/* Creation and release of the routed executor: how either side's tiles are cut, who holds them. */
+/* Creation and release of the routed executor: the layouts of both sides. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 
-static mimo_status check_span(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
+static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
 {
     int64_t first = mimo_grid_offset(grid), size = mimo_grid_size(grid);
     MIMO_CHECK(first + size <= bridge->size, MIMO_ERR_GRID,
@@ -22,7 +22,7 @@ static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
     mimo_partition_rule *rule = &own->rules[side];
     const int32_t *lengths = rule->cu_padded ? rule->cu_padded : rule->cu;
     if (!mimo_rule_is_packed(rule))
-        return MIMO_OK; /* or an error, which the layout reports */
+        return MIMO_OK; /* or wrong, which the layout reports */
     int64_t count = rule->sequences + 1;
     MIMO_TRY(mimo_reserve(&own->packed[side], count, sizeof *own->packed[side]));
     memcpy(own->packed[side], lengths, (size_t)count * sizeof *lengths);
@@ -40,7 +40,7 @@ static mimo_status set_role(mimo_routed *own, mimo_side side)
     return mimo_layout_create(&own->roles[side], &desc);
 }
 
-/* A partition that cuts nothing is none; a packed one still tells T. */
+/* A partition that cuts nothing counts as none; a packed one is kept, as it gives T. */
 static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *grid,
                             const mimo_partition_rule *rule)
 {
@@ -70,7 +70,7 @@ static void set_shards(mimo_routed *own, const mimo_grid *dst)
     own->shards = own->layouts[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
 }
 
-/* Routed needs no pairing; where there is one, the accessors show it. */
+/* The routed executor needs no pairing. Where there is one, the accessors show it. */
 static mimo_status show_pairing(mimo_bridge *bridge)
 {
     int64_t first = mimo_grid_offset(bridge->src);
@@ -82,8 +82,8 @@ static mimo_status show_pairing(mimo_bridge *bridge)
 
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
-    MIMO_TRY(check_span(bridge, desc->src, "src"));
-    MIMO_TRY(check_span(bridge, desc->dst, "dst"));
+    MIMO_TRY(check_ranks(bridge, desc->src, "src"));
+    MIMO_TRY(check_ranks(bridge, desc->dst, "dst"));
     MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
     mimo_routed *own = bridge->routed;
     own->first_batch = desc->batch;
@@ -100,8 +100,8 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     return mimo_plan_cache_create(&own->plans, own->layouts, bridge->rank);
 }
 
-/* Flags of the bridge's own, for the reason that buffer_state.h gives. Where ranks share no memory
- * there are no buffers to push into either. */
+/* The bridge has flags of its own; buffer_state.h says why. Where ranks share no memory there are
+ * no buffers, so nothing is pushed. */
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
     mimo_routed *own = bridge->routed;

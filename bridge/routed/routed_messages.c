@@ -1,11 +1,12 @@
 /*
  * Messages: the plans of some tensors, turned into what one exchange sends, receives, pushes and
- * keeps.
+ * copies.
  *
- * All tensors of a phase are cut alike, so their plans have the same blocks between the same ranks,
- * and differ only in where rows lie. A message to a peer is every tensor's blocks for it, one
- * tensor after the other; both ends list them so. Rows that a peer's buffer takes are pushed there
- * instead: both ends see alike which these are, by the buffer and the block's class.
+ * All tensors of a phase have the same samples and positions. So their plans have the same blocks
+ * between the same ranks, and differ only in where rows lie. A message to a peer has the blocks of
+ * every tensor for it, one tensor after the other; both ends list them in this order. Rows whose
+ * destination is a peer's buffer are pushed there instead. Both ends know which these are, from the
+ * buffer and the block's class.
  */
 #include "bridge/routed/routed_messages.h"
 
@@ -19,8 +20,9 @@
 /* Which end of a block is meant. */
 typedef enum block_end { SENDER, RECEIVER } block_end;
 
-/* The rows of a block in a tile, or in staging that looks like it. Both ends run along samples
- * inside where that gives the receiver longer runs, so that their rows come in the same order. */
+/* The rows of a block in a tile, or in staging with the strides of a tile. The inner loop runs
+ * along samples where that gives the receiver longer runs. Both ends decide by the receiver's
+ * strides, so that their rows come in the same order. */
 static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, int64_t row_bytes)
 {
     bool along_samples = block->nb > 1 && block->dst_b == 1;
@@ -34,7 +36,7 @@ static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, 
     return (mimo_rows){base, row_bytes, first, block->nb, b, block->ns, s};
 }
 
-/* Where the rows of a transfer's block end up here: class 0 in the tile itself. */
+/* Where the rows of a block arrive on this rank: class 0 in the tile, other classes in staging. */
 static mimo_rows target_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
     char *base =
@@ -50,13 +52,13 @@ static mimo_rows source_rows(const mimo_transfer *transfer, const mimo_block *bl
     return rows;
 }
 
-/* Staging is no part of a buffer, so only class 0 can be pushed. */
+/* Only class 0 can be pushed: the other classes arrive in staging, which lies in no buffer. */
 static bool is_pushed(const mimo_transfer *transfer, const mimo_block *block)
 {
     return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
 }
 
-/* The same place of the peer's part of the buffer. */
+/* The same offset in the peer's memory of the buffer. */
 static mimo_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
     const mimo_buffer *buffer = transfer->buffer;
@@ -87,7 +89,7 @@ static int peer_of(const mimo_transfers *transfers, const peer_blocks *part)
     return (int)blocks_of(&transfers->list[0], part->kind)[part->first].peer;
 }
 
-/* The blocks that travel as a message, behind the messages listed before. */
+/* Append the blocks of a peer that travel as a message. */
 static void append_message(mimo_message_list *list, const mimo_transfers *transfers,
                            const peer_blocks *part)
 {
@@ -109,7 +111,7 @@ static void append_message(mimo_message_list *list, const mimo_transfers *transf
         list->count++;
 }
 
-/* Those that are pushed. */
+/* Append those that are pushed. */
 static void append_push(mimo_push_list *list, const mimo_transfers *transfers,
                         const peer_blocks *part)
 {
@@ -180,7 +182,7 @@ static void append_copies(mimo_message_maker *maker, const mimo_transfers *trans
     }
 }
 
-/* Room for as many as there can be, by the blocks of each kind. */
+/* Memory for the most that there can be, by the blocks of each kind. */
 static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_transfers *transfers)
 {
     int64_t blocks[MIMO_LOCAL + 1], rows[MIMO_LOCAL + 1];
@@ -200,8 +202,8 @@ static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_transfers
     return mimo_reserve(&maker->copies, rows[MIMO_LOCAL], sizeof *maker->copies);
 }
 
-/* The flags of a phase are those of one of the buffers that it writes into. Ranks can be within
- * reach of one and not of another; where they are of several, those are the same ranks. */
+/* The buffer whose flags the pushes of a phase use: the one with the longest reach of those that it
+ * writes into. Buffers that reach several ranks reach the same ranks. */
 static mimo_buffer *flags_of(const mimo_transfers *transfers)
 {
     mimo_buffer *found = NULL;

@@ -1,4 +1,4 @@
-/* What one phase of a routed operation moves, as the messages of one exchange. */
+/* The transfers of one phase as the messages, pushes and copies of one exchange. */
 #ifndef MIMO_BRIDGE_ROUTED_MESSAGES_H
 #define MIMO_BRIDGE_ROUTED_MESSAGES_H
 
@@ -6,11 +6,11 @@
 
 #include "comm/comm_backend.h"
 
-/* What one tensor does in a phase. */
+/* How one tensor moves in a phase. */
 typedef struct mimo_transfer {
-    const mimo_plan *plan; /* looked at while the phase is made */
+    const mimo_plan *plan; /* read while the phase is made */
     char *from, *to;       /* tiles whose rows the plan counts */
-    mimo_buffer *buffer;   /* that `to` lies in on all ranks, for peers to push; NULL: none */
+    mimo_buffer *buffer;   /* that `to` lies in on all ranks, so that peers can push; NULL: none */
     char *classes;         /* contribution classes 1, 2, ... one after the other, each like `to` */
     int64_t row_bytes;
     int64_t bytes; /* of `to` */
@@ -37,7 +37,7 @@ typedef struct mimo_push_list {
     int64_t row_count;
 } mimo_push_list;
 
-/* Messages in making, and their memory. */
+/* The messages of an exchange while they are made, and their memory. */
 typedef struct mimo_message_maker {
     mimo_message_list receives, sends;
     mimo_push_list pushes;

@@ -1,5 +1,5 @@
-/* What routed asks of a pair of tiles: rows and positions of the same sequences. How many samples a
- * rank has is seen when those of all ranks are compared. */
+/* What the routed executor asks of a pair of tiles: both have rows of the same sequences. The
+ * number of samples is checked later, against the batch split. */
 #include <inttypes.h>
 
 #include "bridge/routed/routed_types.h"
@@ -11,7 +11,7 @@ mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side si
     return bridge->routed->layouts[side];
 }
 
-/* T where a side is packed; -1 where neither is. */
+/* T where a side is packed (thd); -1 where neither is. */
 static int64_t packed_rows(const mimo_routed *own)
 {
     for (int side = 0; side < 2; side++) {
@@ -22,7 +22,7 @@ static int64_t packed_rows(const mimo_routed *own)
     return -1;
 }
 
-/* The first tile that tells S, of src before dst. */
+/* The first tile that has a sequence dimension; src comes before dst. */
 static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const tiles[2], int n)
 {
     for (int i = 0; i < n; i++)
@@ -34,7 +34,8 @@ static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const 
     return NULL;
 }
 
-/* The full sequence length of a call, from the packing or from the first view that tells it. */
+/* The full sequence length of a call: from the packing, or from the first view with a sequence
+ * dimension. */
 static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
                                  const mimo_tensor *const tiles[2], int n)
 {
@@ -56,7 +57,7 @@ static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
     return MIMO_OK;
 }
 
-/* Checks the views too: S is read from them. */
+/* Checks the views first, as S is read from them. */
 mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_tensor *const tiles[2] = {op->call.backward ? to : from,
@@ -65,7 +66,7 @@ mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_te
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], op->bridge->memory, "src"));
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], op->bridge->memory, "dst"));
     }
-    if (op->bridge->routed->ragged) /* there each dst tile tells it */
+    if (op->bridge->routed->ragged) /* there each dst tile has it */
         return MIMO_OK;
     return full_sequence(&op->tensors.seq, op->bridge->routed, tiles, n);
 }
@@ -104,11 +105,11 @@ int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
         if (own->spans[i].sample >= samples.first &&
             own->spans[i].sample < samples.first + samples.count &&
             mimo_add(&rows, rows, own->spans[i].length) != MIMO_OK)
-            return INT64_MAX; /* no tile has as many */
+            return INT64_MAX; /* no tile has that many */
     return rows;
 }
 
-/* The rows of a modality, one after the other; the dst tile tells S. */
+/* The src tile has the rows of a modality, one after the other. The dst tile has S. */
 static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
                                const mimo_tensor *src, const mimo_tensor *dst)
 {

@@ -38,17 +38,17 @@ mimo_status mimo_replicas_start(mimo_op *op)
 mimo_status mimo_replicas_outcome(const mimo_op *op)
 {
     const mimo_bridge *bridge = op->bridge;
-    int64_t group, place, *ranks;
+    int64_t group, member, *ranks;
     if (!bridge->src_tp || op->memory.hashes[1 + bridge->src_tp->rank] == op->memory.hashes[1])
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &place));
+    MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &member));
     MIMO_TRY(mimo_reserve(&ranks, bridge->src_tp->size, sizeof *ranks));
     mimo_status status = mimo_grid_group_at(bridge->src, "tp", group, ranks);
     if (status == MIMO_OK)
         status = mimo_fail(MIMO_ERR_MISMATCH,
                            "source of %s differs between src tp replicas: rank %" PRId64
                            " (tp %" PRId64 ") from rank %" PRId64 " (tp 0)",
-                           op->claim.words, bridge->rank, place, ranks[0]);
+                           op->claim.words, bridge->rank, member, ranks[0]);
     mimo_release(ranks);
     return status;
 }

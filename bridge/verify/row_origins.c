@@ -1,11 +1,13 @@
 /*
- * MIMO_CHECK=samples: with the rows of a call's first tensor travel tags, as one more tensor of the
- * call, so through the same groups, messages and sums. A row's tag says where it set out: the rank
- * and the local row. Where each row that arrives must have set out is for the layouts to say, in
- * closed form; they know nothing of who sends what to whom.
+ * MIMO_CHECK=samples: where did the rows of a call's first tensor come from?
  *
- * Where several ranks give a part of a row and the parts are added, one of them, picked by the row,
- * sets the tag and the others give zeros.
+ * One more tensor travels with the call, through the same groups, messages and sums. It has a tag
+ * for each row: the rank and the local row that the row comes from. The layouts give the origin of
+ * each row in closed form, and they know nothing of who sends what to whom. So a row that took a
+ * wrong turn shows.
+ *
+ * Where several ranks contribute to a row, their tags are added. So one of them, chosen by the
+ * row's number, gives the tag, and the others give zeros.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 #include "core/checked.h"
 #include "core/memory.h"
 
-/* Counted from 1, so that a row which nobody wrote shows as 0. */
+/* Both count from 1, so that a row which nobody wrote shows as 0. */
 typedef struct row_tag {
     int64_t rank, row;
 } row_tag;
@@ -32,7 +34,7 @@ static int64_t rows_of(const mimo_tile *tile)
 
 /* ----------------------------------------- sending ------------------------------------------ */
 
-/* The class that this rank gives its rows in, and how many there are. */
+/* The contribution class of this rank, and the number of classes. */
 static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, int64_t *classes)
 {
     mimo_layout *layout;
@@ -43,7 +45,7 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     if (!op->call.backward)
         return MIMO_OK;
     mimo_layout_desc desc = op->executor->side_layout(bridge, MIMO_DST);
-    desc.batch = 0; /* who holds rows, whichever these are */
+    desc.batch = 0; /* only who holds rows matters here */
     desc.seq = seq;
     desc.ragged = MIMO_RAGGED_NOT;
     desc.span_count = 0;
@@ -55,14 +57,14 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     return MIMO_OK;
 }
 
-static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t part[2])
+static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t klass[2])
 {
     for (int64_t row = 0; row < rows; row++)
         tags[row] =
-            row % part[1] == part[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
+            row % klass[1] == klass[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
 }
 
-/* A view of tags like one of the call's, in staging that begins as `tags`. */
+/* A view like one of the call's, of tags in staging. They begin as `tags`. */
 static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
                               const mimo_tile *like, const row_tag *tags)
 {
@@ -80,12 +82,12 @@ static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot s
 static mimo_status add_pair(mimo_op *op, row_tag *tags)
 {
     mimo_tensor sent, received;
-    int64_t part[2]; /* class, classes */
+    int64_t klass[2]; /* class, classes */
     const mimo_tile_pair *first = &op->tensors.pairs[0];
     const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
     MIMO_TRY(stage_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
-    MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
-    write_tags(tags, op, rows_of(from), part);
+    MIMO_TRY(find_class(op, first->seq, &klass[0], &klass[1]));
+    write_tags(tags, op, rows_of(from), klass);
     MIMO_TRY(stage_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
     MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
                                 op->call.backward ? &received : &sent,
@@ -116,13 +118,13 @@ typedef struct tag_check {
     row_tag *tags;
 } tag_check;
 
-/* Where the tag says that a row set out. */
-static const char *origin_text(char *text, size_t room, const row_tag *tag)
+/* The origin that a tag names. */
+static const char *origin_text(char *text, size_t size, const row_tag *tag)
 {
     if (tag->rank < 1 || tag->row < 1)
-        snprintf(text, room, "nothing");
+        snprintf(text, size, "nothing");
     else
-        snprintf(text, room, "row %" PRId64 " of rank %" PRId64, tag->row - 1, tag->rank - 1);
+        snprintf(text, size, "row %" PRId64 " of rank %" PRId64, tag->row - 1, tag->rank - 1);
     return text;
 }
 
@@ -167,7 +169,7 @@ static mimo_status check_rows(const tag_check *it)
     return MIMO_OK;
 }
 
-/* A side as this call cuts it. */
+/* A side in the batch and split of this call. */
 static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side side)
 {
     mimo_layout_desc desc;
