@@ -101,7 +101,7 @@ static void release(mimo_bridge *bridge)
     if (bridge->src)
         mimo_grids_leave(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
-        mimo_comm_let_go(bridge->parent);
+        mimo_comm_release_unused(bridge->parent);
     mimo_release(bridge);
 }
 

@@ -28,7 +28,7 @@ void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, in
 mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status status)
 {
     const char *title = bridge->title;
-    if (status == MIMO_OK || mimo_family_end(bridge->comm->family) != MIMO_OK ||
+    if (status == MIMO_OK || mimo_family_status(bridge->comm->family) != MIMO_OK ||
         strncmp(mimo_last_error(), title, strlen(title)) == 0)
         return status;
     return mimo_fail_prefix(status, "%s: ", title);

@@ -198,7 +198,7 @@ mimo_status mimo_bridge_request_agree(mimo_comm *comm, mimo_status local, mimo_b
     if (local == MIMO_OK) {
         int64_t lengths = count_lengths(own);
         claim.signature = hash_lengths(own, lengths);
-        claim.parts = (mimo_call_parts){lengths, hash_lengths, write_length, own};
+        claim.items = (mimo_call_items){lengths, hash_lengths, write_length, own};
     }
     return mimo_agree_on(comm, &claim);
 }

@@ -79,7 +79,7 @@ static mimo_status reserve_tile(trial *it, mimo_side side)
 {
     mimo_comm *parent = it->bridge->parent;
     if (it->sizes->in_buffer) {
-        MIMO_TRY(mimo_buffer_create_own(&it->buffer[side], parent, it->bytes[side]));
+        MIMO_TRY(mimo_buffer_create_internal(&it->buffer[side], parent, it->bytes[side]));
         it->tile[side].data = mimo_buffer_data(it->buffer[side]);
     } else {
         MIMO_TRY(parent->device->reserve(&it->tile[side].data, it->bytes[side]));

@@ -17,11 +17,11 @@ int mimo_layout_cell_runs(const mimo_layout *layout, const mimo_cell *cell, int6
     mimo_run zigzag[MIMO_LAYOUT_BOXES];
     mimo_range range = segment_range(layout, segment);
     int64_t whole = mimo_zigzag_append(zigzag, 0, range.first, range.count,
-                                       (mimo_cp_place){cell->cp, layout->dims.cp.size});
+                                       (mimo_cp_coordinate){cell->cp, layout->dims.cp.size});
     int count = 0;
     for (int64_t i = 0; i < whole; i++) {
         zigzag[i].local += range.first / layout->dims.cp.size;
-        count += mimo_run_cut(&runs[count], &zigzag[i], cell->tp * layout->shard, layout->shard);
+        count += mimo_run_clip(&runs[count], &zigzag[i], cell->tp * layout->shard, layout->shard);
     }
     return count;
 }

@@ -7,7 +7,7 @@
 
 #include <mimo/plan.h>
 
-#include "partition/run_map.h"
+#include "partition/zigzag_runs.h"
 
 /* "src", "dst": by mimo_side. */
 extern const char *const mimo_side_names[2];

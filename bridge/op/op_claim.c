@@ -95,10 +95,10 @@ static void write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t
         mimo_call_append(call, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
 }
 
-static mimo_call_parts tensors_of(const mimo_op *op)
+static mimo_call_items tensors_of(const mimo_op *op)
 {
     int64_t count = op->claim.local == MIMO_OK ? op->tensors.count - op->tensors.tagged : 0;
-    return (mimo_call_parts){count, hash_tensors, write_tensor, op};
+    return (mimo_call_items){count, hash_tensors, write_tensor, op};
 }
 
 void mimo_op_keep_sentence(mimo_op *op)
@@ -121,5 +121,5 @@ mimo_claim mimo_op_claim_of(const mimo_op *op)
                         .signature = op->claim.signature,
                         .call = op->claim.words,
                         .guess = op->claim.guess,
-                        .parts = tensors_of(op)};
+                        .items = tensors_of(op)};
 }

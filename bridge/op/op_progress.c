@@ -185,9 +185,9 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
         mimo_bridge_progress(op->bridge);
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
-        mimo_pause(op->bridge->parent);
-        (void)mimo_watch(op->bridge->comm, &op->progress.clock,
-                         op->claim.words); /* progress ends it */
+        mimo_comm_progress(op->bridge->parent);
+        (void)mimo_poll_termination(op->bridge->comm, &op->progress.clock,
+                                    op->claim.words); /* progress ends it */
     }
 }
 

@@ -56,8 +56,8 @@ typedef struct mimo_op_progress {
     int item; /* MOVING: the tensor that moves, or the chunk of all tensors */
     int step; /* MOVING: the next step of that item */
     mimo_request *request;
-    mimo_clock clock; /* how long the host has waited for it */
-    bool torn;        /* given up with a request in flight: its staging may still be written to */
+    mimo_wait_clock clock; /* how long the host has waited for it */
+    bool torn; /* given up with a request in flight: its staging may still be written to */
     mimo_status status;
     char sentence[MIMO_SENTENCE_TEXT]; /* of `status` or claim.local: a wait may come much later */
 } mimo_op_progress;

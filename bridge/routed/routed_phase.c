@@ -8,19 +8,19 @@
 /* ------------------------------------------ sums -------------------------------------------- */
 
 /* The classes of some rows of a target, which are those of a block there. */
-static mimo_parts sum_of(const mimo_transfer *transfer, int64_t classes, const mimo_block *rows)
+static mimo_addends sum_of(const mimo_transfer *transfer, int64_t classes, const mimo_block *rows)
 {
     int64_t size = (int64_t)mimo_dtype_size(transfer->dtype), width = transfer->row_bytes / size;
     int64_t begin = rows->dst_row * transfer->row_bytes;
     bool along_samples = rows->dst_b == 1; /* else rows of a sample follow each other */
-    mimo_parts sum = {.data = transfer->to + begin,
-                      .parts = transfer->classes + begin,
-                      .n = classes - 1,
-                      .step = transfer->bytes / size,
-                      .stretches = along_samples ? rows->ns : rows->nb,
-                      .pitch = (along_samples ? rows->dst_s : rows->dst_b) * width,
-                      .count = (along_samples ? rows->nb : rows->ns) * width,
-                      .dtype = transfer->dtype};
+    mimo_addends sum = {.data = transfer->to + begin,
+                        .terms = transfer->classes + begin,
+                        .n = classes - 1,
+                        .step = transfer->bytes / size,
+                        .stretches = along_samples ? rows->ns : rows->nb,
+                        .pitch = (along_samples ? rows->dst_s : rows->dst_b) * width,
+                        .count = (along_samples ? rows->nb : rows->ns) * width,
+                        .dtype = transfer->dtype};
     if (MIMO_MUTATED("class-behind") && sum.count > 0) {
         sum.data = transfer->to + begin + transfer->row_bytes;
         sum.count -= width;
@@ -158,6 +158,6 @@ mimo_status mimo_phase_move(mimo_request **out, const mimo_phase_chunk *chunk, m
 mimo_status mimo_phase_add(const mimo_phase_chunk *chunk, mimo_comm *comm, mimo_stream stream)
 {
     for (int64_t i = 0; i < chunk->sum_count && !MIMO_MUTATED("first-class-only"); i++)
-        MIMO_TRY(comm->device->add_parts(&chunk->sums[i], stream));
+        MIMO_TRY(comm->device->accumulate(&chunk->sums[i], stream));
     return MIMO_OK;
 }

@@ -16,7 +16,7 @@ typedef struct mimo_push_rule {
 /* What one chunk of a phase does. */
 typedef struct mimo_phase_chunk {
     mimo_exchange *exchange;
-    mimo_parts *sums; /* sums[sum_count] */
+    mimo_addends *sums; /* sums[sum_count] */
     int64_t sum_count;
 } mimo_phase_chunk;
 

@@ -210,7 +210,8 @@ static mimo_status reserve_received(self_test *test)
             MIMO_TRY(reserve_tiles(side->receive, side, test->bridge->comm->device));
             continue;
         }
-        MIMO_TRY(mimo_buffer_create_own(&side->buffer, test->bridge->parent, bytes_of(side->full)));
+        MIMO_TRY(
+            mimo_buffer_create_internal(&side->buffer, test->bridge->parent, bytes_of(side->full)));
         set_tiles(side->receive, side, mimo_buffer_data(side->buffer));
     }
     return MIMO_OK;

@@ -39,7 +39,7 @@ static mimo_status read_calls(bool *out)
     return MIMO_OK;
 }
 
-/* An environment is long: what need not be known is not looked up. */
+/* An environment is long, so only the variables that matter are looked up. */
 mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind)
 {
     int64_t level = 0;
@@ -51,11 +51,11 @@ mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_k
     return level > 0 ? MIMO_OK : read_calls(out);
 }
 
-/* What the environment says about agreements. Ranks that differ in it would wait for each other in
- * the next call, so creations compare it. */
+/* What the environment says about agreements. Creations compare it: ranks that differ in it would
+ * wait for each other in the next call. */
 enum { POLICY_NO_AGREE = 1, POLICY_CALLS = 2 };
 
-static const char *const policy_words[] = {
+static const char *const policy_text[] = {
     [0] = "",
     [POLICY_NO_AGREE] = " under MIMO_AGREE=0",
     [POLICY_CALLS] = " under MIMO_CHECK=calls",
@@ -80,36 +80,39 @@ static mimo_status read_environment(bool *wanted, int32_t *policy, const mimo_co
     return mimo_agreement_wanted(wanted, comm, kind);
 }
 
-/* A word and its complement: after the MAX they still are that where all words are equal. */
-static void vote_word(uint64_t vote[2], uint64_t word)
+/* A value and its complement. After the MAX they are still complements where all ranks had the same
+ * value, and only there. */
+static void set_pair(uint64_t pair[2], uint64_t value)
 {
-    vote[0] = word;
-    vote[1] = ~word;
+    pair[0] = value;
+    pair[1] = ~value;
 }
 
-static bool all_equal(const uint64_t vote[2])
+static bool all_equal(const uint64_t pair[2])
 {
-    return vote[0] == ~vote[1];
+    return pair[0] == ~pair[1];
 }
 
-/* The hash of the call as far as its first k parts; of the whole where k is past them. */
+/* The hash of the call with its first k items; of the whole call where k is larger than their
+ * number. */
 static uint64_t hash_of(const mimo_agreement *agreement, int64_t k)
 {
-    const mimo_call_parts *parts = &agreement->parts;
-    bool whole = parts->count == 0 || k > parts->count;
-    return mimo_hash_int(whole ? agreement->signature : parts->hash(parts->context, k),
+    const mimo_call_items *items = &agreement->items;
+    bool whole = items->count == 0 || k > items->count;
+    return mimo_hash_int(whole ? agreement->signature : items->hash(items->context, k),
                          (int64_t)agreement->salt);
 }
 
-/* Calls with different numbers, environments or numbers of parts differ before their parts do. */
+/* The salt holds what must agree before items can be compared: the number of the call, the
+ * environment and the number of items. */
 static void sign(mimo_agreement *agreement, const mimo_claim *claim, uint64_t number)
 {
-    agreement->parts = claim->parts;
+    agreement->items = claim->items;
     agreement->signature = claim->signature;
     agreement->salt = mimo_hash_int(
         mimo_hash_int(mimo_hash_int(MIMO_HASH_START, (int64_t)number), agreement->mine.policy),
-        claim->parts.count);
-    agreement->mine.signature = hash_of(agreement, claim->parts.count + 1);
+        claim->items.count);
+    agreement->mine.signature = hash_of(agreement, claim->items.count + 1);
 }
 
 void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo_claim *claim)
@@ -125,7 +128,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
         end_with(agreement, ended);
         return;
     }
-    mimo_verdict *mine = &agreement->mine;
+    mimo_call_report *mine = &agreement->mine;
     if (local == MIMO_OK) {
         local = read_environment(&wanted, &mine->policy, comm, claim->kind);
     } else {
@@ -142,127 +145,131 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     snprintf(mine->call, sizeof mine->call, "%s", claim->call);
     if (local != MIMO_OK)
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
-    agreement->vote[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
-    vote_word(&agreement->vote[1], mine->signature);
-    vote_word(&agreement->vote[3], claim->guess);
+    agreement->values[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
+    set_pair(&agreement->values[1], mine->signature);
+    set_pair(&agreement->values[3], claim->guess);
     start_stage(agreement,
-                comm->backend->host_max_start(&agreement->request, comm, agreement->vote, 5),
-                MIMO_AGREEMENT_VOTE);
+                comm->backend->host_max_start(&agreement->request, comm, agreement->values, 5),
+                MIMO_AGREEMENT_STATUS);
 }
 
-/* The lowest rank that voted: see how vote[0] is cast. */
-static int lowest_voter(const mimo_agreement *agreement)
+/* The lowest rank whose values[0] was not 0: there it was size - rank. */
+static int lowest_marked(const mimo_agreement *agreement)
 {
-    return agreement->comm->size - (int)agreement->vote[0];
+    return agreement->comm->size - (int)agreement->values[0];
 }
 
-static void tell(mimo_agreement *agreement, mimo_verdict *verdict, int root, int stage)
+static void broadcast_report(mimo_agreement *agreement, mimo_call_report *report, int root,
+                             int stage)
 {
     mimo_comm *comm = agreement->comm;
     start_stage(agreement,
-                comm->backend->host_broadcast_start(&agreement->request, comm, verdict,
-                                                    (int)sizeof *verdict, root),
+                comm->backend->host_broadcast_start(&agreement->request, comm, report,
+                                                    (int)sizeof *report, root),
                 stage);
 }
 
-/* Have rank 0 tell what it called, whole or with the part that was found. */
-static void compare(mimo_agreement *agreement)
+/* Rank 0 broadcasts what it called: the whole call, or the call with the item that was found. */
+static void broadcast_first(mimo_agreement *agreement)
 {
-    const mimo_call_parts *parts = &agreement->parts;
-    agreement->mine.signature = hash_of(agreement, agreement->other);
-    if (parts->count > 0 && agreement->other <= parts->count)
-        parts->words(agreement->mine.call, parts->context, agreement->other - 1);
+    const mimo_call_items *items = &agreement->items;
+    agreement->mine.signature = hash_of(agreement, agreement->unequal);
+    if (items->count > 0 && agreement->unequal <= items->count)
+        items->describe(agreement->mine.call, items->context, agreement->unequal - 1);
     agreement->first = agreement->mine;
-    tell(agreement, &agreement->first, 0, MIMO_AGREEMENT_FIRST);
+    broadcast_report(agreement, &agreement->first, 0, MIMO_AGREEMENT_FIRST);
 }
 
-/* The parts that the next vote takes in: none at first, then half of those in question. */
-static int64_t parts_asked(const mimo_agreement *agreement)
+/* How many items the next MAX compares: none at first, then half of those in question. */
+static int64_t items_to_compare(const mimo_agreement *agreement)
 {
-    return agreement->same < 0 ? 0 : agreement->same + (agreement->other - agreement->same) / 2;
+    return agreement->equal < 0 ? 0
+                                : agreement->equal + (agreement->unequal - agreement->equal) / 2;
 }
 
-static void ask_parts(mimo_agreement *agreement)
+static void compare_items(mimo_agreement *agreement)
 {
     mimo_comm *comm = agreement->comm;
-    vote_word(&agreement->vote[1], hash_of(agreement, parts_asked(agreement)));
+    set_pair(&agreement->values[1], hash_of(agreement, items_to_compare(agreement)));
     start_stage(agreement,
-                comm->backend->host_max_start(&agreement->request, comm, &agreement->vote[1], 2),
-                MIMO_AGREEMENT_PARTS);
+                comm->backend->host_max_start(&agreement->request, comm, &agreement->values[1], 2),
+                MIMO_AGREEMENT_ITEMS);
 }
 
-/* Ranks that differ in what is no part may not even have parts: all of them stop here. */
-static void parts_ended(mimo_agreement *agreement)
+/* Ranks can differ without their items. Then they may have different numbers of items, so all of
+ * them stop searching here. */
+static void items_ended(mimo_agreement *agreement)
 {
-    bool alike = all_equal(&agreement->vote[1]);
-    int64_t asked = parts_asked(agreement);
-    if (alike) {
-        agreement->same = asked;
-    } else if (asked > 0) {
-        agreement->other = asked;
+    bool equal = all_equal(&agreement->values[1]);
+    int64_t compared = items_to_compare(agreement);
+    if (equal) {
+        agreement->equal = compared;
+    } else if (compared > 0) {
+        agreement->unequal = compared;
     } else {
-        compare(agreement);
+        broadcast_first(agreement);
         return;
     }
-    if (agreement->other - agreement->same > 1)
-        ask_parts(agreement);
+    if (agreement->unequal - agreement->equal > 1)
+        compare_items(agreement);
     else
-        compare(agreement);
+        broadcast_first(agreement);
 }
 
-static void vote_ended(mimo_agreement *agreement)
+static void status_ended(mimo_agreement *agreement)
 {
-    if (agreement->vote[0] > 0) {
-        tell(agreement, &agreement->mine, lowest_voter(agreement), MIMO_AGREEMENT_TELL);
-    } else if (all_equal(&agreement->vote[1])) {
-        agreement->same_guess = all_equal(&agreement->vote[3]);
+    if (agreement->values[0] > 0) {
+        broadcast_report(agreement, &agreement->mine, lowest_marked(agreement),
+                         MIMO_AGREEMENT_SENTENCE);
+    } else if (all_equal(&agreement->values[1])) {
+        agreement->same_guess = all_equal(&agreement->values[3]);
         end_with(agreement, MIMO_OK);
     } else {
-        agreement->same = -1;
-        agreement->other = agreement->parts.count + 1;
-        ask_parts(agreement);
+        agreement->equal = -1;
+        agreement->unequal = agreement->items.count + 1;
+        compare_items(agreement);
     }
 }
 
-static void tell_ended(mimo_agreement *agreement)
+static void sentence_ended(mimo_agreement *agreement)
 {
     mimo_status status = (mimo_status)agreement->mine.status;
     end_with(agreement,
-             mimo_fail(status, "rank %d: %s", lowest_voter(agreement), agreement->mine.sentence));
+             mimo_fail(status, "rank %d: %s", lowest_marked(agreement), agreement->mine.sentence));
 }
 
 static void first_ended(mimo_agreement *agreement)
 {
     mimo_comm *comm = agreement->comm;
     bool differs = agreement->mine.signature != agreement->first.signature;
-    agreement->vote[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
+    agreement->values[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
     start_stage(agreement,
-                comm->backend->host_max_start(&agreement->request, comm, agreement->vote, 1),
+                comm->backend->host_max_start(&agreement->request, comm, agreement->values, 1),
                 MIMO_AGREEMENT_SEARCH);
 }
 
 static void search_ended(mimo_agreement *agreement)
 {
-    tell(agreement, &agreement->mine, lowest_voter(agreement), MIMO_AGREEMENT_OTHER);
+    broadcast_report(agreement, &agreement->mine, lowest_marked(agreement), MIMO_AGREEMENT_OTHER);
 }
 
 static void other_ended(mimo_agreement *agreement)
 {
-    const mimo_verdict *other = &agreement->mine, *first = &agreement->first;
+    const mimo_call_report *other = &agreement->mine, *first = &agreement->first;
     bool differs = other->policy != first->policy;
     const char *same = !differs && strcmp(other->call, first->call) == 0
                            ? " (the same in words: an earlier call was missing or extra, or "
                              "descriptors differ)"
                            : "";
     end_with(agreement, mimo_fail(MIMO_ERR_MISMATCH, "rank %d called %s%s, rank 0 called %s%s%s",
-                                  lowest_voter(agreement), other->call,
-                                  policy_words[differs ? other->policy : 0], first->call,
-                                  policy_words[differs ? first->policy : 0], same));
+                                  lowest_marked(agreement), other->call,
+                                  policy_text[differs ? other->policy : 0], first->call,
+                                  policy_text[differs ? first->policy : 0], same));
 }
 
 static void (*const stage_ended[])(mimo_agreement *agreement) = {
-    [MIMO_AGREEMENT_VOTE] = vote_ended,     [MIMO_AGREEMENT_TELL] = tell_ended,
-    [MIMO_AGREEMENT_PARTS] = parts_ended,   [MIMO_AGREEMENT_FIRST] = first_ended,
+    [MIMO_AGREEMENT_STATUS] = status_ended, [MIMO_AGREEMENT_SENTENCE] = sentence_ended,
+    [MIMO_AGREEMENT_ITEMS] = items_ended,   [MIMO_AGREEMENT_FIRST] = first_ended,
     [MIMO_AGREEMENT_SEARCH] = search_ended, [MIMO_AGREEMENT_OTHER] = other_ended,
 };
 
@@ -288,11 +295,12 @@ bool mimo_agreement_test(mimo_agreement *agreement)
 mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim)
 {
     mimo_agreement agreement;
-    mimo_clock clock = {0, 0, 0};
+    mimo_wait_clock clock = {0, 0, 0};
     mimo_agreement_begin(&agreement, comm, claim);
     while (!mimo_agreement_test(&agreement)) {
-        mimo_pause(comm);
-        (void)mimo_watch(comm, &clock, claim->call); /* where it ends, the next test says so */
+        mimo_comm_progress(comm);
+        /* Where this ends the family, the next test returns the error. */
+        (void)mimo_poll_termination(comm, &clock, claim->call);
     }
     return agreement.result;
 }

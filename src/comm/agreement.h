@@ -1,63 +1,68 @@
 /*
- * The agreement that every collective host call begins with: one nonblocking MAX over a few words.
- * Where all is well that is all; else the first failing rank tells its sentence to all, or, where
- * signatures differ, all learn what rank 0 and the first rank that differs from it called. Of a
- * call in parts (tensors, say) that ranks differ in, they first search for the first part that
- * differs. Nothing is allocated on the way, whatever the number of ranks and parts: a rank without
- * memory is told too.
+ * The agreement that every collective host call begins with: one nonblocking MAX over five values.
+ * Where all ranks succeed and call the same, that is all.
+ *
+ * Where a rank fails, the lowest failing rank broadcasts its sentence. Where signatures differ, all
+ * ranks learn what rank 0 called, and what the first rank that differs from it called. A call can
+ * consist of items (tensors, for example): then the ranks first search for the first item that
+ * differs. None of this allocates memory, whatever the number of ranks and items. So a rank that
+ * has run out of memory takes part as well.
  */
 #ifndef MIMO_COMM_AGREEMENT_H
 #define MIMO_COMM_AGREEMENT_H
 
 #include "comm/comm_backend.h"
 
-typedef struct mimo_verdict {
+/* What one rank reports about its call, as it travels to the others. */
+typedef struct mimo_call_report {
     uint64_t signature;
     int32_t status;
-    int32_t policy;            /* see policy_words in agreement.c; 0 where it is not compared */
+    int32_t policy;            /* see policy_text in agreement.c; 0 where it is not compared */
     char call[MIMO_CALL_TEXT]; /* "bridge forward bf16 sbh[577,4,4096]" */
     char sentence[MIMO_SENTENCE_TEXT]; /* mimo_last_error() where status is an error */
-} mimo_verdict;
+} mimo_call_report;
 
-/* A call in parts, which are compared one by one where the call as a whole differs. The context
+/* The items of a call. They are compared one by one where the calls as a whole differ. The context
  * lives as long as the agreement. */
-typedef struct mimo_call_parts {
+typedef struct mimo_call_items {
     int64_t count; /* 0: there are none */
-    /* Of all that is no part, and of the first k parts, 0 <= k <= count. */
+    /* A hash of the call without its items, and of its first k items, 0 <= k <= count. */
     uint64_t (*hash)(const void *context, int64_t k);
-    /* The call in words, with those of one part, 0 <= part < count. */
-    void (*words)(char call[MIMO_CALL_TEXT], const void *context, int64_t part);
+    /* Write the call with one item, 0 <= item < count, as text. */
+    void (*describe)(char call[MIMO_CALL_TEXT], const void *context, int64_t item);
     const void *context;
-} mimo_call_parts;
+} mimo_call_items;
 
 typedef struct mimo_agreement {
     mimo_comm *comm;
     mimo_request *request;
-    uint64_t vote[5];      /* size - rank where this rank fails; signature, ~it; guess, ~it */
-    mimo_call_parts parts; /* of this rank's call */
-    uint64_t signature;    /* of this rank's call as a whole, */
-    uint64_t salt;         /* and what every hash of the call is mixed with */
-    int64_t same, other;   /* the first `same` parts do not differ, the first `other` do */
-    mimo_verdict mine;     /* after a failure that of the rank which tells */
-    mimo_verdict first;    /* rank 0's, where signatures differ */
+    /* The values of the MAX: size - rank where this rank fails, 0 otherwise; the signature and its
+     * complement; the guess and its complement. */
+    uint64_t values[5];
+    mimo_call_items items;  /* of this rank's call */
+    uint64_t signature;     /* of this rank's call as a whole */
+    uint64_t salt;          /* every hash of the call is mixed with it */
+    int64_t equal, unequal; /* the first `equal` items agree; the first `unequal` do not */
+    mimo_call_report mine;  /* after a failure: the report of the rank that broadcasts */
+    mimo_call_report first; /* rank 0's, where signatures differ */
     enum {
-        MIMO_AGREEMENT_VOTE,
-        MIMO_AGREEMENT_TELL,   /* a rank failed: its sentence */
-        MIMO_AGREEMENT_PARTS,  /* signatures differ: by which part, */
-        MIMO_AGREEMENT_FIRST,  /* what rank 0 called, */
-        MIMO_AGREEMENT_SEARCH, /* which rank is the first to differ from it, */
-        MIMO_AGREEMENT_OTHER,  /* and what that one called */
+        MIMO_AGREEMENT_STATUS,   /* the MAX of all values */
+        MIMO_AGREEMENT_SENTENCE, /* a rank failed: its sentence */
+        MIMO_AGREEMENT_ITEMS,    /* signatures differ: search for the first item that differs */
+        MIMO_AGREEMENT_FIRST,    /* what rank 0 called */
+        MIMO_AGREEMENT_SEARCH,   /* search for the first rank that differs from rank 0 */
+        MIMO_AGREEMENT_OTHER,    /* what that rank called */
         MIMO_AGREEMENT_DONE,
     } stage;
     mimo_status result;
-    bool same_guess; /* with MIMO_OK: all guessed alike, or nobody was asked */
+    bool same_guess; /* with MIMO_OK: all guesses are equal, or the ranks did not communicate */
 } mimo_agreement;
 
 /* What an agreement guards. */
 typedef enum mimo_agree_kind {
-    MIMO_AGREE_ALWAYS, /* the outcome itself is wanted; nothing removes it */
-    MIMO_AGREE_CREATE, /* the same for what creates something; the environment that decides over the
-                          kinds below is compared as well */
+    MIMO_AGREE_ALWAYS, /* the caller wants the outcome itself; nothing removes it */
+    MIMO_AGREE_CREATE, /* a creation: nothing removes it, and it also compares the environment that
+                          decides over the two kinds below */
     MIMO_AGREE_CALL,   /* a call that the host waits for: MIMO_AGREE=0 removes it */
     MIMO_AGREE_DATA,   /* a call that moves tensors: on a device the host must not wait, so there
                           only MIMO_CHECK=calls asks for it */
@@ -67,10 +72,10 @@ typedef enum mimo_agree_kind {
 typedef struct mimo_claim {
     mimo_agree_kind kind;
     mimo_status local; /* its own status; where it is an error, its sentence is mimo_last_error() */
-    uint64_t signature; /* a hash of what must be the same on all ranks, */
-    const char *call;   /* and the same in words */
-    uint64_t guess;     /* what the ranks would like to be the same, and can find out about else */
-    mimo_call_parts parts;
+    uint64_t signature; /* a hash of what must be the same on all ranks */
+    const char *call;   /* the same as text */
+    uint64_t guess;     /* a value that may differ: the agreement says whether it does */
+    mimo_call_items items;
 } mimo_claim;
 
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
@@ -83,14 +88,15 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
  * share, and mimo_last_error() its sentence where it is an error. */
 bool mimo_agreement_test(mimo_agreement *agreement);
 
-/* Begin and wait: the form for blocking calls. `local` MIMO_OK and no surprise gives MIMO_OK. */
+/* Begin and wait: the form for blocking calls. MIMO_OK where every rank passed MIMO_OK and the same
+ * signature. */
 mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim);
 
-/* The same for a claim that is nothing but this. */
+/* mimo_agree_on for a claim that has no guess and no items. */
 mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status local,
                           uint64_t signature, const char *call);
 
-/* The same as MIMO_AGREE_CALL. */
+/* mimo_agree_as for MIMO_AGREE_CALL. */
 mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
 
 #endif

@@ -140,7 +140,7 @@ mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data,
     return create_and_say(comm, &own);
 }
 
-mimo_status mimo_buffer_create_own(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
+mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
     const asked own = {"own buffer create", out, false, NULL, bytes};
     return create(comm, &own);
@@ -158,7 +158,7 @@ void mimo_buffer_destroy(mimo_buffer *buffer)
     comm->buffer_changes++;
     comm->backend->buffer_close(buffer);
     free_buffer(buffer);
-    mimo_comm_let_go(comm);
+    mimo_comm_release_unused(comm);
 }
 
 /* ---------------------------------------- looking ----------------------------------------- */

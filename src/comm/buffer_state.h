@@ -100,7 +100,7 @@ static inline int64_t mimo_buffer_room(const mimo_buffer *buffer)
 }
 
 /* As mimo_buffer_create, for the library's own ends: nothing is said of ranks out of reach. */
-mimo_status mimo_buffer_create_own(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
+mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
 mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);

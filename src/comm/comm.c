@@ -46,7 +46,7 @@ void mimo_comm_destroy(mimo_comm *comm)
     }
 }
 
-void mimo_comm_let_go(mimo_comm *comm)
+void mimo_comm_release_unused(mimo_comm *comm)
 {
     if (comm->destroyed && !comm->callbacks && !comm->buffers)
         mimo_comm_destroy(comm);
@@ -271,7 +271,7 @@ static mimo_status stream_over(mimo_comm *comm, mimo_stream stream)
 
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
-    mimo_clock clock = {0, 0, 0};
+    mimo_wait_clock clock = {0, 0, 0};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
     for (;;) {
@@ -279,7 +279,7 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
         MIMO_TRY(comm->device->finished(&done, stream));
         if (done)
             return stream_over(comm, stream);
-        mimo_pause(comm);
-        MIMO_TRY(mimo_watch(comm, &clock, "the work on a stream"));
+        mimo_comm_progress(comm);
+        MIMO_TRY(mimo_poll_termination(comm, &clock, "the work on a stream"));
     }
 }

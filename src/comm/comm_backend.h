@@ -203,7 +203,7 @@ struct mimo_comm {
 
 /* A callback or buffer has gone: release a communicator that was destroyed while it was there, if
  * it was the last. */
-void mimo_comm_let_go(mimo_comm *comm);
+void mimo_comm_release_unused(mimo_comm *comm);
 
 /* The backend's test, unless the family has ended: then that error. */
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
@@ -221,9 +221,9 @@ mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, in
 
 /* What the host does between two tests of something unfinished: move the callbacks on, then yield,
  * as ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or
- * a stream calls it, and mimo_watch, which watches the deadline. (A backend's own loops, for a
- * communicator in making and for what it calls off, only yield.) */
-void mimo_pause(mimo_comm *comm);
+ * a stream calls it, and mimo_poll_termination, which watches the deadline. (A backend's own loops,
+ * for a communicator in making and for what it calls off, only yield.) */
+void mimo_comm_progress(mimo_comm *comm);
 
 /* Put a callback on a communicator, and take it off. The callback is the caller's. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);

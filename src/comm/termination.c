@@ -26,7 +26,7 @@ int64_t mimo_now(void)
     return (int64_t)now.tv_sec * 1000 * MILLISECOND + now.tv_nsec + 1;
 }
 
-mimo_status mimo_family_begin(mimo_family *family)
+mimo_status mimo_family_init(mimo_family *family)
 {
     int64_t deadline;
     MIMO_TRY(mimo_env_get(MIMO_ENV_DEADLINE, &deadline));
@@ -47,7 +47,7 @@ static int64_t deadline_of(const mimo_family *family)
 
 mimo_status mimo_comm_check(const mimo_comm *comm)
 {
-    mimo_status end = mimo_family_end(comm->family);
+    mimo_status end = mimo_family_status(comm->family);
     return end == MIMO_OK ? MIMO_OK : mimo_fail(end, "%s", comm->family->sentence);
 }
 
@@ -122,7 +122,7 @@ mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
     return deadline_of(comm->family) > 0 ? hear(comm, call) : MIMO_OK;
 }
 
-mimo_status mimo_look(mimo_comm *comm, mimo_clock *clock, const char *call)
+mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
     MIMO_TRY(mimo_comm_check(comm));
     int64_t now = mimo_now();
@@ -138,9 +138,10 @@ mimo_status mimo_look(mimo_comm *comm, mimo_clock *clock, const char *call)
     return end_family(comm, call, &why);
 }
 
-mimo_status mimo_watch(mimo_comm *comm, mimo_clock *clock, const char *call)
+mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
-    return ++clock->rounds % ROUNDS_A_LOOK == 0 ? mimo_look(comm, clock, call) : MIMO_OK;
+    return ++clock->rounds % ROUNDS_A_LOOK == 0 ? mimo_check_termination(comm, clock, call)
+                                                : MIMO_OK;
 }
 
 /* -------------------------------------- public ------------------------------------------ */
@@ -166,7 +167,7 @@ mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
     snprintf(text, sizeof text, "%s", why ? why : "no reason given");
     const reason own = {MIMO_ERR_ABORTED, NULL, 0};
-    if (mimo_family_end(comm->family) == MIMO_OK)
+    if (mimo_family_status(comm->family) == MIMO_OK)
         (void)end_family(comm, text, &own);
     return MIMO_OK;
 }

@@ -38,17 +38,17 @@ typedef struct mimo_farewell {
 } mimo_farewell;
 
 /* How long a call has waited so far. Begins as zeros. */
-typedef struct mimo_clock {
+typedef struct mimo_wait_clock {
     int64_t looked; /* nanoseconds on the monotonic clock; 0: not yet */
     int64_t waited; /* nanoseconds */
     unsigned rounds;
-} mimo_clock;
+} mimo_wait_clock;
 
 /* Begin with the deadline of the environment. MIMO_ERR_ARGUMENT where that is no number. */
-mimo_status mimo_family_begin(mimo_family *family);
+mimo_status mimo_family_init(mimo_family *family);
 
 /* MIMO_OK while it lives, else the status that it ended with. */
-static inline mimo_status mimo_family_end(const mimo_family *family)
+static inline mimo_status mimo_family_status(const mimo_family *family)
 {
     return (mimo_status)__atomic_load_n(&family->end, __ATOMIC_ACQUIRE);
 }
@@ -61,10 +61,10 @@ mimo_status mimo_comm_enter(mimo_comm *comm, const char *call);
 
 /* What the host does each time it finds that `call` is not done. Ends the family where the deadline
  * has passed or a peer has given up; then every later look gives the same error. */
-mimo_status mimo_look(mimo_comm *comm, mimo_clock *clock, const char *call);
+mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
 
 /* The same for the rounds of a loop that does nothing else: most of them don't read the clock. */
-mimo_status mimo_watch(mimo_comm *comm, mimo_clock *clock, const char *call);
+mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
 
 /* Nanoseconds on the monotonic clock; never 0. */
 int64_t mimo_now(void);

@@ -4,7 +4,7 @@
 #include "comm/comm_backend.h"
 #include "core/check.h"
 
-void mimo_pause(mimo_comm *comm)
+void mimo_comm_progress(mimo_comm *comm)
 {
     for (mimo_progress_callback *callback = comm->callbacks; callback; callback = callback->next)
         callback->progress(callback->context);
@@ -34,15 +34,15 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
 {
-    mimo_clock clock = {0, 0, 0};
+    mimo_wait_clock clock = {0, 0, 0};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
     while (!done && status == MIMO_OK) {
         status = mimo_test(comm, *request, &done);
         if (done || status != MIMO_OK)
             break;
-        mimo_pause(comm);
-        status = mimo_watch(comm, &clock, call);
+        mimo_comm_progress(comm);
+        status = mimo_poll_termination(comm, &clock, call);
     }
     comm->backend->release(*request);
     *request = NULL;

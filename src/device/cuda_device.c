@@ -10,29 +10,29 @@ mimo_status mimo_cuda_status(cudaError_t code, const char *call)
     int name = (int)strcspn(call, "(");
     if (code == cudaSuccess)
         return MIMO_OK;
-    (void)cudaGetLastError(); /* CUDA keeps it: the next launch would report it once more */
+    (void)cudaGetLastError(); /* the next launch would report it again */
     return mimo_fail(code == cudaErrorMemoryAllocation ? MIMO_ERR_MEMORY : MIMO_ERR_DEVICE,
                      "%.*s: %s", name, call, cudaGetErrorString(code));
 }
 
 static mimo_status cuda_reserve(void **out, int64_t bytes)
 {
-    void *room;
-    cudaError_t code = cudaMalloc(&room, bytes > 0 ? (size_t)bytes : 1);
+    void *made;
+    cudaError_t code = cudaMalloc(&made, bytes > 0 ? (size_t)bytes : 1);
     if (code == cudaErrorMemoryAllocation) {
         (void)mimo_cuda_status(code, "cudaMalloc");
         return mimo_fail(MIMO_ERR_MEMORY, "out of device memory allocating %" PRId64 " bytes",
                          bytes);
     }
     MIMO_TRY(mimo_cuda_status(code, "cudaMalloc"));
-    *out = room;
+    *out = made;
     return MIMO_OK;
 }
 
 /* cudaFree waits for the device, which is what the table promises. */
-static void cuda_release(void *room)
+static void cuda_release(void *memory)
 {
-    (void)cudaFree(room);
+    (void)cudaFree(memory);
 }
 
 static mimo_status cuda_copy(void *to, const void *from, int64_t bytes, mimo_stream stream)
@@ -42,7 +42,7 @@ static mimo_status cuda_copy(void *to, const void *from, int64_t bytes, mimo_str
     return MIMO_OK;
 }
 
-/* From pageable memory the bytes are staged before the call returns, so `from` is free again. */
+/* CUDA stages bytes from pageable memory before the call returns, so `from` may be reused. */
 static mimo_status cuda_upload(void *to, const void *from, int64_t bytes, mimo_stream stream)
 {
     if (bytes > 0)
@@ -172,29 +172,29 @@ static mimo_status cuda_scale(void *data, int64_t count, mimo_dtype dtype, doubl
     return MIMO_OK;
 }
 
-static mimo_status cuda_add_parts(const mimo_parts *parts, mimo_stream stream)
+static mimo_status cuda_accumulate(const mimo_addends *addends, mimo_stream stream)
 {
-    if (parts->stretches > 0 && parts->count > 0 && parts->n > 0)
-        MIMO_TRY_CUDA(mimo_cuda_add_parts(parts, stream));
+    if (addends->stretches > 0 && addends->count > 0 && addends->n > 0)
+        MIMO_TRY_CUDA(mimo_cuda_accumulate(addends, stream));
     return MIMO_OK;
 }
 
 static mimo_status cuda_sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
                                     mimo_stream stream)
 {
-    void *room;
+    void *partials;
     double sum = 0;
     MIMO_TRY(check_float(dtype));
     if (count == 0) {
         *out = 0;
         return MIMO_OK;
     }
-    MIMO_TRY_CUDA(cudaMallocAsync(&room, MIMO_CUDA_PARTIALS * sizeof(double), stream));
-    mimo_status status = mimo_cuda_status(mimo_cuda_sum_squares(room, data, count, dtype, stream),
-                                          "mimo_cuda_sum_squares");
+    MIMO_TRY_CUDA(cudaMallocAsync(&partials, MIMO_CUDA_PARTIALS * sizeof(double), stream));
+    mimo_status status = mimo_cuda_status(
+        mimo_cuda_sum_squares(partials, data, count, dtype, stream), "mimo_cuda_sum_squares");
     if (status == MIMO_OK)
-        status = cuda_download(&sum, room, sizeof sum, stream);
-    MIMO_KEEP_FIRST(status, mimo_cuda_status(cudaFreeAsync(room, stream), "cudaFreeAsync"));
+        status = cuda_download(&sum, partials, sizeof sum, stream);
+    MIMO_KEEP_FIRST(status, mimo_cuda_status(cudaFreeAsync(partials, stream), "cudaFreeAsync"));
     if (status == MIMO_OK)
         *out = sum;
     return status;
@@ -230,6 +230,6 @@ const mimo_device mimo_device_cuda = {
     .gather_rows = cuda_gather_rows,
     .scatter_rows = cuda_scatter_rows,
     .scale = cuda_scale,
-    .add_parts = cuda_add_parts,
+    .accumulate = cuda_accumulate,
     .sum_squares = cuda_sum_squares,
 };

@@ -1,7 +1,7 @@
 /*
- * The kernels of the device room, called from C. Each enqueues on `stream` and returns the launch's
- * result. Any alignment and row size is right; accesses are 16 bytes wide where addresses and row
- * size allow. Counts are > 0 unless a function says otherwise.
+ * The kernels of this folder, called from C. Each function enqueues on `stream` and returns the
+ * launch's result. Any alignment and row size is right; accesses are 16 bytes wide where addresses
+ * and row size allow. Counts are > 0 unless a function says otherwise.
  */
 #ifndef MIMO_DEVICE_CUDA_KERNELS_H
 #define MIMO_DEVICE_CUDA_KERNELS_H
@@ -15,14 +15,15 @@ MIMO_BEGIN_DECLS
 /* Matching strided rows; any count may be 0. */
 cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cudaStream_t stream);
 
-/* A list of such copies; one launch for some 30 of them. */
+/* A list of such copies. One launch takes about 30 of them. */
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream);
 
-/* All rows of `to`, those of no stretch zero; any count may be 0. One launch. */
+/* All rows of `to`: rows of no stretch become zero. Any count may be 0. One launch. */
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to, const mimo_rows *from,
                                 const mimo_stretches *stretches, cudaStream_t stream);
 
-/* Mapped rows: from the tile to the packed rows, and back. Any count may be 0. */
+/* Mapped rows: from the tile to the packed rows, and from the packed rows to the tile. Any count
+ * may be 0. */
 cudaError_t mimo_cuda_gather_rows(void *packed, const void *tile, const mimo_row_map *map,
                                   cudaStream_t stream);
 cudaError_t mimo_cuda_scatter_rows(void *tile, const void *packed, const mimo_row_map *map,
@@ -32,14 +33,14 @@ cudaError_t mimo_cuda_scatter_rows(void *tile, const void *packed, const mimo_ro
 cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double factor,
                             cudaStream_t stream);
 
-/* data[i] += the n parts' elements, in order; cudaErrorInvalidValue for MIMO_F8. */
-cudaError_t mimo_cuda_add_parts(const mimo_parts *parts, cudaStream_t stream);
+/* data[i] += element i of each of the n terms, in order; cudaErrorInvalidValue for MIMO_F8. */
+cudaError_t mimo_cuda_accumulate(const mimo_addends *addends, cudaStream_t stream);
 
-/* room[0] = sum of squares in f64; room[MIMO_CUDA_PARTIALS] is device memory. The order of adding
- * depends on count alone. cudaErrorInvalidValue for a dtype that is no float. */
+/* partials[0] = sum of squares in f64. partials[MIMO_CUDA_PARTIALS] is device memory. The order of
+ * the additions depends on count alone. cudaErrorInvalidValue for a dtype that is no float. */
 enum { MIMO_CUDA_PARTIALS = 512 };
-cudaError_t mimo_cuda_sum_squares(double *room, const void *data, int64_t count, mimo_dtype dtype,
-                                  cudaStream_t stream);
+cudaError_t mimo_cuda_sum_squares(double *partials, const void *data, int64_t count,
+                                  mimo_dtype dtype, cudaStream_t stream);
 
 /* f16 or bf16 to f32, and back with rounding to nearest even. */
 cudaError_t mimo_cuda_widen(float *to, const void *from, int64_t count, mimo_dtype dtype,

@@ -1,5 +1,5 @@
-// Launches whose setup overlaps the end of what came before on the stream. To be included by one
-// .cu file each: everything here is its own copy.
+// Launches whose setup overlaps the end of the work before them on the stream. Each .cu file that
+// includes this has its own copy of everything.
 #ifndef MIMO_DEVICE_CUDA_LAUNCH_CUH
 #define MIMO_DEVICE_CUDA_LAUNCH_CUH
 
@@ -8,8 +8,8 @@
 namespace
 {
 
-// By every thread of a kernel that is launched early, before it touches memory: what came before on
-// the stream is complete and seen.
+// Every thread of a kernel that is launched early calls this before it touches memory. It waits
+// until the work before on the stream is complete and visible.
 __device__ void await_stream()
 {
 #if __CUDA_ARCH__ >= 900
@@ -17,8 +17,8 @@ __device__ void await_stream()
 #endif
 }
 
-// Whether the current device runs code of Hopper or later, which await_stream is made for: older
-// code would not wait. All kernels of a file are built for the same devices, so one of them tells.
+// Whether the current device runs code for Hopper or later: await_stream waits in no other. All
+// kernels of a file are built for the same devices, so any of them shows it.
 cudaError_t runs_hopper_code(bool *out, const void *kernel)
 {
     static thread_local int last = -1; // device
@@ -35,11 +35,12 @@ cudaError_t runs_hopper_code(bool *out, const void *kernel)
     return status;
 }
 
-// Enqueue a kernel that calls await_stream: it is set up while the one before ends, which saves a
-// microsecond of a small one. No kernel here lets what follows begin before its end: that would
-// hold multiprocessors while this one waits for peers, who may wait for another stream's kernel.
+// Enqueue a kernel that calls await_stream. It is set up while the kernel before it ends, which
+// saves one microsecond of a small kernel. No kernel here lets its successor begin early: the
+// successor would occupy multiprocessors while this one waits for peers, and the peers may wait for
+// a kernel of another stream.
 template <class... As>
-cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, size_t room,
+cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, size_t shared_bytes,
                          cudaStream_t stream, const As &...as)
 {
     cudaLaunchAttribute early = {};
@@ -53,7 +54,7 @@ cudaError_t launch_early(void (*kernel)(As...), unsigned blocks, int threads, si
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = dim3(blocks);
     config.blockDim = dim3((unsigned)threads);
-    config.dynamicSmemBytes = room;
+    config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = newer ? 1 : 0;

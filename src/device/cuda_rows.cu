@@ -1,4 +1,4 @@
-/* Row copies on the device: one kernel, told by a `Place` where each row comes from and goes to. */
+/* Row copies on the device: one kernel. A `Mapping` gives the source and the target of each row. */
 #include <algorithm>
 
 #include "device/cuda_kernels.h"
@@ -9,7 +9,7 @@ namespace
 
 constexpr int kThreads = 128;      // of a block
 constexpr int kInFlight = 4;       // words of a thread: it loads them all before its first store
-constexpr int64_t kSpread = 128;   // thread blocks, about a chip of them
+constexpr int64_t kSpread = 128;   // thread blocks that occupy about a whole device
 constexpr int kMostPerLaunch = 32; // copies: a kernel's arguments have 4 KiB
 constexpr int kFewPerLaunch = 8;
 
@@ -29,7 +29,7 @@ struct Strided {
     }
 };
 
-// Row r of two loops; it comes from where its turn of the inner loop has a stretch, if any.
+// Row r of two loops. It comes from the stretch that holds its iteration of the inner loop, if any.
 struct Filled {
     static constexpr bool kHasGaps = true;
     Strided rows; // with the inner loop of the stretches' `from`
@@ -50,12 +50,12 @@ struct Filled {
         source = nullptr;
         if (low == 0 || j - stretches.at[low - 1].to >= stretches.at[low - 1].length)
             return;
-        int64_t turn = stretches.at[low - 1].from + (j - stretches.at[low - 1].to);
-        source = rows.from + i * rows.from_outer + turn * rows.from_inner;
+        int64_t from = stretches.at[low - 1].from + (j - stretches.at[low - 1].to);
+        source = rows.from + i * rows.from_outer + from * rows.from_inner;
     }
 };
 
-// Packed row n and its place in the tile.
+// Packed row n, and where it lies in the tile.
 struct Mapped {
     static constexpr bool kHasGaps = false;
     char *tile, *packed;
@@ -74,54 +74,55 @@ struct Mapped {
     }
 };
 
-// A word of a row; of no row, zero.
-template <class Place, class Word> __device__ Word read_word(const char *source, int64_t w)
+// A word of a row; zero where the row has no source.
+template <class Mapping, class Word> __device__ Word read_word(const char *source, int64_t w)
 {
-    if (Place::kHasGaps && !source)
+    if (Mapping::kHasGaps && !source)
         return Word{};
     return reinterpret_cast<const Word *>(source)[w];
 }
 
-// How the rows of a place are dealt out: a thread block takes up to kInFlight << log_width words of
-// kThreads >> log_width rows, and no other; `across` blocks run over the rows, `along` over the
-// words of each.
-struct Share {
+// How rows are divided among thread blocks. Each block takes up to kInFlight << log_width words of
+// kThreads >> log_width rows. `across` blocks run over the rows, `along` blocks over the words of
+// each row.
+struct Geometry {
     int64_t rows, words;
     uint32_t across, along;
     int log_width;
 };
 
-// The part of block `index` among across * along.
-template <class Word, class Place>
-__device__ void move_share(const Place &place, const Share &share, uint32_t index)
+// Move what block `index` of across * along takes.
+template <class Word, class Mapping>
+__device__ void move_for_block(const Mapping &mapping, const Geometry &geometry, uint32_t index)
 {
-    const uint32_t y = index < share.across ? 0 : index / share.across;
-    const uint32_t x = index - y * share.across, width = 1u << share.log_width;
+    const uint32_t y = index < geometry.across ? 0 : index / geometry.across;
+    const uint32_t x = index - y * geometry.across, width = 1u << geometry.log_width;
     const int64_t row =
-        (int64_t)x * (kThreads >> share.log_width) + (threadIdx.x >> share.log_width);
-    const int64_t first = ((int64_t)y * kInFlight << share.log_width) + (threadIdx.x & (width - 1));
-    if (row >= share.rows)
+        (int64_t)x * (kThreads >> geometry.log_width) + (threadIdx.x >> geometry.log_width);
+    const int64_t first =
+        ((int64_t)y * kInFlight << geometry.log_width) + (threadIdx.x & (width - 1));
+    if (row >= geometry.rows)
         return;
     char *target;
     const char *source;
-    place(row, target, source);
-    Word held[kInFlight];
+    mapping(row, target, source);
+    Word words[kInFlight];
 #pragma unroll
     for (uint32_t u = 0; u < kInFlight; u++)
-        if (first + u * width < share.words)
-            held[u] = read_word<Place, Word>(source, first + u * width);
+        if (first + u * width < geometry.words)
+            words[u] = read_word<Mapping, Word>(source, first + u * width);
 #pragma unroll
     for (uint32_t u = 0; u < kInFlight; u++)
-        if (first + u * width < share.words)
-            reinterpret_cast<Word *>(target)[first + u * width] = held[u];
+        if (first + u * width < geometry.words)
+            reinterpret_cast<Word *>(target)[first + u * width] = words[u];
 }
 
-template <class Word, class Place>
+template <class Word, class Mapping>
 __global__ void __launch_bounds__(kThreads)
-    move_rows(const __grid_constant__ Place place, const Share share)
+    move_rows(const __grid_constant__ Mapping mapping, const Geometry geometry)
 {
     await_stream();
-    move_share<Word>(place, share, blockIdx.x);
+    move_for_block<Word>(mapping, geometry, blockIdx.x);
 }
 
 int64_t pieces_of(int64_t total, int64_t piece)
@@ -129,9 +130,9 @@ int64_t pieces_of(int64_t total, int64_t piece)
     return (total + piece - 1) / piece;
 }
 
-// As wide as rows ask for; and wider, with fewer words a thread, where that leaves multiprocessors
-// idle. A grid can have more thread blocks than any device has memory for.
-Share share_of(int64_t rows, int64_t words)
+// As wide as rows need. Wider, with fewer words a thread, where the launch would leave
+// multiprocessors idle. (A grid can have more thread blocks than any device has memory for.)
+Geometry geometry_of(int64_t rows, int64_t words)
 {
     int log_width = 0;
     int64_t across, along;
@@ -149,7 +150,7 @@ Share share_of(int64_t rows, int64_t words)
     return {rows, words, (uint32_t)across, (uint32_t)along, log_width};
 }
 
-// The widest word that all these addresses and sizes are multiples of.
+// The largest word size that divides all these addresses and sizes.
 int64_t widest(uintptr_t bits)
 {
     int64_t bytes = 16;
@@ -158,7 +159,7 @@ int64_t widest(uintptr_t bits)
     return bytes;
 }
 
-// Calls with(word), a word of so many bytes, for its type.
+// Calls with(word), where the type of `word` has `bytes` bytes.
 template <class With> cudaError_t with_word(int64_t bytes, With with)
 {
     switch (bytes) {
@@ -175,29 +176,29 @@ template <class With> cudaError_t with_word(int64_t bytes, With with)
     }
 }
 
-template <class Place>
-cudaError_t launch_widest(const Place &place, uintptr_t ends, int64_t rows, int64_t row_bytes,
+template <class Mapping>
+cudaError_t launch_widest(const Mapping &mapping, uintptr_t ends, int64_t rows, int64_t row_bytes,
                           cudaStream_t stream)
 {
     const int64_t bytes = widest(ends | (uintptr_t)row_bytes);
-    const Share share = share_of(rows, row_bytes / bytes);
+    const Geometry geometry = geometry_of(rows, row_bytes / bytes);
     return with_word(bytes, [&](auto word) {
-        return launch_early(move_rows<decltype(word), Place>, share.across * share.along, kThreads,
-                            0, stream, place, share);
+        return launch_early(move_rows<decltype(word), Mapping>, geometry.across * geometry.along,
+                            kThreads, 0, stream, mapping, geometry);
     });
 }
 
-cudaError_t move_mapped(const Mapped &place, cudaStream_t stream)
+cudaError_t move_mapped(const Mapped &mapping, cudaStream_t stream)
 {
-    const mimo_row_map &map = place.map;
+    const mimo_row_map &map = mapping.map;
     if (map.rows == 0 || map.row_bytes == 0)
         return cudaSuccess;
-    uintptr_t ends = (uintptr_t)place.tile | (uintptr_t)place.packed;
-    return launch_widest(place, ends, map.rows, map.row_bytes, stream);
+    uintptr_t ends = (uintptr_t)mapping.tile | (uintptr_t)mapping.packed;
+    return launch_widest(mapping, ends, map.rows, map.row_bytes, stream);
 }
 
-// Rows whose inner loop is contiguous are the words of one longer row.
-mimo_rows lengthen(mimo_rows rows)
+// Strides in bytes, and `base` at the first row.
+mimo_rows in_bytes(mimo_rows rows)
 {
     rows.base = (char *)rows.base + rows.first * rows.row_bytes;
     rows.first = 0;
@@ -208,7 +209,7 @@ mimo_rows lengthen(mimo_rows rows)
 
 // A copy of strided rows, in bytes.
 struct Copy {
-    Strided place;
+    Strided mapping;
     int64_t rows, row_bytes;
     bool one_run; // on either side
     uintptr_t ends;
@@ -216,7 +217,7 @@ struct Copy {
 
 Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
 {
-    mimo_rows to = lengthen(to_rows), from = lengthen(from_rows); // strides are bytes now
+    mimo_rows to = in_bytes(to_rows), from = in_bytes(from_rows);
     int64_t row_bytes = to.row_bytes, n_inner = to.n_inner, n_outer = to.n_outer;
     if (n_inner == 1 || (to.inner == row_bytes && from.inner == row_bytes)) {
         row_bytes *= n_inner;
@@ -240,27 +241,27 @@ Copy copy_of(const mimo_rows &to_rows, const mimo_rows &from_rows)
     return copy;
 }
 
-// Bytes of the widest word that a copy can go by.
+// Bytes of the widest word that a copy can use.
 int64_t word_of(const Copy &copy)
 {
     return widest(copy.ends | (uintptr_t)copy.row_bytes);
 }
 
-// Make `it` one copy of its rows and the next one's, where these are a run as long as each of its
-// rows, by words as wide, and as far from the last one as that is from the one before: two runs
-// always are. False: it stays as it was.
+// Append the rows of `next` to `it`, so that one copy does both. `next` must be one run as long as
+// each row of `it`, use words as wide, and lie at the distance that the rows of `it` have. Two
+// single runs always have such a distance. Returns false, and leaves `it`, otherwise.
 bool extend(Copy *it, const Copy &next)
 {
-    Strided &place = it->place;
-    if (place.n_inner != 1 || next.rows != 1 || next.row_bytes != it->row_bytes ||
+    Strided &mapping = it->mapping;
+    if (mapping.n_inner != 1 || next.rows != 1 || next.row_bytes != it->row_bytes ||
         word_of(next) != word_of(*it))
         return false;
     if (it->rows == 1) {
-        place.to_outer = next.place.to - place.to;
-        place.from_outer = next.place.from - place.from;
+        mapping.to_outer = next.mapping.to - mapping.to;
+        mapping.from_outer = next.mapping.from - mapping.from;
     }
-    if (next.place.to != place.to + it->rows * place.to_outer ||
-        next.place.from != place.from + it->rows * place.from_outer)
+    if (next.mapping.to != mapping.to + it->rows * mapping.to_outer ||
+        next.mapping.from != mapping.from + it->rows * mapping.from_outer)
         return false;
     it->rows++;
     it->one_run = false;
@@ -268,43 +269,43 @@ bool extend(Copy *it, const Copy &next)
     return true;
 }
 
-// A copy in a launch of several, and the thread blocks of those before it.
-struct Part {
+// A copy in a launch of several. `first`: the number of thread blocks before its own.
+struct BatchedCopy {
     uint32_t first;
-    Strided place;
-    Share share;
+    Strided mapping;
+    Geometry geometry;
 };
 
 template <int kMost> struct Batch {
     int count = 0;
-    Part part[kMost];
+    BatchedCopy copy[kMost];
 };
 
 template <class Word, int kMost>
 __global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch<kMost> batch)
 {
-    int low = 0, high = batch.count; // the last part that begins here or before
+    int low = 0, high = batch.count; // the last copy whose first block is not past this one
     while (low + 1 < high) {
         int middle = (low + high) / 2;
-        if (batch.part[middle].first <= blockIdx.x)
+        if (batch.copy[middle].first <= blockIdx.x)
             low = middle;
         else
             high = middle;
     }
-    const Part &part = batch.part[low];
+    const BatchedCopy &copy = batch.copy[low];
     await_stream();
-    move_share<Word>(part.place, part.share, blockIdx.x - part.first);
+    move_for_block<Word>(copy.mapping, copy.geometry, blockIdx.x - copy.first);
 }
 
-// Copies of one word size, to be launched together in their order.
-struct Collected {
+// Copies of one word size, which are launched together in their order.
+struct PendingCopies {
     int64_t word = 0;    // bytes
-    uint64_t blocks = 0; // of all parts
+    uint64_t blocks = 0; // of all copies
     Batch<kMostPerLaunch> batch;
 };
 
 template <int kMost>
-cudaError_t launch(const Collected &all, const Batch<kMost> &batch, cudaStream_t stream)
+cudaError_t launch(const PendingCopies &all, const Batch<kMost> &batch, cudaStream_t stream)
 {
     return with_word(all.word, [&](auto word) {
         return launch_early(move_batch<decltype(word), kMost>, (unsigned)all.blocks, kThreads, 0,
@@ -312,8 +313,9 @@ cudaError_t launch(const Collected &all, const Batch<kMost> &batch, cudaStream_t
     });
 }
 
-// What a launch carries takes the host time (3 KiB 0.5 to 2 us), so a few copies go by themselves.
-cudaError_t launch_all(Collected *all, cudaStream_t stream)
+// The host needs time for the arguments of a launch (0.5 to 2 us for 3 KiB), so a few copies go in
+// a smaller batch.
+cudaError_t launch_all(PendingCopies *all, cudaStream_t stream)
 {
     Batch<kFewPerLaunch> few;
     cudaError_t code = cudaSuccess;
@@ -321,7 +323,7 @@ cudaError_t launch_all(Collected *all, cudaStream_t stream)
     if (few.count > kFewPerLaunch) {
         code = launch(*all, all->batch, stream);
     } else if (few.count > 0) {
-        std::copy_n(all->batch.part, few.count, few.part);
+        std::copy_n(all->batch.copy, few.count, few.copy);
         code = launch(*all, few, stream);
     }
     all->batch.count = 0;
@@ -329,11 +331,11 @@ cudaError_t launch_all(Collected *all, cudaStream_t stream)
     return code;
 }
 
-cudaError_t collect(Collected *all, const Copy &copy, cudaStream_t stream)
+cudaError_t add_copy(PendingCopies *all, const Copy &copy, cudaStream_t stream)
 {
     const int64_t word = word_of(copy);
-    const Share share = share_of(copy.rows, copy.row_bytes / word);
-    const uint64_t blocks = (uint64_t)share.across * share.along;
+    const Geometry geometry = geometry_of(copy.rows, copy.row_bytes / word);
+    const uint64_t blocks = (uint64_t)geometry.across * geometry.along;
     if (all->batch.count == kMostPerLaunch || all->word != word ||
         all->blocks + blocks > INT32_MAX) {
         cudaError_t code = launch_all(all, stream);
@@ -341,7 +343,7 @@ cudaError_t collect(Collected *all, const Copy &copy, cudaStream_t stream)
             return code;
     }
     all->word = word;
-    all->batch.part[all->batch.count++] = {(uint32_t)all->blocks, copy.place, share};
+    all->batch.copy[all->batch.count++] = {(uint32_t)all->blocks, copy.mapping, geometry};
     all->blocks += blocks;
     return cudaSuccess;
 }
@@ -354,9 +356,9 @@ bool is_empty(const mimo_rows &rows)
 cudaError_t move(const Copy &copy, cudaStream_t stream)
 {
     if (copy.one_run)
-        return cudaMemcpyAsync(copy.place.to, copy.place.from, (size_t)copy.row_bytes,
+        return cudaMemcpyAsync(copy.mapping.to, copy.mapping.from, (size_t)copy.row_bytes,
                                cudaMemcpyDeviceToDevice, stream);
-    return launch_widest(copy.place, copy.ends, copy.rows, copy.row_bytes, stream);
+    return launch_widest(copy.mapping, copy.ends, copy.rows, copy.row_bytes, stream);
 }
 
 } // namespace
@@ -366,41 +368,41 @@ cudaError_t mimo_cuda_copy_rows(const mimo_rows *to, const mimo_rows *from, cuda
     return is_empty(*to) ? cudaSuccess : move(copy_of(*to, *from), stream);
 }
 
-// What is one copy after all goes without a list.
+// A list that turns out to be one copy is moved without a batch.
 cudaError_t mimo_cuda_copy_list(const mimo_row_copy *list, int64_t count, cudaStream_t stream)
 {
-    Collected all;
-    Copy held = {};
+    PendingCopies all;
+    Copy current = {};
     cudaError_t code = cudaSuccess;
     for (int64_t i = 0; i < count && code == cudaSuccess; i++) {
         if (is_empty(list[i].to))
             continue;
         const Copy next = copy_of(list[i].to, list[i].from);
-        if (held.rows > 0 && extend(&held, next))
+        if (current.rows > 0 && extend(&current, next))
             continue;
-        if (held.rows > 0)
-            code = collect(&all, held, stream);
-        held = next;
+        if (current.rows > 0)
+            code = add_copy(&all, current, stream);
+        current = next;
     }
-    if (code != cudaSuccess || held.rows == 0)
+    if (code != cudaSuccess || current.rows == 0)
         return code;
     if (all.word == 0)
-        return move(held, stream);
-    code = collect(&all, held, stream);
+        return move(current, stream);
+    code = add_copy(&all, current, stream);
     return code == cudaSuccess ? launch_all(&all, stream) : code;
 }
 
 cudaError_t mimo_cuda_fill_rows(const mimo_rows *to_rows, const mimo_rows *from_rows,
                                 const mimo_stretches *stretches, cudaStream_t stream)
 {
-    mimo_rows to = lengthen(*to_rows), from = lengthen(*from_rows); // strides are bytes now
+    mimo_rows to = in_bytes(*to_rows), from = in_bytes(*from_rows);
     if (is_empty(to))
         return cudaSuccess;
-    Filled place = {{(char *)to.base, (const char *)from.base, to.n_inner, to.outer, to.inner,
-                     from.outer, from.inner},
-                    *stretches};
+    Filled mapping = {{(char *)to.base, (const char *)from.base, to.n_inner, to.outer, to.inner,
+                       from.outer, from.inner},
+                      *stretches};
     uintptr_t ends = (uintptr_t)to.base | (uintptr_t)from.base;
-    return launch_widest(place, ends, to.n_outer * to.n_inner, to.row_bytes, stream);
+    return launch_widest(mapping, ends, to.n_outer * to.n_inner, to.row_bytes, stream);
 }
 
 cudaError_t mimo_cuda_gather_rows(void *packed, const void *tile, const mimo_row_map *map,

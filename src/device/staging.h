@@ -2,24 +2,23 @@
  * Staging that outlives a call: one area of memory for each (stream, slot). An area grows where a
  * call needs more. Calls on one stream share its areas, as the stream runs them one after the
  * other; calls on different streams never use the same one. Growing blocks until the device is idle
- * (mimo_device.release). So later calls of a shape that was seen before allocate nothing.
+ * (mimo_device.release). A call of a shape that was seen before allocates nothing.
  */
 #ifndef MIMO_DEVICE_STAGING_H
 #define MIMO_DEVICE_STAGING_H
 
 #include "device/device.h"
 
-/* What an area is for. Two uses on one stream that are alive at the same time have different slots.
- */
+/* What an area is for. Two uses that overlap in time on one stream have different slots. */
 typedef enum mimo_staging_slot {
-    MIMO_STAGING_GATHERED, /* a backend: rows of other ranks before they go to their places */
+    MIMO_STAGING_GATHERED, /* a backend: rows of other ranks before they go where they belong */
     MIMO_STAGING_PACKED,   /* a backend: own rows made contiguous; numbers in a wider dtype */
     MIMO_STAGING_SHARDS,   /* the partition's adjoint: the shards of all tp ranks */
-    MIMO_STAGING_FULL,     /* a bridge, collective: full sequences, before they are cut or summed */
-    MIMO_STAGING_JOINED,   /* a bridge, collective: the sp shards of all tp ranks */
-    MIMO_STAGING_PARTIALS, /* a bridge, routed: contributions, and sums between two rounds */
-    MIMO_STAGING_TAGS_SENT,     /* a bridge's samples check */
-    MIMO_STAGING_TAGS_RECEIVED, /* the same */
+    MIMO_STAGING_FULL,   /* a bridge, collective: full sequences, before they are split or summed */
+    MIMO_STAGING_JOINED, /* a bridge, collective: the sp shards of all tp ranks */
+    MIMO_STAGING_PARTIALS,      /* a bridge, routed: contributions, and sums between two phases */
+    MIMO_STAGING_TAGS_SENT,     /* a bridge's samples check: tags that it sends */
+    MIMO_STAGING_TAGS_RECEIVED, /* a bridge's samples check: tags that it received */
 } mimo_staging_slot;
 
 typedef struct mimo_staging_area mimo_staging_area;

@@ -1,4 +1,5 @@
-/* Padding of packed sequences: the padded lengths, and rows copied into their padded places. */
+/* Padding of packed sequences: the padded lengths, and rows copied to where they lie after
+ * padding. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static mimo_status check_packed_view(const mimo_tensor *view, const char *role, 
     return MIMO_OK;
 }
 
-static mimo_status check_places(const int32_t *cu, const int32_t *cu_padded, int64_t sequences)
+static mimo_status check_lengths(const int32_t *cu, const int32_t *cu_padded, int64_t sequences)
 {
     MIMO_CHECK(cu && cu_padded && sequences >= 0, MIMO_ERR_ARGUMENT,
                "mimo_partition_pad_rows: %s, %" PRId64 " sequences",
@@ -73,7 +74,7 @@ static mimo_status check_places(const int32_t *cu, const int32_t *cu_padded, int
     return MIMO_OK;
 }
 
-/* As bytes: rows only move, so they lie at any address. */
+/* As bytes: rows only move, so they may lie at any address. */
 static void put(const mimo_tensor *to, int64_t at, int64_t value)
 {
     int32_t narrow = (int32_t)value;
@@ -99,7 +100,7 @@ mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *fr
                                     const int32_t *cu, const int32_t *cu_padded, int64_t sequences,
                                     int64_t fill)
 {
-    MIMO_TRY(check_places(cu, cu_padded, sequences));
+    MIMO_TRY(check_lengths(cu, cu_padded, sequences));
     MIMO_TRY(check_packed_view(to, "to", cu_padded[sequences]));
     MIMO_TRY(check_packed_view(from, "from", cu[sequences]));
     MIMO_CHECK(to->dtype == from->dtype, MIMO_ERR_SHAPE,

@@ -3,14 +3,15 @@
 #include <string.h>
 
 #include "core/checked.h"
-#include "core/hash.h"
 #include "core/descriptor.h"
+#include "core/hash.h"
 #include "core/memory.h"
-#include "partition/partition_runs.h"
+#include "partition/packed_runs.h"
+#include "partition/partition_state.h"
 
 /* ------------------------------------ divisibility ------------------------------------ */
 
-/* The rules on the number of rows of a whole sequence, or of all packed ones. */
+/* The rules on the number of rows of a whole sequence, or of all packed sequences together. */
 static mimo_status check_division(const mimo_partition *partition, bool sp, int64_t seq)
 {
     int64_t cp = partition->place.cp_size, tp = partition->place.tp_size;
@@ -19,8 +20,8 @@ static mimo_status check_division(const mimo_partition *partition, bool sp, int6
     if (partition->strict) {
         MIMO_TRY(mimo_mul(&all, chunks, tp));
         MIMO_CHECK(seq % all == 0, MIMO_ERR_SHAPE,
-                   "%" PRId64 " rows are not a multiple of %" PRId64
-                   " (strict: %stp, cp %" PRId64 ", tp %" PRId64 ")",
+                   "%" PRId64 " rows are not a multiple of %" PRId64 " (strict: %stp, cp %" PRId64
+                   ", tp %" PRId64 ")",
                    seq, all, cp > 1 ? "2*cp*" : "", cp, tp);
     }
     MIMO_CHECK(seq % chunks == 0, MIMO_ERR_SHAPE,
@@ -42,7 +43,7 @@ static mimo_status read_rule(mimo_partition_rule *own, const mimo_partition_rule
     return MIMO_OK;
 }
 
-static mimo_status check_place(const char *dim, int64_t rank, int64_t size)
+static mimo_status check_coordinate(const char *dim, int64_t rank, int64_t size)
 {
     MIMO_CHECK(size >= 1 && size <= INT32_MAX, MIMO_ERR_ARGUMENT,
                "partition: %s size %" PRId64 " is not in [1, 2^31)", dim, size);
@@ -72,13 +73,13 @@ static mimo_status check_packed(const mimo_partition_rule *rule, int64_t cp)
 static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_rule *rule)
 {
     const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
-    int64_t n = rule->sequences, room;
-    mimo_cp_place cp = {partition->place.cp_rank, partition->place.cp_size};
+    int64_t n = rule->sequences, capacity;
+    mimo_cp_coordinate cp = {partition->place.cp_rank, partition->place.cp_size};
     MIMO_TRY(check_packed(rule, cp.size));
     partition->packed_rows = cu[n];
     MIMO_TRY(check_division(partition, partition->sp, cu[n]));
-    MIMO_TRY(mimo_mul(&room, n, 2));
-    MIMO_TRY(mimo_reserve(&partition->packed, room, sizeof *partition->packed));
+    MIMO_TRY(mimo_mul(&capacity, n, 2));
+    MIMO_TRY(mimo_reserve(&partition->packed, capacity, sizeof *partition->packed));
     partition->packed_count = mimo_packed_runs(partition->packed, cu, n, cp);
     for (int64_t i = 0; i <= n; i++)
         partition->hash = mimo_hash_int(partition->hash, cu[i]);
@@ -101,9 +102,9 @@ mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rul
     MIMO_CHECK(out && rule && place, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
                !out ? "out" : (!rule ? "rule" : "place"));
     MIMO_TRY(read_rule(&own, rule));
-    MIMO_TRY(check_place("cp", place->cp_rank, place->cp_size));
+    MIMO_TRY(check_coordinate("cp", place->cp_rank, place->cp_size));
     if (own.sp)
-        MIMO_TRY(check_place("tp", place->tp_rank, place->tp_size));
+        MIMO_TRY(check_coordinate("tp", place->tp_rank, place->tp_size));
     MIMO_TRY(mimo_reserve(&partition, 1, sizeof *partition));
     partition->format = own.format;
     partition->sp = own.sp;
@@ -132,15 +133,15 @@ void mimo_partition_destroy(mimo_partition *partition)
 
 /* ---------------------------------------- runs ---------------------------------------- */
 
-/* Run i of the cp rank, as if sp cut nothing. */
+/* Run i of the cp rank, before sp divides it. */
 static const mimo_run *whole_run(const mimo_partition_runs *runs, int64_t i)
 {
     return runs->runs ? &runs->runs[i] : &runs->zigzag[i];
 }
 
-bool mimo_partition_run(mimo_run *part, const mimo_partition_runs *runs, int64_t i, int64_t tp_rank)
+bool mimo_partition_run(mimo_run *out, const mimo_partition_runs *runs, int64_t i, int64_t tp_rank)
 {
-    return mimo_run_cut(part, whole_run(runs, i), tp_rank * runs->shard_rows, runs->shard_rows);
+    return mimo_run_clip(out, whole_run(runs, i), tp_rank * runs->shard_rows, runs->shard_rows);
 }
 
 mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,
@@ -161,7 +162,7 @@ mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partitio
     out->count = partition->packed_count;
     if (partition->format == MIMO_SBHD)
         out->count = mimo_zigzag_append(out->zigzag, 0, 0, seq,
-                                        (mimo_cp_place){place->cp_rank, place->cp_size});
+                                        (mimo_cp_coordinate){place->cp_rank, place->cp_size});
     return MIMO_OK;
 }
 
@@ -180,14 +181,14 @@ mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content c
                                  int64_t *global)
 {
     mimo_partition_runs runs;
-    mimo_run part;
+    mimo_run run;
     MIMO_CHECK(partition, MIMO_ERR_ARGUMENT, "mimo_partition_index: partition is NULL");
     MIMO_TRY(mimo_partition_runs_of(&runs, partition, content, seq));
     MIMO_CHECK(global || runs.shard_rows == 0, MIMO_ERR_ARGUMENT,
                "mimo_partition_index: global is NULL for %" PRId64 " rows", runs.shard_rows);
     for (int64_t i = 0; i < runs.count; i++)
-        if (mimo_partition_run(&part, &runs, i, runs.tp_rank))
-            for (int64_t j = 0; j < part.length; j++)
-                global[part.local + j] = part.global + j;
+        if (mimo_partition_run(&run, &runs, i, runs.tp_rank))
+            for (int64_t j = 0; j < run.length; j++)
+                global[run.local + j] = run.global + j;
     return MIMO_OK;
 }

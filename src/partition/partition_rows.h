@@ -7,8 +7,9 @@
 
 #include "device/device.h"
 
-/* This rank's rows of embeddings in one pass: inner loops run over positions, those of the shard in
- * `to`, of the whole sequence in `from`; outer loops match. Local, enqueued on the stream. */
+/* Copy this rank's rows of embeddings in one pass. Inner loops run over positions: those of the
+ * shard in `to`, those of the whole sequence in `from`. Outer loops match. Local, enqueued on the
+ * stream. */
 mimo_status mimo_partition_keep_rows(const mimo_partition *partition, const mimo_rows *to,
                                      const mimo_rows *from, const mimo_device *device,
                                      mimo_stream stream);

@@ -1,5 +1,5 @@
-/* Moving rows between a full tensor and a rank's shard: one pass over the tensor that is written,
- * whatever the place of the sequence in the letters. Dimensions before it are the outer loop, those
+/* Moving rows between a full tensor and a rank's shard, in one pass over the tensor that is
+ * written. The sequence can be any of the dimensions: those before it are the outer loop, those
  * after it are the row. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,11 +10,11 @@
 #include "core/hash.h"
 #include "core/mutation.h"
 #include "partition/partition_rows.h"
-#include "partition/partition_runs.h"
+#include "partition/partition_state.h"
 
 enum { VIEW_TEXT = 96 };
 
-/* Both tensors of a call, looked at as [outer, sequence, row]. */
+/* Both tensors of a call as [outer, sequence, row]. */
 typedef struct shard_pair {
     const mimo_device *device;
     char *full, *shard;
@@ -35,7 +35,7 @@ static mimo_status misfit(const mimo_tensor *full, const mimo_tensor *shard, con
                      mimo_tensor_text(shard, shard_text, sizeof shard_text), what);
 }
 
-/* Everything but the sequence dimension agrees; its place in the letters is *at. */
+/* Check that everything except the sequence dimension agrees. That is dimension *at. */
 static mimo_status check_alike(int *at, const mimo_tensor *full, const mimo_tensor *shard,
                                char letter)
 {
@@ -56,7 +56,7 @@ static mimo_status check_alike(int *at, const mimo_tensor *full, const mimo_tens
     return MIMO_OK;
 }
 
-static mimo_status check_room(const shard_pair *pair)
+static mimo_status check_memory(const shard_pair *pair)
 {
     const char *full = pair->full, *shard = pair->shard;
     MIMO_CHECK(full || pair->full_bytes == 0, MIMO_ERR_ARGUMENT,
@@ -110,12 +110,12 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
         return misfit(full, shard, want);
     }
     MIMO_TRY(measure(out, full, shard, at));
-    return check_room(out);
+    return check_memory(out);
 }
 
 /* ---------------------------------------- copies --------------------------------------- */
 
-/* Rows of a sequence on their way: the inner loops run over its positions. */
+/* A copy of rows of a sequence: the inner loops run over its positions. */
 typedef struct shard_copy {
     const mimo_device *device;
     const mimo_rows *to, *from;
@@ -125,72 +125,74 @@ typedef struct shard_copy {
 /* Positions [first, first + count) of the inner loop. */
 static mimo_rows positions(const mimo_rows *rows, int64_t first, int64_t count)
 {
-    mimo_rows part = *rows;
-    part.first += first * rows->inner;
-    part.n_inner = count;
-    return part;
+    mimo_rows out = *rows;
+    out.first += first * rows->inner;
+    out.n_inner = count;
+    return out;
 }
 
-/* This rank's runs, which are the whole shard; as many at a time as a launch takes. */
+/* Copy this rank's runs, which are the whole shard. A launch takes up to AT_A_TIME of them. */
 static mimo_status keep_runs(const shard_copy *it, const mimo_partition_runs *runs)
 {
     enum { AT_A_TIME = 32 };
     mimo_row_copy list[AT_A_TIME];
-    mimo_run part;
+    mimo_run run;
     int64_t count = 0;
     for (int64_t i = 0; i < runs->count; i++) {
-        if (!mimo_partition_run(&part, runs, i, runs->tp_rank))
+        if (!mimo_partition_run(&run, runs, i, runs->tp_rank))
             continue;
         if (count == AT_A_TIME) {
             MIMO_TRY(it->device->copy_list(list, count, it->stream));
             count = 0;
         }
-        list[count++] = (mimo_row_copy){positions(it->to, part.local, part.length),
-                                        positions(it->from, part.global, part.length)};
+        list[count++] = (mimo_row_copy){positions(it->to, run.local, run.length),
+                                        positions(it->from, run.global, run.length)};
     }
     return it->device->copy_list(list, count, it->stream);
 }
 
-/* The full sequence: stretches are held back until a call of the device is full. */
+/* Writing a full sequence. Stretches wait here until a call of the device has as many as it
+ * takes. */
 typedef struct filling {
     const shard_copy *copy;
     int64_t done; /* positions of `to` that are written */
-    mimo_stretches held;
+    mimo_stretches waiting;
 } filling;
 
 /* Write positions [done, end) of `to`. */
 static mimo_status fill_up_to(filling *it, int64_t end)
 {
     const shard_copy *copy = it->copy;
-    const mimo_rows part = positions(copy->to, it->done, end - it->done);
-    if (part.n_inner > 0)
-        MIMO_TRY(copy->device->fill_rows(&part, copy->from, &it->held, copy->stream));
+    const mimo_rows rows = positions(copy->to, it->done, end - it->done);
+    if (rows.n_inner > 0)
+        MIMO_TRY(copy->device->fill_rows(&rows, copy->from, &it->waiting, copy->stream));
     it->done = end;
-    it->held.count = 0;
+    it->waiting.count = 0;
     return MIMO_OK;
 }
 
-static mimo_status hold(filling *it, mimo_stretch stretch)
+static mimo_status add_stretch(filling *it, mimo_stretch stretch)
 {
-    if (it->held.count == MIMO_STRETCHES)
+    if (it->waiting.count == MIMO_STRETCHES)
         MIMO_TRY(fill_up_to(it, stretch.to));
     stretch.to -= it->done;
-    it->held.at[it->held.count++] = stretch;
+    it->waiting.at[it->waiting.count++] = stretch;
     return MIMO_OK;
 }
 
-/* The shards of `runs->tp_size` ranks, `step` positions apart; rows of other cp ranks are zero. */
+/* Write the full sequence from the shards of `runs->tp_size` ranks, which begin `step` positions
+ * apart. Rows of other cp ranks become zero. */
 static mimo_status put_runs_back(const shard_copy *copy, const mimo_partition_runs *runs,
                                  int64_t step)
 {
-    mimo_run part;
+    mimo_run run;
     filling it = {.copy = copy};
     for (int64_t i = 0; i < runs->count; i++)
         for (int64_t t = 0; t < runs->tp_size; t++) {
             int64_t shard = MIMO_MUTATED("sp-reversed") ? runs->tp_size - 1 - t : t;
-            if (mimo_partition_run(&part, runs, i, t))
-                MIMO_TRY(
-                    hold(&it, (mimo_stretch){part.global, shard * step + part.local, part.length}));
+            if (mimo_partition_run(&run, runs, i, t))
+                MIMO_TRY(add_stretch(
+                    &it, (mimo_stretch){run.global, shard * step + run.local, run.length}));
         }
     return fill_up_to(&it, copy->to->n_inner);
 }
@@ -234,7 +236,8 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
 
 /* --------------------------------------- adjoint --------------------------------------- */
 
-/* The full tensor from the shards of all tp ranks, one after the other at `shards`. */
+/* Write the full tensor from the shards of all tp ranks, which lie one after the other at
+ * `shards`. */
 static mimo_status put_back(const shard_pair *pair, char *shards, mimo_stream stream)
 {
     const mimo_rows full = full_rows(pair), rows = shard_rows(pair, shards);
@@ -251,13 +254,13 @@ typedef struct sp_call {
     bool guarded;
 } sp_call;
 
-/* Gather the tp ranks' shards, one after the other. They can't land in place: zigzag cuts each at
- * another row. */
-static mimo_status gather_shards(const shard_pair *pair, char *room, const sp_call *call)
+/* Gather the tp ranks' shards into staging, one after the other. They can't go straight into the
+ * full tensor: zigzag splits each of them at a different row. */
+static mimo_status gather_shards(const shard_pair *pair, char *staging, const sp_call *call)
 {
     mimo_request *request = NULL;
     mimo_comm *tp = call->tp;
-    const mimo_gather shards = {.to = {room, pair->shard_bytes, 0, 1, 1, 1, 1},
+    const mimo_gather shards = {.to = {staging, pair->shard_bytes, 0, 1, 1, 1, 1},
                                 .from = {pair->shard, pair->shard_bytes, 0, 1, 1, 1, 1},
                                 .step = 1,
                                 .guarded = call->guarded};
@@ -277,8 +280,8 @@ static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp
     return MIMO_OK;
 }
 
-/* What this rank can say about the call on its own; *room is the staging of the gather. */
-static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *call)
+/* What this rank can check without the others. *out is the staging of the gather. */
+static mimo_status prepare_gather(shard_pair *pair, void **out, const sp_call *call)
 {
     int64_t bytes;
     mimo_comm *tp = call->tp;
@@ -290,10 +293,10 @@ static mimo_status prepare_gather(shard_pair *pair, void **room, const sp_call *
     MIMO_TRY(mimo_mul(&bytes, pair->shard_bytes, tp->size));
     MIMO_TRY(mimo_guard_prepare(tp, call->guarded, 1, bytes));
     const mimo_staging_key key = {pair->device, call->stream, MIMO_STAGING_SHARDS};
-    return mimo_staging_get(room, &tp->staging, &key, bytes);
+    return mimo_staging_get(out, &tp->staging, &key, bytes);
 }
 
-/* All tp ranks of a cp place hold the same partition and pass the same shapes. */
+/* tp ranks with the same cp coordinate hold the same partition and pass the same shapes. */
 static uint64_t signature_of(const mimo_partition *partition, const mimo_tensor *from)
 {
     uint64_t hash = mimo_hash_int(partition->hash, from->dtype);
@@ -308,14 +311,14 @@ static mimo_status adjoint_sp(const sp_call *it)
     char text[VIEW_TEXT], call[MIMO_CALL_TEXT];
     shard_pair pair;
     mimo_comm *tp = it->tp;
-    void *room = NULL;
-    mimo_status status = prepare_gather(&pair, &room, it);
+    void *staging = NULL;
+    mimo_status status = prepare_gather(&pair, &staging, it);
     uint64_t signature = status == MIMO_OK ? signature_of(it->partition, it->from) : 0;
     snprintf(call, sizeof call, "partition adjoint of %s",
              it->from ? mimo_tensor_text(it->from, text, sizeof text) : "NULL");
     MIMO_TRY(mimo_agree_as(tp, MIMO_AGREE_DATA, status, signature, call));
-    MIMO_TRY(gather_shards(&pair, room, it));
-    return put_back(&pair, room, it->stream);
+    MIMO_TRY(gather_shards(&pair, staging, it));
+    return put_back(&pair, staging, it->stream);
 }
 
 mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content content,

@@ -510,18 +510,18 @@ MPI_TEST(device, scale)
 }
 
 /* `shape` but for where the numbers are; `skip` elements of either room stay. */
-static void check_add(const mimo_parts *shape, int64_t skip)
+static void check_add(const mimo_addends *shape, int64_t skip)
 {
-    mimo_parts on_host = *shape, on_device = *shape;
+    mimo_addends on_host = *shape, on_device = *shape;
     int64_t bytes = skip * (int64_t)mimo_dtype_size(shape->dtype);
     twin data = twin_of_numbers(shape->step + skip, shape->dtype, 21);
     twin parts = twin_of_numbers(shape->n * shape->step + skip, shape->dtype, 22);
     on_host.data = data.expected + bytes;
-    on_host.parts = parts.expected + bytes;
+    on_host.terms = parts.expected + bytes;
     on_device.data = (char *)data.room.place + bytes;
-    on_device.parts = (char *)parts.room.place + bytes;
-    MPI_EXPECT_OK(host->add_parts(&on_host, NULL));
-    MPI_EXPECT_OK(cuda->add_parts(&on_device, test_stream()));
+    on_device.terms = (char *)parts.room.place + bytes;
+    MPI_EXPECT_OK(host->accumulate(&on_host, NULL));
+    MPI_EXPECT_OK(cuda->accumulate(&on_device, test_stream()));
     MPI_EXPECT(twin_equal(&data), "%d parts of %d x %d %s", (int)shape->n, (int)shape->stretches,
                (int)shape->count, mimo_dtype_name(shape->dtype));
     twin_free(&data);
@@ -534,7 +534,7 @@ MPI_TEST(device, add_parts)
         for (int c = 0; c < COUNTS; c++)
             for (int64_t n = 0; n < 4; n++) {
                 int64_t count = counts[c];
-                mimo_parts shape = {.n = n, .step = count, .stretches = 1, .count = count};
+                mimo_addends shape = {.n = n, .step = count, .stretches = 1, .count = count};
                 shape.dtype = dtype;
                 check_add(&shape, (c + n) % 3);
             }
@@ -547,7 +547,7 @@ MPI_TEST(device, add_parts_in_stretches)
     for (mimo_dtype dtype = MIMO_F32; dtype < MIMO_F8; dtype++)
         for (int i = 0; i < 5; i++) {
             int64_t stretches = shapes[i][0], count = shapes[i][1], pitch = count + i % 3;
-            mimo_parts shape = {.n = 2, .step = stretches * pitch, .stretches = stretches};
+            mimo_addends shape = {.n = 2, .step = stretches * pitch, .stretches = stretches};
             shape.pitch = pitch;
             shape.count = count;
             shape.dtype = dtype;

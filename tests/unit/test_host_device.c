@@ -127,8 +127,8 @@ Test(host_device, sum_squares)
 
 static mimo_status add(void *data, const void *parts, int64_t n, mimo_dtype dtype)
 {
-    const mimo_parts one = {data, parts, n, 1, 1, 1, 1, dtype};
-    return host->add_parts(&one, NULL);
+    const mimo_addends one = {data, parts, n, 1, 1, 1, 1, dtype};
+    return host->accumulate(&one, NULL);
 }
 
 /* 1 + 2^-8 + 2^-8: in bf16 each step alone would be rounded away. */
@@ -153,10 +153,10 @@ Test(host_device, parts_in_stretches)
         half_parts[i] = mimo_f16_from((float)(parts[i] = i + 1));
     for (int i = 0; i < 15; i++)
         halves[i] = mimo_f16_from((float)(data[i] = -i));
-    const mimo_parts whole = {data, parts, 2, 20, 3, 5, 2, MIMO_I32};
-    const mimo_parts half = {halves, half_parts, 2, 20, 3, 5, 2, MIMO_F16};
-    cr_assert_eq(host->add_parts(&whole, NULL), MIMO_OK);
-    cr_assert_eq(host->add_parts(&half, NULL), MIMO_OK);
+    const mimo_addends whole = {data, parts, 2, 20, 3, 5, 2, MIMO_I32};
+    const mimo_addends half = {halves, half_parts, 2, 20, 3, 5, 2, MIMO_F16};
+    cr_assert_eq(host->accumulate(&whole, NULL), MIMO_OK);
+    cr_assert_eq(host->accumulate(&half, NULL), MIMO_OK);
     for (int i = 0; i < 15; i++) {
         int expected = i % 5 < 2 ? -i + (i + 1) + (i + 21) : -i;
         cr_assert_eq(data[i], expected, "element %d is %d", i, (int)data[i]);

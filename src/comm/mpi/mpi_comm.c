@@ -235,7 +235,7 @@ static void comm_destroy(mimo_comm *base)
 {
     mpi_comm *comm = (mpi_comm *)base;
     int finalized = 1;
-    bool ended = mimo_family_end(&comm->root->family) != MIMO_OK;
+    bool ended = mimo_family_status(&comm->root->family) != MIMO_OK;
     if (!ended && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
         mimo_mpi_sums_release(&comm->sums);
         if (comm->owned)
@@ -358,7 +358,7 @@ static void take_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
  * memory, and waits for as long as it takes. */
 static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
-    mimo_clock clock = {0, 0, 0};
+    mimo_wait_clock clock = {0, 0, 0};
     int done = 0;
     for (;;) {
         MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
@@ -366,7 +366,7 @@ static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *ca
             return MIMO_OK;
         sched_yield();
         if (comm)
-            MIMO_TRY(mimo_watch(&comm->base, &clock, call));
+            MIMO_TRY(mimo_poll_termination(&comm->base, &clock, call));
     }
 }
 
@@ -413,7 +413,7 @@ static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status loca
 /* Of a creation that failed on all ranks; nothing where MPI may still write to it. */
 static void first_destroy(mpi_comm *comm, MPI_Comm handle)
 {
-    if (comm && mimo_family_end(&comm->root->family) != MIMO_OK) {
+    if (comm && mimo_family_status(&comm->root->family) != MIMO_OK) {
         mimo_abandon(comm);
         return;
     }

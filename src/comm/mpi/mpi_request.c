@@ -120,7 +120,7 @@ static void cancel(MPI_Request *piece, const mimo_family *family)
     int64_t until = mimo_now() + LAST_WAIT;
     MPI_Cancel(piece);
     for (;;) {
-        bool gone = mimo_family_end(family) != MIMO_OK && mimo_now() > until;
+        bool gone = mimo_family_status(family) != MIMO_OK && mimo_now() > until;
         if (MPI_Test(piece, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done || gone)
             return;
         sched_yield();
@@ -132,7 +132,7 @@ static void cancel(MPI_Request *piece, const mimo_family *family)
  * report, so codes are not looked at. */
 static void call_off(mimo_request *request)
 {
-    bool later_calls = mimo_family_end(request->home->family) == MIMO_OK;
+    bool later_calls = mimo_family_status(request->home->family) == MIMO_OK;
     for (int i = 0; i < request->pieces && (later_calls || !request->guarded); i++) {
         MPI_Request *piece = &request->piece[i];
         if (*piece != MPI_REQUEST_NULL && i < request->receives)
@@ -177,8 +177,8 @@ mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *
 {
     int64_t peers = 2 * ((int64_t)ranks - 1); /* a receive and a send each */
     int64_t words = ((int64_t)ranks + 1) * MIMO_HOST_ALLGATHER_BYTES;
-    if (words < (int64_t)sizeof(mimo_verdict))
-        words = (int64_t)sizeof(mimo_verdict);
+    if (words < (int64_t)sizeof(mimo_call_report))
+        words = (int64_t)sizeof(mimo_call_report);
     *out = (mimo_mpi_requests){
         .family = family, .room = peers > LEAST_ROOM ? peers : LEAST_ROOM, .words_room = words};
     return request_create(&out->spare, out, out->room, words);

@@ -21,7 +21,7 @@ mimo_status mimo_mpi_root_create(mimo_mpi_root **out, int rank, int size)
     root->rank = rank;
     root->size = size;
     root->users = 1;
-    MIMO_TRY_GOTO(status, fail, mimo_family_begin(&root->family));
+    MIMO_TRY_GOTO(status, fail, mimo_family_init(&root->family));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&root->signs, size, sizeof *root->signs));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&root->sends, size, sizeof *root->sends));
     for (int i = 0; i < size; i++)
@@ -47,7 +47,7 @@ void mimo_mpi_root_drop(mimo_mpi_root *root)
     int finalized = 1;
     if (__atomic_fetch_sub(&root->users, 1, __ATOMIC_ACQ_REL) > 1)
         return;
-    bool ended = mimo_family_end(&root->family) != MIMO_OK;
+    bool ended = mimo_family_status(&root->family) != MIMO_OK;
     if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
         if (ended && is_sending(root)) {
             mimo_abandon(root);

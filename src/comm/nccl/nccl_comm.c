@@ -116,7 +116,7 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
         root->config.blocking = desc->blocking;
     if (desc->split_share != MIMO_NCCL_DEFAULT)
         root->config.splitShare = desc->split_share;
-    mimo_status status = mimo_family_begin(&root->family);
+    mimo_status status = mimo_family_init(&root->family);
     if (status == MIMO_OK)
         status = mimo_cuda_status(cudaStreamCreateWithFlags(&root->words, cudaStreamNonBlocking),
                                   "cudaStreamCreate");

@@ -14,7 +14,7 @@ static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call)
 {
-    mimo_clock clock = {0, 0, 0};
+    mimo_wait_clock clock = {0, 0, 0};
     char name[64];
     if (code == ncclSuccess)
         return MIMO_OK;
@@ -22,7 +22,7 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     while (code == ncclInProgress && handle) {
         sched_yield();
         if (comm)
-            MIMO_TRY(mimo_watch(&comm->base, &clock, name));
+            MIMO_TRY(mimo_poll_termination(&comm->base, &clock, name));
         ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
         if (polled != ncclSuccess)
             code = polled;

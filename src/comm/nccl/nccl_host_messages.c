@@ -74,7 +74,7 @@ static mimo_status prepare(mimo_comm *comm, int64_t bytes)
 
 mimo_status mimo_nccl_words_prepare(nccl_comm *comm)
 {
-    return prepare(&comm->base, (int64_t)comm->base.size * (int64_t)sizeof(mimo_verdict));
+    return prepare(&comm->base, (int64_t)comm->base.size * (int64_t)sizeof(mimo_call_report));
 }
 
 mimo_status mimo_nccl_host_allgather_prepare(mimo_comm *comm, int bytes)

@@ -1,6 +1,7 @@
-/* Zigzag: of 2*cp chunks of a sequence, rank c keeps chunk c, then chunk 2cp-1-c. Under a causal
- * mask early rows are cheap and late ones dear: one of each gives every rank the same work. */
-#include "partition/run_map.h"
+/* Zigzag: a sequence has 2*cp chunks, and rank c keeps chunks c and 2cp-1-c. Under a causal mask
+ * early rows cost little and late rows cost much. One chunk of each kind gives every rank the same
+ * work. */
+#include "partition/zigzag_runs.h"
 
 static int64_t append(mimo_run *runs, int64_t count, int64_t global, int64_t length)
 {
@@ -16,9 +17,9 @@ static int64_t append(mimo_run *runs, int64_t count, int64_t global, int64_t len
 }
 
 int64_t mimo_zigzag_append(mimo_run *runs, int64_t count, int64_t start, int64_t length,
-                           mimo_cp_place cp)
+                           mimo_cp_coordinate cp)
 {
-    if (cp.size == 1) /* not split, so of any length */
+    if (cp.size == 1) /* not split: any length is right */
         return append(runs, count, start, length);
     int64_t chunk = length / (2 * cp.size);
     count = append(runs, count, start + cp.rank * chunk, chunk);
@@ -30,7 +31,7 @@ int64_t mimo_run_rows(const mimo_run *runs, int64_t count)
     return count > 0 ? runs[count - 1].local + runs[count - 1].length : 0;
 }
 
-bool mimo_run_cut(mimo_run *part, const mimo_run *run, int64_t first, int64_t rows)
+bool mimo_run_clip(mimo_run *out, const mimo_run *run, int64_t first, int64_t rows)
 {
     int64_t begin = run->local > first ? run->local : first;
     int64_t end = run->local + run->length;
@@ -38,6 +39,6 @@ bool mimo_run_cut(mimo_run *part, const mimo_run *run, int64_t first, int64_t ro
         end = first + rows;
     if (begin >= end)
         return false;
-    *part = (mimo_run){begin - first, run->global + (begin - run->local), end - begin};
+    *out = (mimo_run){begin - first, run->global + (begin - run->local), end - begin};
     return true;
 }

@@ -68,13 +68,13 @@ static mimo_status host_zero_rows(const mimo_rows *to, mimo_stream stream)
     return MIMO_OK;
 }
 
-/* Turns [begin, begin + count) of the inner loop. */
-static mimo_rows part_of(const mimo_rows *rows, int64_t begin, int64_t count)
+/* Iterations [begin, begin + count) of the inner loop. */
+static mimo_rows inner_range(const mimo_rows *rows, int64_t begin, int64_t count)
 {
-    mimo_rows part = *rows;
-    part.first += begin * rows->inner;
-    part.n_inner = count;
-    return part;
+    mimo_rows out = *rows;
+    out.first += begin * rows->inner;
+    out.n_inner = count;
+    return out;
 }
 
 static mimo_status host_fill_rows(const mimo_rows *to, const mimo_rows *from,
@@ -84,14 +84,14 @@ static mimo_status host_fill_rows(const mimo_rows *to, const mimo_rows *from,
     mimo_rows gap;
     for (int i = 0; i < stretches->count; i++) {
         const mimo_stretch *it = &stretches->at[i];
-        mimo_rows place = part_of(to, it->to, it->length);
-        mimo_rows rows = part_of(from, it->from, it->length);
-        gap = part_of(to, done, it->to - done);
+        mimo_rows target = inner_range(to, it->to, it->length);
+        mimo_rows rows = inner_range(from, it->from, it->length);
+        gap = inner_range(to, done, it->to - done);
         MIMO_TRY(host_zero_rows(&gap, stream));
-        MIMO_TRY(host_copy_rows(&place, &rows, stream));
+        MIMO_TRY(host_copy_rows(&target, &rows, stream));
         done = it->to + it->length;
     }
-    gap = part_of(to, done, to->n_inner - done);
+    gap = inner_range(to, done, to->n_inner - done);
     return host_zero_rows(&gap, stream);
 }
 
@@ -129,7 +129,7 @@ static mimo_status host_scatter_rows(void *to, const void *from, const mimo_row_
     return MIMO_OK;
 }
 
-static mimo_status no_float(mimo_dtype dtype)
+static mimo_status not_a_float(mimo_dtype dtype)
 {
     return mimo_fail(MIMO_ERR_UNSUPPORTED, "dtype %s is not a float that can be scaled",
                      mimo_dtype_name(dtype));
@@ -158,7 +158,7 @@ static mimo_status host_scale(void *data, int64_t count, mimo_dtype dtype, doubl
             ((uint16_t *)data)[i] = mimo_bf16_from(mimo_bf16_to(((uint16_t *)data)[i]) * narrow);
         return MIMO_OK;
     default:
-        return no_float(dtype);
+        return not_a_float(dtype);
     }
 }
 
@@ -190,7 +190,7 @@ static mimo_status host_sum_squares(double *out, const void *data, int64_t count
             x = mimo_bf16_to(((const uint16_t *)data)[i]);
             break;
         default:
-            return no_float(dtype);
+            return not_a_float(dtype);
         }
         sum += x * x;
     }
@@ -213,6 +213,6 @@ const mimo_device mimo_device_host = {
     .gather_rows = host_gather_rows,
     .scatter_rows = host_scatter_rows,
     .scale = host_scale,
-    .add_parts = mimo_host_add_parts,
+    .accumulate = mimo_host_accumulate,
     .sum_squares = host_sum_squares,
 };

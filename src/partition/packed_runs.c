@@ -1,8 +1,8 @@
-/* Packed sequences (thd): each is split zigzag on its own, so that every rank gets the same share
- * of every sequence. */
+#include "partition/packed_runs.h"
+
 #include <inttypes.h>
 
-#include "partition/run_map.h"
+#include "core/check.h"
 
 mimo_status mimo_packed_check(const int32_t *cu, int64_t sequences, const char *name)
 {
@@ -25,7 +25,8 @@ mimo_status mimo_packed_check_multiple(const int32_t *cu, int64_t sequences, int
     return MIMO_OK;
 }
 
-int64_t mimo_packed_runs(mimo_run *runs, const int32_t *cu, int64_t sequences, mimo_cp_place cp)
+int64_t mimo_packed_runs(mimo_run *runs, const int32_t *cu, int64_t sequences,
+                         mimo_cp_coordinate cp)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < sequences; i++)

@@ -1,4 +1,4 @@
-/* Arithmetic of the device room: scaling, sums, and widening of 16-bit floats. */
+/* Arithmetic on numbers in CUDA memory: scaling, sums, and widening of 16-bit floats. */
 #include <algorithm>
 
 #include <cuda_bf16.h>
@@ -12,7 +12,8 @@ namespace
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 4096;
 
-// How a dtype is computed with: 16-bit floats in f32, whole numbers without a sign, as they wrap.
+// The type that a dtype is computed in: 16-bit floats in f32, integers as unsigned ones, whose
+// overflow wraps.
 __device__ float load(const float *x)
 {
     return *x;
@@ -58,17 +59,17 @@ template <class T> __global__ void scale(T *data, int64_t count, double factor)
         store(data + i, load(data + i) * narrow);
 }
 
-// Rows of thread blocks take the stretches in turn.
-template <class T> __global__ void add_parts(mimo_parts parts)
+// A row of thread blocks takes every gridDim.y-th stretch.
+template <class T> __global__ void accumulate(mimo_addends addends)
 {
-    for (int64_t s = blockIdx.y; s < parts.stretches; s += gridDim.y) {
-        T *data = (T *)parts.data + s * parts.pitch;
-        const T *part = (const T *)parts.parts + s * parts.pitch;
-        for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < parts.count;
+    for (int64_t s = blockIdx.y; s < addends.stretches; s += gridDim.y) {
+        T *data = (T *)addends.data + s * addends.pitch;
+        const T *term = (const T *)addends.terms + s * addends.pitch;
+        for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < addends.count;
              i += (int64_t)gridDim.x * blockDim.x) {
             auto sum = load(data + i);
-            for (int64_t p = 0; p < parts.n; p++)
-                sum += load(part + p * parts.step + i);
+            for (int64_t p = 0; p < addends.n; p++)
+                sum += load(term + p * addends.step + i);
             store(data + i, sum);
         }
     }
@@ -147,55 +148,56 @@ cudaError_t mimo_cuda_scale(void *data, int64_t count, mimo_dtype dtype, double 
     return cudaGetLastError();
 }
 
-template <class T> static cudaError_t add_parts_of(const mimo_parts *parts, cudaStream_t stream)
+template <class T>
+static cudaError_t accumulate_as(const mimo_addends *addends, cudaStream_t stream)
 {
-    unsigned wide = blocks_for(parts->count, kMostBlocks);
-    dim3 blocks(wide, (unsigned)std::min(parts->stretches, kMostBlocks / wide));
-    add_parts<T><<<blocks, kThreads, 0, stream>>>(*parts);
+    unsigned wide = blocks_for(addends->count, kMostBlocks);
+    dim3 blocks(wide, (unsigned)std::min(addends->stretches, kMostBlocks / wide));
+    accumulate<T><<<blocks, kThreads, 0, stream>>>(*addends);
     return cudaGetLastError();
 }
 
-cudaError_t mimo_cuda_add_parts(const mimo_parts *parts, cudaStream_t stream)
+cudaError_t mimo_cuda_accumulate(const mimo_addends *addends, cudaStream_t stream)
 {
-    switch (parts->dtype) {
+    switch (addends->dtype) {
     case MIMO_F32:
-        return add_parts_of<float>(parts, stream);
+        return accumulate_as<float>(addends, stream);
     case MIMO_F64:
-        return add_parts_of<double>(parts, stream);
+        return accumulate_as<double>(addends, stream);
     case MIMO_F16:
-        return add_parts_of<__half>(parts, stream);
+        return accumulate_as<__half>(addends, stream);
     case MIMO_BF16:
-        return add_parts_of<__nv_bfloat16>(parts, stream);
+        return accumulate_as<__nv_bfloat16>(addends, stream);
     case MIMO_I32:
-        return add_parts_of<uint32_t>(parts, stream);
+        return accumulate_as<uint32_t>(addends, stream);
     case MIMO_I64:
-        return add_parts_of<uint64_t>(parts, stream);
+        return accumulate_as<uint64_t>(addends, stream);
     default:
         return cudaErrorInvalidValue;
     }
 }
 
-cudaError_t mimo_cuda_sum_squares(double *room, const void *data, int64_t count, mimo_dtype dtype,
-                                  cudaStream_t stream)
+cudaError_t mimo_cuda_sum_squares(double *partials, const void *data, int64_t count,
+                                  mimo_dtype dtype, cudaStream_t stream)
 {
     unsigned blocks = blocks_for(count, MIMO_CUDA_PARTIALS);
     switch (dtype) {
     case MIMO_F32:
-        square_sums<<<blocks, kThreads, 0, stream>>>(room, (const float *)data, count);
+        square_sums<<<blocks, kThreads, 0, stream>>>(partials, (const float *)data, count);
         break;
     case MIMO_F64:
-        square_sums<<<blocks, kThreads, 0, stream>>>(room, (const double *)data, count);
+        square_sums<<<blocks, kThreads, 0, stream>>>(partials, (const double *)data, count);
         break;
     case MIMO_F16:
-        square_sums<<<blocks, kThreads, 0, stream>>>(room, (const __half *)data, count);
+        square_sums<<<blocks, kThreads, 0, stream>>>(partials, (const __half *)data, count);
         break;
     case MIMO_BF16:
-        square_sums<<<blocks, kThreads, 0, stream>>>(room, (const __nv_bfloat16 *)data, count);
+        square_sums<<<blocks, kThreads, 0, stream>>>(partials, (const __nv_bfloat16 *)data, count);
         break;
     default:
         return cudaErrorInvalidValue;
     }
-    total<<<1, kThreads, 0, stream>>>(room, (int)blocks);
+    total<<<1, kThreads, 0, stream>>>(partials, (int)blocks);
     return cudaGetLastError();
 }
 
