@@ -171,21 +171,21 @@ static uint64_t hash_lengths(const void *context, int64_t k)
     return hash;
 }
 
-static void write_length(char call[MIMO_CALL_TEXT], const void *context, int64_t part)
+static void write_length(char call[MIMO_CALL_TEXT], const void *context, int64_t item)
 {
     const mimo_bridge_request *own = context;
     int64_t count;
     begin_words(call, own);
     for (int list = 0; list < LENGTH_LISTS; list++) {
         const int32_t *ends = length_list(own, list, &count);
-        if (part < count) {
+        if (item < count) {
             mimo_call_append(call,
                              " with %d positions in sequence %" PRId64 " of %" PRId64 " of %s%s",
-                             (int)(ends[part + 1] - ends[part]), part, count,
+                             (int)(ends[item + 1] - ends[item]), item, count,
                              mimo_side_names[list / 2], list % 2 == 0 ? "" : ", padded");
             return;
         }
-        part -= count;
+        item -= count;
     }
 }
 

@@ -17,7 +17,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
-#include "partition/partition_rows.h"
+#include "partition/shard/partition_rows.h"
 
 static const mimo_device *device_of(const mimo_op *op)
 {

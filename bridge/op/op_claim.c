@@ -74,10 +74,10 @@ static uint64_t hash_tensors(const void *context, int64_t k)
 
 /* ------------------------------------- claim -------------------------------------- */
 
-static void write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t part)
+static void write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t item)
 {
     const mimo_op *op = context;
-    const mimo_tile_pair *pair = &op->tensors.pairs[part];
+    const mimo_tile_pair *pair = &op->tensors.pairs[item];
     char to[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT];
     int64_t offset = -1;
     int n = op->tensors.count - op->tensors.tagged;
@@ -85,12 +85,12 @@ static void write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t
     if (op->call.chunks > 1)
         mimo_call_append(call, " in %d chunks", op->call.chunks);
     if (n > 1)
-        mimo_call_append(call, ", tensor %" PRId64, part);
+        mimo_call_append(call, ", tensor %" PRId64, item);
     mimo_tensor_text(op->call.backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
     mimo_tensor_text(op->call.backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
     mimo_call_append(call, ": %s from %s", to, from);
     const mimo_buffer *buffer =
-        op->executor->target ? op->executor->target(&offset, op, (int)part) : NULL;
+        op->executor->target ? op->executor->target(&offset, op, (int)item) : NULL;
     if (buffer)
         mimo_call_append(call, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
 }
