@@ -19,7 +19,7 @@ void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, in
     } else if (strlen(name) <= (size_t)space) {
         snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%s'", name);
     } else {
-        while (length > 0 && (name[length] & 0xc0) == 0x80) /* inside a character of UTF-8 */
+        while (length > 0 && (name[length] & 0xc0) == 0x80) /* not inside a character of UTF-8 */
             length--;
         snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%.*s...'", length, name);
     }
@@ -61,9 +61,9 @@ mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
     return MIMO_OK;
 }
 
-/* A bridge agrees on a communicator of its own. So it never hears of a call that another rank made
- * elsewhere, where that rank left out this one: each would wait for its own peers. Over the parent
- * they meet. */
+/* Each bridge agrees on a communicator of its own. If one rank called bridge A and another bridge B,
+ * each would wait for the other ranks of its own bridge. Over the parent the two calls meet, and the
+ * ranks see that they differ. */
 mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
 {
     mimo_claim whole = *claim;

@@ -15,9 +15,9 @@ static void queue(mimo_op *op)
     *last = op;
 }
 
-/* On a device an operation ends as soon as its work is enqueued. Where agreements come first
- * (MIMO_CHECK=calls), they are waited for here: those of two bridges may end in another order on
- * another rank, and so would their work be enqueued. */
+/* On a device an operation ends as soon as its work is enqueued. This includes its agreement, where
+ * there is one. Otherwise the agreements of two bridges could end in one order on one rank and in
+ * another order elsewhere, and their work would be enqueued in these orders. */
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
 {
     MIMO_TRY(mimo_op_begin(out, bridge, request));
@@ -45,7 +45,8 @@ static mimo_status begin_whole(mimo_op **out, mimo_bridge *bridge, bool backward
     return begin(out, bridge, &request);
 }
 
-/* What can't be read fails on this rank like everything else: with the others. */
+/* A descriptor that can't be read is an error of this rank's checks: all ranks get it from the
+ * agreement. */
 static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backward,
                                  const mimo_move_desc *desc)
 {

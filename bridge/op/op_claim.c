@@ -107,7 +107,7 @@ void mimo_op_keep_sentence(mimo_op *op)
         snprintf(op->progress.sentence, sizeof op->progress.sentence, "%s", mimo_last_error());
 }
 
-/* Its sentence becomes the last error again, which an agreement reads. */
+/* Make its sentence the last error again: the agreement reads it there. */
 static mimo_status recall_local(const mimo_op *op)
 {
     return op->claim.local == MIMO_OK ? MIMO_OK

@@ -95,7 +95,7 @@ static void begin_agreement(mimo_op *op)
     op->progress.state = MIMO_OP_AGREEING;
 }
 
-/* Enter a state that begins with a step of its own. */
+/* Enter a state, which begins with `first`. */
 static void enter(mimo_op *op, mimo_op_state state, mimo_status (*first)(mimo_op *op))
 {
     op->progress.state = state;
@@ -119,7 +119,7 @@ static void on_agreed(mimo_op *op)
         op->progress.state = MIMO_OP_MOVING;
 }
 
-/* What was found out makes the guess certain; whether all could prepare by it is agreed again. */
+/* The guess is certain now. Whether all ranks could prepare by it takes another agreement. */
 static void on_resolved(mimo_op *op)
 {
     op->claim.local = mimo_bridge_prefix_error(op->bridge, op->executor->resolve_finish(op));
