@@ -61,9 +61,9 @@ mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
     return MIMO_OK;
 }
 
-/* Each bridge agrees on a communicator of its own. If one rank called bridge A and another bridge B,
- * each would wait for the other ranks of its own bridge. Over the parent the two calls meet, and the
- * ranks see that they differ. */
+/* Each bridge agrees on a communicator of its own. If one rank called bridge A and another bridge
+ * B, each would wait for the other ranks of its own bridge. Over the parent the two calls meet, and
+ * the ranks see that they differ. */
 mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
 {
     mimo_claim whole = *claim;
