@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 
+#include "blas_kernels.h"
 #include "caption_data.h"
 #include "checkpoint.h"
 #include "compute_place.h"
@@ -111,6 +112,8 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
 static void begin_progress(run_state *run)
 {
     enum progress_kind kind = progress_kind_of(stderr);
+    if (run->options->device != OPTIONS_CUDA)
+        blas_kernels_print(stderr);
     if (run->options->progress != OPTIONS_PROGRESS_AUTO)
         kind = run->options->progress == OPTIONS_PROGRESS_BAR ? PROGRESS_BAR : PROGRESS_LINES;
     progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
