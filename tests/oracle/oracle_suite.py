@@ -17,6 +17,7 @@ Runs on equal numbers of ranks share a launch; those that did not end, as the la
 are launched again one by one. A line a run, and one about all pairs at the end; the full logs go to oracle-logs/ in the working
 directory. The exit status is 0 only where everything came out as it must.
 """
+import concurrent.futures
 import json
 import os
 import re
@@ -38,6 +39,7 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 TRAIN = ["--train", "100"]
 USAGE = 2  # the exit status of wrong arguments
+AT_A_TIME = 4
 AT_ONCE = 15  # seconds; ranks that wait for others give up after 20
 TWO_RANKS = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=1,dp=2"]
 REFUSED = [
@@ -365,8 +367,9 @@ def check_part(programs, runs, part):
         return check_mutations(programs)
     if part == "self-test":
         return check_self_test(programs)
-    if part == "arguments":
-        return [check_arguments(programs, *row) for row in REFUSED]
+    if part == "arguments": # such a launch mostly waits for its own end
+        with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+            return list(pool.map(lambda row: check_arguments(programs, *row), REFUSED))
     if part == "effects":
         return show_effects(programs)
     return check_pairs(programs, runs, rows_of(part))
