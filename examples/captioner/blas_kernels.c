@@ -78,6 +78,17 @@ static char *read_flags(void)
     return found ? line : NULL;
 }
 
+/* By its path, as /proc/self/exe itself would name the process "exe". Returns where that failed. */
+static void begin_again(char **argv)
+{
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0)
+        return;
+    path[length] = '\0';
+    execv(path, argv);
+}
+
 void blas_kernels_choose(char **argv)
 {
     if (getenv("OPENBLAS_CORETYPE"))
@@ -88,8 +99,7 @@ void blas_kernels_choose(char **argv)
     free(flags);
     if (!better || setenv(replaced, chosen, 1) != 0 || setenv("OPENBLAS_CORETYPE", better, 1) != 0)
         return;
-    execv("/proc/self/exe", argv);
-    /* No second try where that failed: slow kernels give right results. */
+    begin_again(argv); /* where that fails the program goes on, with slow kernels */
 }
 
 void blas_kernels_print(FILE *stream)

@@ -1,6 +1,6 @@
 /*
- * On a processor that OpenBLAS does not know (pretended_openblas.c) this program begins again, once,
- * with the same arguments and with kernels that the processor has; not where the user chose some.
+ * On a processor that OpenBLAS does not know (pretended_openblas.c) this program begins again,
+ * once, with the same arguments and with kernels that the processor has; not where the user chose.
  *
  *   begins_again 'one word' two
  */

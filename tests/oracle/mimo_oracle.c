@@ -8,6 +8,7 @@
 
 #include <mimo/mpi.h>
 
+#include "blas_kernels.h"
 #include "case_compare.h"
 #include "mutations.h"
 #include "oracle_options.h"
@@ -216,6 +217,7 @@ int main(int argc, char **argv)
 {
     oracle_options options;
     oracle_runs runs = {0};
+    blas_kernels_choose(argv);
     const char *wrong = read_arguments(&options, &runs, argc, argv);
     int code = wrong ? EXIT_USAGE : 0;
     if (wrong)

@@ -10,7 +10,7 @@ typedef struct oracle_runs {
     int count;
 } oracle_runs;
 
-/* Each line of the file holds one run's options, as the command line has them, one space between two
+/* Each line of the file holds one run's options, as the command line has them, with spaces between
  * words. Returns NULL, or what is wrong. The caller frees *out, whatever the result. */
 const char *oracle_runs_read(oracle_runs *out, const char *path);
 void oracle_runs_free(oracle_runs *runs);
