@@ -1,8 +1,8 @@
 /*
  * The kernels with which OpenBLAS multiplies. It chooses them when it is loaded. For a processor
  * that came after its release it falls back to its oldest ones, which are several times slower than
- * what the processor has. Only OPENBLAS_CORETYPE in the environment changes that, and OpenBLAS reads
- * it when it is loaded: the program has to begin again.
+ * what the processor has. Only OPENBLAS_CORETYPE in the environment changes that, and OpenBLAS
+ * reads it when it is loaded: the program has to begin again.
  */
 #ifndef CAPTIONER_BLAS_KERNELS_H
 #define CAPTIONER_BLAS_KERNELS_H
