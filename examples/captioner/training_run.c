@@ -112,8 +112,6 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
 static void begin_progress(run_state *run)
 {
     enum progress_kind kind = progress_kind_of(stderr);
-    if (run->options->device != OPTIONS_CUDA)
-        blas_kernels_print(stderr);
     if (run->options->progress != OPTIONS_PROGRESS_AUTO)
         kind = run->options->progress == OPTIONS_PROGRESS_BAR ? PROGRESS_BAR : PROGRESS_LINES;
     progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
@@ -129,6 +127,8 @@ static mimo_status take_steps(run_state *run)
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
         MIMO_TRY(log_step(run, step + 1, &result, end - start));
+        if (run->lead && step == run->first_step && run->options->device != OPTIONS_CUDA)
+            blas_kernels_print(stderr);
         if (run->lead)
             progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
     }
