@@ -1,5 +1,5 @@
-/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here: an estimate may
- * round, and must not overflow. */
+/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here. An estimate may
+ * round, but must not overflow. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -22,7 +22,7 @@ bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end)
     return mimo_rows_are_one_run(&along_positions) || mimo_rows_are_one_run(&along_samples);
 }
 
-/* Blocks of one kind, message by message: a peer's blocks stand together. */
+/* Blocks of one kind, message by message: the blocks of a peer stand next to each other. */
 static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block_kind kind,
                          int64_t row_bytes)
 {
@@ -86,12 +86,12 @@ static double copy_us(const mimo_link_speed *speed, double bytes)
     return bytes / (1e3 * gbps);
 }
 
-/* What one rank does in collective: bytes over its link, bytes copied, collectives started. */
+/* What one rank does under collective: bytes over its link, bytes copied, latencies. */
 typedef struct ring_work {
     double link, copied, starts;
 } ring_work;
 
-/* An all-gather of `part` bytes from each of n ranks, or nothing where n is 1. */
+/* An all-gather of `part` bytes from each of n ranks. Nothing where n is 1. */
 static void add_gather(ring_work *work, double part, int64_t n)
 {
     work->link += (double)(n - 1) * part;
@@ -104,7 +104,7 @@ static double time_of(const ring_work *work, const mimo_link_speed *speed)
     return starts * speed->latency_us + link_us(speed, work->link) + copy_us(speed, work->copied);
 }
 
-/* W and V of the header. */
+/* W and V of the header, by the grid of the side. */
 static double tile_bytes(const mimo_cost_case *of, const mimo_grid *grid)
 {
     return (double)of->batch * (double)of->seq * (double)of->row_bytes /
