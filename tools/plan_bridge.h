@@ -50,7 +50,7 @@ typedef struct plan_bridge {
     mimo_pairing pairing;    /* scale 0: a rule of collective is broken; `broken` says which */
     char broken[1024];
     int64_t row_bytes;
-    int64_t *group;                      /* room for the ranks of a gather group */
+    int64_t *group;                      /* memory for the ranks of a gather group */
     int64_t first, ranks;                /* both spans together */
     int64_t first_shown, shown;          /* the ranks to print */
     plan_flow (*flows)[PLAN_DIRECTIONS]; /* flows[ranks] */

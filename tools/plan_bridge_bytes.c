@@ -129,6 +129,6 @@ mimo_cost plan_bridge_cost(const plan_bridge *bridge)
                          .seq = request->seq,
                          .row_bytes = bridge->row_bytes};
     for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-        of.load[direction] = (mimo_rounds_load){{bridge->load[direction]}, 1};
+        of.load[direction] = (mimo_phases_load){{bridge->load[direction]}, 1};
     return mimo_cost_estimate(&of, &request->speed);
 }

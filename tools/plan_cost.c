@@ -146,7 +146,7 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
     return time_of(&work, speed);
 }
 
-static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed)
+static double p2p_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
     double copied =
@@ -155,7 +155,7 @@ static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed
            copy_us(speed, copied);
 }
 
-static double zero_copy_round(const mimo_plan_load *load, const mimo_link_speed *speed)
+static double zero_copy_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
     double moved = link_us(speed, (double)busiest), kept = copy_us(speed, (double)load->local);
@@ -171,9 +171,9 @@ mimo_cost mimo_cost_estimate(const mimo_cost_case *of, const mimo_link_speed *sp
         cost.collective[MIMO_COST_BACKWARD] = collective_backward(of, speed);
     }
     for (int way = 0; way < MIMO_COST_DIRECTIONS; way++)
-        for (int i = 0; i < of->load[way].rounds; i++) {
-            cost.p2p[way] += p2p_round(&of->load[way].round[i], speed);
-            cost.zero_copy[way] += zero_copy_round(&of->load[way].round[i], speed);
+        for (int i = 0; i < of->load[way].phases; i++) {
+            cost.p2p[way] += p2p_phase(&of->load[way].phase[i], speed);
+            cost.zero_copy[way] += zero_copy_phase(&of->load[way].phase[i], speed);
         }
     return cost;
 }

@@ -72,10 +72,10 @@ typedef struct mimo_plan_load {
 } mimo_plan_load;
 
 /* The plans that a pass of a bridge carries out, one after the other: one for each phase. */
-typedef struct mimo_rounds_load {
-    mimo_plan_load round[2];
-    int rounds; /* 1 or 2 */
-} mimo_rounds_load;
+typedef struct mimo_phases_load {
+    mimo_plan_load phase[2];
+    int phases; /* 1 or 2 */
+} mimo_phases_load;
 
 enum { MIMO_COST_FORWARD = 0, MIMO_COST_BACKWARD = 1, MIMO_COST_DIRECTIONS = 2 };
 
@@ -86,7 +86,7 @@ typedef struct mimo_cost_case {
     mimo_row_order order[2];  /* of the tiles, by mimo_side */
     int64_t batch, seq;       /* global */
     int64_t row_bytes;        /* of all tensors of the call */
-    mimo_rounds_load load[2]; /* the largest of all ranks, by pass */
+    mimo_phases_load load[2]; /* the largest of all ranks, by pass */
 } mimo_cost_case;
 
 /* Estimated microseconds, by pass. INFINITY where an executor cannot be used. */

@@ -37,7 +37,7 @@ typedef enum mimo_sequence_format {
 typedef struct mimo_partition_rule {
     size_t size; /* set by the initializer */
     mimo_sequence_format format;
-    bool sp;     /* cut the embeddings along tp too */
+    bool sp;     /* also cut the embeddings along tp */
     bool strict; /* Megatron-LM's rule: 2*cp*tp divides S (cp = 1: tp does). Without it, 2cp divides
                     S and tp divides S/cp */
     int64_t sequences;        /* thd: n */
