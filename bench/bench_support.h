@@ -4,11 +4,11 @@
 
 #include <mimo/mimo.h>
 
-/* End the whole launch with the last error where the status is one. */
+/* Where the status is an error, end the whole launch with its sentence. */
 void bench_must(mimo_status status, const char *what);
 
-/* What follows. A stage of more than a minute is taken for a hang: its name, and the end of the
- * launch. */
+/* Name what follows. A stage of more than a minute counts as a hang: its name is printed, and the
+ * launch ends. */
 void bench_stage(const char *name);
 
 /* The median; sorts the values. */

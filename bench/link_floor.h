@@ -1,5 +1,5 @@
-/* The floor of a transfer between GPUs: as many bytes written straight into as many peers by a
- * kernel that does nothing else, between two barriers of NCCL's own. */
+/* The floor of a transfer between GPUs: a kernel writes the same number of bytes straight into the
+ * same number of peers, and does nothing else. It runs between two barriers of NCCL. */
 #ifndef MIMO_BENCH_LINK_FLOOR_H
 #define MIMO_BENCH_LINK_FLOOR_H
 
@@ -13,11 +13,11 @@ MIMO_BEGIN_DECLS
 
 typedef struct link_floor link_floor;
 
-/* Room for `bytes` bytes on every rank. Collective. NULL where peers can't be written. */
+/* Memory for `bytes` bytes on every rank. Collective. NULL where peers can't be written. */
 link_floor *link_floor_create(ncclComm_t comm, size_t bytes);
 void link_floor_destroy(link_floor *floor);
 
-/* Enqueue: every rank writes `bytes` bytes in all, an equal share to each of the `peers` next
+/* Enqueue: every rank writes `bytes` bytes in all, an equal share to each of the next `peers`
  * ranks, with `ctas` thread blocks. */
 cudaError_t link_floor_push(const link_floor *floor, size_t bytes, int peers, int ctas,
                             cudaStream_t stream);

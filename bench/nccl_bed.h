@@ -32,18 +32,18 @@ typedef enum nccl_way {
     NCCL_P2P,
     NCCL_ZERO_COPY,
     NCCL_ZERO_COPY_FEW,  /* with 32 thread blocks in all */
-    NCCL_ZERO_COPY_IDLE, /* by a caller who knows that destinations are idle */
-    NCCL_AUTO,           /* what measuring at creation chose, told of the buffer */
-    NCCL_AUTO_ELSEWHERE, /* and without one */
+    NCCL_ZERO_COPY_IDLE, /* with destinations_idle */
+    NCCL_AUTO,           /* chosen by measurement, destinations in a buffer */
+    NCCL_AUTO_ELSEWHERE, /* chosen by measurement, destinations in plain memory */
     NCCL_WAYS,
 } nccl_way;
 
-/* What one direction moves, of this rank. */
+/* What one pass moves on this rank. */
 typedef struct nccl_moves {
-    int64_t *to, *from;    /* bytes to each rank, and from each: [size] */
-    mimo_plan_load load;   /* here */
+    int64_t *to, *from;    /* [size]: bytes to each rank, bytes from each rank */
+    mimo_plan_load load;   /* of this rank */
     int64_t most_in;       /* received by the busiest rank */
-    int peers, most_peers; /* ranks that rows go to */
+    int peers, most_peers; /* ranks that rows go to: from here, and from the rank with the most */
 } nccl_moves;
 
 typedef struct nccl_bed {
@@ -56,7 +56,7 @@ typedef struct nccl_bed {
     int64_t encoder_bytes, language_bytes, full_bytes;
     void *full, *room; /* each of room_bytes: the gathered tile, or what is sent and received */
     int64_t room_bytes;
-    ncclComm_t gather, cp; /* for the bare calls; NULL where `collective` asks for none */
+    ncclComm_t gather, cp; /* for the bare calls; NULL where `collective` needs none */
     nccl_moves moves[2];   /* forward, backward */
 } nccl_bed;
 
@@ -70,16 +70,17 @@ void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward);
 /* What a way that measured uses: NCCL_COLLECTIVE, NCCL_P2P or NCCL_ZERO_COPY. */
 nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward);
 
-/* Fill the source of a direction with numbers that no other place has, and compare what each way
- * brings with what `collective` does, bit for bit: the first way that differs, or NCCL_WAYS. */
+/* Fill the source of a pass with numbers of which no two are equal. Then compare what each way
+ * brings with what `collective` brings, bit for bit. Returns the first way that differs, or
+ * NCCL_WAYS. */
 nccl_way nccl_bed_check(const nccl_bed *bed, bool backward);
 
-/* Bare calls of NCCL, and copies: what `collective` and p2p ask for. */
+/* The bare calls of NCCL, and the copies, that `collective` and p2p consist of. */
 void nccl_bed_bare_collective(const nccl_bed *bed, bool backward);
 void nccl_bed_collective_copies(const nccl_bed *bed, bool backward);
 void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward);
 void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward);
-/* One copy of as many bytes as stay on the busiest rank. */
+/* One copy of the bytes that stay on the busiest rank. */
 void nccl_bed_local_copy(const nccl_bed *bed, bool backward);
 
 void nccl_must(bool ok, const char *what, const char *why);

@@ -1,7 +1,7 @@
 /*
  * The executors that are fastest for what a bridge is going to move. All candidates live in one
- * bridge and move the same tiles, in interleaved repeats; each direction keeps its own winner. The
- * slowest rank's times count, so that all ranks choose alike.
+ * bridge and move the same tiles, in interleaved repeats. Each pass keeps its own winner. The times
+ * that count are those of the slowest rank, so all ranks choose the same.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -12,32 +12,30 @@
 #include "comm/buffer_state.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
+#include "core/fastest.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
-/* The first one keeps its place until another one beats it. */
+/* The first one is kept unless another one is clearly faster (core/fastest.h). */
 static const mimo_executor candidates[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P,
                                            MIMO_EXECUTOR_COLLECTIVE};
 
 enum {
     CANDIDATES = sizeof candidates / sizeof candidates[0],
-    DIRECTIONS = 2,
+    PASSES = 2,
     WARM_UP = 2,
-    REPEATS = 15,
-    WINS = 10,
     ENQUEUED = 20, /* calls of a repeat on a device, where they follow one another without the host;
                       on the host one ends before the next begins */
-    TIE_PERCENT = 3,
 };
 
 typedef struct trial {
     mimo_bridge *bridge;
     const mimo_bridge_sizes *sizes;
-    mimo_tensor tile[2]; /* by mimo_side: source of one way and target of the other */
+    mimo_tensor tile[2]; /* by mimo_side: the source of one pass and the destination of the other */
     int64_t bytes[2];
-    mimo_buffer *buffer[2];             /* that it lies in; NULL: memory of the device */
-    bool taken[DIRECTIONS][CANDIDATES]; /* into the choice */
-    uint64_t ns[REPEATS][DIRECTIONS][CANDIDATES];
+    mimo_buffer *buffer[2];         /* that it lies in; NULL: memory of the device */
+    bool taken[PASSES][CANDIDATES]; /* measured */
+    uint64_t ns[PASSES][CANDIDATES][MIMO_FASTEST_REPEATS];
 } trial;
 
 /* --------------------------------------- tiles ---------------------------------------- */
@@ -53,7 +51,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 {
     mimo_layout *layout;
     const mimo_bridge_sizes *sizes = it->sizes;
-    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side(it->bridge, side);
+    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side_layout(it->bridge, side);
     desc.batch = sizes->batch;
     desc.seq = sizes->seq;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
@@ -77,7 +75,7 @@ static mimo_status clear_tile(const trial *it, mimo_side side)
 }
 
 /* Collective where tiles lie in buffers: all ranks get the largest size. */
-static mimo_status place_tile(trial *it, mimo_side side)
+static mimo_status reserve_tile(trial *it, mimo_side side)
 {
     mimo_comm *parent = it->bridge->parent;
     if (it->sizes->in_buffer) {
@@ -96,9 +94,9 @@ static mimo_status make_tiles(trial *it)
     if (status == MIMO_OK)
         status = shape_tile(it, MIMO_DST);
     MIMO_TRY(mimo_comm_agree(parent, status));
-    status = place_tile(it, MIMO_SRC);
+    status = reserve_tile(it, MIMO_SRC);
     if (status == MIMO_OK || !it->sizes->in_buffer)
-        MIMO_KEEP_FIRST(status, place_tile(it, MIMO_DST));
+        MIMO_KEEP_FIRST(status, reserve_tile(it, MIMO_DST));
     return mimo_comm_agree(parent, status);
 }
 
@@ -114,104 +112,91 @@ static void release_tiles(trial *it)
 /* --------------------------------------- timing --------------------------------------- */
 
 /* Nanoseconds that a repeat of a candidate takes on this rank, to the end of its stream. */
-static mimo_status move(uint64_t *ns, const trial *it, int way, int candidate)
+static mimo_status move(uint64_t *ns, const trial *it, int pass, int candidate)
 {
     char byte;
     mimo_bridge *bridge = it->bridge;
     const mimo_device *device = bridge->comm->device;
-    const mimo_tensor *to = &it->tile[way == 0 ? MIMO_DST : MIMO_SRC];
-    const mimo_tensor *from = &it->tile[way == 0 ? MIMO_SRC : MIMO_DST];
-    bridge->way[way] = candidates[candidate];
+    const mimo_tensor *to = &it->tile[pass == 0 ? MIMO_DST : MIMO_SRC];
+    const mimo_tensor *from = &it->tile[pass == 0 ? MIMO_SRC : MIMO_DST];
+    bridge->executor[pass] = candidates[candidate];
     MIMO_TRY(mimo_comm_barrier(bridge->parent));
     int64_t begin = mimo_now();
     for (int i = 0; i < (device->enqueues ? ENQUEUED : 1); i++)
         MIMO_TRY(
-            (way == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
+            (pass == 0 ? mimo_bridge_forward : mimo_bridge_backward)(bridge, to, from, 1, NULL));
     MIMO_TRY(device->download(&byte, NULL, 0, NULL));
     *ns = (uint64_t)(mimo_now() - begin);
     return MIMO_OK;
 }
 
-/* The largest of all ranks. */
-static mimo_status slowest(const trial *it, uint64_t ns[DIRECTIONS][CANDIDATES])
+/* Replace this rank's times of a repeat by the largest of all ranks. */
+static mimo_status take_slowest(trial *it, int repeat)
 {
     mimo_comm *parent = it->bridge->parent;
     mimo_request *request = NULL;
-    MIMO_TRY(parent->backend->host_max_start(&request, parent, ns[0], DIRECTIONS * CANDIDATES));
-    return mimo_wait(parent, &request, "bridge create");
+    uint64_t ns[PASSES][CANDIDATES];
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int c = 0; c < CANDIDATES; c++)
+            ns[pass][c] = it->ns[pass][c][repeat];
+    MIMO_TRY(parent->backend->host_max_start(&request, parent, ns[0], PASSES * CANDIDATES));
+    MIMO_TRY(mimo_wait(parent, &request, "bridge create"));
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int c = 0; c < CANDIDATES; c++)
+            it->ns[pass][c][repeat] = ns[pass][c];
+    return MIMO_OK;
 }
 
 /* Where destinations lie in no buffer, routed is p2p. */
-static bool is_candidate(const trial *it, int way, int c)
+static bool is_candidate(const trial *it, int pass, int c)
 {
     return candidates[c] == MIMO_EXECUTOR_ROUTED ||
-           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer : it->bridge->measured[way]);
+           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer : it->bridge->measured[pass]);
 }
 
-/* Everything that a first call makes is made. */
+/* So that the repeats find all that a first call makes. */
 static mimo_status warm_up(trial *it)
 {
     uint64_t ns;
-    for (int way = 0; way < DIRECTIONS; way++)
+    for (int pass = 0; pass < PASSES; pass++)
         for (int c = 0; c < CANDIDATES; c++) {
-            it->taken[way][c] = is_candidate(it, way, c);
-            for (int i = 0; i < WARM_UP && it->taken[way][c]; i++)
-                MIMO_TRY(move(&ns, it, way, c));
+            it->taken[pass][c] = is_candidate(it, pass, c);
+            for (int i = 0; i < WARM_UP && it->taken[pass][c]; i++)
+                MIMO_TRY(move(&ns, it, pass, c));
         }
     return MIMO_OK;
 }
 
-/* None always comes first, nor always behind the same one, which leaves it warm caches. */
-static int in_turn(int repeat, int turn)
+/* The candidate that comes at this point of a repeat. No candidate always comes first, nor always
+ * behind the same one, which leaves it warm caches. */
+static int nth_of(int repeat, int n)
 {
-    return (repeat + (repeat % 2 > 0 ? CANDIDATES - turn : turn)) % CANDIDATES;
+    return (repeat + (repeat % 2 > 0 ? CANDIDATES - n : n)) % CANDIDATES;
 }
 
 static mimo_status run(trial *it)
 {
     MIMO_TRY(warm_up(it));
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        for (int way = 0; way < DIRECTIONS; way++)
-            for (int turn = 0; turn < CANDIDATES; turn++) {
-                int c = in_turn(repeat, turn);
-                if (it->taken[way][c])
-                    MIMO_TRY(move(&it->ns[repeat][way][c], it, way, c));
+    for (int repeat = 0; repeat < MIMO_FASTEST_REPEATS; repeat++) {
+        for (int pass = 0; pass < PASSES; pass++)
+            for (int n = 0; n < CANDIDATES; n++) {
+                int c = nth_of(repeat, n);
+                if (it->taken[pass][c])
+                    MIMO_TRY(move(&it->ns[pass][c][repeat], it, pass, c));
             }
-        MIMO_TRY(slowest(it, it->ns[repeat]));
+        MIMO_TRY(take_slowest(it, repeat));
     }
     return MIMO_OK;
 }
 
 /* --------------------------------------- choice --------------------------------------- */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static mimo_executor winner(const trial *it, int pass)
 {
-    return a < b ? a : b;
-}
-
-/* By a margin at its best, as what disturbs a repeat only makes it slower; and in most repeats, as
- * the best is luck where disturbances are the rule. Of two that are equally fast one in seven is
- * ahead in so many. */
-static bool beats(const trial *it, int way, int challenger, int holder)
-{
-    uint64_t least[2] = {UINT64_MAX, UINT64_MAX};
-    int wins = 0;
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
-        const uint64_t *ns = it->ns[repeat][way];
-        least[0] = smaller(least[0], ns[challenger]);
-        least[1] = smaller(least[1], ns[holder]);
-        wins += ns[challenger] < ns[holder];
-    }
-    return wins >= WINS && 100 * least[0] < (100 - TIE_PERCENT) * least[1];
-}
-
-static mimo_executor winner(const trial *it, int way)
-{
-    int best = 0;
-    for (int c = 1; c < CANDIDATES; c++)
-        if (it->taken[way][c] && beats(it, way, c, best))
-            best = c;
-    return candidates[best];
+    mimo_fastest_times times[CANDIDATES];
+    for (int c = 0; c < CANDIDATES; c++)
+        times[c] = it->taken[pass][c] ? it->ns[pass][c] : NULL;
+    return candidates[mimo_fastest_of(times, CANDIDATES)];
 }
 
 static mimo_status measure(trial *it)
@@ -224,12 +209,13 @@ static mimo_status measure(trial *it)
 }
 
 /* Collective adds up full sequences in backward, which f8 can't be. */
-static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int way)
+static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int pass)
 {
-    return way == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
+    return pass == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
 }
 
-/* Routed alone may have an uneven batch. It is told, so that calls only enqueue on devices. */
+/* Without collective the batch may be uneven. The trial gives it, so that its calls only enqueue on
+ * devices. */
 static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
 {
     trial it = {.bridge = bridge, .sizes = sizes};
@@ -237,21 +223,22 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
     batch.batch = sizes->batch;
     if (!bridge->collective && !sizes->in_buffer)
         return MIMO_OK;
-    for (int way = 0; way < DIRECTIONS; way++)
-        bridge->measured[way] = bridge->collective && collective_adds(bridge, sizes->dtype, way);
+    for (int pass = 0; pass < PASSES; pass++)
+        bridge->measured[pass] = bridge->collective && collective_adds(bridge, sizes->dtype, pass);
     if (!bridge->collective)
         MIMO_TRY(mimo_bridge_update(bridge, &batch));
     MIMO_TRY(measure(&it));
-    for (int way = 0; way < DIRECTIONS; way++)
-        bridge->way[way] = winner(&it, way);
+    for (int pass = 0; pass < PASSES; pass++)
+        bridge->executor[pass] = winner(&it, pass);
     if (!bridge->collective)
         return mimo_bridge_update(bridge, NULL);
-    if (bridge->way[0] != MIMO_EXECUTOR_COLLECTIVE && bridge->way[1] != MIMO_EXECUTOR_COLLECTIVE)
+    if (bridge->executor[0] != MIMO_EXECUTOR_COLLECTIVE &&
+        bridge->executor[1] != MIMO_EXECUTOR_COLLECTIVE)
         mimo_collective_disconnect(bridge);
     return MIMO_OK;
 }
 
-static bool deals_evenly(const mimo_bridge_desc *desc, int64_t batch)
+static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)
 {
     return desc->src && desc->dst && batch % mimo_grid_dim_size(desc->src, "dp") == 0 &&
            batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
@@ -263,7 +250,7 @@ static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_de
                               const mimo_bridge_sizes *sizes)
 {
     desc->executor = MIMO_EXECUTOR_ROUTED;
-    if (!sizes->any_batch && deals_evenly(desc, sizes->batch)) {
+    if (!sizes->any_batch && splits_evenly(desc, sizes->batch)) {
         desc->backward_executor = MIMO_EXECUTOR_COLLECTIVE;
         mimo_status status = mimo_bridge_create(out, comm, desc);
         if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
@@ -319,7 +306,7 @@ static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *des
 {
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, sizes->batch), sizes->seq);
     hash = mimo_hash_int(mimo_hash_int(hash, sizes->hidden), sizes->dtype);
-    hash = mimo_hash_int(hash, deals_evenly(desc, sizes->batch));
+    hash = mimo_hash_int(hash, splits_evenly(desc, sizes->batch));
     for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++)
         hash = mimo_hash_int(hash, letters_of(sizes, side)[0]);
     return mimo_hash_int(mimo_hash_int(hash, sizes->in_buffer), sizes->any_batch);
@@ -342,9 +329,4 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
     else
         mimo_bridge_destroy(bridge);
     return status;
-}
-
-mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)
-{
-    return bridge->way[backward];
 }

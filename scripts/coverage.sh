@@ -21,15 +21,13 @@ if [ "${MIMO_RUN:-1}" != 0 ]; then
 fi
 
 # Counted: include, src, grid and bridge, as they are compiled into the library and into its copy
-# with hooks. Left out, with the reason:
+# with hooks for tests, which has no mutations here (tests/meson.build). Left out, with the reason:
 options=(
     --filter "$root/include/" --filter "$root/src/" --filter "$root/grid/" --filter "$root/bridge/"
     # Layers of the examples and of the references: a library of its own, not the core.
     --exclude "$root/src/nn/"
     # Named by what they need, a GPU: not in this build, and tested by tests/gpu/run_all.sh.
     --exclude '.*/(nccl|cuda)_.*'
-    # The copy with mutations: the bugs on purpose are for mimo-oracle to run, in a suite of its own.
-    --exclude-directories '.*-mutable.*'
 )
 gcovr --root "$root" "${options[@]}" --sort-percentage --print-summary --fail-under-line 92 \
     --fail-under-branch 80 "$@" "$build"

@@ -3,7 +3,7 @@
 
 #include "plan_commands.h"
 
-/* One row per command: X(name, function, help). */
+/* One row for each command: X(name, function, help). */
 #define PLAN_COMMANDS(X)                                                                        \
     X("grid", plan_grid_command, "dimensions and groups of one grid")                           \
     X("bridge", plan_bridge_command, "who holds what under two grids, and the bytes that move") \

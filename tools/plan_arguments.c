@@ -9,7 +9,7 @@
 
 #include "plan_commands.h"
 
-static bool reported; /* a parse ends at the first error: one sentence, whoever finds it */
+static bool reported; /* a parse ends at the first error: only one sentence is printed */
 
 int plan_usage(const char *format, ...)
 {
@@ -52,7 +52,7 @@ int plan_decimal(double *out, const char *option, const char *text, bool positiv
 
 enum { OPTION_USAGE = 1 << 20 };
 
-/* In place of argp's own, which are silent where its errors are. */
+/* In place of argp's own options: argp is told to be silent, so its own would print nothing. */
 static const struct argp_option common_options[] = {
     {.name = "help", .key = '?', .doc = "Print this help", .group = -1},
     {.name = "usage", .key = OPTION_USAGE, .doc = "Print the options in short", .group = -1},
@@ -60,7 +60,7 @@ static const struct argp_option common_options[] = {
     {0},
 };
 
-/* The option that name[length] is, or is short for; counts those that it could be. */
+/* The option that name[length] is, or is short for. Counts those that it could be. */
 static const struct argp_option *find_option(const struct argp_option *options, const char *name,
                                              size_t length, int *matches)
 {
@@ -70,7 +70,7 @@ static const struct argp_option *find_option(const struct argp_option *options, 
             continue;
         *matches += 1;
         found = o;
-        if (o->name[length] == '\0') { /* all of a name, whatever else begins with it */
+        if (o->name[length] == '\0') { /* a whole name; longer ones may begin with it */
             *matches = 1;
             break;
         }
@@ -78,8 +78,7 @@ static const struct argp_option *find_option(const struct argp_option *options, 
     return found;
 }
 
-/* What is wrong with the argument before `next`, which getopt refused: it keeps the reason to
- * itself. */
+/* What is wrong with the argument before `next`. getopt refused it, and does not say why. */
 static void report_option(const struct argp *argp, const struct argp_state *state)
 {
     const char *option = state->argv[state->next - 1];
@@ -103,8 +102,8 @@ typedef struct watched {
     void *input;
 } watched;
 
-/* Stands around the command's own parser, for the common options and to hear of errors: argp, told
- * to be silent, still tells every parser when parsing has failed. */
+/* Stands around the command's own parser. It handles the common options, and hears of errors: argp
+ * is told to be silent, but tells every parser when parsing has failed. */
 static error_t watch(int key, char *argument, struct argp_state *state)
 {
     const watched *own = state->input;

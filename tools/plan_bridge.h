@@ -26,20 +26,20 @@ typedef struct plan_bridge_request {
     mimo_link_speed speed; /* gbps 0: no times are asked for */
 } plan_bridge_request;
 
-/* Bytes of one rank in one direction. */
+/* Bytes of one rank in one pass. */
 typedef struct plan_flow {
     int64_t recv, send, local;
     int64_t peers; /* ranks that it sends to */
 } plan_flow;
 
-/* The most of something, and where. */
+/* The most bytes of something, and where. */
 typedef struct plan_most {
     int64_t bytes, rank, peer;
 } plan_most;
 
-/* How evenly one direction loads the links, over all ranks. */
+/* How evenly one pass loads the links, over all ranks. */
 typedef struct plan_links {
-    int64_t bytes, pairs;    /* what moves; directed pairs of ranks that move some of it */
+    int64_t bytes, pairs;    /* all that moves; ordered pairs of ranks that move some of it */
     plan_most pair, in, out; /* the busiest pair (sender, receiver), receiver and sender */
 } plan_links;
 
@@ -47,10 +47,10 @@ typedef struct plan_bridge {
     const plan_bridge_request *request;
     mimo_grid *grids[2];     /* by mimo_side */
     mimo_layout *layouts[2]; /* shards in dst, and in src where its cp is larger than 1 */
-    mimo_pairing pairing;    /* scale 0: the rules of collective are broken, `broken` says which */
+    mimo_pairing pairing;    /* scale 0: a rule of collective is broken; `broken` says which */
     char broken[1024];
     int64_t row_bytes;
-    int64_t *group;                      /* room for the ranks of a gather group */
+    int64_t *group;                      /* memory for the ranks of a gather group */
     int64_t first, ranks;                /* both spans together */
     int64_t first_shown, shown;          /* the ranks to print */
     plan_flow (*flows)[PLAN_DIRECTIONS]; /* flows[ranks] */
@@ -59,29 +59,30 @@ typedef struct plan_bridge {
     mimo_plan_load load[PLAN_DIRECTIONS]; /* the largest of all ranks */
 } plan_bridge;
 
-/* Every rule, then the grids and layouts: before anything is planned (plan_bridge_layouts.c). The
- * caller zeroes *bridge but for the request, and releases it whatever the result. */
+/* Check every rule, then make the grids and layouts (plan_bridge_layouts.c). Nothing is planned
+ * yet. The caller sets bridge->request and zeroes the rest. It releases the bridge whatever the
+ * result. */
 mimo_status plan_bridge_make(plan_bridge *bridge);
 void plan_bridge_release(plan_bridge *bridge);
 
-/* The plans of all ranks, counted (plan_bridge_bytes.c). */
+/* Count the plans of all ranks (plan_bridge_bytes.c). */
 mimo_status plan_bridge_count(plan_bridge *bridge);
 
 /* The samples of a rank on a side; false where it holds no rows there. */
 bool plan_bridge_samples(const plan_bridge *bridge, mimo_side side, int64_t rank, int64_t *first,
                          int64_t *count);
 
-/* Estimated times; only where they are asked for. */
+/* Estimated times. Call it only where they were asked for. */
 mimo_cost plan_bridge_cost(const plan_bridge *bridge);
 
-/* The most over the mean of `parts`; 1 where nothing moves. */
+/* The most over the mean of `parts` parts; 1 where nothing moves. */
 double plan_imbalance(int64_t most, int64_t bytes, int64_t parts);
 
-/* Print everything; nothing can fail any more but the stream. Returns the exit status. */
+/* Print everything. Only the stream can still fail. Returns the exit status. */
 int plan_bridge_print_json(const plan_bridge *bridge);
 int plan_bridge_print_text(const plan_bridge *bridge);
 
-/* The ranks of gather group `index`, into room for the pairing's group_size. */
+/* The ranks of gather group `index`, into ranks[pairing.group_size]. */
 static inline mimo_status plan_bridge_group(const plan_bridge *bridge, int64_t index,
                                             int64_t *ranks)
 {

@@ -1,4 +1,4 @@
-/* mimo-plan bridge: the plans of all ranks, counted by rank, by pair of ranks, and for the cost
+/* mimo-plan bridge: counts the plans of all ranks by rank, by pair of ranks, and for the cost
  * model. */
 #include "tools/plan_paired.h"
 #include "core/memory.h"
@@ -22,7 +22,7 @@ static void add_traffic(plan_bridge *bridge, int direction, const mimo_plan *pla
     }
 }
 
-/* A sender's pairs, of which it returns the number: the blocks for a peer stand together. */
+/* Count a sender's pairs; returns their number. The blocks for a peer stand next to each other. */
 static int64_t add_pairs(plan_links *links, const mimo_plan *plan, int64_t row_bytes, int64_t rank)
 {
     int64_t count, end, peers = 0;
@@ -83,8 +83,9 @@ static mimo_status plan_each(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* Where the grids pair, all ranks move as many bytes in as many messages: the first rank's plan
- * stands for all. What of them has to be packed differs, and is counted in closed form. */
+/* Where the grids pair, all ranks move equally many bytes in equally many messages. So the first
+ * rank's plan stands for all. Ranks differ in what has to be packed; plan_paired counts that in
+ * closed form. */
 static mimo_status plan_first(plan_bridge *bridge, int direction)
 {
     plan_links *links = &bridge->links[direction];
@@ -128,6 +129,6 @@ mimo_cost plan_bridge_cost(const plan_bridge *bridge)
                          .seq = request->seq,
                          .row_bytes = bridge->row_bytes};
     for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-        of.load[direction] = (mimo_rounds_load){{bridge->load[direction]}, 1};
+        of.load[direction] = (mimo_phases_load){{bridge->load[direction]}, 1};
     return mimo_cost_estimate(&of, &request->speed);
 }

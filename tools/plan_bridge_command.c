@@ -45,7 +45,7 @@ static const struct argp_option options[] = {
      .key = KEY_ORDER,
      .arg = "ORDER",
      .doc = "Order of a tile's rows: sbh (default) or bsh"},
-    {.name = "sp", .key = KEY_SP, .doc = "Sequence parallelism: tp cuts the LLM's shards too"},
+    {.name = "sp", .key = KEY_SP, .doc = "Sequence parallelism: tp also cuts the LLM's shards"},
     {.name = "general",
      .key = KEY_GENERAL,
      .doc = "Any two grids, as the routed executor takes them: other spans, dp sizes and batches "

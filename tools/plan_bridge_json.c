@@ -1,6 +1,6 @@
-/* mimo-plan bridge --json. Written as it goes, not built as a document: a bridge of 16,384 ranks
- * has half a million numbers, and counts of bytes must not pass through doubles. No text here needs
- * an escape: names of dimensions are letters, digits, '_' and '-'. */
+/* mimo-plan bridge --json. It is written as it goes, not built as a document: a bridge of 16,384
+ * ranks has half a million numbers, and counts of bytes must not pass through doubles. No text here
+ * needs an escape: names of dimensions are letters, digits, '_' and '-'. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -99,7 +99,8 @@ static void print_most(const char *name, const plan_most *most, double imbalance
            most->rank, most->bytes, imbalance);
 }
 
-/* Imbalances are the most over the mean: of the pairs that move something, and of all ranks. */
+/* Imbalances are the most over the mean. The means are over the pairs that move something, and over
+ * all ranks. */
 static void print_links(const plan_bridge *bridge, int direction)
 {
     const plan_links *links = &bridge->links[direction];
@@ -137,7 +138,7 @@ static void print_times(const plan_bridge *bridge)
     printf("},");
 }
 
-/* Grids that do not pair have no direction. */
+/* Grids that do not pair have no direction (fan-in or fan-out). */
 static void print_pairing(const plan_bridge *bridge)
 {
     if (bridge->pairing.scale > 0)

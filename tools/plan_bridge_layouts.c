@@ -33,7 +33,7 @@ static mimo_status pair_up(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* With --general a broken rule is something to tell, not an error. */
+/* With --general a broken rule is printed; it is no error. */
 static mimo_status set_pairing(plan_bridge *bridge)
 {
     mimo_status status = pair_up(bridge);
@@ -70,7 +70,7 @@ static mimo_status set_ranks(plan_bridge *bridge)
 }
 
 /* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches
- * a rank. Checked here once, all arithmetic on bytes is safe. */
+ * on each rank. After this check all arithmetic on bytes is safe. */
 static mimo_status multiply_bytes(plan_bridge *bridge, mimo_dtype dtype)
 {
     const plan_bridge_request *request = bridge->request;
@@ -95,7 +95,7 @@ static mimo_status set_row_bytes(plan_bridge *bridge)
         request->batch, request->seq, request->hidden, request->dtype, bridge->ranks);
 }
 
-/* Partitions cut the LLM's sequences, and the encoder's where its cp is larger than 1. */
+/* A partition cuts the LLM's sequences, and the encoder's where its cp is larger than 1. */
 static mimo_status make_layouts(plan_bridge *bridge)
 {
     const plan_bridge_request *request = bridge->request;

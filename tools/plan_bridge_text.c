@@ -1,5 +1,5 @@
-/* mimo-plan bridge for a person: the pairing, what each rank holds, the bytes, and for small grids
- * a drawing of who sends to whom. */
+/* mimo-plan bridge as text: the pairing, what each rank holds, the bytes, and for small grids a
+ * drawing of who sends to whom. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 static const char *const direction_names[PLAN_DIRECTIONS] = {"forward", "backward"};
 
-/* Text that is built piece by piece into a fixed room; what does not fit is cut. */
+/* Text that is built piece by piece in fixed memory. What does not fit is cut. */
 typedef struct cell_text {
     char text[96];
     size_t used;
@@ -145,8 +145,8 @@ static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS
 }
 
 /*
- * What one rank receives where the bridge gathers whole batches and sums zero-padded gradients,
- * with ring algorithms; W = B/dp * S rows is the LLM's whole batch, V = B/dp * S the encoder's.
+ * What one rank receives under collective, with ring algorithms. W = B/dp * S rows is the LLM's
+ * whole tile, V = B/dp * S rows the encoder's.
  *
  *   forward    all-gather over k (fan-in)               (k-1)/k * W
  *   backward   all-gather of the shard over tp (sp)     (tp-1)/tp * W/cp
@@ -196,7 +196,7 @@ static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN
 
 /* ---------------------------------------- links --------------------------------------------- */
 
-/* The means are of the pairs that move something, and of all ranks. */
+/* The means are over the pairs that move something, and over all ranks. */
 static void print_links(const plan_bridge *bridge)
 {
     printf(
@@ -246,7 +246,7 @@ static void print_times(const plan_bridge *bridge)
 
 /* ---------------------------------------- drawing ------------------------------------------- */
 
-/* Width of the widest entry, brackets of kept bytes included. */
+/* Width of the widest entry. Kept bytes stand in brackets. */
 static int drawing_width(const plan_bridge *bridge, const int64_t *traffic)
 {
     int width = 4;

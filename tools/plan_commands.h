@@ -2,8 +2,8 @@
  * mimo-plan's commands and what they share.
  *
  * A command gets its own arguments (argv[0] is "mimo-plan NAME", for the usage text) and returns
- * the exit status. Every error, of usage too, is one sentence on stderr, printed by plan_fail, and
- * exit status 2; what a command prints goes to stdout only once nothing can fail any more.
+ * the exit status. Every error, also one of usage, is one sentence on stderr, printed by plan_fail,
+ * and exit status 2. A command prints to stdout only when nothing can fail any more.
  */
 #ifndef MIMO_TOOLS_PLAN_COMMANDS_H
 #define MIMO_TOOLS_PLAN_COMMANDS_H
@@ -32,32 +32,31 @@ int plan_fail(const char *format, ...) MIMO_PRINTF(1, 2);
 /* The same with mimo_last_error(). */
 int plan_fail_library(void);
 
-/* Print a document in one line, and release it; NULL means that memory ran out while it was made.
+/* Print a document in one line, and release it. NULL means that memory ran out while it was made.
  * Returns the exit status. */
 int plan_print_json(cJSON *document);
 
-/* An array of whole numbers; NULL where memory runs out. */
+/* An array of whole numbers. NULL where memory runs out. */
 cJSON *plan_json_numbers(const int64_t *numbers, int64_t count);
 
-/* Close stdout, whose errors may show only now; `status`, or the error's. */
+/* Close stdout; its errors may show only now. Returns `status`, or that of the error. */
 int plan_finish(int status);
 
 /* ----------------------------------------- arguments ---------------------------------------- */
 
-/* argp_parse with this tool's rules: nothing is printed but plan_fail's sentence, options may stand
- * after arguments, an unknown option is named. Parsers report by `return plan_usage(...)`. Returns
- * 0, or the exit status (after the sentence). --help, --usage and --version print and exit. */
+/* argp_parse with this tool's rules: only plan_fail's sentence is printed, options may stand after
+ * arguments, an unknown option is named. Parsers report by `return plan_usage(...)`. Returns 0, or
+ * the exit status after the sentence. --help, --usage and --version print and exit. */
 int plan_parse(const struct argp *argp, int argc, char **argv, void *input);
 
-/* plan_fail from inside a parser: the sentence, once; returns EINVAL. */
+/* plan_fail from inside a parser. Prints only the first sentence. Returns EINVAL. */
 int plan_usage(const char *format, ...) MIMO_PRINTF(1, 2);
 
-/* The whole number `text`, given for `option`, at least `least`; else plan_usage. Returns 0 or
- * EINVAL.
- */
+/* The whole number `text`, given for `option`, at least `least`; otherwise plan_usage. Returns 0 or
+ * EINVAL. */
 int plan_number(int64_t *out, const char *option, const char *text, int64_t least);
 
-/* The same of a finite number from 0 on, or above 0. */
+/* The same for a finite number: above 0 where `positive`, otherwise at least 0. */
 int plan_decimal(double *out, const char *option, const char *text, bool positive);
 
 #endif

@@ -1,5 +1,5 @@
-/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here: an estimate may
- * round, and must not overflow. */
+/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here. An estimate may
+ * round, but must not overflow. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -22,7 +22,7 @@ bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end)
     return mimo_rows_are_one_run(&along_positions) || mimo_rows_are_one_run(&along_samples);
 }
 
-/* Blocks of one kind, message by message: a peer's blocks stand together. */
+/* Blocks of one kind, message by message: the blocks of a peer stand next to each other. */
 static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block_kind kind,
                          int64_t row_bytes)
 {
@@ -86,12 +86,12 @@ static double copy_us(const mimo_link_speed *speed, double bytes)
     return bytes / (1e3 * gbps);
 }
 
-/* What one rank does in collective: bytes over its link, bytes copied, collectives started. */
+/* What one rank does under collective: bytes over its link, bytes copied, latencies. */
 typedef struct ring_work {
     double link, copied, starts;
 } ring_work;
 
-/* An all-gather of `part` bytes from each of n ranks, or nothing where n is 1. */
+/* An all-gather of `part` bytes from each of n ranks. Nothing where n is 1. */
 static void add_gather(ring_work *work, double part, int64_t n)
 {
     work->link += (double)(n - 1) * part;
@@ -104,7 +104,7 @@ static double time_of(const ring_work *work, const mimo_link_speed *speed)
     return starts * speed->latency_us + link_us(speed, work->link) + copy_us(speed, work->copied);
 }
 
-/* W and V of the header. */
+/* W and V of the header, by the grid of the side. */
 static double tile_bytes(const mimo_cost_case *of, const mimo_grid *grid)
 {
     return (double)of->batch * (double)of->seq * (double)of->row_bytes /
@@ -146,7 +146,7 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
     return time_of(&work, speed);
 }
 
-static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed)
+static double p2p_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
     double copied =
@@ -155,7 +155,7 @@ static double p2p_round(const mimo_plan_load *load, const mimo_link_speed *speed
            copy_us(speed, copied);
 }
 
-static double zero_copy_round(const mimo_plan_load *load, const mimo_link_speed *speed)
+static double zero_copy_phase(const mimo_plan_load *load, const mimo_link_speed *speed)
 {
     int64_t busiest = larger(load->in, load->out);
     double moved = link_us(speed, (double)busiest), kept = copy_us(speed, (double)load->local);
@@ -171,9 +171,9 @@ mimo_cost mimo_cost_estimate(const mimo_cost_case *of, const mimo_link_speed *sp
         cost.collective[MIMO_COST_BACKWARD] = collective_backward(of, speed);
     }
     for (int way = 0; way < MIMO_COST_DIRECTIONS; way++)
-        for (int i = 0; i < of->load[way].rounds; i++) {
-            cost.p2p[way] += p2p_round(&of->load[way].round[i], speed);
-            cost.zero_copy[way] += zero_copy_round(&of->load[way].round[i], speed);
+        for (int i = 0; i < of->load[way].phases; i++) {
+            cost.p2p[way] += p2p_phase(&of->load[way].phase[i], speed);
+            cost.zero_copy[way] += zero_copy_phase(&of->load[way].phase[i], speed);
         }
     return cost;
 }

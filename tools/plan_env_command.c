@@ -25,7 +25,7 @@ static bool add_row(cJSON *rows, const mimo_env_row *row)
     cJSON_AddItemToArray(rows, item);
     if (!cJSON_AddStringToObject(item, "name", row->name))
         return false;
-    cJSON *value = row->words /* a default can be set: a list of none of them is "", not 0 */
+    cJSON *value = row->words /* the default of a list is the empty list, "" and not 0 */
                        ? cJSON_AddStringToObject(item, "default", "")
                        : cJSON_AddNumberToObject(item, "default", (double)row->value);
     return value && cJSON_AddStringToObject(item, "help", row->help);
@@ -47,7 +47,7 @@ static int print_json(const mimo_env_row *rows, int count)
 
 static void print_row(const mimo_env_row *row)
 {
-    if (row->words) /* none of them by default */
+    if (row->words) /* a list, empty by default */
         printf("%s (a list of %s)\n    %s\n", row->name, row->words, row->help);
     else
         printf("%s (default %" PRId64 ")\n    %s\n", row->name, row->value, row->help);

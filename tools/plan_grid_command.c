@@ -11,7 +11,7 @@ typedef struct grid_request {
     const char *spec;
     int64_t offset;
     int64_t world;     /* -1: not asked */
-    const char **sets; /* sets[nsets], in the order of the command line; room for all arguments */
+    const char **sets; /* sets[nsets], in the order of the command line; memory for all arguments */
     int nsets;
     bool json;
 } grid_request;
@@ -73,7 +73,7 @@ static bool add_dims(cJSON *document, const mimo_grid *grid)
     return complete;
 }
 
-/* {"dims":["tp"],"ranks":[[0,1],...]}; `room` has place for the ranks of one group. */
+/* {"dims":["tp"],"ranks":[[0,1],...]}. `room` is memory for the ranks of one group. */
 static bool add_set(cJSON *groups, const mimo_grid *grid, const char *set, int64_t *room)
 {
     int64_t count, size;
@@ -166,7 +166,7 @@ static int print_text(const mimo_grid *grid, const grid_request *request, int64_
 
 /* ----------------------------------------- command ------------------------------------------ */
 
-/* Everything that can be wrong is asked before the first byte of output. */
+/* Everything that can be wrong is checked before the first byte of output. */
 static mimo_status make_grid(mimo_grid **grid, int64_t *largest, const grid_request *request)
 {
     mimo_status status = mimo_grid_parse(grid, request->spec, request->offset);

@@ -1,25 +1,25 @@
-/* The load of all ranks of grids that pair, by the closed form of the header; what is counted is
- * which messages are one run in memory. */
+/* The load of all ranks of grids that pair, by the closed form of the header. Only messages that
+ * are not one run in memory are counted one by one. */
 #include "tools/plan_paired.h"
 
 #include "bridge/plan/plan_types.h"
 #include "core/memory.h"
 
-/* One slice, of P readers: N cells in src, and the copies of each. */
+/* One slice: P readers, N cells in src, C copies of each cell. */
 typedef struct slice {
     const mimo_layout *src, *dst;
     int64_t readers, cells, copies;
 } slice;
 
-/* Cells of one dp coordinate; 1 where sequences are whole. */
+/* Cells at one dp coordinate; 1 where sequences are whole. */
 static int64_t cuts_of(const mimo_layout *layout)
 {
-    return layout->cut.cp.size * layout->cut.tp.size;
+    return layout->dims.cp.size * layout->dims.tp.size;
 }
 
 static slice slice_of(const mimo_layout *src, const mimo_layout *dst)
 {
-    int64_t src_dp = src->cut.dp.size, dst_dp = dst->cut.dp.size;
+    int64_t src_dp = src->dims.dp.size, dst_dp = dst->dims.dp.size;
     int64_t slices = src_dp < dst_dp ? src_dp : dst_dp;
     int64_t cells = src_dp / slices * cuts_of(src), readers = src->ranks / slices;
     return (slice){src, dst, readers, cells, readers / cells};
@@ -27,30 +27,30 @@ static slice slice_of(const mimo_layout *src, const mimo_layout *dst)
 
 /* ----------------------------------------- messages ----------------------------------------- */
 
-/* The layout that cuts sequences. How a message lies in memory depends on this one's cell alone:
- * the other's cells are whole sequences, and differ only in their first sample. */
+/* The layout that cuts sequences. How a message lies in memory depends on its cell alone: the cells
+ * of the other layout are whole sequences, and differ only in their first sample. */
 static const mimo_layout *cutter(const slice *of)
 {
     return cuts_of(of->src) > 1 ? of->src : of->dst;
 }
 
-/* Whether messages of a cell of the cutter are more than one run at this end. */
+/* Whether messages of a cell of the cutter are *scattered* at this end: not one run in memory. */
 static bool is_scattered(const slice *of, const mimo_cell *cell, mimo_block_kind end)
 {
     mimo_box from[MIMO_LAYOUT_BOXES], to[MIMO_LAYOUT_BOXES];
     const mimo_cell whole = {0, 0, 0, 0}, cut = {0, cell->cp, cell->tp, 0};
     bool src_cuts = cutter(of) == of->src;
-    int sent = mimo_layout_cell_boxes(of->src, src_cuts ? &cut : &whole, 0, from);
-    int got = mimo_layout_cell_boxes(of->dst, src_cuts ? &whole : &cut, 0, to);
+    int sent = mimo_layout_piece_boxes(of->src, src_cuts ? &cut : &whole, 0, from);
+    int got = mimo_layout_piece_boxes(of->dst, src_cuts ? &whole : &cut, 0, to);
     mimo_block block = mimo_block_of(&from[0], &to[0]);
     return sent * got > 1 || !mimo_block_is_one_run(&block, end);
 }
 
-/* Of the cutter's cells at one dp coordinate. */
+/* How many of the cutter's cells at one dp coordinate have scattered messages. */
 static int64_t scattered_cells(const slice *of, mimo_block_kind end)
 {
     mimo_cell cell = {0, 0, 0, 0};
-    const mimo_cell_axes *cut = &cutter(of)->cut;
+    const mimo_cell_dims *cut = &cutter(of)->dims;
     int64_t count = 0;
     for (cell.cp = 0; cell.cp < cut->cp.size; cell.cp++)
         for (cell.tp = 0; cell.tp < cut->tp.size; cell.tp++)
@@ -64,20 +64,20 @@ static int64_t most_unpacked(const slice *of)
     int64_t scattered = scattered_cells(of, MIMO_RECV);
     if (cutter(of) == of->dst) /* the reader's own cell decides, for all that it gets */
         return scattered > 0 ? of->cells - 1 : 0;
-    /* The sender's cell decides; a reader gets those of all cells but the one that it holds. */
+    /* The sender's cell decides. A reader gets messages of all cells except the one it holds. */
     scattered *= of->cells / cuts_of(of->src);
     return scattered == of->cells ? scattered - 1 : scattered;
 }
 
 /* ------------------------------------------ dealing ----------------------------------------- */
 
-/* The P readers of the first slice, by number, from 0 on: who holds which of the N src cells, and
- * who gets scattered messages. */
+/* The P readers of the first slice, numbered from 0: which of the N src cells each one holds, and
+ * which of them get scattered messages. */
 typedef struct dealer {
     int64_t *first; /* first[N]: the first reader that holds a cell */
-    int64_t *next;  /* next[P + 1]: the next one that holds the same; P: none */
-    int64_t *after; /* after[P + C]: of the readers i, i + C, i + 2 C ... those that get them */
-    int64_t *dealt; /* dealt[C]: scattered messages that a copy of a cell sends */
+    int64_t *next;  /* next[P + 1]: the next reader that holds the same cell; P: none */
+    int64_t *after; /* after[P + C]: how many of i, i + C, i + 2 C ... get scattered messages */
+    int64_t *dealt; /* dealt[C]: scattered messages that each copy of a cell sends */
 } dealer;
 
 static mimo_status reserve_readers(dealer *deal, const slice *of)
@@ -103,7 +103,8 @@ static void list_readers(dealer *deal, const slice *of)
     }
 }
 
-/* Deal readers of whom none holds the cell to its copies, from `turn` on; whose turn it is then. */
+/* Deal a run of readers to the copies of a cell, from copy `turn` on. None of these readers holds
+ * the cell. Returns the copy whose turn is next. */
 static int64_t deal_run(dealer *deal, int64_t copies, mimo_range readers, int64_t turn)
 {
     int64_t end = readers.first + readers.count;
@@ -116,7 +117,8 @@ static int64_t deal_run(dealer *deal, int64_t copies, mimo_range readers, int64_
     return (turn + readers.count) % copies;
 }
 
-/* The most that one copy of a cell sends: those that hold it cut the readers into runs. */
+/* The most that one copy of a cell sends. The readers that hold the cell divide the others into
+ * runs. */
 static int64_t deal_cell(dealer *deal, const slice *of, int64_t cell)
 {
     int64_t most = 0, turn = 0, begin = 0;
@@ -131,8 +133,18 @@ static int64_t deal_cell(dealer *deal, const slice *of, int64_t cell)
     return most;
 }
 
-/* Where the readers of a cell differ: who sends to whom, in at most N * min(P, C * (C + 1)) steps,
- * of which there are never more than P * sqrt(P) and some. */
+/*
+ * Where the readers of a cell differ: count who sends to whom.
+ *
+ * Claim: it takes at most 2 * P * sqrt(P) steps.
+ * Why: a cell's C holders divide its readers into at most C + 1 runs. A run of r readers takes
+ * min(r, C) steps. So a cell takes at most min(P, C * (C + 1)) steps, and the N cells take
+ *
+ *   N * min(P, C * (C + 1)),    N * C = P
+ *
+ * Where C <= sqrt(P), this is at most P * (C + 1). Where C > sqrt(P), N < sqrt(P), and it is at
+ * most N * P.
+ */
 static mimo_status deal_readers(int64_t *most, const slice *of)
 {
     dealer deal = {NULL, NULL, NULL, NULL};

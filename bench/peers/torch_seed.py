@@ -1,5 +1,5 @@
-"""The seed algorithm in PyTorch, as a user would have it: torch.distributed, autograd, and the
-copies that Megatron makes. Prints a line of JSON per case, tensor order and direction.
+"""The gather-narrow-sum method (docs/concepts.md) in PyTorch, as a user would have it:
+torch.distributed, autograd, and the copies that Megatron makes. Prints a line of JSON per case, tensor order and direction.
 
     torchrun --nproc-per-node 4 torch_seed.py
     mpirun -n 4 python3 torch_seed.py

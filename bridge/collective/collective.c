@@ -1,5 +1,6 @@
 /*
- * The collective executor: the seed algorithm, word for word, and the yardstick for others.
+ * The collective executor: gather, narrow and sum whole batches, as docs/concepts.md, "The
+ * collective method", says step by step. The other executors are measured against it.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
  *             partition is attached, keep this rank's shard of the full sequences (narrowing and
@@ -16,7 +17,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
-#include "partition/partition_rows.h"
+#include "partition/shard/partition_rows.h"
 
 static const mimo_device *device_of(const mimo_op *op)
 {
@@ -34,18 +35,18 @@ static bool along_samples(const mimo_tile *to)
     return to->row_b == 1;
 }
 
-/* Backward: the dst tile before the partition cut it, to be summed in place. Staging, or the tile
- * itself where nothing cuts or sums. */
+/* Backward: the dst tile before the partition cut it, to be summed in place. It lies in staging;
+ * where there is no partition and no sum it is the tile itself. */
 static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
     const mimo_tile *dst = &tiles->dst;
-    void *room;
+    void *area;
     *out = *dst;
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
-    out->view.data = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
+    out->view.data = area;
     return MIMO_OK;
 }
 
@@ -57,8 +58,8 @@ static mimo_status gather(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
     const mimo_gather slots = {.to = mimo_tile_rows(to, 0, from->batch, inner),
                                .from = mimo_tile_rows(from, 0, from->batch, inner),
                                .step = from->batch * to->row_b,
-                               .guarded = op->guarded};
-    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
+                               .guarded = op->call.guarded};
+    return comm->backend->allgather_start(&op->progress.request, comm, &slots, op->call.stream);
 }
 
 /* Keep this rank's slot of a larger batch, or all of an equal one. */
@@ -68,32 +69,32 @@ static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
     int64_t first = from->batch == to->batch ? 0 : op->bridge->slot * to->batch;
     mimo_rows all = mimo_tile_rows(to, 0, to->batch, inner);
     mimo_rows slice = mimo_tile_rows(from, first, to->batch, inner);
-    return device_of(op)->copy_rows(&all, &slice, op->stream);
+    return device_of(op)->copy_rows(&all, &slice, op->call.stream);
 }
 
 /* Forward, where a partition cuts what is gathered: the members' tiles, one after the other. */
 static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair *tiles)
 {
-    void *room;
+    void *area;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
-    *out = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
+    *out = area;
     return MIMO_OK;
 }
 
 static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    char *room;
+    char *area;
     mimo_comm *comm = own_of(op)->gather;
     int64_t bytes = mimo_tile_bytes(&tiles->src);
-    MIMO_TRY(gathered_tiles(&room, op, tiles));
+    MIMO_TRY(gathered_tiles(&area, op, tiles));
     if (bytes == 0)
         return MIMO_OK;
-    const mimo_gather slots = {.to = {room, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather slots = {.to = {area, bytes, 0, 1, 1, 1, 1},
                                .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
                                .step = 1,
-                               .guarded = op->guarded};
-    return comm->backend->allgather_start(&op->request, comm, &slots, op->stream);
+                               .guarded = op->call.guarded};
+    return comm->backend->allgather_start(&op->progress.request, comm, &slots, op->call.stream);
 }
 
 /* What a partition cuts is gathered as it is, so that the rows that stay move once more only. */
@@ -122,16 +123,16 @@ static mimo_status keep(mimo_op *op, const mimo_tile_pair *tiles, int64_t to, in
     const mimo_rows shard = mimo_tile_rows(&tiles->dst, to, count, false);
     const mimo_rows full = mimo_tile_rows(&tiles->src, from, count, false);
     return mimo_partition_keep_rows(own_of(op)->partition, &shard, &full, device_of(op),
-                                    op->stream);
+                                    op->call.stream);
 }
 
 /* From the gathered tiles. Where positions of a sample are neighbours they are as one tile's. */
 static mimo_status keep_gathered(mimo_op *op, mimo_tile_pair *tiles)
 {
-    char *room;
+    char *area;
     int64_t samples = tiles->src.batch, bytes = mimo_tile_bytes(&tiles->src);
-    MIMO_TRY(gathered_tiles(&room, op, tiles));
-    tiles->src.view.data = room;
+    MIMO_TRY(gathered_tiles(&area, op, tiles));
+    tiles->src.view.data = area;
     if (tiles->src.row_s == 1) {
         tiles->src.row_b = tiles->src.seq;
         return keep(op, tiles, 0, 0, tiles->dst.batch);
@@ -164,13 +165,13 @@ static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
 /* The sequence as cp left it: this rank's rows, or under sp those of all tp ranks, in tp order. */
 static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *tiles)
 {
-    void *room;
+    void *area;
     *out = tiles->dst;
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&room, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
-    out->view.data = room;
+    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
+    out->view.data = area;
     return MIMO_OK;
 }
 
@@ -183,16 +184,16 @@ static mimo_status join_sp(mimo_op *op, const mimo_tile_pair *tiles)
         return MIMO_OK;
     MIMO_TRY(joined_tile(&joined, op, tiles));
     bool inner = along_samples(dst);
-    mimo_tile part = joined; /* rank 0's place: the first rows of every sample */
+    mimo_tile part = joined; /* rank 0's rows: the first of every sample */
     part.seq = dst->seq;
     const mimo_gather parts = {.to = mimo_tile_rows(&part, 0, dst->batch, inner),
                                .from = mimo_tile_rows(dst, 0, dst->batch, inner),
                                .step = dst->seq * joined.row_s,
-                               .guarded = op->guarded};
-    return comm->backend->allgather_start(&op->request, comm, &parts, op->stream);
+                               .guarded = op->call.guarded};
+    return comm->backend->allgather_start(&op->progress.request, comm, &parts, op->call.stream);
 }
 
-/* The full-sequence gradient of this rank, on a copy as it is summed in place. */
+/* The full-sequence gradient of this rank. A copy, as it is summed in place. */
 static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full, joined;
@@ -200,11 +201,11 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(joined_tile(&joined, op, tiles));
     if (own_of(op)->partition) /* sp is undone already, so what is left is the cp map alone */
         return mimo_partition_adjoint(own_of(op)->partition, MIMO_LABELS, &full.view, &joined.view,
-                                      NULL, op->stream);
+                                      NULL, op->call.stream);
     if (full.view.data == joined.view.data)
         return MIMO_OK;
     return device_of(op)->copy(full.view.data, joined.view.data, mimo_tile_bytes(&full),
-                               op->stream);
+                               op->call.stream);
 }
 
 /* In staging, which is no tensor of the caller's: so it needs no guard. */
@@ -223,8 +224,9 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
     const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
     if (MIMO_MUTATED("cp-mean"))
-        MIMO_TRY(device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->stream));
-    return comm->backend->allreduce_start(&op->request, comm, &sum, op->stream);
+        MIMO_TRY(
+            device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->call.stream));
+    return comm->backend->allreduce_start(&op->progress.request, comm, &sum, op->call.stream);
 }
 
 /* A mutation's: this rank's slot of `to`, and zeros around it. */
@@ -234,8 +236,8 @@ static mimo_status pad(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
     mimo_rows all = mimo_tile_rows(from, 0, from->batch, inner);
     mimo_rows slot = mimo_tile_rows(to, op->bridge->slot * from->batch, from->batch, inner);
     mimo_rows slots = mimo_tile_rows(to, 0, to->batch, inner);
-    MIMO_TRY(device_of(op)->zero_rows(&slots, op->stream));
-    return device_of(op)->copy_rows(&slot, &all, op->stream);
+    MIMO_TRY(device_of(op)->zero_rows(&slots, op->call.stream));
+    return device_of(op)->copy_rows(&slot, &all, op->call.stream);
 }
 
 static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
@@ -260,10 +262,10 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
                mimo_tensor_text(src, text, sizeof text), batch, batch / dp);
-    MIMO_CHECK(!op->backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-               "%s: f8 can be moved, not summed over cp = %lld", op->call,
-               (long long)own_of(op)->cp);
-    return op->backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
+    MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8,
+               MIMO_ERR_UNSUPPORTED, "%s: f8 can be moved, not summed over cp = %lld",
+               op->claim.words, (long long)own_of(op)->cp);
+    return op->call.backward && own_of(op)->cp > 1 ? mimo_tile_check_addresses(src, dst) : MIMO_OK;
 }
 
 static uint64_t hash_view(uint64_t hash, const mimo_tensor *view)
@@ -282,7 +284,7 @@ static uint64_t sign(uint64_t hash, const mimo_tile_pair *tiles)
 /* Memory for a guarded step in which each rank of `comm` holds a tile like this. NULL: no step. */
 static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *tile)
 {
-    return comm ? mimo_guard_prepare(comm, op->guarded, comm->size, mimo_tile_bytes(tile))
+    return comm ? mimo_guard_prepare(comm, op->call.guarded, comm->size, mimo_tile_bytes(tile))
                 : MIMO_OK;
 }
 
@@ -309,8 +311,9 @@ static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
 /* Get all the staging that the steps will ask for. */
 static mimo_status prepare(mimo_op *op)
 {
-    for (int i = 0; i < op->count; i++)
-        MIMO_TRY((op->backward ? prepare_backward : prepare_forward)(op, &op->pairs[i]));
+    for (int i = 0; i < op->tensors.count; i++)
+        MIMO_TRY(
+            (op->call.backward ? prepare_backward : prepare_forward)(op, &op->tensors.pairs[i]));
     return MIMO_OK;
 }
 
@@ -321,10 +324,11 @@ static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t ba
                                 first, count);
 }
 
-static mimo_status cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
+static mimo_status op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
-    *out = mimo_collective_side(op->bridge, side);
-    return mimo_mul(&out->batch, op->pairs[0].src.batch, mimo_grid_dim_size(op->bridge->src, "dp"));
+    *out = mimo_collective_side_layout(op->bridge, side);
+    return mimo_mul(&out->batch, op->tensors.pairs[0].src.batch,
+                    mimo_grid_dim_size(op->bridge->src, "dp"));
 }
 
 static const mimo_step forward_steps[] = {bring_samples, keep_shard, NULL};
@@ -334,8 +338,8 @@ const mimo_executor_table mimo_collective_executor = {
     .create = mimo_collective_create,
     .connect = mimo_collective_connect,
     .destroy = mimo_collective_destroy,
-    .side = mimo_collective_side,
-    .cut = cut,
+    .side_layout = mimo_collective_side_layout,
+    .op_layout = op_layout,
     .read = read,
     .sign = sign,
     .prepare = prepare,

@@ -27,7 +27,7 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc 
     return MIMO_OK;
 }
 
-/* A partition that cuts nothing is none. */
+/* A partition that cuts nothing counts as none. */
 static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bridge,
                                     const mimo_partition_rule *rule)
 {
@@ -81,9 +81,9 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     if (MIMO_MUTATED("gather-reversed"))
         slot = -slot;
     if (MIMO_MUTATED("pooled-over-cp")) { /* groups of k along (dp, cp), not along dp */
-        int64_t c = index % own->cp, place = slot * own->cp + c;
-        index += place / bridge->pairing.scale - c;
-        slot = place % bridge->pairing.scale;
+        int64_t c = index % own->cp, member = slot * own->cp + c;
+        index += member / bridge->pairing.scale - c;
+        slot = member % bridge->pairing.scale;
     }
     return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
 }
@@ -108,7 +108,7 @@ void mimo_collective_destroy(mimo_bridge *bridge)
     bridge->collective = NULL;
 }
 
-mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side)
+mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side)
 {
     const mimo_collective *own = bridge->collective;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;

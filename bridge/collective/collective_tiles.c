@@ -1,5 +1,5 @@
-/* What the seed algorithm asks of a pair of tiles: the dst tile's shape follows from the src
- * tile's. */
+/* What the collective executor asks of a pair of tiles: the shape of the dst tile follows from that
+ * of the src tile. */
 #include "bridge/collective/collective_types.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "core/checked.h"
 
-/* The full sequence length, from whichever view tells it. */
+/* The full sequence length: from the src view, or, where that is flat, from the dst view. */
 static mimo_status full_sequence(int64_t *out, const mimo_tile_rules *rules, const mimo_tensor *src,
                                  const mimo_tensor *dst)
 {
@@ -63,12 +63,12 @@ static mimo_status check_full_size(const mimo_tile *dst, int64_t seq)
     return mimo_mul(&bytes, rows, dst->row_bytes);
 }
 
-static const char *direction_text(char *text, size_t room, const mimo_pairing *pairing)
+static const char *direction_text(char *text, size_t size, const mimo_pairing *pairing)
 {
     if (pairing->direction == MIMO_EQUAL)
-        snprintf(text, room, "as src and dst dp are equal,");
+        snprintf(text, size, "as src and dst dp are equal,");
     else
-        snprintf(text, room, "%s by %" PRId64 " from", mimo_direction_name(pairing->direction),
+        snprintf(text, size, "%s by %" PRId64 " from", mimo_direction_name(pairing->direction),
                  pairing->scale);
     return text;
 }

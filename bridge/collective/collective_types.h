@@ -1,4 +1,4 @@
-/* The collective executor's own: the rules that its tiles keep, and the groups that it moves in. */
+/* The collective executor's own: what it asks of tiles, and its groups. */
 #ifndef MIMO_BRIDGE_COLLECTIVE_TYPES_H
 #define MIMO_BRIDGE_COLLECTIVE_TYPES_H
 
@@ -32,13 +32,13 @@ typedef struct mimo_collective {
 mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
                               const mimo_tensor *src, const mimo_tensor *dst);
 
-/* The executor's creation and release, as mimo_executor_table says. */
+/* Functions of its table: see mimo_executor_table. */
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
 
-/* Release the groups where collective moves neither way; its rules stay. Collective in effect. */
+/* Release the groups, where collective moves neither pass. Its rules stay. All ranks call it. */
 void mimo_collective_disconnect(mimo_bridge *bridge);
-mimo_layout_desc mimo_collective_side(const mimo_bridge *bridge, mimo_side side);
+mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side);
 
 #endif

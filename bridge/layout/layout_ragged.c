@@ -5,6 +5,7 @@
 #include "bridge/layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/search.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
@@ -90,7 +91,7 @@ int64_t mimo_ragged_rows_of(const mimo_layout *layout, int64_t dp)
     return first[samples.first + samples.count] - first[samples.first];
 }
 
-int64_t mimo_ragged_parts(const mimo_layout *layout, const mimo_cell *cell)
+int64_t mimo_ragged_pieces(const mimo_layout *layout, const mimo_cell *cell)
 {
     const int64_t *first = layout->ragged.first_span;
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
@@ -113,7 +114,7 @@ static int packed_box(const mimo_layout *layout, mimo_range samples, int64_t sam
     return rows > 0;
 }
 
-/* The part of a span that lies in a run of the rank's positions. */
+/* The rows of a span that lie in a run of the rank's positions. */
 static int placed_box(const mimo_layout *layout, mimo_range samples, const mimo_span *span,
                       const mimo_run *run, mimo_box *box)
 {
@@ -135,15 +136,15 @@ static int placed_box(const mimo_layout *layout, mimo_range samples, const mimo_
     return 1;
 }
 
-int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t part,
+int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t piece,
                       mimo_box *boxes)
 {
     mimo_run runs[MIMO_LAYOUT_BOXES];
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
     const mimo_ragged_rows *rows = &layout->ragged;
     if (rows->kind == MIMO_RAGGED_PACKED)
-        return packed_box(layout, samples, samples.first + part, boxes);
-    const mimo_span *span = &rows->spans[rows->first_span[samples.first] + part];
+        return packed_box(layout, samples, samples.first + piece, boxes);
+    const mimo_span *span = &rows->spans[rows->first_span[samples.first] + piece];
     int found = mimo_layout_cell_runs(layout, cell, 0, runs), count = 0;
     for (int i = 0; i < found; i++)
         count += placed_box(layout, samples, span, &runs[i], &boxes[count]);
@@ -153,15 +154,9 @@ int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t 
 /* The span of a sample that has a row. */
 static int64_t span_of(const mimo_ragged_rows *rows, int64_t sample, int64_t row)
 {
-    int64_t low = rows->first_span[sample], high = rows->first_span[sample + 1];
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (rows->spans[middle].row <= row)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    int64_t first = rows->first_span[sample], count = rows->first_span[sample + 1] - first;
+    return first + mimo_last_at_most(&rows->spans[first].row, sizeof(mimo_span) / sizeof(int64_t),
+                                     count, row);
 }
 
 void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mimo_cell *cell,
@@ -170,12 +165,12 @@ void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mi
     mimo_box boxes[MIMO_LAYOUT_BOXES];
     const mimo_ragged_rows *rows = &layout->ragged;
     mimo_range samples = mimo_layout_samples(layout, cell->dp);
-    int64_t at = span_of(rows, sample, row), part = at - rows->first_span[samples.first];
+    int64_t at = span_of(rows, sample, row), piece = at - rows->first_span[samples.first];
     const mimo_span *span = &rows->spans[at];
-    mimo_layout_place(layout, span->position + (row - span->row), cell);
+    mimo_layout_locate(layout, span->position + (row - span->row), cell);
     if (rows->kind == MIMO_RAGGED_PACKED)
-        part = sample - samples.first;
-    int count = mimo_ragged_boxes(layout, cell, part, boxes);
+        piece = sample - samples.first;
+    int count = mimo_ragged_boxes(layout, cell, piece, boxes);
     bool last = count > 1 && row >= boxes[1].s0;
     *box = boxes[last];
 }

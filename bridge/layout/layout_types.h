@@ -25,13 +25,13 @@ typedef struct mimo_axes {
     int64_t size;
 } mimo_axes;
 
-/* The dimensions that decide which rows a rank holds. Where one does not apply, its size is 1. */
-typedef struct mimo_cell_axes {
+/* The dimensions that decide which rows a rank holds. One that does not apply has size 1. */
+typedef struct mimo_cell_dims {
     mimo_axis dp;    /* cuts the batch */
     mimo_axis cp;    /* cuts the sequence, where there is a partition */
     mimo_axis tp;    /* cuts a cp shard, under sp */
     mimo_axes klass; /* contribution classes, where copies are partial */
-} mimo_cell_axes;
+} mimo_cell_dims;
 
 /* The rows of a ragged layout. */
 typedef struct mimo_ragged_rows {
@@ -45,9 +45,9 @@ struct mimo_layout {
     mimo_row_order order;
     int64_t batch, seq;
     int64_t *first_sample; /* [dp + 1], running sums of the given samples; NULL: cut evenly */
-    int64_t offset, ranks; /* the span */
+    int64_t offset, ranks; /* ranks [offset, offset + ranks) */
     mimo_axis pp;          /* only coordinate 0 holds rows; size 1 where all stages do */
-    mimo_cell_axes cut;
+    mimo_cell_dims dims;
     mimo_axes copies;  /* every other dimension: the ranks along these hold equal rows */
     mimo_axes readers; /* every dimension but dp and that pp: the ranks that read one sample */
     int64_t shard;     /* positions of one rank */
@@ -56,7 +56,8 @@ struct mimo_layout {
     mimo_ragged_rows ragged;
 };
 
-/* A rank's place along the cutting dimensions. The ranks of one cell are copies of each other. */
+/* Coordinates along the dimensions that decide which rows a rank holds. The ranks of one cell are
+ * copies of each other. */
 typedef struct mimo_cell {
     int64_t dp, cp, tp, klass;
 } mimo_cell;
@@ -69,62 +70,104 @@ typedef struct mimo_range {
 /* The most boxes of a cell in one segment: the two chunks of zigzag. */
 enum { MIMO_LAYOUT_BOXES = 2 };
 
-/* The cell of a rank; false where it is outside the span, or at pp > 0. */
+/* ----- ranks, cells, samples (layout_ranks.c) ----- */
+
+/* The cell of a rank; false where it is outside the layout's ranks, or at pp > 0. */
 bool mimo_layout_cell(mimo_cell *out, const mimo_layout *layout, int64_t rank);
+
+/* The same cell: ranks in it hold the same rows. */
+static inline bool mimo_cell_is(const mimo_cell *a, const mimo_cell *b)
+{
+    return a->dp == b->dp && a->cp == b->cp && a->tp == b->tp && a->klass == b->klass;
+}
+
+/* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */
+int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell);
+
+/* Distance in ranks from index 0 to this index (0 <= index < axes->size), the first axis fastest.
+ */
+int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
+
+/* A reader's number: dp slowest, then its coordinates along the other dimensions in grid order.
+ * False where the rank holds no rows. */
+bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank);
 
 /* The samples of a dp coordinate, and the dp coordinate of a sample (0 <= sample < batch). */
 mimo_range mimo_layout_samples(const mimo_layout *layout, int64_t dp);
 int64_t mimo_layout_dp_of(const mimo_layout *layout, int64_t sample);
 
-/* The parts that a cell's boxes are listed in: segments; ragged, samples or spans. */
-int64_t mimo_layout_parts(const mimo_layout *layout, const mimo_cell *cell);
+/* ----- positions (layout_positions.c) ----- */
 
-/* The boxes of a cell in a part, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns how
- * many. Segments ascend in local rows too. */
-int mimo_layout_cell_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t part,
-                           mimo_box *boxes);
+/* The runs of a cell's positions in a segment, into runs[MIMO_LAYOUT_BOXES]; returns their number.
+ * Local rows count positions of one sample. */
+int mimo_layout_cell_runs(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
+                          mimo_run *runs);
 
-/* The box that holds row (sample, position), which the layout must have, and its cell in class 0.
+/* The segment that has a position. */
+int64_t mimo_layout_segment_of(const mimo_layout *layout, int64_t position);
+
+/* Set the cp and tp coordinates of a cell to those that hold a position, and the class to 0. */
+void mimo_layout_locate(const mimo_layout *layout, int64_t position, mimo_cell *cell);
+
+/* ----- boxes (layout_boxes.c) ----- */
+
+/* A cell's boxes are listed by piece: a segment, or, in a ragged layout, a sample or a span. */
+int64_t mimo_layout_pieces(const mimo_layout *layout, const mimo_cell *cell);
+
+/* The boxes of a cell in a piece, in ascending local row, into boxes[MIMO_LAYOUT_BOXES]; returns
+ * their number. */
+int mimo_layout_piece_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t piece,
+                            mimo_box *boxes);
+
+/* All boxes of a cell, one after the other:
+ *
+ *   mimo_box_walk walk = mimo_layout_walk(layout, &cell);
+ *   for (const mimo_box *box; (box = mimo_next_box(&walk));)
+ */
+typedef struct mimo_box_walk {
+    const mimo_layout *layout;
+    mimo_cell cell;
+    int64_t piece, pieces;
+    mimo_box boxes[MIMO_LAYOUT_BOXES];
+    int count, next; /* boxes of the piece, and of these the next one */
+} mimo_box_walk;
+
+mimo_box_walk mimo_layout_walk(const mimo_layout *layout, const mimo_cell *cell);
+
+/* The boxes of a rank's cell: none where it holds no rows. */
+mimo_box_walk mimo_layout_walk_rank(const mimo_layout *layout, int64_t rank);
+
+/* Valid until the next call; NULL at the end. Boxes ascend in local row. */
+const mimo_box *mimo_next_box(mimo_box_walk *walk);
+
+/* The local row of (sample, position), which the box has. */
+static inline int64_t mimo_box_row(const mimo_box *box, int64_t sample, int64_t position)
+{
+    return box->row0 + (sample - box->b0) * box->row_b + (position - box->s0) * box->row_s;
+}
+
+/* The box that has row (sample, position), and its cell in class 0. The layout must have the row.
  */
 void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t position, mimo_cell *cell,
                       mimo_box *box);
 
-/* The runs of a cell's cp shard in a segment, as tp cuts them, into runs[MIMO_LAYOUT_BOXES]; local
- * rows count positions of one sample. */
-int mimo_layout_cell_runs(const mimo_layout *layout, const mimo_cell *cell, int64_t segment,
-                          mimo_run *runs);
+/* ----- ragged (layout_ragged.c) ----- */
 
-/* The cp and tp coordinates of a position. */
-void mimo_layout_place(const mimo_layout *layout, int64_t position, mimo_cell *cell);
-
-/* The last i in [0, count) with first[i] <= value; first[0] <= value. */
-int64_t mimo_last_at_most(const int64_t *first, int64_t count, int64_t value);
-
-/* Ragged layouts (layout_ragged.c): the spans of a description into a layout whose other fields are
- * set, and what layout.c does for the others. */
+/* Read the spans of a description into a layout whose other fields are set. */
 mimo_status mimo_ragged_fill(mimo_layout *layout, const mimo_layout_desc *desc);
 void mimo_ragged_release(mimo_ragged_rows *rows);
-int64_t mimo_ragged_parts(const mimo_layout *layout, const mimo_cell *cell);
-int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t part,
+
+/* For a ragged layout: what the functions above do for the others. */
+int64_t mimo_ragged_pieces(const mimo_layout *layout, const mimo_cell *cell);
+int mimo_ragged_boxes(const mimo_layout *layout, const mimo_cell *cell, int64_t piece,
                       mimo_box *boxes);
 void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mimo_cell *cell,
                       mimo_box *box);
 
-/* Rows that a dp coordinate's samples have in all. */
+/* Rows of all samples of a dp coordinate. */
 int64_t mimo_ragged_rows_of(const mimo_layout *layout, int64_t dp);
 
-/* Whether two layouts are of the same rows: all positions, or the same spans' rows. */
+/* Whether two layouts have the same rows: all positions, or those of the same spans. */
 bool mimo_ragged_alike(const mimo_layout *a, const mimo_layout *b);
-
-/* The lowest rank of a cell, copy 0; copy i lies mimo_axes_offset(&layout->copies, i) above it. */
-int64_t mimo_layout_first_rank(const mimo_layout *layout, const mimo_cell *cell);
-
-/* Distance in ranks of the place with this index (0 <= index < axes->size), the first axis
- * fastest. */
-int64_t mimo_axes_offset(const mimo_axes *axes, int64_t index);
-
-/* A reader's number: dp slowest, then its place along the other dimensions in grid order. False
- * where the rank holds no rows. */
-bool mimo_layout_reader(int64_t *out, const mimo_layout *layout, int64_t rank);
 
 #endif

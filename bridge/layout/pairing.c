@@ -1,4 +1,4 @@
-/* How two grids over the same ranks stand to each other: directions, gather groups, slices. */
+/* Pairs of grids over the same ranks: direction (fan-in, fan-out), gather groups, slices. */
 #include <string.h>
 
 #include <mimo/pairing.h>
@@ -26,7 +26,7 @@ typedef struct grid_pair {
     char src_text[MIMO_GRID_TEXT], dst_text[MIMO_GRID_TEXT];
 } grid_pair;
 
-/* What both sides must have, and must not have. */
+/* The dimensions that a side must have, and those that must have size 1. */
 static mimo_status check_side(const mimo_grid *grid, const char *side, const char *text)
 {
     static const char *const needed[] = {"tp", "dp"};
@@ -50,7 +50,7 @@ static mimo_status check_side(const mimo_grid *grid, const char *side, const cha
     return MIMO_OK;
 }
 
-static mimo_status check_span(const grid_pair *pair)
+static mimo_status check_ranks(const grid_pair *pair)
 {
     MIMO_CHECK(pair->src->size == pair->dst->size, MIMO_ERR_GRID,
                "src grid %s has %" PRId64 " ranks and dst grid %s has %" PRId64, pair->src_text,
@@ -77,12 +77,24 @@ static void set_direction(mimo_pairing *pairing, const mimo_grid *src, const mim
 }
 
 /*
- * Placement: the smaller side's dp coordinate must be the larger side's divided by k, on every
- * rank. With n = the smaller dp, and r counted from the offset, both are digits of r in base n:
- * r / (stride * k) mod n on the larger side, because (r / stride mod n*k) / k is just that, and
- * r / stride mod n on the smaller. With n = 1 both are 0. Else two such digits are equal for every
- * rank if and only if their strides are; and where they are not, both are 0 below the smaller
- * stride, where one becomes 1: that is the first rank that breaks the rule.
+ * Placement: on every rank the dp coordinate of the smaller side must be that of the larger side
+ * divided by k, because the two tiles then have the same samples.
+ *
+ * Claim: this holds on every rank if and only if n = 1 or the two steps are equal, where n is the
+ * smaller dp size, and the steps are
+ *
+ *     larger side    step = stride * k
+ *     smaller side   step = stride
+ *
+ * Why: let r be the rank, counted from the offset. The two sides of the rule are
+ *
+ *     larger side    (r / stride mod n * k) / k = r / step mod n
+ *     smaller side   r / stride mod n           = r / step mod n
+ *
+ * With n = 1 both are 0. Equal steps make them equal. Let the steps differ and n > 1: below the
+ * smaller step both are 0; at the smaller step one is 1 and the other is 0.
+ *
+ * So the smaller step is the first rank that breaks the rule. The error names it.
  */
 static mimo_status check_placement(const grid_pair *pair, const mimo_pairing *pairing)
 {
@@ -117,7 +129,7 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
     mimo_grid_text(dst, pair.dst_text, sizeof pair.dst_text);
     MIMO_TRY(check_side(src, "src", pair.src_text));
     MIMO_TRY(check_side(dst, "dst", pair.dst_text));
-    MIMO_TRY(check_span(&pair));
+    MIMO_TRY(check_ranks(&pair));
     MIMO_CHECK(mimo_grid_dim_size(src, "cp") == 1, MIMO_ERR_GRID,
                "src grid %s has cp = %" PRId64 ", and the collective executor needs src cp = 1",
                pair.src_text, mimo_grid_dim_size(src, "cp"));
@@ -136,8 +148,8 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
 
 /* -------------------------------------- gather groups --------------------------------------- */
 
-/* The grid whose ranks a gather group runs along: the one with the larger dp. Its dimensions other
- * than tp, cp and dp have size 1, and cp is 1 in src, so FAN_IN and FAN_OUT are one table. */
+/* The grid with the larger dp: gather groups run along its dp. Both grids have size 1 in all
+ * dimensions except tp, cp and dp, and src has cp = 1. So one formula serves fan-in and fan-out. */
 static const mimo_grid *wide_side(const mimo_pairing *pairing, const mimo_grid *src,
                                   const mimo_grid *dst)
 {

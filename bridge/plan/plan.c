@@ -1,9 +1,9 @@
 /*
  * The plan of one rank: boxes of src and dst intersected pair by pair, and one owner for each
- * piece.
+ * intersection.
  *
- * Nothing here loops over a grid. A rank walks its own boxes; for each it steps through the boxes
- * of the other layout that overlap it, found by the layouts' closed forms.
+ * Nothing here loops over a grid. A rank goes through its own boxes. For each it steps through the
+ * boxes of the other layout that overlap it; the layouts find these in closed form.
  */
 #include <stdlib.h>
 
@@ -17,16 +17,16 @@
 mimo_status mimo_blocks_append(mimo_blocks *blocks, const mimo_block *block)
 {
     if (blocks->count == blocks->capacity) {
-        int64_t room = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
-        MIMO_TRY(mimo_regrow(&blocks->list, blocks->count, room, sizeof *blocks->list));
-        blocks->capacity = room;
+        int64_t capacity = blocks->capacity > 0 ? 2 * blocks->capacity : 8;
+        MIMO_TRY(mimo_regrow(&blocks->list, blocks->count, capacity, sizeof *blocks->list));
+        blocks->capacity = capacity;
     }
     blocks->list[blocks->count++] = *block;
     blocks->rows += block->nb * block->ns;
     return MIMO_OK;
 }
 
-/* No two have the same key: a sender and its receiver have each row in one place. */
+/* No two blocks have the same key, as a sender has each row once, and a receiver needs it once. */
 static int compare_blocks(const void *left, const void *right)
 {
     const mimo_block *a = left, *b = right;
@@ -44,16 +44,11 @@ void mimo_blocks_sort(mimo_blocks *blocks)
         qsort(blocks->list, (size_t)blocks->count, sizeof(mimo_block), compare_blocks);
 }
 
-/* [a, a + na) and [b, b + nb), which overlap. */
+/* The intersection of [a, a + na) and [b, b + nb), which overlap. */
 static mimo_range intersect(int64_t a, int64_t na, int64_t b, int64_t nb)
 {
     int64_t first = a > b ? a : b, end = a + na < b + nb ? a + na : b + nb;
     return (mimo_range){first, end - first};
-}
-
-static int64_t row_of(const mimo_box *box, int64_t b, int64_t s)
-{
-    return box->row0 + (b - box->b0) * box->row_b + (s - box->s0) * box->row_s;
 }
 
 mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
@@ -64,10 +59,10 @@ mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
                         .nb = b.count,
                         .s0 = s.first,
                         .ns = s.count,
-                        .src_row = row_of(src, b.first, s.first),
+                        .src_row = mimo_box_row(src, b.first, s.first),
                         .src_b = src->row_b,
                         .src_s = src->row_s,
-                        .dst_row = row_of(dst, b.first, s.first),
+                        .dst_row = mimo_box_row(dst, b.first, s.first),
                         .dst_b = dst->row_b,
                         .dst_s = dst->row_s};
 }
@@ -77,19 +72,18 @@ mimo_block mimo_block_of(const mimo_box *src, const mimo_box *dst)
 static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell *cell)
 {
     mimo_cell own;
-    return mimo_layout_cell(&own, layout, rank) && own.dp == cell->dp && own.cp == cell->cp &&
-           own.tp == cell->tp && own.klass == cell->klass;
+    return mimo_layout_cell(&own, layout, rank) && mimo_cell_is(&own, cell);
 }
 
 /*
  * Who sends a row: the rule that both ends evaluate.
  *
  * A src cell has `copies` ranks with equal rows. All dst ranks are numbered (dp slowest, then their
- * place along the other dimensions), leaving out those that are themselves among the copies, since
- * they keep what they have; number j gets its rows from copy j mod copies. The readers of a sample
- * have consecutive numbers, so copies serve equally many of them, give or take one. A number does
- * not depend on the position that is read: the cp ranks of one sample read different rows, and yet
- * take turns.
+ * coordinates along the other dimensions), leaving out those that are themselves among the copies,
+ * since they keep what they have; number j gets its rows from copy j mod copies. The readers of a
+ * sample have consecutive numbers, so copies serve equally many of them, give or take one. A number
+ * does not depend on the position that is read: the cp ranks of one sample read different rows, and
+ * yet take turns.
  */
 typedef struct owner_rule {
     int64_t first_rank; /* copy 0 */
@@ -116,8 +110,8 @@ static int64_t owner_of(const owner_rule *rule, const mimo_layout *src, int64_t 
     int64_t before = 0;
     for (int64_t i = 0; i < rule->held; i++)
         before += rule->holders[i] < reader;
-    int64_t turn = (reader - before) % src->copies.size;
-    return rule->first_rank + mimo_axes_offset(&src->copies, turn);
+    int64_t copy = (reader - before) % src->copies.size;
+    return rule->first_rank + mimo_axes_offset(&src->copies, copy);
 }
 
 /* ----------------------------------------- planning ----------------------------------------- */
@@ -128,13 +122,13 @@ typedef struct plan_maker {
     owner_rule rule;
 } plan_maker;
 
-/* What a walk does at each pair of overlapping boxes: `own`, a box of this rank, and `other`, of
- * `cell` in the other layout. */
+/* Called for each pair of overlapping boxes: `own` is a box of this rank, `other` is one of `cell`
+ * in the other layout. */
 typedef mimo_status (*box_visit)(plan_maker *maker, const mimo_box *own, const mimo_cell *cell,
                                  const mimo_box *other);
 
-/* Visit every box of `layout` that overlaps `own`, each once: step to the box that holds the first
- * row not yet covered, as boxes of one dp coordinate never share a position. */
+/* Visit every box of `layout` that overlaps `own`, each once: always step to the box that has the
+ * first row that is not covered yet. This works as boxes of one dp coordinate share no position. */
 static mimo_status walk(plan_maker *maker, const mimo_layout *layout, const mimo_box *own,
                         box_visit visit)
 {
@@ -152,17 +146,13 @@ static mimo_status walk(plan_maker *maker, const mimo_layout *layout, const mimo
 static mimo_status walk_cell(plan_maker *maker, const mimo_layout *mine, const mimo_cell *cell,
                              const mimo_layout *layout, box_visit visit)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
-    int64_t parts = mimo_layout_parts(mine, cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int count = mimo_layout_cell_boxes(mine, cell, part, boxes);
-        for (int i = 0; i < count; i++)
-            MIMO_TRY(walk(maker, layout, &boxes[i], visit));
-    }
+    mimo_box_walk boxes = mimo_layout_walk(mine, cell);
+    for (const mimo_box *box; (box = mimo_next_box(&boxes));)
+        MIMO_TRY(walk(maker, layout, box, visit));
     return MIMO_OK;
 }
 
-/* This rank's dst box needs the rows of a src cell: one owner in each class. */
+/* This rank's dst box needs rows of a src cell: from one owner in each class. */
 static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_cell *cell,
                            const mimo_box *other)
 {
@@ -182,8 +172,8 @@ static mimo_status receive(plan_maker *maker, const mimo_box *own, const mimo_ce
     return MIMO_OK;
 }
 
-/* All ranks of a dst cell, whatever their class there, need rows of this rank's src box: send to
- * those that the rule gives to this rank. */
+/* All ranks of a dst cell need rows of this rank's src box, in every class there. Send to those
+ * that the owner rule gives to this rank. */
 static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell *cell,
                         const mimo_box *other)
 {
@@ -193,7 +183,7 @@ static mimo_status send(plan_maker *maker, const mimo_box *own, const mimo_cell 
     mimo_cell to = *cell, self;
     mimo_layout_cell(&self, maker->src, plan->rank);
     block.klass = self.klass;
-    for (to.klass = 0; to.klass < dst->cut.klass.size; to.klass++) {
+    for (to.klass = 0; to.klass < dst->dims.klass.size; to.klass++) {
         int64_t first = mimo_layout_first_rank(dst, &to);
         for (int64_t i = 0; i < dst->copies.size; i++) {
             int64_t reader;
@@ -261,7 +251,7 @@ mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src, const mimo
     MIMO_CHECK(rank >= 0, MIMO_ERR_ARGUMENT, "mimo_plan_create: rank is %" PRId64, rank);
     MIMO_TRY(mimo_reserve(&plan, 1, sizeof *plan));
     plan->rank = rank;
-    plan->classes = src->cut.klass.size;
+    plan->classes = src->dims.klass.size;
     mimo_status status = fill(plan, src, dst);
     if (status == MIMO_OK)
         *out = plan;

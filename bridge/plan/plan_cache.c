@@ -2,72 +2,74 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "core/recent.h"
 
-/* Plans kept: every pair of row orders, forward and backward, of a few shapes. */
+/* Every pair of row orders, forward and backward, of a few shapes. */
 enum { PLANS_KEPT = 16 };
 
 typedef struct cached_plan {
+    mimo_recent_entry entry;
     mimo_plan_key key;
-    mimo_plan *plan; /* NULL: an empty place */
-    uint64_t used;   /* the larger, the later */
+    mimo_plan *plan;
 } cached_plan;
 
 struct mimo_plan_cache {
-    mimo_layout_desc places[MIMO_PLACES];
+    mimo_layout_desc layouts[MIMO_ENDPOINTS];
     int64_t rank;
-    uint64_t uses;
-    cached_plan kept[PLANS_KEPT];
+    mimo_recent plans;
 };
 
-mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *places,
+static void release_plan(mimo_recent_entry *entry, void *context)
+{
+    (void)context;
+    mimo_plan_destroy(((cached_plan *)entry)->plan);
+    mimo_release(entry);
+}
+
+static const mimo_recent_kind plan_kind = {NULL, release_plan};
+
+mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *layouts,
                                    int64_t rank)
 {
     mimo_plan_cache *cache;
     MIMO_TRY(mimo_reserve(&cache, 1, sizeof *cache));
     cache->rank = rank;
-    mimo_plan_cache_renew(cache, places);
+    mimo_plan_cache_renew(cache, layouts);
     *out = cache;
     return MIMO_OK;
 }
 
-static void forget(mimo_plan_cache *cache)
+void mimo_plan_cache_renew(mimo_plan_cache *cache, const mimo_layout_desc *layouts)
 {
-    for (int i = 0; i < PLANS_KEPT; i++) {
-        mimo_plan_destroy(cache->kept[i].plan);
-        cache->kept[i].plan = NULL;
-    }
-}
-
-void mimo_plan_cache_renew(mimo_plan_cache *cache, const mimo_layout_desc *places)
-{
-    forget(cache);
-    for (int place = 0; place < MIMO_PLACES; place++)
-        cache->places[place] = places[place];
+    mimo_recent_clear(&cache->plans, &plan_kind, NULL);
+    for (int at = 0; at < MIMO_ENDPOINTS; at++)
+        cache->layouts[at] = layouts[at];
 }
 
 void mimo_plan_cache_destroy(mimo_plan_cache *cache)
 {
     if (!cache)
         return;
-    forget(cache);
+    mimo_recent_clear(&cache->plans, &plan_kind, NULL);
     mimo_release(cache);
 }
 
-static bool same_key(const mimo_plan_key *a, const mimo_plan_key *b)
+static bool has_key(const mimo_recent_entry *entry, const void *context)
 {
-    return a->hop.from == b->hop.from && a->hop.to == b->hop.to && a->order[0] == b->order[0] &&
-           a->order[1] == b->order[1] && a->batch == b->batch && a->seq == b->seq &&
-           a->cut == b->cut;
+    const mimo_plan_key *a = &((const cached_plan *)entry)->key, *b = context;
+    return a->route.from == b->route.from && a->route.to == b->route.to &&
+           a->order[0] == b->order[0] && a->order[1] == b->order[1] && a->batch == b->batch &&
+           a->seq == b->seq && a->split == b->split;
 }
 
 static mimo_status make_layout(mimo_layout **out, const mimo_plan_cache *cache,
-                               const mimo_plan_key *key, mimo_place place)
+                               const mimo_plan_key *key, mimo_endpoint at)
 {
-    mimo_layout_desc desc = cache->places[place];
-    desc.order = key->order[place == key->hop.to];
+    mimo_layout_desc desc = cache->layouts[at];
+    desc.order = key->order[at == key->route.to];
     desc.batch = key->batch;
     desc.seq = key->seq;
-    desc.samples = key->samples[place];
+    desc.samples = key->samples[at];
     return mimo_layout_create(out, &desc);
 }
 
@@ -75,9 +77,9 @@ static mimo_status make_plan(mimo_plan **out, const mimo_plan_cache *cache,
                              const mimo_plan_key *key)
 {
     mimo_layout *from = NULL, *to = NULL;
-    mimo_status status = make_layout(&from, cache, key, key->hop.from);
+    mimo_status status = make_layout(&from, cache, key, key->route.from);
     if (status == MIMO_OK)
-        status = make_layout(&to, cache, key, key->hop.to);
+        status = make_layout(&to, cache, key, key->route.to);
     if (status == MIMO_OK)
         status = mimo_plan_create(out, from, to, cache->rank);
     mimo_layout_destroy(from);
@@ -85,24 +87,28 @@ static mimo_status make_plan(mimo_plan **out, const mimo_plan_cache *cache,
     return status;
 }
 
+static mimo_status make_entry(cached_plan **out, const mimo_plan_cache *cache,
+                              const mimo_plan_key *key)
+{
+    cached_plan *made;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->key = *key;
+    mimo_status status = make_plan(&made->plan, cache, key);
+    if (status == MIMO_OK)
+        *out = made;
+    else
+        mimo_release(made);
+    return status;
+}
+
 mimo_status mimo_plan_cache_get(const mimo_plan **out, mimo_plan_cache *cache,
                                 const mimo_plan_key *key)
 {
-    cached_plan *oldest = &cache->kept[0];
-    for (int i = 0; i < PLANS_KEPT; i++) {
-        cached_plan *kept = &cache->kept[i];
-        if (kept->plan && same_key(&kept->key, key)) {
-            kept->used = ++cache->uses;
-            *out = kept->plan;
-            return MIMO_OK;
-        }
-        if (kept->used < oldest->used)
-            oldest = kept;
-    }
-    mimo_plan *made;
-    MIMO_TRY(make_plan(&made, cache, key));
-    mimo_plan_destroy(oldest->plan);
-    *oldest = (cached_plan){*key, made, ++cache->uses};
-    *out = made;
+    cached_plan *plan = (cached_plan *)mimo_recent_take(&cache->plans, has_key, key);
+    if (!plan)
+        MIMO_TRY(make_entry(&plan, cache, key));
+    mimo_recent_put(&cache->plans, &plan->entry);
+    mimo_recent_trim(&cache->plans, PLANS_KEPT, &plan_kind, NULL);
+    *out = plan->plan;
     return MIMO_OK;
 }

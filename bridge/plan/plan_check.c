@@ -1,7 +1,8 @@
 /*
- * The proof of all ranks' plans. It trusts the layouts' boxes and nothing of the planner: neither
- * its owner rule nor how it finds peers. What a receiver's list claims is checked row by row; a
- * send list is right where it is, peer by peer, what the receivers expect.
+ * The proof of all ranks' plans. It trusts the boxes of the layouts. It trusts nothing of the
+ * planner: neither its owner rule nor how it finds peers. The blocks that a rank receives are
+ * checked row by row. The blocks that a rank sends must be, peer by peer, those that the receivers
+ * expect.
  */
 #include <string.h>
 
@@ -12,11 +13,11 @@
 
 typedef struct plan_proof {
     const mimo_layout *src, *dst;
-    int64_t first, ranks;    /* the union of both spans */
+    int64_t first, ranks;    /* the ranks of both layouts: [first, first + ranks) */
     mimo_plan *const *plans; /* plans[ranks] */
     const mimo_chunk *chunk; /* NULL: they move everything */
     unsigned char *seen;     /* seen[class * rows + row] of the rank that is looked at */
-    int64_t room;            /* bytes of `seen` */
+    int64_t capacity;        /* bytes of `seen` */
 } plan_proof;
 
 /* ------------------------------------------ blocks ------------------------------------------ */
@@ -26,44 +27,32 @@ static bool in_box(const mimo_box *box, const mimo_block *block, const int64_t r
 {
     return block->b0 >= box->b0 && block->b0 + block->nb <= box->b0 + box->nb &&
            block->s0 >= box->s0 && block->s0 + block->ns <= box->s0 + box->ns &&
-           rows[0] == box->row0 + (block->b0 - box->b0) * box->row_b +
-                          (block->s0 - box->s0) * box->row_s &&
-           rows[1] == box->row_b && rows[2] == box->row_s;
+           rows[0] == mimo_box_row(box, block->b0, block->s0) && rows[1] == box->row_b &&
+           rows[2] == box->row_s;
 }
 
 /* Whether `rank` has the rows of a block where the block says. */
 static bool lies_at(const mimo_layout *layout, int64_t rank, const mimo_block *block,
                     const int64_t rows[3])
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
-    mimo_cell cell;
-    if (!mimo_layout_cell(&cell, layout, rank))
-        return false;
-    int64_t parts = mimo_layout_parts(layout, &cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int count = mimo_layout_cell_boxes(layout, &cell, part, boxes);
-        for (int i = 0; i < count; i++)
-            if (in_box(&boxes[i], block, rows))
-                return true;
-    }
+    mimo_box_walk walk = mimo_layout_walk_rank(layout, rank);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        if (in_box(box, block, rows))
+            return true;
     return false;
 }
 
 /* Whether `rank` holds any row of a block in the block's class. */
 static bool holds_any(const mimo_layout *layout, int64_t rank, const mimo_block *block)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank) || cell.klass != block->klass)
         return false;
-    int64_t parts = mimo_layout_parts(layout, &cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int count = mimo_layout_cell_boxes(layout, &cell, part, boxes);
-        for (int i = 0; i < count; i++)
-            if (block->b0 < boxes[i].b0 + boxes[i].nb && boxes[i].b0 < block->b0 + block->nb &&
-                block->s0 < boxes[i].s0 + boxes[i].ns && boxes[i].s0 < block->s0 + block->ns)
-                return true;
-    }
+    mimo_box_walk walk = mimo_layout_walk(layout, &cell);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        if (block->b0 < box->b0 + box->nb && box->b0 < block->b0 + block->nb &&
+            block->s0 < box->s0 + box->ns && box->s0 < block->s0 + block->ns)
+            return true;
     return false;
 }
 
@@ -95,9 +84,9 @@ static mimo_status check_source(const plan_proof *proof, int64_t rank, mimo_bloc
 static mimo_status mark_block(plan_proof *proof, int64_t rank, const mimo_block *block,
                               int64_t rows)
 {
-    const int64_t place[3] = {block->dst_row, block->dst_b, block->dst_s};
-    MIMO_CHECK(block->klass >= 0 && block->klass < proof->src->cut.klass.size &&
-                   lies_at(proof->dst, rank, block, place),
+    const int64_t expected[3] = {block->dst_row, block->dst_b, block->dst_s};
+    MIMO_CHECK(block->klass >= 0 && block->klass < proof->src->dims.klass.size &&
+                   lies_at(proof->dst, rank, block, expected),
                MIMO_ERR_INTERNAL,
                "rank %" PRId64 ": row (%" PRId64 ", %" PRId64 ") of class %" PRId64
                " does not belong at row %" PRId64,
@@ -116,12 +105,12 @@ static mimo_status mark_block(plan_proof *proof, int64_t rank, const mimo_block 
 
 static mimo_status reserve_marks(plan_proof *proof, int64_t bytes)
 {
-    if (bytes > proof->room) {
+    if (bytes > proof->capacity) {
         mimo_release(proof->seen);
         proof->seen = NULL;
-        proof->room = 0;
+        proof->capacity = 0;
         MIMO_TRY(mimo_reserve(&proof->seen, bytes, 1));
-        proof->room = bytes;
+        proof->capacity = bytes;
     }
     if (bytes > 0)
         memset(proof->seen, 0, (size_t)bytes);
@@ -142,7 +131,7 @@ static bool is_moved(const plan_proof *proof, int64_t sample)
 static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows,
                              const mimo_box *box)
 {
-    for (int64_t klass = 0; klass < proof->src->cut.klass.size; klass++)
+    for (int64_t klass = 0; klass < proof->src->dims.klass.size; klass++)
         for (int64_t i = 0; i < box->nb * box->ns; i++) {
             int64_t row = box->row0 + i / box->ns * box->row_b + i % box->ns * box->row_s;
             bool moved = is_moved(proof, box->b0 + i / box->ns);
@@ -155,24 +144,18 @@ static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows
 
 static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t rows)
 {
-    mimo_box boxes[MIMO_LAYOUT_BOXES];
-    mimo_cell cell;
-    if (!mimo_layout_cell(&cell, proof->dst, rank))
-        return MIMO_OK;
-    int64_t parts = mimo_layout_parts(proof->dst, &cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int count = mimo_layout_cell_boxes(proof->dst, &cell, part, boxes);
-        for (int i = 0; i < count; i++)
-            MIMO_TRY(check_box(proof, rank, rows, &boxes[i]));
-    }
+    mimo_box_walk walk = mimo_layout_walk_rank(proof->dst, rank);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        MIMO_TRY(check_box(proof, rank, rows, box));
     return MIMO_OK;
 }
 
-/* Every row that the rank needs is written once per class, from a rank that holds it; none else. */
+/* Every row that the rank needs is written once in each class, from a rank that holds it. No other
+ * row is written. */
 static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
     const mimo_plan *plan = proof->plans[rank - proof->first];
-    int64_t rows, bytes, classes = proof->src->cut.klass.size;
+    int64_t rows, bytes, classes = proof->src->dims.klass.size;
     MIMO_TRY(mimo_layout_rows(proof->dst, rank, &rows));
     MIMO_TRY(mimo_mul(&bytes, rows, classes));
     MIMO_TRY(reserve_marks(proof, bytes));
@@ -207,7 +190,7 @@ static const mimo_block *find_peer(const mimo_blocks *blocks, int64_t peer, int6
     return blocks->count > 0 ? &blocks->list[low] : NULL;
 }
 
-/* The same rows in the same places: all but the peer, which names the other end. */
+/* The same rows at the same local rows: everything except the peer, which names the other end. */
 static bool same_rows(const mimo_block *a, const mimo_block *b)
 {
     return a->klass == b->klass && a->b0 == b->b0 && a->nb == b->nb && a->s0 == b->s0 &&

@@ -28,7 +28,7 @@ static mimo_block part_of(const mimo_block *block, int64_t b0, int64_t nb)
     return part;
 }
 
-/* A block has samples of several dp coordinates where its own tiles are cut otherwise. */
+/* A block can have samples of several dp coordinates: its own tiles may be split differently. */
 static mimo_status append_parts(mimo_blocks *out, const mimo_block *block, const mimo_chunk *chunk)
 {
     int64_t end = block->b0 + block->nb;

@@ -4,92 +4,85 @@
 #include "core/hash.h"
 #include "core/memory.h"
 
-enum { CUTS_KEPT = 8 };
+enum { SPLITS_KEPT = 8 };
 
 /* ---------------------------------------- the list ------------------------------------------ */
 
-static void release_cut(mimo_cut *cut)
+static void release_split(mimo_batch_split *split)
 {
-    if (!cut)
+    if (!split)
         return;
-    mimo_release(cut->samples[MIMO_SRC]);
-    mimo_release(cut->samples[MIMO_DST]);
-    mimo_release(cut);
+    mimo_release(split->samples[MIMO_SRC]);
+    mimo_release(split->samples[MIMO_DST]);
+    mimo_release(split);
 }
 
-void mimo_cuts_release(mimo_cuts *cuts)
+static bool is_used(const mimo_recent_entry *entry)
 {
-    while (cuts->met) {
-        mimo_cut *cut = cuts->met;
-        cuts->met = cut->next;
-        release_cut(cut);
-    }
+    return ((const mimo_batch_split *)entry)->users > 0;
 }
 
-/* Take the cut with a hash out of the list; NULL where it is not there. */
-static mimo_cut *take_out(mimo_cuts *cuts, uint64_t hash)
+static void release_entry(mimo_recent_entry *entry, void *context)
 {
-    mimo_cut **at = &cuts->met;
-    while (*at && (*at)->hash != hash)
-        at = &(*at)->next;
-    mimo_cut *cut = *at;
-    if (cut)
-        *at = cut->next;
-    return cut;
+    (void)context;
+    release_split((mimo_batch_split *)entry);
 }
 
-/* What is held stays, beside as many others as are kept. */
-static void put_first(mimo_cuts *cuts, mimo_cut *cut)
+static const mimo_recent_kind split_kind = {is_used, release_entry};
+
+static bool has_hash(const mimo_recent_entry *entry, const void *hash)
 {
-    int kept = 0;
-    cut->next = cuts->met;
-    cuts->met = cut;
-    for (mimo_cut **at = &cuts->met; *at;) {
-        mimo_cut *one = *at;
-        if (one->holders > 0 || kept++ < CUTS_KEPT) {
-            at = &one->next;
-        } else {
-            *at = one->next;
-            release_cut(one);
-        }
-    }
+    return ((const mimo_batch_split *)entry)->hash == *(const uint64_t *)hash;
 }
 
-mimo_cut *mimo_cuts_find(const mimo_cuts *cuts, uint64_t hash)
+void mimo_batch_splits_release(mimo_batch_splits *splits)
 {
-    mimo_cut *cut = cuts->met;
-    while (cut && cut->hash != hash)
-        cut = cut->next;
-    return cut;
+    mimo_recent_clear(&splits->known, &split_kind, NULL);
 }
 
-void mimo_cuts_used(mimo_cuts *cuts, uint64_t hash)
+static mimo_batch_split *take_out(mimo_batch_splits *splits, uint64_t hash)
 {
-    mimo_cut *cut = take_out(cuts, hash);
-    if (cut)
-        put_first(cuts, cut);
+    return (mimo_batch_split *)mimo_recent_take(&splits->known, has_hash, &hash);
 }
 
-/* Put a fresh cut in front of the list, or the one that is the same. */
-static const mimo_cut *meet(mimo_cuts *cuts, mimo_cut *cut)
+static void put_first(mimo_batch_splits *splits, mimo_batch_split *split)
 {
-    mimo_cut *known = take_out(cuts, cut->hash);
+    mimo_recent_put(&splits->known, &split->entry);
+    mimo_recent_trim(&splits->known, SPLITS_KEPT, &split_kind, NULL);
+}
+
+mimo_batch_split *mimo_batch_splits_find(const mimo_batch_splits *splits, uint64_t hash)
+{
+    return (mimo_batch_split *)mimo_recent_find(&splits->known, has_hash, &hash);
+}
+
+void mimo_batch_splits_touch(mimo_batch_splits *splits, uint64_t hash)
+{
+    mimo_batch_split *split = take_out(splits, hash);
+    if (split)
+        put_first(splits, split);
+}
+
+/* Put a new split in front, or the known one that is the same. */
+static const mimo_batch_split *put_known(mimo_batch_splits *splits, mimo_batch_split *split)
+{
+    mimo_batch_split *known = take_out(splits, split->hash);
     if (known) {
-        release_cut(cut);
-        cut = known;
+        release_split(split);
+        split = known;
     }
-    put_first(cuts, cut);
-    return cut;
+    put_first(splits, split);
+    return split;
 }
 
 /* ------------------------------------------ guess ------------------------------------------- */
 
-static int64_t dp_of(const mimo_cuts *cuts, int side)
+static int64_t dp_of(const mimo_batch_splits *splits, int side)
 {
-    return cuts->roles[side]->cut.dp.size;
+    return splits->roles[side]->dims.dp.size;
 }
 
-/* An even cut is the layouts' own rule. */
+/* An even split is the layouts' own rule. */
 static int64_t even_samples(const mimo_layout *role, int64_t batch, int64_t dp)
 {
     mimo_layout layout = *role;
@@ -97,79 +90,94 @@ static int64_t even_samples(const mimo_layout *role, int64_t batch, int64_t dp)
     return mimo_layout_samples(&layout, dp).count;
 }
 
-static int64_t samples_of(const mimo_cuts *cuts, const mimo_cut *cut, int side, int64_t rank)
+static int64_t samples_of(const mimo_batch_splits *splits, const mimo_batch_split *split, int side,
+                          int64_t rank)
 {
     mimo_cell cell;
-    if (!mimo_layout_cell(&cell, cuts->roles[side], rank))
+    if (!mimo_layout_cell(&cell, splits->roles[side], rank))
         return 0;
-    return cut->samples[side] ? cut->samples[side][cell.dp]
-                              : even_samples(cuts->roles[side], cut->batch, cell.dp);
+    return split->samples[side] ? split->samples[side][cell.dp]
+                                : even_samples(splits->roles[side], split->batch, cell.dp);
 }
 
-static bool fits(const mimo_cuts *cuts, const mimo_cut *cut, const int64_t own[2])
+static bool fits(const mimo_batch_splits *splits, const mimo_batch_split *split,
+                 const int64_t own[2])
 {
-    return samples_of(cuts, cut, MIMO_SRC, cuts->rank) == own[MIMO_SRC] &&
-           samples_of(cuts, cut, MIMO_DST, cuts->rank) == own[MIMO_DST];
+    return samples_of(splits, split, MIMO_SRC, splits->rank) == own[MIMO_SRC] &&
+           samples_of(splits, split, MIMO_DST, splits->rank) == own[MIMO_DST];
 }
 
-static uint64_t hash_cut(const mimo_cuts *cuts, const mimo_cut *cut)
+/* What a guess must give this rank. */
+typedef struct guess_key {
+    const mimo_batch_splits *splits;
+    const int64_t *own; /* by mimo_side */
+} guess_key;
+
+static bool gives_own(const mimo_recent_entry *entry, const void *context)
 {
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, cut->batch);
+    const guess_key *key = context;
+    return fits(key->splits, (const mimo_batch_split *)entry, key->own);
+}
+
+static uint64_t hash_split(const mimo_batch_splits *splits, const mimo_batch_split *split)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, split->batch);
     for (int side = 0; side < 2; side++)
-        if (cut->samples[side])
-            hash = mimo_hash_bytes(hash, cut->samples[side],
-                                   (size_t)dp_of(cuts, side) * sizeof(int64_t));
+        if (split->samples[side])
+            hash = mimo_hash_bytes(hash, split->samples[side],
+                                   (size_t)dp_of(splits, side) * sizeof(int64_t));
     return hash;
 }
 
-mimo_status mimo_cuts_guess(const mimo_cut **out, mimo_cuts *cuts, const int64_t own[2])
+mimo_status mimo_batch_splits_guess(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                    const int64_t own[2])
 {
     mimo_cell cell;
-    mimo_cut even = {0};
-    *out = NULL;
-    for (const mimo_cut *cut = cuts->met; cut; cut = cut->next)
-        if (fits(cuts, cut, own)) {
-            *out = cut;
-            return MIMO_OK;
-        }
-    int side = mimo_layout_cell(&cell, cuts->roles[MIMO_SRC], cuts->rank) ? MIMO_SRC : MIMO_DST;
-    MIMO_TRY(mimo_mul(&even.batch, own[side], dp_of(cuts, side)));
-    return fits(cuts, &even, own) ? mimo_cuts_even(out, cuts, even.batch) : MIMO_OK;
+    mimo_batch_split even = {.users = 0};
+    const guess_key key = {splits, own};
+    *out = (const mimo_batch_split *)mimo_recent_find(&splits->known, gives_own, &key);
+    if (*out)
+        return MIMO_OK;
+    int side = mimo_layout_cell(&cell, splits->roles[MIMO_SRC], splits->rank) ? MIMO_SRC : MIMO_DST;
+    MIMO_TRY(mimo_mul(&even.batch, own[side], dp_of(splits, side)));
+    return fits(splits, &even, own) ? mimo_batch_splits_even(out, splits, even.batch) : MIMO_OK;
 }
 
-mimo_status mimo_cuts_even(const mimo_cut **out, mimo_cuts *cuts, int64_t batch)
+mimo_status mimo_batch_splits_even(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                   int64_t batch)
 {
-    mimo_cut even = {.batch = batch}, *cut = take_out(cuts, hash_cut(cuts, &even));
-    if (!cut) {
-        MIMO_TRY(mimo_reserve(&cut, 1, sizeof *cut));
-        *cut = even;
-        cut->hash = hash_cut(cuts, cut);
+    mimo_batch_split even = {.batch = batch}, *split = take_out(splits, hash_split(splits, &even));
+    if (!split) {
+        MIMO_TRY(mimo_reserve(&split, 1, sizeof *split));
+        *split = even;
+        split->hash = hash_split(splits, split);
     }
-    put_first(cuts, cut);
-    *out = cut;
+    put_first(splits, split);
+    *out = split;
     return MIMO_OK;
 }
 
-int64_t mimo_cuts_samples(const mimo_cuts *cuts, const mimo_cut *cut, mimo_side side)
+int64_t mimo_batch_splits_samples(const mimo_batch_splits *splits, const mimo_batch_split *split,
+                                  mimo_side side)
 {
-    return samples_of(cuts, cut, (int)side, cuts->rank);
+    return samples_of(splits, split, (int)side, splits->rank);
 }
 
-/* ------------------------------------------ learn ------------------------------------------- */
+/* ----------------------------------------- resolve ------------------------------------------ */
 
 /* The samples of one side, from those of its ranks. */
-static mimo_status collect_side(mimo_cut *cut, const mimo_cuts *cuts, int side, const int64_t *all,
-                                int64_t ranks)
+static mimo_status gather_side(mimo_batch_split *split, const mimo_batch_splits *splits, int side,
+                               const int64_t *all, int64_t ranks)
 {
-    int64_t dp = dp_of(cuts, side), *samples, *first;
-    MIMO_TRY(mimo_reserve(&cut->samples[side], dp, sizeof *samples));
+    int64_t dp = dp_of(splits, side), *samples, *first;
+    MIMO_TRY(mimo_reserve(&split->samples[side], dp, sizeof *samples));
     MIMO_TRY(mimo_reserve(&first, dp, sizeof *first)); /* the first rank of each, and one */
-    samples = cut->samples[side];
+    samples = split->samples[side];
     mimo_status status = MIMO_OK;
     for (int64_t rank = 0; status == MIMO_OK && rank < ranks; rank++) {
         mimo_cell cell;
         int64_t held = all[2 * rank + side];
-        if (!mimo_layout_cell(&cell, cuts->roles[side], rank))
+        if (!mimo_layout_cell(&cell, splits->roles[side], rank))
             continue;
         if (first[cell.dp] == 0) {
             first[cell.dp] = rank + 1;
@@ -186,52 +194,54 @@ static mimo_status collect_side(mimo_cut *cut, const mimo_cuts *cuts, int side, 
     return status;
 }
 
-static mimo_status sum_side(int64_t *out, const mimo_cuts *cuts, const mimo_cut *cut, int side)
+static mimo_status sum_side(int64_t *out, const mimo_batch_splits *splits,
+                            const mimo_batch_split *split, int side)
 {
     int64_t sum = 0;
-    for (int64_t d = 0; d < dp_of(cuts, side); d++)
-        MIMO_TRY(mimo_add(&sum, sum, cut->samples[side][d]));
+    for (int64_t d = 0; d < dp_of(splits, side); d++)
+        MIMO_TRY(mimo_add(&sum, sum, split->samples[side][d]));
     *out = sum;
     return MIMO_OK;
 }
 
-static bool is_even(const mimo_cuts *cuts, const mimo_cut *cut)
+static bool is_even(const mimo_batch_splits *splits, const mimo_batch_split *split)
 {
     for (int side = 0; side < 2; side++)
-        for (int64_t d = 0; d < dp_of(cuts, side); d++)
-            if (cut->samples[side][d] != even_samples(cuts->roles[side], cut->batch, d))
+        for (int64_t d = 0; d < dp_of(splits, side); d++)
+            if (split->samples[side][d] != even_samples(splits->roles[side], split->batch, d))
                 return false;
     return true;
 }
 
-static mimo_status fill_cut(mimo_cut *cut, const mimo_cuts *cuts, const int64_t *all, int64_t ranks)
+static mimo_status fill_split(mimo_batch_split *split, const mimo_batch_splits *splits,
+                              const int64_t *all, int64_t ranks)
 {
     int64_t dst_batch;
-    MIMO_TRY(collect_side(cut, cuts, MIMO_SRC, all, ranks));
-    MIMO_TRY(collect_side(cut, cuts, MIMO_DST, all, ranks));
-    MIMO_TRY(sum_side(&cut->batch, cuts, cut, MIMO_SRC));
-    MIMO_TRY(sum_side(&dst_batch, cuts, cut, MIMO_DST));
-    MIMO_CHECK(cut->batch == dst_batch, MIMO_ERR_SHAPE,
+    MIMO_TRY(gather_side(split, splits, MIMO_SRC, all, ranks));
+    MIMO_TRY(gather_side(split, splits, MIMO_DST, all, ranks));
+    MIMO_TRY(sum_side(&split->batch, splits, split, MIMO_SRC));
+    MIMO_TRY(sum_side(&dst_batch, splits, split, MIMO_DST));
+    MIMO_CHECK(split->batch == dst_batch, MIMO_ERR_SHAPE,
                "the src tiles of all dp ranks hold %" PRId64 " samples, the dst tiles %" PRId64,
-               cut->batch, dst_batch);
-    if (is_even(cuts, cut)) {
-        mimo_release(cut->samples[MIMO_SRC]);
-        mimo_release(cut->samples[MIMO_DST]);
-        cut->samples[MIMO_SRC] = cut->samples[MIMO_DST] = NULL;
+               split->batch, dst_batch);
+    if (is_even(splits, split)) {
+        mimo_release(split->samples[MIMO_SRC]);
+        mimo_release(split->samples[MIMO_DST]);
+        split->samples[MIMO_SRC] = split->samples[MIMO_DST] = NULL;
     }
-    cut->hash = hash_cut(cuts, cut);
+    split->hash = hash_split(splits, split);
     return MIMO_OK;
 }
 
-mimo_status mimo_cuts_learn(const mimo_cut **out, mimo_cuts *cuts, const int64_t *all,
-                            int64_t ranks)
+mimo_status mimo_batch_splits_resolve(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                      const int64_t *all, int64_t ranks)
 {
-    mimo_cut *cut;
-    MIMO_TRY(mimo_reserve(&cut, 1, sizeof *cut));
-    mimo_status status = fill_cut(cut, cuts, all, ranks);
+    mimo_batch_split *split;
+    MIMO_TRY(mimo_reserve(&split, 1, sizeof *split));
+    mimo_status status = fill_split(split, splits, all, ranks);
     if (status == MIMO_OK)
-        *out = meet(cuts, cut);
+        *out = put_known(splits, split);
     else
-        release_cut(cut);
+        release_split(split);
     return status;
 }

@@ -1,50 +1,56 @@
-/* How a batch is cut over the dp coordinates of both sides. */
-#ifndef MIMO_BRIDGE_ROUTED_CUTS_H
-#define MIMO_BRIDGE_ROUTED_CUTS_H
+/* Batch splits: how many samples of a batch each dp coordinate of either side holds. */
+#ifndef MIMO_BRIDGE_BATCH_SPLIT_H
+#define MIMO_BRIDGE_BATCH_SPLIT_H
 
-#include "bridge/layout/layout_types.h"
 #include <mimo/pairing.h>
 
-/* One cut. No rank sees more of it than its own samples, so it is guessed from these (evenly, or as
- * it was the last time), and where the ranks' guesses differ each learns it from the samples of
- * all. */
-typedef struct mimo_cut {
-    struct mimo_cut *next;
-    int holders;   /* operations in flight that move by it */
+#include "bridge/layout/layout_types.h"
+#include "core/recent.h"
+
+/* One split. A rank sees its own samples of it, and no others. So it guesses the split from these:
+ * even, or the one that was used before. Where the guesses of the ranks differ, the ranks gather
+ * their samples and resolve the split from all of them. */
+typedef struct mimo_batch_split {
+    mimo_recent_entry entry;
+    int users;     /* operations in flight that move by it */
     uint64_t hash; /* of all below */
     int64_t batch;
     int64_t *samples[2]; /* by mimo_side, [dp]; both NULL: evenly */
-} mimo_cut;
+} mimo_batch_split;
 
-/* The cuts of a bridge that were met, the last one first. */
-typedef struct mimo_cuts {
-    const mimo_layout *roles[2]; /* by mimo_side: who holds rows; of no samples */
+/* The splits that a bridge has used, the last one first. */
+typedef struct mimo_batch_splits {
+    const mimo_layout *roles[2]; /* by mimo_side: who holds rows; layouts of no samples */
     int64_t rank;
-    mimo_cut *met;
-} mimo_cuts;
+    mimo_recent known;
+} mimo_batch_splits;
 
-void mimo_cuts_release(mimo_cuts *cuts);
+void mimo_batch_splits_release(mimo_batch_splits *splits);
 
-/* The cut with this hash; NULL where it is forgotten, which one with holders never is. */
-mimo_cut *mimo_cuts_find(const mimo_cuts *cuts, uint64_t hash);
+/* The split with this hash. NULL where it is forgotten; one with users never is. */
+mimo_batch_split *mimo_batch_splits_find(const mimo_batch_splits *splits, uint64_t hash);
 
-/* A cut that gives this rank own[MIMO_SRC] and own[MIMO_DST] samples; NULL where none comes to
- * mind. It stays until several others were met. */
-mimo_status mimo_cuts_guess(const mimo_cut **out, mimo_cuts *cuts, const int64_t own[2]);
+/* A split that gives this rank own[MIMO_SRC] and own[MIMO_DST] samples: a known one, else the even
+ * one. *out is NULL where neither does. It is valid until several others were used. */
+mimo_status mimo_batch_splits_guess(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                    const int64_t own[2]);
 
-/* The even cut of a batch, whether or not it gives this rank what it has: see mimo_cuts_samples. */
-mimo_status mimo_cuts_even(const mimo_cut **out, mimo_cuts *cuts, int64_t batch);
+/* The even split of a batch. It need not give this rank the samples that it has: see
+ * mimo_batch_splits_samples. */
+mimo_status mimo_batch_splits_even(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                   int64_t batch);
 
-/* What a cut gives this rank on a side. */
-int64_t mimo_cuts_samples(const mimo_cuts *cuts, const mimo_cut *cut, mimo_side side);
+/* The samples that a split gives this rank on a side. */
+int64_t mimo_batch_splits_samples(const mimo_batch_splits *splits, const mimo_batch_split *split,
+                                  mimo_side side);
 
-/* The cut that gives all ranks what they have: samples of rank r in all[2 * r + side]. The outcome
- * is the same on every rank but for MIMO_ERR_MEMORY. MIMO_ERR_SHAPE: copies that hold different
- * numbers, or sides whose sums differ. */
-mimo_status mimo_cuts_learn(const mimo_cut **out, mimo_cuts *cuts, const int64_t *all,
-                            int64_t ranks);
+/* The split that gives all ranks the samples that they have: rank r has all[2 * r + side]. Every
+ * rank gets the same outcome, except for MIMO_ERR_MEMORY. MIMO_ERR_SHAPE: copies of one cell have
+ * different numbers of samples, or the sums of the two sides differ. */
+mimo_status mimo_batch_splits_resolve(const mimo_batch_split **out, mimo_batch_splits *splits,
+                                      const int64_t *all, int64_t ranks);
 
-/* The cut with this hash was used: it comes to mind first. */
-void mimo_cuts_used(mimo_cuts *cuts, uint64_t hash);
+/* The split with this hash was used: the next guess tries it first. */
+void mimo_batch_splits_touch(mimo_batch_splits *splits, uint64_t hash);
 
 #endif

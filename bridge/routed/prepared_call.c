@@ -1,10 +1,10 @@
 /*
- * Jobs: an operation made ready for its tensors, in one round or two.
+ * Prepared calls: an operation made ready for its tensors, in one phase or two.
  *
- * One round moves rows from where they are to where they are read. Where the dst cp ranks hold
- * contributions and many src ranks read the sum, that would send all contributions to each of them:
- * then a first round brings the contributions of each row to one rank, as if a partition cut the
- * dst tiles, and a second one moves the sums from there.
+ * One phase moves rows from where they are to where they are read. Where the dst cp ranks hold
+ * contributions and many src ranks read the sum, one phase would send all contributions to each of
+ * these. Then there are two: the first brings the contributions of each row to one rank, as if a
+ * partition cut the dst tiles; the second moves the sums from there.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,106 +15,116 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-enum { STAGE_ALIGNMENT = 64, JOBS_KEPT = 64 };
+enum { STAGE_ALIGNMENT = 64, CALLS_KEPT = 64 };
 
-/* ------------------------------------------ rounds ------------------------------------------ */
+/* ------------------------------------------ phases ------------------------------------------ */
 
-/* A job in making. */
-typedef struct job_maker {
+/* A call in making. */
+typedef struct call_maker {
     mimo_op *op;
-    const mimo_cut *cut;
-    mimo_job *job;
-    mimo_hop hops[MIMO_ROUNDS]; /* of each round */
-} job_maker;
+    const mimo_batch_split *split;
+    mimo_prepared_call *call;
+    mimo_route routes[MIMO_PHASES]; /* of each phase */
+} call_maker;
 
 static mimo_row_order order_of(const mimo_tile *tile)
 {
     return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
 }
 
-/* The tile of a place; shards look like the dst tile that they cut. */
-static const mimo_tile *tile_at(const mimo_job *job, mimo_place place, int i)
+/* The tile of an endpoint. Shards look like the dst tile that they are cut from. */
+static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint end, int i)
 {
-    return place == MIMO_AT_SRC ? &job->pairs[i].src : &job->pairs[i].dst;
+    return end == MIMO_AT_SRC ? &call->pairs[i].src : &call->pairs[i].dst;
 }
 
-static int64_t bytes_at(const job_maker *maker, mimo_place place, int i)
+static int64_t bytes_at(const call_maker *maker, mimo_endpoint end, int i)
 {
-    int64_t bytes = mimo_tile_bytes(tile_at(maker->job, place, i));
-    return place == MIMO_AT_SHARDS ? bytes / maker->op->bridge->routed->shards : bytes;
+    int64_t bytes = mimo_tile_bytes(tile_at(maker->call, end, i));
+    return end == MIMO_AT_SHARDS ? bytes / maker->op->bridge->routed->shards : bytes;
 }
 
-static mimo_status get_plan(mimo_leg *leg, const job_maker *maker, const mimo_hop *hop, int i)
+static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
+                            const mimo_route *route, int i)
 {
-    const mimo_cut *cut = maker->cut;
-    const int64_t *src = cut->samples[MIMO_SRC], *dst = cut->samples[MIMO_DST];
-    const mimo_plan_key key = {.hop = *hop,
-                               .order = {order_of(tile_at(maker->job, hop->from, i)),
-                                         order_of(tile_at(maker->job, hop->to, i))},
-                               .batch = cut->batch,
-                               .seq = maker->job->pairs[i].seq,
-                               .cut = cut->hash,
+    const mimo_batch_split *split = maker->split;
+    const int64_t *src = split->samples[MIMO_SRC], *dst = split->samples[MIMO_DST];
+    const mimo_plan_key key = {.route = *route,
+                               .order = {order_of(tile_at(maker->call, route->from, i)),
+                                         order_of(tile_at(maker->call, route->to, i))},
+                               .batch = split->batch,
+                               .seq = maker->call->pairs[i].seq,
+                               .split = split->hash,
                                .samples = {src, dst, dst}};
-    return mimo_plan_cache_get(&leg->plan, maker->op->bridge->routed->plans, &key);
+    return mimo_plan_cache_get(&transfer->plan, maker->op->bridge->routed->plans, &key);
 }
 
-/* Whether bringing contributions together first moves less. The busiest rank receives, in samples
- * and but for what it holds, b_src * (cp - 1) in one round, and (b_src + b_dst) * (cp - 1) / cp in
- * two, where b = B / dp; where src dp < dst dp more by b_src - b_dst in one, by a cp-th of that in
- * two. */
-static bool pays_to_gather(const mimo_op *op)
+/*
+ * Whether two phases move less than one.
+ *
+ * Claim: yes, where src dp < (cp - 1) * dst dp.
+ * Why: let b = B / dp be the samples of a rank on a side. The busiest rank receives, in samples,
+ *
+ *     one phase     b_src * (cp - 1)
+ *     two phases    (b_src + b_dst) * (cp - 1) / cp
+ *
+ * Where src dp < dst dp, a rank holds b_dst of the b_src samples that it reads, so it receives
+ * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
+ * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
+ */
+static bool two_phases_move_less(const mimo_op *op)
 {
     const mimo_routed *own = op->bridge->routed;
     int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
-    bool possible = op->backward && !own->ragged && own->shards > 1 &&
-                    op->pairs[0].seq % (2 * own->shards) == 0;
+    bool possible = op->call.backward && !own->ragged && own->shards > 1 &&
+                    op->tensors.pairs[0].seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
-static void set_hops(job_maker *maker)
+static void set_routes(call_maker *maker)
 {
-    bool backward = maker->op->backward;
-    maker->job->rounds = 1;
-    maker->hops[0] =
-        backward ? (mimo_hop){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_hop){MIMO_AT_SRC, MIMO_AT_DST};
-    if (pays_to_gather(maker->op)) {
-        maker->job->rounds = 2;
-        maker->hops[0].to = MIMO_AT_SHARDS;
-        maker->hops[1] = (mimo_hop){MIMO_AT_SHARDS, MIMO_AT_SRC};
+    bool backward = maker->op->call.backward;
+    maker->call->phase_count = 1;
+    maker->routes[0] =
+        backward ? (mimo_route){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_route){MIMO_AT_SRC, MIMO_AT_DST};
+    if (two_phases_move_less(maker->op)) {
+        maker->call->phase_count = 2;
+        maker->routes[0].to = MIMO_AT_SHARDS;
+        maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
     }
 }
 
-static mimo_status plan_round(const job_maker *maker, int r)
+static mimo_status plan_phase(const call_maker *maker, int r)
 {
-    mimo_round *round = &maker->job->round[r];
-    int count = maker->job->count;
-    MIMO_TRY(mimo_reserve(&round->legs, count, sizeof *round->legs));
-    round->count = count;
-    round->chunks = maker->job->chunks;
-    round->signature = mimo_hash_int(maker->job->signature, r);
-    round->guarded = maker->job->guarded;
+    mimo_phase *phase = &maker->call->phases[r];
+    int count = maker->call->count;
+    MIMO_TRY(mimo_reserve(&phase->transfers, count, sizeof *phase->transfers));
+    phase->count = count;
+    phase->chunk_count = maker->call->chunks;
+    phase->signature = mimo_hash_int(maker->call->signature, r);
+    phase->guarded = maker->call->guarded;
     for (int i = 0; i < count; i++) {
-        const mimo_tile *to = tile_at(maker->job, maker->hops[r].to, i);
-        mimo_leg *leg = &round->legs[i];
-        MIMO_TRY(get_plan(leg, maker, &maker->hops[r], i));
-        round->classes = mimo_plan_classes(leg->plan);
-        leg->row_bytes = to->row_bytes;
-        leg->bytes = bytes_at(maker, maker->hops[r].to, i);
-        leg->dtype = to->view.dtype;
-        MIMO_CHECK(round->classes == 1 || leg->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+        const mimo_tile *to = tile_at(maker->call, maker->routes[r].to, i);
+        mimo_transfer *transfer = &phase->transfers[i];
+        MIMO_TRY(get_plan(transfer, maker, &maker->routes[r], i));
+        phase->classes = mimo_plan_classes(transfer->plan);
+        transfer->row_bytes = to->row_bytes;
+        transfer->bytes = bytes_at(maker, maker->routes[r].to, i);
+        transfer->dtype = to->view.dtype;
+        MIMO_CHECK(phase->classes == 1 || transfer->dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
                    "%s: f8 can be moved, not summed over %" PRId64 " contributions",
-                   maker->op->call, round->classes);
-        if (round->classes > 1)
-            MIMO_TRY(mimo_tile_check_addresses(&maker->job->pairs[i].src.view,
-                                               &maker->job->pairs[i].dst.view));
+                   maker->op->claim.words, phase->classes);
+        if (phase->classes > 1)
+            MIMO_TRY(mimo_tile_check_addresses(&maker->call->pairs[i].src.view,
+                                               &maker->call->pairs[i].dst.view));
     }
     return MIMO_OK;
 }
 
 /* ----------------------------------------- staging ------------------------------------------ */
 
-/* Where staging is handed out; base NULL: to see how much there is. */
+/* Hands out staging. With base NULL it only counts the bytes. */
 typedef struct stage_cursor {
     char *base;
     int64_t used;
@@ -131,137 +141,138 @@ static mimo_status take(char **out, stage_cursor *stage, int64_t copies, int64_t
     return MIMO_OK;
 }
 
-static char *data_at(const mimo_job *job, mimo_place place, int i, char *shards)
+static char *data_at(const mimo_prepared_call *call, mimo_endpoint end, int i, char *shards)
 {
-    return place == MIMO_AT_SHARDS ? shards : tile_at(job, place, i)->view.data;
+    return end == MIMO_AT_SHARDS ? shards : tile_at(call, end, i)->view.data;
 }
 
 static bool pushes(const mimo_op *op)
 {
-    return op->bridge->routed->can_push && mimo_executor_pushes(op->bridge->way[op->backward]);
+    return op->bridge->routed->can_push &&
+           mimo_executor_pushes(op->bridge->executor[op->call.backward]);
 }
 
-mimo_buffer *mimo_job_buffer(const mimo_op *op, const mimo_tile *tile)
+mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 {
     if (!pushes(op))
         return NULL;
     return mimo_buffer_find(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
-/* Both ends of tensor i in each round, and room for the classes that are added to its target. */
-static mimo_status place_tensor(const job_maker *maker, int i, stage_cursor *stage)
+/* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
+static mimo_status set_tensor(const call_maker *maker, int i, stage_cursor *stage)
 {
-    mimo_job *job = maker->job;
+    mimo_prepared_call *call = maker->call;
     char *shards = NULL;
-    if (job->rounds > 1)
+    if (call->phase_count > 1)
         MIMO_TRY(take(&shards, stage, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
-    for (int r = 0; r < job->rounds; r++) {
-        mimo_leg *leg = &job->round[r].legs[i];
-        if (maker->hops[r].to != MIMO_AT_SHARDS)
-            leg->buffer = mimo_job_buffer(maker->op, tile_at(job, maker->hops[r].to, i));
-        leg->from = data_at(job, maker->hops[r].from, i, shards);
+    for (int r = 0; r < call->phase_count; r++) {
+        mimo_transfer *transfer = &call->phases[r].transfers[i];
+        if (maker->routes[r].to != MIMO_AT_SHARDS)
+            transfer->buffer = mimo_pushed_buffer(maker->op, tile_at(call, maker->routes[r].to, i));
+        transfer->from = data_at(call, maker->routes[r].from, i, shards);
         if (r > 0 && MIMO_MUTATED("part-for-sum"))
-            leg->from = job->round[0].legs[i].classes;
-        leg->to = data_at(job, maker->hops[r].to, i, shards);
-        MIMO_TRY(take(&leg->classes, stage, job->round[r].classes - 1, leg->bytes));
+            transfer->from = call->phases[0].transfers[i].classes;
+        transfer->to = data_at(call, maker->routes[r].to, i, shards);
+        MIMO_TRY(take(&transfer->classes, stage, call->phases[r].classes - 1, transfer->bytes));
     }
     return MIMO_OK;
 }
 
-static mimo_status place_tensors(const job_maker *maker, stage_cursor *stage)
+static mimo_status set_tensors(const call_maker *maker, stage_cursor *stage)
 {
-    for (int i = 0; i < maker->job->count; i++)
-        MIMO_TRY(place_tensor(maker, i, stage));
+    for (int i = 0; i < maker->call->count; i++)
+        MIMO_TRY(set_tensor(maker, i, stage));
     return MIMO_OK;
 }
 
-static mimo_status set_stage(const job_maker *maker)
+static mimo_status set_stage(const call_maker *maker)
 {
-    mimo_job *job = maker->job;
+    mimo_prepared_call *call = maker->call;
     stage_cursor stage = {NULL, 0};
-    void *room = NULL;
-    MIMO_TRY(place_tensors(maker, &stage));
+    void *area = NULL;
+    MIMO_TRY(set_tensors(maker, &stage));
     if (stage.used > 0)
-        MIMO_TRY(mimo_op_stage(&room, maker->op, MIMO_STAGING_PARTIALS, stage.used));
-    job->stage = room;
-    job->stage_bytes = stage.used;
-    stage = (stage_cursor){room, 0};
-    return place_tensors(maker, &stage);
+        MIMO_TRY(mimo_op_stage(&area, maker->op, MIMO_STAGING_PARTIALS, stage.used));
+    call->stage = area;
+    call->stage_bytes = stage.used;
+    stage = (stage_cursor){area, 0};
+    return set_tensors(maker, &stage);
 }
 
-/* ------------------------------------------- jobs ------------------------------------------- */
+/* ------------------------------------------ making ------------------------------------------ */
 
-static void destroy_job(mimo_bridge *bridge, mimo_job *job)
+static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
 {
-    if (!job)
+    if (!call)
         return;
-    for (int r = 0; r < MIMO_ROUNDS; r++)
-        mimo_round_release(&job->round[r], bridge->comm);
-    mimo_release(job->pairs);
-    mimo_release(job);
+    for (int r = 0; r < MIMO_PHASES; r++)
+        mimo_phase_release(&call->phases[r], bridge->comm);
+    mimo_release(call->pairs);
+    mimo_release(call);
 }
 
 /* The tiles that are written in the end: chunks have their samples. */
-static mimo_status target_layout(mimo_layout **out, const job_maker *maker)
+static mimo_status target_layout(mimo_layout **out, const call_maker *maker)
 {
-    mimo_side side = maker->op->backward ? MIMO_SRC : MIMO_DST;
-    mimo_layout_desc desc = mimo_routed_side(maker->op->bridge, side);
-    desc.batch = maker->cut->batch;
-    desc.samples = maker->cut->samples[side];
-    desc.seq = maker->job->pairs[0].seq;
+    mimo_side side = maker->op->call.backward ? MIMO_SRC : MIMO_DST;
+    mimo_layout_desc desc = mimo_routed_side_layout(maker->op->bridge, side);
+    desc.batch = maker->split->batch;
+    desc.samples = maker->split->samples[side];
+    desc.seq = maker->call->pairs[0].seq;
     return mimo_layout_create(out, &desc);
 }
 
-static mimo_status compile_rounds(const job_maker *maker)
+static mimo_status compile_phases(const call_maker *maker)
 {
-    mimo_job *job = maker->job;
+    mimo_prepared_call *call = maker->call;
     mimo_bridge *bridge = maker->op->bridge;
     mimo_layout *tiles = NULL;
-    mimo_status status = job->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
-    for (int r = 0; r < job->rounds && status == MIMO_OK; r++)
+    mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
+    for (int r = 0; r < call->phase_count && status == MIMO_OK; r++)
         status =
-            mimo_round_compile(&job->round[r], bridge->comm, &bridge->routed->push_rule, tiles);
+            mimo_phase_compile(&call->phases[r], bridge->comm, &bridge->routed->push_rule, tiles);
     mimo_layout_destroy(tiles);
     return status;
 }
 
-static mimo_status fill_job(job_maker *maker)
+static mimo_status fill_call(call_maker *maker)
 {
     mimo_op *op = maker->op;
-    mimo_job *job = maker->job;
-    MIMO_TRY(mimo_reserve(&job->pairs, op->count, sizeof *job->pairs));
-    memcpy(job->pairs, op->pairs, (size_t)op->count * sizeof *job->pairs);
-    job->count = op->count;
-    set_hops(maker);
-    for (int r = 0; r < job->rounds; r++)
-        MIMO_TRY(plan_round(maker, r));
+    mimo_prepared_call *call = maker->call;
+    MIMO_TRY(mimo_reserve(&call->pairs, op->tensors.count, sizeof *call->pairs));
+    memcpy(call->pairs, op->tensors.pairs, (size_t)op->tensors.count * sizeof *call->pairs);
+    call->count = op->tensors.count;
+    set_routes(maker);
+    for (int r = 0; r < call->phase_count; r++)
+        MIMO_TRY(plan_phase(maker, r));
     MIMO_TRY(set_stage(maker));
-    return compile_rounds(maker);
+    return compile_phases(maker);
 }
 
-/* What the ranks that push to each other must have alike: how the batch is cut counts too. */
-static uint64_t sign_job(const mimo_op *op, uint64_t cut)
+/* What must be the same on ranks that push to each other: the operation and the batch split. */
+static uint64_t sign_call(const mimo_op *op, uint64_t split)
 {
-    return mimo_hash_int(op->signature, (int64_t)cut);
+    return mimo_hash_int(op->claim.signature, (int64_t)split);
 }
 
-static mimo_status make_job(mimo_job **out, mimo_op *op, const mimo_cut *cut)
+static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_batch_split *split)
 {
-    mimo_job *job;
-    MIMO_TRY(mimo_reserve(&job, 1, sizeof *job));
-    job->backward = op->backward;
-    job->guarded = op->guarded;
-    job->pushes = pushes(op);
-    job->chunks = op->chunks;
-    job->cut = cut->hash;
-    job->signature = sign_job(op, cut->hash);
-    job->buffer_changes = op->bridge->parent->buffer_changes;
-    job_maker maker = {.op = op, .cut = cut, .job = job};
-    mimo_status status = fill_job(&maker);
+    mimo_prepared_call *call;
+    MIMO_TRY(mimo_reserve(&call, 1, sizeof *call));
+    call->backward = op->call.backward;
+    call->guarded = op->call.guarded;
+    call->pushes = pushes(op);
+    call->chunks = op->call.chunks;
+    call->split = split->hash;
+    call->signature = sign_call(op, split->hash);
+    call->buffer_changes = op->bridge->parent->buffer_changes;
+    call_maker maker = {.op = op, .split = split, .call = call};
+    mimo_status status = fill_call(&maker);
     if (status == MIMO_OK)
-        *out = job;
+        *out = call;
     else
-        destroy_job(op->bridge, job);
+        destroy_call(op->bridge, call);
     return status;
 }
 
@@ -272,71 +283,85 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
            a->seq == b->seq && a->row_bytes == b->row_bytes;
 }
 
-/* Whether a job does what the operation asks, in the staging that the operation has. */
-static bool fits(const mimo_job *job, mimo_op *op, uint64_t cut)
+/* ----------------------------------------- keeping ------------------------------------------ */
+
+/* What a kept call must serve. */
+typedef struct wanted_call {
+    mimo_op *op;
+    uint64_t split;
+} wanted_call;
+
+static bool same_call(const mimo_prepared_call *call, const mimo_op *op, uint64_t split)
 {
-    bool staged =
-        !job->stage || mimo_op_has_stage(op, MIMO_STAGING_PARTIALS, job->stage, job->stage_bytes);
-    bool usable = !job->failed && (!job->recorded || job->stream == op->stream);
-    bool same = usable && staged && job->buffer_changes == op->bridge->parent->buffer_changes &&
-                job->backward == op->backward && job->guarded == op->guarded &&
-                job->chunks == op->chunks && job->pushes == pushes(op) && job->cut == cut &&
-                job->count == op->count && job->signature == sign_job(op, cut);
-    for (int i = 0; same && i < op->count; i++)
-        same = job->pairs[i].seq == op->pairs[i].seq &&
-               same_tile(&job->pairs[i].src, &op->pairs[i].src) &&
-               same_tile(&job->pairs[i].dst, &op->pairs[i].dst);
+    return call->buffer_changes == op->bridge->parent->buffer_changes &&
+           call->backward == op->call.backward && call->guarded == op->call.guarded &&
+           call->chunks == op->call.chunks && call->pushes == pushes(op) && call->split == split &&
+           call->count == op->tensors.count && call->signature == sign_call(op, split);
+}
+
+static bool same_tensors(const mimo_prepared_call *call, const mimo_op *op)
+{
+    bool same = true;
+    for (int i = 0; same && i < op->tensors.count; i++)
+        same = call->pairs[i].seq == op->tensors.pairs[i].seq &&
+               same_tile(&call->pairs[i].src, &op->tensors.pairs[i].src) &&
+               same_tile(&call->pairs[i].dst, &op->tensors.pairs[i].dst);
     return same;
 }
 
-/* One that is kept, or a new one. */
-static mimo_status find_job(mimo_op *op, const mimo_cut *cut)
+/* Whether a kept call does what the operation asks, in the staging that the operation has. */
+static bool serves(const mimo_recent_entry *entry, const void *context)
 {
-    for (mimo_job **at = &op->bridge->routed->idle; *at; at = &(*at)->next)
-        if (fits(*at, op, cut->hash)) {
-            op->job = *at;
-            *at = op->job->next;
-            return MIMO_OK;
-        }
-    return make_job(&op->job, op, cut);
+    const wanted_call *wanted = context;
+    const mimo_prepared_call *call = (const mimo_prepared_call *)entry;
+    mimo_op *op = wanted->op;
+    bool usable = !call->failed && (!call->recorded || call->stream == op->call.stream);
+    bool staged = !call->stage ||
+                  mimo_op_has_stage(op, MIMO_STAGING_PARTIALS, call->stage, call->stage_bytes);
+    return usable && staged && same_call(call, op, wanted->split) && same_tensors(call, op);
 }
 
-mimo_status mimo_job_prepare(mimo_op *op, const mimo_cut *cut)
+static bool is_recorded(const mimo_recent_entry *entry)
 {
-    MIMO_TRY(find_job(op, cut));
-    mimo_cuts_find(&op->bridge->routed->cuts, cut->hash)->holders++;
+    return ((const mimo_prepared_call *)entry)->recorded;
+}
+
+static void release_entry(mimo_recent_entry *entry, void *bridge)
+{
+    destroy_call(bridge, (mimo_prepared_call *)entry);
+}
+
+static const mimo_recent_kind call_kind = {is_recorded, release_entry};
+
+mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
+{
+    mimo_routed *own = op->bridge->routed;
+    const wanted_call wanted = {op, split->hash};
+    op->prepared = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
+    if (!op->prepared)
+        MIMO_TRY(make_call(&op->prepared, op, split));
+    mimo_batch_splits_find(&own->splits, split->hash)->users++;
     return MIMO_OK;
 }
 
-void mimo_job_put_back(mimo_op *op)
+void mimo_prepared_call_put_back(mimo_op *op)
 {
     mimo_routed *own = op->bridge->routed;
-    mimo_job **last = &own->idle, *job = op->job;
-    op->job = NULL;
-    if (!job)
+    mimo_prepared_call *call = op->prepared;
+    op->prepared = NULL;
+    if (!call)
         return;
-    mimo_cuts_find(&own->cuts, job->cut)->holders--;
-    job->failed = op->status != MIMO_OK; /* it may have been in flight */
-    if (job->failed && !job->recorded) {
-        destroy_job(op->bridge, job);
+    mimo_batch_splits_find(&own->splits, call->split)->users--;
+    call->failed = op->progress.status != MIMO_OK; /* it may have been in flight */
+    if (call->failed && !call->recorded) {
+        destroy_call(op->bridge, call);
         return;
     }
-    job->next = own->idle;
-    own->idle = job;
-    for (int kept = 0; *last && (kept < JOBS_KEPT || (*last)->recorded); last = &(*last)->next)
-        kept += !(*last)->recorded;
-    if (*last) {
-        mimo_job *oldest = *last;
-        *last = oldest->next;
-        destroy_job(op->bridge, oldest);
-    }
+    mimo_recent_put(&own->prepared, &call->entry);
+    mimo_recent_trim(&own->prepared, CALLS_KEPT, &call_kind, op->bridge);
 }
 
-void mimo_job_destroy_idle(mimo_bridge *bridge)
+void mimo_prepared_calls_release(mimo_bridge *bridge)
 {
-    while (bridge->routed->idle) {
-        mimo_job *job = bridge->routed->idle;
-        bridge->routed->idle = job->next;
-        destroy_job(bridge, job);
-    }
+    mimo_recent_clear(&bridge->routed->prepared, &call_kind, bridge);
 }

@@ -1,15 +1,16 @@
 /*
- * The routed executor: only consumed rows move, once, from one owner to each consumer, straight
- * from tensor to tensor. Forward is plan(src -> dst), backward plan(dst -> src). Without a
- * partition the dst cp ranks hold contributions: class 0 arrives in its place, the others in
- * staging, and they are added in class order, which is that of ascending ranks.
+ * The routed executor. Only rows that somebody consumes move: each goes once, from one owner to
+ * each consumer, straight from tensor to tensor. Forward is plan(src -> dst), backward is plan(dst
+ * -> src). Without a partition the dst cp ranks hold contributions. Then class 0 arrives in the
+ * destination and the other classes in staging; they are added in class order, which is the order
+ * of ascending ranks.
  *
- *   prepare   before the agreement: plans, messages, staging, for all tensors together (a job)
+ *   prepare   before the agreement: plans, messages and staging, for all tensors together
  *   move      one exchange; rows that stay here are copied while it is in flight
  *   add       the classes, where there are several
  *   move      where contributions were gathered first: their sums
  *
- * An operation in chunks goes through the steps once for each.
+ * An operation in chunks goes through the steps once for each chunk.
  */
 #include <inttypes.h>
 
@@ -25,7 +26,8 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_cell cell;
-    const mimo_tile *tile = side == MIMO_SRC ? &op->pairs[0].src : &op->pairs[0].dst;
+    const mimo_tile *tile =
+        side == MIMO_SRC ? &op->tensors.pairs[0].src : &op->tensors.pairs[0].dst;
     bool holds = mimo_layout_cell(&cell, op->bridge->routed->roles[side], op->bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
@@ -34,54 +36,54 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
     return MIMO_OK;
 }
 
-static mimo_status prepare_cut(mimo_op *op, const mimo_cut *cut)
+static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 {
-    op->guess = cut->hash;
-    return mimo_job_prepare(op, cut);
+    op->claim.guess = split->hash;
+    return mimo_prepared_call_get(op, split);
 }
 
-/* Where all tiles are flat and nothing tells S, their rows are dealt out, and not samples. */
+/* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    const mimo_layout_desc *places = op->bridge->routed->places;
-    bool flat = !mimo_rule_is_packed(places[MIMO_SRC].partition) &&
-                !mimo_rule_is_packed(places[MIMO_DST].partition);
-    for (int i = 0; flat && i < op->count; i++)
-        flat =
-            mimo_tile_is_flat(&op->pairs[i].src.view) && mimo_tile_is_flat(&op->pairs[i].dst.view);
+    const mimo_layout_desc *layouts = op->bridge->routed->layouts;
+    bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
+                !mimo_rule_is_packed(layouts[MIMO_DST].partition);
+    for (int i = 0; flat && i < op->tensors.count; i++)
+        flat = mimo_tile_is_flat(&op->tensors.pairs[i].src.view) &&
+               mimo_tile_is_flat(&op->tensors.pairs[i].dst.view);
     return flat;
 }
 
-/* By the batch that the caller told: nothing is guessed, and nothing needs to be found out. */
-static mimo_status prepare_told(mimo_op *op)
+/* By the batch that the caller gave: nothing is guessed, so nothing need be resolved. */
+static mimo_status prepare_given(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_routed *own = op->bridge->routed;
-    const mimo_tile_pair *pair = &op->pairs[0];
-    const mimo_cut *cut;
-    MIMO_TRY(mimo_cuts_even(&cut, &own->cuts, op->bridge->batch));
+    const mimo_tile_pair *pair = &op->tensors.pairs[0];
+    const mimo_batch_split *split;
+    MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, op->bridge->batch));
     for (int side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
         const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
-        int64_t samples = mimo_cuts_samples(&own->cuts, cut, (mimo_side)side);
+        int64_t samples = mimo_batch_splits_samples(&own->splits, split, (mimo_side)side);
         MIMO_CHECK(tile->batch == samples, MIMO_ERR_SHAPE,
                    "%s tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64
                    " samples",
                    mimo_side_names[side], mimo_tensor_text(&tile->view, text, sizeof text),
                    op->bridge->batch, samples);
     }
-    return prepare_cut(op, cut);
+    return prepare_split(op, split);
 }
 
-/* On a measured bridge, by the rules of collective: dp divides the batch on either side. Its rows
- * stay inside a gather group, and their place there does not depend on the batch. So where one
- * rank's tiles are such a cut, it may move without asking the others. */
+/* On a measured bridge, by the rules of collective: dp divides the batch on both sides. Rows stay
+ * inside a gather group, and where they go there does not depend on the batch. So a rank whose
+ * tiles are such an even split can move without an agreement. */
 static mimo_status prepare_measured(mimo_op *op)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    const mimo_tile *src = &op->pairs[0].src, *dst = &op->pairs[0].dst;
+    const mimo_tile *src = &op->tensors.pairs[0].src, *dst = &op->tensors.pairs[0].dst;
     int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp"), batch, dst_batch;
     int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
-    const mimo_cut *cut;
+    const mimo_batch_split *split;
     MIMO_TRY(mimo_mul(&batch, src->batch, src_dp));
     MIMO_TRY(mimo_mul(&dst_batch, dst->batch, dst_dp));
     MIMO_CHECK(batch == dst_batch, MIMO_ERR_SHAPE,
@@ -90,77 +92,81 @@ static mimo_status prepare_measured(mimo_op *op)
                "others only where its sizes say any_batch",
                mimo_tensor_text(&src->view, from, sizeof from), src_dp,
                mimo_tensor_text(&dst->view, to, sizeof to), dst_dp);
-    MIMO_TRY(mimo_cuts_even(&cut, &op->bridge->routed->cuts, batch));
-    return prepare_cut(op, cut);
+    MIMO_TRY(mimo_batch_splits_even(&split, &op->bridge->routed->splits, batch));
+    return prepare_split(op, split);
 }
 
-/* No rank sees from its own tiles how the batch is cut: [7,3] over dp=2 looks even to either rank.
- * So the ranks compare their guesses first. */
-static mimo_status expect_agreement(mimo_op *op)
+/* No rank sees from its own tiles how the batch is split. Counterexample: of 7 and 3 samples over
+ * dp = 2, each rank sees what could be an even split. So the ranks compare their guesses first. */
+static mimo_status require_agreement(mimo_op *op)
 {
     bool wanted;
     const mimo_comm *comm = op->bridge->comm;
     const mimo_device *device = comm->device;
-    const char *cure = counts_rows(op) ? "give one of the tiles as sbh or bsh, and the batch by "
-                                         "mimo_bridge_update"
-                                       : "tell the batch by mimo_bridge_update or the descriptor";
-    op->unsure = comm->size > 1;
-    if (!op->unsure)
+    const char *remedy = counts_rows(op) ? "give one of the tiles as sbh or bsh, and the batch by "
+                                           "mimo_bridge_update"
+                                         : "tell the batch by mimo_bridge_update or the descriptor";
+    op->claim.unsure = comm->size > 1;
+    if (!op->claim.unsure)
         return MIMO_OK;
-    MIMO_CHECK(!device->records || !device->records(op->stream), MIMO_ERR_STATE,
+    MIMO_CHECK(!device->records || !device->records(op->call.stream), MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
                "captured: %s",
-               op->call, cure);
+               op->claim.words, remedy);
     MIMO_TRY(mimo_agreement_wanted(&wanted, comm, MIMO_AGREE_CALL));
     MIMO_CHECK(wanted, MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
-               op->call, cure);
+               op->claim.words, remedy);
     return MIMO_OK;
 }
 
 static mimo_status prepare_guess(mimo_op *op)
 {
-    const mimo_cut *cut;
+    const mimo_batch_split *split;
     mimo_bridge *bridge = op->bridge;
-    MIMO_TRY(expect_agreement(op));
-    if (!op->sizes)
-        MIMO_TRY(mimo_reserve(&op->sizes, 2 * (1 + bridge->size), sizeof *op->sizes));
-    op->sizes[MIMO_SRC] = op->pairs[0].src.batch;
-    op->sizes[MIMO_DST] = op->pairs[0].dst.batch;
-    MIMO_TRY(mimo_cuts_guess(&cut, &bridge->routed->cuts, op->sizes));
-    if (cut)
-        return prepare_cut(op, cut);
-    op->guess = mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* like no other's */
+    MIMO_TRY(require_agreement(op));
+    if (!op->memory.samples)
+        MIMO_TRY(
+            mimo_reserve(&op->memory.samples, 2 * (1 + bridge->size), sizeof *op->memory.samples));
+    op->memory.samples[MIMO_SRC] = op->tensors.pairs[0].src.batch;
+    op->memory.samples[MIMO_DST] = op->tensors.pairs[0].dst.batch;
+    MIMO_TRY(mimo_batch_splits_guess(&split, &bridge->routed->splits, op->memory.samples));
+    if (split)
+        return prepare_split(op, split);
+    op->claim.guess =
+        mimo_hash_int(~MIMO_HASH_START, bridge->rank); /* unlike that of any other rank */
     return MIMO_OK;
 }
 
-static const mimo_buffer *routed_target(int64_t *place, const mimo_op *op, int i)
+static const mimo_buffer *routed_target(int64_t *offset, const mimo_op *op, int i)
 {
-    const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
-    const mimo_buffer *buffer = mimo_job_buffer(op, tile);
-    *place = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
+    const mimo_tile *tile =
+        op->call.backward ? &op->tensors.pairs[i].src : &op->tensors.pairs[i].dst;
+    const mimo_buffer *buffer = mimo_pushed_buffer(op, tile);
+    *offset = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
     return buffer;
 }
 
-/* Ranks find each other's destinations by where their own lie, so these places are part of what all
- * call alike. */
+/* A rank finds the destinations of its peers by the offsets of its own. So the buffers and offsets
+ * must be the same on all ranks. */
 static mimo_status sign_targets(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    mimo_executor way = op->bridge->way[op->backward];
-    for (int i = 0; i < op->count - op->tagged; i++) {
-        int64_t place;
-        const mimo_tile *tile = op->backward ? &op->pairs[i].src : &op->pairs[i].dst;
-        const mimo_buffer *buffer = routed_target(&place, op, i);
-        MIMO_CHECK(buffer || way != MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
+    mimo_executor executor = op->bridge->executor[op->call.backward];
+    for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++) {
+        int64_t offset;
+        const mimo_tile *tile =
+            op->call.backward ? &op->tensors.pairs[i].src : &op->tensors.pairs[i].dst;
+        const mimo_buffer *buffer = routed_target(&offset, op, i);
+        MIMO_CHECK(buffer || executor != MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
                    "the communicator that the bridge was made from",
                    i, mimo_tensor_text(&tile->view, text, sizeof text), tile->view.data);
-        op->signature = mimo_target_sign(op->signature, buffer, place);
+        op->claim.signature = mimo_target_sign(op->claim.signature, buffer, offset);
         if (buffer && i == 0)
-            mimo_op_note(op, " at byte %" PRId64 " of buffer %" PRIu64, place, buffer->serial);
+            mimo_op_append(op, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
         else if (buffer)
-            mimo_op_note(op, ", tensor %d at %" PRId64 " of %" PRIu64, i, place, buffer->serial);
+            mimo_op_append(op, ", tensor %d at %" PRId64 " of %" PRIu64, i, offset, buffer->serial);
     }
     return MIMO_OK;
 }
@@ -171,25 +177,27 @@ static mimo_status routed_prepare(mimo_op *op)
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));
     if (op->bridge->batch >= 0 && !counts_rows(op))
-        return prepare_told(op);
-    return op->bridge->measured[op->backward] ? prepare_measured(op) : prepare_guess(op);
+        return prepare_given(op);
+    return op->bridge->measured[op->call.backward] ? prepare_measured(op) : prepare_guess(op);
 }
 
 /* The samples of all ranks. */
-static mimo_status routed_ask(mimo_op *op)
+static mimo_status routed_resolve_start(mimo_op *op)
 {
     mimo_comm *comm = op->bridge->comm;
-    return comm->backend->host_allgather_start(&op->request, comm, op->sizes + 2, op->sizes,
-                                               2 * (int)sizeof *op->sizes);
+    return comm->backend->host_allgather_start(&op->progress.request, comm, op->memory.samples + 2,
+                                               op->memory.samples,
+                                               2 * (int)sizeof *op->memory.samples);
 }
 
-static mimo_status routed_learn(mimo_op *op)
+static mimo_status routed_resolve_finish(mimo_op *op)
 {
-    const mimo_cut *cut;
+    const mimo_batch_split *split;
     mimo_bridge *bridge = op->bridge;
-    mimo_job_put_back(op);
-    MIMO_TRY(mimo_cuts_learn(&cut, &bridge->routed->cuts, op->sizes + 2, bridge->size));
-    return prepare_cut(op, cut);
+    mimo_prepared_call_put_back(op);
+    MIMO_TRY(mimo_batch_splits_resolve(&split, &bridge->routed->splits, op->memory.samples + 2,
+                                       bridge->size));
+    return prepare_split(op, split);
 }
 
 static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
@@ -207,65 +215,81 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     return MIMO_OK;
 }
 
-static mimo_status routed_cut(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
+static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
-    const mimo_cut *cut = mimo_cuts_find(&op->bridge->routed->cuts, op->job->cut);
-    *out = mimo_routed_side(op->bridge, side);
-    out->batch = cut->batch;
-    out->samples = cut->samples[side];
+    const mimo_batch_split *split =
+        mimo_batch_splits_find(&op->bridge->routed->splits, op->prepared->split);
+    *out = mimo_routed_side_layout(op->bridge, side);
+    out->batch = split->batch;
+    out->samples = split->samples[side];
     return MIMO_OK;
 }
 
 /* ------------------------------------------ steps ------------------------------------------- */
 
-/* Each round is two steps; a job can have fewer rounds than the list. */
-static const mimo_round_part *part_of(const mimo_op *op)
+/* What a phase does for the chunk that moves now; NULL where the call has fewer phases. */
+static const mimo_phase_chunk *chunk_of(const mimo_op *op, int phase)
 {
-    int r = (op->step - 1) / 2; /* op->step is the next step */
-    return r < op->job->rounds ? &op->job->round[r].parts[op->turn] : NULL;
+    const mimo_prepared_call *call = op->prepared;
+    return phase < call->phase_count ? &call->phases[phase].chunks[op->progress.item] : NULL;
 }
 
-static mimo_status move(mimo_op *op, const mimo_tile_pair *tiles)
+/* A graph that records this call will replay it. */
+static void note_recording(const mimo_op *op)
 {
-    const mimo_round_part *part = part_of(op);
     const mimo_device *device = op->bridge->comm->device;
-    (void)tiles;
-    if (!part)
-        return MIMO_OK;
-    if (device->records && device->records(op->stream)) {
-        op->job->recorded = true;
-        op->job->stream = op->stream;
-    }
-    mimo_cuts_used(&op->bridge->routed->cuts, op->job->cut);
-    return mimo_round_move(&op->request, part, op->bridge->comm, op->stream);
+    if (!device->records || !device->records(op->call.stream))
+        return;
+    op->prepared->recorded = true;
+    op->prepared->stream = op->call.stream;
 }
 
-static mimo_status add(mimo_op *op, const mimo_tile_pair *tiles)
+static mimo_status move_phase(mimo_op *op, int phase)
 {
-    const mimo_round_part *part = part_of(op);
-    (void)tiles;
-    return part ? mimo_round_add(part, op->bridge->comm, op->stream) : MIMO_OK;
+    const mimo_phase_chunk *chunk = chunk_of(op, phase);
+    return chunk ? mimo_phase_move(&op->progress.request, chunk, op->bridge->comm, op->call.stream)
+                 : MIMO_OK;
 }
 
-static const mimo_step forward_steps[] = {move, NULL};
-static const mimo_step backward_steps[] = {move, add, move, NULL};
+static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    note_recording(op);
+    mimo_batch_splits_touch(&op->bridge->routed->splits, op->prepared->split);
+    return move_phase(op, 0);
+}
+
+static mimo_status add_contributions(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, op->call.stream);
+}
+
+static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    return move_phase(op, 1);
+}
+
+static const mimo_step forward_steps[] = {move_rows, NULL};
+static const mimo_step backward_steps[] = {move_rows, add_contributions, move_sums, NULL};
 
 const mimo_executor_table mimo_routed_executor = {
     .create = mimo_routed_create,
     .connect = mimo_routed_connect,
     .destroy = mimo_routed_destroy,
-    .side = mimo_routed_side,
-    .cut = routed_cut,
+    .side_layout = mimo_routed_side_layout,
+    .op_layout = routed_op_layout,
+    .samples = routed_samples,
     .survey = mimo_routed_survey,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,
     .target = routed_target,
     .prepare = routed_prepare,
-    .ask = routed_ask,
-    .learn = routed_learn,
-    .samples = routed_samples,
+    .resolve_start = routed_resolve_start,
+    .resolve_finish = routed_resolve_finish,
     .forward = forward_steps,
     .backward = backward_steps,
     .at_once = true,
-    .finish = mimo_job_put_back,
+    .finish = mimo_prepared_call_put_back,
 };

@@ -1,4 +1,4 @@
-/* Creation and release of the routed executor: how either side's tiles are cut, who holds them. */
+/* Creation and release of the routed executor: the layouts of both sides. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 
-static mimo_status check_span(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
+static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
 {
     int64_t first = mimo_grid_offset(grid), size = mimo_grid_size(grid);
     MIMO_CHECK(first + size <= bridge->size, MIMO_ERR_GRID,
@@ -22,7 +22,7 @@ static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
     mimo_partition_rule *rule = &own->rules[side];
     const int32_t *lengths = rule->cu_padded ? rule->cu_padded : rule->cu;
     if (!mimo_rule_is_packed(rule))
-        return MIMO_OK; /* or an error, which the layout reports */
+        return MIMO_OK; /* or wrong, which the layout reports */
     int64_t count = rule->sequences + 1;
     MIMO_TRY(mimo_reserve(&own->packed[side], count, sizeof *own->packed[side]));
     memcpy(own->packed[side], lengths, (size_t)count * sizeof *lengths);
@@ -34,25 +34,25 @@ static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
 /* A layout of no samples, which also checks the rule. */
 static mimo_status set_role(mimo_routed *own, mimo_side side)
 {
-    mimo_layout_desc desc = own->places[side];
+    mimo_layout_desc desc = own->layouts[side];
     if (mimo_rule_is_packed(desc.partition))
         desc.seq = desc.partition->cu[desc.partition->sequences];
     return mimo_layout_create(&own->roles[side], &desc);
 }
 
-/* A partition that cuts nothing is none; a packed one still tells T. */
+/* A partition that cuts nothing counts as none; a packed one is kept, as it gives T. */
 static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *grid,
                             const mimo_partition_rule *rule)
 {
     int64_t cp = mimo_grid_dim_size(grid, "cp"), tp = mimo_grid_dim_size(grid, "tp");
-    mimo_layout_desc *desc = &own->places[side];
+    mimo_layout_desc *desc = &own->layouts[side];
     *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
     desc->grid = grid;
     desc->cp_copies = side == MIMO_DST ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
-    own->sharers[side] = 1;
+    own->sequence_ranks[side] = 1;
     if (rule && (cp > 1 || (rule->sp && tp > 1) || rule->format == MIMO_THD)) {
         own->rules[side] = *rule;
-        own->sharers[side] = cp * (rule->sp ? tp : 1);
+        own->sequence_ranks[side] = cp * (rule->sp ? tp : 1);
         desc->partition = &own->rules[side];
         MIMO_TRY(keep_lengths(own, side));
     }
@@ -62,15 +62,15 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
 /* What a partition would make of full dst tiles: the first stage alone keeps the sums. */
 static void set_shards(mimo_routed *own, const mimo_grid *dst)
 {
-    mimo_layout_desc *desc = &own->places[MIMO_AT_SHARDS];
+    mimo_layout_desc *desc = &own->layouts[MIMO_AT_SHARDS];
     *desc = (mimo_layout_desc)MIMO_LAYOUT_DESC_INIT;
     own->rules[MIMO_AT_SHARDS] = (mimo_partition_rule)MIMO_PARTITION_RULE_INIT;
     desc->grid = dst;
     desc->partition = &own->rules[MIMO_AT_SHARDS];
-    own->shards = own->places[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
+    own->shards = own->layouts[MIMO_DST].partition ? 1 : mimo_grid_dim_size(dst, "cp");
 }
 
-/* Routed needs no pairing; where there is one, the accessors show it. */
+/* The routed executor needs no pairing. Where there is one, the accessors show it. */
 static mimo_status show_pairing(mimo_bridge *bridge)
 {
     int64_t first = mimo_grid_offset(bridge->src);
@@ -82,29 +82,31 @@ static mimo_status show_pairing(mimo_bridge *bridge)
 
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
-    MIMO_TRY(check_span(bridge, desc->src, "src"));
-    MIMO_TRY(check_span(bridge, desc->dst, "dst"));
+    MIMO_TRY(check_ranks(bridge, desc->src, "src"));
+    MIMO_TRY(check_ranks(bridge, desc->dst, "dst"));
     MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
     mimo_routed *own = bridge->routed;
     own->first_batch = desc->batch;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};
-    own->places[MIMO_DST].all_stages = desc->all_stages;
+    own->layouts[MIMO_DST].all_stages = desc->all_stages;
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
     MIMO_TRY(set_role(own, MIMO_DST));
-    own->cuts = (mimo_cuts){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, NULL};
+    own->splits =
+        (mimo_batch_splits){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, {NULL}};
     MIMO_TRY(show_pairing(bridge));
-    return mimo_plan_cache_create(&own->plans, own->places, bridge->rank);
+    return mimo_plan_cache_create(&own->plans, own->layouts, bridge->rank);
 }
 
-/* Flags of the bridge's own, for the reason that buffer_state.h gives. Where ranks share no memory
- * there are no buffers to push into either. */
+/* The bridge has flags of its own; buffer_state.h says why. Where ranks share no memory there are
+ * no buffers, so nothing is pushed. */
 mimo_status mimo_routed_connect(mimo_bridge *bridge)
 {
     mimo_routed *own = bridge->routed;
-    bool wanted = mimo_executor_pushes(bridge->way[0]) || mimo_executor_pushes(bridge->way[1]);
+    bool wanted =
+        mimo_executor_pushes(bridge->executor[0]) || mimo_executor_pushes(bridge->executor[1]);
     own->can_push = true;
     if (!wanted || bridge->comm->device->enqueues)
         return MIMO_OK;
@@ -120,10 +122,10 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     mimo_routed *own = bridge->routed;
     if (!own)
         return;
-    mimo_job_destroy_idle(bridge);
+    mimo_prepared_calls_release(bridge);
     mimo_buffer_destroy(own->push_rule.flags);
     mimo_plan_cache_destroy(own->plans);
-    mimo_cuts_release(&own->cuts);
+    mimo_batch_splits_release(&own->splits);
     mimo_release(own->spans);
     for (int side = 0; side < 2; side++) {
         mimo_layout_destroy(own->roles[side]);
@@ -131,9 +133,4 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     }
     mimo_release(own);
     bridge->routed = NULL;
-}
-
-mimo_layout_desc mimo_routed_side(const mimo_bridge *bridge, mimo_side side)
-{
-    return bridge->routed->places[side];
 }

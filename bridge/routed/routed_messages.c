@@ -1,11 +1,12 @@
 /*
  * Messages: the plans of some tensors, turned into what one exchange sends, receives, pushes and
- * keeps.
+ * copies.
  *
- * All tensors of a round are cut alike, so their plans have the same blocks between the same ranks,
- * and differ only in where rows lie. A message to a peer is every tensor's blocks for it, one
- * tensor after the other; both ends list them so. Rows that a peer's buffer takes are pushed there
- * instead: both ends see alike which these are, by the buffer and the block's class.
+ * All tensors of a phase have the same samples and positions. So their plans have the same blocks
+ * between the same ranks, and differ only in where rows lie. A message to a peer has the blocks of
+ * every tensor for it, one tensor after the other; both ends list them in this order. Rows whose
+ * destination is a peer's buffer are pushed there instead. Both ends know which these are, from the
+ * buffer and the block's class.
  */
 #include "bridge/routed/routed_messages.h"
 
@@ -19,8 +20,9 @@
 /* Which end of a block is meant. */
 typedef enum block_end { SENDER, RECEIVER } block_end;
 
-/* The rows of a block in a tile, or in staging that looks like it. Both ends run along samples
- * inside where that gives the receiver longer runs, so that their rows come in the same order. */
+/* The rows of a block in a tile, or in staging with the strides of a tile. The inner loop runs
+ * along samples where that gives the receiver longer runs. Both ends decide by the receiver's
+ * strides, so that their rows come in the same order. */
 static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, int64_t row_bytes)
 {
     bool along_samples = block->nb > 1 && block->dst_b == 1;
@@ -34,34 +36,35 @@ static mimo_rows block_rows(const mimo_block *block, block_end end, void *base, 
     return (mimo_rows){base, row_bytes, first, block->nb, b, block->ns, s};
 }
 
-/* Where the rows of a leg's block end up here: class 0 in the tile itself. */
-static mimo_rows target_rows(const mimo_leg *leg, const mimo_block *block)
+/* Where the rows of a block arrive on this rank: class 0 in the tile, other classes in staging. */
+static mimo_rows target_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    char *base = block->klass > 0 ? leg->classes + (block->klass - 1) * leg->bytes : leg->to;
-    return block_rows(block, RECEIVER, base, leg->row_bytes);
+    char *base =
+        block->klass > 0 ? transfer->classes + (block->klass - 1) * transfer->bytes : transfer->to;
+    return block_rows(block, RECEIVER, base, transfer->row_bytes);
 }
 
-static mimo_rows source_rows(const mimo_leg *leg, const mimo_block *block)
+static mimo_rows source_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    mimo_rows rows = block_rows(block, SENDER, leg->from, leg->row_bytes);
+    mimo_rows rows = block_rows(block, SENDER, transfer->from, transfer->row_bytes);
     if (MIMO_MUTATED("row-before"))
         rows.first -= rows.first > 0;
     return rows;
 }
 
-/* Staging is no part of a buffer, so only class 0 can be pushed. */
-static bool is_pushed(const mimo_leg *leg, const mimo_block *block)
+/* Only class 0 can be pushed: the other classes arrive in staging, which lies in no buffer. */
+static bool is_pushed(const mimo_transfer *transfer, const mimo_block *block)
 {
-    return leg->buffer && block->klass == 0 && leg->buffer->data[block->peer];
+    return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
 }
 
-/* The same place of the peer's part of the buffer. */
-static mimo_rows pushed_rows(const mimo_leg *leg, const mimo_block *block)
+/* The same offset in the peer's memory of the buffer. */
+static mimo_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    const mimo_buffer *buffer = leg->buffer;
+    const mimo_buffer *buffer = transfer->buffer;
     int64_t rank = MIMO_MUTATED("push-to-self") ? buffer->comm->rank : block->peer;
-    char *tile = buffer->data[rank] + (leg->to - (char *)mimo_buffer_data(buffer));
-    mimo_rows rows = block_rows(block, RECEIVER, tile, leg->row_bytes);
+    char *tile = buffer->data[rank] + (transfer->to - (char *)mimo_buffer_data(buffer));
+    mimo_rows rows = block_rows(block, RECEIVER, tile, transfer->row_bytes);
     if (MIMO_MUTATED("push-row-before"))
         rows.first -= rows.first > 0;
     return rows;
@@ -75,50 +78,53 @@ typedef struct peer_blocks {
     int64_t first, end;
 } peer_blocks;
 
-static const mimo_block *blocks_of(const mimo_leg *leg, mimo_block_kind kind)
+static const mimo_block *blocks_of(const mimo_transfer *transfer, mimo_block_kind kind)
 {
     int64_t count;
-    return mimo_plan_blocks(leg->plan, kind, &count);
+    return mimo_plan_blocks(transfer->plan, kind, &count);
 }
 
-static int peer_of(const mimo_legs *legs, const peer_blocks *part)
+static int peer_of(const mimo_transfers *transfers, const peer_blocks *part)
 {
-    return (int)blocks_of(&legs->list[0], part->kind)[part->first].peer;
+    return (int)blocks_of(&transfers->list[0], part->kind)[part->first].peer;
 }
 
-/* The blocks that travel as a message, behind the messages listed before. */
-static void append_message(mimo_message_list *list, const mimo_legs *legs, const peer_blocks *part)
+/* Append the blocks of a peer that travel as a message. */
+static void append_message(mimo_message_list *list, const mimo_transfers *transfers,
+                           const peer_blocks *part)
 {
     mimo_message *message = &list->messages[list->count];
     mimo_rows *rows = &list->rows[list->row_count];
     bool reversed = part->kind == MIMO_RECV && MIMO_MUTATED("tensors-reversed");
-    *message = (mimo_message){peer_of(legs, part), 0, rows};
-    for (int i = 0; i < legs->count; i++) {
-        const mimo_leg *leg = &legs->list[reversed ? legs->count - 1 - i : i];
-        const mimo_block *block = blocks_of(leg, part->kind);
-        for (int64_t at = part->first; at < part->end && leg->row_bytes > 0; at++)
-            if (!is_pushed(leg, &block[at]))
-                rows[message->count++] = part->kind == MIMO_SEND ? source_rows(leg, &block[at])
-                                                                 : target_rows(leg, &block[at]);
+    *message = (mimo_message){peer_of(transfers, part), 0, rows};
+    for (int i = 0; i < transfers->count; i++) {
+        const mimo_transfer *transfer = &transfers->list[reversed ? transfers->count - 1 - i : i];
+        const mimo_block *block = blocks_of(transfer, part->kind);
+        for (int64_t at = part->first; at < part->end && transfer->row_bytes > 0; at++)
+            if (!is_pushed(transfer, &block[at]))
+                rows[message->count++] = part->kind == MIMO_SEND
+                                             ? source_rows(transfer, &block[at])
+                                             : target_rows(transfer, &block[at]);
     }
     list->row_count += message->count;
     if (message->count > 0)
         list->count++;
 }
 
-/* Those that are pushed. */
-static void append_push(mimo_push_list *list, const mimo_legs *legs, const peer_blocks *part)
+/* Append those that are pushed. */
+static void append_push(mimo_push_list *list, const mimo_transfers *transfers,
+                        const peer_blocks *part)
 {
     mimo_push *push = &list->pushes[list->count];
     mimo_row_copy *rows = &list->rows[list->row_count];
-    *push = (mimo_push){peer_of(legs, part), 0, rows};
-    for (int i = 0; i < legs->count; i++) {
-        const mimo_leg *leg = &legs->list[i];
-        const mimo_block *block = blocks_of(leg, MIMO_SEND);
-        for (int64_t at = part->first; at < part->end && leg->row_bytes > 0; at++)
-            if (is_pushed(leg, &block[at]))
-                rows[push->count++] =
-                    (mimo_row_copy){pushed_rows(leg, &block[at]), source_rows(leg, &block[at])};
+    *push = (mimo_push){peer_of(transfers, part), 0, rows};
+    for (int i = 0; i < transfers->count; i++) {
+        const mimo_transfer *transfer = &transfers->list[i];
+        const mimo_block *block = blocks_of(transfer, MIMO_SEND);
+        for (int64_t at = part->first; at < part->end && transfer->row_bytes > 0; at++)
+            if (is_pushed(transfer, &block[at]))
+                rows[push->count++] = (mimo_row_copy){pushed_rows(transfer, &block[at]),
+                                                      source_rows(transfer, &block[at])};
     }
     list->row_count += push->count;
     if (push->count > 0)
@@ -126,60 +132,63 @@ static void append_push(mimo_push_list *list, const mimo_legs *legs, const peer_
 }
 
 /* A peer that pushes rows here. */
-static void append_pusher(mimo_message_maker *maker, const mimo_legs *legs, const peer_blocks *part)
+static void append_pusher(mimo_message_maker *maker, const mimo_transfers *transfers,
+                          const peer_blocks *part)
 {
     bool pushes = false;
-    for (int i = 0; i < legs->count; i++) {
-        const mimo_leg *leg = &legs->list[i];
-        const mimo_block *block = blocks_of(leg, MIMO_RECV);
-        for (int64_t at = part->first; at < part->end && leg->row_bytes > 0; at++)
-            pushes = pushes || is_pushed(leg, &block[at]);
+    for (int i = 0; i < transfers->count; i++) {
+        const mimo_transfer *transfer = &transfers->list[i];
+        const mimo_block *block = blocks_of(transfer, MIMO_RECV);
+        for (int64_t at = part->first; at < part->end && transfer->row_bytes > 0; at++)
+            pushes = pushes || is_pushed(transfer, &block[at]);
     }
     if (pushes)
-        maker->pushers[maker->pusher_count++] = peer_of(legs, part);
+        maker->pushers[maker->pusher_count++] = peer_of(transfers, part);
 }
 
 /* --------------------------------------- all of them ---------------------------------------- */
 
-static void append_peer(mimo_message_maker *maker, const mimo_legs *legs, const peer_blocks *part)
+static void append_peer(mimo_message_maker *maker, const mimo_transfers *transfers,
+                        const peer_blocks *part)
 {
-    append_message(part->kind == MIMO_SEND ? &maker->sends : &maker->receives, legs, part);
+    append_message(part->kind == MIMO_SEND ? &maker->sends : &maker->receives, transfers, part);
     if (part->kind == MIMO_SEND)
-        append_push(&maker->pushes, legs, part);
+        append_push(&maker->pushes, transfers, part);
     else
-        append_pusher(maker, legs, part);
+        append_pusher(maker, transfers, part);
 }
 
-static void append_peers(mimo_message_maker *maker, const mimo_legs *legs, mimo_block_kind kind)
+static void append_peers(mimo_message_maker *maker, const mimo_transfers *transfers,
+                         mimo_block_kind kind)
 {
     int64_t count, end;
-    const mimo_block *block = mimo_plan_blocks(legs->list[0].plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(transfers->list[0].plan, kind, &count);
     for (int64_t first = 0; first < count; first = end) {
         for (end = first; end < count && block[end].peer == block[first].peer;)
             end++;
-        append_peer(maker, legs, &(peer_blocks){kind, first, end});
+        append_peer(maker, transfers, &(peer_blocks){kind, first, end});
     }
 }
 
-static void append_copies(mimo_message_maker *maker, const mimo_legs *legs)
+static void append_copies(mimo_message_maker *maker, const mimo_transfers *transfers)
 {
-    for (int i = 0; i < legs->count; i++) {
+    for (int i = 0; i < transfers->count; i++) {
         int64_t blocks;
-        const mimo_leg *leg = &legs->list[i];
-        const mimo_block *block = mimo_plan_blocks(leg->plan, MIMO_LOCAL, &blocks);
-        for (int64_t at = 0; at < blocks && leg->row_bytes > 0; at++)
-            maker->copies[maker->copy_count++] =
-                (mimo_row_copy){target_rows(leg, &block[at]), source_rows(leg, &block[at])};
+        const mimo_transfer *transfer = &transfers->list[i];
+        const mimo_block *block = mimo_plan_blocks(transfer->plan, MIMO_LOCAL, &blocks);
+        for (int64_t at = 0; at < blocks && transfer->row_bytes > 0; at++)
+            maker->copies[maker->copy_count++] = (mimo_row_copy){target_rows(transfer, &block[at]),
+                                                                 source_rows(transfer, &block[at])};
     }
 }
 
-/* Room for as many as there can be, by the blocks of each kind. */
-static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_legs *legs)
+/* Memory for the most that there can be, by the blocks of each kind. */
+static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_transfers *transfers)
 {
     int64_t blocks[MIMO_LOCAL + 1], rows[MIMO_LOCAL + 1];
     for (int kind = 0; kind <= MIMO_LOCAL; kind++) {
-        mimo_plan_blocks(legs->list[0].plan, (mimo_block_kind)kind, &blocks[kind]);
-        MIMO_TRY(mimo_mul(&rows[kind], blocks[kind], legs->count));
+        mimo_plan_blocks(transfers->list[0].plan, (mimo_block_kind)kind, &blocks[kind]);
+        MIMO_TRY(mimo_mul(&rows[kind], blocks[kind], transfers->count));
     }
     mimo_message_list *receives = &maker->receives, *sends = &maker->sends;
     mimo_push_list *pushes = &maker->pushes;
@@ -193,31 +202,31 @@ static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_legs *leg
     return mimo_reserve(&maker->copies, rows[MIMO_LOCAL], sizeof *maker->copies);
 }
 
-/* The flags of a round are those of one of the buffers that it writes into. Ranks can be within
- * reach of one and not of another; where they are of several, those are the same ranks. */
-static mimo_buffer *flags_of(const mimo_legs *legs)
+/* The buffer whose flags the pushes of a phase use: the one with the longest reach of those that it
+ * writes into. Buffers that reach several ranks reach the same ranks. */
+static mimo_buffer *flags_of(const mimo_transfers *transfers)
 {
     mimo_buffer *found = NULL;
-    for (int i = 0; i < legs->count; i++) {
-        mimo_buffer *buffer = legs->list[i].buffer;
+    for (int i = 0; i < transfers->count; i++) {
+        mimo_buffer *buffer = transfers->list[i].buffer;
         if (buffer && (!found || mimo_buffer_reach(buffer) > mimo_buffer_reach(found)))
             found = buffer;
     }
     return found;
 }
 
-mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_legs *legs)
+mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_transfers *transfers)
 {
-    MIMO_TRY(reserve_lists(maker, legs));
-    append_peers(maker, legs, MIMO_RECV);
-    append_peers(maker, legs, MIMO_SEND);
-    append_copies(maker, legs);
+    MIMO_TRY(reserve_lists(maker, transfers));
+    append_peers(maker, transfers, MIMO_RECV);
+    append_peers(maker, transfers, MIMO_SEND);
+    append_copies(maker, transfers);
     maker->made = (mimo_messages){
         .receives = maker->receives.messages,
         .sends = maker->sends.messages,
         .receive_count = maker->receives.count,
         .send_count = maker->sends.count,
-        .pushes = {.buffer = flags_of(legs),
+        .pushes = {.buffer = flags_of(transfers),
                    .list = maker->pushes.pushes,
                    .count = maker->pushes.count,
                    .pushers = maker->pushers,

@@ -1,4 +1,4 @@
-/* What one round of a routed operation moves, as the messages of one exchange. */
+/* The transfers of one phase as the messages, pushes and copies of one exchange. */
 #ifndef MIMO_BRIDGE_ROUTED_MESSAGES_H
 #define MIMO_BRIDGE_ROUTED_MESSAGES_H
 
@@ -6,21 +6,21 @@
 
 #include "comm/comm_backend.h"
 
-/* What one tensor does in a round. */
-typedef struct mimo_leg {
-    const mimo_plan *plan; /* looked at while the round is made */
+/* How one tensor moves in a phase. */
+typedef struct mimo_transfer {
+    const mimo_plan *plan; /* read while the phase is made */
     char *from, *to;       /* tiles whose rows the plan counts */
-    mimo_buffer *buffer;   /* that `to` lies in on all ranks, for peers to push; NULL: none */
+    mimo_buffer *buffer;   /* that `to` lies in on all ranks, so that peers can push; NULL: none */
     char *classes;         /* contribution classes 1, 2, ... one after the other, each like `to` */
     int64_t row_bytes;
     int64_t bytes; /* of `to` */
     mimo_dtype dtype;
-} mimo_leg;
+} mimo_transfer;
 
-typedef struct mimo_legs {
-    const mimo_leg *list; /* list[count], count > 0 */
+typedef struct mimo_transfers {
+    const mimo_transfer *list; /* list[count], count > 0 */
     int count;
-} mimo_legs;
+} mimo_transfers;
 
 /* Messages of one direction: messages[count], and the rows of all of them, one after the other. */
 typedef struct mimo_message_list {
@@ -37,7 +37,7 @@ typedef struct mimo_push_list {
     int64_t row_count;
 } mimo_push_list;
 
-/* Messages in making, and their memory. */
+/* The messages of an exchange while they are made, and their memory. */
 typedef struct mimo_message_maker {
     mimo_message_list receives, sends;
     mimo_push_list pushes;
@@ -48,9 +48,9 @@ typedef struct mimo_message_maker {
     mimo_messages made; /* points into the above */
 } mimo_message_maker;
 
-/* Fill maker->made from the legs; maker is all 0 before. What was reserved is to be released, after
- * an error too. Local. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
-mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_legs *legs);
+/* Fill maker->made from the transfers; maker is all 0 before. What was reserved is to be released,
+ * after an error too. Local. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
+mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_transfers *transfers);
 void mimo_messages_release(mimo_message_maker *maker);
 
 #endif

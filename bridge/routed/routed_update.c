@@ -1,5 +1,5 @@
-/* Updates of a routed bridge: the batch of the calls that follow, and the positions of its rows.
- * Each rank tells what it knows; all end with the same table. */
+/* Updates of a routed bridge: the batch of the calls to come, and the positions of its rows. Each
+ * rank gives the spans that it knows; all end with the same table of all spans. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -33,8 +33,8 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
     MIMO_CHECK(!bridge->collective, MIMO_ERR_UNSUPPORTED,
                "update: the executor is collective, and must be routed");
     MIMO_TRY(mimo_bridge_check_idle(bridge, "update"));
-    MIMO_CHECK(!ragged || (!own->places[MIMO_AT_SRC].partition &&
-                           !mimo_rule_is_packed(own->places[MIMO_AT_DST].partition)),
+    MIMO_CHECK(!ragged || (!own->layouts[MIMO_AT_SRC].partition &&
+                           !mimo_rule_is_packed(own->layouts[MIMO_AT_DST].partition)),
                MIMO_ERR_UNSUPPORTED,
                "update: a ragged batch takes no src partition and no thd partition");
     return MIMO_OK;
@@ -42,24 +42,24 @@ static mimo_status check_bridge(const mimo_bridge *bridge, bool ragged)
 
 /* ------------------------------------------ gather ------------------------------------------ */
 
-/* What all ranks told. */
-typedef struct told {
+/* The spans of all ranks. */
+typedef struct gathered {
     const mimo_bridge *bridge;
     const char *call;  /* in words */
     int64_t most;      /* spans of one rank */
     int64_t *counts;   /* [ranks] */
     mimo_span *padded; /* this rank's, [most] */
     mimo_span *all;    /* [ranks][most] */
-} told;
+} gathered;
 
-static void release_told(told *it)
+static void release_gathered(gathered *it)
 {
     mimo_release(it->counts);
     mimo_release(it->padded);
     mimo_release(it->all);
 }
 
-static mimo_status collect(const told *it, void *to, const void *from, int64_t bytes)
+static mimo_status gather_from_all(const gathered *it, void *to, const void *from, int64_t bytes)
 {
     mimo_comm *comm = it->bridge->parent;
     mimo_request *request = NULL;
@@ -67,7 +67,7 @@ static mimo_status collect(const told *it, void *to, const void *from, int64_t b
     return mimo_wait(comm, &request, it->call);
 }
 
-static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_desc *desc)
+static mimo_status reserve_spans(gathered *it, mimo_comm *comm, const mimo_batch_desc *desc)
 {
     int64_t all, bytes;
     MIMO_TRY(mimo_mul(&bytes, it->most, (int64_t)sizeof(mimo_span)));
@@ -82,22 +82,23 @@ static mimo_status reserve_spans(told *it, mimo_comm *comm, const mimo_batch_des
     return MIMO_OK;
 }
 
-/* Counts first, then as many spans of every rank as the one with most has. */
-static mimo_status gather_spans(told *it, const mimo_batch_desc *desc)
+/* First the counts. Then the spans: from every rank as many as the rank with the most has. */
+static mimo_status gather_spans(gathered *it, const mimo_batch_desc *desc)
 {
     mimo_comm *comm = it->bridge->parent;
-    MIMO_TRY(collect(it, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
+    MIMO_TRY(gather_from_all(it, it->counts, &desc->span_count, (int64_t)sizeof *it->counts));
     for (int r = 0; r < comm->size; r++)
         it->most = it->counts[r] > it->most ? it->counts[r] : it->most;
-    MIMO_TRY(mimo_comm_agree(comm, mimo_bridge_say(it->bridge, reserve_spans(it, comm, desc))));
+    MIMO_TRY(
+        mimo_comm_agree(comm, mimo_bridge_prefix_error(it->bridge, reserve_spans(it, comm, desc))));
     if (it->most == 0)
         return MIMO_OK;
-    return collect(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
+    return gather_from_all(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
 }
 
 /* ------------------------------------------ merge ------------------------------------------- */
 
-/* The spans of one sample that a rank told: [first, first + count) of its list. */
+/* The spans of one sample in a rank's list: [first, first + count). */
 static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
 {
     int64_t end = first;
@@ -106,30 +107,30 @@ static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
     return (mimo_range){first, end - first};
 }
 
-/* By sample: who was the first to tell of it, and what. */
+/* By sample: the first rank that gave its spans, and where these are in its list. */
 typedef struct sample_table {
-    int64_t *teller;    /* [batch], rank + 1; 0: nobody */
-    mimo_range *spans;  /* [batch], in the teller's list */
+    int64_t *owner;     /* [batch], rank + 1; 0: nobody */
+    mimo_range *spans;  /* [batch], in the owner's list */
     int64_t batch, sum; /* spans in all */
 } sample_table;
 
-static mimo_status take_sample(sample_table *table, const told *it, int rank, mimo_range range)
+static mimo_status take_sample(sample_table *table, const gathered *it, int rank, mimo_range range)
 {
     const mimo_span *list = it->all + rank * it->most;
     int64_t sample = list[range.first].sample;
     MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
                "update: rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample,
                table->batch);
-    int64_t first = table->teller[sample] - 1;
+    int64_t first = table->owner[sample] - 1;
     if (first < 0) {
-        table->teller[sample] = rank + 1;
+        table->owner[sample] = rank + 1;
         table->spans[sample] = range;
         table->sum += range.count;
         return MIMO_OK;
     }
-    const mimo_span *told_first = it->all + first * it->most + table->spans[sample].first;
+    const mimo_span *known = it->all + first * it->most + table->spans[sample].first;
     bool same = range.count == table->spans[sample].count &&
-                memcmp(told_first, &list[range.first], (size_t)range.count * sizeof *list) == 0;
+                memcmp(known, &list[range.first], (size_t)range.count * sizeof *list) == 0;
     MIMO_CHECK(same, MIMO_ERR_MISMATCH,
                "update: ranks %" PRId64 " and %d tell different spans of sample %" PRId64
                " (or one of them twice)",
@@ -137,7 +138,7 @@ static mimo_status take_sample(sample_table *table, const told *it, int rank, mi
     return MIMO_OK;
 }
 
-static mimo_status take_all(sample_table *table, const told *it, int ranks)
+static mimo_status take_all(sample_table *table, const gathered *it, int ranks)
 {
     for (int r = 0; r < ranks; r++)
         for (int64_t i = 0; i < it->counts[r];) {
@@ -149,22 +150,23 @@ static mimo_status take_all(sample_table *table, const told *it, int ranks)
 }
 
 /* All spans, by sample. */
-static mimo_status list_spans(mimo_span **out, const sample_table *table, const told *it)
+static mimo_status list_spans(mimo_span **out, const sample_table *table, const gathered *it)
 {
     mimo_span *spans;
     int64_t count = 0;
     MIMO_TRY(mimo_reserve(&spans, table->sum, sizeof *spans));
     for (int64_t b = 0; b < table->batch; b++)
         for (int64_t i = 0; i < table->spans[b].count; i++)
-            spans[count++] = it->all[(table->teller[b] - 1) * it->most + table->spans[b].first + i];
+            spans[count++] = it->all[(table->owner[b] - 1) * it->most + table->spans[b].first + i];
     *out = spans;
     return MIMO_OK;
 }
 
-static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_t batch, int ranks)
+static mimo_status merge(mimo_span **out, int64_t *count, const gathered *it, int64_t batch,
+                         int ranks)
 {
     sample_table table = {.batch = batch};
-    mimo_status status = mimo_reserve(&table.teller, batch, sizeof *table.teller);
+    mimo_status status = mimo_reserve(&table.owner, batch, sizeof *table.owner);
     if (status == MIMO_OK)
         status = mimo_reserve(&table.spans, batch, sizeof *table.spans);
     if (status == MIMO_OK)
@@ -173,7 +175,7 @@ static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_
         status = list_spans(out, &table, it);
     if (status == MIMO_OK)
         *count = table.sum;
-    mimo_release(table.teller);
+    mimo_release(table.owner);
     mimo_release(table.spans);
     return status;
 }
@@ -184,7 +186,7 @@ static mimo_status merge(mimo_span **out, int64_t *count, const told *it, int64_
 static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge *bridge,
                               const mimo_batch_desc *desc, const char *call)
 {
-    told it = {.bridge = bridge, .call = call};
+    gathered it = {.bridge = bridge, .call = call};
     mimo_comm *comm = bridge->parent;
     mimo_status status =
         mimo_comm_agree(comm, mimo_reserve(&it.counts, comm->size, sizeof *it.counts));
@@ -192,8 +194,9 @@ static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge
         status = gather_spans(&it, desc);
     if (status == MIMO_OK)
         status = mimo_comm_agree(
-            comm, mimo_bridge_say(bridge, merge(out, count, &it, desc->batch, comm->size)));
-    release_told(&it);
+            comm,
+            mimo_bridge_prefix_error(bridge, merge(out, count, &it, desc->batch, comm->size)));
+    release_gathered(&it);
     if (status != MIMO_OK) {
         mimo_release(*out);
         *out = NULL;
@@ -201,7 +204,7 @@ static mimo_status make_table(mimo_span **out, int64_t *count, const mimo_bridge
     return status;
 }
 
-/* From now on by this table; what was prepared by the last one goes. */
+/* Calls move by this table from now on. What was prepared by the last one is released. */
 static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_span *spans,
                        int64_t count)
 {
@@ -211,18 +214,19 @@ static void take_table(mimo_bridge *bridge, const mimo_batch_desc *desc, mimo_sp
     bridge->batch = desc->batch;
     own->ragged = desc->ragged;
     for (int side = MIMO_AT_SRC; side <= MIMO_AT_DST; side++) {
-        mimo_layout_desc *place = &own->places[side];
-        place->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
-        place->ragged = desc->ragged ? place->ragged : MIMO_RAGGED_NOT;
-        place->spans = spans;
-        place->span_count = count;
+        mimo_layout_desc *layout = &own->layouts[side];
+        layout->ragged = side == MIMO_AT_SRC ? MIMO_RAGGED_PACKED : MIMO_RAGGED_PLACED;
+        layout->ragged = desc->ragged ? layout->ragged : MIMO_RAGGED_NOT;
+        layout->spans = spans;
+        layout->span_count = count;
     }
-    mimo_job_destroy_idle(bridge);
-    mimo_plan_cache_renew(own->plans, own->places);
-    mimo_cuts_release(&own->cuts); /* what was told is no guess for what is not */
+    mimo_prepared_calls_release(bridge);
+    mimo_plan_cache_renew(own->plans, own->layouts);
+    mimo_batch_splits_release(
+        &own->splits); /* a batch that was given is no guess for one that is not */
 }
 
-/* How many spans a rank tells is its own business, so they stand in the words alone. */
+/* The number of spans may differ between ranks, so it is in the words and not in the signature. */
 static uint64_t describe(char call[MIMO_CALL_TEXT], const mimo_bridge *bridge,
                          const mimo_batch_desc *desc)
 {
@@ -252,7 +256,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     if (local == MIMO_OK)
         local = check_bridge(bridge, own.ragged);
     uint64_t signature = describe(call, bridge, &own);
-    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_say(bridge, local), signature, call));
+    MIMO_TRY(mimo_agree(bridge->parent, mimo_bridge_prefix_error(bridge, local), signature, call));
     if (own.ragged)
         MIMO_TRY(make_table(&spans, &count, bridge, &own, call));
     take_table(bridge, &own, spans, count);

@@ -1,23 +1,28 @@
-/* What routed asks of a pair of tiles: rows and positions of the same sequences. How many samples a
- * rank has is seen when those of all ranks are compared. */
+/* What the routed executor asks of a pair of tiles: both have rows of the same sequences. The
+ * number of samples is checked later, against the batch split. */
 #include <inttypes.h>
 
 #include "bridge/routed/routed_types.h"
 #include "core/checked.h"
 #include "core/hash.h"
 
-/* T where a side is packed; -1 where neither is. */
+mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side side)
+{
+    return bridge->routed->layouts[side];
+}
+
+/* T where a side is packed (thd); -1 where neither is. */
 static int64_t packed_rows(const mimo_routed *own)
 {
     for (int side = 0; side < 2; side++) {
-        const mimo_partition_rule *rule = own->places[side].partition;
+        const mimo_partition_rule *rule = own->layouts[side].partition;
         if (mimo_rule_is_packed(rule))
             return rule->cu[rule->sequences];
     }
     return -1;
 }
 
-/* The first tile that tells S, of src before dst. */
+/* The first tile that has a sequence dimension; src comes before dst. */
 static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const tiles[2], int n)
 {
     for (int i = 0; i < n; i++)
@@ -29,7 +34,8 @@ static const mimo_tensor *find_shaped(mimo_side *side, const mimo_tensor *const 
     return NULL;
 }
 
-/* The full sequence length of a call, from the packing or from the first view that tells it. */
+/* The full sequence length of a call: from the packing, or from the first view with a sequence
+ * dimension. */
 static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
                                  const mimo_tensor *const tiles[2], int n)
 {
@@ -40,8 +46,9 @@ static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
         return MIMO_OK;
     const mimo_tensor *shaped = find_shaped(&side, tiles, n);
     if (shaped)
-        return mimo_mul(out, mimo_tensor_size(shaped, 's'), own->sharers[side]);
-    MIMO_CHECK(own->sharers[MIMO_SRC] == 1 && own->sharers[MIMO_DST] == 1, MIMO_ERR_SHAPE,
+        return mimo_mul(out, mimo_tensor_size(shaped, 's'), own->sequence_ranks[side]);
+    MIMO_CHECK(own->sequence_ranks[MIMO_SRC] == 1 && own->sequence_ranks[MIMO_DST] == 1,
+               MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: with a partition a tile of the call must be sbh "
                "or bsh, as flat tiles do not say where sequences end",
                mimo_tensor_text(&tiles[MIMO_SRC][0], from, sizeof from),
@@ -50,28 +57,29 @@ static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
     return MIMO_OK;
 }
 
-/* Checks the views too: S is read from them. */
+/* Checks the views first, as S is read from them. */
 mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
-    const mimo_tensor *const tiles[2] = {op->backward ? to : from, op->backward ? from : to};
+    const mimo_tensor *const tiles[2] = {op->call.backward ? to : from,
+                                         op->call.backward ? from : to};
     for (int i = 0; i < n; i++) {
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], op->bridge->memory, "src"));
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], op->bridge->memory, "dst"));
     }
-    if (op->bridge->routed->ragged) /* there each dst tile tells it */
+    if (op->bridge->routed->ragged) /* there each dst tile has it */
         return MIMO_OK;
-    return full_sequence(&op->seq, op->bridge->routed, tiles, n);
+    return full_sequence(&op->tensors.seq, op->bridge->routed, tiles, n);
 }
 
 static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side side,
                              const mimo_tensor *view, int64_t seq)
 {
     char text[MIMO_VIEW_TEXT];
-    int64_t local = seq / own->sharers[side];
-    MIMO_CHECK(seq % own->sharers[side] == 0, MIMO_ERR_SHAPE,
+    int64_t local = seq / own->sequence_ranks[side];
+    MIMO_CHECK(seq % own->sequence_ranks[side] == 0, MIMO_ERR_SHAPE,
                "%s tile %s: %" PRId64 " ranks can't share a sequence of %" PRId64 " positions",
-               mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), own->sharers[side],
-               seq);
+               mimo_side_names[side], mimo_tensor_text(view, text, sizeof text),
+               own->sequence_ranks[side], seq);
     if (mimo_tile_is_flat(view))
         MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
                    "%s tile %s is not a whole number of samples of %" PRId64 " positions",
@@ -93,15 +101,15 @@ int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
     if (!mimo_layout_cell(&cell, &layout, bridge->rank))
         return 0;
     mimo_range samples = mimo_layout_samples(&layout, cell.dp);
-    for (int64_t i = 0; i < own->places[MIMO_AT_SRC].span_count; i++)
+    for (int64_t i = 0; i < own->layouts[MIMO_AT_SRC].span_count; i++)
         if (own->spans[i].sample >= samples.first &&
             own->spans[i].sample < samples.first + samples.count &&
             mimo_add(&rows, rows, own->spans[i].length) != MIMO_OK)
-            return INT64_MAX; /* no tile has as many */
+            return INT64_MAX; /* no tile has that many */
     return rows;
 }
 
-/* The rows of a modality, one after the other; the dst tile tells S. */
+/* The src tile has the rows of a modality, one after the other. The dst tile has S. */
 static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
                                const mimo_tensor *src, const mimo_tensor *dst)
 {
@@ -115,7 +123,7 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
     MIMO_CHECK(src->shape[0] == rows, MIMO_ERR_SHAPE,
                "src tile is %s; the spans of this rank's samples have %" PRId64 " rows",
                mimo_tensor_text(src, from, sizeof from), rows);
-    MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sharers[MIMO_DST]));
+    MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sequence_ranks[MIMO_DST]));
     MIMO_TRY(mimo_tile_read(&out->src, src, 1));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }
@@ -124,7 +132,7 @@ static mimo_status read_even(mimo_tile_pair *out, const mimo_op *op, const mimo_
                              const mimo_tensor *dst)
 {
     const mimo_routed *own = op->bridge->routed;
-    out->seq = op->seq;
+    out->seq = op->tensors.seq;
     MIMO_TRY(read_side(&out->src, own, MIMO_SRC, src, out->seq));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
 }

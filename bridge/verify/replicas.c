@@ -2,7 +2,7 @@
  * each rank's own. Compares a hash per rank. */
 #include <inttypes.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/verify/verify.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
@@ -15,7 +15,7 @@ static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile 
     int64_t bytes = mimo_tile_bytes(tile);
     for (int64_t at = 0; at < bytes; at += PIECE) {
         int64_t length = bytes - at < PIECE ? bytes - at : PIECE;
-        MIMO_TRY(device->download(piece, (char *)tile->view.data + at, length, op->stream));
+        MIMO_TRY(device->download(piece, (char *)tile->view.data + at, length, op->call.stream));
         *hash = mimo_hash_bytes(*hash, piece, (size_t)length);
     }
     return MIMO_OK;
@@ -27,28 +27,28 @@ mimo_status mimo_replicas_start(mimo_op *op)
     if (!tp)
         return MIMO_OK;
     uint64_t hash = MIMO_HASH_START;
-    MIMO_TRY(mimo_comm_synchronize(tp, op->stream));
-    for (int i = 0; i < op->count - op->tagged; i++)
-        MIMO_TRY(hash_tile(&hash, op, &op->pairs[i].src));
-    op->hashes[0] = hash;
-    return tp->backend->host_allgather_start(&op->request, tp, op->hashes + 1, op->hashes,
-                                             (int)sizeof hash);
+    MIMO_TRY(mimo_comm_synchronize(tp, op->call.stream));
+    for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++)
+        MIMO_TRY(hash_tile(&hash, op, &op->tensors.pairs[i].src));
+    op->memory.hashes[0] = hash;
+    return tp->backend->host_allgather_start(&op->progress.request, tp, op->memory.hashes + 1,
+                                             op->memory.hashes, (int)sizeof hash);
 }
 
 mimo_status mimo_replicas_outcome(const mimo_op *op)
 {
     const mimo_bridge *bridge = op->bridge;
-    int64_t group, place, *ranks;
-    if (!bridge->src_tp || op->hashes[1 + bridge->src_tp->rank] == op->hashes[1])
+    int64_t group, member, *ranks;
+    if (!bridge->src_tp || op->memory.hashes[1 + bridge->src_tp->rank] == op->memory.hashes[1])
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &place));
+    MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &member));
     MIMO_TRY(mimo_reserve(&ranks, bridge->src_tp->size, sizeof *ranks));
     mimo_status status = mimo_grid_group_at(bridge->src, "tp", group, ranks);
     if (status == MIMO_OK)
         status = mimo_fail(MIMO_ERR_MISMATCH,
                            "source of %s differs between src tp replicas: rank %" PRId64
                            " (tp %" PRId64 ") from rank %" PRId64 " (tp 0)",
-                           op->call, bridge->rank, place, ranks[0]);
+                           op->claim.words, bridge->rank, member, ranks[0]);
     mimo_release(ranks);
     return status;
 }

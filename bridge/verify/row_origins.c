@@ -1,28 +1,30 @@
 /*
- * MIMO_CHECK=samples: with the rows of a call's first tensor travel tags, as one more tensor of the
- * call, so through the same groups, messages and sums. A row's tag says where it set out: the rank
- * and the local row. Where each row that arrives must have set out is for the layouts to say, in
- * closed form; they know nothing of who sends what to whom.
+ * MIMO_CHECK=samples: where did the rows of a call's first tensor come from?
  *
- * Where several ranks give a part of a row and the parts are added, one of them, picked by the row,
- * sets the tag and the others give zeros.
+ * One more tensor travels with the call, through the same groups, messages and sums. It has a tag
+ * for each row: the rank and the local row that the row comes from. The layouts give the origin of
+ * each row in closed form, and they know nothing of who sends what to whom. So a row that took a
+ * wrong turn shows.
+ *
+ * Where several ranks contribute to a row, their tags are added. So one of them, chosen by the
+ * row's number, gives the tag, and the others give zeros.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "bridge/bridge_types.h"
+#include "bridge/verify/verify.h"
 #include "bridge/layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
-/* Counted from 1, so that a row which nobody wrote shows as 0. */
+/* Both count from 1, so that a row which nobody wrote shows as 0. */
 typedef struct row_tag {
     int64_t rank, row;
 } row_tag;
 
 static const mimo_tile *tile_of(const mimo_op *op, const mimo_tile_pair *pair, bool sent)
 {
-    return op->backward == sent ? &pair->dst : &pair->src;
+    return op->call.backward == sent ? &pair->dst : &pair->src;
 }
 
 static int64_t rows_of(const mimo_tile *tile)
@@ -32,7 +34,7 @@ static int64_t rows_of(const mimo_tile *tile)
 
 /* ----------------------------------------- sending ------------------------------------------ */
 
-/* The class that this rank gives its rows in, and how many there are. */
+/* The contribution class of this rank, and the number of classes. */
 static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, int64_t *classes)
 {
     mimo_layout *layout;
@@ -40,29 +42,29 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     mimo_bridge *bridge = op->bridge;
     *klass = 0;
     *classes = 1;
-    if (!op->backward)
+    if (!op->call.backward)
         return MIMO_OK;
-    mimo_layout_desc desc = op->executor->side(bridge, MIMO_DST);
-    desc.batch = 0; /* who holds rows, whichever these are */
+    mimo_layout_desc desc = op->executor->side_layout(bridge, MIMO_DST);
+    desc.batch = 0; /* only who holds rows matters here */
     desc.seq = seq;
     desc.ragged = MIMO_RAGGED_NOT;
     desc.span_count = 0;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
     (void)mimo_layout_cell(&cell, layout, bridge->rank);
     *klass = cell.klass;
-    *classes = layout->cut.klass.size;
+    *classes = layout->dims.klass.size;
     mimo_layout_destroy(layout);
     return MIMO_OK;
 }
 
-static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t part[2])
+static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t klass[2])
 {
     for (int64_t row = 0; row < rows; row++)
         tags[row] =
-            row % part[1] == part[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
+            row % klass[1] == klass[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
 }
 
-/* A view of tags like one of the call's, in staging that begins as `tags`. */
+/* A view like one of the call's, of tags in staging. They begin as `tags`. */
 static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
                               const mimo_tile *like, const row_tag *tags)
 {
@@ -74,30 +76,31 @@ static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot s
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_op_stage(&out->data, op, slot, bytes));
-    return op->bridge->comm->device->upload(out->data, tags, bytes, op->stream);
+    return op->bridge->comm->device->upload(out->data, tags, bytes, op->call.stream);
 }
 
 static mimo_status add_pair(mimo_op *op, row_tag *tags)
 {
     mimo_tensor sent, received;
-    int64_t part[2]; /* class, classes */
-    const mimo_tile_pair *first = &op->pairs[0];
+    int64_t klass[2]; /* class, classes */
+    const mimo_tile_pair *first = &op->tensors.pairs[0];
     const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
     MIMO_TRY(stage_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
-    MIMO_TRY(find_class(op, first->seq, &part[0], &part[1]));
-    write_tags(tags, op, rows_of(from), part);
+    MIMO_TRY(find_class(op, first->seq, &klass[0], &klass[1]));
+    write_tags(tags, op, rows_of(from), klass);
     MIMO_TRY(stage_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
-    MIMO_TRY(op->executor->read(&op->pairs[op->count], op, op->backward ? &received : &sent,
-                                op->backward ? &sent : &received));
-    op->count++;
-    op->tagged = true;
+    MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
+                                op->call.backward ? &received : &sent,
+                                op->call.backward ? &sent : &received));
+    op->tensors.count++;
+    op->tensors.tagged = true;
     return MIMO_OK;
 }
 
-mimo_status mimo_samples_prepare(mimo_op *op)
+mimo_status mimo_origins_prepare(mimo_op *op)
 {
     row_tag *tags;
-    const mimo_tile_pair *first = &op->pairs[0];
+    const mimo_tile_pair *first = &op->tensors.pairs[0];
     int64_t src = rows_of(&first->src), dst = rows_of(&first->dst);
     MIMO_TRY(mimo_reserve(&tags, src > dst ? src : dst, sizeof *tags));
     mimo_status status = add_pair(op, tags);
@@ -115,13 +118,13 @@ typedef struct tag_check {
     row_tag *tags;
 } tag_check;
 
-/* Where the tag says that a row set out. */
-static const char *origin_text(char *text, size_t room, const row_tag *tag)
+/* The origin that a tag names. */
+static const char *origin_text(char *text, size_t size, const row_tag *tag)
 {
     if (tag->rank < 1 || tag->row < 1)
-        snprintf(text, room, "nothing");
+        snprintf(text, size, "nothing");
     else
-        snprintf(text, room, "row %" PRId64 " of rank %" PRId64, tag->row - 1, tag->rank - 1);
+        snprintf(text, size, "row %" PRId64 " of rank %" PRId64, tag->row - 1, tag->rank - 1);
     return text;
 }
 
@@ -129,8 +132,7 @@ static const char *origin_text(char *text, size_t room, const row_tag *tag)
 static bool is_of(const tag_check *it, const row_tag *tag, const mimo_cell *cell)
 {
     mimo_cell got;
-    return mimo_layout_cell(&got, it->from, tag->rank - 1) && got.dp == cell->dp &&
-           got.cp == cell->cp && got.tp == cell->tp && got.klass == cell->klass;
+    return mimo_layout_cell(&got, it->from, tag->rank - 1) && mimo_cell_is(&got, cell);
 }
 
 static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, int64_t position)
@@ -140,12 +142,12 @@ static mimo_status check_tag(const tag_check *it, int64_t row, int64_t sample, i
     mimo_box box;
     const row_tag *tag = &it->tags[row];
     mimo_layout_find(it->from, sample, position, &cell, &box);
-    int64_t expected = box.row0 + (sample - box.b0) * box.row_b + (position - box.s0) * box.row_s;
-    cell.klass = expected % it->from->cut.klass.size;
+    int64_t expected = mimo_box_row(&box, sample, position);
+    cell.klass = expected % it->from->dims.klass.size;
     MIMO_CHECK(tag->row == expected + 1 && is_of(it, tag, &cell), MIMO_ERR_INTERNAL,
                "%s: row %" PRId64 " here is sample %" PRId64 ", position %" PRId64
                ", of row %" PRId64 " of rank %" PRId64 " or its copies, and got %s",
-               it->op->call, row, sample, position, expected,
+               it->op->claim.words, row, sample, position, expected,
                mimo_layout_first_rank(it->from, &cell), origin_text(got, sizeof got, tag));
     return MIMO_OK;
 }
@@ -154,30 +156,26 @@ static mimo_status check_box(const tag_check *it, const mimo_box *box)
 {
     for (int64_t b = 0; b < box->nb; b++)
         for (int64_t s = 0; s < box->ns; s++)
-            MIMO_TRY(check_tag(it, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+            MIMO_TRY(check_tag(it, mimo_box_row(box, box->b0 + b, box->s0 + s), box->b0 + b,
                                box->s0 + s));
     return MIMO_OK;
 }
 
 static mimo_status check_rows(const tag_check *it)
 {
-    mimo_box box[MIMO_LAYOUT_BOXES];
-    int64_t parts = mimo_layout_parts(it->to, &it->cell);
-    for (int64_t part = 0; part < parts; part++) {
-        int boxes = mimo_layout_cell_boxes(it->to, &it->cell, part, box);
-        for (int i = 0; i < boxes; i++)
-            MIMO_TRY(check_box(it, &box[i]));
-    }
+    mimo_box_walk walk = mimo_layout_walk(it->to, &it->cell);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        MIMO_TRY(check_box(it, box));
     return MIMO_OK;
 }
 
-/* A side as this call cuts it. */
+/* A side in the batch and split of this call. */
 static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side side)
 {
     mimo_layout_desc desc;
-    const mimo_tile_pair *pair = &op->pairs[0];
+    const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
-    MIMO_TRY(op->executor->cut(&desc, op, side));
+    MIMO_TRY(op->executor->op_layout(&desc, op, side));
     desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);
@@ -187,19 +185,19 @@ static mimo_status fetch_and_check(tag_check *it)
 {
     const mimo_op *op = it->op;
     const mimo_comm *comm = op->bridge->comm;
-    const mimo_tile *tile = tile_of(op, &op->pairs[op->count - 1], false);
+    const mimo_tile *tile = tile_of(op, &op->tensors.pairs[op->tensors.count - 1], false);
     int64_t bytes = rows_of(tile) * (int64_t)sizeof(row_tag);
-    MIMO_TRY(make_layout(&it->from, op, op->backward ? MIMO_DST : MIMO_SRC));
-    MIMO_TRY(make_layout(&it->to, op, op->backward ? MIMO_SRC : MIMO_DST));
+    MIMO_TRY(make_layout(&it->from, op, op->call.backward ? MIMO_DST : MIMO_SRC));
+    MIMO_TRY(make_layout(&it->to, op, op->call.backward ? MIMO_SRC : MIMO_DST));
     if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, op->bridge->rank))
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->tags, rows_of(tile), sizeof *it->tags));
-    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->stream));
-    MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->stream));
+    MIMO_TRY(mimo_comm_synchronize(op->bridge->comm, op->call.stream));
+    MIMO_TRY(comm->device->download(it->tags, tile->view.data, bytes, op->call.stream));
     return check_rows(it);
 }
 
-mimo_status mimo_samples_outcome(const mimo_op *op)
+mimo_status mimo_origins_outcome(const mimo_op *op)
 {
     tag_check it = {.op = op};
     mimo_status status = fetch_and_check(&it);

@@ -1,13 +1,14 @@
 /*
- * The self-test of a bridge, on its own grids and backend: a small batch of whole numbers in f64
- * goes forward, another one backward. A batch is two tensors of unequal width, moved by one call,
- * so that rows that come in the wrong tensor show.
+ * The self-test of a bridge, on its own grids and backend. A small batch of whole numbers in f64
+ * goes forward, another one backward. A batch is two tensors of unequal width, moved by one call: a
+ * row that arrives in the wrong tensor shows.
  *
- * What a row holds is a hash of the place where it starts: side, cell and local row, the same on
- * all copies. Where it must arrive is for the layouts to say, in closed form, for every row that
- * this rank ends up with. What the ranks then add up needs no layout's word on who goes where:
- * <Px, y> = <x, P'y>, with one representative for every set of copies, and every global row counted
- * once.
+ * The numbers of a row are a hash of its origin: side, cell and local row, the same on all copies.
+ * Two checks follow.
+ *
+ *   rows   Every row that this rank received has the numbers of the origin that the layouts give.
+ *   sums   Forward P and backward P' are adjoint: <Px, y> = <x, P'y>. One rank of each set of
+ *          copies counts, so every global row counts once. No layout is asked which row goes where.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -28,15 +29,15 @@ enum { TENSORS = 2, FIRST = 3, SECOND = 5, WIDTH = FIRST + SECOND, LARGEST = 655
 typedef struct test_side {
     mimo_layout *layout;
     mimo_cell cell;
-    bool holds;                /* rows at all */
-    bool speaks;               /* for the copies of its cell */
-    int64_t most;              /* rows of a rank that holds any; all these have as many */
-    int64_t rows;              /* here */
-    double *sent;              /* [rows, FIRST] and [rows, SECOND] behind it, in host memory */
-    double *received;          /* the same */
-    mimo_tensor view[TENSORS]; /* the tiles that are sent, behind each other too */
-    mimo_tensor room[TENSORS]; /* the tiles that are received into, */
-    mimo_buffer *buffer;       /* in a buffer of their own; NULL: in memory of the device */
+    bool holds;                   /* rows at all */
+    bool counts;                  /* in sums, for all copies of its cell */
+    int64_t full;                 /* rows of a rank that holds any: the same on all of these */
+    int64_t rows;                 /* here */
+    double *sent;                 /* [rows, FIRST] and [rows, SECOND] behind it, in host memory */
+    double *received;             /* the same */
+    mimo_tensor send[TENSORS];    /* the tiles that are sent; the second lies behind the first */
+    mimo_tensor receive[TENSORS]; /* the tiles that are received into */
+    mimo_buffer *buffer;          /* of `receive`; NULL: it lies in memory of the device */
 } test_side;
 
 typedef struct self_test {
@@ -60,8 +61,8 @@ static int64_t common_multiple(int64_t a, int64_t b)
     return x > 0 ? a / x * b : 0; /* packed sides may have no positions at all */
 }
 
-/* Positions of which a side can cut twice as many, or routed where it adds full tiles up before
- * they move; thd says how many there are in all. */
+/* The number of positions of which a side can cut any multiple. The routed executor cuts full tiles
+ * as well, where it adds them up in shards. Under thd it is the number of all positions. */
 static int64_t cut_sequence(const mimo_layout_desc *desc)
 {
     const mimo_partition_rule *rule = desc->partition;
@@ -77,7 +78,7 @@ static bool is_packed(const mimo_layout_desc *desc)
     return desc->partition && desc->partition->format == MIMO_THD;
 }
 
-/* Two samples for each dp coordinate; as many positions as both sides can cut. */
+/* Two samples for each dp coordinate, and a number of positions that both sides can cut. */
 static void choose_sizes(self_test *test, const mimo_layout_desc desc[2])
 {
     int64_t dp = common_multiple(mimo_grid_dim_size(desc[MIMO_SRC].grid, "dp"),
@@ -98,10 +99,10 @@ static int64_t bytes_of(int64_t rows)
     return rows * WIDTH * (int64_t)sizeof(double);
 }
 
-/* Where element e of a row lies; those of the second tensor count on from FIRST. */
-static int64_t place_of(const test_side *side, int64_t row, int64_t e)
+/* Where element e of a row lies. The second tensor's elements begin at e = FIRST. */
+static int64_t element_at(const test_side *side, int64_t row, int64_t e)
 {
-    return e < FIRST ? row * FIRST + e : side->most * FIRST + row * SECOND + e - FIRST;
+    return e < FIRST ? row * FIRST + e : side->full * FIRST + row * SECOND + e - FIRST;
 }
 
 static void shape_tiles(mimo_tensor tile[TENSORS], mimo_memory memory, int64_t positions,
@@ -112,11 +113,11 @@ static void shape_tiles(mimo_tensor tile[TENSORS], mimo_memory memory, int64_t p
     tile[0].memory = tile[1].memory = memory;
 }
 
-/* The second one begins at the same place on all ranks, as a buffer asks for. */
-static void place_tiles(mimo_tensor tile[TENSORS], const test_side *side, void *data)
+/* The second one begins at the same offset on all ranks, as a buffer requires. */
+static void set_tiles(mimo_tensor tile[TENSORS], const test_side *side, void *data)
 {
     tile[0].data = data;
-    tile[1].data = (double *)data + place_of(side, 0, FIRST);
+    tile[1].data = (double *)data + element_at(side, 0, FIRST);
 }
 
 static mimo_status reserve_tiles(mimo_tensor tile[TENSORS], const test_side *side,
@@ -126,7 +127,7 @@ static mimo_status reserve_tiles(mimo_tensor tile[TENSORS], const test_side *sid
     if (side->rows == 0)
         return MIMO_OK;
     MIMO_TRY(device->reserve(&data, bytes_of(side->rows)));
-    place_tiles(tile, side, data);
+    set_tiles(tile, side, data);
     return MIMO_OK;
 }
 
@@ -139,17 +140,17 @@ static mimo_status create_side(test_side *out, const self_test *test, const mimo
     MIMO_TRY(mimo_layout_create(&out->layout, &full));
     MIMO_TRY(mimo_layout_rows(out->layout, comm->rank, &out->rows));
     out->holds = mimo_layout_cell(&out->cell, out->layout, comm->rank);
-    out->speaks = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
+    out->counts = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
     int64_t samples = mimo_layout_samples(out->layout, 0).count;
-    out->most = out->layout->shard * samples;
+    out->full = out->layout->shard * samples;
     MIMO_TRY(mimo_reserve(&out->sent, out->rows * WIDTH, sizeof *out->sent));
     MIMO_TRY(mimo_reserve(&out->received, out->rows * WIDTH, sizeof *out->received));
-    shape_tiles(out->view, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
-    shape_tiles(out->room, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
-    return reserve_tiles(out->view, out, comm->device);
+    shape_tiles(out->send, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
+    shape_tiles(out->receive, test->bridge->memory, out->layout->shard, out->holds ? samples : 0);
+    return reserve_tiles(out->send, out, comm->device);
 }
 
-/* What lies at a place of a cell's tensors to begin with; the same on all its copies. */
+/* The number that element `at` of a cell's tensors begins with. It is the same on all copies. */
 static double number_at(const self_test *test, mimo_side side, const mimo_cell *cell, int64_t at)
 {
     uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, (int64_t)test->seed), side);
@@ -165,7 +166,7 @@ static void fill(const self_test *test, mimo_side side)
         here->sent[i] = number_at(test, side, &here->cell, i);
 }
 
-/* The numbers to send, and room in which a row that nobody writes shows. */
+/* The numbers to send; and NaN where rows are received, so that a row which nobody writes shows. */
 static mimo_status upload(const self_test *test, const test_side *side)
 {
     const mimo_device *device = test->bridge->comm->device;
@@ -173,8 +174,8 @@ static mimo_status upload(const self_test *test, const test_side *side)
         return MIMO_OK;
     for (int64_t i = 0; i < side->rows * WIDTH; i++)
         side->received[i] = (double)NAN;
-    MIMO_TRY(device->upload(side->room[0].data, side->received, bytes_of(side->rows), NULL));
-    return device->upload(side->view[0].data, side->sent, bytes_of(side->rows), NULL);
+    MIMO_TRY(device->upload(side->receive[0].data, side->received, bytes_of(side->rows), NULL));
+    return device->upload(side->send[0].data, side->sent, bytes_of(side->rows), NULL);
 }
 
 static mimo_status download(const self_test *test, const test_side *side)
@@ -182,7 +183,7 @@ static mimo_status download(const self_test *test, const test_side *side)
     const mimo_device *device = test->bridge->comm->device;
     if (side->rows == 0)
         return MIMO_OK;
-    return device->download(side->received, side->room[0].data, bytes_of(side->rows), NULL);
+    return device->download(side->received, side->receive[0].data, bytes_of(side->rows), NULL);
 }
 
 /* What a rank can do alone. */
@@ -190,7 +191,7 @@ static mimo_status prepare(self_test *test)
 {
     mimo_layout_desc desc[2];
     for (int side = 0; side < 2; side++)
-        desc[side] = mimo_bridge_rules(test->bridge)->side(test->bridge, (mimo_side)side);
+        desc[side] = mimo_bridge_rules(test->bridge)->side_layout(test->bridge, (mimo_side)side);
     choose_sizes(test, desc);
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(create_side(&test->side[side], test, &desc[side]));
@@ -199,26 +200,26 @@ static mimo_status prepare(self_test *test)
     return MIMO_OK;
 }
 
-/* Room to receive into. Where the bridge asks for buffers, both sides have one each, so that it
- * begins at the same place on all ranks. */
-static mimo_status make_rooms(self_test *test)
+/* Memory to receive into. Where the bridge requires buffers, each side has one, which begins at the
+ * same offset on all ranks. */
+static mimo_status reserve_received(self_test *test)
 {
     for (int i = 0; i < 2; i++) {
         test_side *side = &test->side[i];
         if (!mimo_bridge_wants_buffers(test->bridge)) {
-            MIMO_TRY(reserve_tiles(side->room, side, test->bridge->comm->device));
+            MIMO_TRY(reserve_tiles(side->receive, side, test->bridge->comm->device));
             continue;
         }
         MIMO_TRY(
-            mimo_buffer_create_internal(&side->buffer, test->bridge->parent, bytes_of(side->most)));
-        place_tiles(side->room, side, mimo_buffer_data(side->buffer));
+            mimo_buffer_create_internal(&side->buffer, test->bridge->parent, bytes_of(side->full)));
+        set_tiles(side->receive, side, mimo_buffer_data(side->buffer));
     }
     return MIMO_OK;
 }
 
 static mimo_status make_tiles(self_test *test)
 {
-    MIMO_TRY(make_rooms(test));
+    MIMO_TRY(reserve_received(test));
     MIMO_TRY(upload(test, &test->side[MIMO_SRC]));
     return upload(test, &test->side[MIMO_DST]);
 }
@@ -227,9 +228,9 @@ static void release(self_test *test)
 {
     for (int side = 0; side < 2; side++) {
         test_side *it = &test->side[side];
-        test->bridge->comm->device->release(it->view[0].data);
+        test->bridge->comm->device->release(it->send[0].data);
         if (!it->buffer)
-            test->bridge->comm->device->release(it->room[0].data);
+            test->bridge->comm->device->release(it->receive[0].data);
         mimo_buffer_destroy(it->buffer);
         mimo_release(it->sent);
         mimo_release(it->received);
@@ -248,16 +249,16 @@ static double expected_at(const self_test *test, mimo_side from, int64_t b, int6
     mimo_box box;
     double sum = 0;
     mimo_layout_find(layout, b, s, &cell, &box);
-    int64_t row = box.row0 + (b - box.b0) * box.row_b + (s - box.s0) * box.row_s;
-    for (cell.klass = 0; cell.klass < layout->cut.klass.size; cell.klass++)
-        sum += number_at(test, from, &cell, place_of(&test->side[from], row, e));
+    int64_t row = mimo_box_row(&box, b, s);
+    for (cell.klass = 0; cell.klass < layout->dims.klass.size; cell.klass++)
+        sum += number_at(test, from, &cell, element_at(&test->side[from], row, e));
     return sum;
 }
 
 static mimo_status check_row(const self_test *test, mimo_side to, int64_t row, int64_t b, int64_t s)
 {
     for (int64_t e = 0; e < WIDTH; e++) {
-        double got = test->side[to].received[place_of(&test->side[to], row, e)];
+        double got = test->side[to].received[element_at(&test->side[to], row, e)];
         double expected = expected_at(test, to == MIMO_SRC ? MIMO_DST : MIMO_SRC, b, s, e);
         MIMO_CHECK(got == expected, MIMO_ERR_INTERNAL,
                    "self-test: %s gave row %" PRId64 " here (sample %" PRId64 ", position %" PRId64
@@ -272,7 +273,7 @@ static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box
 {
     for (int64_t b = 0; b < box->nb; b++)
         for (int64_t s = 0; s < box->ns; s++)
-            MIMO_TRY(check_row(test, to, box->row0 + b * box->row_b + s * box->row_s, box->b0 + b,
+            MIMO_TRY(check_row(test, to, mimo_box_row(box, box->b0 + b, box->s0 + s), box->b0 + b,
                                box->s0 + s));
     return MIMO_OK;
 }
@@ -280,19 +281,15 @@ static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box
 /* Every row that this rank received. */
 static mimo_status check_side(const self_test *test, mimo_side to)
 {
-    const test_side *side = &test->side[to];
-    mimo_box box[MIMO_LAYOUT_BOXES];
-    for (int64_t segment = 0; side->holds && segment < side->layout->segments; segment++) {
-        int boxes = mimo_layout_cell_boxes(side->layout, &side->cell, segment, box);
-        for (int i = 0; i < boxes; i++)
-            MIMO_TRY(check_box(test, to, &box[i]));
-    }
+    mimo_box_walk walk = mimo_layout_walk_rank(test->side[to].layout, test->bridge->rank);
+    for (const mimo_box *box; (box = mimo_next_box(&walk));)
+        MIMO_TRY(check_box(test, to, box));
     return MIMO_OK;
 }
 
 /* -------------------------------------------- sums ------------------------------------------ */
 
-/* What the ranks that speak for their copies add up. */
+/* What the ranks that count add up. */
 typedef struct test_sums {
     int64_t rows[2];    /* by mimo_side */
     int64_t product[2]; /* received . sent, by the side that received: <x, P'y> and <Px, y> */
@@ -303,8 +300,8 @@ static test_sums own_sums(const self_test *test)
     test_sums sums = {{0, 0}, {0, 0}};
     for (int side = 0; side < 2; side++) {
         const test_side *it = &test->side[side];
-        sums.rows[side] = it->speaks ? it->rows : 0;
-        for (int64_t i = 0; it->speaks && i < it->rows * WIDTH; i++)
+        sums.rows[side] = it->counts ? it->rows : 0;
+        for (int64_t i = 0; it->counts && i < it->rows * WIDTH; i++)
             sums.product[side] += (int64_t)it->received[i] * (int64_t)it->sent[i];
     }
     return sums;
@@ -320,7 +317,7 @@ static mimo_status check_sums(const self_test *test, const test_sums *all)
             sums.product[side] += all[rank].product[side];
         }
     for (int side = 0; side < 2; side++) {
-        int64_t classes = test->side[side].layout->cut.klass.size;
+        int64_t classes = test->side[side].layout->dims.klass.size;
         MIMO_CHECK(sums.rows[side] == rows * classes, MIMO_ERR_INTERNAL,
                    "self-test: the %s ranks hold %" PRId64 " rows, copies apart, and %" PRId64
                    " samples of %" PRId64 " positions are %" PRId64,
@@ -352,17 +349,18 @@ static mimo_status fetch_and_check(const self_test *test, mimo_side side)
     return check_side(test, side);
 }
 
-/* Both ways, then what this rank can see, then what only all can. Each failure is everybody's. */
+/* Both passes, then the check of rows on this rank, then the sums of all. All ranks share a
+ * failure. */
 static mimo_status run(const self_test *test, test_sums *all)
 {
     const test_side *src = &test->side[MIMO_SRC], *dst = &test->side[MIMO_DST];
-    MIMO_TRY(mimo_bridge_forward(test->bridge, dst->room, src->view, TENSORS, NULL));
-    MIMO_TRY(mimo_bridge_backward(test->bridge, src->room, dst->view, TENSORS, NULL));
+    MIMO_TRY(mimo_bridge_forward(test->bridge, dst->receive, src->send, TENSORS, NULL));
+    MIMO_TRY(mimo_bridge_backward(test->bridge, src->receive, dst->send, TENSORS, NULL));
     mimo_status status = fetch_and_check(test, MIMO_DST);
     if (status == MIMO_OK)
         status = fetch_and_check(test, MIMO_SRC);
-    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_say(test->bridge, status)));
-    return mimo_bridge_say(test->bridge, compare_sums(test, all));
+    MIMO_TRY(mimo_comm_agree(test->bridge->comm, mimo_bridge_prefix_error(test->bridge, status)));
+    return mimo_bridge_prefix_error(test->bridge, compare_sums(test, all));
 }
 
 /* With the other calls of the bridge, and under MIMO_CHECK=calls first with those of all objects.
@@ -372,7 +370,7 @@ static mimo_status agree(const self_test *test, mimo_status local)
     const mimo_bridge *bridge = test->bridge;
     const mimo_claim claim = {
         .kind = MIMO_AGREE_ALWAYS,
-        .local = mimo_bridge_say(bridge, local),
+        .local = mimo_bridge_prefix_error(bridge, local),
         .signature = mimo_hash_int(mimo_hash_int(bridge->id, MIMO_CALL_BRIDGE_SELF_TEST),
                                    (int64_t)test->seed),
         .call = test->call};
@@ -395,12 +393,12 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
     snprintf(test.call, sizeof test.call, "%s self-test with seed %" PRIu64, bridge->title, seed);
     status = agree(&test, status);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(bridge->comm, mimo_bridge_say(bridge, make_tiles(&test)));
+        status = mimo_comm_agree(bridge->comm, mimo_bridge_prefix_error(bridge, make_tiles(&test)));
     if (status == MIMO_OK) {
-        int64_t told = bridge->batch;
+        int64_t batch = bridge->batch;
         bridge->batch = test.batch; /* the moves of the test have their own */
         status = run(&test, all);
-        bridge->batch = told;
+        bridge->batch = batch;
     }
     release(&test);
     mimo_release(all);

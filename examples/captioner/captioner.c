@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 
+#include "blas_kernels.h"
 #include "caption_data.h"
 #include "options.h"
 #include "options_compare.h"
@@ -52,6 +53,7 @@ int main(int argc, char **argv)
 {
     mimo_comm *world = NULL;
     struct options options;
+    blas_kernels_choose(argv);
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return EXIT_FAILED;
     mimo_status status = mimo_comm_from_mpi(&world, MPI_COMM_WORLD);

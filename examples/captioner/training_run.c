@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 
+#include "blas_kernels.h"
 #include "caption_data.h"
 #include "checkpoint.h"
 #include "compute_place.h"
@@ -126,6 +127,8 @@ static mimo_status take_steps(run_state *run)
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
         MIMO_TRY(log_step(run, step + 1, &result, end - start));
+        if (run->lead && step == run->first_step && run->options->device != OPTIONS_CUDA)
+            blas_kernels_print(stderr);
         if (run->lead)
             progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
     }

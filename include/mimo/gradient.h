@@ -1,6 +1,7 @@
 /*
  * The gradient rules of a step: local sums and counts in, one global token count N, every reduction
- * a SUM, one scale 1/max(N, 1) on both modules. (SEMANTICS: "Loss and gradients".)
+ * a SUM, one scale 1/max(N, 1) on both modules. (docs/concepts.md: "Loss and
+ * gradients".)
  *
  *   per micro-batch   mimo_gradient_add(loss sum, token count)          local
  *   end of step       mimo_gradient_count()      N and the loss         collective

@@ -7,7 +7,7 @@
  * dimensions D holds the ranks that agree on every dimension outside D, in ascending grid order of
  * D (fastest first). Groups are listed with the first remaining dimension fastest, so by ascending
  * first rank. A set of dimensions is written "tp,cp"; the order in which it is written does not
- * matter. (SEMANTICS: "Grid"; after Megatron-LM's HyperCommGrid.)
+ * matter. (docs/concepts.md: "Grid"; after Megatron-LM's HyperCommGrid.)
  *
  * A grid is a pure value until mimo_grid_connect: everything above that line below is local, needs
  * no communicator and is thread-safe on a grid that nobody changes. Use a rank's coordinates, never

@@ -1,7 +1,6 @@
 /*
- * How two grids over the same ranks stand to each other: the seed algorithm's table of directions,
- * gather groups and slices. Pure and local. (SEMANTICS: "Bridge"; after Megatron-LM's
- * ColocatedBridgeCommunicator, but by full coordinates.)
+ * How two grids over the same ranks stand to each other: directions, gather groups and slices of
+ * the gather-narrow-sum method (docs/concepts.md has it under that name). Pure and local.
  *
  *            FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
  *  k         src dp / dst dp                dst dp / src dp                 1
@@ -42,7 +41,8 @@ MIMO_API const char *mimo_direction_name(mimo_direction direction);
  *
  * Errors, all MIMO_ERR_GRID with the numbers: a grid without tp or dp; sizes or offsets differ; src
  * cp or pp > 1; dst pp > 1; another dimension > 1; dp sizes do not divide one another; placement
- * (the first rank whose src dp and dst dp coordinates do not belong together, named with both).
+ * (the sentence names the first rank whose src dp and dst dp coordinates do not belong together,
+ * with both).
  */
 MIMO_API mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_grid *dst);
 
@@ -52,14 +52,15 @@ MIMO_API mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, co
 MIMO_API mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
                                         int64_t *ranks);
 
-/** The gather group of `rank` and its slot there. EQUAL gives -1 and slot 0. Either output may be
- *  NULL. Errors: as mimo_pairing_of; MIMO_ERR_GRID (rank outside the span). */
+/** The gather group of `rank` and its slot there. EQUAL gives index -1 and slot 0. Either output
+ *  may be NULL. Errors: as mimo_pairing_of; MIMO_ERR_GRID (rank outside the grids). */
 MIMO_API mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
                                         int64_t *index, int64_t *slot);
 
-/** The samples [*first, *first + *count) of a global batch that `rank` loads, or holds, in a role:
- *  the slice of its dp coordinate in that grid. Errors: MIMO_ERR_GRID (rank outside the span),
- *  MIMO_ERR_SHAPE (batch not divisible by the side's dp). */
+/** The samples [*first, *first + *count) of a global batch that `rank` has in `grid`: those of its
+ *  dp coordinate. In the encoder's grid it loads them, in the LLM's grid it holds them. Errors:
+ *  MIMO_ERR_GRID (rank outside the grid), MIMO_ERR_SHAPE (the grid's dp does not divide the batch).
+ */
 MIMO_API mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch,
                                           int64_t *first, int64_t *count);
 

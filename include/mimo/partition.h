@@ -1,16 +1,19 @@
 /*
- * PartitionAdapter: how one LLM rank keeps its tokens of a sequence under context parallelism (cp)
- * and sequence parallelism (sp, over tp). (SEMANTICS: "Sequence partition".)
+ * The sequence partition: which tokens of a sequence one LLM rank keeps under context parallelism
+ * (cp) and sequence parallelism (sp, over tp). docs/concepts.md has the rules with numbers, under
+ * "Sequence partition".
  *
- * sbhd, zigzag: S tokens are split into 2*cp chunks of L = S/(2cp); rank c keeps chunk c, then
- * chunk 2cp-1-c. Local row i is global row  i < L ? c*L + i : (2cp-1-c)*L + (i-L).
+ * sbhd, zigzag: S tokens are split into 2*cp chunks of L = S/(2cp). Rank c keeps chunk c, then
+ * chunk 2cp-1-c. Local row i is the global row
  *
- * thd, packed: cu[0..n] are cumulative lengths, T = cu[n]; each sequence is split like that on its
- * own.
+ *   i < L ? c*L + i : (2cp-1-c)*L + (i-L)
+ *
+ * thd, packed: cu[0..n] are cumulative lengths, T = cu[n]. Each sequence is split like that by
+ * itself.
  *
  * Embeddings, labels, loss mask and position ids are all split by cp with the same map. Sequence
- * parallelism then keeps rows [t*n, (t+1)*n), n = rows/tp, of the *embeddings only* (the loss runs
- * after the tp gather). Labels are shifted on the full sequence, before the split.
+ * parallelism then keeps rows [t*n, (t+1)*n), n = rows/tp, of the *embeddings only*: the loss runs
+ * after the gather over tp. Shift labels on the full sequence, before the split.
  *
  * A partition is a pure value: no communicator, thread-safe once created.
  */
@@ -34,12 +37,12 @@ typedef enum mimo_sequence_format {
 typedef struct mimo_partition_rule {
     size_t size; /* set by the initializer */
     mimo_sequence_format format;
-    bool sp;     /* cut the embeddings along tp too */
-    bool strict; /* upstream's rule S mod 2*cp*tp = 0 (cp = 1: S mod tp) instead of S mod 2cp = 0
-                    and (S/cp) mod tp = 0 */
+    bool sp;     /* also cut the embeddings along tp */
+    bool strict; /* Megatron-LM's rule: 2*cp*tp divides S (cp = 1: tp does). Without it, 2cp divides
+                    S and tp divides S/cp */
     int64_t sequences;        /* thd: n */
     const int32_t *cu;        /* thd: n + 1 cumulative lengths; copied on creation */
-    const int32_t *cu_padded; /* thd: the padded ones, which then drive the split; or NULL */
+    const int32_t *cu_padded; /* thd: padded lengths, which then drive the split; or NULL */
 } mimo_partition_rule;
 
 #define MIMO_PARTITION_RULE_INIT                                            \
@@ -47,7 +50,7 @@ typedef struct mimo_partition_rule {
         sizeof(mimo_partition_rule), MIMO_SBHD, false, false, 0, NULL, NULL \
     }
 
-/** This rank's place: cp and tp coordinates and sizes. */
+/** Which rank this is: its cp and tp coordinates, and their sizes. */
 typedef struct mimo_partition_place {
     int64_t cp_rank, cp_size;
     int64_t tp_rank, tp_size; /* used under sp only */
@@ -62,10 +65,10 @@ typedef enum mimo_content {
 /**
  * Create a partition. The caller owns *out. Local.
  *
- * Errors: MIMO_ERR_ARGUMENT (NULL, unknown format, coordinate outside its size, size < 1); for thd
- * MIMO_ERR_SHAPE: cu[0] != 0, decreasing, a length that is not divisible by 2cp where cp > 1 (the
- * sequence is named), rows per rank not divisible by tp under sp, cu_padded shorter than cu
- * somewhere. Zero-length sequences and repeated trailing sentinels are valid.
+ * Errors: MIMO_ERR_ARGUMENT (NULL, unknown format, coordinate outside its size, size < 1). For thd
+ * MIMO_ERR_SHAPE: cu[0] != 0; cu decreases; cp > 1 and 2cp does not divide a length (the sequence
+ * is named); under sp, tp does not divide the rows of a rank; cu_padded is shorter than cu
+ * somewhere. Sequences of length zero and repeated last entries are valid.
  */
 MIMO_API mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
                                            const mimo_partition_place *place);
@@ -77,15 +80,17 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  * Number of local rows of a sequence of `seq` tokens (thd: seq = T, the last of the cumulative
  * lengths that drive the split). Local.
  *
- * Errors: MIMO_ERR_SHAPE where seq does not divide (cp > 1: seq mod 2cp; sp: (seq/cp) mod tp;
- * strict: seq mod 2*cp*tp, cp = 1: seq mod tp, of labels too; tp counts under sp only), with the
- * numbers, or where thd has another T. cp = 1 without sp takes any seq.
+ * Errors: MIMO_ERR_SHAPE, with the numbers, where thd has another T, or a rule is broken:
+ *   cp > 1          2cp divides seq
+ *   sp              tp divides seq/cp
+ *   strict          2*cp*tp divides seq (cp = 1: tp does), of labels as well; tp is 1 without sp
+ * cp = 1 without sp takes any seq.
  */
 MIMO_API mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content,
                                          int64_t seq, int64_t *rows);
 
-/** The index map: global[i] is the global row of local row i, for i < rows (an attention layer
- * needs it for its mask, a rotary embedding for its positions). Local. Errors as
+/** The index map: global[i] is the global row of local row i, for i < rows. An attention layer
+ * needs it for its mask, a rotary embedding for its positions. Local. Errors as
  * mimo_partition_rows. */
 MIMO_API mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content content,
                                           int64_t seq, int64_t *global);
@@ -93,9 +98,9 @@ MIMO_API mimo_status mimo_partition_index(const mimo_partition *partition, mimo_
 /**
  * Keep this rank's rows: `to` (shard) from `from` (full). Local; enqueued with a stream.
  *
- * The sequence dimension is the letter 's' (sbhd) or 't' (thd); every other dimension is carried
- * along, at any place: "sbh", "bsh", "bs", "pbs", "th", "t". Both views have the same letters,
- * dtype and memory; shapes agree except along the sequence. They must not overlap. Any dtype.
+ * The sequence dimension is the letter 's' (sbhd) or 't' (thd). Any other dimensions may stand
+ * before and behind it: "sbh", "bsh", "bs", "pbs", "th", "t". Both views have the same letters,
+ * dtype and memory. Their shapes agree except along the sequence. They must not overlap. Any dtype.
  *
  * Errors: MIMO_ERR_SHAPE with both views; divisibility as mimo_partition_rows; MIMO_ERR_ARGUMENT
  * where data is NULL or the views overlap; MIMO_ERR_UNSUPPORTED (a kind of memory that this build
@@ -107,10 +112,11 @@ MIMO_API mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_
 
 /**
  * The adjoint of mimo_partition_shard: `to` (full) becomes zeros with this rank's rows put back.
- * Under sp (embeddings) the rows are first gathered over tp, without a sum: then the call is
- * collective over `tp`, a communicator of the place's tp ranks in tp order, and blocking on the
- * host. Where the place has one tp rank, and without sp, `tp` may be NULL; then the call is local.
  * Every element of `to` is written.
+ *
+ * Under sp, rows of embeddings are first gathered over tp, without a sum. Then the call is
+ * collective over `tp`, a communicator of the place's tp ranks in tp order, and blocking on the
+ * host. Without sp, or with tp = 1, `tp` may be NULL. Then the call is local.
  *
  * Errors: MIMO_ERR_SHAPE as above; MIMO_ERR_ARGUMENT where `tp` is needed and NULL or has another
  * size or rank than the place says.
@@ -128,11 +134,12 @@ MIMO_API mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequence
                                         int32_t *cu_padded);
 
 /**
- * Padding helper: copy rows into their padded places. `to` "t" [cu_padded[n]] and `from` "t"
- * [cu[n]], both i32 or both i64, host memory; every element of `to` is written, with `fill` (0 for
- * tokens, -100 for labels) behind each sequence. Local.
+ * Padding helper: copy rows to where the padded lengths put them. `to` is "t" [cu_padded[n]],
+ * `from` is "t" [cu[n]], both i32 or both i64, in host memory. Every element of `to` is written,
+ * with `fill` behind each sequence (0 for tokens, -100 for labels). Local.
+ *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (views that do not fit the lengths, with the numbers; a
- * padded sequence shorter than its own, which is named).
+ * sequence that is longer than its padded length, which is named).
  */
 MIMO_API mimo_status mimo_partition_pad_rows(const mimo_tensor *to, const mimo_tensor *from,
                                              const int32_t *cu, const int32_t *cu_padded,

@@ -3,11 +3,14 @@
  * process can build any rank's plan.
  *
  * A *row* is one token of one sample: H contiguous elements. A *layout* says which ranks hold row
- * (sample, position), and at which local row. A *plan* is what one rank sends, receives and keeps
- * so that every row that a rank needs under the dst layout arrives exactly once from one owner
- * under the src layout. Forward is plan(src -> dst); backward is plan(dst -> src), the same
- * function with its arguments swapped: tp copies are equal by contract, and each src copy needs its
- * own gradient.
+ * (sample, position), and at which local row. A *plan* is what one rank sends, receives and keeps.
+ * Under it, every row that a rank needs under the dst layout arrives exactly once, from one owner
+ * under the src layout.
+ *
+ * Forward is plan(src -> dst). Backward is plan(dst -> src), the same function with its arguments
+ * swapped: each src copy needs its own gradient.
+ *
+ * docs/concepts.md has an example with numbers, under "Things that are some rows".
  */
 #ifndef MIMO_PLAN_H
 #define MIMO_PLAN_H
@@ -23,8 +26,12 @@ MIMO_BEGIN_DECLS
 
 typedef struct mimo_layout mimo_layout;
 
-/** Samples [b0, b0+nb) x positions [s0, s0+ns) lie at local row
- *  row0 + (b - b0) * row_b + (s - s0) * row_s. */
+/**
+ * Rows that one rank holds: samples [b0, b0+nb) x positions [s0, s0+ns). Row (b, s) lies at local
+ * row
+ *
+ *   row0 + (b - b0) * row_b + (s - s0) * row_s
+ */
 typedef struct mimo_box {
     int64_t b0, nb;
     int64_t s0, ns;
@@ -37,35 +44,37 @@ typedef enum mimo_row_order {
     MIMO_ROWS_BSH = 1, /* [B, S, H], and flat sample-major [B*S, H]: row_b = local S, row_s = 1 */
 } mimo_row_order;
 
-/** What ranks that hold the same rows under different coordinates mean: those along cp where no
- *  partition cuts S, and along pp where every stage holds rows. */
+/** What it means that several ranks hold the same rows: ranks along cp where no partition cuts S,
+ *  and ranks along pp where every stage holds rows. */
 typedef enum mimo_copies {
-    MIMO_COPIES_EQUAL = 0,   /* replicas: any one of them is as good as another */
-    MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs the sum, added by ascending rank */
+    MIMO_COPIES_EQUAL = 0,   /* replicas: any of them may send */
+    MIMO_COPIES_PARTIAL = 1, /* contributions: a reader needs their sum, added by ascending rank */
 } mimo_copies;
 
-/** Rows of one modality in one sample: the modality's rows [row, row + length) of the sample stand
- *  at positions [position, position + length) of its sequence. */
+/** Rows of one modality in one sample: rows [row, row + length) of the modality stand at positions
+ *  [position, position + length) of the sample's sequence. */
 typedef struct mimo_span {
     int64_t sample, row, position, length;
 } mimo_span;
 
-/** What the rows of a ragged layout are: a modality's, of which each sample has its own number. */
+/** Which rows a layout has. In a ragged layout they are those of one modality, and each sample has
+ *  its own number of them. */
 typedef enum mimo_ragged {
     MIMO_RAGGED_NOT = 0,    /* every position of every sample is a row */
-    MIMO_RAGGED_PACKED = 1, /* the rows of the spans alone, one after the other, sample-major */
-    MIMO_RAGGED_PLACED = 2, /* the rows of the spans at their positions in a tile of S positions */
+    MIMO_RAGGED_PACKED = 1, /* only rows of spans, one after the other, sample-major */
+    MIMO_RAGGED_PLACED = 2, /* only rows of spans, at their positions in a tile of S positions */
 } mimo_ragged;
 
 typedef struct mimo_layout_desc {
     size_t size;           /* set by the initializer */
     const mimo_grid *grid; /* borrowed; must outlive the layout */
     mimo_row_order order;
-    int64_t batch; /* global B; cut along dp, evenly: the first B mod dp ranks hold one more */
-    int64_t seq;   /* global S; thd: T */
+    int64_t batch;                        /* global B; cut along dp, see samples */
+    int64_t seq;                          /* global S; thd: T */
     const mimo_partition_rule *partition; /* how cp (and tp under sp) cut S; NULL: not at all */
-    mimo_copies cp_copies;                /* what cp ranks (and stages) are that nothing cuts */
-    const int64_t *samples; /* samples[dp] of each dp coordinate, B in all; copied. NULL: evenly */
+    mimo_copies cp_copies;                /* of cp ranks where nothing cuts S, and of stages */
+    const int64_t *samples; /* samples[dp] of each dp coordinate, B in all; copied. NULL: evenly,
+                               the first B mod dp coordinates hold one more */
     bool all_stages;        /* every pp stage holds rows, not only the first */
     mimo_ragged ragged;
     const mimo_span *spans; /* ragged: spans[span_count] of all samples, by sample; copied */
@@ -81,11 +90,12 @@ typedef struct mimo_layout_desc {
 /* clang-format on */
 
 /**
- * A layout: dp cuts the batch, cp (and tp under sp) cut the sequence where there is a partition,
- * every other dimension replicates; ranks with pp > 0 hold nothing, unless all stages do. Under a
- * thd partition each sample is a packed row of T positions. In a ragged layout row (sample, s) is
- * the modality's row s of the sample: boxes and blocks count these where else they count positions.
- * The caller owns *out. Local.
+ * Create a layout. The caller owns *out. Local.
+ *
+ * dp cuts the batch. With a partition, cp (and tp under sp) cut the sequence. Every other dimension
+ * replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd partition each
+ * sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of the modality in
+ * that sample: boxes and blocks then count rows of the modality in place of positions.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
  * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),
@@ -97,9 +107,9 @@ MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_des
 /** Release. NULL is fine. */
 MIMO_API void mimo_layout_destroy(mimo_layout *layout);
 
-/** The boxes of `rank`, in ascending local row (ragged: by sample and row), into boxes[capacity];
- *  *count boxes in all (call with capacity 0 to learn it). A rank outside the span has none.
- *  Thread-safe. */
+/** The boxes of `rank`, in ascending local row (ragged: by sample and row), into boxes[capacity].
+ *  *count is the number of all its boxes; call with capacity 0 to learn it. A rank outside the
+ *  grid has none. Thread-safe. */
 MIMO_API mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
                                        int64_t capacity, int64_t *count);
 
@@ -112,8 +122,12 @@ typedef struct mimo_plan mimo_plan;
 
 /**
  * One block: nb x ns rows that move from one rank to another, in two loops with a stride on either
- * side. Row (i, j), i < nb, j < ns, goes from src_row + i*src_b + j*src_s on the sender to
- * dst_row + i*dst_b + j*dst_s on the receiver. b0 and s0 say which global rows these are.
+ * side. Row (i, j), i < nb, j < ns, goes
+ *
+ *   from  src_row + i*src_b + j*src_s  on the sender
+ *   to    dst_row + i*dst_b + j*dst_s  on the receiver
+ *
+ * b0 and s0 say which global rows these are.
  */
 typedef struct mimo_block {
     int64_t peer;  /* recv: who sends; send: who receives; local: this rank */
@@ -132,13 +146,15 @@ typedef enum mimo_block_kind {
 
 /**
  * The plan of one rank for moving rows from layout `src` to layout `dst`. Cost and memory grow with
- * the rank's own peers, not with the grids. The caller owns *out; the layouts are only read during
+ * the rank's own peers, not with the grids. The caller owns *out. The layouts are only read during
  * the call. Local, thread-safe.
  *
- * Owner of a needed row: the rank itself where it holds the row, else one of the equal copies by a
- * closed rule that spreads the consumers over the copies. Where src copies are partial, one owner
- * per class. Blocks are sorted by (peer, class, b0, s0), so the i-th block that a rank sends to a
- * peer is the i-th that the peer receives from it.
+ * The owner of a needed row is the rank itself where it holds the row. Otherwise it is one of the
+ * equal copies, by a closed rule that spreads the readers over the copies. Where src copies are
+ * partial, each class has one owner.
+ *
+ * Blocks are sorted by (peer, class, b0, s0). So the i-th block that a rank sends to a peer is the
+ * i-th block that the peer receives from it.
  *
  * Errors: MIMO_ERR_SHAPE (the layouts differ in batch, seq or spans), MIMO_ERR_MEMORY,
  * MIMO_ERR_ARGUMENT (rank < 0). A rank that holds rows in neither layout has an empty plan.
@@ -149,26 +165,30 @@ MIMO_API mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src,
 /** Release. NULL is fine. */
 MIMO_API void mimo_plan_destroy(mimo_plan *plan);
 
-/** The blocks of a kind; *count of them, none of a kind that does not exist. Owned by the plan.
- *  Thread-safe. */
+/** The blocks of a kind, and their number in *count. A kind that does not exist has none. Owned by
+ *  the plan. Thread-safe. */
 MIMO_API const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind,
                                             int64_t *count);
 
-/** Rows in all the blocks of a kind. Thread-safe. */
+/** Rows in all blocks of a kind. Thread-safe. */
 MIMO_API int64_t mimo_plan_rows(const mimo_plan *plan, mimo_block_kind kind);
 
 /** Number of contribution classes (1 where src copies are equal). Thread-safe. */
 MIMO_API int64_t mimo_plan_classes(const mimo_plan *plan);
 
 /**
- * Prove all ranks' plans of a pair of layouts: every row that a rank needs is written exactly once
- * per class, from a rank that holds it; nothing else is written; sends match receives in order and
- * size; nobody receives a row that it holds. Builds every plan (O(ranks)): for tests and tools.
- * MIMO_ERR_INTERNAL names the first rank and row that break a rule.
+ * Prove all ranks' plans of a pair of layouts:
+ *   - every row that a rank needs is written exactly once per class, from a rank that holds it;
+ *   - nothing else is written;
+ *   - sends match receives in order and size;
+ *   - no rank receives a row that it holds.
+ *
+ * Builds every plan (O(ranks)): for tests and tools. MIMO_ERR_INTERNAL names the first rank and row
+ * that break a rule.
  */
 MIMO_API mimo_status mimo_plan_check(const mimo_layout *src, const mimo_layout *dst);
 
-/** Print the blocks, one a line, in a form that is stable enough to be stored as golden text.
+/** Print the blocks, one on each line, in a form that is stable enough to be stored as golden text.
  *  MIMO_ERR_IO where the stream fails. */
 MIMO_API mimo_status mimo_plan_print(const mimo_plan *plan, FILE *stream);
 

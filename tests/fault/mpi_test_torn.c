@@ -150,7 +150,7 @@ static void set(int64_t *word, int64_t number)
 static bool is_in_the_midst(const torn *it)
 {
     const mimo_op *op = it->bridge ? it->bridge->queue : NULL;
-    return !it->bridge || (op && op->state == MIMO_OP_MOVING && op->request);
+    return !it->bridge || (op && op->progress.state == MIMO_OP_MOVING && op->progress.request);
 }
 
 /* The late rank, while it waits in a call: it leaves, until the other one has given up. */
@@ -380,7 +380,7 @@ MPI_TEST(torn, memory_does_not_pile_up)
         before = i == WARM_UP ? in_use() : before;
         move_much(&it);
     }
-    MPI_EXPECT(in_use() < before + TILE, "%lld bytes, and %lld after %d rounds more",
+    MPI_EXPECT(in_use() < before + TILE, "%lld bytes, and %lld after %d phases more",
                (long long)before, (long long)in_use(), ROUNDS - WARM_UP);
     end(&it);
 }

@@ -4,8 +4,9 @@
     source_law.py ROOT          check the tree; one line per broken rule, exit status 1
     source_law.py --self-test   break every rule in a small tree and see that each is noticed
 
-Rules: who may include whom (docs/architecture.md), where MPI, NCCL and CUDA may be named, unique
-file names, the length of functions and of their parameter lists, no machine paths or leftovers.
+Rules: who may include whom (docs/architecture.md), which folders are pure, where MPI, NCCL and CUDA
+may be named, unique file names, the length of functions and of their parameter lists, no machine
+paths or leftovers. That no two files need each other is file_cycles.py's.
 """
 import os
 import re
@@ -15,7 +16,8 @@ import sys
 import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
-PARTITION, ALIGNMENT, BRIDGE = "partition", "alignment", "bridge"
+PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
+PLAN, BRIDGE = "bridge/plan", "bridge"
 GRADIENT, NN = "gradient", "nn"
 
 # Which rooms the files of a room may include, beside their own.
@@ -26,10 +28,13 @@ MAY_INCLUDE = {
     GRID: {CORE, DEVICE, COMM},
     PARTITION: {CORE, DEVICE, COMM},
     ALIGNMENT: {CORE, DEVICE},
-    BRIDGE: {CORE, DEVICE, COMM, GRID, PARTITION},
+    LAYOUT: {CORE, GRID, PARTITION},
+    PLAN: {CORE, GRID, PARTITION, LAYOUT},
+    BRIDGE: {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, PLAN},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
-    NN: {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, BRIDGE, GRADIENT},
-    "tools": {CORE, GRID, PARTITION, BRIDGE},
+    NN: {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE,
+         GRADIENT},
+    "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
 }
 # Users of the library are free to include anything.
 FREE_ROOMS = {"tests", "examples", "bench"}
@@ -39,7 +44,7 @@ FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
-    ("bridge/", BRIDGE), ("tools/", "tools"), ("tests/", "tests"), ("examples/", "examples"),
+    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/", BRIDGE), ("tools/", "tools"), ("tests/", "tests"), ("examples/", "examples"),
     ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"
@@ -47,14 +52,15 @@ HEADERS = {
     "status": CORE, "export": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
-    "alignment": ALIGNMENT, "pairing": BRIDGE, "plan": BRIDGE, "bridge": BRIDGE,
+    "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "bridge": BRIDGE,
     "gradient": GRADIENT,
 }
 UMBRELLA = "include/mimo/mimo.h"
 
-# A file is pure when every rank of any grid can be asked about in one process: arithmetic only.
-PURE = re.compile(r"(grid/(?!group_comm)|src/partition/.*(?:map|index|rule)|bridge/(?:layout|plan|"
-                  r"pairing|alignment)|tools/|src/core/).*\.[ch]$")
+# A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
+# Its files name no backend, call no communicator and include no private header of another folder
+# that is not pure. (A folder below a pure one is pure only where it stands here itself.)
+PURE_FOLDERS = {"src/core", "src/partition", "grid", "bridge/layout", "bridge/plan", "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
@@ -95,6 +101,10 @@ def room_of(name):
         if name.startswith(folder):
             return room
     return None
+
+
+def is_pure(name):
+    return os.path.dirname(name) in PURE_FOLDERS and name.endswith(SOURCE)
 
 
 def blank(text):
@@ -200,12 +210,16 @@ class Law:
             chain = self.reaches_backend(name, {name})
             if chain:
                 self.find(name, 1, "reaches a backend's header: " + " -> ".join(chain))
-        if name.startswith(PUBLIC) and not BACKEND_FILES.match(name) or PURE.match(name):
+        if name.startswith(PUBLIC) and not BACKEND_FILES.match(name) or is_pure(name):
             for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
                 match = BACKEND_NAME.search(line)
                 if match:
                     self.find(name, number, f"names {match.group()} of a backend")
-        if PURE.match(name):
+        if is_pure(name):
+            for number, _, include in includes(self.files[name]):
+                target = resolve(name, include, self.files)
+                if target and not target.startswith(PUBLIC) and not is_pure(target):
+                    self.find(name, number, f"a pure file includes {target}, which is not pure")
             for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
                 match = re.search(r"\bmimo_comm_\w+\s*\(", line)
                 if match:
@@ -288,19 +302,24 @@ def function_head(text, start, end):
 LONG = "int grown(void)\n{\n" + "    step();\n" * 79 + "}\n"
 # path -> text, and what the one finding must say. Each breaks one rule.
 SAMPLES = [
-    ("grid/up.c", '#include "bridge/plan_walk.h"\n', "grid may not include bridge"),
+    ("grid/up.c", '#include "bridge/plan/plan_walk.h"\n', "grid may not include bridge/plan"),
     ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
     ("src/partition/side.c", "#include <mimo/grid.h>\n", "partition may not include grid"),
     ("src/gradient/side.c", "#include <mimo/bridge.h>\n", "gradient may not include bridge"),
     ("bridge/net.c", '#include "nn/linear.h"\n', "bridge may not include nn"),
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
-    ("bridge/plan_bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
-    ("bridge/plan_far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
+    ("bridge/plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
+    ("bridge/plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
     ("grid/device.c", "#include <cuda_runtime.h>\n", "reaches a backend's header: cuda_runtime"),
     ("include/mimo/plan.h", "void f(MPI_Comm comm);\n", "names MPI_Comm"),
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
-    ("bridge/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
+    ("bridge/layout/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a pure file communicates"),
+    ("bridge/plan/up.c", '#include "bridge/op/steps.h"\n', "bridge/plan may not include bridge"),
+    ("bridge/layout/up.c", '#include "bridge/plan/plan_walk.h"\n',
+     "bridge/layout may not include bridge/plan"),
+    ("src/partition/wide.c", '#include "partition/shard/moves.h"\n',
+     "a pure file includes src/partition/shard/moves.h"),
     ("include/mimo/stray.h", "int x;\n", "the file has no room"),
     ("src/nowhere/a.c", "int x;\n", "the file has no room"),
     ("bridge/linear.h", "int x;\n", "file name linear.h is taken"),
@@ -327,7 +346,9 @@ GOOD = {
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
     "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",
     "src/nn/linear.h": "#include <mimo/mimo.h>\n",
-    "bridge/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
+    "bridge/op/steps.h": "int x;\n",
+    "src/partition/shard/moves.h": "int y;\n",
+    "bridge/plan/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
     "examples/show.c": "#include <mpi.h>\n#include <mimo/mimo.h>\n",
     "grid/fits.c": LONG.replace("    step();\n", "", 2) + "struct s {\n" + "    int a;\n" * 90
                    + "};\nstatic int table[] = {\n" + "    1,\n" * 90 + "};\n"

@@ -227,7 +227,7 @@ MPI_TEST(bridge, every_dtype)
     }
 }
 
-/* SEMANTICS, "Worked": slots, groups and samples of the two 8-rank examples. */
+/* Slots, groups and samples of an example of docs/concepts.md, "The gather-narrow-sum method". */
 MPI_TEST(bridge, accessors)
 {
     static const int64_t group_of[8] = {0, 1, 0, 1, 4, 5, 4, 5};

@@ -144,7 +144,7 @@ MPI_TEST(choice, what_is_accepted)
     set_up(&c, src, dst, true);
     MPI_EXPECT_OK(create(&bridge, &c));
     expect_rules_of_both(bridge, &c);
-    bridge->way[0] = bridge->way[1] = MIMO_EXECUTOR_ROUTED;
+    bridge->executor[0] = bridge->executor[1] = MIMO_EXECUTOR_ROUTED;
     expect_rules_of_both(bridge, &c);
     MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 5));
     mimo_bridge_destroy(bridge);

@@ -1,6 +1,6 @@
 /* What a bridge asks of its backend, written down by a table that stands before the real one, as
  * results do not tell it: the limit of thread blocks, which has no effect on the host; in how many
- * rounds backward moves how many bytes. */
+ * phases backward moves how many bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,22 +105,22 @@ MPI_TEST(recorded, limit_of_thread_blocks)
     }
 }
 
-/* ------------------------------------------ rounds ------------------------------------------ */
+/* ------------------------------------------ phases ------------------------------------------ */
 
-typedef struct rounds_case {
+typedef struct phases_case {
     const char *src, *dst;
     int64_t batch, seq;
     bool cut, ragged;
-    int rounds;
-    int64_t rows[MIMO_ROUNDS]; /* that the busiest rank receives in each */
-} rounds_case;
+    int phase_count;
+    int64_t rows[MIMO_PHASES]; /* that the busiest rank receives in each */
+} phases_case;
 
 /* Three rows of each sample. */
 static const mimo_span some_rows[] = {{0, 0, 2, 3}, {1, 0, 0, 3}, {2, 0, 5, 3}, {3, 0, 4, 3}};
 
-/* With b = B / dp of a side and cp of dst: two rounds bring (cp-1)/cp b_dst samples of shards, then
+/* With b = B / dp of a side and cp of dst: two phases bring (cp-1)/cp b_dst samples of shards, then
  * (cp-1)/cp b_src of sums; one brings (cp-1) b_src of contributions. */
-static const rounds_case rounds_cases[] = {
+static const phases_case phases_cases[] = {
     {"tp=4,dp=1", "cp=4,dp=1", 4, 8, false, false, 2, {24, 24}}, /* src dp 1 < 3; one: 96 */
     {"tp=2,dp=2", "cp=4,dp=1", 4, 8, false, false, 2, {24, 12}}, /* 2 < 3; one: 48 */
     {"tp=2,dp=2", "cp=4,dp=1", 6, 16, false, false, 2, {72, 36}},
@@ -135,7 +135,7 @@ static const rounds_case rounds_cases[] = {
     {"tp=4,dp=1", "tp=4,dp=1", 4, 8, false, false, 1, {0}},
 };
 
-static bed_case bed_of(const rounds_case *it, bool buffer)
+static bed_case bed_of(const phases_case *it, bool buffer)
 {
     bed_case c = {.src = {.grid = it->src},
                   .dst = {.grid = it->dst, .partition = it->cut},
@@ -175,32 +175,32 @@ static void expect_ways(const bridge_bed *bed)
                first->sends, second->sends, first->pushes, second->pushes);
 }
 
-static void expect_rounds(const rounds_case *it, const bridge_bed *bed)
+static void expect_rounds(const phases_case *it, const bridge_bed *bed)
 {
     int64_t row_bytes = bed_hidden(&bed->c) * (int64_t)mimo_dtype_size(bed->c.dtype);
-    MPI_EXPECT(record.count == it->rounds, "%s: %d rounds, not %d", bed_text(&bed->c), record.count,
-               it->rounds);
-    for (int r = 0; r < MIMO_ROUNDS; r++) {
+    MPI_EXPECT(record.count == it->phase_count, "%s: %d phases, not %d", bed_text(&bed->c),
+               record.count, it->phase_count);
+    for (int r = 0; r < MIMO_PHASES; r++) {
         int64_t bytes = busiest_bytes(&record.list[r]);
         MPI_EXPECT(bytes == it->rows[r] * row_bytes,
-                   "%s: round %d brings a rank %d bytes, not %d rows of %d", bed_text(&bed->c), r,
+                   "%s: phase %d brings a rank %d bytes, not %d rows of %d", bed_text(&bed->c), r,
                    (int)bytes, (int)it->rows[r], (int)row_bytes);
     }
-    if (it->rounds > 1)
+    if (it->phase_count > 1)
         expect_ways(bed);
 }
 
 BED_TEST(recorded, rounds_of_backward)
 {
-    for (size_t i = 0; i < sizeof rounds_cases / sizeof *rounds_cases; i++) {
-        const rounds_case *it = &rounds_cases[i];
+    for (size_t i = 0; i < sizeof phases_cases / sizeof *phases_cases; i++) {
+        const phases_case *it = &phases_cases[i];
         bed_case c = bed_of(it, buffer);
         bridge_bed bed;
         mimo_comm_backend table;
         bed_create(&bed, &c);
         record_bridge(bed.bridge, &table);
         bed_move(&bed, false, i);
-        MPI_EXPECT(record.count == 1, "%s: forward in %d rounds", bed_text(&c), record.count);
+        MPI_EXPECT(record.count == 1, "%s: forward in %d phases", bed_text(&c), record.count);
         record.count = 0;
         memset(record.list, 0, sizeof record.list);
         bed_move(&bed, true, i);
@@ -266,19 +266,19 @@ static void check_sums(const bridge_bed *bed, const test_tile *tile)
                (int)(rows->rows * bed_hidden(&bed->c)));
 }
 
-/* Backward of terms, in so many rounds. */
-static void sum_in_rounds(const bed_case *c, int rounds)
+/* Backward of terms, in so many phases. */
+static void sum_in_phases(const bed_case *c, int phases)
 {
     bridge_bed bed;
     mimo_comm_backend table;
     bed_create(&bed, c);
-    if (rounds == 1)
+    if (phases == 1)
         bed.bridge->routed->shards = 1; /* as where nothing could cut a tile */
     record_bridge(bed.bridge, &table);
     test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
     fill_terms(&bed, &from);
     MPI_EXPECT_OK(bed_call(&bed, true, &to, &from));
-    MPI_EXPECT(record.count == rounds, "%s: %d rounds, not %d", bed_text(c), record.count, rounds);
+    MPI_EXPECT(record.count == phases, "%s: %d phases, not %d", bed_text(c), record.count, phases);
     check_sums(&bed, &to);
     test_tile_free(&from);
     test_tile_free(&to);
@@ -290,11 +290,11 @@ static void sum_in_rounds(const bed_case *c, int rounds)
 BED_TEST(recorded, two_rounds_or_one)
 {
     static const mimo_dtype dtypes[] = {MIMO_F32, MIMO_BF16};
-    for (size_t i = 0; rounds_cases[i].rounds > 1; i++)
+    for (size_t i = 0; phases_cases[i].phase_count > 1; i++)
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-            bed_case c = bed_of(&rounds_cases[i], buffer);
+            bed_case c = bed_of(&phases_cases[i], buffer);
             c.dtype = dtypes[d];
-            sum_in_rounds(&c, 2);
-            sum_in_rounds(&c, 1);
+            sum_in_phases(&c, 2);
+            sum_in_phases(&c, 1);
         }
 }

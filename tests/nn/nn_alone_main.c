@@ -2,11 +2,13 @@
  * lacks what they need. */
 #include <stdio.h>
 
+#include "blas_kernels.h"
 #include "nn_alone.h"
 #include "skip_unless.h"
 
 int main(int argc, char **argv)
 {
+    blas_kernels_choose(argv);
     const char *lacks = nn_alone_lacks();
     if (lacks) {
         fprintf(stderr, "skipped: this machine lacks %s\n", lacks);

@@ -8,10 +8,12 @@
 
 #include <mimo/mpi.h>
 
+#include "blas_kernels.h"
 #include "case_compare.h"
 #include "mutations.h"
 #include "oracle_options.h"
 #include "oracle_report.h"
+#include "oracle_runs.h"
 #include "test_memory.h"
 #include "training.h"
 
@@ -159,8 +161,8 @@ static int run_mode(oracle_run *run)
     if (opened != MIMO_OK)
         return stop(run, opened == MIMO_ERR_UNSUPPORTED ? EXIT_SKIPPED : EXIT_FAILED,
                     mimo_last_error());
-    if (run->options->mutation)
-        mutation_switch_on(mutation_find(run->options->mutation));
+    const char *mutation = run->options->mutation;
+    mutation_switch_on(mutation ? mutation_find(mutation) : NULL);
     if (run->options->self_test)
         return self_test(run); /* of the bridge alone, which takes pp too */
     if (oracle_spec_check(&run->options->spec) != MIMO_OK)
@@ -179,24 +181,55 @@ static int run_on_ranks(const oracle_options *options)
     return code;
 }
 
+/* --runs: nothing but the process is shared by two runs. Its last line says how a run ended, and a
+ * run without one died. */
+static int run_all(const oracle_runs *runs)
+{
+    int worst = 0, rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (int i = 0; i < runs->count; i++) {
+        double begin = MPI_Wtime();
+        int code = run_on_ranks(&runs->list[i]);
+        if (rank == 0)
+            printf("run %d: exit status %d, %.3f s\n", i + 1, code, MPI_Wtime() - begin);
+        fflush(stdout);
+        worst = code > worst ? code : worst;
+    }
+    return worst;
+}
+
+/* What needs no MPI, and so no mpirun. */
+static void answer(const oracle_options *options)
+{
+    if (options->help)
+        oracle_options_help(stdout);
+    else
+        mutation_list(stdout);
+}
+
+static const char *read_arguments(oracle_options *options, oracle_runs *runs, int argc, char **argv)
+{
+    const char *wrong = oracle_options_parse(options, argc, argv);
+    return wrong || !options->runs ? wrong : oracle_runs_read(runs, options->runs);
+}
+
 int main(int argc, char **argv)
 {
     oracle_options options;
-    const char *wrong = oracle_options_parse(&options, argc, argv);
-    if (wrong) {
+    oracle_runs runs = {0};
+    blas_kernels_choose(argv);
+    const char *wrong = read_arguments(&options, &runs, argc, argv);
+    int code = wrong ? EXIT_USAGE : 0;
+    if (wrong)
         fprintf(stderr, "mimo-oracle: %s\n", wrong);
-        return EXIT_USAGE;
+    else if (options.help || options.list_mutations)
+        answer(&options);
+    else if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
+        code = EXIT_FAILED;
+    else {
+        code = options.runs ? run_all(&runs) : run_on_ranks(&options);
+        MPI_Finalize();
     }
-    if (options.help || options.list_mutations) {
-        if (options.help)
-            oracle_options_help(stdout);
-        else
-            mutation_list(stdout);
-        return 0;
-    }
-    if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
-        return EXIT_FAILED;
-    int code = run_on_ranks(&options);
-    MPI_Finalize();
+    oracle_runs_free(&runs);
     return code;
 }

@@ -139,6 +139,7 @@ void mutation_list(FILE *stream)
 void mutation_switch_on(const oracle_mutation *mutation)
 {
     active = mutation;
+    reached = false;
 }
 
 bool mutation_reached(void)

@@ -24,9 +24,9 @@ const oracle_mutation *mutation_find(const char *name);
  * tabs. */
 void mutation_list(FILE *stream);
 
-/* From here on mimo_mutated says yes to this one. */
+/* From here on mimo_mutated says yes to this one alone; NULL: to none. */
 void mutation_switch_on(const oracle_mutation *mutation);
-/* It was asked, in this process, and did. */
+/* It was asked since then, in this process, and did. */
 bool mutation_reached(void);
 
 #endif

@@ -19,6 +19,7 @@ enum {
     KEY_SEED,
     KEY_TRAIN,
     KEY_SELF_TEST,
+    KEY_RUNS,
     KEY_LOG,
     KEY_JSON,
     KEY_HELP
@@ -35,6 +36,7 @@ static const struct option table[] = {
     {"seed", required_argument, NULL, KEY_SEED},
     {"self-test", no_argument, NULL, KEY_SELF_TEST},
     {"train", required_argument, NULL, KEY_TRAIN},
+    {"runs", required_argument, NULL, KEY_RUNS},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
     {"help", no_argument, NULL, KEY_HELP},
@@ -59,6 +61,8 @@ void oracle_options_help(FILE *stream)
           "  --mutate NAME     switch on a bug of the library's test copy\n"
           "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
           "  --train N         no comparison: the loss after N steps\n"
+          "  --runs FILE       several runs one after the other, the options of each on a line of\n"
+          "                    the file; a line behind each says how it ended\n"
           "  --json            JSON in place of the table\n"
           "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
           "  --list-mutations  their names, phases and topologies; without mpirun\n"
@@ -148,6 +152,9 @@ static const char *read_option(oracle_options *out, int key)
         return NULL;
     case KEY_TRAIN:
         return read_steps(&out->train, optarg);
+    case KEY_RUNS:
+        out->runs = optarg;
+        return NULL;
     case KEY_LOG:
         out->log = optarg;
         return NULL;
@@ -166,6 +173,7 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
 {
     *out = (oracle_options){.seed = 1, .log = "mimo-oracle.log"};
     opterr = 0;
+    optind = 0; /* from the beginning, as other arguments may have been read before */
     for (int key; (key = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         const char *wrong = read_option(out, key);
         if (wrong)
@@ -173,7 +181,8 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     }
     if (optind < argc)
         return "arguments are options only; see --help";
-    if (!out->help && !out->list_mutations && (!out->spec.encoder || !out->spec.llm))
+    bool is_run = !out->help && !out->list_mutations && !out->runs;
+    if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
     return NULL;
 }

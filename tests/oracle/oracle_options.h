@@ -11,6 +11,7 @@ typedef struct oracle_options {
     mimo_memory memory;   /* where tensors lie */
     const char *mutation; /* NULL: none */
     const char *log;
+    const char *runs; /* a file of runs (oracle_runs.h); NULL: this is the only one */
     uint64_t seed;
     int train;      /* steps of a longer run in place of the comparison; 0: compare */
     bool self_test; /* in place of the comparison: mimo_bridge_self_test */

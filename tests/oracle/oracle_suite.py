@@ -13,18 +13,22 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        arguments  wrong ones are refused with a sentence, at once
        effects    what each bug does to 100 steps of training; nothing can fail here
 
-A line a run, and one about all pairs at the end; the full logs go to oracle-logs/ in the working
+Runs on equal numbers of ranks share a launch; those that did not end, as the launch died or hung,
+are launched again one by one. A line a run, and one about all pairs at the end; the full logs go to oracle-logs/ in the working
 directory. The exit status is 0 only where everything came out as it must.
 """
+import concurrent.futures
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 PARTS = {"small", "eight", "every", "mutations", "self-test", "arguments", "effects"}
-SECONDS = 120  # of one launch; one takes a few
+SECONDS = 120  # of one launch of one run, which takes a few
+SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
 EXECUTORS = ["collective", "routed"]
 ZERO_COPY = [("tp=2,dp=1", "tp=1,cp=1,dp=2", False), ("tp=1,dp=4", "tp=2,cp=2,dp=1", True),
@@ -35,6 +39,7 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 TRAIN = ["--train", "100"]
 USAGE = 2  # the exit status of wrong arguments
+AT_A_TIME = 4
 AT_ONCE = 15  # seconds; ranks that wait for others give up after 20
 TWO_RANKS = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=1,dp=2"]
 REFUSED = [
@@ -112,20 +117,83 @@ def options_of(pair, executor):
     return ["--encoder", encoder, "--llm", llm, "--executor", executor, *(["--sp"] if sp else [])]
 
 
-def launch(programs, options, name):
-    """The JSON of one run, and its exit status."""
-    mpirun, oracle = programs
-    ranks = ranks_of(options[options.index("--llm") + 1])
-    command = [mpirun, "--oversubscribe", "-n", str(ranks), oracle, *options, "--json",
-               "--log", f"{LOGS}/{name}.log"]
+class Outcome:
+    """What one run printed, on stdout and on stderr, its exit status, and its seconds."""
+
+    def __init__(self, said, complaint, status, seconds):
+        self.said, self.complaint, self.status, self.seconds = said, complaint, status, seconds
+
+    def result(self):
+        """The JSON of a comparison. None where the run printed none."""
+        lines = [line for line in self.said.splitlines() if line.startswith("{")]
+        return json.loads(lines[0]) if len(lines) == 1 else None
+
+
+def mpirun(programs, ranks, words, seconds):
+    """A launch. One that hangs is ended by SIGTERM, which mpirun passes on to its ranks."""
+    command = ["timeout", str(seconds), programs[0], "--oversubscribe", "-n", str(ranks),
+               programs[1], *words]
     begin = time.monotonic()
-    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
-    if len(lines) != 1:
-        raise RuntimeError(f"{' '.join(command)} printed no result:\n{run.stdout}{run.stderr}")
-    result = json.loads(lines[0])
-    result["seconds"] = time.monotonic() - begin
-    return result, run.returncode
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         check=False)
+    return Outcome(run.stdout, run.stderr, run.returncode, time.monotonic() - begin)
+
+
+def ranks_in(options):
+    return ranks_of(options[options.index("--llm") + 1])
+
+
+def launch_alone(programs, options):
+    return mpirun(programs, ranks_in(options), options, SECONDS)
+
+
+def runs_that_ended(printed):
+    """The outcome of each run of a launch that came to its end, from what rank 0 printed."""
+    ended, said = [], []
+    for line in printed.splitlines():
+        end = re.fullmatch(r"run (\d+): exit status (\d+), (\S+) s", line)
+        if not end:
+            said.append(line)
+            continue
+        ended.append(Outcome("\n".join(said), "", int(end[2]), float(end[3])))
+        said = []
+    return ended
+
+
+def launch_together(programs, rows):
+    """Runs on equal numbers of ranks, in one launch. Where that dies or hangs, each run that did
+    not end is launched again by itself, so that none suffers for another."""
+    with tempfile.NamedTemporaryFile("w", suffix=".runs") as runs:
+        runs.writelines(" ".join(options) + "\n" for options in rows)
+        runs.flush()
+        launched = mpirun(programs, ranks_in(rows[0]), ["--runs", runs.name],
+                          SECONDS + SECONDS_MORE * len(rows))
+    ended = runs_that_ended(launched.said)
+    if len(ended) < len(rows):
+        print(f"{launched.complaint}\na launch of {len(rows)} runs ended after {len(ended)}: the "
+              "others run again, each by itself", flush=True)
+    return ended + [launch_alone(programs, options) for options in rows[len(ended):]]
+
+
+def launch_all(programs, rows):
+    """Each run's outcome, in the order of the rows: one launch for each number of ranks."""
+    outcomes = [None] * len(rows)
+    for ranks in dict.fromkeys(map(ranks_in, rows)):
+        places = [i for i, options in enumerate(rows) if ranks_in(options) == ranks]
+        for i, outcome in zip(places, launch_together(programs, [rows[i] for i in places])):
+            outcomes[i] = outcome
+    return outcomes
+
+
+def compared(programs, rows, names):
+    """(result, outcome) of each comparison; its log has the name."""
+    whole = [[*options, "--json", "--log", f"{LOGS}/{name}.log"]
+             for options, name in zip(rows, names)]
+    for options, outcome in zip(whole, launch_all(programs, whole)):
+        if not outcome.result():
+            print(f"{' '.join(options)} printed no result:\n{outcome.said}{outcome.complaint}",
+                  flush=True)
+        yield outcome.result(), outcome
 
 
 def excess_of(result, name):
@@ -150,19 +218,31 @@ def gradient_error(result):
     return float("inf")
 
 
-def check_pair(programs, runs, pair, executor, seed=1):
+def text_of(pair, executor, seed):
     text = f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''} {executor}"
-    text += f" seed {seed}" if seed != 1 else ""
-    name = re.sub("[ =,>]+", "-", text)
-    options = options_of(pair, executor) + ["--seed", str(seed)]
-    result, status = launch(programs, options, name)
-    runs.append((text, result))
+    return text + (f" seed {seed}" if seed != 1 else "")
+
+
+def judge_pair(text, result, outcome):
     excess, phase = worst_phase(result)
-    passed = result["passed"] and status == 0 and excess <= 1
+    passed = result["passed"] and outcome.status == 0 and excess <= 1
     verdict = f"margin {1 / excess:5.1f}" if passed else "FAIL"
     where = phase if passed else (result["first_failing_phase"] + " " + result["sentence"])
-    print(f"{text:50} {verdict}  {where:10} {result['seconds']:5.1f} s", flush=True)
+    print(f"{text:50} {verdict}  {where:10} {outcome.seconds:5.1f} s", flush=True)
     return passed
+
+
+def check_pairs(programs, runs, rows):
+    """Of each row (pair, executor, seed)."""
+    texts = [text_of(*row) for row in rows]
+    options = [options_of(pair, executor) + ["--seed", str(seed)] for pair, executor, seed in rows]
+    names = [re.sub("[ =,>]+", "-", text) for text in texts]
+    verdicts = []
+    for text, (result, outcome) in zip(texts, compared(programs, options, names)):
+        verdicts.append(bool(result) and judge_pair(text, result, outcome))
+        if result:
+            runs.append((text, result))
+    return verdicts
 
 
 def print_matrix(runs):
@@ -189,27 +269,31 @@ def is_caught(result, status, phase):
     return excess_of(result, phase) > 1
 
 
-def check_mutation(programs, row):
+def judge_mutation(row, result, outcome):
     name, phase, topology = row[:3]
-    options = topology.split() + ["--mutate", name]
-    result, status = launch(programs, options, f"mutation-{name}")
     first = result["first_failing_phase"]
-    caught = is_caught(result, status, phase)
+    caught = is_caught(result, outcome.status, phase)
     how = f"{excess_of(result, first):8.2g} times the limit"
     if phase == "run":
         how = f"an error on {result['failed_ranks']} of {result['ranks']} ranks"
     verdict = "caught in" if caught else f"NOT CAUGHT in {phase}, but in"
     print(f"{name:18} {verdict} {first or 'no phase':10} {how}; {effect_of(result)}{topology}, "
-          f"{result['seconds']:.1f} s", flush=True)
+          f"{outcome.seconds:.1f} s", flush=True)
     return caught
+
+
+def check_mutations(programs):
+    rows = list_mutations(programs)
+    options = [row[2].split() + ["--mutate", row[0]] for row in rows]
+    names = [f"mutation-{row[0]}" for row in rows]
+    return [bool(result) and judge_mutation(row, result, outcome)
+            for row, (result, outcome) in zip(rows, compared(programs, options, names))]
 
 
 def train(programs, options):
     """The last line of a run with --train; bugs that end it say so there."""
-    ranks = ranks_of(options[options.index("--llm") + 1])
-    command = [programs[0], "--oversubscribe", "-n", str(ranks), programs[1], *options, *TRAIN]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=5 * SECONDS, check=False)
-    return (run.stdout.splitlines() or ["nothing printed"])[0]
+    run = mpirun(programs, ranks_in(options), [*options, *TRAIN], 5 * SECONDS)
+    return (run.said.splitlines() or ["nothing printed"])[0]
 
 
 def show_effects(programs):
@@ -224,37 +308,34 @@ def show_effects(programs):
     return [True]
 
 
-def self_test(programs, options, passes):
+def judge_self_test(options, passes, outcome):
     """The bridge's self-test passes, or fails on every rank."""
-    ranks = ranks_of(options[options.index("--llm") + 1])
-    command = [programs[0], "--oversubscribe", "-n", str(ranks), programs[1], *options,
-               "--self-test"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    said = (run.stdout.splitlines() or ["nothing printed"])[0]
+    ranks = ranks_in(options)
+    said = (outcome.said.splitlines() or ["nothing printed"])[0]
     wanted = "the bridge passes" if passes else f"FAIL on {ranks} of {ranks} ranks"
-    right = said.startswith(wanted) and (run.returncode == 0) == passes
+    right = said.startswith(wanted) and (outcome.status == 0) == passes
     print(f"{'' if right else 'WRONG: '}{' '.join(options)}: {said}", flush=True)
     return right
 
 
 def check_self_test(programs):
-    rows = [row for row in list_mutations(programs) if row[4]]
-    topologies = [row[2].split() for row in rows]
-    return ([self_test(programs, list(t), True) for t in dict.fromkeys(map(tuple, topologies))]
-            + [self_test(programs, t + ["--mutate", r[0]], False)
-               for t, r in zip(topologies, rows)])
+    """Without a bug on each topology, then with each bug."""
+    mutations = [row for row in list_mutations(programs) if row[4]]
+    rows = [(row[2], "", True) for row in mutations]
+    rows = list(dict.fromkeys(rows)) + [(row[2], f" --mutate {row[0]}", False)
+                                        for row in mutations]
+    options = [f"{topology} --self-test{mutate}".split() for topology, mutate, _ in rows]
+    return [judge_self_test(words, passes, outcome) for words, (_, _, passes), outcome
+            in zip(options, rows, launch_all(programs, options))]
 
 
 def check_arguments(programs, wrong, sentence):
     """On two ranks; the last of two equal options counts."""
-    command = [programs[0], "--oversubscribe", "-n", "2", programs[1], *TWO_RANKS, *wrong]
-    begin = time.monotonic()
-    run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    seconds = time.monotonic() - begin
-    said = f"mimo-oracle: {sentence}" in run.stderr
-    right = said and run.returncode == USAGE and seconds < AT_ONCE
+    run = mpirun(programs, 2, [*TWO_RANKS, *wrong], SECONDS)
+    said = f"mimo-oracle: {sentence}" in run.complaint
+    right = said and run.status == USAGE and run.seconds < AT_ONCE
     print(f"{' '.join(wrong):36} {'refused' if right else 'NOT REFUSED, or otherwise'}, exit "
-          f"status {run.returncode}, {seconds:.1f} s", flush=True)
+          f"status {run.status}, {run.seconds:.1f} s", flush=True)
     return right
 
 
@@ -265,33 +346,33 @@ def list_mutations(programs):
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
-def check_small(programs, runs):
-    pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2] + WIDE
-    return (check_pairs(programs, runs, pairs)
-            + [check_pair(programs, runs, WIDE[0], "routed", seed) for seed in SEEDS]
-            + [check_pair(programs, runs, pair, "zero-copy") for pair in ZERO_COPY])
+def in_turn(pairs):
+    """Rows of pairs: with the executors in turn, seed 1."""
+    return [(pair, executor_in_turn(pair, i), 1) for i, pair in enumerate(pairs)]
 
 
-def check_pairs(programs, runs, pairs):
-    return [check_pair(programs, runs, pair, executor_in_turn(pair, i))
-            for i, pair in enumerate(pairs)]
+def rows_of(part):
+    """(pair, executor, seed) of each run of a part."""
+    if part == "small":
+        pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2] + WIDE
+        return (in_turn(pairs) + [(WIDE[0], "routed", seed) for seed in SEEDS]
+                + [(pair, "zero-copy", 1) for pair in ZERO_COPY])
+    if part == "eight":
+        return in_turn(dealt_pairs(8, 0))
+    return [(pair, executor, 1) for pair in all_pairs(8) for executor in executors_of(pair)]
 
 
 def check_part(programs, runs, part):
     if part == "mutations":
-        return [check_mutation(programs, row) for row in list_mutations(programs)]
+        return check_mutations(programs)
     if part == "self-test":
         return check_self_test(programs)
-    if part == "arguments":
-        return [check_arguments(programs, *row) for row in REFUSED]
+    if part == "arguments": # such a launch mostly waits for its own end
+        with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+            return list(pool.map(lambda row: check_arguments(programs, *row), REFUSED))
     if part == "effects":
         return show_effects(programs)
-    if part == "small":
-        return check_small(programs, runs)
-    if part == "eight":
-        return check_pairs(programs, runs, dealt_pairs(8, 0))
-    return [check_pair(programs, runs, pair, executor)
-            for pair in all_pairs(8) for executor in executors_of(pair)]
+    return check_pairs(programs, runs, rows_of(part))
 
 
 def main():

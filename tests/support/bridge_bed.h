@@ -71,15 +71,15 @@ mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
  * source stayed. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
 
-/* Two tests of one body, which sets bed_case.buffer to `buffer`: with destinations anywhere, and in
- * a buffer. */
+/* Two tests of one body, which sets bed_case.buffer to `buffer`: SUITE/NAME with destinations
+ * anywhere, and SUITE_zero_copy/NAME with destinations in a buffer. */
 #define BED_TEST(suite, name)                 \
     static void bed_body_##name(bool buffer); \
     MPI_TEST(suite, name)                     \
     {                                         \
         bed_body_##name(false);               \
     }                                         \
-    MPI_TEST(zero_copy, name)                 \
+    MPI_TEST(suite##_zero_copy, name)         \
     {                                         \
         bed_body_##name(true);                \
     }                                         \

@@ -43,7 +43,7 @@ int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, i
     return random_begin(layout->ragged, batch, dp, d + 1) - *first;
 }
 
-/* SEMANTICS, "Packed": the global position of local row j of a cp shard. */
+/* The global position of local row j of a cp shard: docs/concepts.md, "Sequence partition". */
 static int64_t packed_position(const layout_case *layout, int64_t cp, int64_t c, int64_t j)
 {
     int64_t s = 0;

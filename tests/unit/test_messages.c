@@ -1,4 +1,4 @@
-/* Messages and pushes of a round, made on one rank of two without any communication. */
+/* Messages and pushes of a phase, made on one rank of two without any communication. */
 #include <criterion/criterion.h>
 
 #include "bridge/routed/routed_messages.h"
@@ -27,7 +27,7 @@ static mimo_plan *plan_of_rank_0(void)
 }
 
 /* A tensor in a buffer that nobody else reaches is sent; one in another buffer is pushed in the
- * same round, and only this buffer has flags that the ranks share. */
+ * same phase, and only this buffer has flags that the ranks share. */
 Test(messages, flags_of_a_buffer_within_reach)
 {
     char here[2][64], there[64];
@@ -37,11 +37,11 @@ Test(messages, flags_of_a_buffer_within_reach)
     mimo_buffer wide = {.comm = &comm, .bytes = 64, .data = shared};
     mimo_plan *plan = plan_of_rank_0();
     char from[8];
-    const mimo_leg list[] = {
+    const mimo_transfer list[] = {
         {.plan = plan, .from = from, .to = here[0], .buffer = &near, .row_bytes = 8, .bytes = 16},
         {.plan = plan, .from = from, .to = here[1], .buffer = &wide, .row_bytes = 8, .bytes = 16}};
     mimo_message_maker maker = {0};
-    cr_assert_eq(mimo_messages_make(&maker, &(mimo_legs){list, 2}), MIMO_OK);
+    cr_assert_eq(mimo_messages_make(&maker, &(mimo_transfers){list, 2}), MIMO_OK);
     cr_assert(maker.made.send_count == 1 && maker.made.sends[0].count == 1);
     cr_assert(maker.made.receive_count == 1 && maker.made.receives[0].count == 1);
     cr_assert(maker.made.pushes.count == 1 && maker.made.pushes.pusher_count == 1);

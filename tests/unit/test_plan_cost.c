@@ -52,14 +52,14 @@ static mimo_plan_load load_of(const bed *b, int way, int64_t rank)
     return load_between(b->layouts[way], b->layouts[1 - way], rank, b->of.row_bytes);
 }
 
-static void add_round(bed *b, int way, const mimo_layout *from, const mimo_layout *to)
+static void add_phase(bed *b, int way, const mimo_layout *from, const mimo_layout *to)
 {
-    mimo_rounds_load *load = &b->of.load[way];
+    mimo_phases_load *load = &b->of.load[way];
     for (int64_t rank = 0; rank < mimo_grid_size(b->of.src); rank++) {
         mimo_plan_load own = load_between(from, to, rank, b->of.row_bytes);
-        mimo_plan_load_merge(&load->round[load->rounds], &own);
+        mimo_plan_load_merge(&load->phase[load->phases], &own);
     }
-    load->rounds++;
+    load->phases++;
 }
 
 /* Contributions to full tiles are brought together first where many ranks read the sum. */
@@ -67,12 +67,12 @@ static void add_backward(bed *b)
 {
     int64_t cp = mimo_grid_dim_size(b->of.dst, "cp"), dp = mimo_grid_dim_size(b->of.dst, "dp");
     if (b->of.cut || mimo_grid_dim_size(b->of.src, "dp") >= (cp - 1) * dp) {
-        add_round(b, 1, b->layouts[1], b->layouts[0]);
+        add_phase(b, 1, b->layouts[1], b->layouts[0]);
         return;
     }
     mimo_layout *shards = layout_of(&b->of, MIMO_DST, true);
-    add_round(b, 1, b->layouts[1], shards);
-    add_round(b, 1, shards, b->layouts[0]);
+    add_phase(b, 1, b->layouts[1], shards);
+    add_phase(b, 1, shards, b->layouts[0]);
     mimo_layout_destroy(shards);
 }
 
@@ -87,7 +87,7 @@ static bed bed_shaped(const char *src, const char *dst, const mimo_cost_case *sh
         b.of.pairing.scale = 0;
     for (int side = 0; side < 2; side++)
         b.layouts[side] = layout_on(&b.of, side);
-    add_round(&b, 0, b.layouts[0], b.layouts[1]);
+    add_phase(&b, 0, b.layouts[0], b.layouts[1]);
     add_backward(&b);
     return b;
 }
@@ -112,8 +112,8 @@ static void release(bed *b)
         const mimo_plan_load expected = {__VA_ARGS__}, got = (load);                        \
         cr_assert_arr_eq(&got, &expected, sizeof got,                                       \
                          "in %" PRId64 " out %" PRId64 " local %" PRId64 " packed %" PRId64 \
-                         " unpacked %" PRId64 " staged %" PRId64 " pair %" PRId64, got.in,  \
-                         got.out, got.local, got.packed, got.unpacked, got.staged,          \
+                         " unpacked %" PRId64 " staged %" PRId64 " pair %" PRId64,          \
+                         got.in, got.out, got.local, got.packed, got.unpacked, got.staged,  \
                          got.pair);                                                         \
     } while (0)
 
@@ -136,7 +136,7 @@ Test(plan_cost, loads_by_hand)
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", true, false);
     EXPECT_LOAD(load_of(&b, 0, 0), 64, 64, 64, 0, 64, 0, 64);
     EXPECT_LOAD(load_of(&b, 0, 1), 64, 64, 64, 64, 64, 0, 64);
-    EXPECT_LOAD(b.of.load[0].round[0], 64, 64, 64, 64, 64, 0, 64);
+    EXPECT_LOAD(b.of.load[0].phase[0], 64, 64, 64, 64, 64, 0, 64);
     release(&b);
 }
 
@@ -278,12 +278,12 @@ Test(plan_cost, grids_that_do_not_pair)
     release(&b);
 }
 
-Test(plan_cost, rounds_add_up)
+Test(plan_cost, phases_add_up)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", false, false);
     mimo_cost once = mimo_cost_estimate(&b.of, &slow);
-    b.of.load[1].round[1] = b.of.load[1].round[0];
-    b.of.load[1].rounds = 2;
+    b.of.load[1].phase[1] = b.of.load[1].phase[0];
+    b.of.load[1].phases = 2;
     mimo_cost twice = mimo_cost_estimate(&b.of, &slow);
     EXPECT_US(twice.p2p[1], 2 * once.p2p[1]);
     EXPECT_US(twice.zero_copy[1], 2 * once.zero_copy[1]);
@@ -305,7 +305,7 @@ Test(plan_cost, a_measured_case)
     }
     mimo_plan_load load = load_of(&b, 0, 1);
     cr_assert_eq(load.in, 32 << 20);
-    b.of.load[0].round[0] = load;
+    b.of.load[0].phase[0] = load;
     mimo_cost cost = mimo_cost_estimate(&b.of, &h200);
     cr_assert_float_eq(cost.zero_copy[0], 104.1, 0.1, "%g", cost.zero_copy[0]);
     cr_assert_float_eq(cost.p2p[0], 165, 1, "%g", cost.p2p[0]);
@@ -319,7 +319,7 @@ Test(plan_cost, estimates_are_monotonous)
     for (int i = 0; i < 2; i++) {
         mimo_cost base = mimo_cost_estimate(&b.of, &slow);
         const mimo_link_speed faster[] = {{2e-3, 10, 2e-3}, {1e-3, 5, 2e-3}, {1e-3, 10, 4e-3}};
-        double floor = (double)b.of.load[i].round[0].in;
+        double floor = (double)b.of.load[i].phase[0].in;
         cr_assert(base.collective[i] > floor && base.p2p[i] > floor && base.zero_copy[i] > floor);
         for (int j = 0; j < 3; j++) {
             mimo_cost cost = mimo_cost_estimate(&b.of, &faster[j]);

@@ -9,7 +9,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
-#include "partition/partition_rows.h"
+#include "partition/shard/partition_rows.h"
 #include "partition/partition_state.h"
 
 enum { VIEW_TEXT = 96 };

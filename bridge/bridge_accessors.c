@@ -1,0 +1,50 @@
+/* Accessors: the pairing, gather groups, slices and samples of a bridge, and its executors. */
+#include <inttypes.h>
+
+#include "bridge/bridge_types.h"
+#include "core/check.h"
+#include "grid/grid_types.h"
+
+mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge)
+{
+    return bridge->pairing;
+}
+
+mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks, int64_t *slot)
+{
+    int64_t index;
+    MIMO_CHECK(bridge && ranks && slot, MIMO_ERR_ARGUMENT, "gather group: NULL argument");
+    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, NULL));
+    if (index >= 0)
+        MIMO_TRY(mimo_pairing_group(bridge->src, bridge->dst, index, ranks));
+    *slot = bridge->slot;
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
+                              int64_t *length)
+{
+    MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
+    int64_t k = bridge->pairing.scale;
+    MIMO_CHECK(k > 0, MIMO_ERR_GRID, "slice: the grids do not pair, so there are no slices");
+    MIMO_TRY(mimo_grid_check_rank(bridge->src, bridge->rank)); /* grids that pair have one span */
+    MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
+               "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
+    *start = bridge->slot * (batch / k);
+    *length = batch / k;
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
+                                int64_t *first, int64_t *count)
+{
+    MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
+    MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
+               (int)side);
+    return mimo_bridge_rules(bridge)->samples(bridge, side, batch, first, count);
+}
+
+mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)
+{
+    return bridge->executor[backward];
+}

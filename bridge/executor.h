@@ -1,0 +1,96 @@
+/* An executor: one way to move the tensors of a bridge's calls. */
+#ifndef MIMO_BRIDGE_EXECUTOR_H
+#define MIMO_BRIDGE_EXECUTOR_H
+
+#include <mimo/bridge.h>
+#include <mimo/plan.h>
+
+#include "bridge/layout/tile.h"
+#include "comm/comm_backend.h"
+
+/* One step of an executor, for one tensor or for all tensors of the operation at once: local work,
+ * or a request (op->progress.request) to be waited for before the next step. A list ends with
+ * NULL. */
+typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
+
+typedef struct mimo_executor_table {
+    /* ------ creation ------ */
+
+    /* What this rank can know by itself. */
+    mimo_status (*create)(mimo_bridge *bridge, const mimo_bridge_desc *desc);
+    /* The groups. Collective over bridge->comm. */
+    mimo_status (*connect)(mimo_bridge *bridge);
+    /* Release all that creation made, or began to make; nothing where there was none. */
+    void (*destroy)(mimo_bridge *bridge);
+
+    /* ------ layouts ------ */
+
+    /* How a side is laid out, without order, batch and seq. */
+    mimo_layout_desc (*side_layout)(const mimo_bridge *bridge, mimo_side side);
+    /* The same with the batch of an operation that has moved, and its split. */
+    mimo_status (*op_layout)(mimo_layout_desc *out, const mimo_op *op, mimo_side side);
+    /* The samples of a batch that this rank holds on a side. */
+    mimo_status (*samples)(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
+                           int64_t *count);
+
+    /* ------ before the agreement, local ------ */
+
+    /* Look at the views of all tensors for what they have in common (op->tensors.seq). NULL:
+     * nothing. */
+    mimo_status (*survey)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
+    /* Read and check the views of one tensor. */
+    mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                        const mimo_tensor *dst);
+    /* What of these tiles must be the same on all ranks, as a hash on top of `hash`. */
+    uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
+    /* The buffer that tensor i is written into, and the offset there, where that must be the same
+     * on all ranks; NULL and -1 where it need not. No such function: it never must. */
+    const mimo_buffer *(*target)(int64_t *offset, const mimo_op *op, int i);
+    /* With all tensors read: get the memory that the steps will use. A rank without memory then
+     * fails while the others can still hear of it. May set claim.guess and claim.unsure. */
+    mimo_status (*prepare)(mimo_op *op);
+
+    /* ------ after an agreement in which the guesses differed ------ */
+
+    /* Begin to resolve the guess (op->progress.request). NULL: nothing is ever guessed. */
+    mimo_status (*resolve_start)(mimo_op *op);
+    /* Prepare again by what was found. Another agreement follows. */
+    mimo_status (*resolve_finish)(mimo_op *op);
+
+    /* ------ moving ------ */
+
+    const mimo_step *forward, *backward;
+    /* The steps run for all tensors at once, one chunk after the other. If not, they run for one
+     * tensor after the other, whole: chunks mean nothing to them. */
+    bool at_once;
+    /* After the last step, or where the operation failed before. NULL: nothing to do. */
+    void (*finish)(mimo_op *op);
+} mimo_executor_table;
+
+extern const mimo_executor_table mimo_collective_executor;
+extern const mimo_executor_table mimo_routed_executor;
+
+static inline bool mimo_executor_pushes(mimo_executor executor)
+{
+    return executor == MIMO_EXECUTOR_ROUTED || executor == MIMO_EXECUTOR_ZERO_COPY;
+}
+
+/* The executors of a bridge (executors.c). */
+
+/* What moves one pass. */
+const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward);
+
+/* What decides which samples a rank holds, for both passes. Where one pass is collective, that is
+ * collective: its rules are the stricter ones. */
+const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge);
+
+/* The other one of the two. */
+const mimo_executor_table *mimo_executor_other(const mimo_executor_table *executor);
+
+/* Read the passes' executors from the description, then create, connect and destroy those that are
+ * used. */
+mimo_status mimo_executors_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
+mimo_status mimo_executors_connect(mimo_bridge *bridge);
+void mimo_executors_destroy(mimo_bridge *bridge);
+
+#endif

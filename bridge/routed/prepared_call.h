@@ -1,0 +1,49 @@
+/* Prepared calls: operations of the routed executor, made ready for their tensors. */
+#ifndef MIMO_BRIDGE_PREPARED_CALL_H
+#define MIMO_BRIDGE_PREPARED_CALL_H
+
+#include "bridge/op/op_types.h"
+#include "bridge/routed/batch_split.h"
+#include "bridge/routed/routed_phase.h"
+#include "core/recent.h"
+
+enum { MIMO_PHASES = 2 };
+
+/* An operation made ready for fixed tensors, all of them together. It serves one operation at a
+ * time, and is kept for the next one with the same tensors. */
+typedef struct mimo_prepared_call {
+    mimo_recent_entry entry; /* while it is idle */
+    bool backward;
+    bool guarded;       /* its messages are */
+    bool pushes;        /* into destinations that lie in a buffer */
+    bool recorded;      /* a graph replays it: it stays until an update or the end of the bridge */
+    mimo_stream stream; /* recorded: the only stream that it serves, whose staging it uses */
+    bool failed;        /* it can't be started again */
+
+    uint64_t signature;      /* of the operation and its split */
+    uint64_t split;          /* the hash of the batch split */
+    uint64_t buffer_changes; /* of the communicator, when it was made */
+    int count;
+    mimo_tile_pair *pairs; /* pairs[count], the tensors that this is for */
+
+    mimo_phase phases[MIMO_PHASES];
+    int phase_count;
+    int chunks;  /* of each phase, moved one after the other */
+    char *stage; /* the operation's staging: contributions, and sums between two phases */
+    int64_t stage_bytes;
+} mimo_prepared_call;
+
+/* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
+mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);
+
+/* A call for the operation's tensors and this split, kept or new, into op->prepared. Local.
+ * MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (a sum of f8), errors of the layouts. */
+mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split);
+
+/* The operation has ended: keep its call for the next, or release it after an error. */
+void mimo_prepared_call_put_back(mimo_op *op);
+
+/* Release all that are idle. */
+void mimo_prepared_calls_release(mimo_bridge *bridge);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * On a processor that OpenBLAS does not know (pretended_openblas.c) this program begins again,
+ * once, with the same arguments and with kernels that the processor has; not where the user chose.
+ *
+ *   begins_again 'one word' two
+ */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "blas_kernels.h"
+
+enum { EXIT_SKIPPED = 77 };
+
+static bool is(const char *value, const char *expected)
+{
+    bool equal = value && strcmp(value, expected) == 0;
+    if (!equal)
+        fprintf(stderr, "'%s', and not '%s'\n", value ? value : "nothing", expected);
+    return equal;
+}
+
+static bool has_avx2(void)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char word[64];
+    bool found = false;
+    while (file && !found && fscanf(file, "%63s", word) == 1)
+        found = strcmp(word, "avx2") == 0;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+/* A child in which the user chose kernels: it must not begin again, which would show as a program
+ * that knows what was replaced. */
+static bool leaves_the_users_choice(char **argv)
+{
+    int result = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("OPENBLAS_CORETYPE", "Prescott", 1);
+        unsetenv("CAPTIONER_BLAS_REPLACED");
+        blas_kernels_choose(argv);
+        _exit(getenv("CAPTIONER_BLAS_REPLACED") ? 1 : 0);
+    }
+    return child > 0 && waitpid(child, &result, 0) == child && result == 0;
+}
+
+/* The program as it was begun again. */
+static int judge(int argc, char **argv)
+{
+    const char *now = getenv("OPENBLAS_CORETYPE");
+    bool right = argc == 3 && is(argv[1], "one word") && is(argv[2], "two");
+    right = is(getenv("CAPTIONER_BLAS_REPLACED"), "Prescott") && right;
+    right = now && (strcmp(now, "SkylakeX") == 0 || is(now, "Haswell")) && right;
+    right = leaves_the_users_choice(argv) && right;
+    blas_kernels_print(stdout);
+    return right ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (!has_avx2()) {
+        fprintf(stderr, "skipped: this processor has no better kernels than the oldest\n");
+        return EXIT_SKIPPED;
+    }
+    if (!getenv("CAPTIONER_BLAS_REPLACED"))
+        unsetenv("OPENBLAS_CORETYPE");
+    blas_kernels_choose(argv);
+    return judge(argc, argv);
+}

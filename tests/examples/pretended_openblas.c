@@ -1,0 +1,11 @@
+/* Stands for OpenBLAS on a processor that it does not know. */
+#include <stdlib.h>
+
+#include <cblas.h>
+
+char *openblas_get_corename(void)
+{
+    static char fallback[] = "Prescott";
+    char *asked = getenv("OPENBLAS_CORETYPE");
+    return asked ? asked : fallback;
+}

@@ -1,0 +1,11 @@
+/* No mutation is on. In the archive of the testable library, from which a program takes this only
+ * where it has no mutations of its own (tests/oracle/mutations.c). */
+#undef MIMO_MUTATIONS
+#define MIMO_MUTATIONS
+#include "core/mutation.h"
+
+bool mimo_mutated(const char *name)
+{
+    (void)name;
+    return false;
+}
