@@ -20,8 +20,8 @@ typedef struct mimo_alignment mimo_alignment;
 typedef struct mimo_alignment_desc {
     size_t size;    /* set by the initializer */
     int modalities; /* M, >= 0 */
-    const int64_t
-        *special;       /* special[M]: the id that stands for one row of each modality; copied */
+    /* special[M]: for each modality the id that stands for one of its rows; copied. */
+    const int64_t *special;
     int64_t vocabulary; /* ids in [0, vocabulary) that are not special are text; 0: any id >= 0 */
     mimo_memory memory; /* where the rows and the merged tiles lie */
 } mimo_alignment_desc;
@@ -41,18 +41,19 @@ MIMO_API void mimo_alignment_destroy(mimo_alignment *alignment);
 /**
  * Take the ids of a micro-batch: "bs" [B, S], i32 or i64, host memory; read during the call only.
  *
- * On a device the table of positions goes there on `stream`: merges and splits enqueued later on it
- * use the new ids, earlier ones the old. Graphs survive updates of as many ids: a captured merge
- * reads the table when it is replayed. The host may wait for earlier work of the stream.
+ * On a device the table of positions is copied there on `stream`. Merges and splits that are
+ * enqueued later on it use the new ids, earlier ones use the old ids. A captured merge reads the
+ * table when it is replayed, so a graph survives updates with the same number of ids. The host may
+ * wait for earlier work of the stream.
  *
  * Errors: MIMO_ERR_SHAPE; MIMO_ERR_ARGUMENT for an unknown id (named with its sample and position);
- * MIMO_ERR_MEMORY; MIMO_ERR_DEVICE. After an error other than the last the previous ids stay in
- * force.
+ * MIMO_ERR_MEMORY; MIMO_ERR_DEVICE. After an error other than MIMO_ERR_DEVICE the previous
+ * ids stay in force.
  */
 MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids,
                                            mimo_stream stream);
 
-/** How many rows modality m takes (-1: text rows) by the ids in force. MIMO_ERR_STATE before the
+/** How many rows a modality takes (-1: text rows) with the ids in force. MIMO_ERR_STATE before the
  *  first update; MIMO_ERR_ARGUMENT (no such modality). */
 MIMO_API mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality,
                                          int64_t *rows);
@@ -73,8 +74,9 @@ MIMO_API mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const
                                           const mimo_tensor *rows, const mimo_tensor *text,
                                           mimo_stream stream);
 
-/** The adjoint: the gradient of `to` is dealt out to rows[M] and text (each row written once). A
- * view with data NULL (and its true shape) is skipped. Rules and errors as mimo_alignment_merge. */
+/** The adjoint: copy the gradient of the merged tile, `from`, to rows[M] and text. Each of their
+ *  rows is written once. A view with data NULL (and its true shape) is skipped. Rules and errors as
+ *  mimo_alignment_merge. */
 MIMO_API mimo_status mimo_alignment_split(const mimo_alignment *alignment, const mimo_tensor *rows,
                                           const mimo_tensor *text, const mimo_tensor *from,
                                           mimo_stream stream);

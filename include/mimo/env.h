@@ -10,10 +10,10 @@ MIMO_BEGIN_DECLS
 
 /** One row per variable: X(id, name, default, words, help). Values are whole numbers; where the row
  *  has words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
- *  A value that is no number, or no list of these words, is an error at the call that reads it: the
- *  creation of a bridge for MIMO_CTAS and MIMO_CHECK, which it remembers, that of a communicator
- *  for MIMO_DEADLINE_MS, and calls that agree for MIMO_AGREE and the word calls. All ranks set the
- *  same: creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
+ *  Any other value is an error at the call that reads it. The creation of a bridge reads MIMO_CTAS
+ *  and MIMO_CHECK, and remembers them. The creation of a communicator reads MIMO_DEADLINE_MS. Calls
+ *  that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the same:
+ *  creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
       "1: every collective call that the host waits for first agrees on status and "          \
@@ -52,7 +52,7 @@ typedef struct mimo_env_row {
 MIMO_API const mimo_env_row *mimo_env_table(int *count);
 
 /** The value in force: the environment's, or the default. MIMO_ERR_ARGUMENT where the environment
- *  holds something else than the row allows. Thread-safe while nobody calls setenv. */
+ *  holds a value that the row does not allow. Thread-safe while no thread calls setenv. */
 MIMO_API mimo_status mimo_env_get(mimo_env_id id, int64_t *out);
 
 MIMO_END_DECLS

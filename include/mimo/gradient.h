@@ -25,16 +25,18 @@ typedef struct mimo_gradient mimo_gradient;
 
 /** One run of parameters whose gradients lie together and follow the same rule. */
 typedef struct mimo_gradient_span {
-    const char *name;  /* for explain and errors; borrowed during the call */
-    void *grad;        /* borrowed; summed and scaled in place; at a multiple of the element size */
-    int64_t count;     /* elements on this rank */
-    mimo_dtype dtype;  /* f32, f64, f16 or bf16 */
-    mimo_side module;  /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
-    const char *shard; /* dims along which ranks hold different elements, comma-separated ("tp",
-                          "tp,pp"); "" where none */
-    /* Dims along which ranks hold the same elements but only a part of the gradient, to be SUMmed
-     * there: "tp" for norm weights and row-parallel biases under sp, for q/k norms with heads split
-     * over tp, and for replicated low-rank factors beside a sharded one. "" where none. */
+    const char *name; /* for explain and errors; borrowed during the call */
+    void *grad;       /* borrowed; summed and scaled in place; at a multiple of the element size */
+    int64_t count;    /* elements on this rank */
+    mimo_dtype dtype; /* f32, f64, f16 or bf16 */
+    mimo_side module; /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
+    /* Dims along which ranks hold different elements, comma-separated ("tp", "tp,pp"); "" where
+     * there are none. */
+    const char *shard;
+    /* Dims along which ranks hold the same elements, but each only a part of their gradient. The
+     * gradient is SUMmed along them. "tp" for norm weights and row-parallel biases under sp, for
+     * q/k norms with heads split over tp, and for replicated low-rank factors beside a sharded one.
+     * "" where there are none. */
     const char *partial;
 } mimo_gradient_span;
 
@@ -45,7 +47,7 @@ typedef struct mimo_gradient_span {
  *
  * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
  * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may span fewer ranks than the communicator: the
- * others take part in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT,
+ * other ranks take part in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT,
  * MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
@@ -54,10 +56,9 @@ MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
 /** Release. Collective in effect. NULL is fine. */
 MIMO_API void mimo_gradient_destroy(mimo_gradient *gradient);
 
-/** Add a micro-batch: the sum of this rank's token losses over its own tokens, and how many valid
- *  tokens these are (a rank without a sample adds 0 and 0, or nothing). tp ranks pass the same
- * values and are counted once; only the last pp stage counts. Local. MIMO_ERR_ARGUMENT: negative
- * count. */
+/** Add a micro-batch: the sum of the losses of this rank's own tokens, and the number of its valid
+ *  tokens. A rank without a sample adds 0 and 0, or nothing. tp ranks pass the same values and
+ *  count once. Only the last pp stage counts. Local. MIMO_ERR_ARGUMENT: negative count. */
 MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens);
 
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
@@ -68,10 +69,10 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
  * dimensions and over each span's `partial` dims, then * 1/max(N, 1). Collective over the
- * communicator; blocking on the host, enqueued with a stream (there ranks compare their spans, and
- * make the groups of the sums, when these differ from the last call's: the host waits then). All
- * ranks pass spans in the same order with the same names, modules, dims and dtypes. Ranks that
- * differ along no `shard` dim hold the same elements, so they pass the same count.
+ * communicator; blocking on the host, enqueued with a stream. With a stream, ranks compare their
+ * spans and make the groups of the sums only where these differ from the last call's; then the host
+ * waits. All ranks pass spans in the same order with the same names, modules, dims and dtypes.
+ * Ranks that differ along no `shard` dim hold the same elements, so they pass the same count.
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
  * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
@@ -84,17 +85,18 @@ MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_span *spans, int n,
                                             mimo_stream stream);
 
-/** The global L2 norm over both modules, each parameter element once, partial sums in f64. Call it
- *  after finalize, with its stream. Collective, blocking the host. Errors as finalize. */
+/** The global L2 norm over both modules: each parameter element counts once, and partial sums are
+ *  in f64. Call it after finalize, with its stream. Collective, blocking the host. Errors as
+ *  finalize. */
 MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans,
                                         int n, double *norm, mimo_stream stream);
 
 /** Begin the next step: forget losses and counts. Local. */
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
 
-/** Print, for each span, every factor that finalize applies and why: which dims are summed over and
- *  how many ranks that is, which are not and why not, and the scale with N. Local. Errors:
- *  MIMO_ERR_IO, and those of finalize that lie in a rank's own spans. */
+/** Print every factor that finalize applies to each span, with the reason: the dims that are summed
+ *  over with their number of ranks, the dims that are not and why, and the scale with N. Local.
+ *  Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own spans. */
 MIMO_API mimo_status mimo_gradient_explain(const mimo_gradient *gradient,
                                            const mimo_gradient_span *spans, int n, FILE *stream);
 

@@ -1,5 +1,5 @@
 /*
- * HyperCommGrid: named dimensions over a span of ranks, and the process groups along them.
+ * HyperCommGrid: named dimensions over a range of ranks, and the process groups along them.
  *
  *   rank = offset + sum_i coord_i * stride_i,  stride_0 = 1,  stride_i = size_0 * ... * size_(i-1)
  *
@@ -9,9 +9,10 @@
  * first rank. A set of dimensions is written "tp,cp"; the order in which it is written does not
  * matter. (docs/concepts.md: "Grid"; after Megatron-LM's HyperCommGrid.)
  *
- * A grid is a pure value until mimo_grid_connect: everything above that line below is local, needs
- * no communicator and is thread-safe on a grid that nobody changes. Use a rank's coordinates, never
- * the index of its group in a list: with cp or pp > 1 the index of a tp group is not the dp index.
+ * A grid is a pure value until mimo_grid_connect: every function before it in this file is local,
+ * needs no communicator and is thread-safe on a grid that no thread changes. Use a rank's
+ * coordinates, never the index of its group in a list: with cp or pp > 1 the index of a tp group is
+ * not the dp index.
  */
 #ifndef MIMO_GRID_H
 #define MIMO_GRID_H
@@ -46,8 +47,8 @@ typedef enum mimo_side {
 MIMO_API mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims,
                                       int64_t offset);
 
-/** The same from one string, "tp=2,cp=2,pp=1,dp=2" (the form in which grids are printed, and named
- *  in bug reports). Errors: as above; MIMO_ERR_ARGUMENT names the part that does not parse. */
+/** The same from one string, "tp=2,cp=2,pp=1,dp=2" (grids are printed in this form). Errors: as
+ *  above; MIMO_ERR_ARGUMENT names the part that does not parse. */
 MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t offset);
 
 /**
@@ -60,11 +61,11 @@ MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t 
  */
 MIMO_API void mimo_grid_destroy(mimo_grid *grid);
 
-/** Check that the span fits a world of `world` ranks: MIMO_ERR_GRID with both numbers where
- *  offset + size > world. mimo_grid_connect does the same. Local. */
+/** Check that the grid fits a world of `world` ranks: MIMO_ERR_GRID with both numbers where
+ *  offset + size > world. mimo_grid_connect checks the same. Local. */
 MIMO_API mimo_status mimo_grid_check_world(const mimo_grid *grid, int64_t world);
 
-/** Number of ranks in the span, and its first rank. */
+/** Number of ranks of the grid, and its first rank. */
 MIMO_API int64_t mimo_grid_size(const mimo_grid *grid);
 MIMO_API int64_t mimo_grid_offset(const mimo_grid *grid);
 
@@ -79,18 +80,18 @@ MIMO_API mimo_dim mimo_grid_dim(const mimo_grid *grid, int index);
 /** Index of a dimension by name; -1 where the grid has none of that name. */
 MIMO_API int mimo_grid_find(const mimo_grid *grid, const char *name);
 
-/** Size of a dimension by name; 1 where the grid has none of that name: an absent dimension and one
- *  of size 1 cut alike. (Who names a dimension in a set, or in a gradient span, must have it, and
- *  grids that pair have tp and dp: <mimo/pairing.h>.) */
+/** Size of a dimension by name; 1 where the grid has none of that name: an absent dimension splits
+ *  nothing, as one of size 1. (Sets of dimensions and gradient spans may name only dimensions that
+ *  the grid has. Grids that pair have tp and dp: <mimo/pairing.h>.) */
 MIMO_API int64_t mimo_grid_dim_size(const mimo_grid *grid, const char *name);
 
 /** Write the grid as "tp=2,cp=2,dp=2" into `text` (always terminated) and return `text`. */
 MIMO_API char *mimo_grid_text(const mimo_grid *grid, char *text, size_t capacity);
 
-/** Coordinates of `rank`: coords[ndims], in dimension order. MIMO_ERR_GRID outside the span. */
+/** Coordinates of `rank`: coords[ndims], in dimension order. MIMO_ERR_GRID outside the grid. */
 MIMO_API mimo_status mimo_grid_coords(const mimo_grid *grid, int64_t rank, int64_t *coords);
 
-/** One coordinate by name, 0 for an absent dimension. MIMO_ERR_GRID outside the span. */
+/** One coordinate by name, 0 for an absent dimension. MIMO_ERR_GRID outside the grid. */
 MIMO_API mimo_status mimo_grid_coord(const mimo_grid *grid, int64_t rank, const char *name,
                                      int64_t *out);
 
@@ -112,13 +113,13 @@ MIMO_API mimo_status mimo_grid_group_count(const mimo_grid *grid, const char *di
 MIMO_API mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t index,
                                         int64_t *ranks);
 
-/** The index of the group along `dims` that holds `rank`, and the rank's place in it. Either output
- *  may be NULL. Errors: as mimo_grid_group_count; MIMO_ERR_GRID outside the span. */
+/** The index of the group along `dims` that holds `rank`, and the rank's index in it, *place.
+ *  Either output may be NULL. Errors: as mimo_grid_group_count; MIMO_ERR_GRID outside the grid. */
 MIMO_API mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t rank,
                                         int64_t *index, int64_t *place);
 
 /**
- * Add a view: a second factorisation of the same span, such as experts [etp, ep, edp, pp] beside
+ * Add a view: a second factorisation of the same ranks, such as experts [etp, ep, edp, pp] beside
  * attention [tp, cp, dp, pp]. *out is a grid in its own right, owned by `base` and gone with it.
  *
  * Errors: MIMO_ERR_EXISTS (name taken), MIMO_ERR_GRID (empty name, `base` is itself a view, another
@@ -135,18 +136,18 @@ MIMO_API mimo_status mimo_grid_view(mimo_grid **out, mimo_grid *base, const char
 
 /**
  * Give the grid its ranks: grid rank r is rank r of `comm`. Collective over `comm`, blocking. The
- * communicator is borrowed: once it is destroyed, so can be the grid, and nothing else is left to
- * call that needs it. Views are connected with their base.
+ * communicator is borrowed. Once it is destroyed, the grid may only be destroyed, or used in calls
+ * that need no communicator. Views are connected with their base.
  *
- * Errors: MIMO_ERR_GRID (the span does not fit), MIMO_ERR_STATE (connected already, or a view),
+ * Errors: MIMO_ERR_GRID (the ranks do not fit), MIMO_ERR_STATE (connected already, or a view),
  * MIMO_ERR_MISMATCH (ranks brought different grids), MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm);
 
 /**
  * Create the groups along `dims`. Collective over the communicator, blocking; ranks outside the
- * span call it too. On a view, a set that consists of dimensions shared with the base is the base's
- * group: it is created once and released once.
+ * grid call it as well. On a view, a set that consists of dimensions shared with the base is the
+ * base's group: it is created once and released once.
  *
  * Errors: MIMO_ERR_STATE (not connected), MIMO_ERR_EXISTS (created before), MIMO_ERR_GRID (the
  * set), MIMO_ERR_MISMATCH (ranks asked for different sets), MIMO_ERR_COMM.
@@ -154,7 +155,7 @@ MIMO_API mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm);
 MIMO_API mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims);
 
 /** This rank's group along `dims`, owned by the grid. Local. MIMO_ERR_NOT_FOUND where it was not
- *  created; MIMO_ERR_GRID on a rank outside the span, or where the grid can have no such set;
+ *  created; MIMO_ERR_GRID on a rank outside the grid, or where the grid can have no such set;
  *  MIMO_ERR_STATE where not connected. */
 MIMO_API mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out);
 

@@ -1,14 +1,14 @@
 /*
  * The Open MPI backend: tensors in host memory. Not included by <mimo/mimo.h>.
  *
- * MPI sends and receives tensors where they lie, and can't give them back before a call is done.
- * With a deadline in force it is given copies ("Deadlines" in <mimo/comm.h>), which costs time:
- * bench/bridge_bench reports how much.
+ * MPI sends and receives tensors where they lie, and may use them until a call is done. With a
+ * deadline in force it gets copies instead ("Deadlines" in <mimo/comm.h>). The copies take time,
+ * and bench/bridge_bench reports how much.
  */
 #ifndef MIMO_MPI_H
 #define MIMO_MPI_H
 
-/* In C++ mpi.h declares MPI's old C++ classes too, for which a program would have to link more. */
+/* In C++ mpi.h also declares MPI's old C++ classes, which need another library at link time. */
 #if defined(__cplusplus) && !defined(OMPI_SKIP_MPICXX)
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -19,10 +19,10 @@
 MIMO_BEGIN_DECLS
 
 /**
- * A communicator over the ranks of `mpi`, on a duplicate of it, so that the library's messages
- * never meet the caller's. Collective over `mpi`, blocking. MPI must be initialised and must stay
- * so until the communicator is destroyed. The library's duplicates return errors instead of
- * aborting. MIMO_DEADLINE_MS holds for this call too ("Deadlines" in <mimo/comm.h>).
+ * A communicator over the ranks of `mpi`, on a duplicate of it. So the library's messages never
+ * match the caller's. Collective over `mpi`, blocking. MPI is initialised, and stays so until the
+ * communicator is destroyed. The library's duplicates return errors instead of aborting.
+ * MIMO_DEADLINE_MS holds for this call as well ("Deadlines" in <mimo/comm.h>).
  *
  * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
  * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized); on every rank
@@ -32,10 +32,11 @@ MIMO_BEGIN_DECLS
 MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
 
 /**
- * The same without a duplicate: the library uses `mpi` itself until mimo_comm_destroy, and does not
- * free it. The caller keeps its own traffic off `mpi` meanwhile, and sets MPI_ERRORS_RETURN on it
- * where MPI errors shall come back as statuses. After a deadline or an abort `mpi` is not to be
- * used any more: what was in flight on it stays so. Local. Errors as above, each on its own.
+ * A communicator on `mpi` itself, without a duplicate. The library uses `mpi` until
+ * mimo_comm_destroy, and does not free it. Meanwhile the caller sends nothing on `mpi`. The caller
+ * sets MPI_ERRORS_RETURN on it where MPI's errors shall come back as statuses. After a deadline or
+ * an abort `mpi` can't be used any more: what was in flight on it stays in flight. Local. Errors as
+ * above, of this rank only.
  */
 MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi);
 

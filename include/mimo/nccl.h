@@ -1,24 +1,27 @@
 /*
  * The NCCL backend: tensors in CUDA memory, one rank per GPU. Not included by <mimo/mimo.h>.
  *
- * Calls that take a stream enqueue their work on it and return; the host does not wait, and nothing
- * is allocated after the first call of the same tensors, so such calls can be captured in a CUDA
- * graph. Everything that works on one device is enqueued in the same order on every rank: two
- * collectives that wait for each other's peers, started in opposite orders on two ranks, deadlock.
+ * Calls that take a stream enqueue their work on it and return; the host does not wait. Nothing is
+ * allocated after the first call with the same tensors, so such calls can be captured in a CUDA
+ * graph. All ranks enqueue the work on one device in the same order. Two collectives that two ranks
+ * start in opposite orders deadlock.
  *
- * The calling thread's current device is the communicator's; creation makes it so for its thread.
- * Host words (agreements, splits) travel over NCCL too, on a stream of the library's own.
+ * The calling thread's current device is the communicator's. Creation makes it so for its thread.
+ * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own.
  *
- * A deadline ("Deadlines" in <mimo/comm.h>) ends what the library waits for on the host, and
- * mimo_comm_synchronize the wait for a stream: NCCL is then aborted, which ends the kernels that
- * wait inside a device. What NCCL itself waits for on the host (creation, splits, the windows of a
- * buffer and the connections of two ranks' first message or of a group's first call) it ends only
- * where NCCL's communicator does not block: made with blocking = 0 in the descriptor, or, where
- * that is left to the library, made while MIMO_DEADLINE_MS is in force. A deadline that is set
- * later does not change it. Windows it then gives up without an abort, which crashes NCCL 2.28
- * there, and leaves that communicator and the memory behind. An abort takes NCCL up to half a
- * second. Other ranks are not told: each has a deadline of its own. A borrowed communicator is
- * never aborted; that is the caller's to do.
+ * A deadline ("Deadlines" in <mimo/comm.h>) ends every wait of the library on the host, and the
+ * wait for a stream in mimo_comm_synchronize. NCCL is then aborted, which ends the kernels that
+ * wait inside a device. An abort takes NCCL up to half a second. Other ranks are not told: each has
+ * a deadline of its own. A borrowed communicator is never aborted; the caller does that.
+ *
+ * NCCL itself waits on the host in creation, in splits, for the windows of a buffer, and for the
+ * connections of two ranks' first message or of a group's first call. A deadline ends these waits
+ * only where NCCL's communicator does not block. It does not block where the descriptor says
+ * blocking = 0, or where it leaves that to the library and MIMO_DEADLINE_MS is in force at
+ * creation. A deadline that is set later does not change it.
+ *
+ * A wait for windows is given up without an abort, because the abort crashes NCCL 2.28 there. That
+ * NCCL communicator is then never freed, and neither is the memory of the buffer.
  */
 #ifndef MIMO_NCCL_H
 #define MIMO_NCCL_H
@@ -29,18 +32,20 @@
 
 MIMO_BEGIN_DECLS
 
-/** A field of mimo_nccl_desc that is left to NCCL, or to the library. */
+/** A value of mimo_nccl_desc that leaves the choice to NCCL, or to the library. */
 #define MIMO_NCCL_DEFAULT (-1)
 
 typedef struct mimo_nccl_desc {
-    size_t size;     /* set by the initializer */
-    int device;      /* CUDA device of this rank; left to the library: its number among the ranks
-                        of its host, hosts told apart as NCCL does (NCCL_HOSTID, else the name and
-                        the kernel's boot), or the only device that it sees */
-    int min_ctas;    /* ncclConfig_t.minCTAs, maxCTAs: thread blocks of NCCL's own kernels */
-    int max_ctas;    /*   (all but `device` are the same on every rank) */
-    int blocking;    /* ncclConfig_t.blocking: 0 lets NCCL's own waits be polled; left to the
-                        library: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
+    size_t size; /* set by the initializer */
+    /* CUDA device of this rank. MIMO_NCCL_DEFAULT: the number of this rank among the ranks of its
+     * host, or the only device that it sees. Hosts are identified as NCCL does: by NCCL_HOSTID,
+     * otherwise by their name and their kernel's boot id. */
+    int device;
+    /* The fields below are the same on every rank. */
+    int min_ctas;    /* ncclConfig_t.minCTAs: thread blocks of NCCL's own kernels */
+    int max_ctas;    /* ncclConfig_t.maxCTAs */
+    int blocking;    /* ncclConfig_t.blocking: 0 lets the library poll NCCL's own waits.
+                        MIMO_NCCL_DEFAULT: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
 } mimo_nccl_desc;
 
@@ -58,32 +63,33 @@ typedef struct mimo_nccl_desc {
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (`desc` is NULL, no such device, two ranks on
  * one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE,
- * MIMO_ERR_MEMORY. Alone fails a rank whose `out` or `bootstrap` is NULL, whose place is outside
- * [0, size), whose bootstrap fails (MIMO_ERR_COMM), or that has no room for what this gathers
- * (under a kilobyte a rank): then the others wait in the bootstrap for as long as that does.
+ * MIMO_ERR_MEMORY. A rank fails alone where `out` or `bootstrap` is NULL, its rank is outside [0,
+ * size), its bootstrap fails (MIMO_ERR_COMM), or it has no memory for what this gathers (under a
+ * kilobyte a rank). Then the others wait in the bootstrap as long as the bootstrap does.
  */
 MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
                                            const mimo_nccl_desc *desc);
 
 /**
- * A communicator around one of the caller's, which is borrowed: it stays valid until
- * mimo_comm_destroy and is not destroyed by it. Its calls and the library's keep one order on every
- * rank. Memory of tensors that is registered with it (ncclCommRegister, ncclCommWindowRegister) has
- * to be so at both ends of a message, which is NCCL's own rule: else the message may never end.
- * Makes its device the calling thread's current one. Local, but every rank does it. Errors:
- * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
+ * A communicator around the caller's own, which is borrowed: it stays valid until
+ * mimo_comm_destroy, which does not destroy it. The caller's calls on it and the library's have the
+ * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
+ * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
+ * and otherwise the message may never end. Makes its device the calling thread's current one.
+ * Local, but every rank calls it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
+ * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
- *  takes an NCCL communicator for its windows over the ranks of each host, where these are several
- *  (and another one where they are neither all ranks nor a group that is there already); it stays
- *  until that communicator is destroyed. */
+ *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
+ *  Where they are neither all ranks nor an existing group, it makes another one for them. Both stay
+ *  until the buffer's communicator is destroyed. */
 typedef struct mimo_nccl_report {
-    int communicators;    /* of NCCL, alive, that this rank is in; the first included */
-    int shared;           /* splits that took an equal group's communicator instead of a new one */
-    int64_t device_bytes; /* device memory that NCCL took when these were made, as the device
-                             counts it: other work of the device at that time counts too */
+    int communicators;    /* NCCL communicators of this rank that exist, the first included */
+    int shared;           /* splits that share the communicator of an equal group */
+    int64_t device_bytes; /* device memory that NCCL took when they were made, as the device counts
+                             it: other work of the device at that time counts as well */
 } mimo_nccl_report;
 
 /** Fill *out. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */

@@ -5,11 +5,11 @@
  * mimo_last_error(), which is kept per thread. A failed call leaves its outputs untouched. The
  * library never aborts, never exits and never writes to stdout.
  *
- * Not repeated with every function: NULL where it has no meaning of its own, an enumerator that
- * does not exist and a descriptor that did not start from its _INIT are MIMO_ERR_ARGUMENT; what
- * allocates can give MIMO_ERR_MEMORY, what multiplies sizes MIMO_ERR_OVERFLOW, what works on a
- * device MIMO_ERR_DEVICE. Functions that return no status take objects that are there: NULL is for
- * those that destroy or reset.
+ * These errors are not repeated with every function: MIMO_ERR_ARGUMENT for a NULL that has no
+ * meaning, for an enumerator that does not exist, and for a descriptor that did not start from its
+ * _INIT; MIMO_ERR_MEMORY from functions that allocate; MIMO_ERR_OVERFLOW from functions that
+ * multiply sizes; MIMO_ERR_DEVICE from functions that work on a device. A function that returns no
+ * status must not get NULL, except one that destroys or resets.
  */
 #ifndef MIMO_STATUS_H
 #define MIMO_STATUS_H
@@ -56,14 +56,14 @@ MIMO_API const char *mimo_status_text(mimo_status status);
  *
  * Never NULL; "" before the first failure. Owned by the library, valid until the next failing call
  * of the same thread. Read it right after a failure: a later call that succeeds may still change
- * it, where it moved on another operation that failed.
+ * it: it can advance another operation, and that can fail.
  */
 MIMO_API const char *mimo_last_error(void);
 
 /**
- * Record the sentence of a failure for this thread, printf-like, and return `status`: the caller's
- * own checks then travel through mimo_comm_agree as the library's do. A sentence longer than 1 KiB
- * is cut. Thread-safe.
+ * Record the sentence of a failure for this thread, printf-like, and return `status`. With it the
+ * caller's own checks travel through mimo_comm_agree as the library's do. A sentence longer than 1
+ * KiB is truncated. Thread-safe.
  */
 MIMO_API MIMO_PRINTF(2, 3) mimo_status mimo_fail(mimo_status status, const char *format, ...);
 

@@ -11,10 +11,10 @@
  * A row is one token of one sample: H contiguous elements.
  *
  * Data may lie at any address where rows only move: forward, backward without a sum, partitions,
- * gathers, broadcasts. What adds or compares numbers (mimo_comm_allreduce; backward where several
- * ranks' gradients are added; mimo_gradient_finalize and mimo_gradient_norm) needs an address that
- * is a multiple of the element size, and refuses any other one with MIMO_ERR_ARGUMENT before
- * anything moves.
+ * gathers, broadcasts. Calls that add or compare numbers need an address that is a multiple of the
+ * element size: mimo_comm_allreduce; backward where several ranks' gradients are added;
+ * mimo_gradient_finalize and mimo_gradient_norm. They return MIMO_ERR_ARGUMENT for any other
+ * address, before anything moves.
  */
 #ifndef MIMO_TENSOR_H
 #define MIMO_TENSOR_H

@@ -1,7 +1,7 @@
-/* Alignment: the n-th special id of a modality takes its n-th row, text takes the rest. An update
- * makes one list of positions, grouped by modality; merge and split are a scatter and a gather of
- * each source by its part of the list. The row counts and strides of a captured call are fixed; the
- * positions are read from the list when it runs. */
+/* Alignment: the n-th special id of a modality takes its n-th row, and text takes the other
+ * positions. An update makes one list of positions, grouped by source. Merge is a scatter, and
+ * split a gather, of each source by its positions. A captured call has fixed row counts and
+ * strides, and reads the positions when it runs. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ struct mimo_alignment {
     int64_t *first;
     mimo_memory memory;
     const mimo_device *device; /* of that memory */
-    int64_t *table;            /* in the device's memory; room for `capacity` */
+    int64_t *table;            /* table[capacity], in the device's memory */
     int64_t capacity;
 };
 
@@ -113,7 +113,7 @@ static mimo_status check_ids(const mimo_tensor *ids, int64_t *count)
     return MIMO_OK;
 }
 
-/* The source that an id takes its row from, -1 for an id that means nothing. */
+/* The source that an id takes its row from; -1 for an unknown id. */
 static int source_of(const mimo_alignment *alignment, int64_t id)
 {
     for (int m = 0; m < alignment->modalities; m++)
@@ -141,7 +141,7 @@ static mimo_status count_sources(const mimo_alignment *alignment, const mimo_ten
     return MIMO_OK;
 }
 
-/* Fill the list; first[m] moves to the end of its part and is put back. */
+/* Fill the list. Each first[m] moves to the end of its source's positions and is then restored. */
 static void list_positions(const mimo_alignment *alignment, const mimo_tensor *ids, int64_t count,
                            int64_t *first, int64_t *positions)
 {
@@ -152,7 +152,7 @@ static void list_positions(const mimo_alignment *alignment, const mimo_tensor *i
     first[0] = 0;
 }
 
-/* Room for `count` positions on the device. A table that is large enough stays where it is, as
+/* Have a table for `count` positions on the device. One that is large enough stays where it is, as
  * captured graphs read it. */
 static mimo_status grow_table(mimo_alignment *alignment, int64_t count)
 {
@@ -222,7 +222,7 @@ typedef struct merge_call {
     const mimo_tensor *tile;
     const mimo_tensor *rows; /* [modalities] */
     const mimo_tensor *text;
-    bool skip_null; /* split: a view without data is not asked for */
+    bool skip_null; /* split: a view without data is skipped */
     int64_t row_bytes;
 } merge_call;
 
@@ -255,7 +255,7 @@ static mimo_status check_tile(merge_call *call)
                     (int64_t)mimo_dtype_size(tile->dtype));
 }
 
-/* Number of rows of a source; -1 where its letters are none that a source may have. */
+/* Number of rows of a source; -1 where a source may not have its letters. */
 static int64_t count_rows(const mimo_tensor *view, bool is_text)
 {
     static const char *const flat[] = {"th", "bh"}, *const tiles[] = {"sbh", "bsh"};
@@ -310,14 +310,15 @@ static mimo_status check_call(merge_call *call)
     return MIMO_OK;
 }
 
-/* Where a source's rows stand in the tile, and where they lie themselves: sample-major row n of an
- * sbh source lies at row (n mod s) * b + n / s. */
+/* Where a source's rows lie in the tile, and in the source. Sample-major row n of an sbh source is
+ * its row
+ *   (n mod s) * b + n / s */
 static mimo_row_map map_of(const merge_call *call, int source)
 {
     const mimo_alignment *alignment = call->alignment;
     const mimo_tensor *view = source_view(call, source);
     bool by_position = call->tile->letters[0] == 's';
-    bool turned = view->letters[0] == 's' && !MIMO_MUTATED("sequence-major");
+    bool sequence_first = view->letters[0] == 's' && !MIMO_MUTATED("sequence-major");
     int64_t rows = rows_of(alignment, source);
     return (mimo_row_map){
         .position = alignment->table + alignment->first[source],
@@ -326,9 +327,9 @@ static mimo_row_map map_of(const merge_call *call, int source)
         .seq = alignment->seq,
         .tile_b = by_position ? 1 : alignment->seq,
         .tile_s = by_position ? alignment->batch : 1,
-        .length = turned ? view->shape[0] : rows,
+        .length = sequence_first ? view->shape[0] : rows,
         .packed_b = 1,
-        .packed_s = turned ? view->shape[1] : 1,
+        .packed_s = sequence_first ? view->shape[1] : 1,
     };
 }
 

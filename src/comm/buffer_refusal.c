@@ -1,4 +1,4 @@
-/* What the host says of a push that a rank refused. */
+/* The error of a push that a rank refused, with its sentence. */
 #include <inttypes.h>
 
 #include "comm/buffer_state.h"

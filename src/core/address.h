@@ -1,5 +1,5 @@
-/* Where data may lie. Rows that only move lie at any address; numbers that are added or compared
- * are read as the type that they are. */
+/* Which addresses data may have. Rows that only move may lie at any address. Numbers that are added
+ * or compared are read as their type, which needs an aligned address. */
 #ifndef MIMO_CORE_ADDRESS_H
 #define MIMO_CORE_ADDRESS_H
 
@@ -9,8 +9,8 @@
 
 #include "core/check.h"
 
-/* MIMO_ERR_ARGUMENT where data[count] does not lie at a multiple of its element size. `what` begins
- * the sentence. */
+/* MIMO_ERR_ARGUMENT where data[count] does not lie at a multiple of its element size. The sentence
+ * begins with `what`. */
 static inline mimo_status mimo_check_address(const char *what, const void *data, int64_t count,
                                              mimo_dtype dtype)
 {

@@ -28,8 +28,8 @@ MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *f
             goto label;                    \
     } while (0)
 
-/* The status is returned here and not by mimo_fail: the compiler cannot see that mimo_fail gives it
- * back, and would warn that a caller who goes on after MIMO_OK reads what was not set. */
+/* The macro returns the status itself. The compiler can't see that mimo_fail returns its argument,
+ * and would warn that a caller reads a variable that was not set. */
 #define MIMO_CHECK(condition, status, ...)                  \
     do {                                                    \
         if (!(condition)) {                                 \

@@ -1,5 +1,6 @@
-/* Descriptors begin with their own size, set by their initializer: a caller built against an older
- * header passes a shorter one, and the fields that it does not know keep their defaults. */
+/* Descriptors begin with their own size, which their initializer sets. A caller that was built with
+ * an older header passes a shorter descriptor, and the fields that it does not have keep their
+ * defaults. */
 #ifndef MIMO_CORE_DESCRIPTOR_H
 #define MIMO_CORE_DESCRIPTOR_H
 

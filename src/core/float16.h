@@ -1,4 +1,4 @@
-/* 16-bit floats as words: bf16 and IEEE binary16 to f32 and back, round to nearest even. */
+/* 16-bit floats as uint16_t: bf16 and IEEE binary16 to f32 and back, round to nearest even. */
 #ifndef MIMO_CORE_FLOAT16_H
 #define MIMO_CORE_FLOAT16_H
 

@@ -42,9 +42,9 @@ mimo_status mimo_reserve(void *out, int64_t count, size_t size)
 {
     int64_t bytes;
     MIMO_TRY(byte_count(&bytes, count, size));
-    void *room = must_fail() ? NULL : calloc(1, bytes > 0 ? (size_t)bytes : 1);
-    MIMO_CHECK(room, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
-    memcpy(out, &room, sizeof room);
+    void *made = must_fail() ? NULL : calloc(1, bytes > 0 ? (size_t)bytes : 1);
+    MIMO_CHECK(made, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
+    memcpy(out, &made, sizeof made);
     return MIMO_OK;
 }
 
@@ -52,9 +52,9 @@ mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size
 {
     int64_t bytes;
     MIMO_TRY(byte_count(&bytes, count, size));
-    void *room;
-    memcpy(&room, out, sizeof room);
-    char *grown = must_fail() ? NULL : realloc(room, bytes > 0 ? (size_t)bytes : 1);
+    void *old;
+    memcpy(&old, out, sizeof old);
+    char *grown = must_fail() ? NULL : realloc(old, bytes > 0 ? (size_t)bytes : 1);
     MIMO_CHECK(grown, MIMO_ERR_MEMORY, "out of memory allocating %" PRId64 " bytes", bytes);
     if (count > old_count)
         memset(grown + (size_t)old_count * size, 0, (size_t)(count - old_count) * size);

@@ -1,5 +1,5 @@
-/* Host allocation for the library's own objects: checked sizes, and one place where a test can make
- * an allocation fail. */
+/* Host allocation of the library's own objects. Sizes are checked, and a test can make any
+ * allocation fail. */
 #ifndef MIMO_CORE_MEMORY_H
 #define MIMO_CORE_MEMORY_H
 
@@ -8,8 +8,8 @@
 
 #include "core/check.h"
 
-/* Zeroed room for count elements of `size` bytes; count 0 gives a pointer that may be freed. The
- * caller releases *out (a pointer to any object pointer) with mimo_release. */
+/* Allocate count elements of `size` bytes, all zero. Count 0 gives a pointer that may be freed.
+ * *out is a pointer to any object pointer; the caller releases it with mimo_release. */
 mimo_status mimo_reserve(void *out, int64_t count, size_t size);
 
 /* Grow *out from old_count to count elements, keeping the old ones and zeroing the new. On failure
@@ -24,13 +24,12 @@ mimo_status mimo_copy_string(char **out, const char *text);
 
 void mimo_release(void *pointer);
 
-/* Never free this: somebody else may still read it or write there. Tells those that look for
- * leaks. */
+/* Leave memory unfreed for good: a transport may still read or write it. Leak checkers are told. */
 void mimo_abandon(void *pointer);
 
 /* In the copy of the library that tests link (tests/meson.build): the n-th allocation from now
- * fails, once; 0 calls that off. Returns what is left of the count before: 0 where it came to
- * fail. */
+ * fails, once; 0: none fails. Returns what was left of the count before: 0 where that allocation
+ * has failed. */
 #ifdef MIMO_TEST_HOOKS
 int64_t mimo_fail_allocation(int64_t n);
 #endif

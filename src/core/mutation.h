@@ -1,7 +1,7 @@
 /*
- * Bugs on purpose, for the tests of the tests: `if (MIMO_MUTATED("no-cp-sum"))` is `if (false)`
- * everywhere but in the copy of the library that tests/oracle builds for itself with
- * MIMO_MUTATIONS. Their table is tests/oracle/mutations.c.
+ * Bugs on purpose, which the tests must catch. `if (MIMO_MUTATED("no-cp-sum"))` is `if (false)`,
+ * except in the copy of the library that is built with MIMO_MUTATIONS for tests/oracle. Their table
+ * is tests/oracle/mutations.c.
  */
 #ifndef MIMO_CORE_MUTATION_H
 #define MIMO_CORE_MUTATION_H

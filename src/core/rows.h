@@ -1,7 +1,8 @@
-/* Rows of a tile in two loops: the one description of "these rows, with these strides" that plans,
- * backends and device copies share. Row (i, j), i < n_outer, j < n_inner, is row
- * first + i*outer + j*inner of the tile at `base`. Two descriptions match where n_outer, n_inner
- * and row_bytes agree: then row (i, j) of one is row (i, j) of the other. */
+/* Rows of a tile in two loops, with strides: plans, backends and device copies all describe rows
+ * so. For i < n_outer and j < n_inner, row (i, j) is this row of the tile at `base`:
+ *   first + i * outer + j * inner
+ * Two descriptions match where n_outer, n_inner and row_bytes agree. Then row (i, j) of one is row
+ * (i, j) of the other. */
 #ifndef MIMO_CORE_ROWS_H
 #define MIMO_CORE_ROWS_H
 
@@ -16,7 +17,7 @@ typedef struct mimo_rows {
     int64_t n_inner, inner;
 } mimo_rows;
 
-/* Rows that are copied to where they match. */
+/* A copy between matching rows. */
 typedef struct mimo_row_copy {
     mimo_rows to, from;
 } mimo_row_copy;
@@ -27,7 +28,7 @@ static inline char *mimo_rows_begin(const mimo_rows *rows)
     return (char *)rows->base + rows->first * rows->row_bytes;
 }
 
-/* Bytes of all of them. */
+/* Bytes of all rows. */
 static inline int64_t mimo_rows_bytes(const mimo_rows *rows)
 {
     return rows->n_outer * rows->n_inner * rows->row_bytes;

@@ -41,7 +41,7 @@ const char *mimo_last_error(void)
 
 mimo_status mimo_fail(mimo_status status, const char *format, ...)
 {
-    /* Arguments may point into last_error itself, so the sentence is built aside. */
+    /* Arguments may point into last_error, so the sentence is built in another array first. */
     char sentence[LAST_ERROR_CAPACITY];
     va_list arguments;
     va_start(arguments, format);
