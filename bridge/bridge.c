@@ -16,7 +16,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
 {
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
-    mimo_grids_use(desc->src, desc->dst, MIMO_GRID_BRIDGE);
+    mimo_grids_retain(desc->src, desc->dst, MIMO_GRID_BRIDGE);
     bridge->src = desc->src;
     bridge->dst = desc->dst;
     bridge->rank = comm->rank;
@@ -99,7 +99,7 @@ static void release(mimo_bridge *bridge)
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);
     if (bridge->src)
-        mimo_grids_leave(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
+        mimo_grids_release(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
         mimo_comm_release_unused(bridge->parent);
     mimo_release(bridge);

@@ -7,9 +7,6 @@
 
 enum { MIMO_BRIDGE_TITLE = 64 };
 
-/* The collective calls of a bridge, in their signatures. */
-enum { MIMO_BRIDGE_MOVE = 201, MIMO_BRIDGE_UPDATE, MIMO_BRIDGE_SELF_TEST };
-
 struct mimo_bridge {
     mimo_comm *comm;               /* own: agreements */
     mimo_comm *parent;             /* borrowed; NULL until the bridge is complete */

@@ -35,7 +35,7 @@ static mimo_status check_dim(const mimo_dim *dims, int i)
     return MIMO_OK;
 }
 
-static mimo_status check_span(const mimo_dim *dims, int ndims, int64_t offset)
+static mimo_status check_ranks(const mimo_dim *dims, int ndims, int64_t offset)
 {
     int64_t size = 1;
     for (int i = 0; i < ndims; i++)
@@ -85,7 +85,7 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
     MIMO_CHECK(dims, MIMO_ERR_ARGUMENT, "mimo_grid_create: dims is NULL, ndims is %d", ndims);
     for (int i = 0; i < ndims; i++)
         MIMO_TRY(check_dim(dims, i));
-    MIMO_TRY(check_span(dims, ndims, offset));
+    MIMO_TRY(check_ranks(dims, ndims, offset));
 
     mimo_grid *grid;
     MIMO_TRY(mimo_reserve(&grid, 1, sizeof *grid));
@@ -100,9 +100,9 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
 
 /* ------------------------------------------- text ------------------------------------------- */
 
-/* Cuts "name=size" in place and reads the size; false where it reads otherwise. The name's own
- * rules are mimo_grid_create's. Where the size does not fit 64 bits, *fits is false, and nothing is
- * cut. */
+/* Split "name=size" in place and read the size. False where the text has another form. Where the
+ * size does not fit 64 bits, *fits is false and the text stays whole. mimo_grid_create checks the
+ * name. */
 static bool parse_dim(mimo_dim *out, bool *fits, char *part)
 {
     char *equals = strchr(part, '=');
@@ -110,7 +110,7 @@ static bool parse_dim(mimo_dim *out, bool *fits, char *part)
         return false;
     char *digits = equals + 1;
     char *first = digits + (*digits == '-');
-    if (*first < '0' || *first > '9') /* strtoll would take blanks and '+' */
+    if (*first < '0' || *first > '9') /* strtoll would accept blanks and '+' */
         return false;
     char *end;
     errno = 0;

@@ -1,5 +1,5 @@
 /*
- * What a grid is made of, for the files of this room and for those that need strides (bridge/).
+ * What a grid is made of, for the files of this folder and for those that need strides (bridge/).
  * Pure: names no communication library.
  */
 #ifndef MIMO_GRID_GRID_TYPES_H
@@ -7,11 +7,11 @@
 
 #include <mimo/grid.h>
 
-/* Room for a grid in a sentence; a longer one is cut. */
+/* Space for a grid's text in a sentence. A longer text is truncated. */
 enum { MIMO_GRID_TEXT = 256 };
 
-/* Groups that were created, newest first. All belong to the base, so that every rank releases them
- * in one order whatever the order in which it added its views. */
+/* Groups that were created, newest first. All belong to the base. So every rank releases them in
+ * the same order, also where ranks added their views in different orders. */
 typedef struct mimo_group_entry mimo_group_entry;
 
 /* Objects that keep pointers to grids. */
@@ -29,22 +29,22 @@ struct mimo_grid {
 
     mimo_grid *base;      /* a view's base; NULL on a base */
     char *view_name;      /* NULL on a base */
-    mimo_grid *next_view; /* from the base: the chain of its views */
+    mimo_grid *next_view; /* on a base: its first view; on a view: the base's next view */
 
     mimo_comm *comm; /* borrowed; NULL until connected, and on a view (ask mimo_grid_comm) */
     mimo_group_entry *groups; /* NULL on a view */
 
-    /* Of a base, read and written as atomics, as its users may be in different threads. */
+    /* On a base. Both are read and written as atomics: users may be in different threads. */
     int users[MIMO_GRID_USERS]; /* objects of each kind that use it or a view of it */
-    int holders;                /* these, and the caller until mimo_grid_destroy */
+    int holders;                /* all users, and the caller until mimo_grid_destroy */
 };
 
-/* An object begins or ends to use two grids, which may be views, and may be one grid. The last user
- * of a grid that was destroyed releases it. */
-void mimo_grids_use(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
-void mimo_grids_leave(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
+/* An object begins, or ends, to use two grids. They may be views, and may be the same grid. The
+ * last user of a grid that was destroyed releases it. */
+void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
+void mimo_grids_release(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);
 
-/* Frees one grid with what it owns alone: neither views nor groups. `grid` may be half made. */
+/* Free one grid without its views and groups. `grid` may be half made. */
 void mimo_grid_release_value(mimo_grid *grid);
 
 /* --------------------------------------- arithmetic ----------------------------------------- */
@@ -52,20 +52,20 @@ void mimo_grid_release_value(mimo_grid *grid);
 /* Stride of a dimension by name; 0 where the grid has none of that name (its coordinate is 0). */
 int64_t mimo_grid_stride(const mimo_grid *grid, const char *name);
 
-/* Coordinate of a rank of the span along dimension i. */
+/* Coordinate of a rank of the grid along dimension i. */
 static inline int64_t mimo_grid_digit(const mimo_grid *grid, int64_t rank, int i)
 {
     return (rank - grid->offset) / grid->strides[i] % grid->dims[i].size;
 }
 
-/* MIMO_ERR_GRID where the rank is outside the span. */
+/* MIMO_ERR_GRID where the rank is outside the grid. */
 mimo_status mimo_grid_check_rank(const mimo_grid *grid, int64_t rank);
 
 /* Fold dims, sizes and offset into a hash. */
 uint64_t mimo_grid_hash(uint64_t hash, const mimo_grid *grid);
 
 /* ------------------------------------ sets of dimensions ------------------------------------ */
-/* A set is the string that the caller wrote, "tp,cp", checked once and then only asked. */
+/* A set is the string that the caller wrote, "tp,cp". It is checked once. */
 
 /* MIMO_ERR_GRID where the set is empty, repeats a name or names an unknown dimension. */
 mimo_status mimo_dim_set_check(const mimo_grid *grid, const char *dims);
@@ -73,14 +73,14 @@ mimo_status mimo_dim_set_check(const mimo_grid *grid, const char *dims);
 /* Whether a set names a dimension. */
 bool mimo_dim_set_has(const char *dims, const char *name);
 
-/* The key of a checked set: its names in grid order, whatever the order in which they were written.
- * The caller releases *out with mimo_release. */
+/* The key of a checked set: its names in the order of the grid. The caller releases *out with
+ * mimo_release. */
 mimo_status mimo_dim_set_key(char **out, const mimo_grid *grid, const char *dims);
 
 /* ------------------------------------------ views ------------------------------------------- */
 
-/* The grid that owns the groups along a checked set: the base where `grid` is a view and every
- * dimension of the set is shared with its base, else `grid` itself. */
+/* The grid that owns the groups along a checked set: the base, where `grid` is a view and shares
+ * every dimension of the set with its base; otherwise `grid` itself. */
 const mimo_grid *mimo_grid_owner(const mimo_grid *grid, const char *dims);
 
 #endif

@@ -1,5 +1,5 @@
-/* Sets of dimensions and the groups along them, one group at a time: nothing here grows with the
- * grid, so a rank of a 65,536-rank grid pays for its own groups only. */
+/* Sets of dimensions and the groups along them, one group at a time. Costs grow with the group, not
+ * with the grid: a rank of a 65,536-rank grid pays for its own groups only. */
 #include <string.h>
 
 #include "core/checked.h"
@@ -19,7 +19,7 @@ static const char *next_name(const char **cursor, size_t *length)
     return name;
 }
 
-/* Whether the set names name[length] before `end` (a place in the set, or NULL for all of it). */
+/* Whether the set names name[length] before `end`, a pointer into the set; NULL: anywhere. */
 static bool has_before(const char *dims, const char *end, const char *name, size_t length)
 {
     size_t other_length;
@@ -104,7 +104,8 @@ mimo_status mimo_grid_group_count(const mimo_grid *grid, const char *dims, int64
     return MIMO_OK;
 }
 
-/* The digits of `index` over the remaining dimensions, first one fastest, give the first rank. */
+/* The first rank of group `index`: its coordinates along the other dimensions are the digits of
+ * `index`, the first dimension fastest. */
 static int64_t first_rank(const mimo_grid *grid, const char *dims, int64_t index)
 {
     int64_t rank = grid->offset;
@@ -132,7 +133,7 @@ mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t 
     for (int i = 0; i < grid->ndims; i++) {
         if (!mimo_dim_set_has(dims, grid->dims[i].name))
             continue;
-        /* What is filled so far is the pattern at coordinate 0 of this dimension. */
+        /* The ranks so far have coordinate 0 along this dimension. */
         int64_t total = filled * grid->dims[i].size;
         for (int64_t j = filled; j < total; j++)
             ranks[j] = ranks[j - filled] + grid->strides[i];
@@ -142,7 +143,7 @@ mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t 
 }
 
 mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t rank,
-                               int64_t *index, int64_t *place)
+                               int64_t *index, int64_t *position)
 {
     MIMO_TRY(mimo_dim_set_check(grid, dims));
     MIMO_TRY(mimo_grid_check_rank(grid, rank));
@@ -156,7 +157,7 @@ mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t 
     }
     if (index)
         *index = outside;
-    if (place)
-        *place = inside;
+    if (position)
+        *position = inside;
     return MIMO_OK;
 }

@@ -1,4 +1,4 @@
-/* Views: further factorisations of a grid's span. */
+/* Views: further factorisations of a grid's ranks. */
 #include <string.h>
 
 #include "core/checked.h"
@@ -6,16 +6,20 @@
 #include "grid/grid_types.h"
 
 /*
- * A dimension of one name in both must give the same groups in both, and so must every set of such
- * dimensions. Size and stride decide it without listing a rank:
+ * Claim: dimensions of one name in both grids give the same groups in both, alone and in every set
+ * of such dimensions, where each has the same size and, above size 1, the same stride.
  *
- *   alone    With size 1 every group is one rank, whatever the stride. Else the first group is
- *            offset + j * stride, so equal lists need equal size and stride; and these make the
- *            coordinate, rank / stride mod size, one function of the rank in both.
- *   jointly  The group of a rank along a set is reached by changing its coordinates in the set,
- *            j * stride each: the same ranks in both. Inside a group the faster dimension comes
- *            first; above size 1 faster means smaller stride, so this order is the same in both.
- *            Groups are listed by first rank. So dimensions that agree alone agree jointly.
+ * Why, for one dimension: with size 1 every group is one rank, whatever the stride. Otherwise the
+ * first group is
+ *   offset + j * stride, 0 <= j < size
+ * so equal groups need equal size and stride. And these make the coordinate the same function of
+ * the rank in both grids:
+ *   (rank - offset) / stride mod size
+ *
+ * Why, for a set: the group of a rank is what changing its coordinates in the set reaches, j *
+ * stride for each. These are the same ranks in both grids. Inside a group the faster dimension
+ * comes first. Above size 1 the faster one has the smaller stride, so the order is the same in
+ * both. Groups are listed by first rank.
  */
 static mimo_status check_shared(const mimo_grid *base, const mimo_grid *view, const char *name)
 {

@@ -48,7 +48,7 @@ void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *
 
 void mimo_op_begin_signature(mimo_op *op, int n)
 {
-    op->claim.head = mimo_hash_int(op->bridge->id, MIMO_BRIDGE_MOVE);
+    op->claim.head = mimo_hash_int(op->bridge->id, MIMO_CALL_BRIDGE_MOVE);
     op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
     op->claim.signature = op->claim.head;

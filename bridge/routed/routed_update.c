@@ -239,7 +239,7 @@ static uint64_t describe(char call[MIMO_CALL_TEXT], const mimo_bridge *bridge,
                  desc->batch);
     else
         snprintf(call, MIMO_CALL_TEXT, "%s update to a batch that is not told", bridge->title);
-    uint64_t hash = mimo_hash_int(bridge->id, MIMO_BRIDGE_UPDATE);
+    uint64_t hash = mimo_hash_int(bridge->id, MIMO_CALL_BRIDGE_UPDATE);
     return mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
 }
 

@@ -371,8 +371,8 @@ static mimo_status agree(const self_test *test, mimo_status local)
     const mimo_claim claim = {
         .kind = MIMO_AGREE_ALWAYS,
         .local = mimo_bridge_prefix_error(bridge, local),
-        .signature =
-            mimo_hash_int(mimo_hash_int(bridge->id, MIMO_BRIDGE_SELF_TEST), (int64_t)test->seed),
+        .signature = mimo_hash_int(mimo_hash_int(bridge->id, MIMO_CALL_BRIDGE_SELF_TEST),
+                                   (int64_t)test->seed),
         .call = test->call};
     if (bridge->compares_calls)
         MIMO_TRY(mimo_bridge_compare_call(bridge, &claim));

@@ -1,4 +1,4 @@
-/* The connected half of a grid: its communicator, the process groups, and the end of both. */
+/* What a grid has once it is connected: its communicator, its process groups, and their release. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,10 +12,8 @@ struct mimo_group_entry {
     mimo_group_entry *next; /* created before this one */
     const mimo_grid *owner; /* the base or one of its views */
     char *key;              /* the set in the owner's grid order */
-    mimo_comm *comm;        /* NULL on a rank outside the span */
+    mimo_comm *comm;        /* NULL on a rank outside the grid */
 };
-
-enum { CONNECT = 1, CREATE_GROUP = 2 }; /* keep the signatures of the two calls apart */
 
 static const mimo_grid *base_of(const mimo_grid *grid)
 {
@@ -45,10 +43,10 @@ mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_grid_connect: comm is NULL");
     char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
-    uint64_t signature = mimo_hash_int(MIMO_HASH_START, CONNECT);
+    uint64_t signature = mimo_signature_start(MIMO_CALL_GRID_CONNECT);
     mimo_status status = connect_check(grid, comm);
     if (status == MIMO_OK) {
-        /* Views are no part of this: the first group of a view compares it. */
+        /* Views are not compared here: the creation of a view's first group does it. */
         signature = mimo_grid_hash(signature, grid);
         snprintf(call, sizeof call, "connect grid %s at offset %" PRId64,
                  mimo_grid_text(grid, text, sizeof text), grid->offset);
@@ -77,7 +75,7 @@ static void release_entry(mimo_group_entry *entry)
     mimo_release(entry);
 }
 
-/* Newest first: one order on all ranks. */
+/* Newest first: the same order on all ranks. */
 static void release_groups(mimo_grid *grid)
 {
     while (grid->groups) {
@@ -87,10 +85,10 @@ static void release_groups(mimo_grid *grid)
     }
 }
 
-/* ---------------------------------------- the end ------------------------------------------- */
+/* ---------------------------------------- release ------------------------------------------- */
 
-/* True where that was the last holder: nothing is left of the grid then. */
-static bool let_go(mimo_grid *base)
+/* True where that was the last holder; then the grid and its views are released. */
+static bool drop_holder(mimo_grid *base)
 {
     if (__atomic_sub_fetch(&base->holders, 1, __ATOMIC_ACQ_REL) > 0)
         return false;
@@ -103,33 +101,33 @@ static bool let_go(mimo_grid *base)
     return true;
 }
 
-static void use(const mimo_grid *base, mimo_grid_user user)
+static void retain(const mimo_grid *base, mimo_grid_user user)
 {
     mimo_grid *counted = (mimo_grid *)base;
     __atomic_add_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&counted->holders, 1, __ATOMIC_RELAXED);
 }
 
-static void leave(const mimo_grid *base, mimo_grid_user user)
+static void drop_user(const mimo_grid *base, mimo_grid_user user)
 {
     mimo_grid *counted = (mimo_grid *)base;
     __atomic_sub_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
-    (void)let_go(counted);
+    (void)drop_holder(counted);
 }
 
-void mimo_grids_use(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
+void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
 {
-    use(base_of(src), user);
+    retain(base_of(src), user);
     if (base_of(dst) != base_of(src))
-        use(base_of(dst), user);
+        retain(base_of(dst), user);
 }
 
-void mimo_grids_leave(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
+void mimo_grids_release(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
 {
     const mimo_grid *first = base_of(src), *second = base_of(dst);
-    leave(first, user);
+    drop_user(first, user);
     if (second != first)
-        leave(second, user);
+        drop_user(second, user);
 }
 
 void mimo_grid_destroy(mimo_grid *grid)
@@ -141,14 +139,15 @@ void mimo_grid_destroy(mimo_grid *grid)
     int gradients = __atomic_load_n(&grid->users[MIMO_GRID_GRADIENT], __ATOMIC_RELAXED);
     mimo_grid_text(grid, text, sizeof text);
     release_groups(grid);
-    if (!let_go(grid))
+    if (!drop_holder(grid))
         mimo_fail(MIMO_ERR_STATE,
                   "grid %s was destroyed while bridges (%d) or gradient objects (%d) use it: the "
                   "last of them releases it",
                   text, bridges, gradients);
 }
 
-/* All of an entry but its communicator. *out is set also on failure, and released by the caller. */
+/* Make an entry without its communicator. *out can be set on failure as well; the caller releases
+ * it. */
 static mimo_status prepare_entry(mimo_group_entry **out, const mimo_grid *grid, const char *dims)
 {
     char text[MIMO_GRID_TEXT];
@@ -163,11 +162,11 @@ static mimo_status prepare_entry(mimo_group_entry **out, const mimo_grid *grid, 
     return MIMO_OK;
 }
 
-/* Agree over the ranks on what is created; `local` is this rank's status of prepare_entry. */
+/* Agree with the other ranks on what is created. `local` is this rank's status of prepare_entry. */
 static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_group_entry *entry)
 {
     char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
-    uint64_t signature = mimo_hash_int(MIMO_HASH_START, CREATE_GROUP);
+    uint64_t signature = mimo_signature_start(MIMO_CALL_GRID_CREATE_GROUP);
     if (local == MIMO_OK) {
         signature = mimo_grid_hash(signature, entry->owner);
         signature = mimo_hash_bytes(signature, entry->key, strlen(entry->key));
@@ -177,14 +176,15 @@ static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_gr
     return mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, call);
 }
 
-/* Colour: the group's index; key: the place in it. Both fit an int because the span does. */
+/* The colour is the group's index, the key is the rank in the group. Both fit an int, as all ranks
+ * do. */
 static mimo_status split_entry(mimo_group_entry *entry, mimo_comm *comm)
 {
-    int64_t index = -1, place = 0, rank = mimo_comm_rank(comm);
+    int64_t index = -1, position = 0, rank = mimo_comm_rank(comm);
     if (mimo_grid_contains(entry->owner, rank))
-        MIMO_TRY(mimo_grid_group_of(entry->owner, entry->key, rank, &index, &place));
-    /* A split ends alike on all ranks, so all keep the groups or none does. */
-    return mimo_comm_split(&entry->comm, comm, (int)index, (int)place);
+        MIMO_TRY(mimo_grid_group_of(entry->owner, entry->key, rank, &index, &position));
+    /* A split has the same outcome on all ranks: all keep the groups, or none does. */
+    return mimo_comm_split(&entry->comm, comm, (int)index, (int)position);
 }
 
 static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char *what)

@@ -6,7 +6,6 @@
 
 #include "comm/agreement.h"
 #include "core/check.h"
-#include "core/hash.h"
 
 static void end_with(mimo_agreement *agreement, mimo_status result)
 {
@@ -334,5 +333,6 @@ mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
     if (!is_status(local))
         local = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_comm_agree: %d is no mimo_status", (int)local);
-    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, MIMO_HASH_START, "agree");
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, mimo_signature_start(MIMO_CALL_COMM_AGREE),
+                         "agree");
 }

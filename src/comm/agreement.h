@@ -12,6 +12,37 @@
 #define MIMO_COMM_AGREEMENT_H
 
 #include "comm/comm_backend.h"
+#include "core/hash.h"
+
+/* What a call is. It begins the call's signature, so two calls of different kinds never agree. */
+typedef enum mimo_call_kind {
+    MIMO_CALL_COMM_SPLIT = 1,
+    MIMO_CALL_COMM_ALLREDUCE,
+    MIMO_CALL_COMM_ALLGATHER,
+    MIMO_CALL_COMM_BROADCAST,
+    MIMO_CALL_COMM_BARRIER,
+    MIMO_CALL_COMM_COLLECT,
+    MIMO_CALL_COMM_AGREE,
+    MIMO_CALL_COMM_CREATE,
+    MIMO_CALL_BUFFER_CREATE,
+    MIMO_CALL_BUFFER_REGISTER,
+    MIMO_CALL_GRID_CONNECT,
+    MIMO_CALL_GRID_CREATE_GROUP,
+    MIMO_CALL_GRADIENT_CREATE,
+    MIMO_CALL_GRADIENT_COUNT,
+    MIMO_CALL_GRADIENT_FINALIZE,
+    MIMO_CALL_GRADIENT_GROUPS, /* the end of finalize's comparison of spans */
+    MIMO_CALL_GRADIENT_NORM,
+    MIMO_CALL_BRIDGE_MOVE,
+    MIMO_CALL_BRIDGE_UPDATE,
+    MIMO_CALL_BRIDGE_SELF_TEST,
+} mimo_call_kind;
+
+/* The signature of a call of this kind that has no arguments. Arguments are hashed into it. */
+static inline uint64_t mimo_signature_start(mimo_call_kind kind)
+{
+    return mimo_hash_int(MIMO_HASH_START, kind);
+}
 
 /* What one rank reports about its call, as it travels to the others. */
 typedef struct mimo_call_report {

@@ -1,25 +1,25 @@
-/* The front of buffers: checks, one size for all ranks, and which buffer an address lies in. */
+/* Buffers: creation with its checks, one size for all ranks, and the buffer that holds an
+ * address. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
 #include "core/check.h"
-#include "core/hash.h"
 #include "core/memory.h"
 
 /* ---------------------------------------- creation ---------------------------------------- */
 
-/* What is asked of a creation; data NULL: memory of the backend's own. */
-typedef struct asked {
+/* The arguments of a creation; data NULL: memory of the backend's own. */
+typedef struct creation {
     const char *call;
     mimo_buffer **out;
     bool registers;
     void *data;
     int64_t bytes;
-} asked;
+} creation;
 
-static mimo_status check_asked(const asked *own, const mimo_comm *comm)
+static mimo_status check_creation(const creation *own, const mimo_comm *comm)
 {
     MIMO_CHECK(own->out, MIMO_ERR_ARGUMENT, "%s: out is NULL", own->call);
     MIMO_CHECK(own->bytes >= 0 && own->bytes <= INT64_MAX / 2, MIMO_ERR_ARGUMENT,
@@ -37,7 +37,7 @@ static mimo_status check_asked(const asked *own, const mimo_comm *comm)
     return MIMO_OK;
 }
 
-static mimo_status reserve_buffer(mimo_buffer **out, mimo_comm *comm, const asked *own)
+static mimo_status reserve_buffer(mimo_buffer **out, mimo_comm *comm, const creation *own)
 {
     mimo_buffer *made;
     mimo_status status;
@@ -62,15 +62,15 @@ static void free_buffer(mimo_buffer *buffer)
     mimo_release(buffer);
 }
 
-/* The size of all ranks: what the backend allocates is alike everywhere, and what callers bring has
- * to be. */
-static mimo_status settle_size(int64_t *out, mimo_comm *comm, const asked *own)
+/* The size on all ranks: the largest that a rank asked for. What callers register must have the
+ * same size everywhere. */
+static mimo_status agree_on_size(int64_t *out, mimo_comm *comm, const creation *own)
 {
-    uint64_t words[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
+    uint64_t values[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->host_max_start(&request, comm, words, 2));
+    MIMO_TRY(comm->backend->host_max_start(&request, comm, values, 2));
     MIMO_TRY(mimo_wait(comm, &request, own->call));
-    int64_t most = (int64_t)words[0], least = (int64_t)~words[1];
+    int64_t most = (int64_t)values[0], least = (int64_t)~values[1];
     MIMO_CHECK(!own->registers || most == least, MIMO_ERR_ARGUMENT,
                "%s: ranks brought from %" PRId64 " to %" PRId64
                " bytes, and have to bring the same",
@@ -79,17 +79,18 @@ static mimo_status settle_size(int64_t *out, mimo_comm *comm, const asked *own)
     return MIMO_OK;
 }
 
-static mimo_status create(mimo_comm *comm, const asked *own)
+static mimo_status create(mimo_comm *comm, const creation *own)
 {
     mimo_buffer *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "%s: comm is NULL", own->call);
-    mimo_status local = check_asked(own, comm);
+    mimo_status local = check_creation(own, comm);
     if (local == MIMO_OK)
         local = reserve_buffer(&made, comm, own);
-    uint64_t signature = mimo_hash_int(MIMO_HASH_START, own->registers);
+    uint64_t signature =
+        mimo_signature_start(own->registers ? MIMO_CALL_BUFFER_REGISTER : MIMO_CALL_BUFFER_CREATE);
     mimo_status status = mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, own->call);
     if (status == MIMO_OK)
-        status = settle_size(&made->bytes, comm, own);
+        status = agree_on_size(&made->bytes, comm, own);
     if (status == MIMO_OK) {
         status = mimo_comm_agree(comm, comm->backend->buffer_open(made));
         if (status != MIMO_OK)
@@ -107,42 +108,42 @@ static mimo_status create(mimo_comm *comm, const asked *own)
     return MIMO_OK;
 }
 
-/* Rows take another way than the caller may expect: worth a line, once as long as it
- * stays so. */
-static void say_reach(const mimo_buffer *buffer)
+/* Tell the user once that some rows are sent instead of written: zero-copy may have been
+ * expected. */
+static void report_reach(const mimo_buffer *buffer)
 {
     int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;
-    bool said = buffer->comm->reach_said == reach;
-    buffer->comm->reach_said = reach;
-    if (buffer->comm->rank == 0 && reach < size && !said)
+    bool reported = buffer->comm->reported_reach == reach;
+    buffer->comm->reported_reach = reach;
+    if (buffer->comm->rank == 0 && reach < size && !reported)
         fprintf(stderr,
                 "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
                 "rows to and from ranks out of reach are sent\n",
                 reach, size);
 }
 
-static mimo_status create_and_say(mimo_comm *comm, const asked *own)
+static mimo_status create_and_report(mimo_comm *comm, const creation *own)
 {
     MIMO_TRY(create(comm, own));
-    say_reach(*own->out);
+    report_reach(*own->out);
     return MIMO_OK;
 }
 
 mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
-    const asked own = {"buffer create", out, false, NULL, bytes};
-    return create_and_say(comm, &own);
+    const creation own = {"buffer create", out, false, NULL, bytes};
+    return create_and_report(comm, &own);
 }
 
 mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
-    const asked own = {"buffer register", out, true, data, bytes};
-    return create_and_say(comm, &own);
+    const creation own = {"buffer register", out, true, data, bytes};
+    return create_and_report(comm, &own);
 }
 
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
-    const asked own = {"own buffer create", out, false, NULL, bytes};
+    const creation own = {"own buffer create", out, false, NULL, bytes};
     return create(comm, &own);
 }
 
@@ -151,17 +152,17 @@ void mimo_buffer_destroy(mimo_buffer *buffer)
     if (!buffer)
         return;
     mimo_comm *comm = buffer->comm;
-    mimo_buffer **at = &comm->buffers;
-    while (*at != buffer)
-        at = &(*at)->next;
-    *at = buffer->next;
+    mimo_buffer **link = &comm->buffers;
+    while (*link != buffer)
+        link = &(*link)->next;
+    *link = buffer->next;
     comm->buffer_changes++;
     comm->backend->buffer_close(buffer);
     free_buffer(buffer);
     mimo_comm_release_unused(comm);
 }
 
-/* ---------------------------------------- looking ----------------------------------------- */
+/* --------------------------------------- questions ---------------------------------------- */
 
 void *mimo_buffer_data(const mimo_buffer *buffer)
 {
@@ -184,44 +185,11 @@ int mimo_buffer_reach(const mimo_buffer *buffer)
 mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes)
 {
     for (mimo_buffer *buffer = comm->buffers; buffer && at; buffer = buffer->next) {
-        uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer), place = (uintptr_t)at;
-        if (place >= begin && place - begin < (uintptr_t)buffer->bytes &&
-            (uintptr_t)bytes <= (uintptr_t)buffer->bytes - (place - begin))
+        uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer),
+                  end = begin + (uintptr_t)buffer->bytes;
+        uintptr_t first = (uintptr_t)at;
+        if (first >= begin && first < end && (uintptr_t)bytes <= end - first)
             return buffer;
     }
     return NULL;
-}
-
-/* ---------------------------------------- refusals ---------------------------------------- */
-
-enum { SIGNATURE_DIGITS = MIMO_SIGNATURE_BITS / 4 };
-
-static unsigned signature_of(uint64_t word)
-{
-    return (unsigned)(word & ((1u << MIMO_SIGNATURE_BITS) - 1));
-}
-
-/* The numbers of calls count those that move rows from one rank to the other by the same flags. */
-mimo_status mimo_buffer_check(const mimo_buffer *buffer)
-{
-    static const char advice[] =
-        "shape, dtype, batch, chunks or the place in the buffer differ (run with MIMO_CHECK=calls, "
-        "which names both calls); nothing more is moved by it";
-    const mimo_refusal *it = buffer->refusal;
-    if (__atomic_load_n(&it->met, __ATOMIC_ACQUIRE) == 0)
-        return MIMO_OK;
-    int peer = buffer->comm->rank + (int)it->ahead;
-    uint64_t call = mimo_ready_call(it->mine);
-    if (it->other == 0)
-        return mimo_fail(MIMO_ERR_MISMATCH,
-                         "zero-copy: rank %d wrote no rows here: its call %" PRIu64
-                         " with rows for this rank was not the same call there as here (signature "
-                         "%0*x here): %s",
-                         peer, call, SIGNATURE_DIGITS, signature_of(it->mine), advice);
-    return mimo_fail(MIMO_ERR_MISMATCH,
-                     "zero-copy: no rows were written to rank %d: call %" PRIu64
-                     " with rows for it was not the same call there as here (there number %" PRIu64
-                     ", signature %0*x; here %0*x): %s",
-                     peer, call, mimo_ready_call(it->other), SIGNATURE_DIGITS,
-                     signature_of(it->other), SIGNATURE_DIGITS, signature_of(it->mine), advice);
 }

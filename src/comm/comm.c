@@ -1,5 +1,5 @@
-/* The front of every communicator: checks, agreement, then the backend's nonblocking call,
- * waited. */
+/* The public calls of every communicator: checks, an agreement, then the backend's nonblocking call
+ * and a wait for it. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -10,16 +10,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 
-enum {
-    CALL_SPLIT = 1,
-    CALL_ALLREDUCE,
-    CALL_ALLGATHER,
-    CALL_BROADCAST,
-    CALL_BARRIER,
-    CALL_COLLECT,
-};
-
-/* Bridges ride on the communicator that they were made from. */
+/* Every bridge has a progress callback on the communicator that it was made from. */
 static mimo_status check_unused(const mimo_comm *comm)
 {
     int bridges = 0, buffers = 0;
@@ -67,9 +58,9 @@ mimo_memory mimo_comm_memory(const mimo_comm *comm)
     return comm->memory;
 }
 
-static uint64_t signature_of(int call, int64_t a, int64_t b, int64_t c)
+static uint64_t signature_of(mimo_call_kind call, int64_t a, int64_t b, int64_t c)
 {
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call);
+    uint64_t hash = mimo_signature_start(call);
     return mimo_hash_int(mimo_hash_int(mimo_hash_int(hash, a), b), c);
 }
 
@@ -84,17 +75,18 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
 {
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
     MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_CREATE, split_check(out, color),
-                           signature_of(CALL_SPLIT, 0, 0, 0), "comm split"));
-    /* A rank can still fail alone, of memory: then all fail, and none goes on to use its part. */
-    mimo_comm *part = NULL;
-    mimo_status status = mimo_comm_agree(parent, parent->backend->split(&part, parent, color, key));
-    if (part)
-        part->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
+                           signature_of(MIMO_CALL_COMM_SPLIT, 0, 0, 0), "comm split"));
+    /* A rank can still fail alone, for lack of memory. Then all ranks fail and release what they
+     * made. */
+    mimo_comm *made = NULL;
+    mimo_status status = mimo_comm_agree(parent, parent->backend->split(&made, parent, color, key));
+    if (made)
+        made->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
     if (status != MIMO_OK) {
-        mimo_comm_destroy(part);
+        mimo_comm_destroy(made);
         return status;
     }
-    *out = part;
+    *out = made;
     return MIMO_OK;
 }
 
@@ -142,25 +134,25 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, reduction.guarded, count, (int64_t)mimo_dtype_size(dtype));
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
-                           signature_of(CALL_ALLREDUCE, count, dtype, op), call));
+                           signature_of(MIMO_CALL_COMM_ALLREDUCE, count, dtype, op), call));
     if (count == 0 || comm->size == 1)
         return MIMO_OK;
     MIMO_TRY(comm->backend->allreduce_start(&request, comm, &reduction, stream));
     return mimo_wait(comm, &request, call);
 }
 
-/* A rank's own rows may lie in their place among all; elsewhere those of others would land on them
- * while they are read. */
+/* A rank's own rows may lie where they go in `to`. Anywhere else in it, rows of other ranks would
+ * overwrite them while they are read. */
 static mimo_status check_own_rows(const mimo_comm *comm, const void *to, const void *from,
                                   int64_t bytes, int64_t total)
 {
-    int64_t place = comm->rank * bytes;
+    int64_t offset = comm->rank * bytes;
     uintptr_t all = (uintptr_t)to, own = (uintptr_t)from;
     bool apart = own + (uintptr_t)bytes <= all || all + (uintptr_t)total <= own;
-    MIMO_CHECK(apart || own == all + (uintptr_t)place, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK(apart || own == all + (uintptr_t)offset, MIMO_ERR_ARGUMENT,
                "allgather: the %" PRId64 " bytes at %p lie at byte %" PRId64 " of the %" PRId64
                " at %p that they are gathered into, and this rank's place is byte %" PRId64,
-               bytes, from, (int64_t)(own - all), total, to, place);
+               bytes, from, (int64_t)(own - all), total, to, offset);
     return MIMO_OK;
 }
 
@@ -186,8 +178,8 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     mimo_status local = allgather_check(comm, to, from, bytes);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, guarded, comm->size, bytes);
-    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local, signature_of(CALL_ALLGATHER, bytes, 0, 0),
-                           call));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
+                           signature_of(MIMO_CALL_COMM_ALLGATHER, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     bool in_place = from == (const char *)to + comm->rank * bytes;
@@ -221,7 +213,7 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, broadcast.guarded, 1, bytes);
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
-                           signature_of(CALL_BROADCAST, bytes, root, 0), call));
+                           signature_of(MIMO_CALL_COMM_BROADCAST, bytes, root, 0), call));
     if (bytes == 0 || comm->size == 1)
         return MIMO_OK;
     MIMO_TRY(comm->backend->broadcast_start(&request, comm, &broadcast, stream));
@@ -243,27 +235,28 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
     snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
     MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
-                        signature_of(CALL_COLLECT, bytes, 0, 0), call));
+                        signature_of(MIMO_CALL_COMM_COLLECT, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, bytes));
     return mimo_wait(comm, &request, call);
 }
 
-/* An agreement is a barrier already: its vote ends nowhere before every rank has cast its own. So
- * the barrier is that one vote, and casts it with MIMO_AGREE=0 too. */
+/* An agreement is a barrier: its MAX ends on no rank before every rank has begun it. MIMO_AGREE=0
+ * does not remove this one. */
 mimo_status mimo_comm_barrier(mimo_comm *comm)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
-    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK, signature_of(CALL_BARRIER, 0, 0, 0),
-                         "barrier");
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK,
+                         signature_of(MIMO_CALL_COMM_BARRIER, 0, 0, 0), "barrier");
 }
 
-/* What the work of a stream has told this rank about calls into the communicator's buffers. */
-static mimo_status stream_over(mimo_comm *comm, mimo_stream stream)
+/* The work of a stream is done. MIMO_ERR_MISMATCH where it refused a call into one of the
+ * communicator's buffers. */
+static mimo_status finish_stream(mimo_comm *comm, mimo_stream stream)
 {
-    if (comm->backend->stream_over)
-        comm->backend->stream_over(comm, stream);
+    if (comm->backend->stream_finished)
+        comm->backend->stream_finished(comm, stream);
     for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
         MIMO_TRY(mimo_buffer_check(buffer));
     return MIMO_OK;
@@ -278,7 +271,7 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
         MIMO_TRY(mimo_comm_check(comm));
         MIMO_TRY(comm->device->finished(&done, stream));
         if (done)
-            return stream_over(comm, stream);
+            return finish_stream(comm, stream);
         mimo_comm_progress(comm);
         MIMO_TRY(mimo_poll_termination(comm, &clock, "the work on a stream"));
     }

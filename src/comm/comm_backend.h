@@ -1,20 +1,23 @@
 /*
- * The backend table: how one kind of communicator moves bytes. The front (comm.c, the bridge's
- * executors) has validated and agreed; a backend trusts its arguments and reports only its own
- * failures, as MIMO_ERR_COMM with the library's words.
+ * The backend table: how one kind of communicator moves bytes. The callers (comm.c, the bridge's
+ * executors) have validated and agreed. A backend trusts its arguments and reports only its own
+ * failures, as MIMO_ERR_COMM with the transport's text.
  *
- * Every _start slot is nonblocking and must be followed by `test` until done (mimo_wait does both)
- * and then `release`. It takes its request from those that the communicator keeps, so that memory
- * running out on one rank strands nobody. A NULL request is done: on a device the slots that take a
- * stream only enqueue, and give none. Tensors belong to the caller and stay put until then; host
- * words (vote, tell, collect) are the request's own and get to the caller's memory with `done`, so
- * that a call which was given up writes nowhere later. Within one communicator all ranks start the
- * same operations in the same order.
+ * Every _start slot is nonblocking. The caller calls `test` until done and then `release`;
+ * mimo_wait does both. A slot takes its request from those that the communicator keeps: an
+ * allocation that failed on one rank would leave the others waiting. A NULL request is done. On a
+ * device the slots that take a stream only enqueue, and return NULL. Within one communicator all
+ * ranks start the same operations in the same order.
  *
- * A slot that moves tensors can be asked to guard them: then nothing in flight has the caller's
- * memory. What this rank sends is copied out of it in the start, and what it receives is copied
- * into it with `done`; between, rows are in memory of the library, which a call that was given up
- * leaves to the transport for good. The ranks need not ask alike.
+ * Tensors belong to the caller and stay where they are until the request is done. Host values (the
+ * host_ slots) travel in the request's own memory and are copied to the caller's with `done`. So a
+ * call that was given up never writes into the caller's memory later.
+ *
+ * A slot that moves tensors can be asked to guard them. Then nothing in flight refers to the
+ * caller's memory: _start copies out of it what this rank sends, and `done` comes with a copy into
+ * it of what this rank received. In between, rows are in memory of the library. If the call is
+ * given up, that memory is left to the transport for good. One rank may guard a call that another
+ * rank does not.
  */
 #ifndef MIMO_COMM_COMM_BACKEND_H
 #define MIMO_COMM_COMM_BACKEND_H
@@ -35,7 +38,7 @@ typedef struct mimo_reduction {
     int64_t count;
     mimo_dtype dtype; /* never MIMO_F8; f16 and bf16 are combined in f32 */
     mimo_reduce op;
-    bool lone; /* all terms of an element but one are zero: exact in any order and dtype */
+    bool single_term; /* at most one rank's term of an element is not zero: any order is exact */
     bool guarded;
 } mimo_reduction;
 
@@ -47,9 +50,9 @@ typedef struct mimo_broadcast {
     bool guarded;
 } mimo_broadcast;
 
-/* Rank j's rows `from` land at to + j * step rows, on every rank; j in rank order. `to` describes
- * rank 0's place and matches `from` in both counts. from.base may be NULL: this rank's rows lie in
- * place already. */
+/* On every rank, rank j's rows `from` go to `to` moved by j * step rows. `to` describes where rank
+ * 0's rows go and matches `from` in both counts. from.base may be NULL: this rank's rows are there
+ * already. */
 typedef struct mimo_gather {
     mimo_rows to, from;
     int64_t step;
@@ -57,46 +60,47 @@ typedef struct mimo_gather {
 } mimo_gather;
 
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
- * and so on, each in the order of its two loops. Both ends list as many, and rows[i] of one match
- * rows[i] of the other; how they lie in memory is each end's own business. */
+ * and so on, each in the order of its two loops. Both ends list the same number of them, and
+ * rows[i] of one end match rows[i] of the other. Each end decides on its own how they lie in
+ * memory. */
 typedef struct mimo_message {
-    int peer; /* another rank */
+    int peer; /* another rank; the first field (comm/peer_order.h) */
     int64_t count;
     const mimo_rows *rows; /* rows[count], of any number of tensors */
 } mimo_message;
 
 /* Rows that this rank writes straight into a peer's memory. */
 typedef struct mimo_push {
-    int peer; /* another rank, within reach of the buffer that its rows lie in */
+    int peer; /* another rank, within reach of the buffer that its rows lie in; the first field */
     int64_t count;
-    const mimo_row_copy *rows; /* rows[count]; `to` as this rank finds the peer's memory */
+    const mimo_row_copy *rows; /* rows[count]; `to` is the peer's memory as this rank sees it */
 } mimo_push;
 
-/* The pushes of an exchange, by peers ascending. */
+/* The pushes of an exchange, peers ascending. */
 typedef struct mimo_pushes {
-    mimo_buffer *buffer; /* whose flags keep the ranks apart; NULL: nothing is pushed at all */
+    mimo_buffer *buffer; /* its flags synchronise the ranks; NULL: no rank pushes */
     const mimo_push *list;
     int count;
     const int *pushers; /* pushers[pusher_count], ascending: the ranks that push rows here */
     int pusher_count;
-    uint64_t signature; /* a hash of what both ends of a push must have alike */
-    bool idle; /* nobody reads or writes a destination since the call before: no need to ask */
-    int ctas;  /* the most thread blocks of a device that may work on it; 0: the backend's choice */
+    uint64_t signature; /* a hash of what must be the same at both ends of a push */
+    bool idle; /* no rank has used a destination since the call before: no rank has to wait */
+    int ctas;  /* the largest number of thread blocks on a device; 0: the backend chooses */
 } mimo_pushes;
 
 /* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from
- * each, peers ascending. No row is written twice, or written and read. */
+ * each, peers ascending. No row is written twice, and none is both written and read. */
 typedef struct mimo_messages {
     const mimo_message *receives, *sends;
     int receive_count, send_count;
     mimo_pushes pushes;
     const mimo_row_copy *copies; /* copies[copy_count]: rows that stay on this rank */
     int64_t copy_count;
-    bool guarded; /* messages: rows that stay or are pushed are copied by a rank itself */
+    bool guarded; /* of messages only: a rank itself copies rows that stay or are pushed */
 } mimo_messages;
 
-/* Messages made ready for fixed buffers: whatever can be prepared once (datatypes, requests, tables
- * and room for packing), so that starting them again costs nothing but the transfer. */
+/* Messages prepared for fixed memory: datatypes, requests, tables and staging for packing exist
+ * already, so that each start costs the transfer alone. */
 typedef struct mimo_exchange mimo_exchange;
 
 typedef struct mimo_comm_backend {
@@ -104,25 +108,25 @@ typedef struct mimo_comm_backend {
 
     /* Blocking and collective; colour -1 gives NULL. */
     mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);
-    /* Releases everything, the struct included; the staging are gone already. */
+    /* Releases everything, the struct included. Its staging has been released before. */
     void (*destroy)(mimo_comm *comm);
 
-    /* MAX of `count` host words over the ranks, in place: the carrier of agreements. */
-    mimo_status (*host_max_start)(mimo_request **out, mimo_comm *comm, uint64_t *words, int count);
-    /* Host bytes from root to all: the carrier of sentences. */
+    /* MAX of `count` host values over the ranks, in place. Agreements use it. */
+    mimo_status (*host_max_start)(mimo_request **out, mimo_comm *comm, uint64_t *values, int count);
+    /* Host bytes from root to all. The reports of an agreement use it. */
     mimo_status (*host_broadcast_start)(mimo_request **out, mimo_comm *comm, void *data, int bytes,
                                         int root);
-    /* Have a request ready for a collect of so many bytes a rank. Local, so it is done before the
-     * agreement. Up to MIMO_HOST_ALLGATHER_BYTES one is ready anyway. */
+    /* Have a request ready for a host_allgather_start of `bytes` bytes a rank. Local: it comes
+     * before the agreement. Up to MIMO_HOST_ALLGATHER_BYTES a request is always ready. */
     mimo_status (*host_allgather_prepare)(mimo_comm *comm, int bytes);
-    /* Host bytes from all to all, in rank order: the carrier of what ranks compare. */
+    /* `bytes` host bytes of every rank to all ranks, in rank order. */
     mimo_status (*host_allgather_start)(mimo_request **out, mimo_comm *comm, void *to,
                                         const void *from, int bytes);
 
     /* Have memory for one guarded call whose rows take `bytes` bytes on this rank, sent and
-     * received together. Local: it is done before the agreement. Later calls that need no more find
-     * it too, one after the other. What several calls in flight need is got when they start. NULL:
-     * nothing in flight outlives a call here, and `guarded` is ignored. */
+     * received together. Local: it comes before the agreement. Later calls use the same memory if
+     * they need no more; a call that starts while another is in flight allocates its own. NULL:
+     * nothing in flight outlives a call of this backend, and `guarded` is ignored. */
     mimo_status (*guard_prepare)(mimo_comm *comm, int64_t bytes);
     mimo_status (*allreduce_start)(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream);
@@ -131,51 +135,52 @@ typedef struct mimo_comm_backend {
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
 
-    /* Prepare messages, and the memory of guarded ones. Local: no rank hears of it, so it is done
-     * before the agreement. The lists are read during the call only; the buffers stay put until
+    /* Prepare messages, and the memory of guarded ones. Local: it comes before the agreement. The
+     * lists are read during the call only. The memory of the rows stays where it is until
      * exchange_destroy. */
     mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages);
-    /* Send, receive, push and copy. Every rank of the communicator that has a message starts its
-     * exchange, in the same order with its other operations; a rank without messages need not. Not
-     * started again before the request is done, nor after an error. With a stream, work is enqueued
-     * and the request is done as soon as the host need do no more. */
+    /* Send, receive, push and copy. Every rank that has a message starts its exchange, in the same
+     * order among its other operations; a rank without messages need not. An exchange is not
+     * started again before its request is done, nor after an error. With a stream, work is
+     * enqueued, and the request is done as soon as the host has nothing more to do. */
     mimo_status (*exchange_start)(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                   mimo_stream stream);
-    /* Free an exchange that is not in flight; where its work is still on a stream, what that needs
-     * is freed behind it. NULL is fine. */
+    /* Free an exchange that is not in flight. Where a stream still runs its work, what that needs
+     * is freed after the work. NULL is fine. */
     void (*exchange_destroy)(mimo_exchange *exchange);
 
-    /* Fill data and flags of a buffer whose size is known: take memory (or `given`) and learn where
-     * that of the peers is; set the own flags to 0. Blocking and collective: whatever fails on one
-     * rank, all return. NULL: the backend has none. */
+    /* Fill data and flags of a buffer whose size is known: take memory (or `given`), find the
+     * peers' memory, and set this rank's own flags to 0. Blocking and collective; all ranks return,
+     * also where one fails. NULL: the backend has no buffers. */
     mimo_status (*buffer_open)(mimo_buffer *buffer);
-    /* Undo it, or what of it succeeded. Collective. */
+    /* Undo buffer_open, also one that failed halfway. Collective. */
     void (*buffer_close)(mimo_buffer *buffer);
-    /* All work of a stream is done: nothing need be ordered behind it any more. NULL: it never
-     * is. */
-    void (*stream_over)(mimo_comm *comm, mimo_stream stream);
+    /* All work of a stream is done, so nothing has to be ordered after it any more. NULL: the
+     * backend does not need to know. */
+    void (*stream_finished)(mimo_comm *comm, mimo_stream stream);
 
-    /* Progress; *done once complete. Never blocks. Not called again after done. */
+    /* Make progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);
-    /* Give back a request that is done, was given up, or whose test failed: what of it can be
-     * called off is, so that it writes nothing into the caller's buffers later. NULL is fine. */
+    /* Return a request that is done, was given up, or whose test failed. What can be cancelled of
+     * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);
 
-    /* The family ends here, once. Tell the peers; wait for those that do the same for at most
-     * `patience` nanoseconds and write into signs[room] which of the communicator's ranks are
-     * missing (; ...), or leave it empty; end what waits inside a device. NULL: nothing to do. */
-    void (*end)(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
-                size_t room);
-    /* True where a peer's farewell has come, and *out is it. Never blocks. NULL: none ever does. */
-    bool (*hear)(mimo_comm *comm, mimo_farewell *out);
+    /* The family ends on this rank; called once. Send the farewell to the peers and end what waits
+     * inside a device. Then wait at most `patience` nanoseconds for the peers' farewells, and write
+     * into text[capacity] which of the communicator's ranks sent none ("; no sign of rank 3"), or
+     * leave it empty. NULL: nothing to do. */
+    void (*end)(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
+                size_t capacity);
+    /* True where a peer's farewell has arrived; then *out is it. Never blocks. NULL: this backend
+     * receives none. */
+    bool (*receive_farewell)(mimo_comm *comm, mimo_farewell *out);
 } mimo_comm_backend;
 
 enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
 
-/* Work that moves on wherever the host waits on a communicator: the operations of the bridges that
- * were made from it. So ranks may wait for these in different orders, or wait for something
- * else. */
+/* Work that moves on whenever the host waits on a communicator: the operations of the bridges that
+ * were made from it. So ranks may wait for these operations in different orders. */
 typedef struct mimo_progress_callback {
     struct mimo_progress_callback *next;
     void (*progress)(void *context); /* never blocks */
@@ -188,44 +193,45 @@ struct mimo_comm {
     const mimo_device *device;
     mimo_memory memory;
     int rank, size;
-    mimo_family *family; /* the backend's */
-    uint64_t id;         /* in the family, the same on all its ranks; 0: the first */
-    uint64_t calls;      /* sequence number of collective calls, part of their signature */
-    int64_t heard;       /* when it last listened for farewells, nanoseconds */
+    mimo_family *family;  /* the backend's */
+    uint64_t id;          /* in the family, the same on all its ranks; 0: the first communicator */
+    uint64_t calls;       /* sequence number of collective calls, part of their signature */
+    int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks;
     mimo_buffer *buffers;
-    uint64_t buffer_changes; /* how often one came or went */
+    uint64_t buffer_changes; /* how many were created and destroyed */
     int64_t bridges;         /* made from it so far */
-    int reach_said;          /* of the last buffer */
-    mimo_staging staging;    /* staging of the backend, and of calls that borrow the communicator */
+    int reported_reach;      /* of the last buffer */
+    mimo_staging staging;    /* of the backend, and of calls that borrow the communicator */
     bool destroyed;          /* the last callback or buffer releases it */
 };
 
-/* A callback or buffer has gone: release a communicator that was destroyed while it was there, if
- * it was the last. */
+/* To be called after a callback or buffer was removed. Releases the communicator if it was
+ * destroyed before and has no other callback or buffer. */
 void mimo_comm_release_unused(mimo_comm *comm);
 
 /* The backend's test, unless the family has ended: then that error. */
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 
-/* Wait for a request, release it and null the handle. A NULL request is done. `call` is what waits,
- * in words. */
+/* Wait for a request, release it and set the handle to NULL. A NULL request is done. `call` is the
+ * text of the call that waits. */
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
-/* Whether calls that begin now guard the caller's tensors: where a deadline is in force, and the
- * backend can't call off what is in flight. Asked once a call, when it begins. */
+/* Whether a call that begins now guards the caller's tensors: a deadline is in force, and the
+ * backend can't cancel what is in flight. Each call asks once, when it begins. */
 bool mimo_is_guarding(const mimo_comm *comm);
 
-/* Have memory for a call, if it is guarded: `copies` times `bytes` bytes. Before the agreement. */
+/* Have memory for a call if it is guarded: `copies` times `bytes` bytes. Local: it comes before the
+ * agreement. */
 mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes);
 
-/* What the host does between two tests of something unfinished: move the callbacks on, then yield,
- * as ranks may outnumber cores. Every loop that waits for a request, an agreement, an operation or
- * a stream calls it, and mimo_poll_termination, which watches the deadline. (A backend's own loops,
- * for a communicator in making and for what it calls off, only yield.) */
+/* Call the progress callbacks, then yield, as ranks may outnumber cores. Every loop that waits for
+ * a request, an agreement, an operation or a stream calls it between two tests, and calls
+ * mimo_poll_termination for the deadline. (A backend's own loops, while it makes a communicator or
+ * cancels an operation, only yield.) */
 void mimo_comm_progress(mimo_comm *comm);
 
-/* Put a callback on a communicator, and take it off. The callback is the caller's. */
+/* Add a callback to a communicator; remove it. The callback belongs to the caller. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
 

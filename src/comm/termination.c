@@ -7,15 +7,17 @@
 #include "comm/comm_backend.h"
 #include "core/check.h"
 
-/* A look counts for at most so much of the deadline: a host that was busy elsewhere, or stopped,
- * first gives its peers the chance to be found where they are. */
-enum { LOOKS_AT_LEAST = 8 };
+/* The time between two checks counts for at most this fraction of the deadline. A host that was
+ * busy elsewhere, or stopped, must test its requests again before it gives its peers up. */
+enum { CHECKS_PER_DEADLINE = 8 };
 
-/* Peers that wait answer within this part of the deadline, so all is known well before twice. */
-enum { PATIENCE_PART = 4 };
+/* Peers that wait answer within this fraction of the deadline. So a call ends well before twice the
+ * deadline. */
+enum { PATIENCE_FRACTION = 4 };
 
-/* Of a loop that only waits, whose rounds take less than a microsecond where nobody else runs. */
-enum { ROUNDS_A_LOOK = 16 };
+/* Iterations of a waiting loop between two checks: one takes less than a microsecond on an idle
+ * core. */
+enum { POLLS_PER_CHECK = 16 };
 
 static const int64_t MILLISECOND = 1000000;
 
@@ -51,75 +53,76 @@ mimo_status mimo_comm_check(const mimo_comm *comm)
     return end == MIMO_OK ? MIMO_OK : mimo_fail(end, "%s", comm->family->sentence);
 }
 
-/* What a peer said, or that the deadline has passed: the reason to end. */
+/* Why the family ends: a peer's farewell, an abort of this rank, or a deadline that has passed. */
 typedef struct reason {
     mimo_status status;
-    const mimo_farewell *heard; /* NULL: it is this rank's own */
-    int64_t waited;             /* nanoseconds */
+    const mimo_farewell *received; /* NULL: the reason is this rank's own */
+    int64_t waited;                /* nanoseconds */
 } reason;
 
-/* What this rank tells in its turn: the call that it gives up, or who aborted and why. */
+/* This rank's farewell: the call that it gives up, or which rank aborted and why. */
 static mimo_farewell farewell_of(const mimo_comm *comm, const char *call, const reason *why)
 {
-    bool passed_on = why->heard && why->status == MIMO_ERR_ABORTED;
+    bool passed_on = why->received && why->status == MIMO_ERR_ABORTED;
     mimo_farewell it = {.status = (int32_t)why->status,
-                        .origin = passed_on ? why->heard->origin : -1,
+                        .origin = passed_on ? why->received->origin : -1,
                         .comm = comm->id,
                         .calls = comm->calls};
-    snprintf(it.words, sizeof it.words, "%s", passed_on ? why->heard->words : call);
+    snprintf(it.text, sizeof it.text, "%s", passed_on ? why->received->text : call);
     return it;
 }
 
-static void write_sentence(char *text, size_t room, const char *call, const reason *why,
-                           const char *signs)
+static void write_sentence(char *text, size_t capacity, const char *call, const reason *why,
+                           const char *missing)
 {
-    const mimo_farewell *heard = why->heard;
-    if (!heard && why->status == MIMO_ERR_ABORTED)
-        snprintf(text, room, "the communicator was aborted here: %s", call);
-    else if (!heard)
-        snprintf(text, room, "%s: given up after %" PRId64 " ms%s", call, why->waited / MILLISECOND,
-                 signs);
-    else if (heard->status == MIMO_ERR_ABORTED)
-        snprintf(text, room, "%s: rank %d aborted: %s", call, (int)heard->origin, heard->words);
+    const mimo_farewell *received = why->received;
+    if (!received && why->status == MIMO_ERR_ABORTED)
+        snprintf(text, capacity, "the communicator was aborted here: %s", call);
+    else if (!received)
+        snprintf(text, capacity, "%s: given up after %" PRId64 " ms%s", call,
+                 why->waited / MILLISECOND, missing);
+    else if (received->status == MIMO_ERR_ABORTED)
+        snprintf(text, capacity, "%s: rank %d aborted: %s", call, (int)received->origin,
+                 received->text);
     else
-        snprintf(text, room, "%s: rank %d gave up %s%s", call, (int)heard->rank, heard->words,
-                 signs);
+        snprintf(text, capacity, "%s: rank %d gave up %s%s", call, (int)received->rank,
+                 received->text, missing);
 }
 
-/* End the family, once: peers are told, and those that answer are heard. */
+/* End the family, once: send a farewell to the peers, and receive theirs. */
 static mimo_status end_family(mimo_comm *comm, const char *call, const reason *why)
 {
     mimo_family *family = comm->family;
-    char signs[MIMO_SENTENCE_TEXT / 2] = "";
-    if (__atomic_test_and_set(&family->ending, __ATOMIC_ACQ_REL)) /* another thread is at it */
+    char missing[MIMO_SENTENCE_TEXT / 2] = "";
+    if (__atomic_test_and_set(&family->ending, __ATOMIC_ACQ_REL)) /* another thread ends it */
         return mimo_fail(why->status, "%s: given up, as another call was", call);
     const mimo_farewell mine = farewell_of(comm, call, why);
-    int64_t patience = deadline_of(family) / PATIENCE_PART;
+    int64_t patience = deadline_of(family) / PATIENCE_FRACTION;
     if (why->status == MIMO_ERR_ABORTED)
         patience = 0;
     if (comm->backend->end)
-        comm->backend->end(comm, &mine, patience, signs, sizeof signs);
-    write_sentence(family->sentence, sizeof family->sentence, call, why, signs);
+        comm->backend->end(comm, &mine, patience, missing, sizeof missing);
+    write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
     return mimo_comm_check(comm);
 }
 
-/* -------------------------------------- looking ----------------------------------------- */
+/* -------------------------------------- checks ------------------------------------------ */
 
-static mimo_status hear(mimo_comm *comm, const char *call)
+static mimo_status receive_farewell(mimo_comm *comm, const char *call)
 {
-    mimo_farewell heard;
-    comm->heard = mimo_now();
-    if (!comm->backend->hear || !comm->backend->hear(comm, &heard))
+    mimo_farewell received;
+    comm->last_receive = mimo_now();
+    if (!comm->backend->receive_farewell || !comm->backend->receive_farewell(comm, &received))
         return MIMO_OK;
-    const reason why = {(mimo_status)heard.status, &heard, 0};
+    const reason why = {(mimo_status)received.status, &received, 0};
     return end_family(comm, call, &why);
 }
 
 mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
 {
     MIMO_TRY(mimo_comm_check(comm));
-    return deadline_of(comm->family) > 0 ? hear(comm, call) : MIMO_OK;
+    return deadline_of(comm->family) > 0 ? receive_farewell(comm, call) : MIMO_OK;
 }
 
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
@@ -127,11 +130,12 @@ mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, cons
     MIMO_TRY(mimo_comm_check(comm));
     int64_t now = mimo_now();
     int64_t deadline = deadline_of(comm->family);
-    int64_t gap = clock->looked > 0 ? now - clock->looked : 0;
-    clock->looked = now;
-    clock->waited += gap < deadline / LOOKS_AT_LEAST ? gap : deadline / LOOKS_AT_LEAST;
-    if (now - comm->heard > MILLISECOND)
-        MIMO_TRY(hear(comm, call));
+    int64_t gap = clock->last_check > 0 ? now - clock->last_check : 0;
+    int64_t most = deadline / CHECKS_PER_DEADLINE;
+    clock->last_check = now;
+    clock->waited += gap < most ? gap : most;
+    if (now - comm->last_receive > MILLISECOND)
+        MIMO_TRY(receive_farewell(comm, call));
     if (deadline == 0 || clock->waited < deadline)
         return MIMO_OK;
     const reason why = {MIMO_ERR_TIMEOUT, NULL, clock->waited};
@@ -140,8 +144,8 @@ mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, cons
 
 mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
-    return ++clock->rounds % ROUNDS_A_LOOK == 0 ? mimo_check_termination(comm, clock, call)
-                                                : MIMO_OK;
+    return ++clock->polls % POLLS_PER_CHECK == 0 ? mimo_check_termination(comm, clock, call)
+                                                 : MIMO_OK;
 }
 
 /* -------------------------------------- public ------------------------------------------ */

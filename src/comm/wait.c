@@ -1,4 +1,4 @@
-/* Where the host waits for a peer in a call on a communicator. */
+/* Waiting for a request, and the progress callbacks that run meanwhile. */
 #include <sched.h>
 
 #include "comm/comm_backend.h"

@@ -3,6 +3,7 @@
 
 #include "device/cuda_kernels.h"
 #include "device/cuda_launch.cuh"
+#include "device/cuda_search.cuh"
 
 namespace
 {
@@ -38,19 +39,14 @@ struct Filled {
     __device__ void operator()(int64_t row, char *&target, const char *&source) const
     {
         int64_t i = row / rows.n_inner, j = row - i * rows.n_inner;
-        int low = 0, high = stretches.count; // the first stretch that begins past j
-        while (low < high) {
-            int middle = (low + high) / 2;
-            if (stretches.at[middle].to <= j)
-                low = middle + 1;
-            else
-                high = middle;
-        }
+        const int last =
+            last_at_most(stretches.count, j, [&](int k) { return stretches.at[k].to; });
+        const mimo_stretch &stretch = stretches.at[last];
         target = rows.to + i * rows.to_outer + j * rows.to_inner;
         source = nullptr;
-        if (low == 0 || j - stretches.at[low - 1].to >= stretches.at[low - 1].length)
+        if (stretches.count == 0 || j < stretch.to || j - stretch.to >= stretch.length)
             return;
-        int64_t from = stretches.at[low - 1].from + (j - stretches.at[low - 1].to);
+        int64_t from = stretch.from + (j - stretch.to);
         source = rows.from + i * rows.from_outer + from * rows.from_inner;
     }
 };
@@ -284,15 +280,8 @@ template <int kMost> struct Batch {
 template <class Word, int kMost>
 __global__ void __launch_bounds__(kThreads) move_batch(const __grid_constant__ Batch<kMost> batch)
 {
-    int low = 0, high = batch.count; // the last copy whose first block is not past this one
-    while (low + 1 < high) {
-        int middle = (low + high) / 2;
-        if (batch.copy[middle].first <= blockIdx.x)
-            low = middle;
-        else
-            high = middle;
-    }
-    const BatchedCopy &copy = batch.copy[low];
+    const BatchedCopy &copy = batch.copy[last_at_most(batch.count, blockIdx.x,
+                                                      [&](int k) { return batch.copy[k].first; })];
     await_stream();
     move_for_block<Word>(copy.mapping, copy.geometry, blockIdx.x - copy.first);
 }

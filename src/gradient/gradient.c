@@ -3,13 +3,10 @@
 #include <stdio.h>
 
 #include "core/checked.h"
-#include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
 #include "gradient/gradient_state.h"
 #include "grid/grid_types.h"
-
-enum { CALL_CREATE = 101, CALL_COUNT };
 
 static mimo_status check_grids(const mimo_comm *comm, const mimo_grid *src, const mimo_grid *dst)
 {
@@ -25,7 +22,7 @@ static mimo_status check_grids(const mimo_comm *comm, const mimo_grid *src, cons
 static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst)
 {
     char src_text[64], dst_text[64];
-    uint64_t hash = mimo_hash_int(MIMO_HASH_START, CALL_CREATE);
+    uint64_t hash = mimo_signature_start(MIMO_CALL_GRADIENT_CREATE);
     snprintf(text, MIMO_CALL_TEXT, "gradient create");
     if (!src || !dst)
         return hash;
@@ -55,7 +52,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     made->comm = comm;
     made->grid[MIMO_SRC] = src;
     made->grid[MIMO_DST] = dst;
-    mimo_grids_use(src, dst, MIMO_GRID_GRADIENT);
+    mimo_grids_retain(src, dst, MIMO_GRID_GRADIENT);
     *out = made;
     return MIMO_OK;
 }
@@ -67,7 +64,7 @@ void mimo_gradient_destroy(mimo_gradient *gradient)
     for (int module = 0; module < 2; module++)
         for (int mask = 0; mask < MIMO_RULE_MASKS; mask++)
             mimo_comm_destroy(gradient->group[module][mask]);
-    mimo_grids_leave(gradient->grid[MIMO_SRC], gradient->grid[MIMO_DST], MIMO_GRID_GRADIENT);
+    mimo_grids_release(gradient->grid[MIMO_SRC], gradient->grid[MIMO_DST], MIMO_GRID_GRADIENT);
     mimo_release(gradient);
 }
 
@@ -108,7 +105,8 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
     return MIMO_OK;
 }
 
-/* Each token once: tp ranks hold copies, and only the last pipeline stage sees the loss. */
+/* Whether this rank counts its tokens. Each token counts once: tp ranks hold copies, and only the
+ * last pipeline stage computes the loss. */
 static bool counts_tokens(const mimo_gradient *gradient)
 {
     const mimo_grid *llm = gradient->grid[MIMO_DST];
@@ -126,7 +124,7 @@ mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double
     mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
     MIMO_TRY_GOTO(
         status, done,
-        mimo_agree(comm, status, mimo_hash_int(MIMO_HASH_START, CALL_COUNT), "gradient count"));
+        mimo_agree(comm, status, mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
     if (counts_tokens(gradient))
         mine = (mimo_share){gradient->loss, gradient->tokens};
     if (MIMO_MUTATED("n-over-dp")) {

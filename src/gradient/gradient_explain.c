@@ -1,4 +1,4 @@
-/* Explain: each factor of each span, in sentences. */
+/* mimo_gradient_explain: each factor of each span, in sentences. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
                         "1/max(N, 1), once, on both modules.\n");
 }
 
-/* One sentence per dimension that is larger than 1. */
+/* One sentence for each dimension that is larger than 1. */
 static void explain_dim(const mimo_span_rule *rule, int dim, const mimo_grid *grid, FILE *stream)
 {
     unsigned bit = 1u << dim;

@@ -1,4 +1,5 @@
-/* Finalize: sums over data and partial dimensions, then one scale. Norm: each element once. */
+/* mimo_gradient_finalize: sums over data and partial dimensions, then one scale.
+ * mimo_gradient_norm: each element once. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,8 +13,6 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 #include "gradient/gradient_state.h"
-
-enum { CALL_FINALIZE = 111, CALL_NORM, CALL_SUMS };
 
 /* ----------------------------------------- checks ---------------------------------------- */
 
@@ -55,7 +54,7 @@ mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient 
     return MIMO_OK;
 }
 
-/* A call over spans: what it was given, and what was read from it. */
+/* A call over spans: its arguments, and what was read from them. */
 typedef struct span_call {
     mimo_gradient *gradient;
     const mimo_gradient_span *spans;
@@ -85,7 +84,7 @@ static void release(span_call *call)
     mimo_release(call->shares);
 }
 
-/* What must be the same of a span on every rank: name, module, dims and dtype. */
+/* What every rank must pass alike of a span: name, module, dims and dtype. */
 static uint64_t hash_span(uint64_t hash, const span_call *call, int i)
 {
     const mimo_gradient_span *span = &call->spans[i];
@@ -94,8 +93,8 @@ static uint64_t hash_span(uint64_t hash, const span_call *call, int i)
     return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
 }
 
-/* What the ranks agree on. Not the counts, which may change on some ranks alone: each decides by
- * this whether to agree again, and all have to come to the same. */
+/* What the ranks agree on. Counts are not part of it: they may change on some ranks only, and every
+ * rank decides by this hash whether to agree again. All ranks must decide the same. */
 static uint64_t hash_call(const span_call *call)
 {
     uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
@@ -104,7 +103,8 @@ static uint64_t hash_call(const span_call *call)
     return hash;
 }
 
-/* The spans differ between ranks: find the first that does, for the sentence. */
+/* The spans differ between ranks: agree on one after the other, so that the sentence names the
+ * first that differs. */
 static mimo_status name_span(const span_call *call, const char *verb)
 {
     char text[MIMO_CALL_TEXT], partial[16], shard[16];
@@ -120,13 +120,14 @@ static mimo_status name_span(const span_call *call, const char *verb)
     return MIMO_OK;
 }
 
-/* Agree on this rank's status and on the call, then on what the spans say. Only ranks that are
- * known to be in the same call, with as many spans, may go on to compare these one by one. */
-static mimo_status agree(const span_call *call, mimo_status local, int kind, const char *verb)
+/* Agree on this rank's status and on the call, then on the spans. Ranks may compare spans one by
+ * one only if all of them are known to be in the same call with the same number of spans. */
+static mimo_status agree(const span_call *call, mimo_status local, mimo_call_kind kind,
+                         const char *verb)
 {
     char text[MIMO_CALL_TEXT];
     mimo_comm *comm = call->gradient->comm;
-    uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), call->n);
+    uint64_t hash = mimo_hash_int(mimo_signature_start(kind), call->n);
     snprintf(text, sizeof text, "%s of %d spans", verb, call->n);
     MIMO_TRY(mimo_agree(comm, local, hash, text));
     hash = mimo_hash_int(hash, (int64_t)hash_call(call));
@@ -142,20 +143,20 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
 {
     char dims[16];
     const mimo_grid *grid = gradient->grid[module];
-    int64_t index = -1, place = 0;
+    int64_t index = -1, position = 0;
     if (mask == 0 || gradient->made[module][mask])
         return MIMO_OK;
     if (mimo_grid_contains(grid, gradient->comm->rank))
         MIMO_TRY(mimo_grid_group_of(grid, mimo_rule_text(mask, dims), gradient->comm->rank, &index,
-                                    &place));
+                                    &position));
     MIMO_TRY(
-        mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)place));
+        mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)position));
     gradient->made[module][mask] = true;
     return MIMO_OK;
 }
 
-/* The groups that the spans need and that earlier calls did not. All ranks make the same ones,
- * since they agreed on the spans, and a split ends alike on all of them. */
+/* Make the groups that the spans need and that no earlier call made. All ranks make the same
+ * groups, since they agreed on the spans, and a split has the same outcome on all ranks. */
 static mimo_status make_groups(const span_call *call)
 {
     for (int i = 0; i < call->n; i++)
@@ -163,8 +164,8 @@ static mimo_status make_groups(const span_call *call)
     return MIMO_OK;
 }
 
-/* Every rank's number, in rank order, into call->shares. */
-static mimo_status collect_counts(const span_call *call, int64_t mine)
+/* Gather every rank's number into call->shares, in rank order. */
+static mimo_status gather_counts(const span_call *call, int64_t mine)
 {
     mimo_comm *comm = call->gradient->comm;
     mimo_request *request = NULL;
@@ -174,9 +175,9 @@ static mimo_status collect_counts(const span_call *call, int64_t mine)
     return mimo_wait(comm, &request, "gradient finalize");
 }
 
-/* Over all ranks these add up to 0 where each rank has as many elements of each span as the rank
- * that speaks for it: that one adds the hash of its count for each of them, and each takes off the
- * hash of its own. Sums wrap around. */
+/* This rank's term of a sum over all ranks. The sum is 0 where each rank has the same number of
+ * elements of each span as its representative: every rank subtracts the hash of its own count, and
+ * a representative adds the hash of its count once for each rank that it represents. Sums wrap. */
 static uint64_t weigh_counts(const span_call *call)
 {
     const mimo_gradient *gradient = call->gradient;
@@ -189,12 +190,13 @@ static uint64_t weigh_counts(const span_call *call)
         if (!mimo_grid_contains(grid, gradient->comm->rank))
             continue;
         sum -= hash;
-        if (mimo_rule_speaks(shard, grid, gradient->comm->rank))
+        if (mimo_rule_is_representative(shard, grid, gradient->comm->rank))
             sum += hash * (uint64_t)mimo_rule_ranks(~shard & (MIMO_RULE_MASKS - 1), grid);
     }
     return sum;
 }
 
+/* The communicator that sums span i; NULL where no sum is needed, or this rank is outside. */
 static mimo_comm *group_of(const span_call *call, int i)
 {
     return call->gradient->group[call->spans[i].module][mimo_rule_sum(&call->rules[i])];
@@ -212,8 +214,8 @@ static mimo_status prepare_sums(const span_call *call)
     return MIMO_OK;
 }
 
-/* The counts of a span, all here: the first rank that has another one than the rank that speaks for
- * it. All ranks come to the same. */
+/* Compare each rank's count of a span with its representative's, in rank order. All ranks read the
+ * same counts, so all return the same. */
 static mimo_status compare_counts(const span_call *call, int i)
 {
     char dims[16];
@@ -221,7 +223,7 @@ static mimo_status compare_counts(const span_call *call, int i)
     const mimo_gradient_span *span = &call->spans[i];
     const mimo_grid *grid = call->gradient->grid[span->module];
     for (int rank = 0; rank < call->gradient->comm->size; rank++) {
-        int64_t first = mimo_rule_speaker(rule->shard, grid, rank);
+        int64_t first = mimo_rule_representative(rule->shard, grid, rank);
         MIMO_CHECK(first < 0 || call->shares[rank].count == call->shares[first].count,
                    MIMO_ERR_MISMATCH,
                    "gradient span '%s' has %" PRId64 " elements on rank %d and %" PRId64
@@ -232,8 +234,9 @@ static mimo_status compare_counts(const span_call *call, int i)
     return MIMO_OK;
 }
 
-/* Ranks that are summed over, or hold copies, must have as many elements of a span; where they have
- * not, the first span that differs is named. Every number is of a rank of the communicator. */
+/* Ranks that are summed over, or hold copies, must have the same number of elements of a span.
+ * Where they differ, the sentence names the first such span. Ranks are numbered as in the
+ * communicator. */
 static mimo_status agree_on_counts(const span_call *call)
 {
     uint64_t sum = 0;
@@ -242,11 +245,11 @@ static mimo_status agree_on_counts(const span_call *call)
     MIMO_TRY(mimo_agreement_wanted(&wanted, comm, MIMO_AGREE_CALL));
     if (!wanted || comm->size == 1)
         return MIMO_OK;
-    MIMO_TRY(collect_counts(call, (int64_t)weigh_counts(call)));
+    MIMO_TRY(gather_counts(call, (int64_t)weigh_counts(call)));
     for (int rank = 0; rank < comm->size; rank++)
         sum += (uint64_t)call->shares[rank].count;
     for (int i = 0; i < call->n && sum != 0; i++) {
-        MIMO_TRY(collect_counts(call, call->spans[i].count));
+        MIMO_TRY(gather_counts(call, call->spans[i].count));
         MIMO_TRY(compare_counts(call, i));
     }
     return MIMO_OK;
@@ -274,7 +277,7 @@ static mimo_status sum_span(const span_call *call, int i, mimo_stream stream)
     return mimo_wait(group, &request, text);
 }
 
-/* A mutation's: as if every rank had divided by its own tokens, and the sum by the ranks. */
+/* For a mutation: as if every rank had divided by its own tokens, and the sum by the ranks. */
 static mimo_status divide_by_own_count(const span_call *call, int i, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
@@ -302,9 +305,9 @@ static mimo_status sum_and_scale(const span_call *call, mimo_stream stream)
     return MIMO_OK;
 }
 
-/* On a device the host must not wait in every step: spans that all ranks agreed on once are not
- * compared again, unless MIMO_CHECK=calls asks for it. What one rank gets wrong then is known to it
- * alone (`local`), as with any call that moves tensors. */
+/* On a device the host must not wait in every step. So spans that all ranks agreed on are not
+ * compared again, unless MIMO_CHECK=calls asks for it. A mistake of one rank is then known to that
+ * rank only (`local`), as in any call that moves tensors. */
 static mimo_status is_known(bool *out, const span_call *call, mimo_status local)
 {
     int64_t checks;
@@ -316,14 +319,14 @@ static mimo_status is_known(bool *out, const span_call *call, mimo_status local)
 }
 
 /* Agree on the spans, and make the groups that they need. */
-static mimo_status settle(const span_call *call, mimo_status local)
+static mimo_status agree_and_group(const span_call *call, mimo_status local)
 {
     mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(agree(call, local, CALL_FINALIZE, "gradient finalize"));
+    MIMO_TRY(agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
     MIMO_TRY(agree_on_counts(call));
     MIMO_TRY(make_groups(call));
     MIMO_TRY(mimo_agree(gradient->comm, prepare_sums(call),
-                        mimo_hash_int(MIMO_HASH_START, CALL_SUMS), "gradient finalize"));
+                        mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
     gradient->agreed = hash_call(call);
     gradient->has_agreed = true;
     return MIMO_OK;
@@ -340,7 +343,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
     status = prepare(&call);
     MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
-        status = settle(&call, status);
+        status = agree_and_group(&call, status);
     if (status == MIMO_OK)
         status = sum_and_scale(&call, stream);
     release(&call);
@@ -349,7 +352,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
 
 /* ------------------------------------------ norm ----------------------------------------- */
 
-/* The squares of the elements that this rank speaks for. */
+/* The sum of the squares of the elements that this rank represents. */
 static mimo_status sum_own_squares(const span_call *call, double *sum, mimo_stream stream)
 {
     const mimo_comm *comm = call->gradient->comm;
@@ -357,8 +360,8 @@ static mimo_status sum_own_squares(const span_call *call, double *sum, mimo_stre
     for (int i = 0; i < call->n; i++) {
         const mimo_gradient_span *span = &call->spans[i];
         double squares;
-        if (!mimo_rule_speaks(call->rules[i].shard, call->gradient->grid[span->module],
-                              comm->rank) &&
+        if (!mimo_rule_is_representative(call->rules[i].shard, call->gradient->grid[span->module],
+                                         comm->rank) &&
             !MIMO_MUTATED("norm-of-copies"))
             continue;
         MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, stream));
@@ -377,11 +380,12 @@ mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span
     status = prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
-    if (status == MIMO_OK) /* what sums enqueued may wait for a rank: not without the deadline */
+    /* Sums on the stream may wait for a rank, so the wait for them is under the deadline. */
+    if (status == MIMO_OK)
         status = mimo_comm_synchronize(gradient->comm, stream);
     if (status == MIMO_OK)
         status = sum_own_squares(&call, &mine.value, stream);
-    MIMO_TRY_GOTO(status, done, agree(&call, status, CALL_NORM, "gradient norm"));
+    MIMO_TRY_GOTO(status, done, agree(&call, status, MIMO_CALL_GRADIENT_NORM, "gradient norm"));
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
     *norm = sqrt(sum.value);
 done:

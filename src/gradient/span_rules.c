@@ -37,7 +37,7 @@ static unsigned find_dim(const char *name, size_t length)
     return 0;
 }
 
-/* Of a mask, the dimensions that are larger than 1. */
+/* The dimensions of a mask that are larger than 1. */
 static unsigned larger(unsigned mask, const mimo_grid *grid)
 {
     for (int i = 0; i < MIMO_RULE_DIMS; i++)
@@ -63,7 +63,7 @@ mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module)
     return MIMO_OK;
 }
 
-/* A grid may name dimensions of size 1 that we do not know: they change nothing. */
+/* A grid may name unknown dimensions of size 1: they change nothing. */
 static bool is_on_grid(const mimo_grid *grid, const char *name, size_t length)
 {
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
@@ -89,7 +89,7 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
         MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient span '%s': '%.*s' is named twice",
                    span->name, (int)length, dims);
         *mask |= dim;
-        more = dims[length] == ','; /* behind a comma there is another name, if an empty one */
+        more = dims[length] == ','; /* another name follows a comma, even if it is empty */
         dims += length + more;
     }
     return MIMO_OK;
@@ -138,7 +138,7 @@ int64_t mimo_rule_ranks(unsigned mask, const mimo_grid *grid)
     return ranks;
 }
 
-bool mimo_rule_speaks(unsigned mask, const mimo_grid *grid, int64_t rank)
+bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
 {
     int64_t coordinate;
     if (!mimo_grid_contains(grid, rank))
@@ -151,16 +151,16 @@ bool mimo_rule_speaks(unsigned mask, const mimo_grid *grid, int64_t rank)
     return true;
 }
 
-int64_t mimo_rule_speaker(unsigned mask, const mimo_grid *grid, int64_t rank)
+int64_t mimo_rule_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
 {
-    int64_t stride = 1, place = rank - mimo_grid_offset(grid), speaker = rank;
+    int64_t stride = 1, index = rank - mimo_grid_offset(grid), representative = rank;
     if (!mimo_grid_contains(grid, rank))
         return -1;
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
         mimo_dim dim = mimo_grid_dim(grid, i);
         if (!(mask & find_dim(dim.name, strlen(dim.name))))
-            speaker -= place / stride % dim.size * stride;
+            representative -= index / stride % dim.size * stride;
         stride *= dim.size;
     }
-    return speaker;
+    return representative;
 }

@@ -55,7 +55,7 @@ static void run(const copies *c, int ctas)
 {
     mimo_push_program program = {0};
     mimo_row_copy placed[MOST_COPIES];
-    const mimo_push_place place = {&mimo_device_cuda, 0, NULL};
+    const mimo_push_context place = {&mimo_device_cuda, 0, NULL};
     mimo_flags *page[1];
     mimo_buffer buffer = {.flags = page};
     mimo_messages messages = {.pushes.buffer = &buffer, .copies = placed, .copy_count = c->count};
@@ -192,7 +192,7 @@ static mimo_row_copy rows_between(const team *x, int writer, int reader)
 
 static void make_team_program(team *x, int rank, bool idle, int ctas)
 {
-    const mimo_push_place place = {&mimo_device_cuda, rank, &x->notes[rank]};
+    const mimo_push_context place = {&mimo_device_cuda, rank, &x->notes[rank]};
     mimo_row_copy rows[MOST_RANKS];
     mimo_push pushes[MOST_RANKS];
     int peers[MOST_RANKS], count = 0;
@@ -388,18 +388,18 @@ static void check_refused_flags(const team *x, int odd, uint64_t calls)
             bool apart = (peer == odd) != (rank == odd);
             uint64_t done = calls * MIMO_PUSH_UNIT + (apart ? MIMO_PUSH_REFUSED : 0);
             if (peer == rank)
-                MPI_EXPECT(line->ready == 0 && line->done == 0 && line->asked == 0,
+                MPI_EXPECT(line->ready == 0 && line->done == 0 && line->receives == 0,
                            "rank %d: the own line is not 0", rank);
             else
-                MPI_EXPECT(line->done == done && line->asked == calls && line->served == calls,
+                MPI_EXPECT(line->done == done && line->receives == calls && line->sends == calls,
                            "rank %d of %d: done by %d is %llx, %d asked, %d served", rank, x->ranks,
-                           peer, (unsigned long long)line->done, (int)line->asked,
-                           (int)line->served);
+                           peer, (unsigned long long)line->done, (int)line->receives,
+                           (int)line->sends);
         }
     for (int rank = 0; rank < x->ranks; rank++) {
         const mimo_push_note *note = &x->notes[rank];
-        int peer = rank + (int)note->refusal.ahead;
-        MPI_EXPECT(note->abort == 1 && note->refusal.met == 1, "rank %d: nothing is noted", rank);
+        int peer = rank + (int)note->refusal.distance;
+        MPI_EXPECT(note->abort == 1 && note->refusal.noted == 1, "rank %d: nothing is noted", rank);
         MPI_EXPECT((peer == odd) != (rank == odd), "rank %d notes rank %d", rank, peer);
         MPI_EXPECT(mimo_ready_call(note->refusal.mine) == 1, "rank %d notes call %d", rank,
                    (int)mimo_ready_call(note->refusal.mine));
@@ -469,13 +469,13 @@ static void push_to_many(int64_t row_bytes, int ctas)
     test_push(&from);
     mimo_push_program program = {0};
     mimo_push_note *note = notes_new(1);
-    const mimo_push_place place = {&mimo_device_cuda, 0, note};
+    const mimo_push_context place = {&mimo_device_cuda, 0, note};
     const mimo_messages messages = {
         .pushes = {.buffer = &buffer, .list = pushes, .count = TARGETS, .ctas = ctas}};
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
     for (uint64_t call = 1; call <= TARGET_CALLS; call++) {
         for (int64_t t = 1; t < RANKS; t++)
-            here[t].ready = mimo_ready_word(call, 0);
+            here[t].ready = mimo_ready_value(call, 0);
         test_push(&pages);
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
         test_pull(&pages);
@@ -484,13 +484,13 @@ static void push_to_many(int64_t row_bytes, int ctas)
     MPI_EXPECT(memcmp(to.host, from.host, (size_t)to.bytes) == 0,
                "%d targets, rows of %d bytes, %d thread blocks", TARGETS, (int)row_bytes, ctas);
     for (int64_t t = 1; t < RANKS; t++)
-        MPI_EXPECT(here[t].served == TARGET_CALLS &&
+        MPI_EXPECT(here[t].sends == TARGET_CALLS &&
                        here[t * RANKS].done == (uint64_t)TARGET_CALLS * MIMO_PUSH_UNIT,
-                   "target %d: %d calls served, %d of %d said", (int)t, (int)here[t].served,
+                   "target %d: %d calls served, %d of %d said", (int)t, (int)here[t].sends,
                    (int)here[t * RANKS].done, TARGET_CALLS * MIMO_PUSH_UNIT);
-    MPI_EXPECT(here[0].ready == 0 && here[0].done == 0 && here[0].asked == 0,
+    MPI_EXPECT(here[0].ready == 0 && here[0].done == 0 && here[0].receives == 0,
                "the own line is left at %d, %d, %d", (int)here[0].ready, (int)here[0].done,
-               (int)here[0].asked);
+               (int)here[0].receives);
     mimo_push_program_release(&program, &mimo_device_cuda);
     cudaFreeHost(note);
     test_room_free(&pages);

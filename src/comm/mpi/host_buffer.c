@@ -1,10 +1,10 @@
 /*
- * One shared memory object a rank, data first and the page of flags behind it, mapped by every rank
- * that finds it by its name: those of the same host.
+ * One shared memory object for each rank: its data, and its page of flags after them. Every rank
+ * that finds an object by its name maps it; these are the ranks of the same host.
  *
- * MPI's shared windows would be such memory too. But where a host has no room for one, Open MPI 4.1
- * tells one rank and leaves the others waiting; they are not aligned, and freeing one blocks. An
- * object of our own fails on one rank, and the agreement tells the others.
+ * MPI's shared windows are not used. Where a host has too little memory for one, Open MPI 4.1
+ * returns an error to one rank and leaves the others waiting. Windows are not aligned, and freeing
+ * one blocks. An object of our own fails on one rank, and the agreement carries that to the others.
  */
 #include "comm/mpi/host_buffer.h"
 
@@ -27,18 +27,18 @@ typedef struct object_name {
 /* ----------------------------------------- reach ------------------------------------------ */
 
 #ifdef MIMO_TEST_HOOKS
-static int host_parts = 1;
+static int host_count = 1;
 
-void mimo_split_hosts(int parts)
+void mimo_split_hosts(int hosts)
 {
-    host_parts = parts;
+    host_count = hosts;
 }
 #endif
 
 static bool may_reach(int rank, int peer)
 {
 #ifdef MIMO_TEST_HOOKS
-    return rank % host_parts == peer % host_parts;
+    return rank % host_count == peer % host_count;
 #else
     (void)rank, (void)peer;
     return true;
@@ -47,10 +47,10 @@ static bool may_reach(int rank, int peer)
 
 /* ---------------------------------------- objects ----------------------------------------- */
 
-/* Fits: the front lets no buffer pass that takes half of all numbers. */
+/* This does not overflow: buffer.c accepts no buffer of INT64_MAX / 2 bytes. */
 static int64_t object_bytes(const mimo_buffer *buffer)
 {
-    return mimo_buffer_room(buffer) + buffer->comm->size * (int64_t)sizeof(mimo_flags);
+    return mimo_buffer_flags_offset(buffer) + buffer->comm->size * (int64_t)sizeof(mimo_flags);
 }
 
 static mimo_status refused(int error, const char *what, const mimo_buffer *buffer)
@@ -68,12 +68,12 @@ static mimo_status map(mimo_buffer *buffer, int rank, int file)
     if (at == MAP_FAILED)
         return refused(errno, "map", buffer);
     buffer->data[rank] = at;
-    buffer->flags[rank] = (mimo_flags *)(void *)(at + mimo_buffer_room(buffer));
+    buffer->flags[rank] = (mimo_flags *)(void *)(at + mimo_buffer_flags_offset(buffer));
     return MIMO_OK;
 }
 
-/* An object under a name that nobody has. The rank is part of it, so that on another host it can
- * be no rank's of this communicator. */
+/* Make an object under an unused name. The name contains the rank: on another host an object of the
+ * same name is no peer's. */
 static int create_object(object_name *out, int rank)
 {
     for (;;) {
@@ -87,7 +87,7 @@ static int create_object(object_name *out, int rank)
     }
 }
 
-/* All of its memory is taken now: short of it later, a write would end the process. */
+/* All memory of the object is allocated now: a write without memory would end the process. */
 static mimo_status make_own(mimo_buffer *buffer, object_name *name)
 {
     int file = create_object(name, buffer->comm->rank), error;
@@ -104,7 +104,7 @@ static mimo_status make_own(mimo_buffer *buffer, object_name *name)
     return status;
 }
 
-/* A name that is not found here is of a rank on another host. */
+/* A name that is not found belongs to a rank on another host. */
 static mimo_status map_peer(mimo_buffer *buffer, int peer, const object_name *name)
 {
     int file = shm_open(name->text, O_RDWR, 0);
@@ -129,8 +129,8 @@ static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const obje
 
 /* ----------------------------------------- slots ------------------------------------------ */
 
-/* Once all have mapped what they found, nobody needs the name: without it the memory goes with the
- * last process, however that ends. Fresh objects are 0, flags included. */
+/* Names are removed once all ranks have mapped what they found. Then the memory is freed with the
+ * last process, however that ends. New objects are 0, flags included. */
 mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
 {
     mimo_comm *comm = buffer->comm;

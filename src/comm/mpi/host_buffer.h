@@ -4,16 +4,17 @@
 
 #include "comm/buffer_state.h"
 
-/* The backend's slots, as comm_backend.h says; closing is local. Of opening: MIMO_ERR_MEMORY where
- * a host lacks room, MIMO_ERR_UNSUPPORTED where it shares no memory at all, MIMO_ERR_COMM. */
+/* The backend's slots, as comm_backend.h says. Closing is local. Opening gives MIMO_ERR_MEMORY
+ * where a host has too little shared memory, MIMO_ERR_UNSUPPORTED where it has none,
+ * MIMO_ERR_COMM. */
 mimo_status mimo_host_buffer_open(mimo_buffer *buffer);
 void mimo_host_buffer_close(mimo_buffer *buffer);
 
-/* In the copy of the library that tests link: ranks whose numbers leave different rests when
- * divided by `parts` can't reach each other from now on, as if they were on different hosts; 1
- * calls that off. */
+/* In the copy of the library that tests link: from now on the ranks behave as if they were on
+ * `hosts` hosts. Rank r is on host r mod `hosts`, and ranks of different hosts can't reach each
+ * other. */
 #ifdef MIMO_TEST_HOOKS
-void mimo_split_hosts(int parts);
+void mimo_split_hosts(int hosts);
 #endif
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * The Open MPI backend: host memory, nonblocking collectives on a duplicate of the caller's
- * communicator. Duplicating and splitting are the exception: MPI 3.1 has no nonblocking split, so
- * the front agrees first and every rank is known to arrive.
+ * communicator. Splits are the exception: MPI 3.1 has no nonblocking one. So comm.c agrees first,
+ * and every rank is known to arrive.
  */
 #include <limits.h>
 #include <sched.h>
@@ -15,23 +15,22 @@
 #include "comm/mpi/mpi_exchange.h"
 #include "comm/mpi/mpi_gather.h"
 #include "comm/mpi/mpi_request.h"
-#include "comm/mpi/mpi_root.h"
-#include "comm/mpi/mpi_sums.h"
+#include "comm/mpi/mpi_family.h"
+#include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/checked.h"
-#include "core/hash.h"
 #include "core/memory.h"
 
-enum { ELEMENTS_PER_PIECE = 1 << 28 };
+enum { ELEMENTS_PER_SUM = 1 << 28 };
 
 typedef struct mpi_comm {
     mimo_comm base;
-    mimo_mpi_root *root;
+    mimo_mpi_family *family;
     MPI_Comm handle;
-    bool owned;    /* else it is the root's */
-    uint64_t word; /* of the vote at creation, when there is no request yet */
-    mimo_mpi_sums sums;
-    mimo_mpi_requests requests;
+    bool owned;     /* otherwise it is the family's */
+    uint64_t value; /* of the MAX at creation, when there is no request yet */
+    mimo_mpi_operators operators;
+    mimo_mpi_request_pool requests;
 } mpi_comm;
 
 static const mimo_comm_backend mpi_backend;
@@ -43,10 +42,10 @@ static MPI_Comm handle_of(mimo_comm *comm)
 
 /* ------------------------------------ requests ------------------------------------ */
 
-/* A request of this communicator, with room for `pieces` pieces and `words` bytes of words. */
-static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t pieces, int64_t words)
+/* A request of this communicator for `count` MPI requests, with `bytes` bytes of memory. */
+static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t count, int64_t bytes)
 {
-    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, pieces, words);
+    return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, count, bytes);
 }
 
 /* Hand a started request to the caller, or release it where starting failed. */
@@ -59,16 +58,16 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
     return started;
 }
 
-/* ----------------------------- agreement and sentences ---------------------------- */
+/* ----------------------------------- host values ---------------------------------- */
 
-static mimo_status host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words, int count)
+static mimo_status host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *values, int count)
 {
     mimo_request *request;
-    int64_t bytes = count * (int64_t)sizeof *words;
+    int64_t bytes = count * (int64_t)sizeof *values;
     MIMO_TRY(take(&request, comm, 1, bytes));
-    mimo_mpi_request_hold(request, words, bytes);
-    int code = MPI_Iallreduce(MPI_IN_PLACE, request->words, count, MPI_UINT64_T, MPI_MAX,
-                              handle_of(comm), request->piece);
+    mimo_mpi_request_load(request, values, bytes);
+    int code = MPI_Iallreduce(MPI_IN_PLACE, request->memory, count, MPI_UINT64_T, MPI_MAX,
+                              handle_of(comm), request->mpi);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallreduce"));
 }
 
@@ -77,53 +76,53 @@ static mimo_status host_broadcast_start(mimo_request **out, mimo_comm *comm, voi
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, 1, bytes));
-    mimo_mpi_request_hold(request, data, bytes);
-    int code = MPI_Ibcast(request->words, bytes, MPI_BYTE, root, handle_of(comm), request->piece);
+    mimo_mpi_request_load(request, data, bytes);
+    int code = MPI_Ibcast(request->memory, bytes, MPI_BYTE, root, handle_of(comm), request->mpi);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Ibcast"));
 }
 
-/* The own words lie before the room for all. */
+/* This rank's own bytes lie before those of all ranks. */
 static mimo_status host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
                                         const void *from, int bytes)
 {
     mimo_request *request;
     int64_t all = (int64_t)bytes * comm->size;
     MIMO_TRY(take(&request, comm, 1, bytes + all));
-    memcpy(request->words, from, (size_t)bytes);
-    request->place = (mimo_rows){to, all, 0, 1, 1, 1, 1};
-    request->to = &request->place;
+    memcpy(request->memory, from, (size_t)bytes);
+    request->one_target = (mimo_rows){to, all, 0, 1, 1, 1, 1};
+    request->to = &request->one_target;
     request->to_count = 1;
     request->offset = bytes;
-    int code = MPI_Iallgather(request->words, bytes, MPI_BYTE, request->words + bytes, bytes,
-                              MPI_BYTE, handle_of(comm), request->piece);
+    int code = MPI_Iallgather(request->memory, bytes, MPI_BYTE, request->memory + bytes, bytes,
+                              MPI_BYTE, handle_of(comm), request->mpi);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
 }
 
 static mimo_status host_allgather_prepare(mimo_comm *comm, int bytes)
 {
-    return mimo_mpi_requests_prepare(&((mpi_comm *)comm)->requests,
-                                     (int64_t)bytes * (comm->size + 1));
+    return mimo_mpi_pool_prepare(&((mpi_comm *)comm)->requests, (int64_t)bytes * (comm->size + 1));
 }
 
 /* -------------------------------------- data -------------------------------------- */
 
-/* A guarded all-gather lists its places in the words, too. */
+/* The memory of a guarded all-gather also holds the list of its targets. */
 static mimo_status guard_prepare(mimo_comm *comm, int64_t bytes)
 {
-    int64_t words;
-    MIMO_TRY(mimo_add(&words, bytes, comm->size * (int64_t)sizeof(mimo_rows)));
-    return mimo_mpi_requests_prepare(&((mpi_comm *)comm)->requests, words);
+    int64_t all;
+    MIMO_TRY(mimo_add(&all, bytes, comm->size * (int64_t)sizeof(mimo_rows)));
+    return mimo_mpi_pool_prepare(&((mpi_comm *)comm)->requests, all);
 }
 
-/* Where MPI finds data[bytes]: there, or, guarded, in the words of a request that has room. */
-static void *reach(mimo_request *request, void *data, int64_t bytes, bool guarded)
+/* Where MPI finds data[bytes]: in the request's memory where it is guarded, otherwise at `data`. */
+static void *memory_for(mimo_request *request, void *data, int64_t bytes, bool guarded)
 {
     if (guarded)
-        mimo_mpi_request_hold(request, data, bytes);
-    return guarded ? request->words : data;
+        mimo_mpi_request_load(request, data, bytes);
+    return guarded ? request->memory : data;
 }
 
-/* Operators work on elements, so counts past an int go in pieces instead of a nested type. */
+/* MPI's operators do not work on nested types, so a count past an int becomes several
+ * reductions. */
 static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream)
 {
@@ -133,15 +132,16 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
     mimo_status status = MIMO_OK;
     (void)stream;
     int64_t count = reduction->count, bytes = (int64_t)mimo_dtype_size(reduction->dtype);
-    int64_t pieces = (count + ELEMENTS_PER_PIECE - 1) / ELEMENTS_PER_PIECE;
-    MIMO_TRY(take(&request, comm, pieces, reduction->guarded ? count * bytes : 0));
-    char *data = reach(request, reduction->data, count * bytes, reduction->guarded);
-    mimo_mpi_sums_pick(&((mpi_comm *)comm)->sums, reduction->dtype, reduction->op, &type, &op);
-    for (int64_t i = 0; i < pieces && status == MIMO_OK; i++) {
-        int64_t first = i * ELEMENTS_PER_PIECE, left = count - first;
-        int length = (int)(left < ELEMENTS_PER_PIECE ? left : ELEMENTS_PER_PIECE);
+    int64_t sums = (count + ELEMENTS_PER_SUM - 1) / ELEMENTS_PER_SUM;
+    MIMO_TRY(take(&request, comm, sums, reduction->guarded ? count * bytes : 0));
+    char *data = memory_for(request, reduction->data, count * bytes, reduction->guarded);
+    mimo_mpi_operators_pick(&((mpi_comm *)comm)->operators, reduction->dtype, reduction->op, &type,
+                            &op);
+    for (int64_t i = 0; i < sums && status == MIMO_OK; i++) {
+        int64_t first = i * ELEMENTS_PER_SUM, left = count - first;
+        int length = (int)(left < ELEMENTS_PER_SUM ? left : ELEMENTS_PER_SUM);
         int code = MPI_Iallreduce(MPI_IN_PLACE, data + first * bytes, length, type, op,
-                                  handle_of(comm), &request->piece[i]);
+                                  handle_of(comm), &request->mpi[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");
     }
     return hand_over(out, request, status);
@@ -149,9 +149,9 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
 
 static mimo_status broadcast_bytes(mimo_request *request, mimo_comm *comm, const mimo_broadcast *it)
 {
-    void *data = reach(request, it->data, it->bytes, it->guarded);
+    void *data = memory_for(request, it->data, it->bytes, it->guarded);
     MIMO_TRY(mimo_mpi_bytes_type(&request->types[0], it->bytes));
-    MIMO_TRY_MPI(MPI_Ibcast(data, 1, request->types[0], it->root, handle_of(comm), request->piece));
+    MIMO_TRY_MPI(MPI_Ibcast(data, 1, request->types[0], it->root, handle_of(comm), request->mpi));
     return MIMO_OK;
 }
 
@@ -168,9 +168,9 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
                                    mimo_stream stream)
 {
     mimo_request *request;
-    const mimo_rows own = mimo_mpi_gather_place(gather, comm->rank);
+    const mimo_rows own = mimo_mpi_gather_target(gather, comm->rank);
     MIMO_TRY(
-        take(&request, comm, mimo_mpi_gather_pieces(comm), mimo_mpi_gather_words(comm, gather)));
+        take(&request, comm, mimo_mpi_gather_count(comm), mimo_mpi_gather_bytes(comm, gather)));
     mimo_status status = mimo_mpi_gather_start(request, comm, handle_of(comm), gather);
     if (status == MIMO_OK && gather->from.base)
         status = comm->device->copy_rows(&own, &gather->from, stream);
@@ -184,7 +184,7 @@ static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
     MIMO_TRY(mimo_mpi_exchange_create(&exchange, handle_of(comm), comm->rank, messages));
     mimo_status status = MIMO_OK;
     if (messages->guarded)
-        status = guard_prepare(comm, mimo_mpi_exchange_words(exchange));
+        status = guard_prepare(comm, mimo_mpi_exchange_bytes(exchange));
     if (status == MIMO_OK)
         *out = exchange;
     else
@@ -197,23 +197,23 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
 {
     mimo_request *request;
     (void)stream;
-    MIMO_TRY(take(&request, comm, mimo_mpi_exchange_pieces(exchange),
-                  mimo_mpi_exchange_words(exchange)));
+    MIMO_TRY(
+        take(&request, comm, mimo_mpi_exchange_count(exchange), mimo_mpi_exchange_bytes(exchange)));
     return hand_over(out, request, mimo_mpi_exchange_start(exchange, request));
 }
 
 /* --------------------------------- life of a comm --------------------------------- */
 
-/* All of a communicator but its handle; the root gets a user. Local. */
-static mimo_status comm_create(mpi_comm **out, mimo_mpi_root *root, int rank, int size)
+/* Make a communicator without its handle; the family gets a user. Local. */
+static mimo_status comm_create(mpi_comm **out, mimo_mpi_family *family, int rank, int size)
 {
     mpi_comm *comm;
     MIMO_TRY(mimo_reserve(&comm, 1, sizeof *comm));
-    mimo_status status = mimo_mpi_sums_create(&comm->sums);
+    mimo_status status = mimo_mpi_operators_create(&comm->operators);
     if (status == MIMO_OK)
-        status = mimo_mpi_requests_create(&comm->requests, &root->family, size);
+        status = mimo_mpi_pool_create(&comm->requests, &family->base, size);
     if (status != MIMO_OK) {
-        mimo_mpi_sums_release(&comm->sums);
+        mimo_mpi_operators_release(&comm->operators);
         mimo_release(comm);
         return status;
     }
@@ -222,44 +222,44 @@ static mimo_status comm_create(mpi_comm **out, mimo_mpi_root *root, int rank, in
                              .memory = MIMO_MEMORY_HOST,
                              .rank = rank,
                              .size = size,
-                             .family = &root->family};
+                             .family = &family->base};
     comm->handle = MPI_COMM_NULL;
-    comm->root = root;
-    __atomic_fetch_add(&root->users, 1, __ATOMIC_RELAXED);
+    comm->family = family;
+    __atomic_fetch_add(&family->users, 1, __ATOMIC_RELAXED);
     *out = comm;
     return MIMO_OK;
 }
 
-/* After the family's end what MPI can't call off may still use handle and operators. */
+/* After the family's end, operations that MPI can't cancel may still use handle and operators. */
 static void comm_destroy(mimo_comm *base)
 {
     mpi_comm *comm = (mpi_comm *)base;
     int finalized = 1;
-    bool ended = mimo_family_status(&comm->root->family) != MIMO_OK;
+    bool ended = mimo_family_status(&comm->family->base) != MIMO_OK;
     if (!ended && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
-        mimo_mpi_sums_release(&comm->sums);
+        mimo_mpi_operators_release(&comm->operators);
         if (comm->owned)
             MPI_Comm_free(&comm->handle);
     }
-    mimo_mpi_requests_release(&comm->requests);
-    mimo_mpi_root_drop(comm->root);
+    mimo_mpi_pool_release(&comm->requests);
+    mimo_mpi_family_drop(comm->family);
     mimo_release(comm);
 }
 
-static mimo_status place_in(MPI_Comm handle, int *rank, int *size)
+static mimo_status rank_in(MPI_Comm handle, int *rank, int *size)
 {
     MIMO_TRY_MPI(MPI_Comm_rank(handle, rank));
     MIMO_TRY_MPI(MPI_Comm_size(handle, size));
     return MIMO_OK;
 }
 
-/* Own a part's fresh handle: errors come back as statuses. */
-static mimo_status adopt(mpi_comm **out, mimo_mpi_root *root, MPI_Comm handle)
+/* Make the communicator of a new handle, which it owns. MPI returns errors on it as codes. */
+static mimo_status adopt(mpi_comm **out, mimo_mpi_family *family, MPI_Comm handle)
 {
     int rank, size;
     MIMO_TRY_MPI(MPI_Comm_set_errhandler(handle, MPI_ERRORS_RETURN));
-    MIMO_TRY(place_in(handle, &rank, &size));
-    MIMO_TRY(comm_create(out, root, rank, size));
+    MIMO_TRY(rank_in(handle, &rank, &size));
+    MIMO_TRY(comm_create(out, family, rank, size));
     (*out)->handle = handle;
     (*out)->owned = true;
     return MIMO_OK;
@@ -268,29 +268,30 @@ static mimo_status adopt(mpi_comm **out, mimo_mpi_root *root, MPI_Comm handle)
 static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MPI_Comm handle;
-    mpi_comm *part;
+    mpi_comm *made;
     MIMO_TRY_MPI(
         MPI_Comm_split(handle_of(parent), color < 0 ? MPI_UNDEFINED : color, key, &handle));
     *out = NULL;
     if (handle == MPI_COMM_NULL)
         return MIMO_OK;
-    mimo_status status = adopt(&part, ((mpi_comm *)parent)->root, handle);
+    mimo_status status = adopt(&made, ((mpi_comm *)parent)->family, handle);
     if (status == MIMO_OK)
-        *out = &part->base;
+        *out = &made->base;
     else
         MPI_Comm_free(&handle);
     return status;
 }
 
-static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
-                     size_t room)
+static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
+                     size_t capacity)
 {
-    mimo_mpi_root_end(((mpi_comm *)comm)->root, handle_of(comm), mine, patience, signs, room);
+    mimo_mpi_family_end(((mpi_comm *)comm)->family, handle_of(comm), mine, patience, text,
+                        capacity);
 }
 
-static bool comm_hear(mimo_comm *comm, mimo_farewell *out)
+static bool comm_receive_farewell(mimo_comm *comm, mimo_farewell *out)
 {
-    return mimo_mpi_root_hear(((mpi_comm *)comm)->root, out);
+    return mimo_mpi_family_receive(((mpi_comm *)comm)->family, out);
 }
 
 static const mimo_comm_backend mpi_backend = {
@@ -313,7 +314,7 @@ static const mimo_comm_backend mpi_backend = {
     .test = mimo_mpi_request_test,
     .release = mimo_mpi_request_release,
     .end = comm_end,
-    .hear = comm_hear,
+    .receive_farewell = comm_receive_farewell,
 };
 
 /* ----------------------------------- <mimo/mpi.h> --------------------------------- */
@@ -335,27 +336,27 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
     return MIMO_OK;
 }
 
-/* The first communicator of a family and its root, without a handle. Local. */
+/* Make a family and its first communicator, without a handle. Local. */
 static mimo_status first_create(mpi_comm **out, MPI_Comm mpi)
 {
-    mimo_mpi_root *root;
+    mimo_mpi_family *family;
     int rank, size;
-    MIMO_TRY(place_in(mpi, &rank, &size));
-    MIMO_TRY(mimo_mpi_root_create(&root, rank, size));
-    mimo_status status = comm_create(out, root, rank, size);
-    mimo_mpi_root_drop(root); /* the communicator has it */
+    MIMO_TRY(rank_in(mpi, &rank, &size));
+    MIMO_TRY(mimo_mpi_family_create(&family, rank, size));
+    mimo_status status = comm_create(out, family, rank, size);
+    mimo_mpi_family_drop(family); /* the communicator is its user */
     return status;
 }
 
-/* The handle is the root's, which the last communicator frees. */
-static void take_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
+/* The handle belongs to the family: the last communicator frees it. */
+static void set_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
 {
-    comm->handle = comm->root->handle = handle;
-    comm->root->owned = owned;
+    comm->handle = comm->family->handle = handle;
+    comm->family->owned = owned;
 }
 
-/* Wait under the deadline of a communicator in making; NULL: this rank has none, for want of
- * memory, and waits for as long as it takes. */
+/* Wait under the deadline of the communicator that is being made. NULL: this rank had no memory for
+ * one, and waits without a deadline. */
 static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
     mimo_wait_clock clock = {0, 0, 0};
@@ -370,8 +371,8 @@ static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *ca
     }
 }
 
-/* The caller's error handler is left as it was, but does not decide over our duplicate, which MPI
- * writes to *out when all ranks have come. */
+/* Duplicate the caller's communicator with an error handler that returns codes. The caller's own is
+ * restored. MPI writes to *out when all ranks have arrived. */
 static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
 {
     MPI_Errhandler handler;
@@ -389,31 +390,32 @@ static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
     return MIMO_OK;
 }
 
-/* One status out of every rank's own, before there is a communicator to agree over: a vote with
- * (size - rank) * 256 + status, of which the lowest failing rank's is the largest. */
+/* One status out of every rank's own, before there is a communicator to agree on. The MAX is over
+ *   (size - rank) * 256 + status
+ * which is largest on the lowest failing rank. */
 static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status local)
 {
     int rank, size;
-    uint64_t own = 0, *word = comm ? &comm->word : &own;
+    uint64_t own = 0, *value = comm ? &comm->value : &own;
     MPI_Request request;
-    MIMO_TRY(place_in(handle, &rank, &size));
-    *word = local == MIMO_OK ? 0 : (uint64_t)(size - rank) << 8 | (uint64_t)local;
-    MIMO_TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, word, 1, MPI_UINT64_T, MPI_MAX, handle, &request));
+    MIMO_TRY(rank_in(handle, &rank, &size));
+    *value = local == MIMO_OK ? 0 : (uint64_t)(size - rank) << 8 | (uint64_t)local;
+    MIMO_TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, value, 1, MPI_UINT64_T, MPI_MAX, handle, &request));
     MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
-    if (*word == 0)
+    if (*value == 0)
         return MIMO_OK;
-    int failing = size - (int)(*word >> 8);
-    mimo_status status = (mimo_status)(*word & 0xff);
-    if (local == status) /* its own sentence says more */
+    int failing = size - (int)(*value >> 8);
+    mimo_status status = (mimo_status)(*value & 0xff);
+    if (local == status) /* this rank's own sentence says more */
         return mimo_fail_prefix(status, "rank %d: ", rank);
     return mimo_fail(status, "rank %d: it could not make its part of a communicator: %s", failing,
                      mimo_status_text(status));
 }
 
-/* Of a creation that failed on all ranks; nothing where MPI may still write to it. */
+/* Release what a failed creation made, except memory that MPI may still write to. */
 static void first_destroy(mpi_comm *comm, MPI_Comm handle)
 {
-    if (comm && mimo_family_status(&comm->root->family) != MIMO_OK) {
+    if (comm && mimo_family_status(&comm->family->base) != MIMO_OK) {
         mimo_abandon(comm);
         return;
     }
@@ -437,9 +439,9 @@ mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
         first_destroy(comm, *handle);
         return status;
     }
-    take_handle(comm, comm->handle, true);
-    status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK, MIMO_HASH_START,
-                           "mimo_comm_from_mpi");
+    set_handle(comm, comm->handle, true);
+    status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK,
+                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_from_mpi");
     if (status != MIMO_OK) {
         mimo_comm_destroy(&comm->base);
         return status;
@@ -453,7 +455,7 @@ mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi)
     mpi_comm *comm;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_borrow_mpi"));
     MIMO_TRY(first_create(&comm, mpi));
-    take_handle(comm, mpi, false);
+    set_handle(comm, mpi, false);
     *out = &comm->base;
     return MIMO_OK;
 }

@@ -1,10 +1,10 @@
 /*
- * One message is one datatype, committed once, and one persistent request: the rows of a peer over
- * all tensors of a call, relative to the first of them. MPI walks the rows itself, so nothing is
- * packed here, and a message past 2^31 bytes is still a count of one.
+ * A message is one committed datatype and one persistent request. The type holds the rows of a peer
+ * over all tensors of a call, relative to the first of them. MPI walks the rows itself: nothing is
+ * packed here, and a message past 2^31 bytes still has a count of one.
  *
- * MPI can't call off a message that has begun to move, and these lie on the caller's rows. So a
- * guarded exchange has other messages, which are packed (mpi_staged.c).
+ * MPI can't cancel a message that has begun to move, and these messages use the caller's rows. So a
+ * guarded exchange has packed messages instead (mpi_guarded_messages.c).
  */
 #include "comm/mpi/mpi_exchange.h"
 
@@ -12,61 +12,66 @@
 #include <limits.h>
 #include <string.h>
 
-#include "comm/mpi/mpi_staged.h"
+#include "comm/mpi/mpi_guarded_messages.h"
 #include "comm/mpi/mpi_types.h"
+#include "comm/peer_order.h"
 #include "core/memory.h"
 
+/* No other message of a communicator has this tag. */
+enum { EXCHANGE_TAG = 2 };
+
 struct mimo_exchange {
-    int ready, receives;     /* messages made; the receives come first */
-    MPI_Datatype *types;     /* types[ready] */
-    MPI_Request *requests;   /* requests[ready], persistent */
-    mimo_mpi_staged *staged; /* guarded: the messages, and none of the above; else NULL */
-    mimo_row_copy *copies;   /* copies[copy_count] */
+    int ready, receives;                /* messages made; the receives come first */
+    MPI_Datatype *types;                /* types[ready] */
+    MPI_Request *requests;              /* requests[ready], persistent */
+    mimo_mpi_guarded_messages *guarded; /* the messages of a guarded exchange, which has none of the
+                                           above; otherwise NULL */
+    mimo_row_copy *copies;              /* copies[copy_count] */
     int64_t copy_count;
-    mimo_host_push *push; /* NULL: no rows are pushed, nor come so */
+    mimo_host_push *push; /* NULL: this rank pushes no rows, and no peer pushes rows here */
 };
 
 /* ------------------------------------- datatypes -------------------------------------- */
 
-/* The parts of a message's type. */
-typedef struct part_list {
+/* The members of a message's type, one for each mimo_rows. */
+typedef struct member_list {
     int count; /* made so far */
     MPI_Datatype *types;
-    MPI_Aint *places; /* bytes from the message's first row */
-    int *lengths;     /* all 1 */
-} part_list;
+    MPI_Aint *offsets; /* bytes from the message's first row */
+    int *lengths;      /* all 1 */
+} member_list;
 
-static void release_parts(part_list *parts)
+static void release_members(member_list *members)
 {
-    for (int i = 0; i < parts->count; i++)
-        MPI_Type_free(&parts->types[i]);
-    mimo_release(parts->types);
-    mimo_release(parts->places);
-    mimo_release(parts->lengths);
+    for (int i = 0; i < members->count; i++)
+        MPI_Type_free(&members->types[i]);
+    mimo_release(members->types);
+    mimo_release(members->offsets);
+    mimo_release(members->lengths);
 }
 
-static mimo_status list_parts(part_list *parts, const mimo_message *message)
+static mimo_status list_members(member_list *members, const mimo_message *message)
 {
-    MPI_Aint origin, place;
-    MIMO_TRY(mimo_reserve(&parts->types, message->count, sizeof *parts->types));
-    MIMO_TRY(mimo_reserve(&parts->places, message->count, sizeof *parts->places));
-    MIMO_TRY(mimo_reserve(&parts->lengths, message->count, sizeof *parts->lengths));
+    MPI_Aint origin, address;
+    MIMO_TRY(mimo_reserve(&members->types, message->count, sizeof *members->types));
+    MIMO_TRY(mimo_reserve(&members->offsets, message->count, sizeof *members->offsets));
+    MIMO_TRY(mimo_reserve(&members->lengths, message->count, sizeof *members->lengths));
     MIMO_TRY_MPI(MPI_Get_address(mimo_rows_begin(&message->rows[0]), &origin));
     for (int i = 0; i < (int)message->count; i++) {
-        MIMO_TRY(mimo_mpi_rows_type(&parts->types[i], &message->rows[i], 0));
-        parts->count = i + 1;
-        MIMO_TRY_MPI(MPI_Get_address(mimo_rows_begin(&message->rows[i]), &place));
-        parts->places[i] = MPI_Aint_diff(place, origin);
-        parts->lengths[i] = 1;
+        MIMO_TRY(mimo_mpi_rows_type(&members->types[i], &message->rows[i], 0));
+        members->count = i + 1;
+        MIMO_TRY_MPI(MPI_Get_address(mimo_rows_begin(&message->rows[i]), &address));
+        members->offsets[i] = MPI_Aint_diff(address, origin);
+        members->lengths[i] = 1;
     }
     return MIMO_OK;
 }
 
-static mimo_status join_parts(MPI_Datatype *out, const part_list *parts)
+static mimo_status join_members(MPI_Datatype *out, const member_list *members)
 {
     MPI_Datatype joined;
-    MIMO_TRY_MPI(
-        MPI_Type_create_struct(parts->count, parts->lengths, parts->places, parts->types, &joined));
+    MIMO_TRY_MPI(MPI_Type_create_struct(members->count, members->lengths, members->offsets,
+                                        members->types, &joined));
     mimo_status status = mimo_mpi_status(MPI_Type_commit(&joined), "MPI_Type_commit");
     if (status == MIMO_OK)
         *out = joined;
@@ -78,16 +83,16 @@ static mimo_status join_parts(MPI_Datatype *out, const part_list *parts)
 /* All rows of a message as one committed type, seen from its first row. */
 static mimo_status message_type(MPI_Datatype *out, const mimo_message *message)
 {
-    part_list parts = {0};
+    member_list members = {0};
     MIMO_CHECK(message->count <= INT_MAX, MIMO_ERR_OVERFLOW,
                "%" PRId64 " pieces in one message to or from rank %d", message->count,
                message->peer);
     if (message->count == 1)
         return mimo_mpi_rows_type(out, &message->rows[0], 0);
-    mimo_status status = list_parts(&parts, message);
+    mimo_status status = list_members(&members, message);
     if (status == MIMO_OK)
-        status = join_parts(out, &parts);
-    release_parts(&parts);
+        status = join_members(out, &members);
+    release_members(&members);
     return status;
 }
 
@@ -99,15 +104,15 @@ typedef int (*init_call)(MPI_Comm comm, const mimo_message *message, MPI_Datatyp
 static int init_receive(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
                         MPI_Request *request)
 {
-    return MPI_Recv_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer,
-                         MIMO_MPI_EXCHANGE_TAG, comm, request);
+    return MPI_Recv_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer, EXCHANGE_TAG,
+                         comm, request);
 }
 
 static int init_send(MPI_Comm comm, const mimo_message *message, MPI_Datatype type,
                      MPI_Request *request)
 {
-    return MPI_Send_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer,
-                         MIMO_MPI_EXCHANGE_TAG, comm, request);
+    return MPI_Send_init(mimo_rows_begin(&message->rows[0]), 1, type, message->peer, EXCHANGE_TAG,
+                         comm, request);
 }
 
 static mimo_status add_message(mimo_exchange *exchange, MPI_Comm comm, const mimo_message *message,
@@ -123,34 +128,54 @@ static mimo_status add_message(mimo_exchange *exchange, MPI_Comm comm, const mim
     return mimo_mpi_status(code, init == init_send ? "MPI_Send_init" : "MPI_Recv_init");
 }
 
-int mimo_mpi_first_above(int rank, const mimo_message *messages, int count)
+static mimo_status add_messages(mimo_exchange *exchange, MPI_Comm comm,
+                                const mimo_mpi_message_list *from)
 {
-    int above = 0;
-    while (above < count && messages[above].peer < rank)
-        above++;
-    return above;
-}
-
-static mimo_status add_messages(mimo_exchange *exchange, MPI_Comm comm, int rank,
-                                const mimo_message *messages, int count, init_call init)
-{
-    int above = mimo_mpi_first_above(rank, messages, count);
+    int count = from->receives + from->sends;
+    MIMO_TRY(mimo_reserve(&exchange->types, count, sizeof *exchange->types));
+    MIMO_TRY(mimo_reserve(&exchange->requests, count, sizeof *exchange->requests));
     for (int i = 0; i < count; i++)
-        MIMO_TRY(add_message(exchange, comm, &messages[(above + i) % count], init));
+        MIMO_TRY(add_message(exchange, comm, &from->list[i],
+                             i < from->receives ? init_receive : init_send));
+    exchange->receives = from->receives;
     return MIMO_OK;
 }
 
-static mimo_status add_both(mimo_exchange *exchange, MPI_Comm comm, int rank,
-                            const mimo_messages *messages)
+/* -------------------------------------- messages -------------------------------------- */
+
+static void append_in_order(mimo_mpi_message_list *out, int at, int rank,
+                            const mimo_message *messages, int count)
 {
-    int64_t count = (int64_t)messages->receive_count + messages->send_count;
-    MIMO_TRY(mimo_reserve(&exchange->types, count, sizeof *exchange->types));
-    MIMO_TRY(mimo_reserve(&exchange->requests, count, sizeof *exchange->requests));
-    MIMO_TRY(add_messages(exchange, comm, rank, messages->receives, messages->receive_count,
-                          init_receive));
-    exchange->receives = exchange->ready;
-    return add_messages(exchange, comm, rank, messages->sends, messages->send_count, init_send);
+    int first = mimo_first_peer(rank, messages, count, sizeof *messages);
+    for (int i = 0; i < count; i++)
+        out->list[at + i] = messages[(first + i) % count];
 }
+
+static mimo_status order_messages(mimo_mpi_message_list *out, int rank,
+                                  const mimo_messages *messages)
+{
+    out->receives = messages->receive_count;
+    out->sends = messages->send_count;
+    MIMO_TRY(mimo_reserve(&out->list, (int64_t)out->receives + out->sends, sizeof *out->list));
+    append_in_order(out, 0, rank, messages->receives, out->receives);
+    append_in_order(out, out->receives, rank, messages->sends, out->sends);
+    return MIMO_OK;
+}
+
+static mimo_status prepare_messages(mimo_exchange *exchange, MPI_Comm comm, int rank,
+                                    const mimo_messages *messages)
+{
+    mimo_mpi_message_list ordered;
+    MIMO_TRY(order_messages(&ordered, rank, messages));
+    mimo_status status =
+        messages->guarded
+            ? mimo_mpi_guarded_messages_create(&exchange->guarded, comm, EXCHANGE_TAG, &ordered)
+            : add_messages(exchange, comm, &ordered);
+    mimo_release(ordered.list);
+    return status;
+}
+
+/* -------------------------------------- exchange -------------------------------------- */
 
 mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int rank,
                                      const mimo_messages *messages)
@@ -158,11 +183,7 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int ran
     mimo_exchange *exchange;
     mimo_status status;
     MIMO_TRY(mimo_reserve(&exchange, 1, sizeof *exchange));
-    if (messages->guarded)
-        status = mimo_mpi_staged_create(&exchange->staged, comm, rank, messages);
-    else
-        status = add_both(exchange, comm, rank, messages);
-    MIMO_TRY_GOTO(status, fail, status);
+    MIMO_TRY_GOTO(status, fail, prepare_messages(exchange, comm, rank, messages));
     MIMO_TRY_GOTO(status, fail,
                   mimo_duplicate(&exchange->copies, messages->copies, messages->copy_count,
                                  sizeof *exchange->copies));
@@ -187,43 +208,44 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
         }
     mimo_release(exchange->types);
     mimo_release(exchange->requests);
-    mimo_mpi_staged_destroy(exchange->staged);
+    mimo_mpi_guarded_messages_destroy(exchange->guarded);
     mimo_release(exchange->copies);
     mimo_host_push_destroy(exchange->push);
     mimo_release(exchange);
 }
 
-int mimo_mpi_exchange_pieces(const mimo_exchange *exchange)
+int mimo_mpi_exchange_count(const mimo_exchange *exchange)
 {
-    return exchange->staged ? mimo_mpi_staged_pieces(exchange->staged) : exchange->ready;
+    return exchange->guarded ? mimo_mpi_guarded_messages_count(exchange->guarded) : exchange->ready;
 }
 
-int64_t mimo_mpi_exchange_words(const mimo_exchange *exchange)
+int64_t mimo_mpi_exchange_bytes(const mimo_exchange *exchange)
 {
-    return exchange->staged ? mimo_mpi_staged_bytes(exchange->staged) : 0;
+    return exchange->guarded ? mimo_mpi_guarded_messages_bytes(exchange->guarded) : 0;
 }
 
-/* A persistent request keeps its handle when it completes, so whoever tests can hold copies. */
+/* A persistent request keeps its handle when it completes, so a copy of the handle can be
+ * tested. */
 static mimo_status start_messages(mimo_exchange *exchange, mimo_request *request)
 {
     MIMO_TRY_MPI(MPI_Startall(exchange->ready, exchange->requests));
-    memcpy(request->piece, exchange->requests, (size_t)exchange->ready * sizeof *request->piece);
-    request->messages = true;
+    memcpy(request->mpi, exchange->requests, (size_t)exchange->ready * sizeof *request->mpi);
+    request->point_to_point = true;
     request->receives = exchange->receives;
-    request->kept = true;
+    request->persistent = true;
     return MIMO_OK;
 }
 
-/* What stays here is copied while the messages are in flight, and peers write. */
+/* Rows that stay are copied while messages are in flight and peers write. */
 mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request)
 {
     if (exchange->push)
         MIMO_TRY(mimo_host_push_check(exchange->push));
     request->push = exchange->push;
     if (exchange->push)
-        mimo_host_push_start(&request->home->flight, exchange->push);
-    if (exchange->staged)
-        MIMO_TRY(mimo_mpi_staged_start(exchange->staged, request));
+        mimo_host_push_start(&request->pool->flight, exchange->push);
+    if (exchange->guarded)
+        MIMO_TRY(mimo_mpi_guarded_messages_start(exchange->guarded, request));
     else if (exchange->ready > 0)
         MIMO_TRY(start_messages(exchange, request));
     for (int64_t i = 0; i < exchange->copy_count; i++)

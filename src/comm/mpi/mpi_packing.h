@@ -5,11 +5,11 @@
 #include "core/check.h"
 #include "core/rows.h"
 
-/* All of the rows[count] from where they lie to `packed`, or the other way round. */
+/* Copy all of rows[count] to `packed`; copy them back from `packed`. */
 mimo_status mimo_mpi_pack(char *packed, const mimo_rows *rows, int64_t count);
 mimo_status mimo_mpi_unpack(const mimo_rows *rows, int64_t count, char *packed);
 
-/* Bytes of all of them. */
+/* Bytes of all rows[count]. */
 int64_t mimo_mpi_packed_bytes(const mimo_rows *rows, int64_t count);
 
 #endif

@@ -10,84 +10,69 @@
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
-enum { LEAST_ROOM = 64 }; /* pieces of a sum: 2^28 elements each */
+enum { LEAST_COUNT = 64 }; /* MPI requests: a sum needs one for each 2^28 elements */
 
-/* Sums are made in words: any element lies right there. */
-enum { WORDS_ALIGNMENT = 16 };
+/* Sums are made in a request's memory, so any element type must be aligned there. */
+enum { MEMORY_ALIGNMENT = 16 };
 
-/* Once peers are given up: how long a message that has begun to arrive is waited for. */
+/* How long to wait for a message that has begun to arrive, once its sender was given up. */
 enum { LAST_WAIT = 50000000 }; /* nanoseconds */
 
 /* ------------------------------------- one request ------------------------------------ */
 
-static mimo_status request_create(mimo_request **out, mimo_mpi_requests *home, int64_t room,
-                                  int64_t words)
+static mimo_status request_create(mimo_request **out, mimo_mpi_request_pool *pool, int64_t count,
+                                  int64_t bytes)
 {
     mimo_request *request;
-    MIMO_CHECK(room <= INT_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " pieces in one call", room);
-    int64_t head = (int64_t)sizeof *request + room * (int64_t)sizeof(MPI_Request);
-    head = (head + WORDS_ALIGNMENT - 1) / WORDS_ALIGNMENT * WORDS_ALIGNMENT;
-    MIMO_TRY(mimo_reserve(&request, head + words, 1));
-    request->home = home;
-    request->room = room;
-    request->words_room = words;
-    request->words = (char *)request + head;
+    MIMO_CHECK(count <= INT_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " pieces in one call", count);
+    int64_t head = (int64_t)sizeof *request + count * (int64_t)sizeof(MPI_Request);
+    head = (head + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
+    MIMO_TRY(mimo_reserve(&request, head + bytes, 1));
+    request->pool = pool;
+    request->item.count = count;
+    request->item.bytes = bytes;
+    request->memory = (char *)request + head;
     *out = request;
     return MIMO_OK;
-}
-
-/* The smallest that fits, so that a vote does not take what a guarded call was promised. */
-static mimo_request *take_spare(mimo_mpi_requests *home, int64_t pieces, int64_t words)
-{
-    mimo_request **best = NULL, *found;
-    for (mimo_request **at = &home->spare; *at; at = &(*at)->next)
-        if ((*at)->room >= pieces && (*at)->words_room >= words &&
-            (!best || (*at)->words_room < (*best)->words_room))
-            best = at;
-    if (!best)
-        return NULL;
-    found = *best;
-    *best = found->next;
-    return found;
 }
 
 static bool is_large(const mimo_request *request)
 {
-    return request->words_room > request->home->words_room;
+    return request->item.bytes > request->pool->usual_bytes;
 }
 
-mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_requests *home, int64_t pieces,
-                                  int64_t words)
+mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_request_pool *pool, int64_t count,
+                                  int64_t bytes)
 {
-    mimo_request *request = take_spare(home, pieces, words);
+    mimo_request *request = mimo_free_list_take(&pool->free, count, bytes);
     if (!request)
-        MIMO_TRY(request_create(&request, home, pieces > home->room ? pieces : home->room,
-                                words > home->words_room ? words : home->words_room));
+        MIMO_TRY(request_create(&request, pool,
+                                count > pool->usual_count ? count : pool->usual_count,
+                                bytes > pool->usual_bytes ? bytes : pool->usual_bytes));
     if (is_large(request))
-        home->lent = request->words_room;
-    request->next = NULL;
+        pool->large_in_flight = request->item.bytes;
     request->to_count = request->offset = 0;
-    request->pieces = (int)pieces;
+    request->count = (int)count;
     request->receives = 0;
-    request->messages = request->guarded = request->kept = request->over = false;
+    request->point_to_point = request->guarded = request->persistent = request->complete = false;
     request->push = NULL;
     request->types[0] = request->types[1] = MPI_DATATYPE_NULL;
-    for (int i = 0; i < request->pieces; i++)
-        request->piece[i] = MPI_REQUEST_NULL;
+    for (int i = 0; i < request->count; i++)
+        request->mpi[i] = MPI_REQUEST_NULL;
     *out = request;
     return MIMO_OK;
 }
 
-void mimo_mpi_request_hold(mimo_request *request, void *data, int64_t bytes)
+void mimo_mpi_request_load(mimo_request *request, void *data, int64_t bytes)
 {
-    memcpy(request->words, data, (size_t)bytes);
-    request->place = (mimo_rows){data, bytes, 0, 1, 1, 1, 1};
-    request->to = &request->place;
+    memcpy(request->memory, data, (size_t)bytes);
+    request->one_target = (mimo_rows){data, bytes, 0, 1, 1, 1, 1};
+    request->to = &request->one_target;
     request->to_count = 1;
 }
 
-/* MPI moves on what it still has to send only when called, and testing nothing does not count. */
-static mimo_status poke(void)
+/* MPI makes progress only inside its calls, and a test of no request is none of these. */
+static mimo_status progress_mpi(void)
 {
     int flag;
     MIMO_TRY_MPI(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE));
@@ -97,58 +82,59 @@ static mimo_status poke(void)
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
 {
     int flag = 0;
-    MIMO_TRY(mimo_host_push_move(&request->home->flight));
-    MIMO_TRY_MPI(MPI_Testall(request->pieces, request->piece, &flag, MPI_STATUSES_IGNORE));
-    if (flag && !request->over)
-        MIMO_TRY(mimo_mpi_unpack(request->to, request->to_count, request->words + request->offset));
-    request->over = flag != 0;
-    *done = flag && (!request->push || mimo_host_push_is_over(request->push));
+    MIMO_TRY(mimo_host_push_progress(&request->pool->flight));
+    MIMO_TRY_MPI(MPI_Testall(request->count, request->mpi, &flag, MPI_STATUSES_IGNORE));
+    if (flag && !request->complete)
+        MIMO_TRY(
+            mimo_mpi_unpack(request->to, request->to_count, request->memory + request->offset));
+    request->complete = flag != 0;
+    *done = flag && (!request->push || mimo_host_push_is_complete(request->push));
     if (flag && !*done)
-        return poke();
+        return progress_mpi();
     if (!*done || !request->push)
         return MIMO_OK;
-    mimo_status outcome = mimo_host_push_outcome(request->push);
+    mimo_status outcome = mimo_host_push_status(request->push);
     request->push = NULL;
     return outcome;
 }
 
-/* Cancel a receive. A message that has begun to arrive can't be cancelled: it is then waited for,
- * but not for ever where its sender may be gone. */
-static void cancel(MPI_Request *piece, const mimo_family *family)
+/* Cancel a receive. A message that has begun to arrive can't be cancelled, so this waits for it:
+ * for LAST_WAIT at most where its sender may be gone. */
+static void cancel(MPI_Request *mpi, const mimo_family *family)
 {
     int done = 0;
     int64_t until = mimo_now() + LAST_WAIT;
-    MPI_Cancel(piece);
+    MPI_Cancel(mpi);
     for (;;) {
         bool gone = mimo_family_status(family) != MIMO_OK && mimo_now() > until;
-        if (MPI_Test(piece, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done || gone)
+        if (MPI_Test(mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done || gone)
             return;
         sched_yield();
     }
 }
 
-/* Leave nothing of a point-to-point operation in flight that writes into the caller's memory, nor
- * a receive that would take a message of a later call. The error that led here is the one to
- * report, so codes are not looked at. */
-static void call_off(mimo_request *request)
+/* End a point-to-point operation: afterwards none of its receives writes into the caller's memory
+ * or takes a message of a later call. The error that led here is the one to report, so MPI's return
+ * codes are ignored. */
+static void cancel_all(mimo_request *request)
 {
-    bool later_calls = mimo_family_status(request->home->family) == MIMO_OK;
-    for (int i = 0; i < request->pieces && (later_calls || !request->guarded); i++) {
-        MPI_Request *piece = &request->piece[i];
-        if (*piece != MPI_REQUEST_NULL && i < request->receives)
-            cancel(piece, request->home->family);
-        if (*piece != MPI_REQUEST_NULL && !request->kept && !request->guarded)
-            MPI_Request_free(piece);
+    bool later_calls = mimo_family_status(request->pool->family) == MIMO_OK;
+    for (int i = 0; i < request->count && (later_calls || !request->guarded); i++) {
+        MPI_Request *mpi = &request->mpi[i];
+        if (*mpi != MPI_REQUEST_NULL && i < request->receives)
+            cancel(mpi, request->pool->family);
+        if (*mpi != MPI_REQUEST_NULL && !request->persistent && !request->guarded)
+            MPI_Request_free(mpi);
     }
 }
 
-/* Whether MPI still has something of it, that is no message on the caller's memory. */
-static bool is_stuck(const mimo_request *request)
+/* Whether MPI still uses the request's own memory. */
+static bool is_used_by_mpi(const mimo_request *request)
 {
-    if (request->over || (request->messages && !request->guarded))
+    if (request->complete || (request->point_to_point && !request->guarded))
         return false;
-    for (int i = 0; i < request->pieces; i++)
-        if (request->piece[i] != MPI_REQUEST_NULL)
+    for (int i = 0; i < request->count; i++)
+        if (request->mpi[i] != MPI_REQUEST_NULL)
             return true;
     return false;
 }
@@ -157,80 +143,82 @@ void mimo_mpi_request_release(mimo_request *request)
 {
     if (!request)
         return;
-    if (request->messages && !request->over)
-        call_off(request);
+    if (request->point_to_point && !request->complete)
+        cancel_all(request);
     if (request->push)
-        mimo_host_push_leave(&request->home->flight, request->push);
+        mimo_host_push_remove(&request->pool->flight, request->push);
     for (int i = 0; i < 2; i++)
         if (request->types[i] != MPI_DATATYPE_NULL)
             MPI_Type_free(&request->types[i]);
     if (is_large(request))
-        request->home->lent = 0;
-    mimo_request **list = is_stuck(request) ? &request->home->stuck : &request->home->spare;
-    request->next = *list;
-    *list = request;
+        request->pool->large_in_flight = 0;
+    if (is_used_by_mpi(request)) {
+        request->next_abandoned = request->pool->abandoned;
+        request->pool->abandoned = request;
+    } else {
+        mimo_free_list_put(&request->pool->free, &request->item);
+    }
 }
 
-/* ------------------------------- those of a communicator ------------------------------ */
+/* ---------------------------------------- pool ---------------------------------------- */
 
-mimo_status mimo_mpi_requests_create(mimo_mpi_requests *out, const mimo_family *family, int ranks)
+mimo_status mimo_mpi_pool_create(mimo_mpi_request_pool *out, const mimo_family *family, int ranks)
 {
+    mimo_request *first;
     int64_t peers = 2 * ((int64_t)ranks - 1); /* a receive and a send each */
-    int64_t words = ((int64_t)ranks + 1) * MIMO_HOST_ALLGATHER_BYTES;
-    if (words < (int64_t)sizeof(mimo_call_report))
-        words = (int64_t)sizeof(mimo_call_report);
-    *out = (mimo_mpi_requests){
-        .family = family, .room = peers > LEAST_ROOM ? peers : LEAST_ROOM, .words_room = words};
-    return request_create(&out->spare, out, out->room, words);
+    int64_t bytes = ((int64_t)ranks + 1) * MIMO_HOST_ALLGATHER_BYTES;
+    if (bytes < (int64_t)sizeof(mimo_call_report))
+        bytes = (int64_t)sizeof(mimo_call_report);
+    *out = (mimo_mpi_request_pool){.family = family,
+                                   .usual_count = peers > LEAST_COUNT ? peers : LEAST_COUNT,
+                                   .usual_bytes = bytes};
+    MIMO_TRY(request_create(&first, out, out->usual_count, bytes));
+    mimo_free_list_put(&out->free, &first->item);
+    return MIMO_OK;
 }
 
-static void release_large(mimo_mpi_requests *requests)
+static void free_large(mimo_mpi_request_pool *pool)
 {
-    for (mimo_request **at = &requests->spare; *at;) {
-        mimo_request *request = *at;
-        if (is_large(request)) {
-            *at = request->next;
-            mimo_release(request);
+    for (mimo_free_item **link = &pool->free; *link;) {
+        mimo_free_item *item = *link;
+        if (item->bytes > pool->usual_bytes) {
+            *link = item->next;
+            mimo_release(item);
         } else {
-            at = &request->next;
+            link = &item->next;
         }
     }
 }
 
-/* The smaller ones go last: without memory for the larger one they are still needed. */
-mimo_status mimo_mpi_requests_prepare(mimo_mpi_requests *requests, int64_t words)
+/* The smaller requests are freed last: without memory for the larger one they are still needed. */
+mimo_status mimo_mpi_pool_prepare(mimo_mpi_request_pool *pool, int64_t bytes)
 {
     mimo_request *request;
-    for (request = requests->spare; request; request = request->next)
-        if (request->words_room >= words)
+    for (const mimo_free_item *item = pool->free; item; item = item->next)
+        if (item->bytes >= bytes)
             return MIMO_OK;
-    if (requests->lent >= words)
+    if (pool->large_in_flight >= bytes)
         return MIMO_OK;
-    MIMO_TRY(request_create(&request, requests, requests->room, words));
-    release_large(requests);
-    request->next = requests->spare;
-    requests->spare = request;
+    MIMO_TRY(request_create(&request, pool, pool->usual_count, bytes));
+    free_large(pool);
+    mimo_free_list_put(&pool->free, &request->item);
     return MIMO_OK;
 }
 
-static void release_list(mimo_request *request)
-{
-    while (request) {
-        mimo_request *next = request->next;
-        mimo_release(request);
-        request = next;
-    }
-}
-
-/* Requests that are stuck are left to MPI, which may write into them until it is finalized. */
-void mimo_mpi_requests_release(mimo_mpi_requests *requests)
+/* Until MPI is finalized it may write into abandoned requests, so these are left to it. */
+void mimo_mpi_pool_release(mimo_mpi_request_pool *pool)
 {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    release_list(requests->spare);
-    if (finalized)
-        release_list(requests->stuck);
-    else
-        mimo_abandon(requests->stuck); /* and those behind it */
-    requests->spare = requests->stuck = NULL;
+    for (mimo_free_item *item; (item = pool->free);) {
+        pool->free = item->next;
+        mimo_release(item);
+    }
+    for (mimo_request *request; (request = pool->abandoned);) {
+        pool->abandoned = request->next_abandoned;
+        if (finalized)
+            mimo_release(request);
+        else
+            mimo_abandon(request);
+    }
 }

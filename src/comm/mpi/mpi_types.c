@@ -7,7 +7,7 @@
 #include "comm/mpi/mpi_types.h"
 #include "core/checked.h"
 
-enum { BYTES_PER_PIECE = 1 << 30 };
+enum { BYTES_PER_ELEMENT = 1 << 30 };
 
 mimo_status mimo_mpi_status(int code, const char *call)
 {
@@ -20,7 +20,8 @@ mimo_status mimo_mpi_status(int code, const char *call)
     return mimo_fail(MIMO_ERR_COMM, "%.*s: %s", (int)strcspn(call, "("), call, text);
 }
 
-/* The types of a nest own their parts, so a step frees what it was built on. */
+/* Replace *type by the type that was built on it. MPI keeps what a type is built on, so *type is
+ * freed. */
 static mimo_status wrap(MPI_Datatype *type, int code, MPI_Datatype wrapped, const char *call)
 {
     MPI_Type_free(type);
@@ -31,30 +32,30 @@ static mimo_status wrap(MPI_Datatype *type, int code, MPI_Datatype wrapped, cons
 
 static mimo_status bytes_type(MPI_Datatype *out, int64_t bytes)
 {
-    MPI_Datatype type = MPI_BYTE, piece, pieces;
-    int64_t whole = bytes / BYTES_PER_PIECE;
-    int rest = (int)(bytes % BYTES_PER_PIECE);
+    MPI_Datatype type = MPI_BYTE, element, elements;
+    int64_t whole = bytes / BYTES_PER_ELEMENT;
+    int rest = (int)(bytes % BYTES_PER_ELEMENT);
     MIMO_CHECK(whole <= INT_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " bytes in one message", bytes);
     if (whole == 0) {
         MIMO_TRY_MPI(MPI_Type_contiguous(rest, MPI_BYTE, &type));
         *out = type;
         return MIMO_OK;
     }
-    MIMO_TRY_MPI(MPI_Type_contiguous(BYTES_PER_PIECE, MPI_BYTE, &piece));
-    int code = MPI_Type_contiguous((int)whole, piece, &pieces);
-    MPI_Type_free(&piece);
+    MIMO_TRY_MPI(MPI_Type_contiguous(BYTES_PER_ELEMENT, MPI_BYTE, &element));
+    int code = MPI_Type_contiguous((int)whole, element, &elements);
+    MPI_Type_free(&element);
     MIMO_TRY(mimo_mpi_status(code, "MPI_Type_contiguous"));
     int lengths[2] = {1, rest};
-    MPI_Aint places[2] = {0, (MPI_Aint)(whole * BYTES_PER_PIECE)};
-    MPI_Datatype parts[2] = {pieces, MPI_BYTE};
-    code = MPI_Type_create_struct(rest > 0 ? 2 : 1, lengths, places, parts, &type);
-    MPI_Type_free(&pieces);
+    MPI_Aint offsets[2] = {0, (MPI_Aint)(whole * BYTES_PER_ELEMENT)};
+    MPI_Datatype types[2] = {elements, MPI_BYTE};
+    code = MPI_Type_create_struct(rest > 0 ? 2 : 1, lengths, offsets, types, &type);
+    MPI_Type_free(&elements);
     MIMO_TRY(mimo_mpi_status(code, "MPI_Type_create_struct"));
     *out = type;
     return MIMO_OK;
 }
 
-/* `count` elements of *type, `stride` bytes apart, in place of *type. */
+/* Replace *type by `count` elements of it, `stride` bytes apart. */
 static mimo_status repeat(MPI_Datatype *type, int64_t count, int64_t stride)
 {
     MPI_Datatype wrapped = MPI_DATATYPE_NULL;
@@ -88,7 +89,7 @@ mimo_status mimo_mpi_rows_type(MPI_Datatype *out, const mimo_rows *rows, int64_t
     int64_t run = rows->row_bytes, outer = rows->outer * rows->row_bytes;
     MIMO_CHECK(rows->n_outer <= INT_MAX && rows->n_inner <= INT_MAX, MIMO_ERR_OVERFLOW,
                "%" PRId64 " x %" PRId64 " rows in one message", rows->n_outer, rows->n_inner);
-    /* Loops that are contiguous melt into one run, which MPI copies as a block. */
+    /* Contiguous loops become one run, which MPI copies as a block. */
     bool inner_runs = rows->inner == 1 || rows->n_inner == 1;
     if (inner_runs)
         run *= rows->n_inner;

@@ -7,7 +7,7 @@
 #include "core/rows.h"
 #include "core/check.h"
 
-/* A return code of MPI as a status, with MPI's words. */
+/* A return code of MPI as a status, with MPI's text. */
 mimo_status mimo_mpi_status(int code, const char *call);
 
 #define MIMO_TRY_MPI(call) MIMO_TRY(mimo_mpi_status((call), #call))
@@ -15,8 +15,8 @@ mimo_status mimo_mpi_status(int code, const char *call);
 /* `bytes` contiguous bytes as one committed type. The caller frees it. */
 mimo_status mimo_mpi_bytes_type(MPI_Datatype *out, int64_t bytes);
 
-/* The rows (i, j), in that order, seen from the tile's row `first`, as one committed type. Its
- * extent is `step` rows, so that consecutive elements of the type lie `step` rows apart. */
+/* The rows (i, j), in that order, as one committed type; its address is that of the tile's row
+ * `first`. Its extent is `step` rows: consecutive elements of the type lie `step` rows apart. */
 mimo_status mimo_mpi_rows_type(MPI_Datatype *out, const mimo_rows *rows, int64_t step);
 
 #endif

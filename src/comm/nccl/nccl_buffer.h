@@ -9,16 +9,16 @@
 mimo_status mimo_nccl_buffer_open(mimo_buffer *buffer);
 void mimo_nccl_buffer_close(mimo_buffer *buffer);
 
-/* Before a launch that pushes into a buffer: it will follow the last one, on whatever stream that
- * was. Work that is being captured into a graph is ordered by the graph. */
+/* To be called before a launch that pushes into a buffer: orders it after the last one, which may
+ * be on another stream. A graph orders the work that is captured into it. */
 mimo_status mimo_nccl_buffer_enter(mimo_buffer *buffer, cudaStream_t stream);
 
-/* What its kernels and the host tell each other, as the device finds it. */
+/* The note that the buffer's kernels and the host share, at its device address. */
 mimo_push_note *mimo_nccl_buffer_note(const mimo_buffer *buffer);
-/* All work of a stream is done: no call need follow it any more. */
-void mimo_nccl_buffer_stream_over(const mimo_buffer *buffer, cudaStream_t stream);
-/* End the waits inside kernels: those that wait for peers end, with rows missing. The buffer is of
- * no use then. */
+/* All work of a stream is done: no launch has to be ordered after it any more. */
+void mimo_nccl_buffer_stream_finished(const mimo_buffer *buffer, cudaStream_t stream);
+/* End the waits inside kernels. Their rows can be missing, and the buffer can't be used any
+ * more. */
 void mimo_nccl_buffer_abort(const mimo_buffer *buffer);
 
 #endif

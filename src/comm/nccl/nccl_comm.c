@@ -1,11 +1,12 @@
-/* Life of a communicator of the NCCL backend: creation from a bootstrap, borrowing, release. */
+/* The NCCL backend's table, and its public calls: creation from a bootstrap, borrowing, the
+ * report. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/agreement.h"
 #include "comm/nccl/nccl_buffer.h"
-#include "comm/nccl/nccl_hosts.h"
+#include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -13,72 +14,37 @@
 
 enum { BUS_TEXT = 32 };
 
-/* ------------------------------- communicator and root ------------------------------ */
-
-mimo_status mimo_nccl_comm_make(nccl_comm **out, nccl_root *root, int size)
-{
-    nccl_comm *made;
-    mimo_status status;
-    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    made->base.backend = &mimo_nccl_backend;
-    made->base.device = &mimo_device_cuda;
-    made->base.memory = MIMO_MEMORY_CUDA;
-    made->base.size = size;
-    made->base.family = &root->family;
-    made->root = root;
-    made->next = root->comms;
-    root->comms = made;
-    root->users++;
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&made->ranks, size, sizeof *made->ranks));
-    MIMO_TRY_GOTO(status, fail, mimo_nccl_words_prepare(made));
-    *out = made;
-    return MIMO_OK;
-fail:
-    mimo_comm_destroy(&made->base);
-    return status;
-}
+/* --------------------------------------- table -------------------------------------- */
 
 static void comm_destroy(mimo_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
-    nccl_root *root = comm->root;
-    nccl_comm **at = &root->comms;
-    if (comm->on_host && comm->on_host != comm)
-        mimo_comm_destroy(&comm->on_host->base);
-    while (*at != comm)
-        at = &(*at)->next;
-    *at = comm->next;
-    mimo_nccl_words_free(comm);
-    mimo_nccl_team_drop(root, comm->windows);
-    mimo_nccl_team_drop(root, comm->team);
-    mimo_release(comm->ranks);
-    mimo_release(comm);
-    if (--root->users > 0)
-        return;
-    (void)cudaStreamDestroy(root->words);
-    mimo_release(root);
+    if (comm->same_host && comm->same_host != comm)
+        mimo_comm_destroy(&comm->same_host->base);
+    mimo_nccl_comm_remove(comm);
 }
 
-/* Who is missing can't be known here: words travel over NCCL, which has just been aborted. */
-static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *signs,
-                     size_t room)
+/* Farewells can't be sent here: host values travel over NCCL, which is aborted. So nothing is known
+ * of missing ranks. */
+static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
+                     size_t capacity)
 {
-    nccl_root *root = ((nccl_comm *)comm)->root;
-    (void)mine, (void)patience, (void)signs, (void)room;
-    for (const nccl_comm *each = root->comms; each; each = each->next)
+    nccl_family *family = ((nccl_comm *)comm)->family;
+    (void)mine, (void)patience, (void)text, (void)capacity;
+    for (const nccl_comm *each = family->comms; each; each = each->next)
         for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
             mimo_nccl_buffer_abort(it);
-    mimo_nccl_teams_abort(root);
+    mimo_nccl_shared_comms_abort(family);
 }
 
-static void stream_over(mimo_comm *comm, mimo_stream stream)
+static void stream_finished(mimo_comm *comm, mimo_stream stream)
 {
-    for (const nccl_comm *each = ((nccl_comm *)comm)->root->comms; each; each = each->next)
+    for (const nccl_comm *each = ((nccl_comm *)comm)->family->comms; each; each = each->next)
         for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
-            mimo_nccl_buffer_stream_over(it, stream);
+            mimo_nccl_buffer_stream_finished(it, stream);
 }
 
-const mimo_comm_backend mimo_nccl_backend = {
+static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
     .split = mimo_nccl_split,
     .destroy = comm_destroy,
@@ -94,42 +60,21 @@ const mimo_comm_backend mimo_nccl_backend = {
     .exchange_destroy = mimo_nccl_exchange_destroy,
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
-    .stream_over = stream_over,
-    .test = mimo_nccl_words_test,
-    .release = mimo_nccl_words_release,
+    .stream_finished = stream_finished,
+    .test = mimo_nccl_request_test,
+    .release = mimo_nccl_request_release,
     .end = comm_end,
 };
 
-/* A communicator of `size` ranks with a root of its own, all its ranks, and no team yet. */
+/* A family with a communicator of all `size` ranks, which has no ncclComm_t yet. Local. */
 static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nccl_desc *desc)
 {
-    nccl_root *root;
+    nccl_family *family;
     nccl_comm *made;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    MIMO_TRY(mimo_reserve(&root, 1, sizeof *root));
-    root->config = config;
-    if (desc->min_ctas != MIMO_NCCL_DEFAULT)
-        root->config.minCTAs = desc->min_ctas;
-    if (desc->max_ctas != MIMO_NCCL_DEFAULT)
-        root->config.maxCTAs = desc->max_ctas;
-    if (desc->blocking != MIMO_NCCL_DEFAULT)
-        root->config.blocking = desc->blocking;
-    if (desc->split_share != MIMO_NCCL_DEFAULT)
-        root->config.splitShare = desc->split_share;
-    mimo_status status = mimo_family_init(&root->family);
-    if (status == MIMO_OK)
-        status = mimo_cuda_status(cudaStreamCreateWithFlags(&root->words, cudaStreamNonBlocking),
-                                  "cudaStreamCreate");
+    MIMO_TRY(mimo_nccl_family_create(&family, desc));
+    mimo_status status = mimo_nccl_comm_add(&made, family, &nccl_backend, size);
     if (status != MIMO_OK) {
-        mimo_release(root);
-        return status;
-    }
-    root->users++; /* ours, so that a failure below leaves the root to us */
-    status = mimo_nccl_comm_make(&made, root, size);
-    root->users--;
-    if (status != MIMO_OK) {
-        (void)cudaStreamDestroy(root->words);
-        mimo_release(root);
+        mimo_nccl_family_release(family);
         return status;
     }
     made->base.rank = rank;
@@ -141,18 +86,19 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
 
 /* ------------------------------- creation: the bootstrap ---------------------------- */
 
-/* What every rank tells the others before NCCL is called, so that no rank waits in it alone. */
-typedef struct greeting {
+/* What the ranks exchange before NCCL is called, so that no rank waits in it alone. */
+typedef struct rank_info {
     int32_t status;
     char sentence[MIMO_SENTENCE_TEXT];
-    uint64_t settings; /* hash of the descriptor's fields that must agree */
-    uint64_t host;     /* hash of the host's name, and the GPU's place on it */
-    char bus[BUS_TEXT];
+    uint64_t settings;  /* hash of the descriptor's fields that must agree */
+    uint64_t host;      /* mimo_nccl_host_hash */
+    char bus[BUS_TEXT]; /* the GPU's PCI bus id on that host */
     int32_t device;
-    ncclUniqueId id; /* rank 0's counts */
-} greeting;
+    ncclUniqueId id; /* rank 0's is used */
+} rank_info;
 
-/* Where a launcher shows each rank one GPU alone, that is the one. */
+/* Choose the device: the number of this rank on its host, or the only device where a launcher shows
+ * each rank one GPU. */
 static mimo_status choose_device(mimo_nccl_desc *desc, int neighbours)
 {
     int devices = 0;
@@ -175,9 +121,9 @@ static mimo_status check_ctas(const mimo_nccl_desc *desc)
     return MIMO_OK;
 }
 
-/* This rank's own part: device, NCCL's identifier, memory. */
-static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap *bootstrap,
-                         const mimo_nccl_desc *given, int neighbours)
+/* What this rank does alone: choose its device, make NCCL's identifier and the communicator. */
+static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bootstrap *bootstrap,
+                                const mimo_nccl_desc *given, int neighbours)
 {
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MIMO_CHECK(given, MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: desc is NULL");
@@ -193,12 +139,12 @@ static mimo_status greet(greeting *mine, nccl_comm **made, const mimo_bootstrap 
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->size, &desc));
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
-        (*made)->root->config.blocking = 0; /* else NCCL's own waits know no deadline */
+        (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
     return MIMO_OK;
 }
 
-/* All ranks read the same greetings, so all come to the same verdict. */
-static mimo_status compare(const greeting *all, int size)
+/* All ranks read the same array, so all return the same. */
+static mimo_status compare(const rank_info *all, int size)
 {
     for (int i = 0; i < size; i++)
         MIMO_CHECK(all[i].status == MIMO_OK, (mimo_status)all[i].status, "rank %d: %s", i,
@@ -216,8 +162,8 @@ static mimo_status compare(const greeting *all, int size)
     return MIMO_OK;
 }
 
-static mimo_status exchange_greetings(const mimo_bootstrap *bootstrap, greeting *all,
-                                      const greeting *mine)
+static mimo_status exchange_infos(const mimo_bootstrap *bootstrap, rank_info *all,
+                                  const rank_info *mine)
 {
     int failed = bootstrap->allgather(bootstrap->context, all, mine, sizeof *mine);
     MIMO_CHECK(failed == 0, MIMO_ERR_COMM, "the bootstrap's allgather gave %d", failed);
@@ -225,7 +171,7 @@ static mimo_status exchange_greetings(const mimo_bootstrap *bootstrap, greeting 
 }
 
 /* The ranks before this one that run on its host. */
-static int count_neighbours(const greeting *all, int rank)
+static int count_neighbours(const rank_info *all, int rank)
 {
     int count = 0;
     for (int i = 0; i < rank; i++)
@@ -236,23 +182,24 @@ static int count_neighbours(const greeting *all, int rank)
 static mimo_status connect(nccl_comm *made, ncclUniqueId id)
 {
     ncclComm_t handle = NULL;
-    nccl_root *root = made->root;
+    nccl_family *family = made->family;
     int64_t before = mimo_nccl_free_bytes();
     if (made->base.size == 1)
         return MIMO_OK;
     ncclResult_t code =
-        ncclCommInitRankConfig(&handle, made->base.size, id, made->base.rank, &root->config);
+        ncclCommInitRankConfig(&handle, made->base.size, id, made->base.rank, &family->config);
     mimo_status status = mimo_nccl_status(code, made, handle, "ncclCommInitRankConfig");
     if (status == MIMO_OK)
-        status = mimo_nccl_team_add(&made->team, root, handle, made->ranks, made->base.size);
+        status =
+            mimo_nccl_shared_comm_add(&made->shared, family, handle, made->ranks, made->base.size);
     if (status != MIMO_OK && handle)
         (void)ncclCommAbort(handle);
     int64_t taken = before - mimo_nccl_free_bytes();
-    root->report.device_bytes = taken > 0 ? taken : 0;
+    family->report.device_bytes = taken > 0 ? taken : 0;
     return status;
 }
 
-static void note_failure(greeting *mine, mimo_status status)
+static void note_failure(rank_info *mine, mimo_status status)
 {
     mine->status = (int32_t)status;
     snprintf(mine->sentence, sizeof mine->sentence, "%s",
@@ -273,20 +220,20 @@ static mimo_status check_bootstrap(mimo_comm **out, const mimo_bootstrap *bootst
 mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
                                   const mimo_nccl_desc *desc)
 {
-    greeting mine, *all = NULL;
+    rank_info mine, *all = NULL;
     nccl_comm *made = NULL;
     mimo_status status;
     memset(&mine, 0, sizeof mine);
     MIMO_TRY(check_bootstrap(out, bootstrap));
     MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
-    mine.host = mimo_nccl_host();
-    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    mine.host = mimo_nccl_host_hash();
+    MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
-    note_failure(&mine, greet(&mine, &made, bootstrap, desc, neighbours));
-    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    note_failure(&mine, prepare_rank(&mine, &made, bootstrap, desc, neighbours));
+    MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
     note_failure(&mine, connect(made, all[0].id));
-    MIMO_TRY_GOTO(status, done, exchange_greetings(bootstrap, all, &mine));
+    MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
     *out = &made->base;
     made = NULL;
@@ -318,13 +265,13 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
     MIMO_TRY(make_first(&made, rank, size, &desc));
     mimo_status status = MIMO_OK;
     if (size > 1)
-        status = mimo_nccl_team_add(&made->team, made->root, nccl, made->ranks, size);
+        status = mimo_nccl_shared_comm_add(&made->shared, made->family, nccl, made->ranks, size);
     if (status != MIMO_OK) {
         mimo_comm_destroy(&made->base);
         return status;
     }
-    if (made->team)
-        made->team->borrowed = true;
+    if (made->shared)
+        made->shared->borrowed = true;
     *out = &made->base;
     return MIMO_OK;
 }
@@ -333,8 +280,8 @@ mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm)
 {
     MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "mimo_nccl_report_of: %s is NULL",
                out ? "comm" : "out");
-    MIMO_CHECK(comm->backend == &mimo_nccl_backend, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
                "mimo_nccl_report_of: the communicator is of backend '%s'", comm->backend->name);
-    *out = ((const nccl_comm *)comm)->root->report;
+    *out = ((const nccl_comm *)comm)->family->report;
     return MIMO_OK;
 }

@@ -1,16 +1,15 @@
-/* Collectives on tensors: enqueued on the caller's stream, staged in the memory of the
- * communicator. */
+/* Collectives on tensors: enqueued on the caller's stream, with staging of the communicator. */
 #include "comm/nccl/nccl_state.h"
 #include "core/checked.h"
 #include "device/cuda_kernels.h"
 
-static const nccl_team *team_of(const mimo_comm *comm)
+static const nccl_shared_comm *shared_of(const mimo_comm *comm)
 {
-    return ((const nccl_comm *)comm)->team;
+    return ((const nccl_comm *)comm)->shared;
 }
 
-static mimo_status room_of(void **out, mimo_comm *comm, mimo_stream stream, mimo_staging_slot slot,
-                           int64_t bytes)
+static mimo_status get_staging(void **out, mimo_comm *comm, mimo_stream stream,
+                               mimo_staging_slot slot, int64_t bytes)
 {
     const mimo_staging_key key = {comm->device, stream, slot};
     return mimo_staging_get(out, &comm->staging, &key, bytes);
@@ -24,34 +23,35 @@ static mimo_status reduce(mimo_comm *comm, const mimo_reduction *reduction, mimo
     ncclRedOp_t op = reduction->op == MIMO_MAX ? ncclMax : ncclSum;
     MIMO_TRY_NCCL(own,
                   ncclAllReduce(reduction->data, reduction->data, (size_t)reduction->count,
-                                mimo_nccl_type(reduction->dtype), op, own->team->handle, stream));
+                                mimo_nccl_type(reduction->dtype), op, own->shared->handle, stream));
     return MIMO_OK;
 }
 
-/* NCCL rounds 16-bit floats at every step, so a real sum of them is made in f32. */
+/* NCCL rounds 16-bit floats at every step, so they are summed in f32. */
 static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction, mimo_stream stream)
 {
-    void *room;
+    void *staging;
     int64_t bytes, count = reduction->count;
     MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof(float)));
-    MIMO_TRY(room_of(&room, comm, stream, MIMO_STAGING_PACKED, bytes));
-    MIMO_TRY_CUDA(mimo_cuda_widen(room, reduction->data, count, reduction->dtype, stream));
-    const mimo_reduction wide = {room, count, MIMO_F32, reduction->op, reduction->lone, false};
+    MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
+    MIMO_TRY_CUDA(mimo_cuda_widen(staging, reduction->data, count, reduction->dtype, stream));
+    const mimo_reduction wide = {staging, count, MIMO_F32, reduction->op, reduction->single_term,
+                                 false};
     MIMO_TRY(reduce(comm, &wide, stream));
-    MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, room, count, reduction->dtype, stream));
+    MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, staging, count, reduction->dtype, stream));
     return MIMO_OK;
 }
 
 mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_reduction *reduction, mimo_stream stream)
 {
-    const nccl_team *team = team_of(comm);
+    const nccl_shared_comm *shared = shared_of(comm);
     bool rounds = (reduction->dtype == MIMO_F16 || reduction->dtype == MIMO_BF16) &&
-                  reduction->op == MIMO_SUM && !reduction->lone;
+                  reduction->op == MIMO_SUM && !reduction->single_term;
     *out = NULL;
-    if (!team || reduction->count == 0)
+    if (!shared || reduction->count == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(team));
+    MIMO_TRY(mimo_nccl_check(shared));
     return rounds ? reduce_wide(comm, reduction, stream) : reduce(comm, reduction, stream);
 }
 
@@ -60,15 +60,15 @@ mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
 mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_broadcast *broadcast, mimo_stream stream)
 {
-    const nccl_team *team = team_of(comm);
+    const nccl_shared_comm *shared = shared_of(comm);
     void *data = broadcast->data;
     size_t bytes = (size_t)broadcast->bytes;
     *out = NULL;
-    if (!team || bytes == 0)
+    if (!shared || bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(team));
+    MIMO_TRY(mimo_nccl_check(shared));
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclBroadcast(data, data, bytes, ncclUint8, broadcast->root,
-                                                   team->handle, stream));
+                                                   shared->handle, stream));
     return MIMO_OK;
 }
 
@@ -77,26 +77,26 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
 /* One all-gather of rows. */
 typedef struct gathering {
     mimo_comm *comm;
-    const mimo_rows *to; /* rank 0's place */
+    const mimo_rows *to; /* where rank 0's rows go */
     int64_t step;
-    mimo_rows own; /* this rank's place in `to` */
+    mimo_rows own; /* where this rank's rows go */
     const mimo_rows *from;
     int64_t bytes; /* of one rank */
     mimo_stream stream;
 } gathering;
 
-/* The ranks' places follow one another: NCCL can gather straight into them. */
-static bool lands_in_place(const gathering *it)
+/* Whether the ranks' rows follow one another in `to`, so that NCCL can gather straight into it. */
+static bool is_contiguous(const gathering *it)
 {
     return mimo_rows_are_one_run(it->to) && it->step == it->to->n_outer * it->to->n_inner;
 }
 
-/* This rank's rows in one piece: where they are, or packed into `room`. */
-static mimo_status pack(const void **out, const gathering *it, void *room)
+/* This rank's rows as one run: where they are, or packed at `memory`. */
+static mimo_status pack(const void **out, const gathering *it, void *memory)
 {
     const mimo_rows *from = it->from->base ? it->from : &it->own;
-    mimo_rows packed = {room, from->row_bytes, 0, from->n_outer, from->n_inner, from->n_inner, 1};
-    *out = mimo_rows_are_one_run(from) ? mimo_rows_begin(from) : room;
+    mimo_rows packed = {memory, from->row_bytes, 0, from->n_outer, from->n_inner, from->n_inner, 1};
+    *out = mimo_rows_are_one_run(from) ? mimo_rows_begin(from) : memory;
     return mimo_rows_are_one_run(from) ? MIMO_OK
                                        : it->comm->device->copy_rows(&packed, from, it->stream);
 }
@@ -104,28 +104,29 @@ static mimo_status pack(const void **out, const gathering *it, void *room)
 static mimo_status all_gather(const gathering *it, void *to, const void *from)
 {
     nccl_comm *comm = (nccl_comm *)it->comm;
-    MIMO_TRY_NCCL(comm, ncclAllGather(from, to, (size_t)it->bytes, ncclUint8, comm->team->handle,
+    MIMO_TRY_NCCL(comm, ncclAllGather(from, to, (size_t)it->bytes, ncclUint8, comm->shared->handle,
                                       it->stream));
     return MIMO_OK;
 }
 
-/* From the gathered room to the ranks' places. Where a rank's inner loop is one contiguous run and
- * the ranks' runs stand side by side, one copy with the ranks as its outer loop does it. */
-static mimo_status spread(const gathering *it, char *room)
+/* Copy the gathered rows to where they go. One copy is enough where a rank's inner loop is one run
+ * and the runs of all ranks lie side by side: its outer loop runs over the ranks. */
+static mimo_status unpack(const gathering *it, char *gathered)
 {
     const mimo_rows *to = it->to;
     int64_t run = to->n_inner, ranks = it->comm->size;
     if (to->inner == 1 && it->step == run && to->outer % run == 0 && to->first % run == 0) {
-        mimo_rows places = {to->base, to->row_bytes * run, to->first / run, ranks,
-                            1,        to->n_outer,         to->outer / run};
-        mimo_rows packed = {room, to->row_bytes * run, 0, ranks, to->n_outer, to->n_outer, 1};
-        return it->comm->device->copy_rows(&places, &packed, it->stream);
+        mimo_rows targets = {to->base, to->row_bytes * run, to->first / run, ranks,
+                             1,        to->n_outer,         to->outer / run};
+        mimo_rows packed = {gathered, to->row_bytes * run, 0, ranks, to->n_outer, to->n_outer, 1};
+        return it->comm->device->copy_rows(&targets, &packed, it->stream);
     }
     for (int64_t rank = 0; rank < ranks; rank++) {
-        mimo_rows place = *to;
-        mimo_rows packed = {room + rank * it->bytes, to->row_bytes, 0, to->n_outer, run, run, 1};
-        place.first += rank * it->step;
-        MIMO_TRY(it->comm->device->copy_rows(&place, &packed, it->stream));
+        mimo_rows target = *to;
+        mimo_rows packed = {
+            gathered + rank * it->bytes, to->row_bytes, 0, to->n_outer, run, run, 1};
+        target.first += rank * it->step;
+        MIMO_TRY(it->comm->device->copy_rows(&target, &packed, it->stream));
     }
     return MIMO_OK;
 }
@@ -135,26 +136,26 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
 {
     const mimo_rows *to = &gather->to, *from = &gather->from;
     gathering it = {comm, to, gather->step, *to, from, 0, stream};
-    const nccl_team *team = team_of(comm);
-    void *packed = NULL, *room;
+    const nccl_shared_comm *shared = shared_of(comm);
+    void *packed = NULL, *gathered;
     const void *own;
     int64_t rows, all;
     *out = NULL;
     it.own.first += comm->rank * gather->step;
-    if (!team) /* a group of one */
+    if (!shared) /* one rank */
         return from->base ? comm->device->copy_rows(&it.own, from, stream) : MIMO_OK;
-    MIMO_TRY(mimo_nccl_check(team));
+    MIMO_TRY(mimo_nccl_check(shared));
     MIMO_TRY(mimo_mul(&rows, to->n_outer, to->n_inner));
     MIMO_TRY(mimo_mul(&it.bytes, rows, to->row_bytes));
     MIMO_TRY(mimo_mul(&all, it.bytes, comm->size));
     if (it.bytes == 0)
         return MIMO_OK;
     if (!mimo_rows_are_one_run(from->base ? from : &it.own))
-        MIMO_TRY(room_of(&packed, comm, stream, MIMO_STAGING_PACKED, it.bytes));
+        MIMO_TRY(get_staging(&packed, comm, stream, MIMO_STAGING_PACKED, it.bytes));
     MIMO_TRY(pack(&own, &it, packed));
-    if (lands_in_place(&it))
+    if (is_contiguous(&it))
         return all_gather(&it, mimo_rows_begin(to), own);
-    MIMO_TRY(room_of(&room, comm, stream, MIMO_STAGING_GATHERED, all));
-    MIMO_TRY(all_gather(&it, room, own));
-    return spread(&it, room);
+    MIMO_TRY(get_staging(&gathered, comm, stream, MIMO_STAGING_GATHERED, all));
+    MIMO_TRY(all_gather(&it, gathered, own));
+    return unpack(&it, gathered);
 }

@@ -7,8 +7,9 @@
 
 static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
 {
-    for (nccl_team *team = comm ? comm->root->teams : NULL; team; team = team->next)
-        team->failed = team->failed || team->handle == handle;
+    nccl_shared_comm *shared = comm ? comm->family->shared : NULL;
+    for (; shared; shared = shared->next)
+        shared->failed = shared->failed || shared->handle == handle;
 }
 
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
@@ -41,15 +42,15 @@ mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     return mimo_nccl_status(code == ncclSuccess ? ncclInProgress : code, comm, handle, call);
 }
 
-mimo_status mimo_nccl_check(const nccl_team *team)
+mimo_status mimo_nccl_check(const nccl_shared_comm *shared)
 {
     ncclResult_t met = ncclSuccess;
-    MIMO_CHECK(team->handle, MIMO_ERR_ABORTED, "the NCCL communicator was aborted");
-    ncclResult_t polled = ncclCommGetAsyncError(team->handle, &met);
+    MIMO_CHECK(shared->handle, MIMO_ERR_ABORTED, "the NCCL communicator was aborted");
+    ncclResult_t polled = ncclCommGetAsyncError(shared->handle, &met);
     if (polled != ncclSuccess)
         met = polled;
     return met == ncclInProgress ? MIMO_OK
-                                 : mimo_nccl_status(met, NULL, team->handle, "NCCL, earlier");
+                                 : mimo_nccl_status(met, NULL, shared->handle, "NCCL, earlier");
 }
 
 int64_t mimo_nccl_free_bytes(void)

@@ -1,7 +1,8 @@
 /*
- * Host words over NCCL: into device memory, through a collective, back into host memory, all on the
- * root's own stream; an event tells when they are there. Such a request has pinned host memory and
- * device memory of its own and stays with the communicator for the next use.
+ * Host values over NCCL. They are copied to device memory, moved by a collective and copied back to
+ * host memory, all on the family's host stream. An event shows when they have arrived. A request
+ * has pinned host memory and device memory of its own, and stays with the communicator for the next
+ * use.
  */
 #include <string.h>
 
@@ -10,12 +11,11 @@
 #include "core/memory.h"
 
 struct mimo_request {
+    mimo_free_item item; /* in the communicator's list of free requests; holds the capacity */
     nccl_comm *comm;
-    mimo_request *next; /* spare */
-    char *host, *device;
-    int64_t room; /* bytes of each */
+    char *host, *device; /* [item.bytes] each */
     cudaEvent_t event;
-    void *to; /* where the first `bytes` bytes of `host` go in the end */
+    void *to; /* the first `bytes` bytes of `host` are copied here once they have arrived */
     int64_t bytes;
 };
 
@@ -43,7 +43,7 @@ static mimo_status create(mimo_request **out, nccl_comm *comm, int64_t bytes)
     made->host = host;
     MIMO_TRY_GOTO(status, fail, mimo_cuda_status(cudaMalloc(&device, (size_t)bytes), "cudaMalloc"));
     made->device = device;
-    made->room = bytes;
+    made->item.bytes = bytes;
     *out = made;
     return MIMO_OK;
 fail:
@@ -54,13 +54,10 @@ fail:
 static mimo_status take(mimo_request **out, mimo_comm *base, int64_t bytes)
 {
     nccl_comm *comm = (nccl_comm *)base;
-    mimo_request **at = &comm->spare;
-    while (*at && (*at)->room < bytes)
-        at = &(*at)->next;
-    if (!*at)
+    mimo_request *found = mimo_free_list_take(&comm->free_requests, 0, bytes);
+    if (!found)
         return create(out, comm, bytes);
-    *out = *at;
-    *at = (*out)->next;
+    *out = found;
     return MIMO_OK;
 }
 
@@ -68,11 +65,11 @@ static mimo_status prepare(mimo_comm *comm, int64_t bytes)
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, bytes));
-    mimo_nccl_words_release(request);
+    mimo_nccl_request_release(request);
     return MIMO_OK;
 }
 
-mimo_status mimo_nccl_words_prepare(nccl_comm *comm)
+mimo_status mimo_nccl_requests_prepare(nccl_comm *comm)
 {
     return prepare(&comm->base, (int64_t)comm->base.size * (int64_t)sizeof(mimo_call_report));
 }
@@ -82,27 +79,24 @@ mimo_status mimo_nccl_host_allgather_prepare(mimo_comm *comm, int bytes)
     return prepare(comm, (int64_t)bytes * (comm->size + 1));
 }
 
-void mimo_nccl_words_free(nccl_comm *comm)
+void mimo_nccl_requests_free(nccl_comm *comm)
 {
-    while (comm->spare) {
-        mimo_request *request = comm->spare;
-        comm->spare = request->next;
+    for (mimo_request *request; (request = mimo_free_list_take(&comm->free_requests, 0, 0));)
         destroy(request);
-    }
 }
 
-static mimo_status bring(mimo_request *request, const void *from, int64_t bytes)
+static mimo_status upload(mimo_request *request, const void *from, int64_t bytes)
 {
     memcpy(request->host, from, (size_t)bytes);
     MIMO_TRY_CUDA(cudaMemcpyAsync(request->device, request->host, (size_t)bytes,
-                                  cudaMemcpyHostToDevice, request->comm->root->words));
+                                  cudaMemcpyHostToDevice, request->comm->family->host_stream));
     return MIMO_OK;
 }
 
-/* Enqueue the way back, of `bytes` bytes at `offset` of the device room. */
-static mimo_status fetch(mimo_request *request, void *to, int64_t bytes, int64_t offset)
+/* Enqueue the copy back of `bytes` bytes from `offset` of the request's device memory. */
+static mimo_status download(mimo_request *request, void *to, int64_t bytes, int64_t offset)
 {
-    cudaStream_t stream = request->comm->root->words;
+    cudaStream_t stream = request->comm->family->host_stream;
     request->to = to;
     request->bytes = bytes;
     MIMO_TRY_CUDA(cudaMemcpyAsync(request->host, request->device + offset, (size_t)bytes,
@@ -111,39 +105,40 @@ static mimo_status fetch(mimo_request *request, void *to, int64_t bytes, int64_t
     return MIMO_OK;
 }
 
-static mimo_status vote(mimo_request *request, uint64_t *words, int count)
+static mimo_status start_max(mimo_request *request, uint64_t *values, int count)
 {
     nccl_comm *comm = request->comm;
-    int64_t bytes = count * (int64_t)sizeof *words;
-    MIMO_TRY(bring(request, words, bytes));
-    if (comm->team)
+    int64_t bytes = count * (int64_t)sizeof *values;
+    MIMO_TRY(upload(request, values, bytes));
+    if (comm->shared)
         MIMO_TRY_NCCL(comm,
                       ncclAllReduce(request->device, request->device, (size_t)count, ncclUint64,
-                                    ncclMax, comm->team->handle, comm->root->words));
-    return fetch(request, words, bytes, 0);
+                                    ncclMax, comm->shared->handle, comm->family->host_stream));
+    return download(request, values, bytes, 0);
 }
 
-static mimo_status tell(mimo_request *request, void *data, int bytes, int root)
+static mimo_status start_broadcast(mimo_request *request, void *data, int bytes, int root)
 {
     nccl_comm *comm = request->comm;
-    MIMO_TRY(bring(request, data, bytes));
-    if (comm->team)
-        MIMO_TRY_NCCL(comm, ncclBroadcast(request->device, request->device, (size_t)bytes,
-                                          ncclUint8, root, comm->team->handle, comm->root->words));
-    return fetch(request, data, bytes, 0);
+    MIMO_TRY(upload(request, data, bytes));
+    if (comm->shared)
+        MIMO_TRY_NCCL(comm,
+                      ncclBroadcast(request->device, request->device, (size_t)bytes, ncclUint8,
+                                    root, comm->shared->handle, comm->family->host_stream));
+    return download(request, data, bytes, 0);
 }
 
-/* The own words lie behind the room for all. */
-static mimo_status collect(mimo_request *request, void *to, const void *from, int64_t bytes)
+/* This rank's own bytes come first, then those of all ranks. */
+static mimo_status start_allgather(mimo_request *request, void *to, const void *from, int64_t bytes)
 {
     nccl_comm *comm = request->comm;
     int64_t all = bytes * comm->base.size;
-    MIMO_TRY(bring(request, from, bytes));
-    if (!comm->team)
-        return fetch(request, to, bytes, 0);
+    MIMO_TRY(upload(request, from, bytes));
+    if (!comm->shared)
+        return download(request, to, bytes, 0);
     MIMO_TRY_NCCL(comm, ncclAllGather(request->device, request->device + bytes, (size_t)bytes,
-                                      ncclUint8, comm->team->handle, comm->root->words));
-    return fetch(request, to, all, bytes);
+                                      ncclUint8, comm->shared->handle, comm->family->host_stream));
+    return download(request, to, all, bytes);
 }
 
 static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_status started)
@@ -151,16 +146,16 @@ static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_sta
     if (started == MIMO_OK)
         *out = request;
     else
-        mimo_nccl_words_release(request);
+        mimo_nccl_request_release(request);
     return started;
 }
 
-mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words,
+mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *values,
                                      int count)
 {
     mimo_request *request;
-    MIMO_TRY(take(&request, comm, count * (int64_t)sizeof *words));
-    return hand_over(out, request, vote(request, words, count));
+    MIMO_TRY(take(&request, comm, count * (int64_t)sizeof *values));
+    return hand_over(out, request, start_max(request, values, count));
 }
 
 mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
@@ -168,7 +163,7 @@ mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, 
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, bytes));
-    return hand_over(out, request, tell(request, data, bytes, root));
+    return hand_over(out, request, start_broadcast(request, data, bytes, root));
 }
 
 mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
@@ -176,12 +171,12 @@ mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, 
 {
     mimo_request *request;
     MIMO_TRY(take(&request, comm, (int64_t)bytes * (comm->size + 1)));
-    return hand_over(out, request, collect(request, to, from, bytes));
+    return hand_over(out, request, start_allgather(request, to, from, bytes));
 }
 
-mimo_status mimo_nccl_words_test(mimo_request *request, bool *done)
+mimo_status mimo_nccl_request_test(mimo_request *request, bool *done)
 {
-    const nccl_team *team = request->comm->team;
+    const nccl_shared_comm *shared = request->comm->shared;
     cudaError_t code = cudaEventQuery(request->event);
     *done = code == cudaSuccess;
     if (*done)
@@ -190,13 +185,12 @@ mimo_status mimo_nccl_words_test(mimo_request *request, bool *done)
         return MIMO_OK;
     if (code != cudaErrorNotReady)
         return mimo_cuda_status(code, "cudaEventQuery");
-    return team ? mimo_nccl_check(team) : MIMO_OK;
+    return shared ? mimo_nccl_check(shared) : MIMO_OK;
 }
 
-void mimo_nccl_words_release(mimo_request *request)
+void mimo_nccl_request_release(mimo_request *request)
 {
     if (!request)
         return;
-    request->next = request->comm->spare;
-    request->comm->spare = request;
+    mimo_free_list_put(&request->comm->free_requests, &request->item);
 }

@@ -1,7 +1,7 @@
-// Zero-copy by the bulk copies of Hopper and later: rows go through shared memory, not registers,
-// issued by one warp, so that a few thread blocks keep as many bytes in flight as a whole chip of
-// loads and stores. Everything is a multiple of 16 bytes.
-#include "comm/nccl/nccl_push_deal.cuh"
+// The bulk kernel of zero-copy, for Hopper and later. Bulk copies move rows through shared memory
+// instead of registers. One warp issues them, so a few thread blocks keep as many bytes in flight
+// as loads and stores of all multiprocessors. Everything is a multiple of 16 bytes.
+#include "comm/nccl/nccl_push_pieces.cuh"
 #include "comm/nccl/nccl_push_flags.cuh"
 
 namespace
@@ -10,7 +10,7 @@ namespace
 constexpr int kThreads = 32;
 constexpr int kStages = 6; // segments in shared memory: loaded ahead, or being written
 
-struct Room {
+struct Shared {
     uint64_t full[kStages]; // mbarriers: the stage's rows have arrived
     Piece piece[kStages];
     alignas(128) char stage[kStages][MIMO_PUSH_BULK];
@@ -27,23 +27,23 @@ __device__ uint32_t shared_address(const void *at)
     return (uint32_t)__cvta_generic_to_shared(at);
 }
 
-__device__ void open_barriers(Room &room)
+__device__ void open_barriers(Shared &shared)
 {
     if (threadIdx.x == 0)
         for (int i = 0; i < kStages; i++)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(
-                             shared_address(&room.full[i]))
-                         : "memory");
+            asm volatile(
+                "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&shared.full[i]))
+                : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncthreads();
 }
 
 __device__ void expect(uint64_t *barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     shared_address(barrier)),
-                 "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
 }
 
 __device__ void await(uint64_t *barrier, uint32_t phase)
@@ -78,20 +78,19 @@ __device__ void commit_stores()
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// All but the last so many groups have read their stage.
-template <int kPending>
-__device__ void await_reads()
+// Wait until all groups except the last kPending have read their stage.
+template <int kPending> __device__ void await_reads()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Bulk copies come after what this thread has learnt from flags.
+// Order the bulk copies that follow after this thread's reads of flags.
 __device__ void order_stores()
 {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-// All have arrived where they go, before whatever this thread says next.
+// Wait until all stores have arrived, before the flags that this thread sets next.
 __device__ void await_stores()
 {
     asm volatile("cp.async.bulk.wait_group 0;\n"
@@ -101,48 +100,48 @@ __device__ void await_stores()
 
 // ------------------------------------------ segments ----------------------------------------
 
-// The rows of a segment: one for each of so many lanes.
+// The rows of a segment: each of the first `rows` lanes has one.
 struct Segment {
     const char *from;
     char *to;
     uint32_t rows, bytes; // of each
 };
 
-// This lane's row of a block's segment; `unit` bytes of it, where rows are longer.
+// This lane's row of a block's segment. Where rows are longer than `unit` bytes, a segment is
+// `unit` bytes of one row.
 __device__ Segment segment_of(const mimo_push_block &block, uint32_t index, uint32_t unit)
 {
     uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
-    uint32_t i = divide(group, block.by_groups), j = (group - i * block.groups) * block.side;
+    uint32_t i = divide(group, block.by_groups),
+             j = (group - i * block.groups) * block.segment_rows;
     uint32_t skip = chunk * unit, row = j + threadIdx.x;
     return {block.from + i * block.from_outer + row * block.from_inner + skip,
             block.to + i * block.to_outer + row * block.to_inner + skip,
-            min(block.side, block.n_inner - j), min(unit, block.row_words - skip)};
+            min(block.segment_rows, block.n_inner - j), min(unit, block.row_words - skip)};
 }
 
-__device__ void load_segment(Room &room, const Segment &segment, uint32_t slot)
+__device__ void load_segment(Shared &shared, const Segment &segment, uint32_t stage)
 {
     if (threadIdx.x == 0)
-        expect(&room.full[slot], segment.rows * segment.bytes);
+        expect(&shared.full[stage], segment.rows * segment.bytes);
     __syncwarp();
     if (threadIdx.x < segment.rows)
-        load(&room.stage[slot][threadIdx.x * segment.bytes], segment.from, segment.bytes,
-             &room.full[slot]);
+        load(&shared.stage[stage][threadIdx.x * segment.bytes], segment.from, segment.bytes,
+             &shared.full[stage]);
 }
 
 // ------------------------------------------- moving -----------------------------------------
 
-template <class Program>
-class Mover
+template <class Program> class Mover
 {
   public:
-    __device__ Mover(const Program &program, Room &room)
-        : program(program), room(room), deal(program.head, program.blocks)
+    __device__ Mover(const Program &program, Shared &shared)
+        : program(program), shared(shared), queue(program.head, program.blocks)
     {
     }
 
-    // Loads run ahead of stores; a stage is loaded again once the store before has read it. Where a
-    // target is never ready, nothing more is stored, but what is on its way into the stages is
-    // awaited: false then.
+    // Loads run ahead of stores. A stage is loaded again once its last store has read it. After an
+    // abort nothing more is stored, but the loads in flight are awaited; then this returns false.
     __device__ bool run(uint32_t &wrote)
     {
         bool stores = true, more = true;
@@ -150,14 +149,15 @@ class Mover
             ;
         for (uint32_t written = 0; written < loaded; written++) {
             more = more && stores && load_next();
-            uint32_t slot = written % kStages;
-            const Piece piece = room.piece[slot];
-            await(&room.full[slot], written / kStages % 2);
-            const bool asks = stores && piece.remote;
-            const Answer told = asks ? ask(program.blocks[piece.block].target) : WRITE;
-            stores = stores && told != NEVER;
-            if (stores && told == WRITE)
-                store_piece(piece, slot);
+            uint32_t stage = written % kStages;
+            const Piece piece = shared.piece[stage];
+            await(&shared.full[stage], written / kStages % 2);
+            const bool remote = stores && piece.remote;
+            const Answer answered =
+                remote ? await_target(program.blocks[piece.block].target) : WRITE;
+            stores = stores && answered != ABORTED;
+            if (stores && answered == WRITE)
+                store_piece(piece, stage);
             wrote += stores && piece.remote;
             commit_stores();
         }
@@ -167,26 +167,26 @@ class Mover
 
   private:
     const Program &program;
-    Room &room;
-    Deal<kThreads> deal;
+    Shared &shared;
+    PieceQueue<kThreads> queue;
     ReadyTargets ready;
-    int target = -1;       // the last one asked about,
-    Answer answer = WRITE; // and what it said
+    int target = -1;       // the last one that was awaited
+    Answer answer = WRITE; // the result of that
     uint32_t loaded = 0;
 
     // False: there is no piece left.
     __device__ bool load_next()
     {
         Piece piece;
-        if (!deal.next(piece))
+        if (!queue.next(piece))
             return false;
-        const uint32_t slot = loaded % kStages;
+        const uint32_t stage = loaded % kStages;
         if (loaded >= kAhead)
             await_reads<kStages - kAhead - 1>();
         __syncwarp();
         if (threadIdx.x == 0)
-            room.piece[slot] = piece;
-        load_segment(room, segment_of(piece), slot);
+            shared.piece[stage] = piece;
+        load_segment(shared, segment_of(piece), stage);
         loaded++;
         return true;
     }
@@ -196,7 +196,7 @@ class Mover
         return ::segment_of(program.blocks[piece.block], piece.index, program.head.piece);
     }
 
-    __device__ Answer ask(int wanted)
+    __device__ Answer await_target(int wanted)
     {
         if (program.head.idle || wanted == target)
             return answer;
@@ -207,26 +207,24 @@ class Mover
         return answer;
     }
 
-    __device__ void store_piece(const Piece &piece, uint32_t slot)
+    __device__ void store_piece(const Piece &piece, uint32_t stage)
     {
         const Segment segment = segment_of(piece);
         if (threadIdx.x < segment.rows)
-            store(segment.to, &room.stage[slot][threadIdx.x * segment.bytes], segment.bytes);
+            store(segment.to, &shared.stage[stage][threadIdx.x * segment.bytes], segment.bytes);
     }
 };
 
-template <class Program>
-__device__ void run(const Program &program, Room &room)
+template <class Program> __device__ void run(const Program &program, Shared &shared)
 {
-    open_barriers(room);
+    open_barriers(shared);
     run_call(program.head, program.peers,
-             [&](uint32_t &wrote) { return Mover<Program>(program, room).run(wrote); });
+             [&](uint32_t &wrote) { return Mover<Program>(program, shared).run(wrote); });
 }
 
 #else
 
-template <class Program>
-__device__ void run(const Program &, Room &)
+template <class Program> __device__ void run(const Program &, Shared &)
 {
 }
 
@@ -236,14 +234,13 @@ template <class Program>
 __global__ void __launch_bounds__(kThreads) push_bulk(const __grid_constant__ Program program)
 {
     extern __shared__ __align__(128) char memory[];
-    run(program, *(Room *)memory);
+    run(program, *(Shared *)memory);
 }
 
-template <class Program>
-cudaError_t allow_room()
+template <class Program> cudaError_t allow_shared_memory()
 {
     return cudaFuncSetAttribute(push_bulk<Program>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                sizeof(Room));
+                                sizeof(Shared));
 }
 
 } // namespace
@@ -251,25 +248,27 @@ cudaError_t allow_room()
 cudaError_t mimo_push_bulk(const mimo_push_program *program, cudaStream_t stream)
 {
     return launch(*program, [=](const auto &as) {
-        return launch_early(push_bulk, (unsigned)program->ctas, kThreads, sizeof(Room), stream, as);
+        return launch_early(push_bulk, (unsigned)program->ctas, kThreads, sizeof(Shared), stream,
+                            as);
     });
 }
 
-// Code for older devices has an empty kernel, which a newer one would run where it got no other.
+// Code for older devices has an empty kernel. A newer device would run it if the build has no code
+// for that device.
 cudaError_t mimo_push_bulk_fits(int *per_multiprocessor)
 {
     bool newer;
     *per_multiprocessor = 0;
-    cudaError_t status = runs_hopper_code(&newer, (const void *)push_bulk<mimo_push_near>);
+    cudaError_t status = runs_hopper_code(&newer, (const void *)push_bulk<mimo_push_small>);
     if (status != cudaSuccess || !newer)
         return status;
-    status = allow_room<mimo_push_near>();
+    status = allow_shared_memory<mimo_push_small>();
     if (status == cudaSuccess)
-        status = allow_room<mimo_push_far>();
+        status = allow_shared_memory<mimo_push_large>();
     if (status == cudaSuccess)
-        status = allow_room<Few>();
+        status = allow_shared_memory<Tiny>();
     if (status == cudaSuccess)
         status = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            per_multiprocessor, push_bulk<mimo_push_near>, kThreads, sizeof(Room));
+            per_multiprocessor, push_bulk<mimo_push_small>, kThreads, sizeof(Shared));
     return status;
 }

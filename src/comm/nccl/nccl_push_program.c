@@ -1,33 +1,35 @@
 /*
- * Programs of the push kernel: rows become blocks of wide words, blocks are cut into pieces, and
- * the thread blocks are dealt out.
+ * Programs of the push kernels: rows become blocks, blocks are divided into pieces, and thread
+ * blocks are assigned to remote and local rows.
  *
- * Peers are taken in the order of their distance, (peer - rank) mod size, so that all ranks write
- * to different ones at a time.
+ * Peers are taken in the order of their distance, so that all ranks write to different peers at the
+ * same time:
+ *   (peer - rank) mod size
  */
 #include "comm/nccl/nccl_push_program.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+#include "comm/peer_order.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "device/cuda_calls.h"
 
 enum {
-    PIECES_PER_CTA = 4, /* where there is enough */
-    SPARE = 4,  /* multiprocessors left to NCCL's kernels, where others may wait for these */
-    WIDEST = 4, /* 1 << 4 bytes a word, as bulk copies ask for */
+    PIECES_PER_CTA = 4, /* where there are enough rows */
+    SPARE = 4,          /* multiprocessors left to NCCL's kernels: other ranks may wait for these */
+    WIDEST = 4,         /* a word has at most 1 << 4 bytes, which bulk copies need */
     LEAST_BULK = 2 << 10,
-    MOST_ON_THE_WAY = 2 << 20, /* bytes of a piece of every thread block: who is slow has taken some
-                                  when the others are done */
-    MOST_BY_WORDS = 16 << 10,  /* bytes of a thread block */
+    MOST_IN_FLIGHT = 2 << 20, /* bytes of one piece of every thread block: a slow thread block still
+                                      has a piece to move when the others are done */
+    MOST_BY_LOAD_STORE = 16 << 10, /* bytes of a thread block */
 };
 static const int64_t MOST_SEGMENTS = INT32_MAX;
 
 /* ------------------------------------------ blocks ------------------------------------------ */
 
-/* Rows on their way to become a block: strides are bytes. */
+/* Rows that will become a block. Strides are bytes. */
 typedef struct draft {
     char *to;
     const char *from;
@@ -36,21 +38,21 @@ typedef struct draft {
     int target;
 } draft;
 
-/* The program in making. */
-typedef struct maker {
-    const mimo_push_place *place;
+/* A program that is being built. */
+typedef struct builder {
+    const mimo_push_context *context;
     const mimo_messages *messages;
     mimo_push_head head;
     mimo_push_peer *peers; /* targets, then sources */
     draft *drafts;         /* drafts[draft_count], the remote ones first */
     int64_t draft_count, remote_drafts;
-    uint32_t width;          /* of the narrowest */
+    uint32_t width;          /* the narrowest of all drafts */
     int64_t bytes[2];        /* remote and local */
-    bool few;                /* so little that every piece may have a thread block of its own */
-    bool bulk;               /* how they are moved */
+    bool few;                /* few bytes: every piece may have a thread block of its own */
+    bool bulk;               /* the bulk kernel moves them */
     mimo_push_block *blocks; /* blocks[count], the remote ones first */
     int64_t count, capacity;
-} maker;
+} builder;
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -71,8 +73,9 @@ static draft read_rows(const mimo_row_copy *rows)
                    .from_outer = rows->from.outer * bytes};
 }
 
-/* Rows that lie one after the other on both ends are one longer row; a loop of one is none. */
-static void lengthen(draft *it)
+/* Merge loops into the row. Rows that lie one after the other at both ends are one longer row, and
+ * a loop of one iteration is no loop. */
+static void merge_loops(draft *it)
 {
     for (int loop = 0; loop < 2; loop++) {
         bool one_run = it->to_inner == it->row && it->from_inner == it->row;
@@ -86,8 +89,9 @@ static void lengthen(draft *it)
     }
 }
 
-/* The order of rows is free, and long inner loops waste the fewest threads. */
-static void turn(draft *it)
+/* Make the longer loop the inner one: the order of rows is free, and long inner loops waste the
+ * fewest threads. */
+static void swap_loops(draft *it)
 {
     const draft was = *it;
     if (was.n_inner >= was.n_outer)
@@ -100,7 +104,7 @@ static void turn(draft *it)
     it->from_outer = was.from_inner;
 }
 
-/* The widest word that rows, strides and both ends are multiples of. */
+/* The widest word that divides rows, strides and both addresses. */
 static uint32_t width_of(const draft *it)
 {
     uintptr_t bits = (uintptr_t)it->to | (uintptr_t)it->from | (uintptr_t)it->row;
@@ -114,7 +118,8 @@ static uint32_t width_of(const draft *it)
     return width;
 }
 
-/* Exact for n < 2^31: the error of factor / 2^shift is under 1 / (2^31 * divisor). */
+/* Exact for n < 2^31, as the error of factor / 2^shift is less than
+ *   1 / (2^31 * divisor) */
 static mimo_push_divisor divisor_of(uint32_t divisor)
 {
     uint32_t bits = 0;
@@ -123,10 +128,11 @@ static mimo_push_divisor divisor_of(uint32_t divisor)
     return (mimo_push_divisor){(uint32_t)(((uint64_t)1 << (31 + bits)) / divisor + 1), 31 + bits};
 }
 
-static mimo_status append(maker *it, const draft *rows);
+static mimo_status append(builder *it, const draft *rows);
 
-/* Both halves of what is too long for one block: of its outermost loop. */
-static mimo_status append_halves(maker *it, const draft *rows)
+/* Append rows that have too many segments for one block as two halves: of the outermost loop, or of
+ * the row. */
+static mimo_status append_halves(builder *it, const draft *rows)
 {
     draft first = *rows, second = *rows;
     if (rows->n_outer > 1) {
@@ -149,16 +155,16 @@ static mimo_status append_halves(maker *it, const draft *rows)
     return append(it, &second);
 }
 
-/* Rows as a block, by the way they are moved. */
-static mimo_status append(maker *it, const draft *rows)
+/* Append rows as a block for the kernel that moves them. */
+static mimo_status append(builder *it, const draft *rows)
 {
     uint32_t width = width_of(rows);
     int64_t unit = it->bulk ? it->head.piece : MIMO_PUSH_THREADS; /* of a segment */
     int64_t row = it->bulk ? rows->row : rows->row >> width;
-    int64_t side = row < unit ? unit / row : 1, chunks = (row + unit - 1) / unit;
+    int64_t segment_rows = row < unit ? unit / row : 1, chunks = (row + unit - 1) / unit;
     if (it->bulk)
-        side = least(side, MIMO_PUSH_SIDE);
-    int64_t groups = (rows->n_inner + side - 1) / side;
+        segment_rows = least(segment_rows, MIMO_PUSH_SEGMENT_ROWS);
+    int64_t groups = (rows->n_inner + segment_rows - 1) / segment_rows;
     if (row > MOST_SEGMENTS || rows->n_inner > MOST_SEGMENTS ||
         chunks > MOST_SEGMENTS / groups / rows->n_outer)
         return append_halves(it, rows);
@@ -177,7 +183,7 @@ static mimo_status append(maker *it, const draft *rows)
                           .segments = (uint32_t)(chunks * groups * rows->n_outer),
                           .row_words = (uint32_t)row,
                           .n_inner = (uint32_t)rows->n_inner,
-                          .side = (uint32_t)side,
+                          .segment_rows = (uint32_t)segment_rows,
                           .chunks = (uint32_t)chunks,
                           .groups = (uint32_t)groups,
                           .width = width,
@@ -188,8 +194,8 @@ static mimo_status append(maker *it, const draft *rows)
     return MIMO_OK;
 }
 
-/* Drafts in the room that is there for them. */
-static void draft_rows(maker *it, const mimo_row_copy *rows, int64_t count, int target)
+/* Draft rows into it->drafts, which is long enough. */
+static void draft_rows(builder *it, const mimo_row_copy *rows, int64_t count, int target)
 {
     for (int64_t i = 0; i < count; i++) {
         draft *made = &it->drafts[it->draft_count];
@@ -198,8 +204,8 @@ static void draft_rows(maker *it, const mimo_row_copy *rows, int64_t count, int 
             continue;
         made->target = target;
         it->bytes[target < 0] += made->row * made->n_inner * made->n_outer;
-        lengthen(made);
-        turn(made);
+        merge_loops(made);
+        swap_loops(made);
         it->width = width_of(made) < it->width ? width_of(made) : it->width;
         it->draft_count++;
     }
@@ -207,22 +213,20 @@ static void draft_rows(maker *it, const mimo_row_copy *rows, int64_t count, int 
 
 /* ------------------------------------------ peers ------------------------------------------- */
 
-static mimo_push_peer peer_at(const maker *it, int peer)
+static mimo_push_peer peer_at(const builder *it, int peer)
 {
     const mimo_buffer *buffer = it->messages->pushes.buffer;
-    int rank = it->place->rank;
+    int rank = it->context->rank;
     return (mimo_push_peer){&buffer->flags[rank][peer], &buffer->flags[peer][rank]};
 }
 
-/* Targets from the first one above the own rank on, and around. */
-static void draft_targets(maker *it)
+static void draft_targets(builder *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
-    int above = 0;
-    while (above < pushes->count && pushes->list[above].peer < it->place->rank)
-        above++;
+    int first =
+        mimo_first_peer(it->context->rank, pushes->list, pushes->count, sizeof *pushes->list);
     for (int i = 0; i < pushes->count; i++) {
-        const mimo_push *push = &pushes->list[(above + i) % pushes->count];
+        const mimo_push *push = &pushes->list[(first + i) % pushes->count];
         it->peers[i] = peer_at(it, push->peer);
         draft_rows(it, push->rows, push->count, i);
     }
@@ -230,7 +234,7 @@ static void draft_targets(maker *it)
     it->remote_drafts = it->draft_count;
 }
 
-static mimo_status draft_all(maker *it)
+static mimo_status draft_all(builder *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
     int64_t peers = (int64_t)pushes->count + pushes->pusher_count;
@@ -247,10 +251,10 @@ static mimo_status draft_all(maker *it)
     return MIMO_OK;
 }
 
-/* ------------------------------------- pieces and CTAs -------------------------------------- */
+/* --------------------------------- pieces and thread blocks --------------------------------- */
 
-/* Blocks from `first` on, up to the last so far, as a list. */
-static mimo_status make_list(maker *it, mimo_push_list *out, int64_t first, int64_t most)
+/* The blocks from `first` on, up to the last so far, as a list. */
+static mimo_status make_list(builder *it, mimo_push_block_list *out, int64_t first, int64_t most)
 {
     int64_t pieces = 0, each = it->bulk ? 1 : it->head.piece;
     for (int64_t i = first; i < it->count; i++) {
@@ -260,14 +264,15 @@ static mimo_status make_list(maker *it, mimo_push_list *out, int64_t first, int6
                    "the rows of one call are in %" PRId64 " pieces, more than %" PRId64, pieces,
                    most);
     }
-    *out = (mimo_push_list){(int32_t)first, (int32_t)(it->count - first), (uint32_t)pieces, 0};
+    *out =
+        (mimo_push_block_list){(int32_t)first, (int32_t)(it->count - first), (uint32_t)pieces, 0};
     return MIMO_OK;
 }
 
-/* Of `all` thread blocks those that begin with remote rows. By bytes: one copies rather more than
- * twice what it writes over the link in the same time (H200, 32 of them); half of the chip keeps
- * the link busy. */
-static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
+/* How many of `all` thread blocks begin with remote rows. Bytes decide: in the same time a thread
+ * block copies a little more than twice what it writes over the link (H200, 32 thread blocks). Half
+ * of the multiprocessors keep the link busy. */
+static int64_t writers_of(const builder *it, int64_t all, int64_t chip)
 {
     enum { WRITES = 5, COPIES = 11 };
     double remote = (double)it->bytes[0] / WRITES, local = (double)it->bytes[1] / COPIES;
@@ -280,10 +285,10 @@ static int64_t writers_of(const maker *it, int64_t all, int64_t chip)
     return writers < 1 ? 1 : least(writers, most);
 }
 
-/* How many thread blocks there may be, by default one a multiprocessor as they wait for peers; and
- * how rows are moved. Of few rows words take the shorter way, through registers alone: 2.5 to 4 us
- * less where there are three targets (H200). */
-static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
+/* Choose the kernel and the largest number of thread blocks. By default that is one for each
+ * multiprocessor, as they wait for peers. For few rows the load/store kernel is faster: they go
+ * through registers only, which took 2.5 to 4 us less with three targets (H200). */
+static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *chip)
 {
     int device, multiprocessors, bulk;
     MIMO_TRY_CUDA(cudaGetDevice(&device));
@@ -293,16 +298,16 @@ static mimo_status choose_way(maker *it, int64_t *most, int64_t *chip)
     *most = *chip > SPARE ? *chip - SPARE : 1;
     if (it->messages->pushes.ctas > 0)
         *most = least(*most, it->messages->pushes.ctas);
-    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_WORDS * *most;
+    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_LOAD_STORE * *most;
     it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
 }
 
-/* Large pieces are cheap; small ones give every thread block some. */
-static void choose_piece(maker *it, int64_t ctas)
+/* Large pieces cost less; small pieces give every thread block some. */
+static void choose_piece(builder *it, int64_t ctas)
 {
     int64_t share = (it->bytes[0] + it->bytes[1]) / (ctas * PIECES_PER_CTA);
-    int64_t bulk = least(MIMO_PUSH_BULK, MOST_ON_THE_WAY / ctas);
+    int64_t bulk = least(MIMO_PUSH_BULK, MOST_IN_FLIGHT / ctas);
     int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? bulk : MIMO_PUSH_PIECE;
     int64_t bytes = it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << WIDEST; /* of a piece of 1 */
     while (2 * piece <= most && piece * bytes < share)
@@ -310,7 +315,7 @@ static void choose_piece(maker *it, int64_t ctas)
     it->head.piece = (uint32_t)piece;
 }
 
-static mimo_status append_drafts(maker *it, int list, int64_t begin, int64_t end)
+static mimo_status append_drafts(builder *it, int list, int64_t begin, int64_t end)
 {
     int64_t first = it->count;
     for (int64_t i = begin; i < end; i++)
@@ -319,21 +324,21 @@ static mimo_status append_drafts(maker *it, int list, int64_t begin, int64_t end
                      list == MIMO_PUSH_REMOTE ? MIMO_PUSH_UNIT : MOST_SEGMENTS);
 }
 
-static mimo_status deal_ctas(maker *it, mimo_push_program *out)
+static mimo_status assign_ctas(builder *it, mimo_push_program *out)
 {
     int64_t most, chip;
-    mimo_push_list *remote = &it->head.list[MIMO_PUSH_REMOTE];
-    mimo_push_list *local = &it->head.list[MIMO_PUSH_LOCAL];
-    MIMO_TRY(choose_way(it, &most, &chip));
+    mimo_push_block_list *remote = &it->head.list[MIMO_PUSH_REMOTE];
+    mimo_push_block_list *local = &it->head.list[MIMO_PUSH_LOCAL];
+    MIMO_TRY(choose_kernel(it, &most, &chip));
     choose_piece(it, least(most, chip));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_REMOTE, 0, it->remote_drafts));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_LOCAL, it->remote_drafts, it->draft_count));
     int64_t writers = least(writers_of(it, most, chip), remote->pieces);
     if (it->head.targets > 0 && writers == 0)
-        writers = 1; /* nothing to write, and still to be said done */
+        writers = 1; /* nothing to write, but DONE must be set */
     int64_t copiers = least(most - writers, local->pieces);
     if (writers + copiers == 0 && it->head.sources > 0)
-        copiers = 1; /* to say READY and wait */
+        copiers = 1; /* to set READY and wait */
     remote->ctas = (uint32_t)writers;
     local->ctas = (uint32_t)copiers;
     out->ctas = (int32_t)(writers + copiers);
@@ -343,63 +348,63 @@ static mimo_status deal_ctas(maker *it, mimo_push_program *out)
 
 /* ----------------------------------------- program ------------------------------------------ */
 
-static mimo_status set_near(mimo_push_program *out, const maker *it, int64_t peers)
+static mimo_status set_small(mimo_push_program *out, const builder *it, int64_t peers)
 {
-    mimo_push_near *near = &out->as.near;
-    near->head = it->head;
+    mimo_push_small *small = &out->as.small;
+    small->head = it->head;
     if (peers > 0)
-        memcpy(near->peers, it->peers, (size_t)peers * sizeof *it->peers);
+        memcpy(small->peers, it->peers, (size_t)peers * sizeof *it->peers);
     if (it->count > 0)
-        memcpy(near->blocks, it->blocks, (size_t)it->count * sizeof *it->blocks);
+        memcpy(small->blocks, it->blocks, (size_t)it->count * sizeof *it->blocks);
     return MIMO_OK;
 }
 
-/* The blocks, which hold the wider numbers, then the peers. */
-static mimo_status set_far(mimo_push_program *out, const maker *it, int64_t peers)
+/* Blocks first: their alignment is at least that of peers. */
+static mimo_status set_large(mimo_push_program *out, const builder *it, int64_t peers)
 {
     size_t block_bytes = (size_t)it->count * sizeof *it->blocks;
     size_t peer_bytes = (size_t)peers * sizeof *it->peers;
-    mimo_push_far *far = &out->as.far;
-    MIMO_TRY(it->place->device->reserve(&out->room, (int64_t)(block_bytes + peer_bytes)));
-    char *peers_at = (char *)out->room + block_bytes;
-    far->head = it->head;
-    far->blocks = out->room;
-    far->peers = (const mimo_push_peer *)(const void *)peers_at;
-    MIMO_TRY_CUDA(cudaMemcpy(out->room, it->blocks, block_bytes, cudaMemcpyHostToDevice));
+    mimo_push_large *large = &out->as.large;
+    MIMO_TRY(it->context->device->reserve(&out->lists, (int64_t)(block_bytes + peer_bytes)));
+    char *peers_at = (char *)out->lists + block_bytes;
+    large->head = it->head;
+    large->blocks = out->lists;
+    large->peers = (const mimo_push_peer *)(const void *)peers_at;
+    MIMO_TRY_CUDA(cudaMemcpy(out->lists, it->blocks, block_bytes, cudaMemcpyHostToDevice));
     if (peers > 0)
         MIMO_TRY_CUDA(cudaMemcpy(peers_at, it->peers, peer_bytes, cudaMemcpyHostToDevice));
-    /* From pageable memory these may still be on their way, and the program's stream need not wait
-     * for the one they are on. */
+    /* From pageable memory these copies may still be in flight on the legacy stream, which the
+     * program's stream does not have to wait for. */
     MIMO_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
     return MIMO_OK;
 }
 
-static mimo_status make(mimo_push_program *out, maker *it)
+static mimo_status make(mimo_push_program *out, builder *it)
 {
     const mimo_pushes *pushes = &it->messages->pushes;
     MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
-    it->head.note = it->place->note;
+    it->head.note = it->context->note;
     it->head.signature = pushes->signature;
-    it->head.own = &pushes->buffer->flags[it->place->rank][it->place->rank];
+    it->head.own = &pushes->buffer->flags[it->context->rank][it->context->rank];
     if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;
-    MIMO_TRY(deal_ctas(it, out));
+    MIMO_TRY(assign_ctas(it, out));
     int64_t peers = (int64_t)it->head.targets + it->head.sources;
-    bool near = peers <= MIMO_PUSH_NEAR_PEERS && it->count <= MIMO_PUSH_NEAR_BLOCKS;
-    return near ? set_near(out, it, peers) : set_far(out, it, peers);
+    bool small = peers <= MIMO_PUSH_SMALL_PEERS && it->count <= MIMO_PUSH_SMALL_BLOCKS;
+    return small ? set_small(out, it, peers) : set_large(out, it, peers);
 }
 
-mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_place *place,
+mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_context *context,
                                    const mimo_messages *messages)
 {
-    maker it = {.place = place, .messages = messages, .width = WIDEST};
+    builder it = {.context = context, .messages = messages, .width = WIDEST};
     mimo_status status = make(out, &it);
     mimo_release(it.peers);
     mimo_release(it.drafts);
     mimo_release(it.blocks);
     if (status != MIMO_OK)
-        mimo_push_program_release(out, place->device);
+        mimo_push_program_release(out, context->device);
     return status;
 }
 
@@ -407,14 +412,14 @@ mimo_status mimo_push_program_run(const mimo_push_program *program, mimo_stream 
 {
     if (program->ctas == 0)
         return MIMO_OK;
-    cudaError_t code = (program->bulk ? mimo_push_bulk : mimo_push_words)(program, stream);
+    cudaError_t code = (program->bulk ? mimo_push_bulk : mimo_push_load_store)(program, stream);
     return mimo_cuda_status(code, "zero-copy kernel");
 }
 
 void mimo_push_program_release(mimo_push_program *program, const mimo_device *device)
 {
-    if (program->room)
-        device->release(program->room);
-    program->room = NULL;
+    if (program->lists)
+        device->release(program->lists);
+    program->lists = NULL;
     program->ctas = 0;
 }

@@ -1,9 +1,9 @@
 /*
  * What the files of the NCCL backend share.
  *
- * A *root* is what one mimo_comm_create_nccl or _borrow_nccl made, and everything split from it. A
- * *team* is one NCCL communicator: a list of ranks of the root. Communicators over equal groups
- * share a team; a group of one rank has none.
+ * A *family* is what one mimo_comm_create_nccl or mimo_comm_borrow_nccl made, and everything split
+ * from it. A *shared communicator* is one ncclComm_t: communicators of a family that have the same
+ * ranks in the same order share it. A communicator of one rank has none.
  */
 #ifndef MIMO_COMM_NCCL_STATE_H
 #define MIMO_COMM_NCCL_STATE_H
@@ -11,97 +11,115 @@
 #include <mimo/nccl.h>
 
 #include "comm/comm_backend.h"
+#include "core/free_list.h"
 #include "device/cuda_calls.h"
 
-typedef struct nccl_team {
-    struct nccl_team *next; /* in the root's list */
-    ncclComm_t handle;      /* NULL once it was aborted */
+typedef struct nccl_shared_comm {
+    struct nccl_shared_comm *next; /* in the family's list */
+    ncclComm_t handle;             /* NULL before it is made, and once it was aborted */
     bool borrowed;
-    bool unshared; /* of one user: equal groups do not share it */
-    bool failed;   /* a call of it did on this rank: peers may have given up what it waits for */
-    bool busy; /* in a call that NCCL goes on with behind it and can't abort (2.28 crashes): then it
-                  is left to itself, with what it was given, instead */
-    int users; /* communicators that share it */
+    bool exclusive; /* mimo_nccl_shared_comm_find passes it over */
+    bool failed;    /* an NCCL call on it failed on this rank, so peers may wait in it for ever */
+    bool busy;      /* inside a call that NCCL continues in the background and can't abort (2.28
+                       crashes): then it is never freed, and neither is the memory of that call */
+    int users;      /* communicators that share it */
     int size;
-    int ranks[]; /* [size], of the root, in the team's order */
-} nccl_team;
+    int ranks[]; /* [size], of the family, in order */
+} nccl_shared_comm;
 
-typedef struct nccl_root {
-    mimo_family family;
-    int users; /* communicators, */
+typedef struct nccl_family {
+    mimo_family base;
+    int users; /* communicators */
     struct nccl_comm *comms;
     ncclConfig_t config;
-    nccl_team *teams;
+    nccl_shared_comm *shared;
     mimo_nccl_report report;
-    cudaStream_t words; /* the stream of host words */
-} nccl_root;
+    cudaStream_t host_stream; /* of host values (nccl_host_messages.c) */
+} nccl_family;
 
 typedef struct nccl_comm {
     mimo_comm base;
-    nccl_root *root;
-    struct nccl_comm *next;    /* in the root's list */
-    nccl_team *team;           /* NULL where size is 1 */
-    int *ranks;                /* [base.size], of the root */
-    struct nccl_comm *on_host; /* its ranks on this host, itself where these are all; NULL until
-                                  they were asked for (nccl_hosts.h) */
-    nccl_team *windows;        /* theirs, for the windows of buffers alone; NULL where they are
-                                  one rank, or not asked for */
-    mimo_request *spare;
+    nccl_family *family;
+    struct nccl_comm *next;      /* in the family's list */
+    nccl_shared_comm *shared;    /* NULL where size is 1 */
+    int *ranks;                  /* [base.size], of the family */
+    struct nccl_comm *same_host; /* its ranks on this host; itself where these are all ranks; NULL
+                                     before mimo_nccl_connect_same_host */
+    nccl_shared_comm
+        *windows; /* of the ranks of same_host, for windows of buffers alone; NULL where
+                                     they are one rank, or before mimo_nccl_connect_same_host */
+    mimo_free_item *free_requests;
 } nccl_comm;
 
-extern const mimo_comm_backend mimo_nccl_backend;
+/* ------------------------- NCCL results (nccl_errors.c) ---------------------------- */
 
-/* --------------------------- NCCL results (nccl_calls.c) --------------------------- */
-
-/* MIMO_OK, or MIMO_ERR_COMM with NCCL's words. ncclInProgress is waited for on `handle` (NULL where
- * the call had none), under the deadline of `comm` (NULL: for as long as it takes). */
+/* MIMO_OK, or MIMO_ERR_COMM with NCCL's text. Where `code` is ncclInProgress this waits for
+ * `handle` (NULL where the call had none), under the deadline of `comm` (NULL: without a
+ * deadline). */
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call);
 
-/* The same for a call on a communicator's own team. */
+/* mimo_nccl_status of a call on a communicator's own ncclComm_t. */
 #define MIMO_TRY_NCCL(comm, call) \
-    MIMO_TRY(mimo_nccl_status((call), (comm), (comm)->team->handle, #call))
+    MIMO_TRY(mimo_nccl_status((call), (comm), (comm)->shared->handle, #call))
 
-/* The same where a nonblocking communicator may still be at it though its call gave ncclSuccess. */
+/* mimo_nccl_status of a call that a nonblocking ncclComm_t may continue after ncclSuccess. */
 mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call);
 
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
-mimo_status mimo_nccl_check(const nccl_team *team);
+mimo_status mimo_nccl_check(const nccl_shared_comm *shared);
 
-/* Free memory of the device: NCCL's share is what creation takes of it. */
+/* Free memory of the device. What creations take of it is NCCL's memory. */
 int64_t mimo_nccl_free_bytes(void);
 
 /* The NCCL type of a dtype; f8 moves as bytes. */
 ncclDataType_t mimo_nccl_type(mimo_dtype dtype);
 
-/* -------------------------------- teams (nccl_team.c) ------------------------------- */
+/* -------------------- shared communicators (nccl_shared_comm.c) --------------------- */
 
-/* Take a team into the root's list, with one user; the handle, or NULL for now, is the team's. */
-mimo_status mimo_nccl_team_add(nccl_team **out, nccl_root *root, ncclComm_t handle,
-                               const int *ranks, int size);
-/* A team of these ranks in this order that can be shared; NULL where there is none. */
-nccl_team *mimo_nccl_team_find(const nccl_root *root, const int *ranks, int size);
-/* Give a team up; the last user destroys it, or aborts it after an error. */
-void mimo_nccl_team_drop(nccl_root *root, nccl_team *team);
-/* Abort all teams but borrowed and busy ones: what waits for a peer inside the device ends. */
-void mimo_nccl_teams_abort(nccl_root *root);
+/* Add one to the family's list, with one user. It owns the handle, which may be NULL for now. */
+mimo_status mimo_nccl_shared_comm_add(nccl_shared_comm **out, nccl_family *family,
+                                      ncclComm_t handle, const int *ranks, int size);
+/* The one of these ranks in this order; NULL where there is none. */
+nccl_shared_comm *mimo_nccl_shared_comm_find(const nccl_family *family, const int *ranks, int size);
+/* Make the ncclComm_t of this rank's colour by ncclCommSplit; NULL for NCCL_SPLIT_NOCOLOR.
+ * Collective over the parent. */
+mimo_status mimo_nccl_shared_comm_split(ncclComm_t *out, nccl_comm *parent, int color, int key);
+/* Drop a user. The last user destroys it, or aborts it after an error. NULL is fine. */
+void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared);
+/* Abort all of them except borrowed and busy ones. Kernels that wait for peers end. */
+void mimo_nccl_shared_comms_abort(nccl_family *family);
 
-/* ----------------------- host words in flight (nccl_words.c) ------------------------ */
+/* ---------------------------- families (nccl_family.c) ------------------------------ */
 
-mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *words,
+/* A family without communicators. Local. */
+mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc);
+/* Release a family that has no communicator. */
+void mimo_nccl_family_release(nccl_family *family);
+/* A communicator of up to `size` ranks: rank 0, no ranks filled in, no ncclComm_t. Released with
+ * mimo_comm_destroy. */
+mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
+                               const mimo_comm_backend *backend, int size);
+/* Remove a communicator from its family and free it; the last one releases the family. */
+void mimo_nccl_comm_remove(nccl_comm *comm);
+
+/* ----------------------- host values (nccl_host_messages.c) ------------------------- */
+
+mimo_status mimo_nccl_host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *values,
                                      int count);
 mimo_status mimo_nccl_host_broadcast_start(mimo_request **out, mimo_comm *comm, void *data,
                                            int bytes, int root);
 mimo_status mimo_nccl_host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
                                            const void *from, int bytes);
-mimo_status mimo_nccl_words_test(mimo_request *request, bool *done);
-void mimo_nccl_words_release(mimo_request *request);
-/* Make a request ahead, with room for a sentence of every rank, or for a collect; and free all that
- * are not in flight. */
-mimo_status mimo_nccl_words_prepare(nccl_comm *comm);
+mimo_status mimo_nccl_request_test(mimo_request *request, bool *done);
+void mimo_nccl_request_release(mimo_request *request);
+/* Make a request in advance: with space for the reports of an agreement, or for a host
+ * all-gather. */
+mimo_status mimo_nccl_requests_prepare(nccl_comm *comm);
 mimo_status mimo_nccl_host_allgather_prepare(mimo_comm *comm, int bytes);
-void mimo_nccl_words_free(nccl_comm *comm);
+/* Free all requests that are not in flight. */
+void mimo_nccl_requests_free(nccl_comm *comm);
 
 /* ------------------------------ data (nccl_data.c, nccl_exchange.c) ----------------- */
 

@@ -1,26 +1,27 @@
-// Zero-copy by loads and stores of words, of any alignment, on any device.
-#include "comm/nccl/nccl_push_deal.cuh"
+// The load/store kernel of zero-copy: every thread loads and stores words. It takes any alignment
+// and runs on any device.
+#include "comm/nccl/nccl_push_pieces.cuh"
 #include "comm/nccl/nccl_push_flags.cuh"
 
 namespace
 {
 
-// What a thread does in every segment of a block: its row among those side by side, and its column.
+// What a thread moves in every segment of a block: its row of the segment, and its word of that
+// row.
 struct Lane {
     uint32_t row, column;
 
     __device__ explicit Lane(const mimo_push_block &block)
     {
-        row = block.side > 1 ? divide(threadIdx.x, block.by_row) : 0;
+        row = block.segment_rows > 1 ? divide(threadIdx.x, block.by_row) : 0;
         column = threadIdx.x - row * block.row_words;
     }
 };
 
-// Where a segment lies: bytes from the block's beginning at either end, how far along the inner
-// loop its first row is, and words of that row to skip. Segments follow one another without a
+// Where a segment lies: its offset in bytes at both ends, the index of its first row in the inner
+// loop, and how many words of that row come before it. advance() goes to the next segment without a
 // division.
-template <class Word>
-struct Cursor {
+template <class Word> struct Cursor {
     int64_t from, to;
     uint32_t j, skip;
 
@@ -30,7 +31,7 @@ struct Cursor {
     {
         uint32_t group = divide(segment, block.by_chunks);
         uint32_t chunk = segment - group * block.chunks, i = divide(group, block.by_groups);
-        j = (group - i * block.groups) * block.side;
+        j = (group - i * block.groups) * block.segment_rows;
         skip = chunk * MIMO_PUSH_THREADS;
         from = i * block.from_outer + j * block.from_inner + chunk * kBytes;
         to = i * block.to_outer + j * block.to_inner + chunk * kBytes;
@@ -38,7 +39,7 @@ struct Cursor {
 
     __device__ bool holds(const mimo_push_block &block, const Lane &lane) const
     {
-        return lane.row < block.side && j + lane.row < block.n_inner &&
+        return lane.row < block.segment_rows && j + lane.row < block.n_inner &&
                skip + lane.column < block.row_words;
     }
 
@@ -50,9 +51,9 @@ struct Cursor {
         if (skip < block.row_words)
             return;
         skip = 0;
-        j += block.side;
-        from += block.side * block.from_inner - block.chunks * kBytes;
-        to += block.side * block.to_inner - block.chunks * kBytes;
+        j += block.segment_rows;
+        from += block.segment_rows * block.from_inner - block.chunks * kBytes;
+        to += block.segment_rows * block.to_inner - block.chunks * kBytes;
         if (j < block.n_inner)
             return;
         from += block.from_outer - j * block.from_inner;
@@ -61,15 +62,13 @@ struct Cursor {
     }
 };
 
-// Rows that stay are read and written again soon: they may lie in the cache.
-template <bool kRemote, class Word>
-__device__ Word load(const char *from)
+// Remote rows are not used again soon, so they do not stay in the cache; local rows may.
+template <bool kRemote, class Word> __device__ Word load(const char *from)
 {
     return kRemote ? __ldcs((const Word *)from) : *(const Word *)from;
 }
 
-template <bool kRemote, class Word>
-__device__ void store(char *to, Word word)
+template <bool kRemote, class Word> __device__ void store(char *to, Word word)
 {
     if (kRemote)
         __stcs((Word *)to, word);
@@ -77,7 +76,8 @@ __device__ void store(char *to, Word word)
         *(Word *)to = word;
 }
 
-// Segments [first, first + count) of a block, by all threads; written where ready() says so.
+// Move segments [first, first + count) of a block, by all threads. They are written only where
+// ready() returns WRITE.
 template <bool kRemote, class Word, class Ready>
 __device__ Answer move_segments(const mimo_push_block &block, uint32_t first, uint32_t count,
                                 Ready ready)
@@ -86,22 +86,23 @@ __device__ Answer move_segments(const mimo_push_block &block, uint32_t first, ui
     const int64_t bytes = lane.column * sizeof(Word);
     const char *from = block.from + lane.row * block.from_inner + bytes;
     char *to = block.to + lane.row * block.to_inner + bytes;
-    Word held[MIMO_PUSH_PIECE];
+    Word words[MIMO_PUSH_PIECE];
     Cursor<Word> reads(block, first);
 #pragma unroll
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, reads.advance(block))
         if (k < count && reads.holds(block, lane))
-            held[k] = load<kRemote, Word>(from + reads.from);
+            words[k] = load<kRemote, Word>(from + reads.from);
     const Answer answer = ready();
     if (answer != WRITE)
         return answer;
-    // The places to write are found again: kept from above, they would take the registers of words.
+    // The offsets are computed again: kept from above, they would take registers that the words
+    // need.
     asm volatile("" : "+r"(first)::"memory");
     Cursor<Word> writes(block, first);
 #pragma unroll
     for (uint32_t k = 0; k < MIMO_PUSH_PIECE; k++, writes.advance(block))
         if (k < count && writes.holds(block, lane))
-            store<kRemote>(to + writes.to, held[k]);
+            store<kRemote>(to + writes.to, words[k]);
     return WRITE;
 }
 
@@ -132,15 +133,15 @@ __device__ bool move_all(const mimo_push_head &head, const mimo_push_peer *targe
 {
     ReadyTargets ready;
     Piece piece;
-    Deal<MIMO_PUSH_THREADS> deal(head, blocks);
-    while (deal.next(piece)) {
+    PieceQueue<MIMO_PUSH_THREADS> queue(head, blocks);
+    while (queue.next(piece)) {
         const mimo_push_block &block = blocks[piece.block];
         if (!piece.remote) {
             move_piece<false>(head, block, piece.index, [] { return WRITE; });
             continue;
         }
-        const auto ask = [&] { return await_ready(head, targets, block.target, ready); };
-        if (move_piece<true>(head, block, piece.index, ask) == NEVER)
+        const auto await = [&] { return await_ready(head, targets, block.target, ready); };
+        if (move_piece<true>(head, block, piece.index, await) == ABORTED)
             return false;
         wrote++;
     }
@@ -149,7 +150,7 @@ __device__ bool move_all(const mimo_push_head &head, const mimo_push_peer *targe
 
 template <class Program>
 __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
-    push_words(const __grid_constant__ Program program)
+    push_load_store(const __grid_constant__ Program program)
 {
     run_call(program.head, program.peers, [&](uint32_t &wrote) {
         return move_all(program.head, program.peers, program.blocks, wrote);
@@ -158,9 +159,10 @@ __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
 
 } // namespace
 
-cudaError_t mimo_push_words(const mimo_push_program *program, cudaStream_t stream)
+cudaError_t mimo_push_load_store(const mimo_push_program *program, cudaStream_t stream)
 {
     return launch(*program, [=](const auto &as) {
-        return launch_early(push_words, (unsigned)program->ctas, MIMO_PUSH_THREADS, 0, stream, as);
+        return launch_early(push_load_store, (unsigned)program->ctas, MIMO_PUSH_THREADS, 0, stream,
+                            as);
     });
 }

@@ -1,5 +1,5 @@
-// NCCL's device API, as far as it is used: where windows of peers lie.
-#include "comm/nccl/nccl_peers.h"
+// The part of NCCL's device API that is used: where windows of peers lie.
+#include "comm/nccl/nccl_peer_memory.h"
 
 #include <nccl_device.h>
 
@@ -12,7 +12,7 @@ __global__ void find(ncclWindow_t window, int count, void **at)
         at[peer] = ncclGetLsaPointer(window, 0, peer);
 }
 
-// NCCL 2.29 refuses requirements that are only zeros.
+// NCCL 2.29 rejects requirements that are all zeros.
 ncclDevCommRequirements requirements()
 {
 #ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER
@@ -22,24 +22,24 @@ ncclDevCommRequirements requirements()
 #endif
 }
 
-struct Question {
+struct Query {
     ncclDevComm device;
     ncclDevCommRequirements wanted;
 };
-static_assert(sizeof(Question) <= sizeof(mimo_nccl_reach), "room for NCCL to work in");
+static_assert(sizeof(Query) <= sizeof(mimo_nccl_reach), "memory for NCCL to work in");
 
 } // namespace
 
-ncclResult_t mimo_nccl_reach_ask(mimo_nccl_reach *reach, ncclComm_t comm)
+ncclResult_t mimo_nccl_reach_start(mimo_nccl_reach *reach, ncclComm_t comm)
 {
-    Question *it = (Question *)reach->room;
+    Query *it = (Query *)reach->memory;
     it->wanted = requirements();
     return ncclDevCommCreate(comm, &it->wanted, &it->device);
 }
 
-ncclResult_t mimo_nccl_reach_read(mimo_nccl_reach *reach, ncclComm_t comm, int *first, int *count)
+ncclResult_t mimo_nccl_reach_finish(mimo_nccl_reach *reach, ncclComm_t comm, int *first, int *count)
 {
-    Question *it = (Question *)reach->room;
+    Query *it = (Query *)reach->memory;
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
     if (code != ncclSuccess)
@@ -49,11 +49,11 @@ ncclResult_t mimo_nccl_reach_read(mimo_nccl_reach *reach, ncclComm_t comm, int *
     return ncclDevCommDestroy(comm, &it->device);
 }
 
-cudaError_t mimo_nccl_peer_pointers(void **at, void **room, ncclWindow_t window, int count)
+cudaError_t mimo_nccl_peer_pointers(void **at, void **scratch, ncclWindow_t window, int count)
 {
-    find<<<1, 128>>>(window, count, room);
+    find<<<1, 128>>>(window, count, scratch);
     cudaError_t code = cudaGetLastError();
     if (code != cudaSuccess)
         return code;
-    return cudaMemcpy(at, room, count * sizeof *at, cudaMemcpyDeviceToHost);
+    return cudaMemcpy(at, scratch, count * sizeof *at, cudaMemcpyDeviceToHost);
 }

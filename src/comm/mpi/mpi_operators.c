@@ -1,4 +1,4 @@
-#include "comm/mpi/mpi_sums.h"
+#include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/float16.h"
 
@@ -19,34 +19,35 @@ COMBINE(max_f16, mimo_f16_to, mimo_f16_from, a > b ? a : b)
 COMBINE(add_bf16, mimo_bf16_to, mimo_bf16_from, a + b)
 COMBINE(max_bf16, mimo_bf16_to, mimo_bf16_from, a > b ? a : b)
 
-static mimo_status create_all(mimo_mpi_sums *sums)
+static mimo_status create_all(mimo_mpi_operators *operators)
 {
-    MIMO_TRY_MPI(MPI_Op_create(add_f16, 1, &sums->f16_sum));
-    MIMO_TRY_MPI(MPI_Op_create(max_f16, 1, &sums->f16_max));
-    MIMO_TRY_MPI(MPI_Op_create(add_bf16, 1, &sums->bf16_sum));
-    MIMO_TRY_MPI(MPI_Op_create(max_bf16, 1, &sums->bf16_max));
+    MIMO_TRY_MPI(MPI_Op_create(add_f16, 1, &operators->f16_sum));
+    MIMO_TRY_MPI(MPI_Op_create(max_f16, 1, &operators->f16_max));
+    MIMO_TRY_MPI(MPI_Op_create(add_bf16, 1, &operators->bf16_sum));
+    MIMO_TRY_MPI(MPI_Op_create(max_bf16, 1, &operators->bf16_max));
     return MIMO_OK;
 }
 
-mimo_status mimo_mpi_sums_create(mimo_mpi_sums *out)
+mimo_status mimo_mpi_operators_create(mimo_mpi_operators *out)
 {
-    *out = (mimo_mpi_sums){MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
+    *out = (mimo_mpi_operators){MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
     mimo_status status = create_all(out);
     if (status != MIMO_OK)
-        mimo_mpi_sums_release(out);
+        mimo_mpi_operators_release(out);
     return status;
 }
 
-void mimo_mpi_sums_release(mimo_mpi_sums *sums)
+void mimo_mpi_operators_release(mimo_mpi_operators *operators)
 {
-    MPI_Op *all[] = {&sums->f16_sum, &sums->f16_max, &sums->bf16_sum, &sums->bf16_max};
+    MPI_Op *all[] = {&operators->f16_sum, &operators->f16_max, &operators->bf16_sum,
+                     &operators->bf16_max};
     for (int i = 0; i < 4; i++)
         if (*all[i] != MPI_OP_NULL)
             MPI_Op_free(all[i]);
 }
 
-void mimo_mpi_sums_pick(const mimo_mpi_sums *sums, mimo_dtype dtype, mimo_reduce op,
-                        MPI_Datatype *type, MPI_Op *mpi_op)
+void mimo_mpi_operators_pick(const mimo_mpi_operators *operators, mimo_dtype dtype, mimo_reduce op,
+                             MPI_Datatype *type, MPI_Op *mpi_op)
 {
     *mpi_op = op == MIMO_MAX ? MPI_MAX : MPI_SUM;
     switch (dtype) {
@@ -64,11 +65,11 @@ void mimo_mpi_sums_pick(const mimo_mpi_sums *sums, mimo_dtype dtype, mimo_reduce
         return;
     case MIMO_F16:
         *type = MPI_UINT16_T;
-        *mpi_op = op == MIMO_MAX ? sums->f16_max : sums->f16_sum;
+        *mpi_op = op == MIMO_MAX ? operators->f16_max : operators->f16_sum;
         return;
     default:
         *type = MPI_UINT16_T;
-        *mpi_op = op == MIMO_MAX ? sums->bf16_max : sums->bf16_sum;
+        *mpi_op = op == MIMO_MAX ? operators->bf16_max : operators->bf16_sum;
         return;
     }
 }

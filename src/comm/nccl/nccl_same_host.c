@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_hosts.h"
+#include "comm/nccl/nccl_same_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,11 +6,10 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "comm/nccl/nccl_split.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
-uint64_t mimo_nccl_host(void)
+uint64_t mimo_nccl_host_hash(void)
 {
     char name[256] = "", boot[64] = "";
     const char *given = getenv("NCCL_HOSTID");
@@ -26,10 +25,10 @@ uint64_t mimo_nccl_host(void)
     return mimo_hash_bytes(hash, boot, strlen(boot));
 }
 
-/* The first rank of this rank's host, and whether that is the host of all. */
+/* The first rank on this rank's host, and whether all ranks are on that host. */
 static mimo_status find_host(int *first, bool *all, mimo_comm *comm)
 {
-    uint64_t own = mimo_nccl_host(), *hosts = NULL;
+    uint64_t own = mimo_nccl_host_hash(), *hosts = NULL;
     mimo_request *request;
     mimo_status status = mimo_reserve(&hosts, comm->size, sizeof *hosts);
     MIMO_TRY_GOTO(status, done, mimo_comm_agree(comm, status));
@@ -47,7 +46,7 @@ done:
     return status;
 }
 
-static mimo_status find_neighbours(nccl_comm **out, nccl_comm *comm)
+static mimo_status split_by_host(nccl_comm **out, nccl_comm *comm)
 {
     int first;
     bool all;
@@ -59,42 +58,45 @@ static mimo_status find_neighbours(nccl_comm **out, nccl_comm *comm)
     return MIMO_OK;
 }
 
-/* Memory is taken first, and agreed on, so that no rank is missing from what NCCL does. */
-static mimo_status make_windows(nccl_team **out, nccl_comm *comm, nccl_comm *near)
+/* Make a ncclComm_t of the ranks of `near` that is not shared. Each rank allocates first and agrees
+ * on that, so that no rank is missing from what NCCL does. */
+static mimo_status make_windows(nccl_shared_comm **out, nccl_comm *comm, nccl_comm *near)
 {
-    nccl_team *made = NULL;
+    nccl_shared_comm *made = NULL;
     mimo_status status = MIMO_OK;
-    if (near->team)
-        status = mimo_nccl_team_reserve(&made, near);
+    if (near->shared)
+        status = mimo_nccl_shared_comm_add(&made, near->family, NULL, near->ranks, near->base.size);
+    if (made)
+        made->exclusive = true;
     status = mimo_comm_agree(&comm->base, status);
     if (status == MIMO_OK && made)
-        status = mimo_nccl_team_open(made, near);
+        status = mimo_nccl_shared_comm_split(&made->handle, near, 0, near->base.rank);
     status = mimo_comm_agree(&comm->base, status);
     if (status == MIMO_OK)
         *out = made;
     else
-        mimo_nccl_team_drop(comm->root, made);
+        mimo_nccl_shared_comm_drop(comm->family, made);
     return status;
 }
 
-mimo_status mimo_nccl_meet_neighbours(nccl_comm *comm)
+mimo_status mimo_nccl_connect_same_host(nccl_comm *comm)
 {
     nccl_comm *near;
-    if (comm->on_host)
+    if (comm->same_host)
         return MIMO_OK;
-    MIMO_TRY(find_neighbours(&near, comm));
+    MIMO_TRY(split_by_host(&near, comm));
     mimo_status status = make_windows(&comm->windows, comm, near);
     if (status == MIMO_OK)
-        comm->on_host = near;
+        comm->same_host = near;
     else if (near != comm)
         mimo_comm_destroy(&near->base);
     return status;
 }
 
-int mimo_nccl_rank_of(const nccl_comm *neighbours, int index, const nccl_comm *comm)
+int mimo_nccl_same_host_rank(const nccl_comm *comm, int index)
 {
     int rank = 0;
-    while (comm->ranks[rank] != neighbours->ranks[index])
+    while (comm->ranks[rank] != comm->same_host->ranks[index])
         rank++;
     return rank;
 }

@@ -1,0 +1,180 @@
+#include "comm/mpi/mpi_family.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+
+/* Larger than the tags of exchanges and of gathers. */
+enum { FAREWELL_TAG = 77 };
+
+/* What is known of a rank when the family ends. ELSEWHERE: its farewell came, and it waited in a
+ * different call. */
+enum { NOT_RECEIVED = 0, RECEIVED, ELSEWHERE };
+
+mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size)
+{
+    mimo_mpi_family *family;
+    mimo_status status;
+    MIMO_TRY(mimo_reserve(&family, 1, sizeof *family));
+    family->handle = MPI_COMM_NULL;
+    family->rank = rank;
+    family->size = size;
+    family->users = 1;
+    MIMO_TRY_GOTO(status, fail, mimo_family_init(&family->base));
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->farewells, size, sizeof *family->farewells));
+    MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->sends, size, sizeof *family->sends));
+    for (int i = 0; i < size; i++)
+        family->sends[i] = MPI_REQUEST_NULL;
+    *out = family;
+    return MIMO_OK;
+fail:
+    mimo_mpi_family_drop(family);
+    return status;
+}
+
+/* Whether MPI still reads `mine`. A rank that is gone may never receive it. */
+static bool is_sending(mimo_mpi_family *family)
+{
+    int done = 1;
+    if (family->sends)
+        MPI_Testall(family->size, family->sends, &done, MPI_STATUSES_IGNORE);
+    return !done;
+}
+
+void mimo_mpi_family_drop(mimo_mpi_family *family)
+{
+    int finalized = 1;
+    if (__atomic_fetch_sub(&family->users, 1, __ATOMIC_ACQ_REL) > 1)
+        return;
+    bool ended = mimo_family_status(&family->base) != MIMO_OK;
+    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
+        if (ended && is_sending(family)) {
+            mimo_abandon(family);
+            return;
+        }
+        if (!ended && family->owned && family->handle != MPI_COMM_NULL)
+            MPI_Comm_free(&family->handle);
+    }
+    mimo_release(family->sends);
+    mimo_release(family->farewells);
+    mimo_release(family);
+}
+
+/* ----------------------------------- farewells ------------------------------------ */
+
+static void note(mimo_mpi_family *family, const mimo_farewell *received)
+{
+    bool elsewhere = received->status == MIMO_ERR_TIMEOUT &&
+                     (received->comm != family->mine.comm || received->calls < family->mine.calls);
+    family->farewells[received->rank] = elsewhere ? ELSEWHERE : RECEIVED;
+    if (elsewhere)
+        family->elsewhere = *received;
+}
+
+bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out)
+{
+    int here = 0;
+    MPI_Message message;
+    if (family->handle == MPI_COMM_NULL ||
+        MPI_Improbe(MPI_ANY_SOURCE, FAREWELL_TAG, family->handle, &here, &message,
+                    MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        !here)
+        return false;
+    if (MPI_Mrecv(out, (int)sizeof *out, MPI_BYTE, &message, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return false;
+    if (family->mine.status == MIMO_OK)
+        family->first = *out;
+    else
+        note(family, out);
+    return true;
+}
+
+/* MPI buffers messages of this size, so no send waits for its peer. */
+static void send_farewells(mimo_mpi_family *family)
+{
+    for (int i = 1; i < family->size; i++) {
+        int peer = (family->rank + i) % family->size;
+        MPI_Isend(&family->mine, (int)sizeof family->mine, MPI_BYTE, peer, FAREWELL_TAG,
+                  family->handle, &family->sends[peer]);
+    }
+}
+
+/* A rank of a communicator, as a rank of the family's first communicator. */
+static int family_rank(MPI_Group ranks, MPI_Group all, int rank)
+{
+    int translated = MPI_UNDEFINED;
+    MPI_Group_translate_ranks(ranks, 1, &rank, all, &translated);
+    return translated;
+}
+
+/* Write the ranks of a communicator whose farewell has not come into `text`, "3, 5", as far as they
+ * fit. Returns how many they are. */
+static int list_missing(const mimo_mpi_family *family, MPI_Comm comm, char *text, size_t capacity)
+{
+    MPI_Group ranks, all;
+    int size = 0, missing = 0;
+    size_t used = 0;
+    enum { LONGEST_RANK = 16 };
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_group(comm, &ranks);
+    MPI_Comm_group(family->handle, &all);
+    text[0] = '\0';
+    for (int i = 0; i < size; i++) {
+        int rank = family_rank(ranks, all, i);
+        if (rank < 0 || rank == family->rank || family->farewells[rank] != NOT_RECEIVED)
+            continue;
+        if (used + 2 * LONGEST_RANK < capacity)
+            used +=
+                (size_t)snprintf(text + used, capacity - used, "%s%d", missing ? ", " : "", rank);
+        else if (used + LONGEST_RANK < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, ", ...");
+        missing++;
+    }
+    MPI_Group_free(&ranks);
+    MPI_Group_free(&all);
+    return missing;
+}
+
+/* Receive farewells until all of the communicator's ranks have sent theirs, for at most `patience`
+ * nanoseconds. Returns how many are missing, and their list in `text`. */
+static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patience, char *text,
+                           size_t capacity)
+{
+    mimo_farewell received;
+    int64_t until = mimo_now() + patience;
+    int missing = list_missing(family, comm, text, capacity);
+    while (missing > 0 && mimo_now() < until) {
+        if (mimo_mpi_family_receive(family, &received))
+            missing = list_missing(family, comm, text, capacity);
+        else
+            sched_yield();
+    }
+    return missing;
+}
+
+void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_farewell *mine,
+                         int64_t patience, char *text, size_t capacity)
+{
+    char names[128];
+    if (family->handle == MPI_COMM_NULL)
+        return;
+    family->mine = *mine;
+    family->mine.rank = family->rank;
+    if (family->mine.origin < 0)
+        family->mine.origin = family->rank;
+    /* The sentence names this rank already, and its call. */
+    if (family->first.status != MIMO_OK)
+        family->farewells[family->first.rank] = RECEIVED;
+    send_farewells(family);
+    if (patience == 0)
+        return;
+    int missing = await_farewells(family, ranks, patience, names, sizeof names);
+    if (missing > 0)
+        snprintf(text, capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank", names);
+    size_t used = strlen(text);
+    if (family->elsewhere.text[0])
+        snprintf(text + used, capacity - used, "; rank %d waited in %s",
+                 (int)family->elsewhere.rank, family->elsewhere.text);
+}

@@ -1,0 +1,77 @@
+/* Families of NCCL communicators, and the communicators in them. */
+#include "comm/nccl/nccl_state.h"
+#include "core/memory.h"
+
+mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc)
+{
+    nccl_family *made;
+    const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->config = config;
+    if (desc->min_ctas != MIMO_NCCL_DEFAULT)
+        made->config.minCTAs = desc->min_ctas;
+    if (desc->max_ctas != MIMO_NCCL_DEFAULT)
+        made->config.maxCTAs = desc->max_ctas;
+    if (desc->blocking != MIMO_NCCL_DEFAULT)
+        made->config.blocking = desc->blocking;
+    if (desc->split_share != MIMO_NCCL_DEFAULT)
+        made->config.splitShare = desc->split_share;
+    mimo_status status = mimo_family_init(&made->base);
+    if (status == MIMO_OK)
+        status =
+            mimo_cuda_status(cudaStreamCreateWithFlags(&made->host_stream, cudaStreamNonBlocking),
+                             "cudaStreamCreate");
+    if (status == MIMO_OK)
+        *out = made;
+    else
+        mimo_release(made);
+    return status;
+}
+
+void mimo_nccl_family_release(nccl_family *family)
+{
+    (void)cudaStreamDestroy(family->host_stream);
+    mimo_release(family);
+}
+
+mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
+                               const mimo_comm_backend *backend, int size)
+{
+    nccl_comm *made;
+    MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
+    made->base.backend = backend;
+    made->base.device = &mimo_device_cuda;
+    made->base.memory = MIMO_MEMORY_CUDA;
+    made->base.size = size;
+    made->base.family = &family->base;
+    made->family = family;
+    mimo_status status = mimo_reserve(&made->ranks, size, sizeof *made->ranks);
+    if (status == MIMO_OK)
+        status = mimo_nccl_requests_prepare(made);
+    if (status != MIMO_OK) {
+        mimo_release(made->ranks);
+        mimo_release(made);
+        return status;
+    }
+    made->next = family->comms;
+    family->comms = made;
+    family->users++;
+    *out = made;
+    return MIMO_OK;
+}
+
+void mimo_nccl_comm_remove(nccl_comm *comm)
+{
+    nccl_family *family = comm->family;
+    nccl_comm **link = &family->comms;
+    while (*link != comm)
+        link = &(*link)->next;
+    *link = comm->next;
+    mimo_nccl_requests_free(comm);
+    mimo_nccl_shared_comm_drop(family, comm->windows);
+    mimo_nccl_shared_comm_drop(family, comm->shared);
+    mimo_release(comm->ranks);
+    mimo_release(comm);
+    if (--family->users == 0)
+        mimo_nccl_family_release(family);
+}

@@ -1,0 +1,101 @@
+/* NCCL communicators, which communicators of equal ranks share. */
+#include <string.h>
+
+#include "comm/nccl/nccl_state.h"
+#include "core/memory.h"
+
+mimo_status mimo_nccl_shared_comm_add(nccl_shared_comm **out, nccl_family *family,
+                                      ncclComm_t handle, const int *ranks, int size)
+{
+    nccl_shared_comm *shared;
+    MIMO_TRY(mimo_reserve(&shared, (int64_t)sizeof *shared + size * (int64_t)sizeof *ranks, 1));
+    shared->handle = handle;
+    shared->users = 1;
+    shared->size = size;
+    memcpy(shared->ranks, ranks, (size_t)size * sizeof *ranks);
+    shared->next = family->shared;
+    family->shared = shared;
+    family->report.communicators++;
+    *out = shared;
+    return MIMO_OK;
+}
+
+nccl_shared_comm *mimo_nccl_shared_comm_find(const nccl_family *family, const int *ranks, int size)
+{
+    nccl_shared_comm *shared = family->shared;
+    while (shared && (shared->exclusive || shared->size != size ||
+                      memcmp(shared->ranks, ranks, (size_t)size * sizeof *ranks) != 0))
+        shared = shared->next;
+    return shared;
+}
+
+mimo_status mimo_nccl_shared_comm_split(ncclComm_t *out, nccl_comm *parent, int color, int key)
+{
+    ncclConfig_t config = parent->family->config;
+    int64_t before = mimo_nccl_free_bytes();
+    *out = NULL;
+    ncclComm_t handle = parent->shared->handle;
+    ncclResult_t code = ncclCommSplit(handle, color, key, out, &config);
+    mimo_status status = mimo_nccl_settle(code, parent, handle, "ncclCommSplit");
+    if (status == MIMO_OK && *out)
+        status = mimo_nccl_settle(ncclSuccess, parent, *out, "ncclCommSplit");
+    if (status != MIMO_OK) {
+        if (*out)
+            (void)ncclCommAbort(*out);
+        *out = NULL;
+        return status;
+    }
+    int64_t taken = before - mimo_nccl_free_bytes();
+    parent->family->report.device_bytes += taken > 0 ? taken : 0;
+    return MIMO_OK;
+}
+
+static bool is_well(const nccl_shared_comm *shared)
+{
+    ncclResult_t met = ncclSuccess;
+    return !shared->failed && ncclCommGetAsyncError(shared->handle, &met) == ncclSuccess &&
+           met == ncclSuccess;
+}
+
+/* After an error, ncclCommDestroy could wait for ever for a peer that has given up. */
+static void close_handle(const nccl_shared_comm *shared)
+{
+    ncclComm_t handle = shared->handle;
+    if (!handle)
+        return;
+    if (!is_well(shared)) {
+        (void)ncclCommAbort(handle);
+        return;
+    }
+    (void)mimo_nccl_status(ncclCommFinalize(handle), NULL, handle, "ncclCommFinalize");
+    (void)ncclCommDestroy(handle);
+}
+
+void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared)
+{
+    nccl_shared_comm **link = &family->shared;
+    if (!shared || --shared->users > 0)
+        return;
+    while (*link != shared)
+        link = &(*link)->next;
+    *link = shared->next;
+    family->report.communicators--;
+    if (!shared->borrowed)
+        close_handle(shared);
+    mimo_release(shared);
+}
+
+/* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */
+void mimo_nccl_shared_comms_abort(nccl_family *family)
+{
+    (void)ncclGroupStart();
+    for (nccl_shared_comm *shared = family->shared; shared; shared = shared->next) {
+        ncclComm_t handle = shared->handle;
+        if (!handle || shared->borrowed)
+            continue;
+        shared->handle = NULL;
+        if (!shared->busy)
+            (void)ncclCommAbort(handle);
+    }
+    (void)ncclGroupEnd();
+}
