@@ -35,7 +35,7 @@ MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *f
 bool mimo_check_is_off(const char *file, int line);
 #define MIMO_HOLDS(condition) ((condition) || mimo_check_is_off(__FILE__, __LINE__))
 #define mimo_fail(status, ...) \
-    (mimo_fail)(mimo_check_is_off(__FILE__, __LINE__) ? MIMO_OK : (status), __VA_ARGS__)
+    (mimo_check_is_off(__FILE__, __LINE__) ? MIMO_OK : (mimo_fail)(status, __VA_ARGS__))
 #else
 #define MIMO_HOLDS(condition) (condition)
 #endif

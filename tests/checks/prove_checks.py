@@ -3,11 +3,11 @@
 
     prove_checks.py ROOT BUILD [WORD...]    scripts/checks.sh runs this
 
-BUILD is a build with MIMO_TEST_CHECKS (src/core/check_off.c). First the unit and MPI tests run once
-(each on one number of ranks) and note which checks fail in them. Then each check is switched off, and the tests in which it
-failed run again, the quickest first, until one fails: the check is proven. One that survives must
-be in survivors.txt with the reason, and what is there must survive. With words: only checks that
-have one of them in their file's name or sentence.
+BUILD is a build with MIMO_TEST_CHECKS (src/core/check_off.c). First the unit and MPI tests run once,
+each on one number of ranks, and note which checks fail in them. Then each check is switched off, and
+the tests in which it failed run again, the quickest first, until one fails: the check is proven. One
+that survives must be in survivors.txt with the reason, and what is there must survive. With words:
+only checks that have one of them in their file's name or sentence.
 """
 import concurrent.futures
 import json

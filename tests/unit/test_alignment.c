@@ -266,7 +266,7 @@ Test(alignment, errors_of_creation)
     FAILS(create(3, twice, 0), MIMO_ERR_ARGUMENT, "modalities 0 and 2", "id 5");
     FAILS(create(2, negative, 0), MIMO_ERR_ARGUMENT, "modality 1", "-2");
     FAILS(create(2, NULL, 0), MIMO_ERR_ARGUMENT, "NULL for 2");
-    FAILS(create(-1, NULL, 0), MIMO_ERR_ARGUMENT, "-1 modalities");
+    FAILS(create(-1, twice, 0), MIMO_ERR_ARGUMENT, "alignment: -1 modalities");
     FAILS(create(0, NULL, -5), MIMO_ERR_ARGUMENT, "vocabulary of -5");
     mimo_alignment_destroy(NULL);
 }
@@ -343,6 +343,9 @@ Test(alignment, errors_of_views)
     FAILS(MERGE(bad, text), MIMO_ERR_SHAPE, "hbs[2,2,2]", "sbh or bsh");
     bad = to, bad.data = NULL;
     FAILS(MERGE(bad, text), MIMO_ERR_ARGUMENT, "sbh[2,2,2]", "NULL");
+    bad = to, bad.memory = MIMO_MEMORY_CUDA;
+    FAILS(MERGE(bad, text), MIMO_ERR_SHAPE, "the merged tile lies in CUDA memory",
+          "made for host memory");
     FAILS(mimo_alignment_merge(a, &to, NULL, &text, NULL), MIMO_ERR_ARGUMENT, "2 modalities");
     FAILS(mimo_alignment_merge(a, &to, rows, NULL, NULL), MIMO_ERR_ARGUMENT, "text view is NULL");
     FAILS(mimo_alignment_merge(a, NULL, rows, &text, NULL), MIMO_ERR_ARGUMENT, "tile is NULL");

@@ -163,3 +163,15 @@ Test(host_device, parts_in_stretches)
         cr_assert_eq(halves[i], mimo_f16_from((float)expected), "element %d", i);
     }
 }
+
+/* Of a kind that there is not, or that this build lacks. */
+Test(host_device, memory_without_a_device)
+{
+    const mimo_device *found = NULL;
+    FAILS(mimo_device_for(&found, (mimo_memory)7), MIMO_ERR_ARGUMENT, "memory of kind 7");
+#ifndef MIMO_WITH_CUDA
+    FAILS(mimo_device_for(&found, MIMO_MEMORY_CUDA), MIMO_ERR_UNSUPPORTED,
+          "this build can't handle tensors in CUDA memory");
+#endif
+    cr_assert_null(found);
+}

@@ -553,6 +553,27 @@ Test(padding, rows_go_to_their_padded_places)
           "begin at 0 and 1");
 }
 
+Test(padding, arguments_that_are_missing)
+{
+    const int32_t cu[] = {0, 1}, padded[] = {0, 2};
+    int64_t out[] = {7, 7}, token = 5;
+    const mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 2, 1);
+    const mimo_tensor from = mimo_tensor_2d(&token, MIMO_I64, "t", 1, 1);
+    mimo_tensor bad = from;
+#define PAD(to, from, cu, padded, n) mimo_partition_pad_rows(to, from, cu, padded, n, 0)
+    FAILS(PAD(NULL, &from, cu, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: to is NULL");
+    FAILS(PAD(&to, NULL, cu, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: from is NULL");
+    FAILS(PAD(&to, &from, NULL, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: cu is NULL");
+    FAILS(PAD(&to, &from, cu, NULL, 1), MIMO_ERR_ARGUMENT, "pad_rows: cu_padded is NULL");
+    FAILS(PAD(&to, &from, cu, padded, -1), MIMO_ERR_ARGUMENT, "-1 sequences");
+    bad.data = NULL;
+    FAILS(PAD(&to, &bad, cu, padded, 1), MIMO_ERR_ARGUMENT, "from i64 t[1]", "or NULL");
+    bad = from, bad.memory = MIMO_MEMORY_CUDA;
+    FAILS(PAD(&to, &bad, cu, padded, 1), MIMO_ERR_ARGUMENT, "from i64 t[1]", "not in host memory");
+#undef PAD
+    cr_assert(out[0] == 7 && out[1] == 7, "a failed call wrote");
+}
+
 Test(padding, fills_that_an_i32_holds)
 {
     const int32_t cu[] = {0, 0}, padded[] = {0, 1};

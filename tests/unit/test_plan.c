@@ -852,6 +852,26 @@ static void receive_what_it_holds(mimo_plan_set *set)
     blocks_of(set, 2, MIMO_LOCAL)->count = 0;
 }
 
+static void receive_nothing(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].nb = 0;
+}
+
+/* What it holds itself is received, and the other way round. */
+static void receive_from_itself(mimo_plan_set *set)
+{
+    mimo_blocks *local = blocks_of(set, 2, MIMO_LOCAL);
+    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_RECV), &local->list[0]), MIMO_OK);
+    local->count--;
+}
+
+static void copy_from_another(mimo_plan_set *set)
+{
+    mimo_blocks *received = blocks_of(set, 2, MIMO_RECV);
+    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_LOCAL), &received->list[0]), MIMO_OK);
+    received->count--;
+}
+
 static void write_elsewhere(mimo_plan_set *set)
 {
     blocks_of(set, 2, MIMO_RECV)->list[0].dst_row++;
@@ -939,6 +959,9 @@ Test(plan, checker_catches)
     expect_caught(&fan_in, receive_from_stranger, "rank 5");
     expect_caught(&fan_in, receive_from_other_copy, "which sends 0");
     expect_caught(&fan_in, receive_what_it_holds, "and holds it");
+    expect_caught(&fan_in, receive_nothing, "rank 2: an empty block from rank 0");
+    expect_caught(&fan_in, receive_from_itself, "rank 2: a remote block");
+    expect_caught(&fan_in, copy_from_another, "rank 2: a local block");
     expect_caught(&fan_in, write_elsewhere, "does not belong at row 1");
     expect_caught(&fan_in, read_elsewhere, "does not hold it at row 5");
     expect_caught(&fan_in, send_other_rows, "block 0");
