@@ -1,9 +1,11 @@
 /* Arguments that are wrong on every rank: each call says which one, and the objects go on. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <mimo/mimo.h>
 
+#include "comm/mpi/mpi_types.h"
 #include "mpi_test.h"
 #include "test_memory.h"
 
@@ -64,6 +66,24 @@ MPI_TEST(arguments, of_communicators)
     unsetenv("MIMO_DEADLINE_MS");
     MPI_EXPECT(!none, "a failed call made a communicator");
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
+}
+
+/* More than MPI's counts can say, by numbers alone. */
+MPI_TEST(arguments, of_mpi_types)
+{
+    const int64_t most = INT_MAX;
+    const mimo_rows right = {.row_bytes = 4, .n_outer = 2, .outer = 8, .n_inner = 1, .inner = 1};
+    mimo_rows outer = right, inner = right;
+    outer.n_outer = most + 1;
+    inner.n_inner = most + 1;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    WRONG(mimo_mpi_rows_type(&type, &outer, 1), MIMO_ERR_OVERFLOW, "2147483648 x 1 rows");
+    WRONG(mimo_mpi_rows_type(&type, &inner, 1), MIMO_ERR_OVERFLOW, "2 x 2147483648 rows");
+    WRONG(mimo_mpi_bytes_type(&type, INT64_MAX), MIMO_ERR_OVERFLOW,
+          "9223372036854775807 bytes in one message");
+    MPI_EXPECT(type == MPI_DATATYPE_NULL, "a failed call made a type");
+    MPI_EXPECT_OK(mimo_mpi_rows_type(&type, &right, 1));
+    MPI_Type_free(&type);
 }
 
 /* ----------------------------------------- gradients ---------------------------------------- */
@@ -212,6 +232,8 @@ static void updates(mimo_bridge *bridge)
     ARGUMENT(update(bridge, 4, &span, -1, true), "update: -1 spans");
     ARGUMENT(update(bridge, 4, NULL, 1, true), "update: 1 spans, NULL");
     ARGUMENT(update(bridge, 4, &span, 1, false), "1 spans, and the batch is not ragged");
+    WRONG(update(bridge, 4, &span, INT64_C(1) << 31, true), MIMO_ERR_OVERFLOW,
+          "update: 2147483648 spans of one rank");
 }
 
 /* Partitions beside which there is no ragged batch. */
