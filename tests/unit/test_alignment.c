@@ -10,6 +10,7 @@
 
 #include "expect_failure.h"
 #include "guarded.h"
+#include "cases_ran.h"
 
 static mimo_alignment *alignment_of(int modalities, const int64_t *special, int64_t vocabulary)
 {
@@ -192,6 +193,7 @@ static void expect_rows(const random_case *it, uint64_t seed, bool by_tile)
 Test(alignment, random_merge_and_split)
 {
     uint64_t state = 5;
+    int64_t with_rows = 0;
     for (int i = 0; i < 1400; i++) {
         random_case it = draw_case(&state, (mimo_dtype)(i % 7));
         int64_t size = (int64_t)mimo_dtype_size(it.dtype);
@@ -209,9 +211,11 @@ Test(alignment, random_merge_and_split)
         cr_assert_eq(mimo_alignment_split(alignment, it.rows, text, &it.tile, NULL), MIMO_OK, "%s",
                      mimo_last_error());
         expect_rows(&it, seed, true);
+        with_rows += it.batch * it.seq > 0;
         mimo_alignment_destroy(alignment);
         release_case(&it);
     }
+    CASES_RAN(with_rows, 1400, 900, "random merges of rows");
 }
 
 /* A view without data is skipped; the others are written. A second update replaces the first, and

@@ -10,6 +10,7 @@
 #include "expect_failure.h"
 #include "guarded.h"
 #include "slow_partition.h"
+#include "cases_ran.h"
 
 typedef mimo_partition_place place;
 
@@ -181,6 +182,7 @@ static mimo_partition *partition_of_case(const random_case *it)
 Test(partition, random_index_maps)
 {
     uint64_t state = 1;
+    int64_t with_rows = 0;
     for (int i = 0; i < 4000; i++) {
         random_case it = draw_case(&state, i & 1, i & 2);
         mimo_partition *partition = partition_of_case(&it);
@@ -194,7 +196,9 @@ Test(partition, random_index_maps)
         cr_assert(guarded_intact(index, rows * 8));
         guarded_free(index);
         mimo_partition_destroy(partition);
+        with_rows += rows > 0;
     }
+    CASES_RAN(with_rows, 4000, 3000, "random maps of rows");
 }
 
 /* A tensor of the letters with random sizes; its sequence has `rows` rows. */
@@ -263,7 +267,8 @@ static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint6
         }
 }
 
-static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
+/* Shards and, where one process can do it, its adjoint: true where both moved rows. */
+static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
 {
     int64_t full_count, full_bytes, shard_count, shard_bytes;
     mimo_partition *partition = partition_of_case(it);
@@ -277,7 +282,8 @@ static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     cr_assert_eq(mimo_partition_shard(partition, it->content, &shard, &full, NULL), MIMO_OK, "%s",
                  mimo_last_error());
     expect_shard(&shard, &full, it, seed);
-    if (!it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS) {
+    bool alone = !it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS;
+    if (alone) {
         fill_elements(shard.data, seed + 1, shard_count, (int64_t)mimo_dtype_size(dtype));
         memset(full.data, GUARD_POISON, (size_t)full_bytes);
         cr_assert_eq(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL),
@@ -288,6 +294,7 @@ static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     guarded_free(full.data);
     guarded_free(shard.data);
     mimo_partition_destroy(partition);
+    return alone && shard_count > 0;
 }
 
 Test(partition, random_moves_of_every_letter_and_dtype)
@@ -295,17 +302,21 @@ Test(partition, random_moves_of_every_letter_and_dtype)
     static const char *const whole[] = {"sbh", "bsh", "bs", "sb", "pbs", "s", "bhs"};
     static const char *const packed[] = {"th", "t", "pt", "bth"};
     uint64_t state = 2;
+    int64_t drawn = 0, both = 0;
     for (int i = 0; i < 40; i++)
         for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++) {
             for (size_t l = 0; l < sizeof whole / sizeof whole[0]; l++) {
                 random_case it = draw_case(&state, false, i & 1);
-                check_moves(next_random(&state), whole[l], dtype, &it);
+                both += check_moves(next_random(&state), whole[l], dtype, &it);
+                drawn++;
             }
             for (size_t l = 0; l < sizeof packed / sizeof packed[0]; l++) {
                 random_case it = draw_case(&state, true, i & 1);
-                check_moves(next_random(&state), packed[l], dtype, &it);
+                both += check_moves(next_random(&state), packed[l], dtype, &it);
+                drawn++;
             }
         }
+    CASES_RAN(both, drawn, 1800, "random moves of rows, there and back");
 }
 
 /* <shard(x), y> = <x, adjoint(y)> in whole numbers. */
