@@ -314,15 +314,16 @@ static float sum_of(const char *dst, int64_t b, int64_t s, int64_t h, bool ascen
 
 static void check_sums(const char *dst, const test_tile *to, int64_t first, int64_t samples)
 {
-    int64_t wrong = 0, telling = 0;
+    int64_t telling = 0;
+    bit_report report = {.element = sizeof(float), .columns = ORDER_HIDDEN};
     test_pull(&to->room);
     for (int64_t i = 0; i < samples * ORDER_SEQ * ORDER_HIDDEN; i++) {
         int64_t b = first + i / (ORDER_SEQ * ORDER_HIDDEN), s = i / ORDER_HIDDEN % ORDER_SEQ;
         float sum = sum_of(dst, b, s, i % ORDER_HIDDEN, true);
-        wrong += ((float *)to->room.host)[i] != sum;
+        bits_note(&report, i, (float *)to->room.host + i, &sum);
         telling += sum_of(dst, b, s, i % ORDER_HIDDEN, false) != sum;
     }
-    MPI_EXPECT(wrong == 0, "%s: %d sums are not those of ascending ranks", dst, (int)wrong);
+    MPI_EXPECT_BITS(report, "%s: sums in the order of ranks", dst);
     MPI_EXPECT(telling > 0, "%s: any order gives these sums", dst);
 }
 
@@ -445,9 +446,8 @@ static void refuse_to_add(const bridge_bed *bed, bool odd_source)
     MPI_EXPECT_SENTENCE(odd_source ? ": dst tile f32" : ": src tile f32");
     MPI_EXPECT_SENTENCE("f32 numbers have to lie at a multiple of 4 bytes");
     test_pull(&target.room);
-    for (int64_t i = 0; i < target.room.bytes; i++)
-        MPI_EXPECT(((unsigned char *)target.room.host)[i] == GUARD_POISON, "byte %d was written",
-                   (int)i);
+    MPI_EXPECT_BITS(bits_of_poison(target.room.host, 0, target.room.bytes),
+                    "written by a refused call");
     MPI_EXPECT_OK(move_views(bed, true, &target.view, &from.tile.view));
     bed_check_target(bed, &target, true, 8);
     odd_tile_free(&from);

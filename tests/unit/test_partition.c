@@ -11,6 +11,7 @@
 #include "guarded.h"
 #include "slow_partition.h"
 #include "cases_ran.h"
+#include "same_bits.h"
 
 typedef mimo_partition_place place;
 
@@ -192,8 +193,8 @@ Test(partition, random_index_maps)
         cr_assert_eq(rows, it.rows);
         cr_assert_eq(mimo_partition_index(partition, it.content, it.cu[it.sequences], index),
                      MIMO_OK);
-        cr_assert_eq(memcmp(index, it.global, (size_t)rows * 8), 0, "case %d", i);
-        cr_assert(guarded_intact(index, rows * 8));
+        EXPECT_BITS(bits_of(index, it.global, rows * 8, 8, 0), "case %d", i);
+        EXPECT_BITS(bits_of_guards(index, rows * 8), "a guard band of case %d", i);
         guarded_free(index);
         mimo_partition_destroy(partition);
         with_rows += rows > 0;
@@ -235,15 +236,17 @@ static void expect_shard(const mimo_tensor *shard, const mimo_tensor *full, cons
 {
     int64_t size = (int64_t)mimo_dtype_size(full->dtype);
     walk w = walk_of(full);
+    bit_report report = {.element = size, .columns = w.inner};
     for (int64_t o = 0; o < w.outer; o++)
         for (int64_t j = 0; j < it->rows; j++)
             for (int64_t r = 0; r < w.inner; r++) {
                 int64_t at = (o * it->rows + j) * w.inner + r;
                 int64_t from = (o * w.rows + it->global[j]) * w.inner + r;
-                cr_assert(is_element(shard->data, at, seed, from, size),
-                          "%s: shard row %" PRId64 " is not row %" PRId64, full->letters, j,
-                          it->global[j]);
+                unsigned char expected[8];
+                element_of_seed(expected, seed, from, size);
+                bits_note(&report, at, (const char *)shard->data + at * size, expected);
             }
+    EXPECT_BITS(report, "shard, %s", full->letters);
 }
 
 /* The full tensor is the shard's rows where this rank owns them, and zero bytes elsewhere. */
@@ -251,20 +254,20 @@ static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint6
 {
     int64_t size = (int64_t)mimo_dtype_size(full->dtype);
     walk w = walk_of(full);
+    bit_report report = {.element = size, .columns = w.inner};
     for (int64_t o = 0; o < w.outer; o++)
         for (int64_t g = 0, j = 0; g < w.rows; g++) {
             bool mine = j < it->rows && it->global[j] == g;
             for (int64_t r = 0; r < w.inner; r++) {
                 int64_t at = (o * w.rows + g) * w.inner + r;
-                const char *element = (const char *)full->data + at * size;
-                static const char zero[8];
-                bool right =
-                    mine ? is_element(full->data, at, seed, (o * it->rows + j) * w.inner + r, size)
-                         : memcmp(element, zero, (size_t)size) == 0;
-                cr_assert(right, "%s: full row %" PRId64 " is wrong", full->letters, g);
+                unsigned char expected[8] = {0};
+                if (mine)
+                    element_of_seed(expected, seed, (o * it->rows + j) * w.inner + r, size);
+                bits_note(&report, at, (const char *)full->data + at * size, expected);
             }
             j += mine;
         }
+    EXPECT_BITS(report, "full tensor, %s", full->letters);
 }
 
 /* Shards and, where one process can do it, its adjoint: true where both moved rows. */
@@ -290,7 +293,8 @@ static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
                      MIMO_OK, "%s", mimo_last_error());
         expect_adjoint(&full, it, seed + 1);
     }
-    cr_assert(guarded_intact(full.data, full_bytes) && guarded_intact(shard.data, shard_bytes));
+    EXPECT_BITS(bits_of_guards(full.data, full_bytes), "a guard band of the full tensor");
+    EXPECT_BITS(bits_of_guards(shard.data, shard_bytes), "a guard band of the shard");
     guarded_free(full.data);
     guarded_free(shard.data);
     mimo_partition_destroy(partition);
@@ -497,7 +501,7 @@ Test(partition, errors_of_views)
           "full f32 sbh[4,3,2]", "shard f32 sbh[8,3,2]", "must have 2");
     FAILS(mimo_partition_adjoint(NULL, MIMO_LABELS, &from, &good, NULL, NULL), MIMO_ERR_ARGUMENT,
           "partition is NULL");
-    cr_assert(guarded_poison(shard, 0, sizeof shard), "a failed call wrote");
+    EXPECT_BITS(bits_of_poison(shard, 0, sizeof shard), "written by a failed call");
     mimo_partition_destroy(p);
     rule.sp = true;
     p = partition_of(&rule, (place){1, 2, 0, 2});
@@ -515,7 +519,7 @@ Test(partition, pad)
     const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
     int32_t cu[5];
     cr_assert_eq(mimo_partition_pad(lengths, 4, 4, cu), MIMO_OK);
-    cr_assert_eq(memcmp(cu, expected, sizeof cu), 0);
+    EXPECT_BITS(bits_of(cu, expected, sizeof cu, sizeof *cu, 0), "padded lengths");
     cr_assert_eq(mimo_partition_pad(NULL, 0, 4, cu), MIMO_OK);
     memset(cu, GUARD_POISON, sizeof cu);
     FAILS(mimo_partition_pad(negative, 2, 4, cu), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
@@ -525,7 +529,7 @@ Test(partition, pad)
     FAILS(mimo_partition_pad(huge, 1, 4, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
     FAILS(mimo_partition_pad(NULL, 2, 4, cu), MIMO_ERR_ARGUMENT, "lengths is NULL");
     FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
-    cr_assert(guarded_poison(cu, 0, sizeof cu), "a failed call wrote");
+    EXPECT_BITS(bits_of_poison(cu, 0, sizeof cu), "written by a failed call");
 }
 
 Test(padding, rows_go_to_their_padded_places)
@@ -542,7 +546,7 @@ Test(padding, rows_go_to_their_padded_places)
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",
                  mimo_last_error());
-    cr_assert_arr_eq(out, expected, sizeof expected);
+    EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "padded rows");
 
     char odd_out[sizeof out + 1], odd_tokens[sizeof tokens + 1];
     memcpy(odd_tokens + 1, tokens, sizeof tokens);
@@ -550,7 +554,7 @@ Test(padding, rows_go_to_their_padded_places)
     odd_to.data = odd_out + 1;
     odd_from.data = odd_tokens + 1;
     cr_assert_eq(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100), MIMO_OK);
-    cr_assert_arr_eq(odd_out + 1, expected, sizeof expected);
+    EXPECT_BITS(bits_of(odd_out + 1, expected, sizeof expected, 8, 0), "at odd addresses");
 
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
     cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);

@@ -321,9 +321,13 @@ static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
             const reference_tile *tile = &m->dst.tiles[r];
             int64_t row = i % rows, klass = i / rows;
             int64_t expected = hashed(seed, tile->b[row], tile->s[row], klass);
-            cr_assert_eq(got(m, r, row, klass), tile->b[row] < 0 ? POISON : expected,
-                         "%s: rank %" PRId64 " row %" PRId64 " class %" PRId64, describe(pair), r,
-                         row, klass);
+            if (tile->b[row] < 0)
+                expected = POISON;
+            cr_assert_eq(got(m, r, row, klass), expected,
+                         "%s: rank %" PRId64 ", row %" PRId64 " of class %" PRId64 " is %" PRIx64
+                         ", not %" PRIx64,
+                         describe(pair), r, row, klass, (uint64_t)got(m, r, row, klass),
+                         (uint64_t)expected);
         }
         for (int64_t i = 0; i < GUARD; i++)
             cr_assert(m->to[r][i] == POISON && m->to[r][tile_words(m, r) - 1 - i] == POISON,
