@@ -280,7 +280,7 @@ MPI_TEST(zero_copy, ranks_that_disagree)
     }
 }
 
-/* Ranks 0 and 1 only write, to 2 and 3, which only receive: rank 3 to another place than it says. */
+/* Ranks 0 and 1 only write, to 2 and 3, which only receive: rank 3 at a place of its own. */
 MPI_TEST(zero_copy, receivers_that_disagree)
 {
     bed_case c = {.src = {.grid = "dp=2"},
