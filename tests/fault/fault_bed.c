@@ -23,13 +23,14 @@ mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
 }
 
 /* Says where a tensor is wrong first; 1 where it is. `tensor` NULL: it is only filled. */
-static int compare(const char *tensor, int wrong, int at, float got, float expected)
+static int compare(const fault_bed *bed, const char *tensor, int wrong, int at, float got,
+                   float expected)
 {
     if (got == expected)
         return 0;
     if (tensor && wrong == 0)
-        fprintf(stderr, "%s: row %d, column %d is %g, not %g\n", tensor, at / FAULT_H, at % FAULT_H,
-                (double)got, (double)expected);
+        fprintf(stderr, "rank %d: %s: row %d, column %d is %g, not %g\n", bed->rank, tensor,
+                at / FAULT_H, at % FAULT_H, (double)got, (double)expected);
     return 1;
 }
 
@@ -40,7 +41,7 @@ static int visit_full(fault_bed *bed, const char *tensor)
     for (int i = 0; i < FAULT_SEQ * FAULT_H; i++) {
         float *at = &bed->full[i / FAULT_H][i % FAULT_H];
         float value = value_of(bed->rank / 2, i / FAULT_H, i % FAULT_H);
-        wrong += compare(tensor, wrong, i, *at, value);
+        wrong += compare(bed, tensor, wrong, i, *at, value);
         *at = value;
     }
     return wrong;
@@ -55,7 +56,7 @@ static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH
         int row = i / (FAULT_BATCH * FAULT_H), sample = i / FAULT_H % FAULT_BATCH;
         float *at = &shard[row][sample][i % FAULT_H];
         float value = value_of(sample, first[bed->rank] + row, i % FAULT_H);
-        wrong += compare(tensor, wrong, i, *at, value);
+        wrong += compare(bed, tensor, wrong, i, *at, value);
         *at = value;
     }
     return wrong;
