@@ -15,4 +15,4 @@ build=${MIMO_BUILD:-$root/build-checks}
 install_packages test
 configure_and_build "$build" --werror -Dcuda=disabled -Dc_args=-DMIMO_TEST_CHECKS
 
-exec python3 "$root/tests/checks/prove_checks.py" "$root" "$build" "$@"
+exec python3 -B "$root/tests/checks/prove_checks.py" "$root" "$build" "$@"

@@ -7,7 +7,10 @@ import os
 import sys
 import unittest
 
+from types import SimpleNamespace
+
 from check_sites import find_sites, judge_list, read_list, sites_in
+from prove_checks import judge
 
 SOURCE = '''
 /* MIMO_CHECK(comment, MIMO_ERR_SHAPE, "of a comment"); */
@@ -64,6 +67,27 @@ class Sites(unittest.TestCase):
             self.assertIn(words, wrong[0])
         for text in ("look.c | n > 1\n", "    R.\n"):
             self.assertRaises(ValueError, read_list, text)
+
+
+class Verdict(unittest.TestCase):
+    """What survives has to be in the list, and what is in the list has to survive."""
+
+    def verdict(self, killers, text, broken=()):
+        sites = sites_in("bridge/a/look.c", SOURCE)
+        listed, _ = judge_list(read_list(text), sites)
+        proof = SimpleNamespace(failed_in={site: [] for site in sites}, broken=list(broken))
+        return judge(proof, dict(zip(sites, killers)), listed)
+
+    def test_verdicts(self):
+        few = "look.c | n > 1 | few\n    R.\n"
+        self.assertEqual(self.verdict(["a", "b", None, "d"], few), [])
+        for killers, text, broken, words in (
+                (["a", "b", None, "d"], "", [], "fails in no test, and it is not in"),
+                (["a", "b", "c", "d"], few, [], "and c fails without it: take it off"),
+                (["a", "b", "c", "d"], "", ["t fails by itself"], "t fails by itself")):
+            wrong = self.verdict(killers, text, broken)
+            self.assertEqual(len(wrong), 1)
+            self.assertIn(words, wrong[0])
 
 
 class Tree(unittest.TestCase):
