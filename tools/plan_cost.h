@@ -46,8 +46,8 @@
  * The model knows nothing of contention between links, of a second level of network, or of ranks
  * that are late.
  */
-#ifndef MIMO_BRIDGE_PLAN_COST_H
-#define MIMO_BRIDGE_PLAN_COST_H
+#ifndef MIMO_TOOLS_PLAN_COST_H
+#define MIMO_TOOLS_PLAN_COST_H
 
 #include <mimo/pairing.h>
 #include <mimo/plan.h>

@@ -20,8 +20,8 @@
  * of P and therefore of C (plan.c: the rule that names a sender). C of them hold the cell and drop
  * out. The other (N - 1) C readers take turns at the C copies. So each copy sends to N - 1 of them.
  */
-#ifndef MIMO_BRIDGE_PLAN_PAIRED_H
-#define MIMO_BRIDGE_PLAN_PAIRED_H
+#ifndef MIMO_TOOLS_PLAN_PAIRED_H
+#define MIMO_TOOLS_PLAN_PAIRED_H
 
 #include "tools/plan_cost.h"
 

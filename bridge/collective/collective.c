@@ -1,6 +1,6 @@
 /*
  * The collective executor: gather, narrow and sum whole batches, as docs/concepts.md, "The
- * collective method", says step by step. The other executors are measured against it.
+ * gather-narrow-sum method", says step by step. The other executors are measured against it.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
  *             partition is attached, keep this rank's shard of the full sequences (narrowing and

@@ -28,13 +28,25 @@ MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *f
             goto label;                    \
     } while (0)
 
+/* A test build can switch one check off by its file and line (core/check_off.c): then its condition
+ * counts as held, and a call of mimo_fail at that line gives MIMO_OK. */
+#ifdef MIMO_TEST_CHECKS
+#include <stdbool.h>
+bool mimo_check_is_off(const char *file, int line);
+#define MIMO_HOLDS(condition) ((condition) || mimo_check_is_off(__FILE__, __LINE__))
+#define mimo_fail(status, ...) \
+    (mimo_check_is_off(__FILE__, __LINE__) ? MIMO_OK : (mimo_fail)(status, __VA_ARGS__))
+#else
+#define MIMO_HOLDS(condition) (condition)
+#endif
+
 /* The macro returns the status itself. The compiler can't see that mimo_fail returns its argument,
  * and would warn that a caller reads a variable that was not set. */
 #define MIMO_CHECK(condition, status, ...)                  \
     do {                                                    \
-        if (!(condition)) {                                 \
+        if (!MIMO_HOLDS(condition)) {                       \
             const mimo_status mimo_check_status = (status); \
-            mimo_fail(mimo_check_status, __VA_ARGS__);      \
+            (mimo_fail)(mimo_check_status, __VA_ARGS__);    \
             return mimo_check_status;                       \
         }                                                   \
     } while (0)

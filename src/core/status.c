@@ -39,6 +39,7 @@ const char *mimo_last_error(void)
     return last_error;
 }
 
+#undef mimo_fail /* a macro in a test build (core/check.h) */
 mimo_status mimo_fail(mimo_status status, const char *format, ...)
 {
     /* Arguments may point into last_error, so the sentence is built in another array first. */

@@ -35,10 +35,11 @@ static bool has_avx2(void)
     return found;
 }
 
-/* A child in which the user chose kernels: it must not begin again, which would show as a program
- * that knows what was replaced. */
-static bool leaves_the_users_choice(char **argv)
+/* A child in which the user chose kernels. It must not begin again; with these arguments that would
+ * fail. */
+static bool leaves_the_users_choice(char *program)
 {
+    char *argv[] = {program, NULL};
     int result = 1;
     pid_t child = fork();
     if (child == 0) {
@@ -57,7 +58,7 @@ static int judge(int argc, char **argv)
     bool right = argc == 3 && is(argv[1], "one word") && is(argv[2], "two");
     right = is(getenv("CAPTIONER_BLAS_REPLACED"), "Prescott") && right;
     right = now && (strcmp(now, "SkylakeX") == 0 || is(now, "Haswell")) && right;
-    right = leaves_the_users_choice(argv) && right;
+    right = right && leaves_the_users_choice(argv[0]);
     blas_kernels_print(stdout);
     return right ? 0 : 1;
 }
@@ -68,8 +69,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "skipped: this processor has no better kernels than the oldest\n");
         return EXIT_SKIPPED;
     }
-    if (!getenv("CAPTIONER_BLAS_REPLACED"))
+    bool first = !getenv("CAPTIONER_BLAS_REPLACED");
+    if (first)
         unsetenv("OPENBLAS_CORETYPE");
     blas_kernels_choose(argv);
-    return judge(argc, argv);
+    if (first)
+        fprintf(stderr, "the program did not begin again\n");
+    return first ? 1 : judge(argc, argv);
 }

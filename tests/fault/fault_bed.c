@@ -1,5 +1,6 @@
 #include "fault_bed.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/check.h"
@@ -21,20 +22,33 @@ mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
     return mimo_tensor_3d(shard, MIMO_F32, "sbh", FAULT_ROWS, FAULT_BATCH, FAULT_H);
 }
 
+/* Says where a tensor is wrong first; 1 where it is. `tensor` NULL: it is only filled. */
+static int compare(const fault_bed *bed, const char *tensor, int wrong, int at, float got,
+                   float expected)
+{
+    if (got == expected)
+        return 0;
+    if (tensor && wrong == 0)
+        fprintf(stderr, "rank %d: %s: row %d, column %d is %g, not %g\n", bed->rank, tensor,
+                at / FAULT_H, at % FAULT_H, (double)got, (double)expected);
+    return 1;
+}
+
 /* Write what belongs there, and count what was otherwise. */
-static int visit_full(fault_bed *bed)
+static int visit_full(fault_bed *bed, const char *tensor)
 {
     int wrong = 0;
     for (int i = 0; i < FAULT_SEQ * FAULT_H; i++) {
         float *at = &bed->full[i / FAULT_H][i % FAULT_H];
         float value = value_of(bed->rank / 2, i / FAULT_H, i % FAULT_H);
-        wrong += *at != value;
+        wrong += compare(bed, tensor, wrong, i, *at, value);
         *at = value;
     }
     return wrong;
 }
 
-static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
+static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H],
+                       const char *tensor)
 {
     static const int first[] = {0, 6, 2, 4}; /* zigzag over cp, each half cut over tp */
     int wrong = 0;
@@ -42,7 +56,7 @@ static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH
         int row = i / (FAULT_BATCH * FAULT_H), sample = i / FAULT_H % FAULT_BATCH;
         float *at = &shard[row][sample][i % FAULT_H];
         float value = value_of(sample, first[bed->rank] + row, i % FAULT_H);
-        wrong += *at != value;
+        wrong += compare(bed, tensor, wrong, i, *at, value);
         *at = value;
     }
     return wrong;
@@ -50,22 +64,22 @@ static int visit_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH
 
 void fault_fill_full(fault_bed *bed)
 {
-    (void)visit_full(bed);
+    (void)visit_full(bed, NULL);
 }
 
 void fault_fill_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
 {
-    (void)visit_shard(bed, shard);
+    (void)visit_shard(bed, shard, NULL);
 }
 
 int fault_wrong_full(fault_bed *bed)
 {
-    return visit_full(bed);
+    return visit_full(bed, "full");
 }
 
 int fault_wrong_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
 {
-    return visit_shard(bed, shard);
+    return visit_shard(bed, shard, "shard");
 }
 
 /* ------------------------------------- the bed ------------------------------------ */

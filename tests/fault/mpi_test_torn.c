@@ -14,6 +14,7 @@
 #include "comm/buffer_state.h"
 #include "gradient/gradient_state.h"
 #include "mpi_test.h"
+#include "same_bits.h"
 
 enum { LATE = 0, SHORT = 20, POSITIONS = 1024, H = 1024 };
 
@@ -298,12 +299,13 @@ static void progress(void)
         MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static int64_t overwritten(const char *at)
+static void expect_marks(const char *at, const char *name, const char *tensor)
 {
-    int64_t count = 0;
+    const char expected = mark();
+    bit_report report = {.element = 1};
     for (int64_t i = 0; i < 2 * TILE; i++)
-        count += at[i] != mark();
-    return count;
+        bits_note(&report, i, &at[i], &expected);
+    MPI_EXPECT_BITS(report, "%s: `%s`, which is the caller's", name, tensor);
 }
 
 static void tear(const torn_case *c, torn *it, bool gone)
@@ -317,10 +319,10 @@ static void tear(const torn_case *c, torn *it, bool gone)
         set(&it->signs->over, it->number);
     MPI_EXPECT(seen(&it->signs->away) == it->number, "%s: nobody left in the midst", c->name);
     progress();
-    MPI_EXPECT(gone || overwritten(it->to) == 0, "%s: %lld bytes of `to` overwritten", c->name,
-               (long long)overwritten(it->to));
-    MPI_EXPECT(gone || overwritten(it->from) == 0, "%s: %lld bytes of `from` overwritten", c->name,
-               (long long)overwritten(it->from));
+    if (!gone) {
+        expect_marks(it->to, c->name, "to");
+        expect_marks(it->from, c->name, "from");
+    }
     end(it);
 }
 

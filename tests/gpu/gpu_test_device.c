@@ -13,6 +13,7 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 #include "test_memory.h"
+#include "same_bits.h"
 
 static const mimo_device *const host = &mimo_device_host;
 static const mimo_device *const cuda = &mimo_device_cuda;
@@ -38,10 +39,10 @@ static twin twin_new(int64_t bytes, uint64_t seed)
     return it;
 }
 
-static bool twin_equal(const twin *it)
+static bit_report twin_bits(const twin *it)
 {
     test_pull(&it->room);
-    return memcmp(it->room.host, it->expected, (size_t)it->room.bytes) == 0;
+    return bits_of(it->room.host, it->expected, it->room.bytes, 1, 0);
 }
 
 static void twin_free(twin *it)
@@ -102,8 +103,9 @@ static void check_copy(const twin *to, const twin *from, const loops *l, int64_t
     twin_push(to);
     MPI_EXPECT_OK(host->copy_rows(&rows[0][0], &rows[0][1], NULL));
     MPI_EXPECT_OK(cuda->copy_rows(&rows[1][0], &rows[1][1], test_stream()));
-    MPI_EXPECT(twin_equal(to), "copy of %d x %d rows of %d bytes, to + %d, from + %d",
-               (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset[0], (int)offset[1]);
+    MPI_EXPECT_BITS(twin_bits(to), "copy of %d x %d rows of %d bytes, to + %d, from + %d",
+                    (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset[0],
+                    (int)offset[1]);
 }
 
 static int64_t tile_bytes(int64_t row_bytes)
@@ -122,7 +124,7 @@ static void check_copies(int64_t row_bytes)
     for (int64_t a = 0; a < OFFSETS; a++)
         for (int64_t b = 0; b<OFFSETS; b += row_bytes> SMALL_ROW ? 5 : 1)
             check_copy(&to, &from, &loop_cases[turn++ % LOOP_CASES], row_bytes, (int64_t[]){a, b});
-    MPI_EXPECT(twin_equal(&from), "a source of %d-byte rows changed", (int)row_bytes);
+    MPI_EXPECT_BITS(twin_bits(&from), "a source of %d-byte rows changed", (int)row_bytes);
     twin_free(&to);
     twin_free(&from);
 }
@@ -197,9 +199,9 @@ MPI_TEST(device, copy_list)
         twin_push(&to);
         MPI_EXPECT_OK(host->copy_list(here, count, NULL));
         MPI_EXPECT_OK(cuda->copy_list(there, count, test_stream()));
-        MPI_EXPECT(twin_equal(&to), "seed %d, %d copies", (int)seed, (int)count);
+        MPI_EXPECT_BITS(twin_bits(&to), "seed %d, %d copies", (int)seed, (int)count);
     }
-    MPI_EXPECT(twin_equal(&from), "a source changed");
+    MPI_EXPECT_BITS(twin_bits(&from), "a source changed");
     twin_free(&to);
     twin_free(&from);
 }
@@ -242,7 +244,7 @@ MPI_TEST(device, order_of_streams)
         for (int64_t i = 0; i < LINKS; i++)
             add_link(host, chain.expected, i, NULL);
         EXPECT_CUDA(cudaDeviceSynchronize());
-        MPI_EXPECT(twin_equal(&chain), "streams of kind %d", (int)kind);
+        MPI_EXPECT_BITS(twin_bits(&chain), "streams of kind %d", (int)kind);
         twin_free(&chain);
     }
     EXPECT_CUDA(cudaStreamDestroy(blocking));
@@ -263,8 +265,8 @@ MPI_TEST(device, zero_rows)
                 twin_push(&to);
                 MPI_EXPECT_OK(host->zero_rows(&here, NULL));
                 MPI_EXPECT_OK(cuda->zero_rows(&there, test_stream()));
-                MPI_EXPECT(twin_equal(&to), "zeros of %d x %d rows of %d bytes at + %d",
-                           (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset);
+                MPI_EXPECT_BITS(twin_bits(&to), "zeros of %d x %d rows of %d bytes at + %d",
+                                (int)l->n_outer, (int)l->n_inner, (int)row_bytes, (int)offset);
             }
         twin_free(&to);
     }
@@ -301,9 +303,9 @@ static void check_fill(const twin *to, const twin *from, const fills *f, int64_t
     twin_push(to);
     MPI_EXPECT_OK(host->fill_rows(&here[0], &here[1], &f->stretches, NULL));
     MPI_EXPECT_OK(cuda->fill_rows(&there[0], &there[1], &f->stretches, test_stream()));
-    MPI_EXPECT(twin_equal(to), "%d stretches in %d x %d rows of %d bytes, to + %d, from + %d",
-               f->stretches.count, (int)f->rows.n_outer, (int)f->rows.n_inner, (int)row_bytes,
-               (int)offset[0], (int)offset[1]);
+    MPI_EXPECT_BITS(twin_bits(to), "%d stretches in %d x %d rows of %d bytes, to + %d, from + %d",
+                    f->stretches.count, (int)f->rows.n_outer, (int)f->rows.n_inner, (int)row_bytes,
+                    (int)offset[0], (int)offset[1]);
 }
 
 /* All cases at a few alignments, and all alignments with the cases in turn. */
@@ -317,7 +319,7 @@ static void check_fills(int64_t row_bytes)
     for (int64_t a = 0; a < OFFSETS; a++)
         for (int64_t b = 0; b<OFFSETS; b += row_bytes> SMALL_ROW ? 5 : 1)
             check_fill(&to, &from, &fill_cases[turn++ % FILL_CASES], row_bytes, (int64_t[]){a, b});
-    MPI_EXPECT(twin_equal(&from), "a source of %d-byte rows changed", (int)row_bytes);
+    MPI_EXPECT_BITS(twin_bits(&from), "a source of %d-byte rows changed", (int)row_bytes);
     twin_free(&to);
     twin_free(&from);
 }
@@ -400,9 +402,9 @@ static void check_mapped(const mapped *it, int64_t rows, int64_t row_bytes, int 
     MPI_EXPECT_OK((gather ? cuda->gather_rows : cuda->scatter_rows)(
         (char *)to->room.place + offset[0], (char *)from->room.place + offset[1], &there,
         test_stream()));
-    MPI_EXPECT(twin_equal(to), "%s of %d rows of %d bytes, variant %d, to + %d, from + %d",
-               gather ? "gather" : "scatter", (int)rows, (int)row_bytes, variant, (int)offset[0],
-               (int)offset[1]);
+    MPI_EXPECT_BITS(twin_bits(to), "%s of %d rows of %d bytes, variant %d, to + %d, from + %d",
+                    gather ? "gather" : "scatter", (int)rows, (int)row_bytes, variant,
+                    (int)offset[0], (int)offset[1]);
 }
 
 static void check_maps(int64_t row_bytes)
@@ -489,7 +491,7 @@ static void check_scale(mimo_dtype dtype, int64_t count, double factor, int64_t 
     char *place = (char *)data.room.place + bytes;
     MPI_EXPECT_OK(host->scale(data.expected + bytes, count, dtype, factor, NULL));
     MPI_EXPECT_OK(cuda->scale(place, count, dtype, factor, test_stream()));
-    MPI_EXPECT(twin_equal(&data), "%d %s times %g", (int)count, mimo_dtype_name(dtype), factor);
+    MPI_EXPECT_BITS(twin_bits(&data), "%d %s times %g", (int)count, mimo_dtype_name(dtype), factor);
     twin_free(&data);
 }
 
@@ -505,7 +507,7 @@ MPI_TEST(device, scale)
                       MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_STATUS(cuda->scale(data.room.place, 4, MIMO_F8, 2, test_stream()),
                       MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT(twin_equal(&data), "a refused call wrote");
+    MPI_EXPECT_BITS(twin_bits(&data), "a refused call wrote");
     twin_free(&data);
 }
 
@@ -522,8 +524,8 @@ static void check_add(const mimo_addends *shape, int64_t skip)
     on_device.terms = (char *)parts.room.place + bytes;
     MPI_EXPECT_OK(host->accumulate(&on_host, NULL));
     MPI_EXPECT_OK(cuda->accumulate(&on_device, test_stream()));
-    MPI_EXPECT(twin_equal(&data), "%d parts of %d x %d %s", (int)shape->n, (int)shape->stretches,
-               (int)shape->count, mimo_dtype_name(shape->dtype));
+    MPI_EXPECT_BITS(twin_bits(&data), "%d parts of %d x %d %s", (int)shape->n,
+                    (int)shape->stretches, (int)shape->count, mimo_dtype_name(shape->dtype));
     twin_free(&data);
     twin_free(&parts);
 }
@@ -567,7 +569,7 @@ static void check_squares(mimo_dtype dtype, int64_t count, int64_t skip)
     MPI_EXPECT(fabs(got - expected) <= 1e-12 * expected, "%d %s: %.17g, on the host %.17g",
                (int)count, mimo_dtype_name(dtype), got, expected);
     MPI_EXPECT(memcmp(&got, &again, sizeof got) == 0, "%.17g, then %.17g", got, again);
-    MPI_EXPECT(twin_equal(&data), "the sum of squares wrote");
+    MPI_EXPECT_BITS(twin_bits(&data), "the sum of squares wrote");
     twin_free(&data);
 }
 
@@ -605,8 +607,10 @@ MPI_TEST(device, there_and_back)
                 cuda->copy((char *)other + offset, (char *)room + offset, bytes, test_stream()));
             MPI_EXPECT_OK(cuda->download(to, (char *)other + offset, bytes, test_stream()));
             fill_elements(from, 5, bytes, 1);
-            MPI_EXPECT(memcmp(from, to, (size_t)bytes) == 0 && guarded_intact(to, bytes),
-                       "%d bytes at + %d", (int)bytes, (int)offset);
+            MPI_EXPECT_BITS(bits_of(to, from, bytes, 1, 0), "%d bytes at + %d", (int)bytes,
+                            (int)offset);
+            MPI_EXPECT_BITS(bits_of_guards(to, bytes), "a guard band of %d bytes at + %d",
+                            (int)bytes, (int)offset);
             cuda->release(room);
             cuda->release(other);
             free(from);
@@ -626,7 +630,7 @@ MPI_TEST(device, no_memory)
     twin after = twin_of_numbers(100, MIMO_F32, 1);
     MPI_EXPECT_OK(host->scale(after.expected, 100, MIMO_F32, 3, NULL));
     MPI_EXPECT_OK(cuda->scale(after.room.place, 100, MIMO_F32, 3, test_stream()));
-    MPI_EXPECT(twin_equal(&after), "a call after the failed one");
+    MPI_EXPECT_BITS(twin_bits(&after), "a call after the failed one");
     twin_free(&after);
     cuda->release(room);
 }

@@ -10,6 +10,7 @@
 #include "guarded.h"
 #include "mpi_test.h"
 #include "test_memory.h"
+#include "same_bits.h"
 
 enum { MOST_COPIES = 64 };
 
@@ -43,9 +44,9 @@ static void check_list(const copies *c, const mimo_row_copy *placed, const test_
     memcpy(before, to->host, (size_t)c->bytes);
     MPI_EXPECT_OK(mimo_device_cuda.copy_list(placed, c->count, test_stream()));
     test_pull(to);
-    MPI_EXPECT(memcmp(to->host, expected, (size_t)c->bytes) == 0,
-               "a list of %d copies, rows of %d bytes", (int)c->count,
-               (int)c->list[0].to.row_bytes);
+    MPI_EXPECT_BITS(bits_of(to->host, expected, c->bytes, 1, 0),
+                    "a list of %d copies, rows of %d bytes", (int)c->count,
+                    (int)c->list[0].to.row_bytes);
     memcpy(to->host, before, (size_t)c->bytes);
     test_push(to);
     free(before);
@@ -86,9 +87,9 @@ static void run(const copies *c, int ctas)
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
     }
     test_pull(&to);
-    MPI_EXPECT(memcmp(to.host, expected, (size_t)c->bytes) == 0,
-               "%d copies, rows of %d bytes, %d thread blocks", (int)c->count,
-               (int)c->list[0].to.row_bytes, ctas);
+    MPI_EXPECT_BITS(bits_of(to.host, expected, c->bytes, 1, 0),
+                    "%d copies, rows of %d bytes, %d thread blocks", (int)c->count,
+                    (int)c->list[0].to.row_bytes, ctas);
     mimo_push_program_release(&program, &mimo_device_cuda);
     free(expected);
     test_room_free(&flags);
@@ -265,15 +266,14 @@ static void check_team(const team *x, int turn)
 {
     const int64_t row = x->row_bytes, share = TEAM_ROWS / x->ranks;
     for (int rank = 0; rank < x->ranks; rank++) {
-        int64_t wrong = 0;
+        bit_report report = {.element = 1, .columns = row};
         test_pull(&x->to[rank]);
-        for (int64_t i = 0; i < TEAM_ROWS; i++) {
-            const char *got = x->to[rank].host, *sent = x->from[i / share].host;
-            wrong +=
-                memcmp(got + i * row, sent + (rank + i % share * x->ranks) * row, (size_t)row) != 0;
+        for (int64_t i = 0; i < TEAM_ROWS * row; i++) {
+            const char *got = x->to[rank].host, *sent = x->from[i / row / share].host;
+            int64_t sent_row = rank + i / row % share * x->ranks;
+            bits_note(&report, i, got + i, sent + sent_row * row + i % row);
         }
-        MPI_EXPECT(wrong == 0, "call %d, rank %d of %d: %d rows of %d bytes are wrong", turn, rank,
-                   x->ranks, (int)wrong, (int)row);
+        MPI_EXPECT_BITS(report, "call %d, rank %d of %d, byte by byte", turn, rank, x->ranks);
     }
 }
 
@@ -327,8 +327,8 @@ static void abort_team(int ranks, int64_t row_bytes, int ctas)
     MPI_EXPECT(cudaStreamSynchronize(x.stream[0]) == cudaSuccess, "it did not end");
     for (int peer = 1; peer < ranks; peer++) {
         test_pull(&x.to[peer]);
-        MPI_EXPECT(guarded_poison(x.to[peer].host, 0, x.to[peer].bytes),
-                   "rows of %d bytes were written to rank %d", (int)row_bytes, peer);
+        MPI_EXPECT_BITS(bits_of_poison(x.to[peer].host, 0, x.to[peer].bytes),
+                        "rows of %d bytes, written to rank %d", (int)row_bytes, peer);
     }
     close_team(&x);
 }
@@ -360,18 +360,17 @@ static void check_refused_rows(const team *x)
 {
     const int64_t row = x->row_bytes, share = TEAM_ROWS / x->ranks;
     for (int rank = 0; rank < x->ranks; rank++) {
-        int64_t wrong = 0;
+        bit_report report = {.element = 1, .columns = row};
         test_pull(&x->to[rank]);
-        for (int64_t i = 0; i < TEAM_ROWS; i++) {
-            int writer = (int)(i / share);
-            const char *got = x->to[rank].host, *sent = x->from[writer].host;
+        for (int64_t i = 0; i < TEAM_ROWS * row; i++) {
+            const char poison = (char)GUARD_POISON, *got = x->to[rank].host;
+            int writer = (int)(i / row / share);
+            int64_t sent_row = rank + i / row % share * x->ranks;
+            const char *sent = (char *)x->from[writer].host + sent_row * row + i % row;
             bool apart = (writer == x->odd) != (rank == x->odd);
-            wrong += apart ? !guarded_poison(got, i * row, row)
-                           : memcmp(got + i * row, sent + (rank + i % share * x->ranks) * row,
-                                    (size_t)row) != 0;
+            bits_note(&report, i, got + i, apart ? &poison : sent);
         }
-        MPI_EXPECT(wrong == 0, "rank %d of %d: %d rows of %d bytes are wrong", rank, x->ranks,
-                   (int)wrong, (int)row);
+        MPI_EXPECT_BITS(report, "rank %d of %d, byte by byte", rank, x->ranks);
     }
 }
 
@@ -481,8 +480,8 @@ static void push_to_many(int64_t row_bytes, int ctas)
         test_pull(&pages);
     }
     test_pull(&to);
-    MPI_EXPECT(memcmp(to.host, from.host, (size_t)to.bytes) == 0,
-               "%d targets, rows of %d bytes, %d thread blocks", TARGETS, (int)row_bytes, ctas);
+    MPI_EXPECT_BITS(bits_of(to.host, from.host, to.bytes, 1, row_bytes),
+                    "%d targets, %d thread blocks", TARGETS, ctas);
     for (int64_t t = 1; t < RANKS; t++)
         MPI_EXPECT(here[t].sends == TARGET_CALLS &&
                        here[t * RANKS].done == (uint64_t)TARGET_CALLS * MIMO_PUSH_UNIT,

@@ -8,6 +8,7 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 #include "test_memory.h"
+#include "same_bits.h"
 
 enum { HIDDEN = 3 };
 
@@ -60,16 +61,17 @@ static bool owns_position(const char *spec, int64_t rank, int64_t seq, int64_t p
     return false;
 }
 
-typedef void (*visitor)(unsigned char *element, const unsigned char *expected, int64_t bytes);
+typedef void (*visitor)(bit_report *report, int64_t at, void *element, const void *expected);
 
-static void store(unsigned char *element, const unsigned char *expected, int64_t bytes)
+static void store(bit_report *report, int64_t at, void *element, const void *expected)
 {
-    memcpy(element, expected, (size_t)bytes);
+    (void)at;
+    memcpy(element, expected, (size_t)report->element);
 }
 
-static void compare(unsigned char *element, const unsigned char *expected, int64_t bytes)
+static void compare(bit_report *report, int64_t at, void *element, const void *expected)
 {
-    MPI_EXPECT(memcmp(element, expected, (size_t)bytes) == 0, "an element differs");
+    bits_note(report, at, element, expected);
 }
 
 /* Store or compare every element of a rank's tile. */
@@ -77,6 +79,7 @@ static void visit(const tile_case *c, const char *spec, const holding *h, int64_
                   const test_tile *tile, uint64_t seed, visitor at)
 {
     int64_t bytes = (int64_t)mimo_dtype_size(c->dtype);
+    bit_report report = {.element = bytes, .columns = HIDDEN};
     for (int64_t b = 0; b < h->batch; b++)
         for (int64_t i = 0; i < h->rows; i++) {
             int64_t s = h->shard ? ref_position(spec, rank, c->seq, c->sp, i) : i;
@@ -86,9 +89,12 @@ static void visit(const tile_case *c, const char *spec, const holding *h, int64_
                 unsigned char expected[8] = {0};
                 if (!zero)
                     ref_store(expected, ref_word(seed, h->first + b, s, e), bytes);
-                at((unsigned char *)tile->room.host + (row * HIDDEN + e) * bytes, expected, bytes);
+                at(&report, row * HIDDEN + e,
+                   (unsigned char *)tile->room.host + (row * HIDDEN + e) * bytes, expected);
             }
         }
+    MPI_EXPECT_BITS(report, "%s tile of %s -> %s, %s", tile->view.letters, c->grids.src,
+                    c->grids.dst, mimo_dtype_name(c->dtype));
 }
 
 static void fill(const tile_case *c, const char *spec, const holding *h, const test_tile *tile,

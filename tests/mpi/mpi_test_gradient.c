@@ -12,6 +12,7 @@
 #include "guarded.h"
 #include "mpi_test.h"
 #include "test_memory.h"
+#include "same_bits.h"
 
 /* --------------------------------------- pairs of grids ------------------------------------- */
 
@@ -255,8 +256,8 @@ static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_
             MPI_EXPECT(got == expected, "%s[%d] is %a, not %a", it->name, (int)i, got, expected);
         }
         int64_t used = span->count * (int64_t)mimo_dtype_size(span->dtype);
-        MPI_EXPECT(guarded_poison(room, used, MOST * (int64_t)sizeof *room - used),
-                   "%s: wrote past its elements", it->name);
+        MPI_EXPECT_BITS(bits_of_poison(room, used, MOST * (int64_t)sizeof *room - used),
+                        "behind the elements of %s", it->name);
     }
 }
 
@@ -399,11 +400,12 @@ MPI_TEST(gradient, spans_of_16_bits)
 
 /* -------------------------------------------- errors ---------------------------------------- */
 
-static bool unchanged(const step_spans *a, const step_spans *b)
+static void expect_unchanged(const step_spans *spans, const step_spans *good, const char *what)
 {
-    test_pull(&a->room);
-    test_pull(&b->room);
-    return memcmp(a->room.host, b->room.host, (size_t)a->room.bytes) == 0;
+    test_pull(&spans->room);
+    test_pull(&good->room);
+    MPI_EXPECT_BITS(bits_of(spans->room.host, good->room.host, good->room.bytes, 1, MOST * 8),
+                    "gradients (a row is a span), %s", what);
 }
 
 /* One rank's gradients at an address that numbers can't have. */
@@ -421,7 +423,7 @@ MPI_TEST(gradient, odd_addresses)
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 3: gradient span 'llm.replicated': grad lies at 0x");
     MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
-    MPI_EXPECT(unchanged(&spans, &good), "a gradient was touched");
+    expect_unchanged(&spans, &good, "a gradient was touched");
     MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
@@ -467,7 +469,7 @@ static void expect_counts_compared(fixture *it, const grid_pair *pair, step_span
         expect_count_noticed(it, pair, spans, 1, at.inside && at.t == 1);
         MPI_EXPECT_SENTENCE(", and along tp");
     }
-    MPI_EXPECT(unchanged(spans, good), "gradients of counts that differ");
+    expect_unchanged(spans, good, "gradients of counts that differ");
 }
 
 /* A span list that is wrong on the last rank only: every rank hears it, and no gradient changes. */
@@ -483,15 +485,15 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
     fill_spans(&good, pair, 3);
 #define FINALIZE() mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream())
-#define FAILS_EVERYWHERE(change, status, words)           \
-    do {                                                  \
-        fill_spans(&spans, pair, 3);                      \
-        if (last) {                                       \
-            change;                                       \
-        }                                                 \
-        MPI_EXPECT_STATUS(FINALIZE(), status);            \
-        MPI_EXPECT_SENTENCE(words);                       \
-        MPI_EXPECT(unchanged(&spans, &good), "" #change); \
+#define FAILS_EVERYWHERE(change, status, words)      \
+    do {                                             \
+        fill_spans(&spans, pair, 3);                 \
+        if (last) {                                  \
+            change;                                  \
+        }                                            \
+        MPI_EXPECT_STATUS(FINALIZE(), status);       \
+        MPI_EXPECT_SENTENCE(words);                  \
+        expect_unchanged(&spans, &good, "" #change); \
     } while (0)
 
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "mimo_gradient_count was not called");
@@ -565,7 +567,7 @@ MPI_TEST(gradient, elements_outside_the_grid)
         spans.list[0].count = 2;
     MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_GRID);
     MPI_EXPECT_SENTENCE("rank 3 is outside the encoder grid and has 2 elements");
-    MPI_EXPECT(unchanged(&spans, &good), "a gradient changed");
+    expect_unchanged(&spans, &good, "a gradient changed");
     free_spans(&spans);
     free_spans(&good);
     release(&it);

@@ -26,7 +26,8 @@ MPI_TEST(large, broadcast)
         data[i] = mpi_test_rank() == 0 ? probe(0, i) : 0;
     MPI_EXPECT_OK(mimo_comm_broadcast(mpi_test_comm(), data, bytes, 0, NULL));
     for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
-        MPI_EXPECT(data[i] == probe(0, i), "byte %lld", (long long)i);
+        MPI_EXPECT(data[i] == probe(0, i), "byte %lld is %d, not %d", (long long)i, data[i],
+                   probe(0, i));
     free(data);
 }
 
@@ -52,7 +53,8 @@ MPI_TEST(large, allgather_rows)
         for (int r = 0; r < 2; r++)
             for (int64_t i = 0; i < row; i = next_probe(i, row))
                 MPI_EXPECT(to[(s * 2 + r) * row + i] == probe(r, s * row + i),
-                           "s %d, rank %d, byte %lld", s, r, (long long)i);
+                           "s %d, rank %d, byte %lld is %d, not %d", s, r, (long long)i,
+                           to[(s * 2 + r) * row + i], probe(r, s * row + i));
     free(to);
 }
 
@@ -65,6 +67,6 @@ MPI_TEST(large, allreduce)
         data[i] = (uint16_t)(0x3f80 + mpi_test_rank() * 0x80); /* bf16 1 and 2 */
     MPI_EXPECT_OK(mimo_comm_allreduce(mpi_test_comm(), data, count, MIMO_BF16, MIMO_SUM, NULL));
     for (int64_t i = 0; i < count; i = next_probe(i, count))
-        MPI_EXPECT(data[i] == 0x4040, "element %lld is %04x", (long long)i, data[i]);
+        MPI_EXPECT(data[i] == 0x4040, "element %lld is %04x, not 4040", (long long)i, data[i]);
     free(data);
 }

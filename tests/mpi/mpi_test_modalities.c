@@ -116,12 +116,13 @@ static void fill_gradient(const scene *x, const test_tile *tile, uint64_t seed)
  * would leave: forward's targets, or backward's sources. */
 static void check_shared(const scene *x, const test_tile *tile, bool backward, uint64_t seed)
 {
-    int64_t bytes = row_bytes_of(x), wrong = 0;
+    const unsigned char text = TEXT_BYTE, *bytes = tile->room.host;
+    bit_report report = {.element = 1, .columns = row_bytes_of(x)};
     test_pull(&tile->room);
     for (int64_t at = 0; at < tile->room.bytes; at++)
-        wrong += owner_of(x, at / bytes) == MODALITIES &&
-                 ((unsigned char *)tile->room.host)[at] != TEXT_BYTE;
-    MPI_EXPECT(wrong == 0, "%s: %d bytes of text differ", bed_text(&x->bed[0].c), (int)wrong);
+        if (owner_of(x, at / report.columns) == MODALITIES)
+            bits_note(&report, at, &bytes[at], &text);
+    MPI_EXPECT_BITS(report, "%s: text, byte by byte", bed_text(&x->bed[0].c));
     for (int m = 0; m < MODALITIES; m++) {
         test_tile alone = bed_tile_new(&x->bed[m], MIMO_DST);
         copy_rows(x, m, &alone, tile);

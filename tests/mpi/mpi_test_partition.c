@@ -7,6 +7,7 @@
 #include "mpi_test.h"
 #include "slow_partition.h"
 #include "test_memory.h"
+#include "same_bits.h"
 
 typedef struct sp_case {
     const char *letters;
@@ -45,7 +46,6 @@ static void expect_row(const test_tile *full_tile, const test_tile *shard_tile, 
 {
     const mimo_tensor *full = &full_tile->view, *shard = &shard_tile->view;
     const char *data = full_tile->room.host;
-    static const char zero[8];
     int64_t size = (int64_t)mimo_dtype_size(full->dtype), outer = 1, inner = 1, rows = 1, kept = 1;
     bool before = true;
     for (int i = 0; full->letters[i]; i++) {
@@ -56,13 +56,17 @@ static void expect_row(const test_tile *full_tile, const test_tile *shard_tile, 
         else
             *(before ? &outer : &inner) *= full->shape[i];
     }
+    bit_report report = {.element = size, .columns = inner};
     for (int64_t o = 0; o < outer; o++)
         for (int64_t r = 0; r < inner; r++) {
             int64_t at = (o * rows + g[0]) * inner + r, from = (o * kept + g[1]) * inner + r;
-            bool right = t < 0 ? memcmp(data + at * size, zero, (size_t)size) == 0
-                               : is_element(data, at, 100 + (uint64_t)t, from, size);
-            MPI_EXPECT(right, "%s: row %d, from tp rank %d", full->letters, (int)g[0], t);
+            unsigned char expected[8] = {0};
+            if (t >= 0)
+                element_of_seed(expected, 100 + (uint64_t)t, from, size);
+            bits_note(&report, at, data + at * size, expected);
         }
+    MPI_EXPECT_BITS(report, "%s: row %d of the full tensor, from tp rank %d", full->letters,
+                    (int)g[0], t);
 }
 
 static void check_case(mimo_comm *tp, const sp_case *it)
@@ -133,6 +137,13 @@ MPI_TEST(partition, sp_errors)
     MPI_EXPECT_STATUS(ADJOINT(partition, odd ? NULL : &full, &shard), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("a view is NULL");
 
+    if (test_memory() != MIMO_MEMORY_HOST) { /* a build without CUDA has no other memory */
+        mimo_tensor host_full = full, host_shard = shard;
+        host_full.memory = host_shard.memory = MIMO_MEMORY_HOST;
+        MPI_EXPECT_STATUS(ADJOINT(partition, &host_full, &host_shard), MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE("tensors in host memory, the tp communicator moves CUDA memory");
+    }
+
     /* Right in itself, but not what the others call. */
     mimo_tensor other_full = full, other_shard = shard;
     other_full.dtype = other_shard.dtype = odd ? MIMO_I32 : MIMO_F32;
@@ -153,7 +164,8 @@ MPI_TEST(partition, sp_errors)
     MPI_EXPECT_SENTENCE(words);
 
     test_pull(&full_tile.room);
-    MPI_EXPECT(guarded_poison(full_tile.room.host, 0, full_tile.room.bytes), "a failed call wrote");
+    MPI_EXPECT_BITS(bits_of_poison(full_tile.room.host, 0, full_tile.room.bytes),
+                    "written by a failed call");
     MPI_EXPECT_OK(ADJOINT(partition, &full, &shard));
     test_tile_free(&full_tile);
     test_tile_free(&shard_tile);

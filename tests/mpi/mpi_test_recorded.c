@@ -255,15 +255,15 @@ static void fill_terms(const bridge_bed *bed, const test_tile *tile)
 static void check_sums(const bridge_bed *bed, const test_tile *tile)
 {
     const reference_tile *rows = &bed->src.tiles[mpi_test_rank()];
-    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), wrong = 0;
+    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype);
+    bit_report report = {.element = bytes, .columns = bed_hidden(&bed->c)};
     test_pull(&tile->room);
     for (int64_t at = 0; at < rows->rows * bed_hidden(&bed->c); at++) {
         char expected[sizeof(float)];
         element_of(expected, bed, rows, at, true);
-        wrong += memcmp((char *)tile->room.host + at * bytes, expected, (size_t)bytes) != 0;
+        bits_note(&report, at, (char *)tile->room.host + at * bytes, expected);
     }
-    MPI_EXPECT(wrong == 0, "%s: %d of %d sums have other bits", bed_text(&bed->c), (int)wrong,
-               (int)(rows->rows * bed_hidden(&bed->c)));
+    MPI_EXPECT_BITS(report, "sums of %s", bed_text(&bed->c));
 }
 
 /* Backward of terms, in so many phases. */

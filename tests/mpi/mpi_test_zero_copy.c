@@ -202,21 +202,23 @@ static bed_case across_all_ranks(int64_t hidden)
 static void check_what_arrived(const bridge_bed *bed, const test_room *to, int64_t skip)
 {
     const reference_tile *rows = &bed->dst.tiles[mpi_test_rank()];
-    int64_t row_bytes = 4 * bed->c.hidden, end = skip + rows->rows * row_bytes, wrong = 0;
+    int64_t row_bytes = 4 * bed->c.hidden, end = skip + rows->rows * row_bytes;
+    bit_report report = {.element = 4, .columns = bed->c.hidden};
     const char *host = to->host;
     test_pull(to);
     for (int64_t row = 0; row < rows->rows; row++)
         for (int64_t h = 0; h < bed->c.hidden; h++) {
             int64_t at = skip + row * row_bytes + 4 * h;
-            char sent[8];
-            ref_store(sent, ref_word(1, rows->b[row], rows->s[row], h), 4);
+            char expected[8];
             bool apart = (rows->b[row] == ODD) != (mpi_test_rank() == ODD);
-            wrong += apart ? !guarded_poison(host, at, 4) : memcmp(host + at, sent, 4) != 0;
+            memset(expected, GUARD_POISON, sizeof expected);
+            if (!apart)
+                ref_store(expected, ref_word(1, rows->b[row], rows->s[row], h), 4);
+            bits_note(&report, row * bed->c.hidden + h, host + at, expected);
         }
-    MPI_EXPECT(wrong == 0, "%d words of %d are wrong", (int)wrong,
-               (int)(rows->rows * bed->c.hidden));
-    MPI_EXPECT(guarded_poison(host, 0, skip) && guarded_poison(host, end, to->bytes - end),
-               "something was written outside of the tile at %d", (int)skip);
+    MPI_EXPECT_BITS(report, "the tile at %d", (int)skip);
+    MPI_EXPECT_BITS(bits_of_poison(host, 0, skip), "before the tile at %d", (int)skip);
+    MPI_EXPECT_BITS(bits_of_poison(host, end, to->bytes - end), "behind the tile at %d", (int)skip);
 }
 
 static mimo_status call_and_wait(const bridge_bed *bed, const mimo_tensor *to,
@@ -276,4 +278,37 @@ MPI_TEST(zero_copy, ranks_that_disagree)
         bed_move(&bed, false, i);
         bed_destroy(&bed);
     }
+}
+
+/* Ranks 0 and 1 only write, to 2 and 3, which only receive: rank 3 at a place of its own. */
+MPI_TEST(zero_copy, receivers_that_disagree)
+{
+    bed_case c = {.src = {.grid = "dp=2"},
+                  .dst = {.grid = "dp=2", .offset = 2},
+                  .src_letters = "sbh",
+                  .dst_letters = "sbh",
+                  .buffer = true,
+                  .told = true,
+                  .batch = 2,
+                  .seq = 4};
+    bridge_bed bed;
+    int rank = mpi_test_rank();
+    setenv("MIMO_AGREE", "0", 1);
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC);
+    test_room to = test_shared_room_new(256);
+    mimo_tensor view = test_view(&to, MIMO_F32, "sbh", 4, rank < 2 ? 0 : 1, 3);
+    view.data = (char *)view.data + (rank == 3 ? 64 : 0);
+    bed_fill(&bed, &from, false, 1);
+    MPI_EXPECT_STATUS(call_and_wait(&bed, &view, &from), rank % 2 ? MIMO_ERR_MISMATCH : MIMO_OK);
+    if (rank % 2)
+        MPI_EXPECT_SENTENCE(rank == 1 ? "zero-copy: no rows were written to rank 3: call 1"
+                                      : "zero-copy: rank 1 wrote no rows here: its call 1");
+    if (rank == 3) {
+        test_pull(&to);
+        MPI_EXPECT_BITS(bits_of_poison(to.host, 0, to.bytes), "rows that rank 1 did not write");
+    }
+    test_tile_free(&from);
+    test_room_free(&to);
+    bed_destroy(&bed);
 }

@@ -7,6 +7,7 @@
 #include "nn/nn_lookup_uses.h"
 #include "nn/nn_ops.h"
 #include "nn_gradient_check.h"
+#include "same_bits.h"
 
 #ifdef NN_REAL_F64
 static const double tolerance = 1e-12;
@@ -128,7 +129,7 @@ Test(nn_ops, bf16)
     BOTH(to_bf16, (host, half, x.host, MOST), (here, room, x.room, MOST));
     BOTH(from_bf16, (host, back.host, half, MOST), (here, back.room, room, MOST));
     NN_OK(nn_runtime_read(here, got, room, MOST * (int64_t)sizeof *got));
-    cr_assert(memcmp(half, got, MOST * sizeof *got) == 0, "bf16 differs");
+    EXPECT_BITS(bits_of(got, half, MOST * (int64_t)sizeof *got, sizeof *got, 0), "bf16");
     compare("from bf16", back, true);
     free(half), free(got);
     nn_runtime_free(here, room);

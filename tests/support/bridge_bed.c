@@ -8,6 +8,7 @@
 #include "core/float16.h"
 #include "guarded.h"
 #include "reference_grid.h"
+#include "same_bits.h"
 
 const bed_case bed_fan_in = {.src = {.grid = "dp=4"},
                              .dst = {.grid = "cp=2,dp=2", .partition = true},
@@ -254,12 +255,12 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
     mimo_side source = backward ? MIMO_DST : MIMO_SRC, target = backward ? MIMO_SRC : MIMO_DST;
     bool in_target = use == CHECK_TARGET || use == CHECK_POISON;
     reference_tile rows = held(bed, in_target ? target : source);
-    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), wrong = 0;
+    int64_t bytes = (int64_t)mimo_dtype_size(bed->c.dtype), hidden = bed_hidden(&bed->c);
+    bit_report report = {.element = bytes, .columns = hidden};
     element e = {.klass = backward ? rows.klass : 0,
                  .classes = backward ? layout_on(bed, source)->classes : 1,
                  .sums = bed->c.sums && backward,
                  .dtype = bed->c.dtype};
-    int64_t hidden = bed_hidden(&bed->c);
     for (int64_t row = 0; row < rows.rows; row++)
         for (int64_t h = 0; h < hidden; h++) {
             char expected[8];
@@ -275,11 +276,16 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
                 source_element(expected, &e);
             if (use == FILL)
                 memcpy(at, expected, (size_t)bytes);
-            wrong += memcmp(at, expected, (size_t)bytes) != 0;
+            bits_note(&report, row * hidden + h, at, expected);
         }
-    MPI_EXPECT(wrong == 0, "%s %s: %" PRId64 " of %" PRId64 " elements of the %s differ",
-               backward ? "backward" : "forward", bed_text(&bed->c), wrong, rows.rows * hidden,
-               in_target ? "target" : "source");
+    MPI_EXPECT_BITS(report, "%s %s, the %s", backward ? "backward" : "forward", bed_text(&bed->c),
+                    in_target ? "target" : "source");
+}
+
+bit_report bed_bits(const bridge_bed *bed, const test_tile *got, const test_tile *expected)
+{
+    return bits_of(got->room.host, expected->room.host, expected->room.bytes,
+                   (int64_t)mimo_dtype_size(bed->c.dtype), bed_hidden(&bed->c));
 }
 
 void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed)

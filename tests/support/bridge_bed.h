@@ -8,6 +8,7 @@
 
 #include "mpi_test.h"
 #include "reference_layout.h"
+#include "same_bits.h"
 #include "test_memory.h"
 
 /* What moves: two sides, and the shape of the tensor. dst.partial is ignored: without a partition
@@ -53,6 +54,9 @@ test_tile bed_target_new(const bridge_bed *bed, mimo_side side);
 void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
+
+/* Two tiles of a case beside one another. */
+bit_report bed_bits(const bridge_bed *bed, const test_tile *got, const test_tile *expected);
 
 /* Check the rows of a target that a chunk of a call brings, or that none has come. */
 void bed_check_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,

@@ -26,13 +26,6 @@ static inline bool guarded_poison(const void *data, int64_t first, int64_t bytes
     return true;
 }
 
-/* True where nobody wrote outside. */
-static inline bool guarded_intact(const void *data, int64_t bytes)
-{
-    return guarded_poison(data, -GUARD_BYTES, GUARD_BYTES) &&
-           guarded_poison(data, bytes, GUARD_BYTES);
-}
-
 static inline void guarded_free(void *data)
 {
     free((char *)data - GUARD_BYTES);
@@ -56,14 +49,12 @@ static inline void fill_elements(void *data, uint64_t seed, int64_t count, int64
             ((unsigned char *)data)[i * element_bytes + b] = element_byte(seed, i, b);
 }
 
-/* True where the element at data[at] is the one that the tensor `seed` has at `index`. */
-static inline bool is_element(const void *data, int64_t at, uint64_t seed, int64_t index,
-                              int64_t element_bytes)
+/* The element that the tensor `seed` has at `index`. */
+static inline void element_of_seed(unsigned char to[8], uint64_t seed, int64_t index,
+                                   int64_t element_bytes)
 {
     for (int64_t b = 0; b < element_bytes; b++)
-        if (((const unsigned char *)data)[at * element_bytes + b] != element_byte(seed, index, b))
-            return false;
-    return true;
+        to[b] = element_byte(seed, index, b);
 }
 
 /* A small generator for random cases. */

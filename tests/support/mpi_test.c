@@ -63,14 +63,14 @@ void mpi_test_guard(mimo_comm *on, bool guarded)
 
 void mpi_test_note(const char *file, int line, const char *format, ...)
 {
+    char text[2048]; /* written at once: lines of several ranks stay apart */
     va_list arguments;
     if (failures++ > 10)
         return;
-    fprintf(stderr, "%s:%d: rank %d: ", file, line, mpi_test_rank());
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s:%d: rank %d: %s\n", file, line, mpi_test_rank(), text);
 }
 
 /* Agree first, assert then: a rank that fails alone would strand the others in their next call. */

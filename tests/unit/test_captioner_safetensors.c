@@ -13,6 +13,7 @@
 #include "core/hash.h"
 #include "little_endian.h"
 #include "safetensors.h"
+#include "same_bits.h"
 
 static char folder[] = "/tmp/captioner-tensors-XXXXXX";
 static char path[64];
@@ -93,7 +94,8 @@ Test(safetensors, round_trip)
         fill(want, i, (int64_t)bytes);
         memset(got, 0xa5, sizeof got);
         cr_assert_eq(safetensors_read(file, at, 0, count, got), MIMO_OK, "%s", mimo_last_error());
-        cr_assert_eq(memcmp(got, want, bytes), 0, "%s", tensor->name);
+        EXPECT_BITS(bits_of(got, want, (int64_t)bytes, (int64_t)mimo_dtype_size(tensor->dtype), 0),
+                    "%s", tensor->name);
         cr_assert_eq(got[bytes], 0xa5, "written past the end");
     }
     cr_assert_str_eq(safetensors_metadata(file, "format"), "pt");
@@ -114,9 +116,11 @@ Test(safetensors, slices_and_rows)
     int64_t at = safetensors_find(file, tensors[1].name);
     fill(whole, 1, sizeof(float) * 12);
     cr_assert_eq(safetensors_read_rows(file, at, 1, 2, rows), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(memcmp(rows, whole + 3 * sizeof(float), sizeof rows), 0, "rows 1 and 2");
+    EXPECT_BITS(bits_of(rows, whole + 3 * sizeof(float), sizeof rows, sizeof *rows, 3),
+                "rows 1 and 2");
     cr_assert_eq(safetensors_read(file, at, 5, 3, slice), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(memcmp(slice, whole + 5 * sizeof(float), sizeof slice), 0, "elements 5 to 7");
+    EXPECT_BITS(bits_of(slice, whole + 5 * sizeof(float), sizeof slice, sizeof *slice, 0),
+                "elements 5 to 7");
     cr_assert_eq(safetensors_read_rows(file, at, 4, 0, rows), MIMO_OK, "no rows at the end");
     cr_assert_eq(safetensors_read_rows(file, at, 3, 2, rows), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "rows [3, +2) lie outside the 4"), "%s", mimo_last_error());

@@ -333,6 +333,24 @@ Test(grid, rank_and_set_errors)
     mimo_grid_destroy(grid);
 }
 
+Test(rank, arguments_that_are_NULL)
+{
+    mimo_grid *grid = parse("tp=2,dp=2", 0);
+    int64_t out = -7, coords[2] = {-7, -7};
+    FAILS(mimo_grid_check_world(NULL, 4), MIMO_ERR_ARGUMENT, "check_world: grid is NULL");
+    FAILS(mimo_grid_coords(NULL, 0, coords), MIMO_ERR_ARGUMENT, "coords: grid is NULL");
+    FAILS(mimo_grid_coords(grid, 0, NULL), MIMO_ERR_ARGUMENT, "coords: coords is NULL");
+    FAILS(mimo_grid_coord(NULL, 0, "tp", &out), MIMO_ERR_ARGUMENT, "coord: grid is NULL");
+    FAILS(mimo_grid_coord(grid, 0, NULL, &out), MIMO_ERR_ARGUMENT, "coord: name is NULL");
+    FAILS(mimo_grid_coord(grid, 0, "tp", NULL), MIMO_ERR_ARGUMENT, "coord: out is NULL");
+    FAILS(mimo_grid_rank(NULL, coords, &out), MIMO_ERR_ARGUMENT, "rank: grid is NULL");
+    FAILS(mimo_grid_rank(grid, NULL, &out), MIMO_ERR_ARGUMENT, "rank: coords is NULL");
+    FAILS(mimo_grid_rank(grid, (int64_t[]){0, 0}, NULL), MIMO_ERR_ARGUMENT, "rank: out is NULL");
+    FAILS(mimo_grid_group_at(grid, "tp", 0, NULL), MIMO_ERR_ARGUMENT, "ranks is NULL");
+    cr_assert(out == -7 && coords[0] == -7, "outputs stay untouched");
+    mimo_grid_destroy(grid);
+}
+
 /* ------------------------------------------ views ------------------------------------------- */
 
 static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
@@ -438,6 +456,9 @@ Test(view, errors)
     FAILS(mimo_grid_add_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");
     FAILS(mimo_grid_add_view(&none, base, NULL, one, 1), MIMO_ERR_ARGUMENT, "name is NULL");
     FAILS(mimo_grid_view(&none, base, "w"), MIMO_ERR_NOT_FOUND, "'w'");
+    FAILS(mimo_grid_view(NULL, base, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: out is NULL");
+    FAILS(mimo_grid_view(&none, NULL, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: base is NULL");
+    FAILS(mimo_grid_view(&none, base, NULL), MIMO_ERR_ARGUMENT, "mimo_grid_view: name is NULL");
     cr_assert_null(none);
     mimo_grid_destroy(base);
 }

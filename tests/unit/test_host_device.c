@@ -6,6 +6,7 @@
 #include "core/float16.h"
 #include "device/device.h"
 #include "expect_failure.h"
+#include "same_bits.h"
 
 static const mimo_device *host = &mimo_device_host;
 
@@ -55,7 +56,7 @@ Test(host_device, fill_rows)
             wanted[1 + i / 6 * 12 + i % 6 * inner] =
                 turn[i % 6] < 0 ? 0 : 100 + 2 + i / 6 * 11 + turn[i % 6] * inner;
         cr_assert_eq(host->fill_rows(&target, &source, &two, NULL), MIMO_OK);
-        cr_assert_eq(memcmp(to, wanted, sizeof to), 0, "inner stride %d", inner);
+        EXPECT_BITS(bits_of(to, wanted, sizeof to, sizeof *to, 0), "inner stride %d", inner);
         cr_assert_eq(host->fill_rows(&target, &source, &none, NULL), MIMO_OK);
         for (int i = 0; i < 12; i++)
             cr_assert_eq(to[1 + i / 6 * 12 + i % 6 * inner], 0, "row %d stays", i);
@@ -162,4 +163,16 @@ Test(host_device, parts_in_stretches)
         cr_assert_eq(data[i], expected, "element %d is %d", i, (int)data[i]);
         cr_assert_eq(halves[i], mimo_f16_from((float)expected), "element %d", i);
     }
+}
+
+/* Of a kind that there is not, or that this build lacks. */
+Test(host_device, memory_without_a_device)
+{
+    const mimo_device *found = NULL;
+    FAILS(mimo_device_for(&found, (mimo_memory)7), MIMO_ERR_ARGUMENT, "memory of kind 7");
+#ifndef MIMO_WITH_CUDA
+    FAILS(mimo_device_for(&found, MIMO_MEMORY_CUDA), MIMO_ERR_UNSUPPORTED,
+          "this build can't handle tensors in CUDA memory");
+#endif
+    cr_assert_null(found);
 }

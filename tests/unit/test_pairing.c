@@ -317,7 +317,10 @@ Test(pairing, arguments)
     FAILS(mimo_pairing_samples(good.src, 0, 6, &a, &b), MIMO_ERR_SHAPE, "batch of 6", "dp = 4",
           "tp=2,dp=4");
     FAILS(mimo_pairing_samples(good.src, 0, -4, &a, &b), MIMO_ERR_SHAPE, "batch of -4");
-    FAILS(mimo_pairing_samples(NULL, 0, 4, &a, &b), MIMO_ERR_ARGUMENT, "grid is NULL");
+    FAILS(mimo_pairing_samples(NULL, 0, 4, &a, &b), MIMO_ERR_ARGUMENT,
+          "mimo_pairing_samples: grid is NULL");
+    FAILS(mimo_pairing_samples(good.src, 0, 4, NULL, &b), MIMO_ERR_ARGUMENT, "first is NULL");
+    FAILS(mimo_pairing_samples(good.src, 0, 4, &a, NULL), MIMO_ERR_ARGUMENT, "count is NULL");
     cr_assert(a == -7 && b == -7 && ranks[0] == -7, "outputs stay untouched");
     release(good);
     release(bad);

@@ -10,6 +10,8 @@
 #include "expect_failure.h"
 #include "guarded.h"
 #include "slow_partition.h"
+#include "cases_ran.h"
+#include "same_bits.h"
 
 typedef mimo_partition_place place;
 
@@ -181,6 +183,7 @@ static mimo_partition *partition_of_case(const random_case *it)
 Test(partition, random_index_maps)
 {
     uint64_t state = 1;
+    int64_t with_rows = 0;
     for (int i = 0; i < 4000; i++) {
         random_case it = draw_case(&state, i & 1, i & 2);
         mimo_partition *partition = partition_of_case(&it);
@@ -190,11 +193,13 @@ Test(partition, random_index_maps)
         cr_assert_eq(rows, it.rows);
         cr_assert_eq(mimo_partition_index(partition, it.content, it.cu[it.sequences], index),
                      MIMO_OK);
-        cr_assert_eq(memcmp(index, it.global, (size_t)rows * 8), 0, "case %d", i);
-        cr_assert(guarded_intact(index, rows * 8));
+        EXPECT_BITS(bits_of(index, it.global, rows * 8, 8, 0), "case %d", i);
+        EXPECT_BITS(bits_of_guards(index, rows * 8), "a guard band of case %d", i);
         guarded_free(index);
         mimo_partition_destroy(partition);
+        with_rows += rows > 0;
     }
+    CASES_RAN(with_rows, 4000, 3000, "random maps of rows");
 }
 
 /* A tensor of the letters with random sizes; its sequence has `rows` rows. */
@@ -231,15 +236,17 @@ static void expect_shard(const mimo_tensor *shard, const mimo_tensor *full, cons
 {
     int64_t size = (int64_t)mimo_dtype_size(full->dtype);
     walk w = walk_of(full);
+    bit_report report = {.element = size, .columns = w.inner};
     for (int64_t o = 0; o < w.outer; o++)
         for (int64_t j = 0; j < it->rows; j++)
             for (int64_t r = 0; r < w.inner; r++) {
                 int64_t at = (o * it->rows + j) * w.inner + r;
                 int64_t from = (o * w.rows + it->global[j]) * w.inner + r;
-                cr_assert(is_element(shard->data, at, seed, from, size),
-                          "%s: shard row %" PRId64 " is not row %" PRId64, full->letters, j,
-                          it->global[j]);
+                unsigned char expected[8];
+                element_of_seed(expected, seed, from, size);
+                bits_note(&report, at, (const char *)shard->data + at * size, expected);
             }
+    EXPECT_BITS(report, "shard, %s", full->letters);
 }
 
 /* The full tensor is the shard's rows where this rank owns them, and zero bytes elsewhere. */
@@ -247,23 +254,24 @@ static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint6
 {
     int64_t size = (int64_t)mimo_dtype_size(full->dtype);
     walk w = walk_of(full);
+    bit_report report = {.element = size, .columns = w.inner};
     for (int64_t o = 0; o < w.outer; o++)
         for (int64_t g = 0, j = 0; g < w.rows; g++) {
             bool mine = j < it->rows && it->global[j] == g;
             for (int64_t r = 0; r < w.inner; r++) {
                 int64_t at = (o * w.rows + g) * w.inner + r;
-                const char *element = (const char *)full->data + at * size;
-                static const char zero[8];
-                bool right =
-                    mine ? is_element(full->data, at, seed, (o * it->rows + j) * w.inner + r, size)
-                         : memcmp(element, zero, (size_t)size) == 0;
-                cr_assert(right, "%s: full row %" PRId64 " is wrong", full->letters, g);
+                unsigned char expected[8] = {0};
+                if (mine)
+                    element_of_seed(expected, seed, (o * it->rows + j) * w.inner + r, size);
+                bits_note(&report, at, (const char *)full->data + at * size, expected);
             }
             j += mine;
         }
+    EXPECT_BITS(report, "full tensor, %s", full->letters);
 }
 
-static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
+/* Shards and, where one process can do it, its adjoint: true where both moved rows. */
+static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
 {
     int64_t full_count, full_bytes, shard_count, shard_bytes;
     mimo_partition *partition = partition_of_case(it);
@@ -277,17 +285,20 @@ static void check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     cr_assert_eq(mimo_partition_shard(partition, it->content, &shard, &full, NULL), MIMO_OK, "%s",
                  mimo_last_error());
     expect_shard(&shard, &full, it, seed);
-    if (!it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS) {
+    bool alone = !it->sp || it->at.tp_size == 1 || it->content == MIMO_LABELS;
+    if (alone) {
         fill_elements(shard.data, seed + 1, shard_count, (int64_t)mimo_dtype_size(dtype));
         memset(full.data, GUARD_POISON, (size_t)full_bytes);
         cr_assert_eq(mimo_partition_adjoint(partition, it->content, &full, &shard, NULL, NULL),
                      MIMO_OK, "%s", mimo_last_error());
         expect_adjoint(&full, it, seed + 1);
     }
-    cr_assert(guarded_intact(full.data, full_bytes) && guarded_intact(shard.data, shard_bytes));
+    EXPECT_BITS(bits_of_guards(full.data, full_bytes), "a guard band of the full tensor");
+    EXPECT_BITS(bits_of_guards(shard.data, shard_bytes), "a guard band of the shard");
     guarded_free(full.data);
     guarded_free(shard.data);
     mimo_partition_destroy(partition);
+    return alone && shard_count > 0;
 }
 
 Test(partition, random_moves_of_every_letter_and_dtype)
@@ -295,17 +306,21 @@ Test(partition, random_moves_of_every_letter_and_dtype)
     static const char *const whole[] = {"sbh", "bsh", "bs", "sb", "pbs", "s", "bhs"};
     static const char *const packed[] = {"th", "t", "pt", "bth"};
     uint64_t state = 2;
+    int64_t drawn = 0, both = 0;
     for (int i = 0; i < 40; i++)
         for (mimo_dtype dtype = MIMO_F32; dtype <= MIMO_F8; dtype++) {
             for (size_t l = 0; l < sizeof whole / sizeof whole[0]; l++) {
                 random_case it = draw_case(&state, false, i & 1);
-                check_moves(next_random(&state), whole[l], dtype, &it);
+                both += check_moves(next_random(&state), whole[l], dtype, &it);
+                drawn++;
             }
             for (size_t l = 0; l < sizeof packed / sizeof packed[0]; l++) {
                 random_case it = draw_case(&state, true, i & 1);
-                check_moves(next_random(&state), packed[l], dtype, &it);
+                both += check_moves(next_random(&state), packed[l], dtype, &it);
+                drawn++;
             }
         }
+    CASES_RAN(both, drawn, 1800, "random moves of rows, there and back");
 }
 
 /* <shard(x), y> = <x, adjoint(y)> in whole numbers. */
@@ -486,7 +501,7 @@ Test(partition, errors_of_views)
           "full f32 sbh[4,3,2]", "shard f32 sbh[8,3,2]", "must have 2");
     FAILS(mimo_partition_adjoint(NULL, MIMO_LABELS, &from, &good, NULL, NULL), MIMO_ERR_ARGUMENT,
           "partition is NULL");
-    cr_assert(guarded_poison(shard, 0, sizeof shard), "a failed call wrote");
+    EXPECT_BITS(bits_of_poison(shard, 0, sizeof shard), "written by a failed call");
     mimo_partition_destroy(p);
     rule.sp = true;
     p = partition_of(&rule, (place){1, 2, 0, 2});
@@ -504,7 +519,7 @@ Test(partition, pad)
     const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
     int32_t cu[5];
     cr_assert_eq(mimo_partition_pad(lengths, 4, 4, cu), MIMO_OK);
-    cr_assert_eq(memcmp(cu, expected, sizeof cu), 0);
+    EXPECT_BITS(bits_of(cu, expected, sizeof cu, sizeof *cu, 0), "padded lengths");
     cr_assert_eq(mimo_partition_pad(NULL, 0, 4, cu), MIMO_OK);
     memset(cu, GUARD_POISON, sizeof cu);
     FAILS(mimo_partition_pad(negative, 2, 4, cu), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
@@ -514,7 +529,7 @@ Test(partition, pad)
     FAILS(mimo_partition_pad(huge, 1, 4, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
     FAILS(mimo_partition_pad(NULL, 2, 4, cu), MIMO_ERR_ARGUMENT, "lengths is NULL");
     FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
-    cr_assert(guarded_poison(cu, 0, sizeof cu), "a failed call wrote");
+    EXPECT_BITS(bits_of_poison(cu, 0, sizeof cu), "written by a failed call");
 }
 
 Test(padding, rows_go_to_their_padded_places)
@@ -531,7 +546,7 @@ Test(padding, rows_go_to_their_padded_places)
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",
                  mimo_last_error());
-    cr_assert_arr_eq(out, expected, sizeof expected);
+    EXPECT_BITS(bits_of(out, expected, sizeof expected, sizeof *out, 0), "padded rows");
 
     char odd_out[sizeof out + 1], odd_tokens[sizeof tokens + 1];
     memcpy(odd_tokens + 1, tokens, sizeof tokens);
@@ -539,7 +554,7 @@ Test(padding, rows_go_to_their_padded_places)
     odd_to.data = odd_out + 1;
     odd_from.data = odd_tokens + 1;
     cr_assert_eq(mimo_partition_pad_rows(&odd_to, &odd_from, cu, padded, 4, -100), MIMO_OK);
-    cr_assert_arr_eq(odd_out + 1, expected, sizeof expected);
+    EXPECT_BITS(bits_of(odd_out + 1, expected, sizeof expected, 8, 0), "at odd addresses");
 
     mimo_tensor narrow = mimo_tensor_2d(out, MIMO_I64, "t", 11, 1);
     cr_assert_eq(mimo_partition_pad_rows(&narrow, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE);
@@ -551,6 +566,27 @@ Test(padding, rows_go_to_their_padded_places)
     padded[0] = 1;
     FAILS(mimo_partition_pad_rows(&to, &from, cu, padded, 4, 0), MIMO_ERR_SHAPE,
           "begin at 0 and 1");
+}
+
+Test(padding, arguments_that_are_missing)
+{
+    const int32_t cu[] = {0, 1}, padded[] = {0, 2};
+    int64_t out[] = {7, 7}, token = 5;
+    const mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 2, 1);
+    const mimo_tensor from = mimo_tensor_2d(&token, MIMO_I64, "t", 1, 1);
+    mimo_tensor bad = from;
+#define PAD(to, from, cu, padded, n) mimo_partition_pad_rows(to, from, cu, padded, n, 0)
+    FAILS(PAD(NULL, &from, cu, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: to is NULL");
+    FAILS(PAD(&to, NULL, cu, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: from is NULL");
+    FAILS(PAD(&to, &from, NULL, padded, 1), MIMO_ERR_ARGUMENT, "pad_rows: cu is NULL");
+    FAILS(PAD(&to, &from, cu, NULL, 1), MIMO_ERR_ARGUMENT, "pad_rows: cu_padded is NULL");
+    FAILS(PAD(&to, &from, cu, padded, -1), MIMO_ERR_ARGUMENT, "-1 sequences");
+    bad.data = NULL;
+    FAILS(PAD(&to, &bad, cu, padded, 1), MIMO_ERR_ARGUMENT, "from i64 t[1]", "or NULL");
+    bad = from, bad.memory = MIMO_MEMORY_CUDA;
+    FAILS(PAD(&to, &bad, cu, padded, 1), MIMO_ERR_ARGUMENT, "from i64 t[1]", "not in host memory");
+#undef PAD
+    cr_assert(out[0] == 7 && out[1] == 7, "a failed call wrote");
 }
 
 Test(padding, fills_that_an_i32_holds)

@@ -9,6 +9,7 @@
 
 #include "bridge/plan/plan_types.h"
 #include "core/hash.h"
+#include "cases_ran.h"
 #include "expect_failure.h"
 #include "reference_grid.h"
 #include "reference_layout.h"
@@ -320,9 +321,13 @@ static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
             const reference_tile *tile = &m->dst.tiles[r];
             int64_t row = i % rows, klass = i / rows;
             int64_t expected = hashed(seed, tile->b[row], tile->s[row], klass);
-            cr_assert_eq(got(m, r, row, klass), tile->b[row] < 0 ? POISON : expected,
-                         "%s: rank %" PRId64 " row %" PRId64 " class %" PRId64, describe(pair), r,
-                         row, klass);
+            if (tile->b[row] < 0)
+                expected = POISON;
+            cr_assert_eq(got(m, r, row, klass), expected,
+                         "%s: rank %" PRId64 ", row %" PRId64 " of class %" PRId64 " is %" PRIx64
+                         ", not %" PRIx64,
+                         describe(pair), r, row, klass, (uint64_t)got(m, r, row, klass),
+                         (uint64_t)expected);
         }
         for (int64_t i = 0; i < GUARD; i++)
             cr_assert(m->to[r][i] == POISON && m->to[r][tile_words(m, r) - 1 - i] == POISON,
@@ -677,7 +682,7 @@ Test(plan, random_ragged_pairs, .timeout = 250)
         moving += count > 0;
         check_pair_case(&pair, seed);
     }
-    cr_assert_gt(moving, 100, "only %" PRId64 " random pairs move anything", moving);
+    CASES_RAN(moving, 200, 150, "random ragged pairs that move rows");
 }
 
 Test(plan, random_pairs, .timeout = 250)
@@ -697,8 +702,8 @@ Test(plan, random_pairs, .timeout = 250)
         moving += pair.batch * pair.seq > 0;
         check_pair_case(&pair, seed);
     }
-    cr_assert_gt(packed, 100, "only %" PRId64 " random pairs pack sequences", packed);
-    cr_assert_gt(moving, 250, "only %" PRId64 " random pairs move anything", moving);
+    CASES_RAN(packed, 400, 150, "random pairs that pack sequences");
+    CASES_RAN(moving, 400, 320, "random pairs that move rows");
 }
 
 /* Gradients of cp ranks without a partition, padded with zeros: the sum of the classes is the
@@ -771,7 +776,7 @@ Test(plan, random_pairs_of_thousands_of_ranks, .timeout = 250)
         large += pair.batch * pair.seq > 0 && ref_ranks(src_text) + ref_ranks(dst_text) > 1000;
         check_large(&pair);
     }
-    cr_assert_gt(large, 5, "only %" PRId64 " large pairs move anything", large);
+    CASES_RAN(large, 40, 12, "large random pairs that move rows");
 }
 
 /* ----------------------------------------- the checker -------------------------------------- */
@@ -850,6 +855,26 @@ static void receive_what_it_holds(mimo_plan_set *set)
     blocks->list[0] = blocks_of(set, 2, MIMO_LOCAL)->list[0];
     blocks->list[0].peer = 3;
     blocks_of(set, 2, MIMO_LOCAL)->count = 0;
+}
+
+static void receive_nothing(mimo_plan_set *set)
+{
+    blocks_of(set, 2, MIMO_RECV)->list[0].nb = 0;
+}
+
+/* What it holds itself is received, and the other way round. */
+static void receive_from_itself(mimo_plan_set *set)
+{
+    mimo_blocks *local = blocks_of(set, 2, MIMO_LOCAL);
+    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_RECV), &local->list[0]), MIMO_OK);
+    local->count--;
+}
+
+static void copy_from_another(mimo_plan_set *set)
+{
+    mimo_blocks *received = blocks_of(set, 2, MIMO_RECV);
+    cr_assert_eq(mimo_blocks_append(blocks_of(set, 2, MIMO_LOCAL), &received->list[0]), MIMO_OK);
+    received->count--;
 }
 
 static void write_elsewhere(mimo_plan_set *set)
@@ -939,6 +964,9 @@ Test(plan, checker_catches)
     expect_caught(&fan_in, receive_from_stranger, "rank 5");
     expect_caught(&fan_in, receive_from_other_copy, "which sends 0");
     expect_caught(&fan_in, receive_what_it_holds, "and holds it");
+    expect_caught(&fan_in, receive_nothing, "rank 2: an empty block from rank 0");
+    expect_caught(&fan_in, receive_from_itself, "rank 2: a remote block");
+    expect_caught(&fan_in, copy_from_another, "rank 2: a local block");
     expect_caught(&fan_in, write_elsewhere, "does not belong at row 1");
     expect_caught(&fan_in, read_elsewhere, "does not hold it at row 5");
     expect_caught(&fan_in, send_other_rows, "block 0");

@@ -8,6 +8,7 @@
 
 #include "tools/plan_paired.h"
 #include "core/hash.h"
+#include "cases_ran.h"
 
 enum { SPEC = 64, ROW_BYTES = 16 };
 
@@ -200,9 +201,10 @@ static void check_case(const bed *b, const paired_case *of)
 
 Test(plan_paired, is_what_the_plans_of_all_ranks_say)
 {
+    enum { CASES = 1500, MOST_DRAWN = 4 * CASES };
     uint64_t state = 0;
-    int checked = 0;
-    while (checked < 1500) {
+    int checked = 0, drawn = 0;
+    for (; checked < CASES && drawn < MOST_DRAWN; drawn++) {
         const paired_case of = draw_case(&state, checked < 1400 ? 48 : 192);
         bed b;
         if (!make_bed(&b, &of))
@@ -211,6 +213,7 @@ Test(plan_paired, is_what_the_plans_of_all_ranks_say)
         release(&b);
         checked++;
     }
+    CASES_RAN(checked, drawn, CASES, "random pairs");
 }
 
 /* ------------------------------------------ large ------------------------------------------- */

@@ -1,0 +1,345 @@
+/* Arguments that are wrong on every rank: each call says which one, and the objects go on. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <mimo/mimo.h>
+
+#include "comm/mpi/mpi_types.h"
+#include "mpi_test.h"
+#include "test_memory.h"
+
+#define WRONG(call, status, words)       \
+    do {                                 \
+        MPI_EXPECT_STATUS(call, status); \
+        MPI_EXPECT_SENTENCE(words);      \
+    } while (0)
+#define ARGUMENT(call, words) WRONG(call, MIMO_ERR_ARGUMENT, words)
+
+/* --------------------------------------- communicators -------------------------------------- */
+
+static void sums(mimo_comm *comm)
+{
+    int32_t value = 1;
+    ARGUMENT(mimo_comm_allreduce(NULL, &value, 1, MIMO_I32, MIMO_SUM, NULL), "comm is NULL");
+    ARGUMENT(mimo_comm_allreduce(comm, &value, -1, MIMO_I32, MIMO_SUM, NULL),
+             "rank 0: allreduce: count -1 is negative");
+    ARGUMENT(mimo_comm_allreduce(comm, &value, 1, (mimo_dtype)77, MIMO_SUM, NULL),
+             "allreduce: unknown dtype 77");
+    ARGUMENT(mimo_comm_allreduce(comm, &value, 1, MIMO_I32, (mimo_reduce)9, NULL),
+             "allreduce: unknown op 9");
+    MPI_EXPECT(value == 1, "a failed call wrote %d", (int)value);
+}
+
+static void copies(mimo_comm *comm)
+{
+    char all[8] = "", own = 'x';
+    ARGUMENT(mimo_comm_allgather(NULL, all, &own, 1, NULL), "allgather: comm is NULL");
+    ARGUMENT(mimo_comm_allgather(comm, all, &own, -1, NULL), "allgather: -1 bytes");
+    ARGUMENT(mimo_comm_allgather(comm, NULL, &own, 1, NULL), "allgather: to is NULL, 1 bytes");
+    ARGUMENT(mimo_comm_allgather(comm, all, NULL, 1, NULL), "allgather: from is NULL, 1 bytes");
+    ARGUMENT(mimo_comm_broadcast(NULL, all, 1, 0, NULL), "broadcast: comm is NULL");
+    ARGUMENT(mimo_comm_broadcast(comm, all, -1, 0, NULL), "broadcast: -1 bytes");
+    ARGUMENT(mimo_comm_broadcast(comm, NULL, 1, 0, NULL), "broadcast: data is NULL, 1 bytes");
+    ARGUMENT(mimo_comm_broadcast(comm, all, 1, 2, NULL), "broadcast: root 2 is not one of 2 ranks");
+    ARGUMENT(mimo_comm_broadcast(comm, all, 1, -1, NULL), "broadcast: root -1");
+    ARGUMENT(mimo_comm_collect(NULL, all, &own, 1), "collect: comm is NULL");
+    ARGUMENT(mimo_comm_collect(comm, all, &own, -1), "collect: -1 bytes");
+    MPI_EXPECT(all[0] == '\0', "a failed call wrote");
+}
+
+MPI_TEST(arguments, of_communicators)
+{
+    mimo_comm *comm = mpi_test_comm(), *none = NULL;
+    sums(comm);
+    copies(comm);
+    ARGUMENT(mimo_comm_split(NULL, comm, 0, 0), "split: out is NULL");
+    ARGUMENT(mimo_comm_split(&none, NULL, 0, 0), "split: parent is NULL");
+    ARGUMENT(mimo_comm_barrier(NULL), "barrier: comm is NULL");
+    ARGUMENT(mimo_comm_agree(NULL, MIMO_OK), "mimo_comm_agree: comm is NULL");
+    ARGUMENT(mimo_comm_synchronize(NULL, NULL), "mimo_comm_synchronize: comm is NULL");
+    ARGUMENT(mimo_comm_set_deadline(NULL, 1), "mimo_comm_set_deadline: comm is NULL");
+    ARGUMENT(mimo_comm_abort(NULL, "why"), "mimo_comm_abort: comm is NULL");
+    ARGUMENT(mimo_comm_state(NULL), "mimo_comm_state: comm is NULL");
+    setenv("MIMO_DEADLINE_MS", "-1", 1);
+    ARGUMENT(mimo_comm_from_mpi(&none, MPI_COMM_WORLD), "environment MIMO_DEADLINE_MS=-1");
+    unsetenv("MIMO_DEADLINE_MS");
+    MPI_EXPECT(!none, "a failed call made a communicator");
+    MPI_EXPECT_OK(mimo_comm_barrier(comm));
+}
+
+/* More than MPI's counts can say, by numbers alone. */
+MPI_TEST(arguments, of_mpi_types)
+{
+    const int64_t most = INT_MAX;
+    const mimo_rows right = {.row_bytes = 4, .n_outer = 2, .outer = 8, .n_inner = 1, .inner = 1};
+    mimo_rows outer = right, inner = right;
+    outer.n_outer = most + 1;
+    inner.n_inner = most + 1;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+    WRONG(mimo_mpi_rows_type(&type, &outer, 1), MIMO_ERR_OVERFLOW, "2147483648 x 1 rows");
+    WRONG(mimo_mpi_rows_type(&type, &inner, 1), MIMO_ERR_OVERFLOW, "2 x 2147483648 rows");
+    WRONG(mimo_mpi_bytes_type(&type, INT64_MAX), MIMO_ERR_OVERFLOW,
+          "9223372036854775807 bytes in one message");
+    MPI_EXPECT(type == MPI_DATATYPE_NULL, "a failed call made a type");
+    MPI_EXPECT_OK(mimo_mpi_rows_type(&type, &right, 1));
+    MPI_Type_free(&type);
+}
+
+/* ----------------------------------------- gradients ---------------------------------------- */
+
+MPI_TEST(arguments, of_gradients)
+{
+    mimo_grid *grid = NULL;
+    mimo_gradient *gradient = NULL;
+    float grad = 1;
+    double norm = -5;
+    const mimo_gradient_span odd = {.name = "odd", .dtype = (mimo_dtype)77, .grad = &grad};
+    MPI_EXPECT_OK(mimo_grid_parse(&grid, "dp=2", 0));
+    ARGUMENT(mimo_gradient_create(NULL, mpi_test_comm(), grid, grid), "gradient: out is NULL");
+    MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid, grid));
+    MPI_EXPECT_OK(mimo_gradient_count(gradient, NULL, NULL));
+    ARGUMENT(mimo_gradient_add(NULL, 1, 1), "mimo_gradient_add: gradient is NULL");
+    ARGUMENT(mimo_gradient_count(NULL, NULL, NULL), "mimo_gradient_count: gradient is NULL");
+    ARGUMENT(mimo_gradient_finalize(NULL, NULL, 0, NULL), "finalize: gradient is NULL");
+    ARGUMENT(mimo_gradient_norm(NULL, NULL, 0, &norm, NULL), "norm: gradient is NULL");
+    ARGUMENT(mimo_gradient_finalize(gradient, NULL, 1, NULL), "gradient: 1 spans at ");
+    ARGUMENT(mimo_gradient_finalize(gradient, &odd, 1, NULL), "span 'odd': unknown dtype 77");
+    ARGUMENT(mimo_gradient_explain(gradient, &odd, -1, stderr), "gradient: -1 spans");
+    ARGUMENT(mimo_gradient_explain(gradient, NULL, 1, stderr), "gradient: 1 spans");
+    ARGUMENT(mimo_gradient_explain(NULL, &odd, 1, stderr), "explain: gradient is NULL");
+    MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, NULL, 0, NULL));
+    mimo_gradient_destroy(gradient);
+    mimo_grid_destroy(grid);
+}
+
+/* ------------------------------------------ bridges ----------------------------------------- */
+
+/* A pair of grids on 4 ranks with the descriptor of a bridge. */
+typedef struct pair {
+    mimo_grid *src, *dst;
+    mimo_partition_rule rule;
+    mimo_bridge_desc desc;
+} pair;
+
+static void pair_begin(pair *p, const char *src, const char *dst)
+{
+    *p = (pair){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT};
+    MPI_EXPECT_OK(mimo_grid_parse(&p->src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_parse(&p->dst, dst, 0));
+    p->desc.src = p->src;
+    p->desc.dst = p->dst;
+    p->desc.executor = MIMO_EXECUTOR_ROUTED;
+}
+
+static void pair_end(pair *p, mimo_bridge *bridge)
+{
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(p->src);
+    mimo_grid_destroy(p->dst);
+}
+
+static void creations(const pair *p)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_bridge *none = NULL;
+    mimo_bridge_desc desc = p->desc;
+    ARGUMENT(mimo_bridge_create(&none, NULL, &desc), "bridge: comm is NULL");
+    ARGUMENT(mimo_bridge_create(NULL, comm, &desc), "bridge: out is NULL");
+    desc.ctas = -1;
+    ARGUMENT(mimo_bridge_create(&none, comm, &desc), "bridge: -1 thread blocks");
+    desc = p->desc;
+    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    desc.src_partition = &p->rule;
+    WRONG(mimo_bridge_create(&none, comm, &desc), MIMO_ERR_UNSUPPORTED,
+          "a partition of the src tile is not supported by the collective executor");
+    MPI_EXPECT(!none, "a failed call made a bridge");
+}
+
+static void creations_by_measurement(const pair *p)
+{
+    mimo_comm *comm = mpi_test_comm();
+    mimo_bridge *none = NULL;
+    mimo_bridge_desc desc = p->desc;
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    desc.executor = MIMO_EXECUTOR_AUTO;
+    sizes.batch = sizes.seq = sizes.hidden = 4;
+    sizes.dtype = (mimo_dtype)77;
+    ARGUMENT(mimo_bridge_create_fastest(&none, NULL, &desc, &sizes), "bridge: comm is NULL");
+    ARGUMENT(mimo_bridge_create_fastest(NULL, comm, &desc, &sizes), "bridge: out is NULL");
+    ARGUMENT(mimo_bridge_create_fastest(&none, comm, NULL, &sizes), "bridge: desc is NULL");
+    ARGUMENT(mimo_bridge_create_fastest(&none, comm, &desc, NULL), "bridge: sizes is NULL");
+    ARGUMENT(mimo_bridge_create_fastest(&none, comm, &desc, &sizes), "sizes: unknown dtype 77");
+    MPI_EXPECT(!none, "a failed call made a bridge");
+}
+
+static void creation_of_too_many_ranks(void)
+{
+    pair p;
+    mimo_bridge *none = NULL;
+    pair_begin(&p, "dp=8", "dp=4");
+    WRONG(mimo_bridge_create(&none, mpi_test_comm(), &p.desc), MIMO_ERR_GRID,
+          "the src grid spans ranks [0, 8), the communicator has 4 ranks");
+    pair_end(&p, none);
+}
+
+MPI_TEST(arguments, of_creation)
+{
+    pair p;
+    pair_begin(&p, "tp=1,dp=4", "tp=1,cp=2,dp=2");
+    creations(&p);
+    creations_by_measurement(&p);
+    creation_of_too_many_ranks();
+    pair_end(&p, NULL);
+}
+
+/* Questions to a bridge of grids that do not pair. */
+static void questions(const mimo_bridge *bridge)
+{
+    int64_t ranks[8], a = -7, b = -7;
+    ARGUMENT(mimo_bridge_gather_group(NULL, ranks, &a), "gather group: NULL");
+    ARGUMENT(mimo_bridge_gather_group(bridge, NULL, &a), "gather group: NULL");
+    ARGUMENT(mimo_bridge_gather_group(bridge, ranks, NULL), "gather group: NULL");
+    ARGUMENT(mimo_bridge_slice(NULL, 4, &a, &b), "slice: NULL");
+    ARGUMENT(mimo_bridge_slice(bridge, 4, NULL, &b), "slice: NULL");
+    ARGUMENT(mimo_bridge_slice(bridge, 4, &a, NULL), "slice: NULL");
+    WRONG(mimo_bridge_slice(bridge, 4, &a, &b), MIMO_ERR_GRID, "the grids do not pair");
+    ARGUMENT(mimo_bridge_samples(NULL, MIMO_SRC, 4, &a, &b), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(bridge, MIMO_SRC, 4, NULL, &b), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(bridge, MIMO_SRC, 4, &a, NULL), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(bridge, (mimo_side)7, 4, &a, &b), "samples: unknown side 7");
+    WRONG(mimo_bridge_samples(bridge, MIMO_DST, -4, &a, &b), MIMO_ERR_SHAPE, "a batch of -4");
+    MPI_EXPECT(a == -7 && b == -7, "a failed call wrote its output");
+}
+
+static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *spans, int64_t count,
+                          bool ragged)
+{
+    mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
+    desc.batch = batch;
+    desc.spans = spans;
+    desc.span_count = count;
+    desc.ragged = ragged;
+    return mimo_bridge_update(bridge, &desc);
+}
+
+static void updates(mimo_bridge *bridge)
+{
+    const mimo_span span = {0, 0, 0, 1};
+    ARGUMENT(mimo_bridge_update(NULL, NULL), "bridge update: bridge is NULL");
+    ARGUMENT(update(bridge, -2, NULL, 0, false), "update: a batch of -2");
+    ARGUMENT(update(bridge, 4, &span, -1, true), "update: -1 spans");
+    ARGUMENT(update(bridge, 4, NULL, 1, true), "update: 1 spans, NULL");
+    ARGUMENT(update(bridge, 4, &span, 1, false), "1 spans, and the batch is not ragged");
+    WRONG(update(bridge, 4, &span, INT64_C(1) << 31, true), MIMO_ERR_OVERFLOW,
+          "update: 2147483648 spans of one rank");
+}
+
+/* Partitions beside which there is no ragged batch. */
+static void ragged_updates(void)
+{
+    const int32_t cu[] = {0, 4, 8};
+    mimo_partition_rule packed = MIMO_PARTITION_RULE_INIT;
+    packed.format = MIMO_THD;
+    packed.sequences = 2;
+    packed.cu = cu;
+    for (int thd = 0; thd < 2; thd++) {
+        pair p;
+        mimo_bridge *bridge = NULL;
+        pair_begin(&p, "cp=2,dp=2", "cp=2,dp=2");
+        p.desc.src_partition = thd ? NULL : &p.rule;
+        p.desc.partition = thd ? &packed : &p.rule;
+        MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
+        WRONG(update(bridge, 4, NULL, 0, true), MIMO_ERR_UNSUPPORTED,
+              "a ragged batch takes no src partition and no thd partition");
+        pair_end(&p, bridge);
+    }
+}
+
+static void operations(mimo_bridge *bridge)
+{
+    float from[4 * 3] = {0}, to[4 * 3];
+    const mimo_tensor src = mimo_tensor_3d(from, MIMO_F32, "sbh", 4, 1, 3);
+    const mimo_tensor dst = mimo_tensor_3d(to, MIMO_F32, "sbh", 4, 1, 3);
+    mimo_op *op = NULL;
+    bool done = false;
+    MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bridge, &dst, &src, 1, NULL));
+    ARGUMENT(mimo_op_test(NULL, &done), "mimo_op_test: op is NULL");
+    ARGUMENT(mimo_op_test(op, NULL), "mimo_op_test: done is NULL");
+    ARGUMENT(mimo_op_wait(NULL), "mimo_op_wait: NULL");
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+}
+
+MPI_TEST(arguments, of_bridges)
+{
+    pair p;
+    mimo_bridge *bridge = NULL;
+    pair_begin(&p, "dp=4", "dp=4");
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
+    questions(bridge);
+    updates(bridge);
+    operations(bridge);
+    pair_end(&p, bridge);
+    ragged_updates();
+}
+
+/* ------------------------------------------- tiles ------------------------------------------ */
+
+/* A call of tiles by their letters and sizes, in memory that is large enough. */
+static mimo_status move(mimo_bridge *bridge, bool backward, mimo_tensor to, mimo_tensor from)
+{
+    static float rooms[2][256];
+    to.data = rooms[0];
+    from.data = rooms[1];
+    return (backward ? mimo_bridge_backward : mimo_bridge_forward)(bridge, &to, &from, 1, NULL);
+}
+
+static mimo_tensor tile(const char *letters, int64_t size0, int64_t size1, int64_t size2)
+{
+    return mimo_tensor_3d(NULL, MIMO_F32, letters, size0, size1, size2);
+}
+
+/* Of a routed bridge that cuts sequences of 8 into two. */
+static void tiles_of_a_cut(mimo_bridge *bridge)
+{
+    WRONG(move(bridge, false, tile("xbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+          "dst tile is f32 xbh[4,2,3]; the bridge takes sbh, bsh, bh and th");
+    WRONG(move(bridge, false, tile("th", 8, 3, 1), tile("th", 8, 3, 1)), MIMO_ERR_SHAPE,
+          "with a partition a tile of the call must be sbh or bsh");
+    WRONG(move(bridge, false, tile("th", 7, 3, 1), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+          "dst tile f32 th[7,3] is not a whole number of samples of 4 positions");
+    WRONG(move(bridge, false, tile("sbh", 3, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+          "dst tile is f32 sbh[3,2,3]; sequences of 8 positions need s = 4");
+    MPI_EXPECT_OK(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)));
+    MPI_EXPECT_OK(update(bridge, 4, NULL, 0, true));
+    WRONG(move(bridge, false, tile("sbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
+          "of a ragged batch they are th or bh, and sbh or bsh");
+}
+
+/* Without a partition the ranks of cp hold contributions, and bytes are not added. */
+static void tiles_that_are_summed(void)
+{
+    pair p;
+    mimo_bridge *bridge = NULL;
+    mimo_tensor to = tile("sbh", 8, 1, 3), from = tile("sbh", 8, 2, 3);
+    to.dtype = from.dtype = MIMO_F8;
+    pair_begin(&p, "dp=4", "cp=2,dp=2");
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
+    WRONG(move(bridge, true, to, from), MIMO_ERR_UNSUPPORTED,
+          "f8 can be moved, not summed over 2 contributions");
+    MPI_EXPECT_OK(move(bridge, false, from, to));
+    pair_end(&p, bridge);
+}
+
+MPI_TEST(arguments, of_tiles)
+{
+    pair p;
+    mimo_bridge *bridge = NULL;
+    pair_begin(&p, "dp=4", "cp=2,dp=2");
+    p.desc.partition = &p.rule;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &p.desc));
+    tiles_of_a_cut(bridge);
+    pair_end(&p, bridge);
+    tiles_that_are_summed();
+}
