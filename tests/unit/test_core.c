@@ -10,7 +10,9 @@
 #include "core/check.h"
 #include "core/checked.h"
 #include "core/float16.h"
+#include "core/free_list.h"
 #include "core/memory.h"
+#include "expect_failure.h"
 
 Test(status, sentence_is_kept_and_prefixed)
 {
@@ -57,6 +59,8 @@ Test(dtype, sizes_and_names_round_trip)
         cr_assert_eq(parsed, all[i]);
     }
     mimo_dtype untouched = MIMO_I64;
+    FAILS(mimo_dtype_parse(&untouched, NULL), MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL");
+    FAILS(mimo_dtype_parse(NULL, "f32"), MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL");
     cr_assert_eq(mimo_dtype_parse(&untouched, "f12"), MIMO_ERR_ARGUMENT);
     cr_assert_eq(untouched, MIMO_I64);
     cr_assert(strstr(mimo_last_error(), "f12"));
@@ -142,6 +146,8 @@ Test(tensor, errors_name_the_view)
     mimo_tensor negative = mimo_tensor_2d(NULL, MIMO_F32, "th", -1, 3);
     cr_assert_eq(mimo_tensor_extent(&negative, NULL, NULL), MIMO_ERR_SHAPE);
     cr_assert(strstr(mimo_last_error(), "f32 th[-1,3]"));
+    mimo_tensor bare = mimo_tensor_2d(NULL, MIMO_F32, "", 1, 3);
+    FAILS(mimo_tensor_extent(&bare, NULL, NULL), MIMO_ERR_SHAPE, "no layout letters");
 }
 
 Test(checked, overflow_is_an_error)
@@ -151,6 +157,14 @@ Test(checked, overflow_is_an_error)
     cr_assert_eq(mimo_add(&out, INT64_MAX, 1), MIMO_ERR_OVERFLOW);
     void *room = NULL;
     cr_assert_eq(mimo_reserve(&room, INT64_MAX, 16), MIMO_ERR_OVERFLOW);
+    cr_assert_null(room);
+}
+
+Test(memory, less_than_nothing)
+{
+    char *room = NULL;
+    FAILS(mimo_reserve(&room, -3, 8), MIMO_ERR_OVERFLOW, "cannot allocate -24 bytes");
+    FAILS(mimo_reserve(&room, INT64_MAX / 4, 8), MIMO_ERR_OVERFLOW, "does not fit");
     cr_assert_null(room);
 }
 
@@ -213,4 +227,21 @@ Test(float16, rounds_to_nearest_even)
     cr_assert_eq(mimo_f16_from(65520.0f), 0x7c00);
     cr_assert_eq(mimo_f16_from(0x1p-25f), 0);
     cr_assert_eq(mimo_f16_from(0x1.8p-25f), 1);
+}
+
+/* --------------------------------------- free list --------------------------------------- */
+
+Test(free_list, gives_the_smallest_that_fits)
+{
+    mimo_free_item small = {NULL, 8, 64}, large = {NULL, 8, 4096}, wide = {NULL, 32, 128};
+    mimo_free_item *list = NULL;
+    mimo_free_list_put(&list, &small);
+    mimo_free_list_put(&list, &wide);
+    mimo_free_list_put(&list, &large);
+    cr_assert_null(mimo_free_list_take(&list, 0, 4097));
+    cr_assert_null(mimo_free_list_take(&list, 33, 0));
+    cr_assert_eq(mimo_free_list_take(&list, 8, 10), &small, "the large one is kept for others");
+    cr_assert_eq(mimo_free_list_take(&list, 9, 10), &wide, "the others are too narrow");
+    cr_assert_eq(mimo_free_list_take(&list, 8, 10), &large);
+    cr_assert_null(list);
 }
