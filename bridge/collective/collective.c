@@ -45,7 +45,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_get_staging(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
     out->view.data = area;
     return MIMO_OK;
 }
@@ -77,7 +77,8 @@ static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair 
 {
     void *area;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
+    MIMO_TRY(
+        mimo_op_get_staging(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
     *out = area;
     return MIMO_OK;
 }
@@ -170,7 +171,7 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_get_staging(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
     out->view.data = area;
     return MIMO_OK;
 }

@@ -28,9 +28,9 @@ typedef struct mimo_prepared_call {
 
     mimo_phase phases[MIMO_PHASES];
     int phase_count;
-    int chunks;  /* of each phase, moved one after the other */
-    char *stage; /* the operation's staging: contributions, and sums between two phases */
-    int64_t stage_bytes;
+    int chunks;    /* of each phase, moved one after the other */
+    char *staging; /* the operation's staging: contributions, and sums between two phases */
+    int64_t staging_bytes;
 } mimo_prepared_call;
 
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
