@@ -1,5 +1,5 @@
-/* The call of an operation as all ranks compare it: its words, its signature, its claim. (A claim is
- * what a rank brings to an agreement: comm/agreement.h.) */
+/* The call of an operation as all ranks compare it: its words, its signature, its claim. (A claim
+ * is what a rank brings to an agreement: comm/agreement.h.) */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 /* ------------------------------------------ sums -------------------------------------------- */
 
-/* What is added to some rows of a target: classes 1, 2, ... of the same rows. A block says which. */
+/* What is added to some rows of a target: classes 1, 2, ... of these rows. A block names them. */
 static mimo_addends sum_of(const mimo_transfer *transfer, int64_t classes, const mimo_block *rows)
 {
     int64_t size = (int64_t)mimo_dtype_size(transfer->dtype), width = transfer->row_bytes / size;

@@ -1,4 +1,4 @@
-/* The tensors of a call as tiles of the routed executor. Their full sequence length S belongs to the
+/* The tensors of a call as tiles of the routed executor. The full sequence length S belongs to the
  * call, and both tiles of a pair have rows of the same sequences. The number of samples is checked
  * later, against the batch split. */
 #include <inttypes.h>

@@ -88,8 +88,8 @@ typedef struct mimo_bridge_desc {
     /* Destinations in a buffer: senders do not ask before they write. The caller promises that no
      * rank begins a call before all ranks have done with the destinations of that call. To keep the
      * promise, use two destinations in turn, and let all ranks wait for each other once between two
-     * calls (the call itself is no such wait: a rank that only sends waits for nobody). Senders then
-     * do not notice when ranks call differently: see <mimo/buffer.h>. */
+     * calls. (The call itself is no such wait: a rank that only sends waits for nobody.) Senders
+     * then do not notice when ranks call differently: see <mimo/buffer.h>. */
     bool destinations_idle;
     /* Thread blocks that a call may use to write into buffers. With 1, a second one copies the rows
      * that stay. 0: MIMO_CTAS. */
@@ -331,8 +331,8 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
  */
 MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
 
-/** Move the bridge's operations on, without blocking. *done says whether this one has ended, with or
- *  without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
+/** Move the bridge's operations on, without blocking. *done says whether this one has ended, with
+ *  or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
  *  mimo_op_wait is due in any case. */
 MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
 
