@@ -85,6 +85,15 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     return MIMO_OK;
 }
 
+/* ------------------------------------ release ------------------------------------- */
+
+mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call)
+{
+    MIMO_CHECK(bridge->unwaited == 0, MIMO_ERR_STATE,
+               "%s: an operation is in flight (%d were not waited for)", call, bridge->unwaited);
+    return MIMO_OK;
+}
+
 static void release(mimo_bridge *bridge)
 {
     if (bridge->parent)

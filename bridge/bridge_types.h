@@ -49,16 +49,20 @@ static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
            bridge->executor[1] == MIMO_EXECUTOR_ZERO_COPY;
 }
 
-/* ------------------------- its calls and sentences (bridge_calls.c) ------------------------- */
+/* ---------------------------------- its state (bridge.c) ------------------------------------ */
+
+/* MIMO_ERR_STATE where an operation was not waited for. That is the same on all ranks; whether one
+ * still moves is not, so nothing depends on that. */
+mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
+
+/* -------------------------------- its groups (bridge_groups.c) ------------------------------ */
 
 /* Groups of a grid along one dimension, on the bridge's own communicator; NULL on a rank outside
  * the grid. Collective. */
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim);
 
-/* MIMO_ERR_STATE where an operation was not waited for. That is the same on all ranks; whether one
- * still moves is not, so nothing depends on that. */
-mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
+/* ----------------------------- its sentences (bridge_sentences.c) --------------------------- */
 
 /* The title of a bridge of that name, or of that number where it has no name. */
 void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number);
@@ -67,11 +71,13 @@ void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, in
  * ended. Returns the status. */
 mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status status);
 
+/* Append to a call in words, as far as there is space. */
+MIMO_PRINTF(2, 3) void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...);
+
+/* ------------------------ its calls, between all ranks (op/op_claim.c) ---------------------- */
+
 /* Where bridge->compares_calls: agree on a call over the parent, where it is compared with those of
  * all other objects. */
 mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim);
-
-/* Append to a call in words, as far as there is space. */
-MIMO_PRINTF(2, 3) void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...);
 
 #endif

@@ -43,8 +43,8 @@ typedef struct mimo_executor_table {
                         const mimo_tensor *dst);
     /* What of these tiles must be the same on all ranks, as a hash on top of `hash`. */
     uint64_t (*sign)(uint64_t hash, const mimo_tile_pair *tiles);
-    /* The buffer that tensor i is written into, and the offset there, where that must be the same
-     * on all ranks; NULL and -1 where it need not. No such function: it never must. */
+    /* Where tensor i is written: the buffer and the offset there, if these must be the same on all
+     * ranks; otherwise NULL and -1. No function: no destination must be the same. */
     const mimo_buffer *(*target)(int64_t *offset, const mimo_op *op, int i);
     /* With all tensors read: get the memory that the steps will use. A rank without memory then
      * fails while the others can still hear of it. May set claim.guess and claim.unsure. */

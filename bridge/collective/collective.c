@@ -45,7 +45,7 @@ static mimo_status full_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair *
     if (!own_of(op)->partition && !own_of(op)->cp_sum)
         return MIMO_OK;
     *out = mimo_tile_like(dst, NULL, tiles->seq);
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_get_staging(&area, op, MIMO_STAGING_FULL, mimo_tile_bytes(out)));
     out->view.data = area;
     return MIMO_OK;
 }
@@ -72,12 +72,13 @@ static mimo_status narrow(mimo_op *op, const mimo_tile *to, const mimo_tile *fro
     return device_of(op)->copy_rows(&all, &slice, op->call.stream);
 }
 
-/* Forward, where a partition cuts what is gathered: the members' tiles, one after the other. */
+/* Forward with a partition: staging for the members' tiles, one after the other. */
 static mimo_status gathered_tiles(char **out, mimo_op *op, const mimo_tile_pair *tiles)
 {
     void *area;
     int64_t members = own_of(op)->gather->size;
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
+    MIMO_TRY(
+        mimo_op_get_staging(&area, op, MIMO_STAGING_FULL, members * mimo_tile_bytes(&tiles->src)));
     *out = area;
     return MIMO_OK;
 }
@@ -97,7 +98,8 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
     return comm->backend->allgather_start(&op->progress.request, comm, &slots, op->call.stream);
 }
 
-/* What a partition cuts is gathered as it is, so that the rows that stay move once more only. */
+/* With a partition, tiles are gathered into staging as they lie. Then the cut alone puts rows into
+ * order, and moves only those that stay. */
 static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     bool fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
@@ -106,7 +108,7 @@ static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
     return fan_in ? gather(op, &tiles->dst, &tiles->src) : narrow(op, &tiles->dst, &tiles->src);
 }
 
-/* A tile with sequences first, of `samples` neighbours taken as one. */
+/* An sbh tile in which `samples` neighbours count as one sample with longer rows. */
 static mimo_tile fold(const mimo_tile *tile, int64_t samples)
 {
     mimo_tile folded = *tile;
@@ -126,7 +128,8 @@ static mimo_status keep(mimo_op *op, const mimo_tile_pair *tiles, int64_t to, in
                                     op->call.stream);
 }
 
-/* From the gathered tiles. Where positions of a sample are neighbours they are as one tile's. */
+/* From the gathered tiles. If the positions of a sample are neighbours in memory ("bsh"), tiles one
+ * after the other are one larger tile. Otherwise each tile is cut by itself. */
 static mimo_status keep_gathered(mimo_op *op, mimo_tile_pair *tiles)
 {
     char *area;
@@ -170,7 +173,7 @@ static mimo_status joined_tile(mimo_tile *out, mimo_op *op, const mimo_tile_pair
     if (!own_of(op)->sp_join)
         return MIMO_OK;
     *out = mimo_tile_like(out, NULL, out->seq * own_of(op)->sp_join->size);
-    MIMO_TRY(mimo_op_stage(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
+    MIMO_TRY(mimo_op_get_staging(&area, op, MIMO_STAGING_JOINED, mimo_tile_bytes(out)));
     out->view.data = area;
     return MIMO_OK;
 }
@@ -229,7 +232,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
     return comm->backend->allreduce_start(&op->progress.request, comm, &sum, op->call.stream);
 }
 
-/* A mutation's: this rank's slot of `to`, and zeros around it. */
+/* For the mutation zero-pad alone: this rank's slot of `to`, and zeros around it. */
 static mimo_status pad(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
 {
     bool inner = along_samples(to);

@@ -2,8 +2,8 @@
 #include "bridge/layout/layout_types.h"
 #include "core/search.h"
 
-/* Ranks fit 32 bits (mimo_grid_create), where division is several times faster; planning is made of
- * this. */
+/* Ranks fit 32 bits (mimo_grid_create). Division of 32 bits is several times faster than of 64, and
+ * planning consists of such divisions. */
 static int64_t digit(const mimo_layout *layout, int64_t rank, mimo_axis axis)
 {
     if (axis.size == 1)

@@ -49,7 +49,7 @@ struct mimo_layout {
     mimo_axis pp;          /* only coordinate 0 holds rows; size 1 where all stages do */
     mimo_cell_dims dims;
     mimo_axes copies;  /* every other dimension: the ranks along these hold equal rows */
-    mimo_axes readers; /* every dimension but dp and that pp: the ranks that read one sample */
+    mimo_axes readers; /* every dimension except dp and that pp: the ranks that read one sample */
     int64_t shard;     /* positions of one rank */
     int64_t segments;  /* sequences that the partition splits one by one: thd has several */
     int64_t *first_position; /* [segments + 1], where there are several */

@@ -1,4 +1,5 @@
-/* The call of an operation as all ranks compare it: its words, its signature, its claim. */
+/* The call of an operation as all ranks compare it: its words, its signature, its claim. (A claim
+ * is what a rank brings to an agreement: comm/agreement.h.) */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -122,4 +123,14 @@ mimo_claim mimo_op_claim_of(const mimo_op *op)
                         .call = op->claim.words,
                         .guess = op->claim.guess,
                         .items = tensors_of(op)};
+}
+
+/* Each bridge agrees on a communicator of its own. If one rank called bridge A and another bridge
+ * B, each would wait for the other ranks of its own bridge. Over the parent the two calls meet, and
+ * the ranks see that they differ. */
+mimo_status mimo_bridge_compare_call(const mimo_bridge *bridge, const mimo_claim *claim)
+{
+    mimo_claim whole = *claim;
+    whole.kind = MIMO_AGREE_ALWAYS;
+    return mimo_agree_on(bridge->parent, &whole);
 }

@@ -11,14 +11,14 @@ static mimo_staging_key key_of(const mimo_op *op, mimo_staging_slot slot)
     return (mimo_staging_key){op->bridge->comm->device, op->call.stream, slot};
 }
 
-mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes)
+mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes)
 {
     const mimo_staging_key key = key_of(op, slot);
     *out = NULL;
     return bytes > 0 ? mimo_staging_get(out, staging_of(op), &key, bytes) : MIMO_OK;
 }
 
-bool mimo_op_has_stage(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes)
+bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes)
 {
     int64_t there;
     const mimo_staging_key key = key_of(op, slot);

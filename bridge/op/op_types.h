@@ -64,7 +64,7 @@ typedef struct mimo_op_progress {
 
 /* Memory that it keeps for the next operation. */
 typedef struct mimo_op_memory {
-    mimo_staging staging; /* on the host; see mimo_op_stage */
+    mimo_staging staging; /* on the host; see mimo_op_get_staging */
     mimo_event **events;  /* events[event_count]: on a device, when each chunk has arrived */
     int64_t event_count;  /* as many as the operation with the most chunks had */
     uint64_t *hashes;     /* replica check: the own hash, then those of all src tp ranks */
@@ -89,10 +89,10 @@ struct mimo_op {
  * operation's own, as several may be in flight. On a device it is the stream's, which runs its
  * operations one after the other: so its size depends on the largest operation, not on their
  * number. */
-mimo_status mimo_op_stage(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
+mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
 
-/* Whether `bytes` bytes at `area` are what mimo_op_stage would give. */
-bool mimo_op_has_stage(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes);
+/* Whether `bytes` bytes at `area` are what mimo_op_get_staging would give. */
+bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes);
 
 /* ------------------------ the call as all ranks compare it (op_claim.c) --------------------- */
 

@@ -78,17 +78,20 @@ static bool holds_cell(const mimo_layout *layout, int64_t rank, const mimo_cell 
 /*
  * Who sends a row: the rule that both ends evaluate.
  *
- * A src cell has `copies` ranks with equal rows. All dst ranks are numbered (dp slowest, then their
- * coordinates along the other dimensions), leaving out those that are themselves among the copies,
- * since they keep what they have; number j gets its rows from copy j mod copies. The readers of a
- * sample have consecutive numbers, so copies serve equally many of them, give or take one. A number
- * does not depend on the position that is read: the cp ranks of one sample read different rows, and
- * yet take turns.
+ * A src cell has `copies` ranks with equal rows. The dst ranks are numbered: dp slowest, then their
+ * coordinates along the other dimensions. A dst rank that is itself one of the copies keeps what it
+ * has, and gets no number. Then number j reads from
+ *
+ *     copy j mod copies
+ *
+ * Claim: of the readers of one sample, any two copies serve equally many, or numbers that differ
+ * by one.
+ * Why: the readers of a sample have consecutive numbers. A number does not depend on the position
+ * that is read. So the cp ranks of a sample, which read different rows, take turns as well.
  */
 typedef struct owner_rule {
     int64_t first_rank; /* copy 0 */
-    int64_t
-        *holders; /* holders[held]: the numbers of the copies that are dst ranks, which drop out */
+    int64_t *holders;   /* holders[held]: mimo_layout_reader of the copies that are dst ranks */
     int64_t held;
 } owner_rule;
 

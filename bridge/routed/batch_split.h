@@ -20,7 +20,7 @@ typedef struct mimo_batch_split {
 
 /* The splits that a bridge has used, the last one first. */
 typedef struct mimo_batch_splits {
-    const mimo_layout *roles[2]; /* by mimo_side: who holds rows; layouts of no samples */
+    const mimo_layout *roles[2]; /* by mimo_side: layouts with batch 0, which say who holds rows */
     int64_t rank;
     mimo_recent known;
 } mimo_batch_splits;
@@ -30,8 +30,8 @@ void mimo_batch_splits_release(mimo_batch_splits *splits);
 /* The split with this hash. NULL where it is forgotten; one with users never is. */
 mimo_batch_split *mimo_batch_splits_find(const mimo_batch_splits *splits, uint64_t hash);
 
-/* A split that gives this rank own[MIMO_SRC] and own[MIMO_DST] samples: a known one, else the even
- * one. *out is NULL where neither does. It is valid until several others were used. */
+/* A split that gives this rank own[MIMO_SRC] and own[MIMO_DST] samples: a known one, otherwise the
+ * even one. *out is NULL where neither does. It is valid until several others were used. */
 mimo_status mimo_batch_splits_guess(const mimo_batch_split **out, mimo_batch_splits *splits,
                                     const int64_t own[2]);
 

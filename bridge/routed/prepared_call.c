@@ -15,7 +15,7 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-enum { STAGE_ALIGNMENT = 64, CALLS_KEPT = 64 };
+enum { STAGING_ALIGNMENT = 64, CALLS_KEPT = 64 };
 
 /* ------------------------------------------ phases ------------------------------------------ */
 
@@ -125,19 +125,19 @@ static mimo_status plan_phase(const call_maker *maker, int r)
 /* ----------------------------------------- staging ------------------------------------------ */
 
 /* Hands out staging. With base NULL it only counts the bytes. */
-typedef struct stage_cursor {
+typedef struct staging_cursor {
     char *base;
     int64_t used;
-} stage_cursor;
+} staging_cursor;
 
-static mimo_status take(char **out, stage_cursor *stage, int64_t copies, int64_t bytes)
+static mimo_status take(char **out, staging_cursor *staging, int64_t copies, int64_t bytes)
 {
     int64_t all, end;
-    *out = stage->base ? stage->base + stage->used : NULL;
+    *out = staging->base ? staging->base + staging->used : NULL;
     MIMO_TRY(mimo_mul(&all, copies, bytes));
-    MIMO_TRY(mimo_add(&end, stage->used, all));
-    MIMO_TRY(mimo_add(&end, end, STAGE_ALIGNMENT - 1));
-    stage->used = end / STAGE_ALIGNMENT * STAGE_ALIGNMENT;
+    MIMO_TRY(mimo_add(&end, staging->used, all));
+    MIMO_TRY(mimo_add(&end, end, STAGING_ALIGNMENT - 1));
+    staging->used = end / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
     return MIMO_OK;
 }
 
@@ -160,12 +160,12 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 }
 
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
-static mimo_status set_tensor(const call_maker *maker, int i, stage_cursor *stage)
+static mimo_status set_tensor(const call_maker *maker, int i, staging_cursor *staging)
 {
     mimo_prepared_call *call = maker->call;
     char *shards = NULL;
     if (call->phase_count > 1)
-        MIMO_TRY(take(&shards, stage, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
+        MIMO_TRY(take(&shards, staging, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
     for (int r = 0; r < call->phase_count; r++) {
         mimo_transfer *transfer = &call->phases[r].transfers[i];
         if (maker->routes[r].to != MIMO_AT_SHARDS)
@@ -174,30 +174,31 @@ static mimo_status set_tensor(const call_maker *maker, int i, stage_cursor *stag
         if (r > 0 && MIMO_MUTATED("part-for-sum"))
             transfer->from = call->phases[0].transfers[i].classes;
         transfer->to = data_at(call, maker->routes[r].to, i, shards);
-        MIMO_TRY(take(&transfer->classes, stage, call->phases[r].classes - 1, transfer->bytes));
+        MIMO_TRY(take(&transfer->classes, staging, call->phases[r].classes - 1, transfer->bytes));
     }
     return MIMO_OK;
 }
 
-static mimo_status set_tensors(const call_maker *maker, stage_cursor *stage)
+static mimo_status set_tensors(const call_maker *maker, staging_cursor *staging)
 {
     for (int i = 0; i < maker->call->count; i++)
-        MIMO_TRY(set_tensor(maker, i, stage));
+        MIMO_TRY(set_tensor(maker, i, staging));
     return MIMO_OK;
 }
 
-static mimo_status set_stage(const call_maker *maker)
+/* The first pass counts the bytes, the second sets the addresses. */
+static mimo_status set_staging(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
-    stage_cursor stage = {NULL, 0};
+    staging_cursor staging = {NULL, 0};
     void *area = NULL;
-    MIMO_TRY(set_tensors(maker, &stage));
-    if (stage.used > 0)
-        MIMO_TRY(mimo_op_stage(&area, maker->op, MIMO_STAGING_PARTIALS, stage.used));
-    call->stage = area;
-    call->stage_bytes = stage.used;
-    stage = (stage_cursor){area, 0};
-    return set_tensors(maker, &stage);
+    MIMO_TRY(set_tensors(maker, &staging));
+    if (staging.used > 0)
+        MIMO_TRY(mimo_op_get_staging(&area, maker->op, MIMO_STAGING_PARTIALS, staging.used));
+    call->staging = area;
+    call->staging_bytes = staging.used;
+    staging = (staging_cursor){area, 0};
+    return set_tensors(maker, &staging);
 }
 
 /* ------------------------------------------ making ------------------------------------------ */
@@ -246,7 +247,7 @@ static mimo_status fill_call(call_maker *maker)
     set_routes(maker);
     for (int r = 0; r < call->phase_count; r++)
         MIMO_TRY(plan_phase(maker, r));
-    MIMO_TRY(set_stage(maker));
+    MIMO_TRY(set_staging(maker));
     return compile_phases(maker);
 }
 
@@ -316,8 +317,8 @@ static bool serves(const mimo_recent_entry *entry, const void *context)
     const mimo_prepared_call *call = (const mimo_prepared_call *)entry;
     mimo_op *op = wanted->op;
     bool usable = !call->failed && (!call->recorded || call->stream == op->call.stream);
-    bool staged = !call->stage ||
-                  mimo_op_has_stage(op, MIMO_STAGING_PARTIALS, call->stage, call->stage_bytes);
+    bool staged = !call->staging || mimo_op_has_staging(op, MIMO_STAGING_PARTIALS, call->staging,
+                                                        call->staging_bytes);
     return usable && staged && same_call(call, op, wanted->split) && same_tensors(call, op);
 }
 

@@ -14,8 +14,8 @@ enum { MIMO_PHASES = 2 };
 typedef struct mimo_prepared_call {
     mimo_recent_entry entry; /* while it is idle */
     bool backward;
-    bool guarded;       /* its messages are */
-    bool pushes;        /* into destinations that lie in a buffer */
+    bool guarded;       /* it was made under a deadline: its messages are guarded */
+    bool pushes;        /* rows whose destination lies in a buffer are pushed */
     bool recorded;      /* a graph replays it: it stays until an update or the end of the bridge */
     mimo_stream stream; /* recorded: the only stream that it serves, whose staging it uses */
     bool failed;        /* it can't be started again */
@@ -28,9 +28,9 @@ typedef struct mimo_prepared_call {
 
     mimo_phase phases[MIMO_PHASES];
     int phase_count;
-    int chunks;  /* of each phase, moved one after the other */
-    char *stage; /* the operation's staging: contributions, and sums between two phases */
-    int64_t stage_bytes;
+    int chunks;    /* of each phase, moved one after the other */
+    char *staging; /* the operation's staging: contributions, and sums between two phases */
+    int64_t staging_bytes;
 } mimo_prepared_call;
 
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */

@@ -5,10 +5,10 @@
  * destination and the other classes in staging; they are added in class order, which is the order
  * of ascending ranks.
  *
- *   prepare   before the agreement: plans, messages and staging, for all tensors together
- *   move      one exchange; rows that stay here are copied while it is in flight
- *   add       the classes, where there are several
- *   move      where contributions were gathered first: their sums
+ *   routed_prepare      before the agreement: plans, messages and staging, for all tensors together
+ *   move_rows           one exchange; rows that stay here are copied while it is in flight
+ *   add_contributions   the classes, where there are several
+ *   move_sums           the second exchange of a call in two phases
  *
  * An operation in chunks goes through the steps once for each chunk.
  */
@@ -54,7 +54,7 @@ static bool counts_rows(const mimo_op *op)
     return flat;
 }
 
-/* By the batch that the caller gave: nothing is guessed, so nothing need be resolved. */
+/* The caller gave the batch: the split is known, and all ranks know the same one. */
 static mimo_status prepare_given(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];

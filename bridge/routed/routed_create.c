@@ -59,7 +59,8 @@ static mimo_status set_side(mimo_routed *own, mimo_side side, const mimo_grid *g
     return MIMO_OK;
 }
 
-/* What a partition would make of full dst tiles: the first stage alone keeps the sums. */
+/* The shards that a partition over cp would cut full dst tiles into. Only ranks of the first
+ * pipeline stage have one. */
 static void set_shards(mimo_routed *own, const mimo_grid *dst)
 {
     mimo_layout_desc *desc = &own->layouts[MIMO_AT_SHARDS];

@@ -22,7 +22,8 @@ typedef struct mimo_transfers {
     int count;
 } mimo_transfers;
 
-/* Messages of one direction: messages[count], and the rows of all of them, one after the other. */
+/* The messages that are sent, or those that are received: messages[count], and the rows of all of
+ * them, one after the other. */
 typedef struct mimo_message_list {
     mimo_message *messages;
     mimo_rows *rows;
@@ -49,7 +50,7 @@ typedef struct mimo_message_maker {
 } mimo_message_maker;
 
 /* Fill maker->made from the transfers; maker is all 0 before. What was reserved is to be released,
- * after an error too. Local. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
+ * also after an error. Local. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
 mimo_status mimo_messages_make(mimo_message_maker *maker, const mimo_transfers *transfers);
 void mimo_messages_release(mimo_message_maker *maker);
 

@@ -7,12 +7,12 @@
 
 /* ------------------------------------------ sums -------------------------------------------- */
 
-/* The classes of some rows of a target, which are those of a block there. */
+/* What is added to some rows of a target: classes 1, 2, ... of these rows. A block names them. */
 static mimo_addends sum_of(const mimo_transfer *transfer, int64_t classes, const mimo_block *rows)
 {
     int64_t size = (int64_t)mimo_dtype_size(transfer->dtype), width = transfer->row_bytes / size;
     int64_t begin = rows->dst_row * transfer->row_bytes;
-    bool along_samples = rows->dst_b == 1; /* else rows of a sample follow each other */
+    bool along_samples = rows->dst_b == 1; /* otherwise rows of a sample follow each other */
     mimo_addends sum = {.data = transfer->to + begin,
                         .terms = transfer->classes + begin,
                         .n = classes - 1,
@@ -28,7 +28,7 @@ static mimo_addends sum_of(const mimo_transfer *transfer, int64_t classes, const
     return sum;
 }
 
-/* A chunk brings to a transfer the rows of its class 0. */
+/* The rows that a chunk brings to a transfer. The blocks of class 0 list each of them once. */
 static void append_sums(mimo_phase_chunk *chunk, const mimo_transfer *transfer, int64_t classes)
 {
     static const mimo_block_kind kinds[] = {MIMO_RECV, MIMO_LOCAL};

@@ -27,7 +27,7 @@ typedef struct mimo_phase {
     uint64_t signature;       /* the caller's: a hash of what all ranks that push must have alike */
     mimo_phase_chunk *chunks; /* chunks[chunk_count] */
     int64_t chunk_count;
-    bool guarded; /* its messages are */
+    bool guarded; /* its messages are guarded */
 } mimo_phase;
 
 /* Turn the transfers into chunks, which move parts of the samples of `tiles`. With one chunk

@@ -15,10 +15,11 @@ typedef struct mimo_routed {
     /* By mimo_side. */
     int32_t *packed[2];        /* the lengths that a thd rule points to */
     int64_t sequence_ranks[2]; /* ranks that share one sequence */
-    mimo_layout *roles[2];     /* who holds rows: layouts of no samples */
+    mimo_layout *roles[2];     /* layouts with batch 0: they only say which ranks hold rows */
 
-    int64_t shards; /* that a partition over cp would cut a dst tile into; 1: none */
-    bool can_push;  /* into buffers; not where ranks share no memory */
+    int64_t
+        shards;    /* into how many a partition over cp would cut a full dst tile; 1: it does not */
+    bool can_push; /* rows can be pushed into buffers: ranks share memory */
     mimo_push_rule push_rule;
 
     int64_t first_batch; /* as the descriptor gave it; -1: not given */

@@ -65,8 +65,8 @@ static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int
 }
 
 /* A view like one of the call's, of tags in staging. They begin as `tags`. */
-static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
-                              const mimo_tile *like, const row_tag *tags)
+static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slot,
+                            const mimo_tile *like, const row_tag *tags)
 {
     int64_t bytes = rows_of(like) * (int64_t)sizeof(row_tag);
     *out = like->view;
@@ -75,7 +75,7 @@ static mimo_status stage_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot s
     out->data = NULL;
     if (bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(mimo_op_stage(&out->data, op, slot, bytes));
+    MIMO_TRY(mimo_op_get_staging(&out->data, op, slot, bytes));
     return op->bridge->comm->device->upload(out->data, tags, bytes, op->call.stream);
 }
 
@@ -85,10 +85,10 @@ static mimo_status add_pair(mimo_op *op, row_tag *tags)
     int64_t klass[2]; /* class, classes */
     const mimo_tile_pair *first = &op->tensors.pairs[0];
     const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
-    MIMO_TRY(stage_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
+    MIMO_TRY(put_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
     MIMO_TRY(find_class(op, first->seq, &klass[0], &klass[1]));
     write_tags(tags, op, rows_of(from), klass);
-    MIMO_TRY(stage_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
+    MIMO_TRY(put_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
     MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
                                 op->call.backward ? &received : &sent,
                                 op->call.backward ? &sent : &received));

@@ -38,12 +38,12 @@
  *                 - A rank can hold no rows of a side: it is outside that grid, has pp > 0, or has
  *                   no samples. It passes an empty view there: data NULL, 0 samples, the rest as on
  *                   other ranks.
- *                 - Samples go to the dp coordinates in order. An even cut is best: the first
+ *                 - Samples go to the dp coordinates in order. An even split is best: the first
  *                   B mod dp coordinates take one sample more (mimo_bridge_samples).
  *                 - A batch that the caller gave (mimo_bridge_desc.batch, mimo_bridge_update) is
- *                   cut evenly. A batch that is not given may be cut unevenly. No rank sees the cut
- *                   from its own tiles: [7,3] over dp=2 looks even to either rank. So the ranks
- *                   agree at the beginning of each such call, on devices as well. Where their
+ *                   split evenly. A batch that is not given may be split unevenly. No rank sees the
+ *                   split from its own tiles: [7,3] over dp=2 looks even to either rank. So the
+ *                   ranks agree at the beginning of each such call, on devices as well. Where their
  *                   guesses differ, they gather the sizes of all tiles.
  *                 - Several ranks can give gradient for one row (dst cp without a partition,
  *                   all_stages). Their parts are added by ascending rank. f16 and bf16 are added in
@@ -85,19 +85,19 @@ typedef struct mimo_bridge_desc {
     const mimo_partition_rule *src_partition;
     /* Routed alone: all pp stages of dst consume, not only pp = 0. Backward adds their parts. */
     bool all_stages;
-    /* Destinations in a buffer: senders need not ask before they write. The caller promises that no
-     * rank begins a call before all ranks have done with the destinations of that call. Two
-     * destinations in turn do it, with something between the calls that all ranks wait for. (A rank
-     * that only sends waits for nobody in a call.) Senders cannot find then that ranks call
-     * differently, where no agreement finds it: see <mimo/buffer.h>. */
+    /* Destinations in a buffer: senders do not ask before they write. The caller promises that no
+     * rank begins a call before all ranks have done with the destinations of that call. To keep the
+     * promise, use two destinations in turn, and let all ranks wait for each other once between two
+     * calls. (The call itself is no such wait: a rank that only sends waits for nobody.) Senders
+     * then do not notice when ranks call differently: see <mimo/buffer.h>. */
     bool destinations_idle;
-    /* Thread blocks that a call may use to write into buffers. 1: one more copies rows that stay.
-     * 0: MIMO_CTAS. */
+    /* Thread blocks that a call may use to write into buffers. With 1, a second one copies the rows
+     * that stay. 0: MIMO_CTAS. */
     int ctas;
-    mimo_executor backward_executor; /* of backward alone; AUTO: `executor` serves both ways */
+    mimo_executor backward_executor; /* of backward alone; AUTO: the same as `executor` */
     int64_t batch; /* B of the calls to come, see mimo_bridge_update; -1: not known yet */
-    /* What sentences call the bridge ("images"). Copied; cut where it is long. The same on all
-     * ranks and another one for each bridge. NULL: the bridge's number among those made from the
+    /* The name of the bridge in sentences ("images"). Copied; a long one is shortened. The same on
+     * all ranks, and different for each bridge. NULL: the bridge's number among those made from the
      * communicator, from 1. */
     const char *name;
 } mimo_bridge_desc;
@@ -179,7 +179,7 @@ MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 /** What an update says about the calls that follow it. */
 typedef struct mimo_batch_desc {
     size_t size;   /* set by the initializer */
-    int64_t batch; /* B, cut evenly along dp on either side. -1: calls find it from their tiles. A
+    int64_t batch; /* B, split evenly along dp on either side. -1: calls find it from their tiles. A
                       ragged batch must give it */
     bool ragged;   /* each sample has its own number of src rows, at the positions of its spans */
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
@@ -196,12 +196,12 @@ typedef struct mimo_batch_desc {
  * over the communicator, blocking the host. No operation of the bridge may be in flight (begun, and
  * not waited for). A graph that captured calls of the bridge must not be replayed afterwards.
  *
- * Why give the batch: ranks then know how it is cut and need not agree on it.
+ * Why give the batch: ranks then know how it is split and need not agree on it.
  *   - On a device, calls then only enqueue. A call whose batch was not given makes the host wait
  *     for an agreement first. It is MIMO_ERR_STATE while a graph is captured.
  *   - With MIMO_AGREE=0, such a call is MIMO_ERR_STATE, on the host and on devices.
  *   - One kind of call always agrees first: all its tiles are flat and no packing gives S. Then
- *     rows are cut, not samples, and no batch describes that cut.
+ *     rows are split over dp, not samples, and no batch describes that.
  *
  * Ragged: each sample has its own number of rows of one modality (image tokens, say).
  *   - The src tile is flat, "th" or "bh" [rows, H]: the rows of this rank's samples, sample after
@@ -301,9 +301,9 @@ typedef struct mimo_move_desc {
  *
  *   [i*b/m, (i+1)*b/m), rounded down.
  *
- * In forward these are the LLM's samples, in backward the encoder's, however the other side's tiles
- * are cut. b may differ between ranks, and chunks may be empty. Where all tiles are flat and S is
- * not known, rows are cut instead of samples. A ragged src tile is cut by its samples.
+ * In forward these are the LLM's samples, in backward the encoder's, whatever samples the other
+ * side's tiles have. b may differ between ranks, and chunks may be empty. Where all tiles are flat
+ * and S is not known, b counts rows. Of a ragged src tile, b counts samples.
  *
  * The results have the same bits as those of one call. Rules and errors are those of
  * mimo_bridge_forward_start; also MIMO_ERR_ARGUMENT (m < 1) and MIMO_ERR_MISMATCH (m differs). Each
@@ -331,8 +331,9 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
  */
 MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
 
-/** Move the bridge's operations on, without blocking. *done says whether this one has ended (well
- * or not). Returns MIMO_OK while nothing failed, otherwise the operation's error. */
+/** Move the bridge's operations on, without blocking. *done says whether this one has ended, with
+ *  or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
+ *  mimo_op_wait is due in any case. */
 MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
 
 /** Wait for the end, release the operation and null the handle. Where the bridge was destroyed

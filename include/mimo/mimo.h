@@ -1,5 +1,6 @@
 /*
- * mimo-bridge: one header for the core library. The backend for MPI is <mimo/mpi.h>.
+ * mimo-bridge: one header for the core library. A program that communicates also includes a
+ * backend: <mimo/mpi.h> or <mimo/nccl.h>.
  */
 #ifndef MIMO_MIMO_H
 #define MIMO_MIMO_H

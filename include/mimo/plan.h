@@ -69,7 +69,7 @@ typedef struct mimo_layout_desc {
     size_t size;           /* set by the initializer */
     const mimo_grid *grid; /* borrowed; must outlive the layout */
     mimo_row_order order;
-    int64_t batch;                        /* global B; cut along dp, see samples */
+    int64_t batch;                        /* global B; split along dp, see samples */
     int64_t seq;                          /* global S; thd: T */
     const mimo_partition_rule *partition; /* how cp (and tp under sp) cut S; NULL: not at all */
     mimo_copies cp_copies;                /* of cp ranks where nothing cuts S, and of stages */
@@ -92,10 +92,11 @@ typedef struct mimo_layout_desc {
 /**
  * Create a layout. The caller owns *out. Local.
  *
- * dp cuts the batch. With a partition, cp (and tp under sp) cut the sequence. Every other dimension
- * replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd partition each
- * sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of the modality in
- * that sample: boxes and blocks then count rows of the modality in place of positions.
+ * dp splits the batch. With a partition, cp (and tp under sp) cut the sequence. Every other
+ * dimension replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd
+ * partition each sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of
+ * the modality in that sample: boxes and blocks then count rows of the modality in place of
+ * positions.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
  * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),

@@ -48,8 +48,9 @@ typedef struct mimo_tensor {
     int64_t shape[MIMO_TENSOR_DIMS];    /* elements, in the order of the letters */
 } mimo_tensor;
 
-/** A view of host memory in up to three dimensions; unused dimensions are ignored. Nothing is
- *  checked here: every call that takes a view checks it and reports both shapes. Thread-safe. */
+/** A view of host memory in up to three dimensions; unused dimensions are ignored. For CUDA memory
+ *  set view.memory = MIMO_MEMORY_CUDA afterwards. Nothing is checked here: every call that takes a
+ *  view checks it and reports both shapes. Thread-safe. */
 static inline mimo_tensor mimo_tensor_3d(void *data, mimo_dtype dtype, const char *letters,
                                          int64_t size0, int64_t size1, int64_t size2)
 {

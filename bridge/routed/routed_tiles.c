@@ -1,5 +1,6 @@
-/* What the routed executor asks of a pair of tiles: both have rows of the same sequences. The
- * number of samples is checked later, against the batch split. */
+/* The tensors of a call as tiles of the routed executor. The full sequence length S belongs to the
+ * call, and both tiles of a pair have rows of the same sequences. The number of samples is checked
+ * later, against the batch split. */
 #include <inttypes.h>
 
 #include "bridge/routed/routed_types.h"

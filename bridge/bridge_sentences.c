@@ -1,0 +1,41 @@
+/* The words of a bridge: its title, and the sentences and calls that begin with it. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge/bridge_types.h"
+#include "core/check.h"
+
+void mimo_bridge_write_title(char title[MIMO_BRIDGE_TITLE], const char *name, int64_t number)
+{
+    static const char quotes[] = "bridge '...'";
+    int space = MIMO_BRIDGE_TITLE - (int)sizeof quotes, length = space;
+    if (!name) {
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge %" PRId64, number);
+    } else if (strlen(name) <= (size_t)space) {
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%s'", name);
+    } else {
+        while (length > 0 && (name[length] & 0xc0) == 0x80) /* not inside a character of UTF-8 */
+            length--;
+        snprintf(title, MIMO_BRIDGE_TITLE, "bridge '%.*s...'", length, name);
+    }
+}
+
+mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status status)
+{
+    const char *title = bridge->title;
+    if (status == MIMO_OK || mimo_family_status(bridge->comm->family) != MIMO_OK ||
+        strncmp(mimo_last_error(), title, strlen(title)) == 0)
+        return status;
+    return mimo_fail_prefix(status, "%s: ", title);
+}
+
+void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...)
+{
+    va_list arguments;
+    size_t used = strlen(call);
+    va_start(arguments, format);
+    vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
+    va_end(arguments);
+}
