@@ -41,7 +41,7 @@ mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64
     MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
                (int)side);
-    return mimo_bridge_rules(bridge)->samples(bridge, side, batch, first, count);
+    return mimo_bridge_stricter_executor(bridge)->samples(bridge, side, batch, first, count);
 }
 
 mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward)

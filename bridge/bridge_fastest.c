@@ -51,7 +51,8 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 {
     mimo_layout *layout;
     const mimo_bridge_sizes *sizes = it->sizes;
-    mimo_layout_desc desc = mimo_bridge_rules(it->bridge)->side_layout(it->bridge, side);
+    mimo_layout_desc desc =
+        mimo_bridge_stricter_executor(it->bridge)->side_layout(it->bridge, side);
     desc.batch = sizes->batch;
     desc.seq = sizes->seq;
     MIMO_TRY(mimo_layout_create(&layout, &desc));

@@ -35,9 +35,10 @@ typedef struct mimo_executor_table {
 
     /* ------ before the agreement, local ------ */
 
-    /* Look at the views of all tensors for what they have in common (op->tensors.seq). NULL:
-     * nothing. */
-    mimo_status (*survey)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
+    /* Check the views of all tensors, and read the sequence length that they share
+     * (op->tensors.seq). NULL: `read` does. */
+    mimo_status (*read_sequence)(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
+                                 int n);
     /* Read and check the views of one tensor. */
     mimo_status (*read)(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                         const mimo_tensor *dst);
@@ -82,7 +83,7 @@ const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bo
 
 /* What decides which samples a rank holds, for both passes. Where one pass is collective, that is
  * collective: its rules are the stricter ones. */
-const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge);
+const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge);
 
 /* The other one of the two. */
 const mimo_executor_table *mimo_executor_other(const mimo_executor_table *executor);

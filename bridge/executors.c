@@ -11,7 +11,7 @@ const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bo
     return executors[bridge->executor[backward] != MIMO_EXECUTOR_COLLECTIVE];
 }
 
-const mimo_executor_table *mimo_bridge_rules(const mimo_bridge *bridge)
+const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
 {
     return executors[!bridge->collective];
 }

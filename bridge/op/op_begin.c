@@ -58,13 +58,13 @@ static mimo_status check_alike(const mimo_op *op)
 
 /* What a measured bridge accepts must not depend on which executor was faster: so both look at the
  * tensors. */
-static mimo_status survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_executor_table *other = mimo_executor_other(op->executor);
-    if (op->executor->survey)
-        MIMO_TRY(op->executor->survey(op, to, from, n));
-    if (op->bridge->measured[op->call.backward] && other->survey)
-        MIMO_TRY(other->survey(op, to, from, n));
+    if (op->executor->read_sequence)
+        MIMO_TRY(op->executor->read_sequence(op, to, from, n));
+    if (op->bridge->measured[op->call.backward] && other->read_sequence)
+        MIMO_TRY(other->read_sequence(op, to, from, n));
     return MIMO_OK;
 }
 
@@ -88,7 +88,7 @@ static mimo_status reserve_pairs(mimo_op *op, int64_t pairs)
 
 static mimo_status read_pairs(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
-    MIMO_TRY(survey(op, to, from, n));
+    MIMO_TRY(read_sequence(op, to, from, n));
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->call.backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->call.backward ? &from[i] : &to[i];
@@ -175,8 +175,6 @@ mimo_status mimo_op_begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_requ
 
 void mimo_op_destroy(mimo_op *op)
 {
-    if (op->progress.torn)
-        mimo_staging_abandon(&op->memory.staging);
     mimo_staging_release(&op->memory.staging);
     mimo_op_release_events(op);
     mimo_release(op->memory.hashes);

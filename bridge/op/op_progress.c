@@ -10,7 +10,8 @@
 
 void mimo_op_end(mimo_op *op, mimo_status status)
 {
-    op->progress.torn = op->progress.torn || (op->progress.request && status != MIMO_OK);
+    if (op->progress.request && status != MIMO_OK)
+        mimo_staging_abandon(&op->memory.staging); /* the request may still write there */
     op->bridge->comm->backend->release(op->progress.request);
     op->progress.request = NULL;
     op->progress.status = status;

@@ -57,7 +57,6 @@ typedef struct mimo_op_progress {
     int step; /* MOVING: the next step of that item */
     mimo_request *request;
     mimo_wait_clock clock; /* how long the host has waited for it */
-    bool torn; /* given up with a request in flight: its staging may still be written to */
     mimo_status status;
     char sentence[MIMO_SENTENCE_TEXT]; /* of `status` or claim.local: a wait may come much later */
 } mimo_op_progress;

@@ -194,7 +194,7 @@ static mimo_status set_staging(const call_maker *maker)
     void *area = NULL;
     MIMO_TRY(set_tensors(maker, &staging));
     if (staging.used > 0)
-        MIMO_TRY(mimo_op_get_staging(&area, maker->op, MIMO_STAGING_PARTIALS, staging.used));
+        MIMO_TRY(mimo_op_get_staging(&area, maker->op, MIMO_STAGING_CONTRIBUTIONS, staging.used));
     call->staging = area;
     call->staging_bytes = staging.used;
     staging = (staging_cursor){area, 0};
@@ -317,8 +317,8 @@ static bool serves(const mimo_recent_entry *entry, const void *context)
     const mimo_prepared_call *call = (const mimo_prepared_call *)entry;
     mimo_op *op = wanted->op;
     bool usable = !call->failed && (!call->recorded || call->stream == op->call.stream);
-    bool staged = !call->staging || mimo_op_has_staging(op, MIMO_STAGING_PARTIALS, call->staging,
-                                                        call->staging_bytes);
+    bool staged = !call->staging || mimo_op_has_staging(op, MIMO_STAGING_CONTRIBUTIONS,
+                                                        call->staging, call->staging_bytes);
     return usable && staged && same_call(call, op, wanted->split) && same_tensors(call, op);
 }
 

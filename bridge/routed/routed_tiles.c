@@ -59,7 +59,8 @@ static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
 }
 
 /* Checks the views first, as S is read from them. */
-mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
+                                      int n)
 {
     const mimo_tensor *const tiles[2] = {op->call.backward ? to : from,
                                          op->call.backward ? from : to};

@@ -36,7 +36,8 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
 mimo_status mimo_routed_connect(mimo_bridge *bridge);
 void mimo_routed_destroy(mimo_bridge *bridge);
 mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side side);
-mimo_status mimo_routed_survey(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
+mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from,
+                                      int n);
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst);
 uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles);

@@ -191,7 +191,8 @@ static mimo_status prepare(self_test *test)
 {
     mimo_layout_desc desc[2];
     for (int side = 0; side < 2; side++)
-        desc[side] = mimo_bridge_rules(test->bridge)->side_layout(test->bridge, (mimo_side)side);
+        desc[side] =
+            mimo_bridge_stricter_executor(test->bridge)->side_layout(test->bridge, (mimo_side)side);
     choose_sizes(test, desc);
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(create_side(&test->side[side], test, &desc[side]));

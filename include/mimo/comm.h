@@ -104,7 +104,8 @@ MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *fr
 MIMO_API mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int root,
                                          mimo_stream stream);
 
-/** Return when every rank has arrived. Collective, blocking the host. Errors: MIMO_ERR_COMM. */
+/** Return when every rank has arrived. Collective, blocking the host. Errors: MIMO_ERR_MISMATCH,
+ *  MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
 
 /**

@@ -3,7 +3,8 @@
  *
  * Every function that can fail returns a mimo_status. The sentence with the actual numbers is in
  * mimo_last_error(), which is kept per thread. A failed call leaves its outputs untouched. The
- * library never aborts, never exits and never writes to stdout.
+ * exceptions are the tensors of a call that had begun to move (<mimo/bridge.h> says which errors
+ * these are). The library never aborts, never exits and never writes to stdout.
  *
  * These errors are not repeated with every function: MIMO_ERR_ARGUMENT for a NULL that has no
  * meaning, for an enumerator that does not exist, and for a descriptor that did not start from its

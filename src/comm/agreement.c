@@ -12,12 +12,12 @@ static void end_with(mimo_agreement *agreement, mimo_status result)
     agreement->comm->backend->release(agreement->request);
     agreement->request = NULL;
     agreement->result = result;
-    agreement->stage = MIMO_AGREEMENT_DONE;
+    agreement->state = MIMO_AGREEMENT_DONE;
 }
 
-static void start_stage(mimo_agreement *agreement, mimo_status started, int stage)
+static void start_state(mimo_agreement *agreement, mimo_status started, int state)
 {
-    agreement->stage = stage;
+    agreement->state = state;
     if (started != MIMO_OK)
         end_with(agreement, started);
 }
@@ -147,7 +147,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->values[0] = local == MIMO_OK ? 0 : (uint64_t)(comm->size - comm->rank);
     set_pair(&agreement->values[1], mine->signature);
     set_pair(&agreement->values[3], claim->guess);
-    start_stage(agreement,
+    start_state(agreement,
                 comm->backend->host_max_start(&agreement->request, comm, agreement->values, 5),
                 MIMO_AGREEMENT_STATUS);
 }
@@ -159,13 +159,13 @@ static int lowest_marked(const mimo_agreement *agreement)
 }
 
 static void broadcast_report(mimo_agreement *agreement, mimo_call_report *report, int root,
-                             int stage)
+                             int state)
 {
     mimo_comm *comm = agreement->comm;
-    start_stage(agreement,
+    start_state(agreement,
                 comm->backend->host_broadcast_start(&agreement->request, comm, report,
                                                     (int)sizeof *report, root),
-                stage);
+                state);
 }
 
 /* Rank 0 broadcasts what it called: the whole call, or the call with the item that was found. */
@@ -190,7 +190,7 @@ static void compare_items(mimo_agreement *agreement)
 {
     mimo_comm *comm = agreement->comm;
     set_pair(&agreement->values[1], hash_of(agreement, items_to_compare(agreement)));
-    start_stage(agreement,
+    start_state(agreement,
                 comm->backend->host_max_start(&agreement->request, comm, &agreement->values[1], 2),
                 MIMO_AGREEMENT_ITEMS);
 }
@@ -242,7 +242,7 @@ static void first_ended(mimo_agreement *agreement)
     mimo_comm *comm = agreement->comm;
     bool differs = agreement->mine.signature != agreement->first.signature;
     agreement->values[0] = differs ? (uint64_t)(comm->size - comm->rank) : 0;
-    start_stage(agreement,
+    start_state(agreement,
                 comm->backend->host_max_start(&agreement->request, comm, agreement->values, 1),
                 MIMO_AGREEMENT_SEARCH);
 }
@@ -266,7 +266,7 @@ static void other_ended(mimo_agreement *agreement)
                                   policy_text[differs ? first->policy : 0], same));
 }
 
-static void (*const stage_ended[])(mimo_agreement *agreement) = {
+static void (*const state_ended[])(mimo_agreement *agreement) = {
     [MIMO_AGREEMENT_STATUS] = status_ended, [MIMO_AGREEMENT_SENTENCE] = sentence_ended,
     [MIMO_AGREEMENT_ITEMS] = items_ended,   [MIMO_AGREEMENT_FIRST] = first_ended,
     [MIMO_AGREEMENT_SEARCH] = search_ended, [MIMO_AGREEMENT_OTHER] = other_ended,
@@ -275,7 +275,7 @@ static void (*const stage_ended[])(mimo_agreement *agreement) = {
 bool mimo_agreement_test(mimo_agreement *agreement)
 {
     const mimo_comm_backend *backend = agreement->comm->backend;
-    while (agreement->stage != MIMO_AGREEMENT_DONE) {
+    while (agreement->state != MIMO_AGREEMENT_DONE) {
         bool done = false;
         mimo_status status = mimo_test(agreement->comm, agreement->request, &done);
         if (status != MIMO_OK) {
@@ -285,7 +285,7 @@ bool mimo_agreement_test(mimo_agreement *agreement)
         } else {
             backend->release(agreement->request);
             agreement->request = NULL;
-            stage_ended[agreement->stage](agreement);
+            state_ended[agreement->state](agreement);
         }
     }
     return true;

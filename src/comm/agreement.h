@@ -84,7 +84,7 @@ typedef struct mimo_agreement {
         MIMO_AGREEMENT_SEARCH,   /* search for the first rank that differs from rank 0 */
         MIMO_AGREEMENT_OTHER,    /* what that rank called */
         MIMO_AGREEMENT_DONE,
-    } stage;
+    } state;
     mimo_status result;
     bool same_guess; /* with MIMO_OK: all guesses are equal, or the ranks did not communicate */
 } mimo_agreement;

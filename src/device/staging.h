@@ -16,7 +16,7 @@ typedef enum mimo_staging_slot {
     MIMO_STAGING_SHARDS,   /* the partition's adjoint: the shards of all tp ranks */
     MIMO_STAGING_FULL,   /* a bridge, collective: full sequences, before they are split or summed */
     MIMO_STAGING_JOINED, /* a bridge, collective: the sp shards of all tp ranks */
-    MIMO_STAGING_PARTIALS,      /* a bridge, routed: contributions, and sums between two phases */
+    MIMO_STAGING_CONTRIBUTIONS, /* a bridge, routed: also the sums between two phases */
     MIMO_STAGING_TAGS_SENT,     /* a bridge's samples check: tags that it sends */
     MIMO_STAGING_TAGS_RECEIVED, /* a bridge's samples check: tags that it received */
 } mimo_staging_slot;

@@ -37,4 +37,32 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
 mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient *gradient,
                                      const mimo_gradient_span *spans, int n);
 
+/* A call over spans: its arguments, and what was read from them. */
+typedef struct mimo_span_call {
+    mimo_gradient *gradient;
+    const mimo_gradient_span *spans;
+    int n;
+    mimo_span_rule *rules; /* [n] */
+    mimo_share *shares;    /* [comm size] */
+    bool guarded;
+} mimo_span_call;
+
+/* Read the spans and get the memory of a call. Local. Released after an error as well. */
+mimo_status mimo_span_call_prepare(mimo_span_call *call);
+void mimo_span_call_release(mimo_span_call *call);
+
+/* What the ranks agree on. Counts are not part of it: they may change on some ranks only, and every
+ * rank decides by this hash whether to agree again. All ranks must decide the same. */
+uint64_t mimo_span_call_hash(const mimo_span_call *call);
+
+/* Agree on this rank's status (`local`) and on the call. `verb` begins it in words. Where spans
+ * differ, the sentence names the first that does. */
+mimo_status mimo_span_call_agree(const mimo_span_call *call, mimo_status local, mimo_call_kind kind,
+                                 const char *verb);
+
+/* Ranks that are summed over, or hold copies, must have the same number of elements of a span.
+ * Where they differ, the sentence names the first such span. Ranks are numbered as in the
+ * communicator. */
+mimo_status mimo_gradient_agree_on_counts(const mimo_span_call *call);
+
 #endif

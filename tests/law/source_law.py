@@ -20,7 +20,7 @@ PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
 PLAN, BRIDGE = "bridge/plan", "bridge"
 GRADIENT, NN = "gradient", "nn"
 
-# Which rooms the files of a room may include, beside their own.
+# Which parts of the tree the files of a part may include, beside their own.
 MAY_INCLUDE = {
     CORE: set(),
     DEVICE: {CORE},
@@ -37,9 +37,9 @@ MAY_INCLUDE = {
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
 }
 # Users of the library are free to include anything.
-FREE_ROOMS = {"tests", "examples", "bench"}
+FREE_PARTS = {"tests", "examples", "bench"}
 
-# The room of a folder, the longest prefix first.
+# The part that a folder belongs to, the longest prefix first.
 FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
@@ -94,12 +94,12 @@ def list_files(root):
     return sorted(n for n in set(names) if os.path.isfile(os.path.join(root, n)))
 
 
-def room_of(name):
+def part_of(name):
     if name.startswith(PUBLIC):
         return HEADERS.get(os.path.splitext(os.path.basename(name))[0])
-    for folder, room in FOLDERS:
+    for folder, part in FOLDERS:
         if name.startswith(folder):
-            return room
+            return part
     return None
 
 
@@ -152,7 +152,7 @@ class Law:
     def check(self):
         self.unique_names()
         for name in self.sources:
-            self.rooms(name)
+            self.parts(name)
             self.backends(name)
             self.functions(name)
         for name, text in self.files.items():
@@ -170,24 +170,24 @@ class Law:
                 self.find(name, 1, f"file name {base} is taken by {seen[base]}")
             seen.setdefault(base, name)
 
-    def rooms(self, name):
-        room = room_of(name)
-        if name == UMBRELLA or room in FREE_ROOMS:
+    def parts(self, name):
+        part = part_of(name)
+        if name == UMBRELLA or part in FREE_PARTS:
             return
-        if room is None:
-            self.find(name, 1, "the file has no room: add it to FOLDERS or HEADERS here")
+        if part is None:
+            self.find(name, 1, "the file belongs to no part of the tree: add it to FOLDERS or HEADERS here")
             return
         for line, _, include in includes(self.files[name]):
             target = resolve(name, include, self.files)
             if target is None:
                 continue
             if target == UMBRELLA:
-                if room not in (NN, "tools"):
-                    self.find(name, line, f"{room} includes everything by <mimo/mimo.h>")
+                if part not in (NN, "tools"):
+                    self.find(name, line, f"{part} includes everything by <mimo/mimo.h>")
                 continue
-            other = room_of(target)
-            if other != room and other not in MAY_INCLUDE[room]:
-                self.find(name, line, f"{room} may not include {other} ({include})")
+            other = part_of(target)
+            if other != part and other not in MAY_INCLUDE[part]:
+                self.find(name, line, f"{part} may not include {other} ({include})")
 
     def reaches_backend(self, name, seen):
         """The chain of includes from a file to a backend header, or None."""
@@ -203,8 +203,8 @@ class Law:
         return None
 
     def backends(self, name):
-        room = room_of(name)
-        if room in FREE_ROOMS or room is None:
+        part = part_of(name)
+        if part in FREE_PARTS or part is None:
             return
         if not BACKEND_FILES.match(name):
             chain = self.reaches_backend(name, {name})
@@ -230,7 +230,7 @@ class Law:
             if lines > MAX_LINES:
                 self.find(name, line, f"{function} has {lines} lines, at most {MAX_LINES}")
             if (parameters > MAX_PARAMETERS
-                    and room_of(name) not in ("tests", "bench")):
+                    and part_of(name) not in ("tests", "bench")):
                 self.find(name, line,
                           f"{function} has {parameters} parameters, at most {MAX_PARAMETERS}")
 
@@ -320,8 +320,8 @@ SAMPLES = [
      "bridge/layout may not include bridge/plan"),
     ("src/partition/wide.c", '#include "partition/shard/moves.h"\n',
      "a pure file includes src/partition/shard/moves.h"),
-    ("include/mimo/stray.h", "int x;\n", "the file has no room"),
-    ("src/nowhere/a.c", "int x;\n", "the file has no room"),
+    ("include/mimo/stray.h", "int x;\n", "the file belongs to no part"),
+    ("src/nowhere/a.c", "int x;\n", "the file belongs to no part"),
     ("bridge/linear.h", "int x;\n", "file name linear.h is taken"),
     ("grid/long.c", LONG, "grown has 82 lines"),
     ("grid/wide.c", "static int wide(int a, int b, int c,\n    int d, int e, int f, int g)\n{\n}\n",
