@@ -133,41 +133,42 @@ static void on_compared(mimo_op *op)
     agree_on(op, mimo_replicas_outcome(op), "replica check", MIMO_OP_AGREEING_REPLICAS);
 }
 
+/* What follows a request, by the state that waited for it. */
+static void (*const on_request_over[])(mimo_op *op) = {
+    [MIMO_OP_RESOLVING] = on_resolved,
+    [MIMO_OP_HASHING_REPLICAS] = on_compared,
+    [MIMO_OP_MOVING] = run_steps,
+};
+
+/* Move on by one state. False where that would block. */
+static bool advance(mimo_op *op)
+{
+    switch (op->progress.state) {
+    case MIMO_OP_QUEUED:
+        begin_agreement(op);
+        return true;
+    case MIMO_OP_AGREEING:
+    case MIMO_OP_AGREEING_REPLICAS:
+    case MIMO_OP_AGREEING_ORIGINS:
+        if (!mimo_agreement_test(&op->claim.agreement))
+            return false;
+        on_agreed(op);
+        return true;
+    default:
+        if (!request_over(op))
+            return false;
+        if (op->progress.state != MIMO_OP_ENDED)
+            on_request_over[op->progress.state](op);
+        return true;
+    }
+}
+
 /* Move the operation as far as it goes without blocking. */
 static void progress(mimo_op *op)
 {
-    while (op->progress.state != MIMO_OP_ENDED) {
-        switch (op->progress.state) {
-        case MIMO_OP_QUEUED:
-            begin_agreement(op);
-            break;
-        case MIMO_OP_AGREEING:
-        case MIMO_OP_AGREEING_REPLICAS:
-        case MIMO_OP_AGREEING_ORIGINS:
-            if (!mimo_agreement_test(&op->claim.agreement))
-                return;
-            on_agreed(op);
-            break;
-        case MIMO_OP_RESOLVING:
-            if (!request_over(op))
-                return;
-            if (op->progress.state != MIMO_OP_ENDED)
-                on_resolved(op);
-            break;
-        case MIMO_OP_HASHING_REPLICAS:
-            if (!request_over(op))
-                return;
-            if (op->progress.state != MIMO_OP_ENDED)
-                on_compared(op);
-            break;
-        default:
-            if (!request_over(op))
-                return;
-            if (op->progress.state != MIMO_OP_ENDED)
-                run_steps(op);
-            break;
-        }
-    }
+    while (op->progress.state != MIMO_OP_ENDED)
+        if (!advance(op))
+            return;
 }
 
 void mimo_bridge_progress(mimo_bridge *bridge)
