@@ -18,7 +18,7 @@ typedef struct mimo_tile {
 
 typedef struct mimo_tile_pair {
     mimo_tile src, dst;
-    int64_t seq; /* S of the full sequence; 1 where nothing tells it and rows move as samples do */
+    int64_t seq; /* S of the full sequence; 1 where it is unknown: then rows move as samples do */
 } mimo_tile_pair;
 
 /* Room for a view's words in a sentence. */

@@ -93,14 +93,21 @@ mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot,
 /* Whether `bytes` bytes at `area` are what mimo_op_get_staging would give. */
 bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes);
 
-/* ------------------------ the call as all ranks compare it (op_claim.c) --------------------- */
+/* --------------------------- the call in words (op_words.c) --------------------------------- */
 
-/* Begin the words and the signature of a call of n tensors. */
+/* Begin the words of a call of n tensors. */
 void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n);
-void mimo_op_begin_signature(mimo_op *op, int n);
 
 /* Append to the words, where they name tensors. */
 MIMO_PRINTF(2, 3) void mimo_op_append(mimo_op *op, const char *format, ...);
+
+/* The words of a call with those of one tensor. `context` is the operation: see mimo_call_items. */
+void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t tensor);
+
+/* ---------------------- what the ranks compare and agree on (op_claim.c) -------------------- */
+
+/* Begin the signature of a call of n tensors. */
+void mimo_op_begin_signature(mimo_op *op, int n);
 
 /* A destination on top of `hash`: the buffer that it lies in and the offset there; NULL and -1
  * where it lies in none. */

@@ -16,15 +16,15 @@ MIMO_BEGIN_DECLS
  *  creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
 #define MIMO_ENV_LIST(X)                                                                      \
     X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
-      "1: every collective call that the host waits for first agrees on status and "          \
-      "signature over its ranks; 0: only what creates something does, any other call that "   \
-      "fails on one rank can strand the others; the same on all ranks")                       \
+      "1: each collective call that the host waits for begins with an agreement of its "      \
+      "ranks on status and signature; 0: only calls that create something do, and another "   \
+      "call that fails on one rank can leave the others waiting; the same on all ranks")      \
     X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
-      "what is verified beyond that, a list of: replicas (bridge forward: the source "        \
-      "tensor is the same on all src tp ranks); calls (calls that only enqueue work on a "    \
-      "device agree first, too, whatever MIMO_AGREE says, and those of a bridge and its "     \
-      "self-test with all others of its communicator); samples (bridges: every row brings "   \
-      "along where it set out, and that is compared with where it had to)")                   \
+      "further checks, a list of: replicas (bridge forward: the source tensor is the same "   \
+      "on all src tp ranks); calls (calls that only enqueue work on a device agree as well, " \
+      "whatever MIMO_AGREE says, and calls of bridges and their self-tests are compared "     \
+      "with all other calls of the communicator); samples (bridges: each row carries its "    \
+      "origin, which is compared with the one that the layouts give)")                        \
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
       "thread blocks of a device that a zero-copy transfer may take, the same on all ranks; " \
       "0: enough for the link")                                                               \

@@ -1,0 +1,63 @@
+/* The call of an operation in words, for sentences. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bridge/bridge_types.h"
+#include "comm/buffer_state.h"
+
+void mimo_op_append(mimo_op *op, const char *format, ...)
+{
+    va_list arguments;
+    size_t used = strlen(op->claim.words);
+    if (!op->bridge->names_tensors)
+        return;
+    va_start(arguments, format);
+    vsnprintf(op->claim.words + used, MIMO_CALL_TEXT - used, format, arguments);
+    va_end(arguments);
+}
+
+static void begin_words(char call[MIMO_CALL_TEXT], const mimo_op *op, int n)
+{
+    snprintf(call, MIMO_CALL_TEXT, "%s %s of %d", op->bridge->title,
+             op->call.backward ? "backward" : "forward", n);
+}
+
+/* The words of the operation's last call are kept where they are the same. To write them takes a
+ * fifth of the time that the host spends on a call that only enqueues. */
+void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
+{
+    const int64_t worded = 2 * (int64_t)n + op->call.backward;
+    char first[64] = "", second[64] = "";
+    if (!op->bridge->names_tensors && op->claim.words[0] && op->claim.worded == worded)
+        return;
+    op->claim.worded = worded;
+    begin_words(op->claim.words, op, n);
+    if (op->call.chunks > 1)
+        mimo_op_append(op, " in %d chunks", op->call.chunks);
+    if (to && from && n > 0 && op->bridge->names_tensors)
+        mimo_op_append(op, ": %s from %s", mimo_tensor_text(&to[0], first, sizeof first),
+                       mimo_tensor_text(&from[0], second, sizeof second));
+}
+
+void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t tensor)
+{
+    const mimo_op *op = context;
+    const mimo_tile_pair *pair = &op->tensors.pairs[tensor];
+    char to[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT];
+    int64_t offset = -1;
+    int n = op->tensors.count - op->tensors.tagged;
+    begin_words(call, op, n);
+    if (op->call.chunks > 1)
+        mimo_call_append(call, " in %d chunks", op->call.chunks);
+    if (n > 1)
+        mimo_call_append(call, ", tensor %" PRId64, tensor);
+    mimo_tensor_text(op->call.backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
+    mimo_tensor_text(op->call.backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
+    mimo_call_append(call, ": %s from %s", to, from);
+    const mimo_buffer *buffer =
+        op->executor->target ? op->executor->target(&offset, op, (int)tensor) : NULL;
+    if (buffer)
+        mimo_call_append(call, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
+}
