@@ -10,23 +10,15 @@ these files.
 """
 import os
 import re
-import subprocess
 import sys
 import tempfile
+
+from source_law import list_files
 
 FILE = re.compile(r"^(?:[\w.-]+/)*[\w.-]+\.(?:c|h|cu|cuh|py|sh)$")
 NAME = re.compile(r"^[a-z]\w+$")
 # Files of other projects. NAME stands for any name.
 NOT_OURS = {"mpi.h", "nccl.h", "cuda_runtime.h"}
-
-
-def list_files(root):
-    git = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True,
-                         check=False).stdout.split()
-    if git:
-        return [name for name in git if os.path.exists(os.path.join(root, name))]
-    return [os.path.relpath(os.path.join(folder, name), root)
-            for folder, _, names in os.walk(root) for name in names]
 
 
 def quoted(text):
