@@ -32,17 +32,23 @@ int mimo_layout_piece_boxes(const mimo_layout *layout, const mimo_cell *cell, in
     return count;
 }
 
-mimo_box_walk mimo_layout_walk(const mimo_layout *layout, const mimo_cell *cell)
+/* The boxes are left as they are: to clear them takes a tenth of the time of a small plan. */
+void mimo_box_walk_begin(mimo_box_walk *walk, const mimo_layout *layout, const mimo_cell *cell)
 {
-    return (mimo_box_walk){
-        .layout = layout, .cell = *cell, .pieces = mimo_layout_pieces(layout, cell)};
+    walk->layout = layout;
+    walk->cell = *cell;
+    walk->piece = 0;
+    walk->pieces = mimo_layout_pieces(layout, cell);
+    walk->count = walk->next = 0;
 }
 
-mimo_box_walk mimo_layout_walk_rank(const mimo_layout *layout, int64_t rank)
+void mimo_box_walk_begin_rank(mimo_box_walk *walk, const mimo_layout *layout, int64_t rank)
 {
-    mimo_cell cell;
-    return mimo_layout_cell(&cell, layout, rank) ? mimo_layout_walk(layout, &cell)
-                                                 : (mimo_box_walk){.layout = layout};
+    mimo_cell cell = {0, 0, 0, 0};
+    bool holds = mimo_layout_cell(&cell, layout, rank);
+    mimo_box_walk_begin(walk, layout, &cell);
+    if (!holds)
+        walk->pieces = 0;
 }
 
 const mimo_box *mimo_next_box(mimo_box_walk *walk)
@@ -83,7 +89,8 @@ mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box 
                "mimo_layout_boxes: %s is NULL", !layout ? "layout" : (count ? "boxes" : "count"));
     MIMO_CHECK(capacity >= 0, MIMO_ERR_ARGUMENT, "mimo_layout_boxes: capacity is %" PRId64,
                capacity);
-    mimo_box_walk walk = mimo_layout_walk_rank(layout, rank);
+    mimo_box_walk walk;
+    mimo_box_walk_begin_rank(&walk, layout, rank);
     for (const mimo_box *box; (box = mimo_next_box(&walk)); held++)
         if (held < capacity)
             boxes[held] = *box;

@@ -121,7 +121,8 @@ int mimo_layout_piece_boxes(const mimo_layout *layout, const mimo_cell *cell, in
 
 /* All boxes of a cell, one after the other:
  *
- *   mimo_box_walk walk = mimo_layout_walk(layout, &cell);
+ *   mimo_box_walk walk;
+ *   mimo_box_walk_begin(&walk, layout, &cell);
  *   for (const mimo_box *box; (box = mimo_next_box(&walk));)
  */
 typedef struct mimo_box_walk {
@@ -132,10 +133,10 @@ typedef struct mimo_box_walk {
     int count, next; /* boxes of the piece, and of these the next one */
 } mimo_box_walk;
 
-mimo_box_walk mimo_layout_walk(const mimo_layout *layout, const mimo_cell *cell);
+void mimo_box_walk_begin(mimo_box_walk *walk, const mimo_layout *layout, const mimo_cell *cell);
 
 /* The boxes of a rank's cell: none where it holds no rows. */
-mimo_box_walk mimo_layout_walk_rank(const mimo_layout *layout, int64_t rank);
+void mimo_box_walk_begin_rank(mimo_box_walk *walk, const mimo_layout *layout, int64_t rank);
 
 /* Valid until the next call; NULL at the end. Boxes ascend in local row. */
 const mimo_box *mimo_next_box(mimo_box_walk *walk);

@@ -149,7 +149,8 @@ static mimo_status walk(plan_maker *maker, const mimo_layout *layout, const mimo
 static mimo_status walk_cell(plan_maker *maker, const mimo_layout *mine, const mimo_cell *cell,
                              const mimo_layout *layout, box_visit visit)
 {
-    mimo_box_walk boxes = mimo_layout_walk(mine, cell);
+    mimo_box_walk boxes;
+    mimo_box_walk_begin(&boxes, mine, cell);
     for (const mimo_box *box; (box = mimo_next_box(&boxes));)
         MIMO_TRY(walk(maker, layout, box, visit));
     return MIMO_OK;

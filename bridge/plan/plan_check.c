@@ -35,7 +35,8 @@ static bool in_box(const mimo_box *box, const mimo_block *block, const int64_t r
 static bool lies_at(const mimo_layout *layout, int64_t rank, const mimo_block *block,
                     const int64_t rows[3])
 {
-    mimo_box_walk walk = mimo_layout_walk_rank(layout, rank);
+    mimo_box_walk walk;
+    mimo_box_walk_begin_rank(&walk, layout, rank);
     for (const mimo_box *box; (box = mimo_next_box(&walk));)
         if (in_box(box, block, rows))
             return true;
@@ -48,7 +49,8 @@ static bool holds_any(const mimo_layout *layout, int64_t rank, const mimo_block 
     mimo_cell cell;
     if (!mimo_layout_cell(&cell, layout, rank) || cell.klass != block->klass)
         return false;
-    mimo_box_walk walk = mimo_layout_walk(layout, &cell);
+    mimo_box_walk walk;
+    mimo_box_walk_begin(&walk, layout, &cell);
     for (const mimo_box *box; (box = mimo_next_box(&walk));)
         if (block->b0 < box->b0 + box->nb && box->b0 < block->b0 + block->nb &&
             block->s0 < box->s0 + box->ns && box->s0 < block->s0 + block->ns)
@@ -144,7 +146,8 @@ static mimo_status check_box(const plan_proof *proof, int64_t rank, int64_t rows
 
 static mimo_status check_covered(const plan_proof *proof, int64_t rank, int64_t rows)
 {
-    mimo_box_walk walk = mimo_layout_walk_rank(proof->dst, rank);
+    mimo_box_walk walk;
+    mimo_box_walk_begin_rank(&walk, proof->dst, rank);
     for (const mimo_box *box; (box = mimo_next_box(&walk));)
         MIMO_TRY(check_box(proof, rank, rows, box));
     return MIMO_OK;

@@ -163,7 +163,8 @@ static mimo_status check_box(const tag_check *it, const mimo_box *box)
 
 static mimo_status check_rows(const tag_check *it)
 {
-    mimo_box_walk walk = mimo_layout_walk(it->to, &it->cell);
+    mimo_box_walk walk;
+    mimo_box_walk_begin(&walk, it->to, &it->cell);
     for (const mimo_box *box; (box = mimo_next_box(&walk));)
         MIMO_TRY(check_box(it, box));
     return MIMO_OK;

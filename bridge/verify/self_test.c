@@ -282,7 +282,8 @@ static mimo_status check_box(const self_test *test, mimo_side to, const mimo_box
 /* Every row that this rank received. */
 static mimo_status check_side(const self_test *test, mimo_side to)
 {
-    mimo_box_walk walk = mimo_layout_walk_rank(test->side[to].layout, test->bridge->rank);
+    mimo_box_walk walk;
+    mimo_box_walk_begin_rank(&walk, test->side[to].layout, test->bridge->rank);
     for (const mimo_box *box; (box = mimo_next_box(&walk));)
         MIMO_TRY(check_box(test, to, box));
     return MIMO_OK;
