@@ -30,8 +30,8 @@
  *    those of the SUM of the token losses: nothing divides here.
  *  - Inputs, outputs and gradients must not overlap unless a function allows it.
  *  - The structs are public so that callers can read them. Only nn functions write them. Release
- *    accepts a zeroed struct, and leaves the struct zeroed. Only one thread at a time uses a store and
- *    its layers.
+ *    accepts a zeroed struct, and leaves the struct zeroed.
+ *  - Only one thread at a time uses a store and its layers.
  *
  * Errors of every init: MIMO_ERR_ARGUMENT (a size < 1, a size that tp does not divide, a tp
  * communicator whose size, rank or kind of memory is not the store's), MIMO_ERR_STATE (the store is
