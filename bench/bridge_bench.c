@@ -277,7 +277,8 @@ static int64_t floor_bytes(const bed *b, bool backward)
     const bench_transfer transfer = {
         .src = b->src,
         .dst = b->dst,
-        .partition = b->cut || backward ? &zigzag : NULL, /* a gradient row has one source */
+        /* Backward: of the contributions to a row, only one is not zero. */
+        .partition = b->cut || backward ? &zigzag : NULL,
         .batch = b->encoder.view.shape[1] * mimo_grid_dim_size(b->src, "dp"),
         .seq = b->encoder.view.shape[0],
         .row_bytes = b->encoder.view.shape[2] * 4,
