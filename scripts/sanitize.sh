@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds with the address and undefined-behaviour sanitizers. Runs these suites under them: unit,
-# mpi, fault, tools, and fuzz (the corpora of the fuzz targets). The oracle is left out: it would take
-# minutes and runs the same library. So are suites that compile (headers, install). ThreadSanitizer
-# is not used, because the library starts no thread. The suite valgrind runs Valgrind.
+# mpi, fault, tools, and fuzz (the corpora of the fuzz targets). The oracle is left out: it would
+# take minutes and runs the same library. So are suites that compile (headers, install).
+# ThreadSanitizer is not used, because the library starts no thread. The suite valgrind runs
+# Valgrind.
 #
 #   scripts/sanitize.sh [meson test argument...]
 #                       (default: --suite unit --suite fuzz --suite mpi --suite fault --suite tools)

@@ -5,7 +5,7 @@
  * ranks. A cell of either layout lies in one slice, with all rows that it gives and needs. So
  * slices exchange nothing. In a slice, src has N cells of C = P / N equal copies each.
  *
- * Claim: every rank keeps m rows, receives N - 1 messages of m rows, and sends as many. Ranks
+ * Claim: every rank keeps m rows, receives N - 1 messages of m rows, and sends N - 1. Ranks
  * differ only in how many of these messages are one run in memory.
  *
  * Why, received: a rank needs T rows. One side leaves sequences whole. So two cells share as many
