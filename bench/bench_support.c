@@ -21,7 +21,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const char *stage; /* of this rank */
+static const char *stage; /* what this rank does now */
 
 static void give_up(int signal)
 {

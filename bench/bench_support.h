@@ -1,17 +1,17 @@
-/* What the benchmarks share: failing, medians, and the floor of a transfer. */
+/* What the benchmarks share: errors, stages, medians, and the floor of a transfer. */
 #ifndef MIMO_BENCH_BENCH_SUPPORT_H
 #define MIMO_BENCH_BENCH_SUPPORT_H
 
 #include <mimo/mimo.h>
 
-/* Where the status is an error, end the whole launch with its sentence. */
+/* Where the status is an error, print its sentence and end the whole launch. */
 void bench_must(mimo_status status, const char *what);
 
 /* Name what follows. A stage of more than a minute counts as a hang: its name is printed, and the
  * launch ends. */
 void bench_stage(const char *name);
 
-/* The median; sorts the values. */
+/* The median. It sorts the values. */
 double bench_median(double *values, int count);
 
 /* A transfer of rows between two grids. */

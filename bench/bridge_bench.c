@@ -1,25 +1,26 @@
 /*
- * Times the bridge's executors side by side, and the bare MPI collectives that `collective` asks
- * for, in interleaved repeats of one run, without a partition and with one:
+ * Times the bridge's executors side by side, in interleaved repeats of one run, without a partition
+ * and with one. It also times the bare MPI collective that `collective` calls in each pass:
  *
  *   forward   bare: MPI_Allgather of the same bytes over the gather group (fan-in)
  *   backward  bare: MPI_Allreduce of the full-sequence gradient over cp
  *
  *   mpirun -n 8 bridge_bench [--repeats N] [--json] [--kib K]...
  *
- * A time is the slowest rank's; figures are medians over the repeats, also the ratios, of either
- * routed way to collective: p2p, and zero-copy, whose destinations lie in a buffer. "must move" is
- * what the routed plan says the busiest rank has to receive: the floor for any executor.
+ * A time is that of the slowest rank. Figures are medians over the repeats. Ratios to collective
+ * are medians of the ratios in each repeat. "zero-copy" has its destinations in a buffer, "p2p" has
+ * not. "must move" is what the busiest rank receives under the routed plan: the floor for any
+ * executor.
  *
- * "guard" is the time with a deadline in force over that without one, of collective and of p2p:
- * rows then go through memory of the library at both ends.
+ * "guard" is the time with a deadline in force over the time without one, for collective and for
+ * p2p. Under a deadline, rows go through memory of the library at both ends.
  *
- * "auto" is what mimo_bridge_create_fastest chose for that direction, told that destinations lie in
- * a buffer, and what this executor takes over the best of the three (wanted: 1.05). "twice" is the
- * time of the bridge that chose over that of the one to which the executor is pinned, or the other
- * way round: how far one executor is from itself. Both are of the least of the repeats. The end
- * counts them, and what a bridge does that nobody told anything: zero-copy into buffers, p2p
- * elsewhere.
+ * "auto" is the executor that mimo_bridge_create_fastest chose for the pass, for destinations in a
+ * buffer. Beside it stands its time over the best of the three (wanted: at most 1.05). "twice"
+ * shows how far one executor is from itself: it compares the bridge that chose with the bridge that
+ * is pinned to the same executor, the longer time over the shorter one. Both figures use the least
+ * time of the repeats, not the median. The last lines count these ratios. They also count those of
+ * a bridge that chooses nothing, by default: zero-copy into buffers, p2p elsewhere.
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -41,7 +42,7 @@ enum { MAX_SIZES = 16, WARM_UP = 3 };
 typedef struct settings {
     int repeats;
     bool json;
-    int sizes[MAX_SIZES], count; /* KiB of source tile per rank */
+    int sizes[MAX_SIZES], count; /* KiB of the source tile of a rank */
 } settings;
 
 typedef struct pair_case {
@@ -56,8 +57,8 @@ static const pair_case cases[] = {
     {"tp=4,dp=2", "tp=1,cp=2,dp=4"},
 };
 
-/* What is timed: the executors, what was chosen of them, two of them with a deadline in force, and
- * the bare collective. */
+/* What is timed: each executor, the bridge that chose one, two executors with a deadline in force,
+ * and the bare collective. */
 enum {
     COLLECTIVE,
     P2P,
@@ -76,38 +77,40 @@ static const mimo_executor executors[PINNED] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_E
                                                 MIMO_EXECUTOR_ZERO_COPY};
 static const char *const names[PINNED] = {"collective", "p2p", "zero-copy"};
 
-/* A tile of one side: the one that is read, and written but by zero-copy, which has its own. */
+/* The tensors of one side. Sources are always `view`. Destinations are `shared` for ZERO_COPY and
+ * AUTO, and `view` for all others. */
 typedef struct tile {
     mimo_tensor view, shared;
-    mimo_buffer *buffer; /* of `shared` */
+    mimo_buffer *buffer; /* the memory of `shared` */
     int64_t bytes;
 } tile;
 
-/* The bridges with their tiles: rows of 4 KiB, one sample per dp rank of the larger side. */
+/* The bridges and their tiles: rows of 4 KiB, one sample for each dp rank of the side with more of
+ * them. */
 typedef struct bed {
     mimo_comm *comm;
     mimo_grid *src, *dst;
-    bool cut;                   /* with a partition */
-    mimo_bridge *bridges[BARE]; /* by what is timed; a guarded one is the same again */
-    int call;                   /* the one that is called */
+    bool cut;                   /* a partition is attached */
+    mimo_bridge *bridges[BARE]; /* by what is timed; a guarded entry is the same bridge */
+    int call;                   /* index of the bridge that is called */
     tile encoder, language;
     MPI_Comm gather, cp;
 } bed;
 
 typedef struct figures {
     double seconds[CALLS]; /* 0: not called */
-    double least[CALLS];   /* of the repeats: what disturbs one only makes it slower */
+    double least[CALLS];   /* the least of the repeats: a disturbance only adds time */
     double ratio[CALLS];   /* to collective, in the same repeat */
-    double guarded[2]; /* collective and p2p: to the same without a deadline, in the same repeat */
+    double guarded[2]; /* collective, p2p: over the time without a deadline, in the same repeat */
     int64_t floor;     /* bytes */
-    int chosen;        /* by AUTO: one of PINNED */
+    int chosen;        /* by AUTO: below PINNED */
 } figures;
 
-/* A ratio in all cases. */
+/* One ratio, over all cases. */
 typedef struct tally {
     const char *what;
     double most;
-    int near, count; /* within WANTED, of all */
+    int near, count; /* cases within WANTED; all cases */
 } tally;
 
 enum { CHOSEN, INTO_BUFFERS, ELSEWHERE, TWICE, TALLIES };
@@ -162,7 +165,7 @@ static void create_bridges(bed *b)
     b->bridges[GUARDED_P2P] = b->bridges[P2P];
 }
 
-/* `bytes` of room, and a view of the first rows. */
+/* Memory of `bytes` bytes, twice, and views of its first rows. */
 static void tile_create(tile *out, mimo_comm *comm, const mimo_tensor *view, int64_t bytes)
 {
     out->bytes = bytes;
@@ -185,7 +188,7 @@ static void create_tiles(bed *b, int kib)
     int64_t batch = src_dp > dst_dp ? src_dp : dst_dp, bytes = (int64_t)kib << 10;
     int64_t seq = bytes / (batch / src_dp * HIDDEN * 4);
     int64_t rows = b->cut ? seq / mimo_grid_dim_size(b->dst, "cp") : seq;
-    int64_t room = seq * (batch / dst_dp) * HIDDEN * 4; /* for the bare sum too */
+    int64_t room = seq * (batch / dst_dp) * HIDDEN * 4; /* the bare all-reduce needs all of it */
     mimo_tensor encoder = mimo_tensor_3d(NULL, MIMO_F32, "sbh", seq, batch / src_dp, HIDDEN);
     mimo_tensor language = mimo_tensor_3d(NULL, MIMO_F32, "sbh", rows, batch / dst_dp, HIDDEN);
     tile_create(&b->encoder, b->comm, &encoder, bytes);
@@ -274,7 +277,8 @@ static int64_t floor_bytes(const bed *b, bool backward)
     const bench_transfer transfer = {
         .src = b->src,
         .dst = b->dst,
-        .partition = b->cut || backward ? &zigzag : NULL, /* one gradient row is not zero */
+        /* Backward: of the contributions to a row, only one is not zero. */
+        .partition = b->cut || backward ? &zigzag : NULL,
         .batch = b->encoder.view.shape[1] * mimo_grid_dim_size(b->src, "dp"),
         .seq = b->encoder.view.shape[0],
         .row_bytes = b->encoder.view.shape[2] * 4,
@@ -293,7 +297,7 @@ static double median_ratio(const double *a, const double *b, int count)
     return ratio;
 }
 
-/* The column of what AUTO uses: routed writes into the buffer. */
+/* The index of the executor that AUTO uses. Any other than those two is routed into the buffer. */
 static int chosen_way(const bed *b, bool backward)
 {
     switch (mimo_bridge_executor(b->bridges[AUTO], backward)) {
@@ -316,7 +320,7 @@ static figures measure(bed *b, bool backward, int repeats)
     for (int i = -WARM_UP; i < repeats; i++) {
         int at = i < 0 ? 0 : i;
         for (int turn = 0; turn < BARE; turn++) {
-            /* None always comes first, nor behind the same one, which leaves it warm caches. */
+            /* The order changes: what runs before leaves warm or cold caches. */
             b->call = (at + (at % 2 > 0 ? BARE - turn : turn)) % BARE;
             t[b->call][at] = timed(b, backward ? run_backward : run_forward);
         }
@@ -333,7 +337,7 @@ static figures measure(bed *b, bool backward, int repeats)
     f.guarded[1] = median_ratio(t[GUARDED_P2P], t[P2P], repeats);
     for (int i = 0; i < CALLS; i++) {
         f.seconds[i] = bench_median(t[i], repeats);
-        f.least[i] = t[i][0]; /* the median sorts */
+        f.least[i] = t[i][0]; /* bench_median sorts */
         free(t[i]);
     }
     return f;
@@ -344,14 +348,14 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-/* What was chosen over the best of the three. */
+/* The time of the chosen executor over the best of the three. */
 static double over_best(const double *seconds, int chosen)
 {
     return seconds[chosen] /
            smaller(seconds[COLLECTIVE], smaller(seconds[P2P], seconds[ZERO_COPY]));
 }
 
-/* A time over that of the same executor, whichever is longer. */
+/* The two times of the chosen executor, through AUTO and pinned: the longer over the shorter. */
 static double twice(const figures *f)
 {
     double ratio = f->least[AUTO] / f->least[f->chosen];

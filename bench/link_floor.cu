@@ -1,4 +1,4 @@
-// What the link takes for as many bytes: link_floor.h.
+// The kernel that link_floor.h describes.
 #include "link_floor.h"
 
 #include <nccl_device.h>

@@ -13,12 +13,13 @@ MIMO_BEGIN_DECLS
 
 typedef struct link_floor link_floor;
 
-/* Memory for `bytes` bytes on every rank. Collective. NULL where peers can't be written. */
+/* Reserve `bytes` bytes on every rank. Collective. NULL where a rank cannot write its peers'
+ * memory. */
 link_floor *link_floor_create(ncclComm_t comm, size_t bytes);
 void link_floor_destroy(link_floor *floor);
 
-/* Enqueue: every rank writes `bytes` bytes in all, an equal share to each of the next `peers`
- * ranks, with `ctas` thread blocks. */
+/* Enqueue the kernel with `ctas` thread blocks. Every rank writes `bytes` bytes in all, an equal
+ * share to each of the next `peers` ranks. */
 cudaError_t link_floor_push(const link_floor *floor, size_t bytes, int peers, int ctas,
                             cudaStream_t stream);
 

@@ -30,7 +30,7 @@ void nccl_must_nccl(ncclResult_t code, const char *what)
 
 /* ----------------------------------------- moves ------------------------------------------ */
 
-/* Bytes of one kind of block by peer. */
+/* Add the bytes of all blocks of one kind, by peer. */
 static void count_blocks(int64_t *bytes, const mimo_plan *plan, mimo_block_kind kind,
                          int64_t row_bytes)
 {
@@ -120,7 +120,7 @@ static void *device_room(int64_t bytes)
 {
     void *room;
     nccl_must_cuda(cudaMalloc(&room, (size_t)bytes), "cudaMalloc");
-    nccl_must_cuda(cudaMemset(room, 0x3c, (size_t)bytes), "cudaMemset"); /* a small number */
+    nccl_must_cuda(cudaMemset(room, 0x3c, (size_t)bytes), "cudaMemset"); /* small numbers */
     return room;
 }
 

@@ -1,30 +1,32 @@
 /*
- * Times the bridge's executors on GPUs beside their peers and ceilings, in one run: bf16, rows of
- * the LLM's hidden size, zigzag shards at the receiving end.
+ * Times the bridge's executors on GPUs beside their floors and bare calls, in one run. Tensors are
+ * bf16 rows of the LLM's hidden size. The LLM holds zigzag shards.
  *
  *   mpirun -n 4 nccl_bench [--graph] [--chunks] [--json] [--seq N] [--pair N]
  *
- *   in        MiB that the busiest rank receives: what the routed plan moves
- *   floor     the link: a kernel that writes as many bytes to as many peers, best number of thread
- *             blocks; and with 32
- *   collect   the executor `collective`, and bare: what it asks of NCCL plus the copies that it has
- *             to make (ratio: collect / bare)
- *   p2p       the executor, and bare: grouped ncclSend and ncclRecv of the same bytes, plus the
- *             copies of what is packed and unpacked (ratio: p2p / bare, where anything is sent)
+ *   in        MiB that the busiest rank receives under the routed plan
+ *   floor     the link: a kernel that writes the same bytes to the same number of peers. First the
+ *             best number of thread blocks, then 32 thread blocks
+ *   collect   the executor `collective`; bare: its calls of NCCL and the copies that it must make
+ *             (ratio: collect / bare)
+ *   p2p       the executor p2p; bare: grouped ncclSend and ncclRecv of the same bytes, and copies
+ *             of what is packed and unpacked (ratio: p2p / bare, where anything is sent)
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
- *             destinations known to be idle; and by the wall clock, host included, over CALLS calls
+ *             destinations known to be idle; and by the wall clock, which includes the host
  *   local     one copy of the bytes that stay on the rank
- *   first     with --chunks, else 0: one call in 4 chunks until the first of them is here, and the
- *             last (all), beside one whole call (one): zero-copy with 32 thread blocks, as
- *             nccl_chunks.h says
- *   auto      what mimo_bridge_create_fastest chose, told that destinations lie in a buffer, and
- *             its time over the best of the three; elsewhere: without buffers, of the two
+ *   first     with --chunks, otherwise 0: the time until the first chunk of a call in 4 chunks is
+ *             here; until the last one is (all); and of a whole call (one). nccl_chunks.h says how
+ *   auto      what mimo_bridge_create_fastest chose for destinations in a buffer, and its time over
+ *             the best of the three executors; elsewhere: for other destinations, over the best of
+ *             two
  *
- * A time is the slowest rank's over CALLS calls in a row, the median of REPEATS, which take turns
- * with those of all others; in microseconds. Before a case is timed, every way is compared with
- * `collective` bit for bit; where one differs the case is not timed, and the exit status is 1.
- * With --graph the CALLS calls are captured in a CUDA graph and replayed: small cases are bound by
- * the host's launches else (the wall clock is always without).
+ * Times are in microseconds for one call. A time is that of the slowest rank over CALLS calls in a
+ * row, the median of REPEATS. The repeats of all that is timed are interleaved. Before a pass is
+ * timed, the result of every way is compared with that of `collective`, bit for bit. Where one
+ * differs, that pass is not timed and the exit status is 1.
+ *
+ * With --graph a CUDA graph captures the CALLS calls and is replayed. Without it the host's
+ * launches bound the small cases. The wall clock never uses a graph.
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -67,19 +69,19 @@ typedef struct options {
 static const int floor_ctas[] = {16, FEW_CTAS, 64, 132};
 enum { FLOORS = sizeof floor_ctas / sizeof floor_ctas[0], OTHERS = 5 };
 
-/* What is timed: one call, with an argument. */
+/* One thing to time: `call`, or the floor where ctas > 0, or otherwise the library by `way`. */
 typedef struct timed {
     const char *stage;
     void (*call)(const nccl_bed *bed, bool backward);
-    nccl_way way; /* where `call` is NULL: this way of the library, */
-    int ctas;     /* or, with thread blocks, the floor */
+    nccl_way way; /* used where `call` is NULL and ctas is 0 */
+    int ctas;     /* thread blocks of the floor; 0: not the floor */
     bool wall;    /* by the wall clock, without a graph */
-    double *us;   /* where the median goes */
+    double *us;   /* the median is written here */
     double repeat[REPEATS];
-    cudaGraphExec_t graph; /* of CALLS calls; NULL where they are enqueued one by one */
+    cudaGraphExec_t graph; /* of CALLS calls; NULL: they are enqueued one by one */
 } timed;
 
-/* All that is timed of a direction. */
+/* All that is timed in one pass. */
 typedef struct timings {
     const nccl_bed *bed;
     bool backward, graph;
@@ -131,7 +133,7 @@ static void enqueue(const timings *all, const timed *it)
         run(all, it);
 }
 
-/* One timing on this rank: CALLS calls between two events. */
+/* Microseconds of one call on this rank: CALLS calls between two events. */
 static double between_events(const timings *all, const timed *it)
 {
     float ms;
@@ -150,7 +152,7 @@ static double between_events(const timings *all, const timed *it)
     return (double)ms * 1e3 / CALLS;
 }
 
-/* One timing on this rank: CALLS calls from the first launch to the end of the last. */
+/* The same by the wall clock: CALLS calls from the first launch to the end of the last. */
 static double by_wall_clock(const timings *all, const timed *it)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -160,8 +162,8 @@ static double by_wall_clock(const timings *all, const timed *it)
     return (MPI_Wtime() - begin) * 1e6 / CALLS;
 }
 
-/* In turns: what is compared meets the same moods of the host. All are called before the first is
- * captured, as a graph needs its staging where it was. */
+/* Repeats are interleaved, so that a slow moment of the host slows all alike. Everything is called
+ * once before the first capture, because staging must not move after it. */
 static void take_times(timings *all)
 {
     for (timed *it = all->list; it < all->list + all->count; it++)
@@ -233,13 +235,13 @@ static void measure(times *out, const nccl_bed *bed, bool backward, const option
     }
 }
 
-/* a / b; 0 where there is no b. */
+/* a / b; 0 where b is 0: not timed. */
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
 }
 
-/* The name of what a way that measured uses. */
+/* The name of the executor that a way chose. */
 static const char *chosen(const nccl_bed *bed, nccl_way way, bool backward)
 {
     static const char *const names[] = {
@@ -247,7 +249,7 @@ static const char *chosen(const nccl_bed *bed, nccl_way way, bool backward)
     return names[nccl_bed_chosen(bed, way, backward)];
 }
 
-/* Of the executors with a buffer, and without. */
+/* The best time of the executors. Zero-copy counts only where destinations lie in a buffer. */
 static double best(const double *way, bool shared)
 {
     double least = way[NCCL_P2P] < way[NCCL_COLLECTIVE] ? way[NCCL_P2P] : way[NCCL_COLLECTIVE];
@@ -310,7 +312,7 @@ static bool fits(const char *spec, int size)
     return all;
 }
 
-/* Whether all ways brought the same bits; those of a direction that did are timed. */
+/* Time each pass in which all ways bring the same bits. Returns whether all passes were timed. */
 static bool run_case(const nccl_world *world, const nccl_case *c, const options *asked)
 {
     nccl_bed bed;

@@ -7,7 +7,7 @@
 
 enum { CALLS = 9, WARM_UP = 2 };
 
-/* What is timed, and what for. */
+/* The bridge and tiles of a call, its streams and its events. */
 typedef struct chunk_bench {
     mimo_bridge *bridge;
     bool backward;
@@ -98,7 +98,7 @@ static double slowest(cudaEvent_t begin, cudaEvent_t end)
     return most;
 }
 
-/* One call, from the opening of the gate on. */
+/* Run one call. The gate holds its work until all of it is enqueued on every rank. */
 static void run(chunk_bench *it, void (*enqueue)(const chunk_bench *it))
 {
     it->open = 0;
@@ -115,7 +115,7 @@ void nccl_chunks_time(nccl_chunk_times *out, const nccl_bed *bed, bool backward)
 {
     double first[CALLS], all[CALLS], whole[CALLS];
     chunk_bench it = make(bed, backward);
-    enqueue_whole(&it); /* what is made at the first call may not wait for the gate */
+    enqueue_whole(&it); /* first calls allocate, and behind the gate they could wait forever */
     enqueue_chunks(&it);
     nccl_must_cuda(cudaDeviceSynchronize(), "first calls");
     for (int call = -WARM_UP; call < CALLS; call++) {

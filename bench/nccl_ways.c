@@ -1,4 +1,4 @@
-/* What is timed: calls of the library, and what they are compared with. */
+/* The calls that are timed: those of the library, and the bare ones beside them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "bench_support.h"
 #include "nccl_bed.h"
 
-/* Whether its destinations lie in the buffer. */
+/* 1 where destinations lie in the buffer: the index of the tiles to use. */
 static int is_shared(nccl_way way)
 {
     return way >= NCCL_ZERO_COPY && way != NCCL_AUTO_ELSEWHERE;
@@ -50,8 +50,8 @@ static const mimo_tensor *target_of(const nccl_bed *bed, int shared, bool backwa
     return backward ? &bed->encoder[shared] : &bed->language[shared];
 }
 
-/* Copies of a source have to be equal, so a number tells its tile's place and what distinguishes
- * tiles: dp, and in backward cp. bf16 of any bits but those of NaN. */
+/* Fill the source tiles. Copies of a tile must be equal, so a number is a hash of its index in the
+ * tile and of what distinguishes tiles: dp and cp. No number is infinite or NaN in bf16. */
 static void fill(const nccl_bed *bed, char *host, bool backward)
 {
     int64_t dp, cp, bytes = backward ? bed->language_bytes : bed->encoder_bytes;
@@ -74,7 +74,7 @@ static void bring(const nccl_bed *bed, nccl_way way, bool backward, char *host, 
     void *target = target_of(bed, is_shared(way), backward)->data;
     nccl_must_cuda(cudaMemset(target, 0xff, (size_t)bytes), "cudaMemset");
     nccl_must_cuda(cudaDeviceSynchronize(), "fill");
-    MPI_Barrier(MPI_COMM_WORLD); /* the idle way relies on it */
+    MPI_Barrier(MPI_COMM_WORLD); /* NCCL_ZERO_COPY_IDLE needs it: all destinations are idle */
     nccl_bed_move(bed, way, backward);
     nccl_must_cuda(cudaStreamSynchronize(bed->world->stream), "move");
     nccl_must_cuda(cudaMemcpy(host, target, (size_t)bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -131,8 +131,8 @@ static void copy(const nccl_bed *bed, int64_t bytes)
     }
 }
 
-/* Forward: this rank's rows, of what was gathered or of its own tile, to their places. Backward:
- * the shard into zeros, then the narrowed or gathered rows to the encoder's tile. */
+/* Forward copies the rows of this rank's shard, from the gathered tile or its own. Backward copies
+ * the shard among zeros, then the narrowed or gathered rows to the encoder's tile. */
 void nccl_bed_collective_copies(const nccl_bed *bed, bool backward)
 {
     if (backward)
@@ -160,7 +160,7 @@ void nccl_bed_bare_p2p(const nccl_bed *bed, bool backward)
     nccl_must_nccl(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-/* What is packed, and what is unpacked; rows that stay are p2p's own affair. */
+/* The bytes that p2p packs and unpacks. Rows that stay are not counted. */
 void nccl_bed_p2p_copies(const nccl_bed *bed, bool backward)
 {
     copy(bed, bed->moves[backward].load.packed);

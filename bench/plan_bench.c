@@ -1,12 +1,13 @@
 /*
- * Times the planning of one rank in pairs of 16,384-rank grids, forward and backward: the median
- * and the slowest of ranks sampled over the whole span, and what the largest plan holds.
+ * Times the planning of one rank in pairs of 16,384-rank grids, forward and backward. It prints the
+ * median and the slowest of ranks that are sampled over the whole grid, and the size of the largest
+ * plan.
  *
  *   plan_bench [--json]
  *
- * Needs no MPI ranks. A rank's time is the best of a few repeats, which leaves out what else the
- * machine does. A plan's bytes are those of its blocks; a peer that a rank both sends to and
- * receives from counts twice. The project's own limit is 5 ms a rank.
+ * Needs no MPI ranks. A rank's time is the best of a few repeats, so that other work on the machine
+ * does not count. A plan's bytes are those of its blocks. A peer that a rank both sends to and
+ * receives from counts twice. The project's own limit is 5 ms for each rank.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -17,7 +18,7 @@
 
 #include <mimo/plan.h>
 
-enum { REPEATS = 5, SAMPLES = 499 }; /* odd: samples spread over every kind of rank */
+enum { REPEATS = 5, SAMPLES = 499 }; /* SAMPLES is odd, so samples reach every kind of rank */
 
 typedef struct pair_case {
     const char *src, *dst;

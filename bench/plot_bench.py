@@ -4,9 +4,9 @@
     plot_bench.py FOLDER
 
 Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
-torch_seed.jsonl and xla_reshard.jsonl; what is not there is said, line by line. Prints the table
-and draws FOLDER/bench.png, for which it needs gnuplot. Speed is measured, not asserted: a line that
-is missed is no failure.
+torch_seed.jsonl and xla_reshard.jsonl. Where data is missing, its lines of the table say so. Prints
+the table, and draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is
+missed is no failure.
 """
 import json
 import os
@@ -20,7 +20,7 @@ FAN_IN_ONE = ("tp=1,dp=4", "tp=1,cp=4,dp=1")
 FAN_OUT = ("tp=4,dp=1", "tp=1,cp=2,dp=2")
 BOTH = ("forward", "backward")
 
-# Not in these files: where else to look.
+# What these files do not have, and where to find it.
 ELSEWHERE = [
     ("zero-copy memory beyond the tensors, under 1 MiB", "docs/routing.md counts it"),
     ("on the host: routed at least as fast as collective from 64 KiB, 8 ranks", "bridge_bench"),
@@ -35,8 +35,8 @@ def key_of(row):
 
 
 def read_rows(folder, name):
-    """Objects of a file of JSON lines, or none; what is no object (a launcher's warning) is left
-    out."""
+    """The objects of a file of JSON lines; none where there is no file. Other lines, such as a
+    launcher's warnings, are skipped."""
     rows = []
     path = os.path.join(folder, name)
     if os.path.exists(path):
@@ -48,27 +48,27 @@ def read_rows(folder, name):
 
 
 class Results:
-    """Rows of a folder by (src, dst, S, direction)."""
+    """The rows of a folder's files, by (src, dst, S, direction)."""
 
     def __init__(self, folder):
         self.plain = {key_of(row): row for row in read_rows(folder, "nccl.jsonl")}
         self.graph = {key_of(row): row for row in read_rows(folder, "nccl_graph.jsonl")}
         self.torch, self.xla = {}, {}
-        for row in read_rows(folder, "torch_seed.jsonl"):  # the better of its tensor orders
+        for row in read_rows(folder, "torch_seed.jsonl"):  # the faster of the two tensor orders
             best = min(row["us"], self.torch.get(key_of(row), row)["us"])
             self.torch[key_of(row)] = {"us": best}
         for row in read_rows(folder, "xla_reshard.jsonl"):
             self.xla[key_of(row)] = row
 
     def time(self, rows, key, *names):
-        """Sum of the named times of a case in microseconds; None where it was not measured."""
+        """The sum of the named times of a case, in microseconds; None where it was not measured."""
         row = getattr(self, rows).get(key)
         if not row or not row.get(names[0]):
             return None
         return sum(row[name] for name in names)
 
     def chosen(self):
-        """The rows in which a bridge has chosen its executors."""
+        """The rows that have the time of a bridge that chose its executor."""
         return {key: row for key, row in self.plain.items() if row.get("auto_us")}
 
     def keys(self):
@@ -80,7 +80,8 @@ class Results:
 
 
 class Line:
-    """One line of the table: a number, and what it must be. `most`: at most, else at least."""
+    """One line of the table: a number, and the limit that it must keep. The limit is an upper one
+    where `most` is set, otherwise a lower one."""
 
     def __init__(self, what, key, reached, wanted, most=True, unit="x"):
         self.what, self.key, self.unit = what, key, unit
@@ -106,7 +107,7 @@ def ratio(a, b):
 
 
 def lines_of_all(what, wanted, reach, keys):
-    """A line for each case; one that says so where there is no case."""
+    """A line for each case; where there is no case, one line that says so."""
     found = [Line(what, key, reach(key), wanted) for key in keys]
     return found or [Line(what, ("", "", 0, ""), None, wanted)]
 
@@ -187,14 +188,14 @@ def bare_lines(results):
 
 
 def noise_of(row):
-    """Both ways, the time of a bridge that chose over that of the one to which it is pinned."""
+    """The times of one executor, chosen by a bridge and pinned: the longer over the shorter."""
     pinned = row[{"collective": "collective_us", "p2p": "p2p_us", "zero-copy": "zero_copy_us"}
                  [row["auto"]]]
     return max(row["auto_us"] / pinned, pinned / row["auto_us"])
 
 
 def auto_lines(results):
-    """The worst case of each: what was chosen by measuring, and what a bridge does by default."""
+    """The worst case of the executor that was chosen by measuring, and of the default one."""
     of_two, of_three = ("collective_us", "p2p_us"), ("collective_us", "p2p_us", "zero_copy_us")
     lines = []
     for what, name, best in (("chosen", "auto_us", of_three),
@@ -231,7 +232,7 @@ COLOURS = ["black", "dark-green", "skyblue", "orange", "red", "blue"]
 
 
 def short_name(key):
-    """Words of a case under the axis, on two lines; dimensions of size 1 left out."""
+    """The label of a case under the axis: two lines, without dimensions of size 1."""
     sides = [" ".join(dim.replace("=", "") for dim in spec.split(",") if not dim.endswith("=1"))
              for spec in key[:2]]
     return f"{sides[0]} >\\n{sides[1]}\\nS {key[2]}"
@@ -262,7 +263,7 @@ def panel(results, direction):
 
 
 def draw(results, path):
-    """Times of every case, both directions, on a logarithmic scale."""
+    """The times of every case in both passes, on a logarithmic scale."""
     if not results.keys():
         return print("nothing to draw")
     if not shutil.which("gnuplot"):

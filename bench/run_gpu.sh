@@ -21,11 +21,11 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
-rm -f "$folder"/{nccl,nccl_graph,torch_seed,xla_reshard}.jsonl # of another run
+rm -f "$folder"/{nccl,nccl_graph,torch_seed,xla_reshard}.jsonl # of an earlier run
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# measure NAME COMMAND...: lines of JSON into FOLDER/NAME.jsonl. A part that fails does not end the
-# others; the table says what is missing.
+# measure NAME COMMAND...: write the command's lines of JSON to FOLDER/NAME.jsonl. Where a command
+# fails, the others still run. The table says what is missing.
 measure() {
     local name=$1
     shift

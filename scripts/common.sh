@@ -1,15 +1,15 @@
-# Shared by the scripts of this folder; sourced, not run.
+# What the scripts of this folder share. They source this file; it is not run.
 # shellcheck shell=bash
 set -euo pipefail
 
-# The root of the source tree, from wherever the caller stands.
+# The root of the source tree. The current folder does not matter.
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 
 # shellcheck source=scripts/packages.sh
 . "$root/scripts/packages.sh"
 
-# configure_and_build DIR MESON-OPTION...: configure, again where packages may have come since, and
-# build what changed.
+# configure_and_build DIR MESON-OPTION...: configure, then build what changed. A folder that exists
+# is configured again, because packages may have been installed since.
 configure_and_build() {
     local build=$1
     shift
@@ -19,7 +19,8 @@ configure_and_build() {
     ninja -C "$build" || fail "the build in $build failed"
 }
 
-# Open MPI on one machine: root allowed, shared memory only, one BLAS thread a rank.
+# Settings of Open MPI for one machine: root may run it, shared memory only, one BLAS thread for
+# each rank.
 use_local_mpi() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_btl=${OMPI_MCA_btl:-self,vader}

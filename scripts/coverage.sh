@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures how much of the core library the unit and MPI tests run, and fails below 92% of the lines
-# or 80% of the branches. Builds in a folder of its own, without optimisation; the counters of all
+# Measures how much of the core library the unit and MPI tests run. Fails below 92% of the lines or
+# 80% of the branches. Builds in a folder of its own, without optimisation. The counters of all
 # processes of a launch add up in the files beside the objects.
 #
 #   scripts/coverage.sh [gcovr argument...]    such as --html-details coverage/index.html
 #
 # MIMO_BUILD: the build folder (default: build-cov in the source tree).
-# MIMO_RUN=0: judge the counters that are there, without running the tests again.
+# MIMO_RUN=0: do not run the tests; judge the counters of the last run.
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -20,13 +20,13 @@ if [ "${MIMO_RUN:-1}" != 0 ]; then
     meson test -C "$build" --no-rebuild --suite unit --suite mpi --timeout-multiplier 4
 fi
 
-# Counted: include, src, grid and bridge, as they are compiled into the library and into its copy
-# with hooks for tests, which has no mutations here (tests/meson.build). Left out, with the reason:
+# Counts include, src, grid and bridge, in the library and in its copy with hooks for tests. In this
+# build that copy has no mutations (tests/meson.build). Each exclusion has its reason:
 options=(
     --filter "$root/include/" --filter "$root/src/" --filter "$root/grid/" --filter "$root/bridge/"
-    # Layers of the examples and of the references: a library of its own, not the core.
+    # The layers of the examples and the references are a library of their own.
     --exclude "$root/src/nn/"
-    # Named by what they need, a GPU: not in this build, and tested by tests/gpu/run_all.sh.
+    # These files need a GPU. This build has none of them; tests/gpu/run_all.sh tests them.
     --exclude '.*/(nccl|cuda)_.*'
 )
 gcovr --root "$root" "${options[@]}" --sort-percentage --print-summary --fail-under-line 92 \

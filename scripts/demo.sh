@@ -4,8 +4,8 @@
 #
 #   scripts/demo.sh [captioner argument...]     see --help
 #
-# Pictures and the log of the steps go to out/ in the build folder, or to the folder of --out; --log
-# sends the log elsewhere. The last lines say where they are.
+# Pictures and the log of the steps go to out/ in the build folder. --out names another folder for
+# both, --log another file for the log. The last lines of output say where they are.
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
@@ -23,13 +23,14 @@ for argument in "$@"; do
     esac
     before=$argument
 done
-# The caller's own come after these, and count. 1200 steps take a few minutes on two slow cores.
+# The caller's arguments follow these and override them. 1200 steps take a few minutes on two slow
+# cores.
 defaults=("--steps=1200" "--out=$out" "--log=$out/steps.jsonl")
 
 [ -x "$build/examples/captioner/captioner" ] ||
     fail "the captioner was not built: libopenblas-dev is missing ('scripts/packages.sh demo' installs it)"
 
-# mpirun hands the program a pipe: whether a person watches is known only here.
+# Under mpirun the program writes to a pipe. Only this script can see whether stderr is a terminal.
 [ ! -t 2 ] || defaults+=(--progress=bar)
 
 use_local_mpi

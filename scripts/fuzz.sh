@@ -4,9 +4,10 @@
 #
 #   scripts/fuzz.sh [target...]        default: all of tests/fuzz/corpus
 #
-# SECONDS_EACH: how long each runs (default: 600).
-# MIMO_BUILD: the build folder (default: build-fuzz in the source tree). It keeps what a run found
-# worth keeping in fuzz-corpus/TARGET, for the next one, and what broke a target in fuzz-findings.
+# SECONDS_EACH: how long each target runs (default: 600).
+# MIMO_BUILD: the build folder (default: build-fuzz in the source tree). Its fuzz-corpus/TARGET
+# keeps the new inputs of a run for the next run. Its fuzz-findings keeps the inputs that broke a
+# target.
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
@@ -27,7 +28,7 @@ CC=clang meson setup "${again[@]}" "$build" "$root" -Dfuzz=true -Dcuda=disabled 
 ninja -C "$build" "${targets[@]/#/tests/fuzz/fuzz_}"
 
 use_local_mpi
-# What asks for too much memory is to get NULL, as without a sanitizer.
+# An allocation that is too large returns NULL, as without a sanitizer.
 export ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export LSAN_OPTIONS="suppressions='$root/tests/support/lsan.supp':print_suppressions=0"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds mimo-oracle and runs the whole matrix: every pair of grids on 8 ranks, pairs on 1 to 12
-# ranks, every mutation, and wrong arguments. Some minutes on 2 cores; the exit status is 0 only where
-# all came out as they must. The full logs go to oracle-logs/ in the build folder.
+# ranks, every mutation, and wrong arguments. Takes some minutes on 2 cores. The exit status is 0
+# only where every launch ended as it must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     of small, every, mutations, self-test, arguments (default: all of
-#                                   these), eight (a part of every), effects (what each mutation
-#                                   does to training)
+#   scripts/oracle.sh [part...]     default: small every mutations self-test arguments
+#
+# Two more parts run only by name: eight (a part of every), and effects (what each mutation does to
+# training).
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The Debian packages of mimo-bridge, in one list, and their installation.
 #
-#   scripts/packages.sh [library|demo|test]    install what is missing (test: everything; default)
+#   scripts/packages.sh [library|demo|test]    install what is missing (default: test, which is all)
 #   scripts/packages.sh --list                 print the list
 #
 # Sourced by the other scripts of this folder for install_packages.
-# MIMO_INSTALL=0 leaves the machine as it is: whatever is missing then shows up in the build.
+# MIMO_INSTALL=0: install nothing. The build then fails on what is missing.
 set -euo pipefail
 
-# package | who needs it: library, demo (and test), test, or extra (a test is skipped without it) | why
+# package | who needs it | why
+# Who: library; demo (test needs these as well); test; extra (without it a test is skipped).
 packages='
 gcc                     | library | the C compiler
 libc6-dev               | library | C headers; gcc only recommends them
@@ -36,7 +37,7 @@ gcovr                   | extra   | scripts/coverage.sh
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 
-# The packages of a purpose, one name a line.
+# The packages of a purpose, one name on each line.
 packages_for() {
     local purpose=$1 name who
     while IFS='|' read -r name who _; do
@@ -49,7 +50,7 @@ packages_for() {
     done <<<"$packages"
 }
 
-# Those of a purpose's packages that are not installed.
+# The packages of a purpose that are not installed.
 missing_packages() {
     local name
     packages_for "$1" | while read -r name; do
@@ -62,7 +63,7 @@ fail() {
     exit 1
 }
 
-# apt_get ARGUMENT...: as root, without questions; its output is shown only where it fails.
+# apt_get ARGUMENT...: run apt-get as root, without questions. Print its output only where it fails.
 apt_get() {
     local sudo=() log status=0
     if [ "$(id -u)" -ne 0 ]; then

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds with the address and undefined-behaviour sanitizers and runs the unit tests, the MPI tests,
-# those of faults and tools, and the corpora of the fuzz targets under them. Not the oracle, which is
-# minutes of the same library, nor what compiles (headers, install). ThreadSanitizer has nothing to
-# watch: nothing here starts a thread (Open MPI's own are not ours to judge). Valgrind is the suite
-# of that name.
+# Builds with the address and undefined-behaviour sanitizers. Runs these suites under them: unit,
+# mpi, fault, tools, and fuzz (the corpora of the fuzz targets). The oracle is left out: it would
+# take minutes and runs the same library. So are suites that compile (headers, install).
+# ThreadSanitizer is not used, because the library starts no thread. The suite valgrind runs
+# Valgrind.
 #
 #   scripts/sanitize.sh [meson test argument...]
 #                       (default: --suite unit --suite fuzz --suite mpi --suite fault --suite tools)
@@ -14,11 +14,11 @@
 
 build=${MIMO_BUILD:-$root/build-san}
 install_packages test
-# A shared library gets the sanitizers from the program: it has undefined symbols until then.
+# The program brings the sanitizers, so a shared library has undefined symbols when it is linked.
 configure_and_build "$build" --werror -Db_sanitize=address,undefined -Db_lundef=false
 
-# A test's process reports leaks after its verdict: the reports are collected in files and judged
-# here.
+# A test's process reports leaks after the test has passed or failed. So the reports go to files,
+# and this script judges them.
 reports=$build/sanitizer-reports
 rm -rf "$reports"
 mkdir -p "$reports"

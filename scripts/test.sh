@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds with warnings as errors and runs every test suite. The last line
-# is "N passed, N failed, N skipped"; the exit status is 0 only where nothing failed.
+# is "N passed, N failed, N skipped". The exit status is 0 only where nothing failed.
 #
 #   scripts/test.sh [meson test argument...]    such as --suite unit
 #
@@ -17,7 +17,8 @@ rm -f "$log"
 status=0
 meson test -C "$build" --no-rebuild --print-errorlogs "$@" || status=$?
 
-# One JSON object a line. Meson's own summary has other lines for timeouts and unexpected passes.
+# The log has one JSON object on each line. Meson's summary is not used: it counts timeouts and
+# unexpected passes apart.
 python3 - "$log" "$status" <<'END'
 import json
 import sys

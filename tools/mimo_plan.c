@@ -10,7 +10,7 @@
     X("env", plan_env_command, "environment variables that the library reads")
 
 typedef struct plan_command {
-    const char *name, *title; /* the title stands in usage texts */
+    const char *name, *title; /* usage texts show the title */
     int (*run)(int argc, char **argv);
 } plan_command;
 

@@ -1,4 +1,4 @@
-/* Arguments by argp, with this tool's errors in place of argp's own two lines. */
+/* Arguments by argp. Errors are this tool's one sentence, not argp's two lines. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "plan_commands.h"
 
-static bool reported; /* a parse ends at the first error: only one sentence is printed */
+static bool reported; /* a sentence is printed; later errors print nothing */
 
 int plan_usage(const char *format, ...)
 {
@@ -52,7 +52,7 @@ int plan_decimal(double *out, const char *option, const char *text, bool positiv
 
 enum { OPTION_USAGE = 1 << 20 };
 
-/* In place of argp's own options: argp is told to be silent, so its own would print nothing. */
+/* These replace argp's own options. plan_parse silences argp, so its own would print nothing. */
 static const struct argp_option common_options[] = {
     {.name = "help", .key = '?', .doc = "Print this help", .group = -1},
     {.name = "usage", .key = OPTION_USAGE, .doc = "Print the options in short", .group = -1},
@@ -60,7 +60,7 @@ static const struct argp_option common_options[] = {
     {0},
 };
 
-/* The option that name[length] is, or is short for. Counts those that it could be. */
+/* The option that name[length] spells, in full or cut short. *matches counts the candidates. */
 static const struct argp_option *find_option(const struct argp_option *options, const char *name,
                                              size_t length, int *matches)
 {
@@ -70,7 +70,7 @@ static const struct argp_option *find_option(const struct argp_option *options, 
             continue;
         *matches += 1;
         found = o;
-        if (o->name[length] == '\0') { /* a whole name; longer ones may begin with it */
+        if (o->name[length] == '\0') { /* in full: longer names do not count */
             *matches = 1;
             break;
         }
@@ -78,7 +78,7 @@ static const struct argp_option *find_option(const struct argp_option *options, 
     return found;
 }
 
-/* What is wrong with the argument before `next`. getopt refused it, and does not say why. */
+/* Report what is wrong with the argument before `next`. getopt refused it without a reason. */
 static void report_option(const struct argp *argp, const struct argp_state *state)
 {
     const char *option = state->argv[state->next - 1];
@@ -102,8 +102,8 @@ typedef struct watched {
     void *input;
 } watched;
 
-/* Stands around the command's own parser. It handles the common options, and hears of errors: argp
- * is told to be silent, but tells every parser when parsing has failed. */
+/* The parent of the command's own parser. It handles the common options and reports errors. argp is
+ * silent, but calls every parser with ARGP_KEY_ERROR when parsing has failed. */
 static error_t watch(int key, char *argument, struct argp_state *state)
 {
     const watched *own = state->input;
@@ -137,7 +137,7 @@ int plan_parse(const struct argp *argp, int argc, char **argv, void *input)
     watched own = {argp, input};
     reported = false;
     error_t error = argp_parse(&watcher, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, &own);
-    if (error && !reported) /* argp's own trouble, such as memory */
+    if (error && !reported) /* an error inside argp, such as no memory */
         plan_fail("the arguments cannot be read: %s", strerror(error));
     return error ? PLAN_EXIT_ERROR : 0;
 }

@@ -5,7 +5,7 @@
 #include "tools/plan_cost.h"
 #include "plan_commands.h"
 
-/* The most ranks that get a drawing of who sends to whom. */
+/* Up to this number of ranks, a drawing shows who sends to whom. */
 enum { PLAN_DRAWN_RANKS = 16 };
 
 enum {
@@ -15,15 +15,15 @@ enum {
 };
 
 typedef struct plan_bridge_request {
-    const char *src, *dst, *dtype; /* as given; NULL: missing */
+    const char *src, *dst, *dtype; /* as written on the command line; NULL: missing */
     int64_t batch, seq, hidden;    /* 0: missing */
     int64_t offset;
-    int64_t offsets[2]; /* by mimo_side; -1: `offset` */
+    int64_t offsets[2]; /* by mimo_side; -1: `offset` holds */
     int64_t rank;       /* -1: all ranks */
     mimo_row_order order;
     bool sp, json;
-    bool general;          /* the rules of collective may be broken */
-    mimo_link_speed speed; /* gbps 0: no times are asked for */
+    bool general;          /* grids may break the rules of collective */
+    mimo_link_speed speed; /* gbps 0: print no times */
 } plan_bridge_request;
 
 /* Bytes of one rank in one pass. */
@@ -32,15 +32,15 @@ typedef struct plan_flow {
     int64_t peers; /* ranks that it sends to */
 } plan_flow;
 
-/* The most bytes of something, and where. */
+/* The largest number of bytes, and the rank or pair that has it. */
 typedef struct plan_most {
     int64_t bytes, rank, peer;
 } plan_most;
 
 /* How evenly one pass loads the links, over all ranks. */
 typedef struct plan_links {
-    int64_t bytes, pairs;    /* all that moves; ordered pairs of ranks that move some of it */
-    plan_most pair, in, out; /* the busiest pair (sender, receiver), receiver and sender */
+    int64_t bytes, pairs;    /* bytes that move; ordered pairs of ranks that move some of them */
+    plan_most pair, in, out; /* the busiest pair (sender, receiver), receiver, sender */
 } plan_links;
 
 typedef struct plan_bridge {
@@ -51,17 +51,17 @@ typedef struct plan_bridge {
     char broken[1024];
     int64_t row_bytes;
     int64_t *group;                      /* memory for the ranks of a gather group */
-    int64_t first, ranks;                /* both spans together */
+    int64_t first, ranks;                /* the ranks of both grids together */
     int64_t first_shown, shown;          /* the ranks to print */
     plan_flow (*flows)[PLAN_DIRECTIONS]; /* flows[ranks] */
     int64_t *traffic[PLAN_DIRECTIONS];   /* [sender * ranks + receiver]; NULL: not drawn */
     plan_links links[PLAN_DIRECTIONS];
-    mimo_plan_load load[PLAN_DIRECTIONS]; /* the largest of all ranks */
+    mimo_plan_load load[PLAN_DIRECTIONS]; /* the largest over all ranks */
 } plan_bridge;
 
 /* Check every rule, then make the grids and layouts (plan_bridge_layouts.c). Nothing is planned
- * yet. The caller sets bridge->request and zeroes the rest. It releases the bridge whatever the
- * result. */
+ * yet. The caller sets bridge->request and zeroes the rest, and releases the bridge, also after an
+ * error. */
 mimo_status plan_bridge_make(plan_bridge *bridge);
 void plan_bridge_release(plan_bridge *bridge);
 
@@ -72,17 +72,17 @@ mimo_status plan_bridge_count(plan_bridge *bridge);
 bool plan_bridge_samples(const plan_bridge *bridge, mimo_side side, int64_t rank, int64_t *first,
                          int64_t *count);
 
-/* Estimated times. Call it only where they were asked for. */
+/* The estimated times. Call it only where the request has a link speed. */
 mimo_cost plan_bridge_cost(const plan_bridge *bridge);
 
-/* The most over the mean of `parts` parts; 1 where nothing moves. */
+/* `most` over the mean of `bytes` over `parts` parts; 1 where nothing moves. */
 double plan_imbalance(int64_t most, int64_t bytes, int64_t parts);
 
 /* Print everything. Only the stream can still fail. Returns the exit status. */
 int plan_bridge_print_json(const plan_bridge *bridge);
 int plan_bridge_print_text(const plan_bridge *bridge);
 
-/* The ranks of gather group `index`, into ranks[pairing.group_size]. */
+/* Write the ranks of gather group `index` to ranks[pairing.group_size]. */
 static inline mimo_status plan_bridge_group(const plan_bridge *bridge, int64_t index,
                                             int64_t *ranks)
 {

@@ -22,7 +22,7 @@ static void add_traffic(plan_bridge *bridge, int direction, const mimo_plan *pla
     }
 }
 
-/* Count a sender's pairs; returns their number. The blocks for a peer stand next to each other. */
+/* Count a sender's pairs. Returns their number. The blocks for one peer follow one another. */
 static int64_t add_pairs(plan_links *links, const mimo_plan *plan, int64_t row_bytes, int64_t rank)
 {
     int64_t count, end, peers = 0;
@@ -83,9 +83,9 @@ static mimo_status plan_each(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* Where the grids pair, all ranks move equally many bytes in equally many messages. So the first
- * rank's plan stands for all. Ranks differ in what has to be packed; plan_paired counts that in
- * closed form. */
+/* Where the grids pair, all ranks move the same number of bytes in the same number of messages. So
+ * the first rank's plan stands for all. Ranks differ only in what they pack; plan_paired counts
+ * that in closed form. */
 static mimo_status plan_first(plan_bridge *bridge, int direction)
 {
     plan_links *links = &bridge->links[direction];

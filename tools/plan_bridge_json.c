@@ -1,6 +1,7 @@
-/* mimo-plan bridge --json. It is written as it goes, not built as a document: a bridge of 16,384
- * ranks has half a million numbers, and counts of bytes must not pass through doubles. No text here
- * needs an escape: names of dimensions are letters, digits, '_' and '-'. */
+/* mimo-plan bridge --json. It prints piece by piece and builds no cJSON document. A bridge of
+ * 16,384 ranks has half a million numbers, and cJSON keeps numbers as doubles, which round large
+ * counts of bytes. No text here needs an escape: names of dimensions have letters, digits, '_' and
+ * '-'. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -99,8 +100,8 @@ static void print_most(const char *name, const plan_most *most, double imbalance
            most->rank, most->bytes, imbalance);
 }
 
-/* Imbalances are the most over the mean. The means are over the pairs that move something, and over
- * all ranks. */
+/* An imbalance is the most over the mean. For pairs, the mean is over those that move something.
+ * For ranks, it is over all of them. */
 static void print_links(const plan_bridge *bridge, int direction)
 {
     const plan_links *links = &bridge->links[direction];

@@ -1,4 +1,4 @@
-/* mimo-plan bridge: the grids and layouts of a request, and every rule that it must keep. */
+/* mimo-plan bridge: checks every rule of a request, and makes its grids and layouts. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -33,7 +33,7 @@ static mimo_status pair_up(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* With --general a broken rule is printed; it is no error. */
+/* With --general a broken rule is printed, and is no error. */
 static mimo_status set_pairing(plan_bridge *bridge)
 {
     mimo_status status = pair_up(bridge);
@@ -69,8 +69,8 @@ static mimo_status set_ranks(plan_bridge *bridge)
     return MIMO_OK;
 }
 
-/* No sum of bytes is larger than an all-reduce and a gather of every rank's whole batch: 4 batches
- * on each rank. After this check all arithmetic on bytes is safe. */
+/* The largest sum of bytes is an all-reduce and an all-gather of the whole batch on every rank: 4
+ * batches for each rank. Where that fits, no later arithmetic on bytes overflows. */
 static mimo_status multiply_bytes(plan_bridge *bridge, mimo_dtype dtype)
 {
     const plan_bridge_request *request = bridge->request;
@@ -95,7 +95,7 @@ static mimo_status set_row_bytes(plan_bridge *bridge)
         request->batch, request->seq, request->hidden, request->dtype, bridge->ranks);
 }
 
-/* A partition cuts the LLM's sequences, and the encoder's where its cp is larger than 1. */
+/* A partition splits the LLM's sequences, and the encoder's where its cp is larger than 1. */
 static mimo_status make_layouts(plan_bridge *bridge)
 {
     const plan_bridge_request *request = bridge->request;

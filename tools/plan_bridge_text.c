@@ -1,5 +1,5 @@
-/* mimo-plan bridge as text: the pairing, what each rank holds, the bytes, and for small grids a
- * drawing of who sends to whom. */
+/* mimo-plan bridge as text: the pairing, what each rank holds, and the bytes. For small grids, a
+ * drawing shows who sends to whom. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 static const char *const direction_names[PLAN_DIRECTIONS] = {"forward", "backward"};
 
-/* Text that is built piece by piece in fixed memory. What does not fit is cut. */
+/* Text that is built piece by piece in fixed memory. What does not fit is left out. */
 typedef struct cell_text {
     char text[96];
     size_t used;
@@ -44,7 +44,7 @@ static void print_head(const plan_bridge *bridge)
            request->dtype, bridge->row_bytes, request->sp ? ", sequence parallel" : "");
 }
 
-/* All groups of a small grid, the first ones of a large one. */
+/* All groups of a small grid, only the first ones of a large grid. */
 static void print_groups(const plan_bridge *bridge)
 {
     int64_t groups = bridge->pairing.groups, shown = groups;
@@ -196,7 +196,7 @@ static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN
 
 /* ---------------------------------------- links --------------------------------------------- */
 
-/* The means are over the pairs that move something, and over all ranks. */
+/* For pairs, the mean is over those that move something. For ranks, it is over all of them. */
 static void print_links(const plan_bridge *bridge)
 {
     printf(

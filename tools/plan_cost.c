@@ -1,5 +1,5 @@
-/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here. An estimate may
- * round, but must not overflow. */
+/* The cost model: from bytes and speeds to microseconds. Bytes are doubles here, because an
+ * estimate may round but must not overflow. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -22,7 +22,7 @@ bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end)
     return mimo_rows_are_one_run(&along_positions) || mimo_rows_are_one_run(&along_samples);
 }
 
-/* Blocks of one kind, message by message: the blocks of a peer stand next to each other. */
+/* Count blocks of one kind, message by message. The blocks of one peer follow one another. */
 static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block_kind kind,
                          int64_t row_bytes)
 {
@@ -74,7 +74,7 @@ void mimo_plan_load_merge(mimo_plan_load *most, const mimo_plan_load *other)
 
 /* ------------------------------------------- times ------------------------------------------ */
 
-/* 10^9 bytes a second are 10^3 bytes a microsecond. */
+/* 10^9 bytes per second are 10^3 bytes per microsecond. */
 static double link_us(const mimo_link_speed *speed, double bytes)
 {
     return bytes / (1e3 * speed->gbps);
@@ -91,7 +91,7 @@ typedef struct ring_work {
     double link, copied, starts;
 } ring_work;
 
-/* An all-gather of `part` bytes from each of n ranks. Nothing where n is 1. */
+/* Add an all-gather of `part` bytes from each of n ranks. For n = 1 it adds nothing. */
 static void add_gather(ring_work *work, double part, int64_t n)
 {
     work->link += (double)(n - 1) * part;
@@ -104,7 +104,7 @@ static double time_of(const ring_work *work, const mimo_link_speed *speed)
     return starts * speed->latency_us + link_us(speed, work->link) + copy_us(speed, work->copied);
 }
 
-/* W and V of the header, by the grid of the side. */
+/* W of plan_cost.h for the LLM's grid, V for the encoder's. */
 static double tile_bytes(const mimo_cost_case *of, const mimo_grid *grid)
 {
     return (double)of->batch * (double)of->seq * (double)of->row_bytes /
@@ -120,7 +120,7 @@ static double collective_forward(const mimo_cost_case *of, const mimo_link_speed
     double tp = of->sp ? (double)mimo_grid_dim_size(of->dst, "tp") : 1;
     if (gathers)
         add_gather(&work, whole / k, of->pairing.scale);
-    if (of->cut && cp * tp > 1) /* a partition that cuts nothing is none */
+    if (of->cut && cp * tp > 1) /* with cp = tp = 1 the shard is the whole tile */
         work.copied += whole / (cp * tp);
     else if (!gathers || of->order[MIMO_DST] == MIMO_ROWS_SBH)
         work.copied += whole;

@@ -1,6 +1,6 @@
 /*
- * How long a call of a bridge would take under each executor, from the speed of the links. A model,
- * not a measurement. Pure. mimo-plan prints it.
+ * How long a call of a bridge would take under each executor, from the speed of the links. It is a
+ * model, not a measurement. Pure. mimo-plan prints it.
  *
  * The model: every rank has one link. It carries `gbps` in and `gbps` out at the same time. Copies
  * inside a rank's memory run at `copy_gbps`. "Copied" bytes are read once and written once. The
@@ -13,7 +13,7 @@
  *   W       bytes of the LLM's tile with whole sequences
  *   V       bytes of the encoder's tile
  *   k       the ratio of the dp sizes
- *   cp, tp  the LLM's; tp is 1 without sp
+ *   cp, tp  sizes of the LLM's grid; tp counts as 1 without sp
  *
  * collective. Each all-gather takes L, each all_reduce 2 L.
  *
@@ -32,11 +32,11 @@
  *   In a bsh tile, gathered samples follow one another and arrive in their place. In an sbh tile
  *   they are copied there.
  *
- * p2p. Each phase takes L. Over the link go the busiest rank's bytes, in or out. Copied are the
- * rows that are packed or unpacked, the rows that stay, and the contributions that are added.
+ * p2p. Each phase takes L. The busiest rank's bytes, in or out, go over the link. The rows that are
+ * packed or unpacked, the rows that stay, and the contributions that are added count as copied.
  *
- * zero-copy. Each phase takes 3/4 L. Over the link go the busiest rank's bytes; rows that stay are
- * copied at the same time. Contributions that are added are copied after that.
+ * zero-copy. Each phase takes 3/4 L. The busiest rank's bytes go over the link. Rows that stay are
+ * copied at the same time. Contributions that are added count as copied, after that.
  *
  * Where a rank moves nothing over its link, a call takes L/2: the launch of a copy.
  *
@@ -59,14 +59,14 @@ typedef struct mimo_link_speed {
     double copy_gbps;  /* of a copy in a rank's memory; 0: MIMO_COPY_RATIO times gbps */
 } mimo_link_speed;
 
-/* Measured on 4 H200: 1,854 GB/s for a copy inside, 342 GB/s for writes to a peer. */
+/* Measured on 4 H200: 1,854 GB/s for a copy in a GPU's memory, 342 GB/s for writes to a peer. */
 enum { MIMO_COPY_RATIO = 5 };
 
 /* Bytes of one plan on one rank. For several ranks: the largest of each field. */
 typedef struct mimo_plan_load {
-    int64_t in, out;          /* over the link */
+    int64_t in, out;          /* bytes over the link */
     int64_t local;            /* rows that stay */
-    int64_t packed, unpacked; /* the part of out, and of in, that is not one run in memory */
+    int64_t packed, unpacked; /* the part of out and the part of in that is not one run in memory */
     int64_t staged;           /* contributions that arrive in staging, to be added to the tile */
     int64_t pair;             /* to the peer that gets most */
 } mimo_plan_load;
@@ -81,12 +81,12 @@ enum { MIMO_COST_FORWARD = 0, MIMO_COST_BACKWARD = 1, MIMO_COST_DIRECTIONS = 2 }
 
 typedef struct mimo_cost_case {
     const mimo_grid *src, *dst;
-    mimo_pairing pairing;     /* scale 0: the grids do not pair, collective is no choice */
-    bool cut, sp;             /* a partition is attached; it also cuts along tp */
+    mimo_pairing pairing;     /* scale 0: the grids do not pair, so collective cannot be used */
+    bool cut, sp;             /* a partition is attached; it has sp */
     mimo_row_order order[2];  /* of the tiles, by mimo_side */
     int64_t batch, seq;       /* global */
     int64_t row_bytes;        /* of all tensors of the call */
-    mimo_phases_load load[2]; /* the largest of all ranks, by pass */
+    mimo_phases_load load[2]; /* by pass; the largest over all ranks */
 } mimo_cost_case;
 
 /* Estimated microseconds, by pass. INFINITY where an executor cannot be used. */
@@ -100,7 +100,7 @@ typedef struct mimo_cost {
  * or at the sender's (MIMO_SEND). */
 bool mimo_block_is_one_run(const mimo_block *block, mimo_block_kind end);
 
-/* The load of one rank's plan. A plan's rows times row_bytes must fit 64 bits. */
+/* The load of one rank's plan. The plan's rows times row_bytes must fit 64 bits. */
 mimo_plan_load mimo_plan_load_of(const mimo_plan *plan, int64_t row_bytes);
 
 /* Keep the larger value of each field. Ranks may come in any order. */

@@ -25,7 +25,7 @@ static bool add_row(cJSON *rows, const mimo_env_row *row)
     cJSON_AddItemToArray(rows, item);
     if (!cJSON_AddStringToObject(item, "name", row->name))
         return false;
-    cJSON *value = row->words /* the default of a list is the empty list, "" and not 0 */
+    cJSON *value = row->words /* the default of a list is empty: "", not 0 */
                        ? cJSON_AddStringToObject(item, "default", "")
                        : cJSON_AddNumberToObject(item, "default", (double)row->value);
     return value && cJSON_AddStringToObject(item, "help", row->help);

@@ -10,8 +10,8 @@
 typedef struct grid_request {
     const char *spec;
     int64_t offset;
-    int64_t world;     /* -1: not asked */
-    const char **sets; /* sets[nsets], in the order of the command line; memory for all arguments */
+    int64_t world;     /* -1: not requested */
+    const char **sets; /* sets[nsets], in command line order; has memory for all arguments */
     int nsets;
     bool json;
 } grid_request;
@@ -166,7 +166,7 @@ static int print_text(const mimo_grid *grid, const grid_request *request, int64_
 
 /* ----------------------------------------- command ------------------------------------------ */
 
-/* Everything that can be wrong is checked before the first byte of output. */
+/* Check everything that can be wrong, before the first byte of output. */
 static mimo_status make_grid(mimo_grid **grid, int64_t *largest, const grid_request *request)
 {
     mimo_status status = mimo_grid_parse(grid, request->spec, request->offset);

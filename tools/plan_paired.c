@@ -1,4 +1,4 @@
-/* The load of all ranks of grids that pair, by the closed form of the header. Only messages that
+/* The load of all ranks of grids that pair, by the closed form in plan_paired.h. Only messages that
  * are not one run in memory are counted one by one. */
 #include "tools/plan_paired.h"
 
@@ -11,7 +11,7 @@ typedef struct slice {
     int64_t readers, cells, copies;
 } slice;
 
-/* Cells at one dp coordinate; 1 where sequences are whole. */
+/* The number of cells at one dp coordinate; 1 where sequences are whole. */
 static int64_t cuts_of(const mimo_layout *layout)
 {
     return layout->dims.cp.size * layout->dims.tp.size;
@@ -27,8 +27,9 @@ static slice slice_of(const mimo_layout *src, const mimo_layout *dst)
 
 /* ----------------------------------------- messages ----------------------------------------- */
 
-/* The layout that cuts sequences. How a message lies in memory depends on its cell alone: the cells
- * of the other layout are whole sequences, and differ only in their first sample. */
+/* The cutter: the layout that splits sequences. Its cell alone decides how a message lies in
+ * memory, because cells of the other layout hold whole sequences and differ only in their first
+ * sample. */
 static const mimo_layout *cutter(const slice *of)
 {
     return cuts_of(of->src) > 1 ? of->src : of->dst;
@@ -62,7 +63,7 @@ static int64_t scattered_cells(const slice *of, mimo_block_kind end)
 static int64_t most_unpacked(const slice *of)
 {
     int64_t scattered = scattered_cells(of, MIMO_RECV);
-    if (cutter(of) == of->dst) /* the reader's own cell decides, for all that it gets */
+    if (cutter(of) == of->dst) /* the reader's cell decides, for all its messages */
         return scattered > 0 ? of->cells - 1 : 0;
     /* The sender's cell decides. A reader gets messages of all cells except the one it holds. */
     scattered *= of->cells / cuts_of(of->src);
@@ -117,8 +118,8 @@ static int64_t deal_run(dealer *deal, int64_t copies, mimo_range readers, int64_
     return (turn + readers.count) % copies;
 }
 
-/* The most that one copy of a cell sends. The readers that hold the cell divide the others into
- * runs. */
+/* The most scattered messages that one copy of a cell sends. The readers that hold the cell divide
+ * the other readers into runs. */
 static int64_t deal_cell(dealer *deal, const slice *of, int64_t cell)
 {
     int64_t most = 0, turn = 0, begin = 0;

@@ -5,16 +5,16 @@
  * ranks. A cell of either layout lies in one slice, with all rows that it gives and needs. So
  * slices exchange nothing. In a slice, src has N cells of C = P / N equal copies each.
  *
- * Claim: every rank keeps m rows, receives N - 1 messages of m rows, and sends as many. Ranks
+ * Claim: every rank keeps m rows, receives N - 1 messages of m rows, and sends N - 1. Ranks
  * differ only in how many of these messages are one run in memory.
  *
  * Why, received: a rank needs T rows. One side leaves sequences whole. So two cells share as many
- * rows as the smaller number of samples times the shorter shard, which is the same for any two
- * cells of the slice. The rank needs from each of the N cells
+ * rows as the smaller number of samples times the shorter shard. This product is the same for any
+ * two cells of the slice. The rank needs from each of the N cells
  *
  *   m = T / N
  *
- * rows. It holds one of the cells itself and keeps those m rows. The others come from N - 1 ranks.
+ * rows. It holds one of the cells and keeps those m rows. The others come from N - 1 ranks.
  *
  * Why, sent: the P readers of a cell have consecutive numbers, and the first number is a multiple
  * of P and therefore of C (plan.c: the rule that names a sender). C of them hold the cell and drop

@@ -1,6 +1,7 @@
-"""What the peers have in common: the cases of bench/nccl_bench.c, grids, and lines of JSON with its
-keys. A peer's line has "peer" (its name) and "us" (microseconds a call), and what else it says of
-itself."""
+"""What the peers share: the cases of bench/nccl_bench.c, grids, and lines of JSON with its keys.
+
+Every line of a peer has "peer" (its name) and "us" (microseconds of one call). A peer may add keys.
+"""
 import argparse
 import json
 
@@ -55,7 +56,7 @@ def options(description):
 
 
 def cases(asked, ranks):
-    """The cases that as many ranks can run; a length that is not in the table is taken as given."""
+    """The cases for this number of ranks. --seq may name a length that SHAPES has not."""
     lengths = [shape for shape in SHAPES if asked.seq in (None, shape[0])]
     lengths = lengths or [(asked.seq, SHAPES[0][1])]
     for number, pair in enumerate(PAIRS):

@@ -1,15 +1,19 @@
 """The gather-narrow-sum method (docs/concepts.md) in PyTorch, as a user would have it:
-torch.distributed, autograd, and the copies that Megatron makes. Prints a line of JSON per case, tensor order and direction.
+torch.distributed, autograd, and the copies that Megatron makes. Prints a line of JSON for each
+case, tensor order and pass.
 
     torchrun --nproc-per-node 4 torch_seed.py
     mpirun -n 4 python3 torch_seed.py
 
-Bridge: fan-in gathers tiles into a list and concatenates them along the batch, fan-out narrows and
-copies. Its backward sums over the LLM's cp ranks on a copy, then narrows, or gathers and
-concatenates. Adapter: the zigzag split works on bsh, so tensors in sbh are transposed there and
-back; its backward is autograd's. A time is that of CALLS calls between two events, the slowest
-rank's, median of REPEATS. What a call brings is compared before with plain slices of the global
-tensor, bit for bit.
+The bridge: fan-in gathers tiles into a list and concatenates them along the batch. Fan-out narrows
+and copies. Backward sums over the LLM's cp ranks on a copy. Then it narrows, or gathers and
+concatenates.
+
+The adapter: the zigzag split works on bsh. So tensors in sbh are transposed to bsh and back.
+Its backward is that of autograd.
+
+A time is that of the slowest rank for CALLS calls between two events, the median of REPEATS. Before
+that, the result of a call is compared with plain slices of the global tensor, bit for bit.
 """
 import os
 import time
@@ -25,7 +29,7 @@ ORDERS = ("sbh", "bsh")
 
 
 class Plan:
-    """What one rank has to know of a case, with the groups that it communicates in."""
+    """What one rank needs to know of a case, and the groups that it communicates in."""
 
     def __init__(self, case, order, rank):
         self.order, self.batch_dim = order, order.index("b")
@@ -48,7 +52,8 @@ class Plan:
 
 
 def group_of(rank, ranks, key):
-    """The group of the ranks with this rank's key; every rank makes every group, as it has to."""
+    """The group of the ranks with this rank's key. Every rank makes every group: new_group is
+    collective."""
     mine = None
     for value in sorted({key(r) for r in range(ranks)}):
         members = [r for r in range(ranks) if key(r) == value]
@@ -115,8 +120,8 @@ def in_order(tile, order):
 
 
 def global_samples(case, first, count, seed, device):
-    """Samples of the known global tensor, bsh: bf16 of normal size whose bits are a hash of the
-    index."""
+    """Samples of the global tensor, bsh. The bits of an element are a hash of its index, and give a
+    bf16 of normal size."""
     rows = torch.empty(count, case.seq, case.hidden, dtype=torch.int16, device=device)
     elements = case.seq * case.hidden
     for sample in range(count):
@@ -136,8 +141,7 @@ def zigzag_positions(case, plan, device):
 
 
 def expected(case, plan, direction, device):
-    """Slices of the global activations (seed 1), or of the global gradient (seed 2): what a
-    direction brings."""
+    """What a pass must bring: slices of the global activations (seed 1) or gradient (seed 2)."""
     if direction == "forward":
         whole = global_samples(case, plan.dst_first, plan.dst_batch, 1, device)
         return in_order(whole[:, zigzag_positions(case, plan, device)], plan.order)
@@ -145,7 +149,7 @@ def expected(case, plan, direction, device):
 
 
 def given(case, plan, direction, device):
-    """What a direction starts from."""
+    """What a pass starts from."""
     if direction == "forward":
         return in_order(global_samples(case, plan.src_first, plan.src_batch, 1, device), plan.order)
     whole = global_samples(case, plan.dst_first, plan.dst_batch, 2, device)
@@ -166,7 +170,7 @@ def check(case, plan, direction, brought, device):
 
 
 def microseconds(call, device):
-    """Of one call on this rank."""
+    """The time of one call on this rank."""
     dist.barrier()
     if device.type == "cpu":
         begin = time.perf_counter()
@@ -183,7 +187,7 @@ def microseconds(call, device):
 
 
 def timed(call, device):
-    """The slowest rank's, median of all repeats."""
+    """The time of one call on the slowest rank, the median of all repeats."""
     for _ in range(WARM_UP):
         call()
     times = []

@@ -1,13 +1,16 @@
 """The same rows moved by XLA: a jitted identity whose result is sharded as the other module's.
-Prints a line of JSON per case and direction.
+Prints a line of JSON for each case and pass.
 
     python3 xla_reshard.py            one process, all GPUs that it sees
 
-Tensors are [B, S, H] in bf16; the encoder's are sharded along B by dp, the LLM's along B by dp and
-along S by cp, equal on tp ranks. Chunks of the sequence are contiguous, not zigzag: as many bytes
-move. XLA knows that backward is a permutation too, so there is no sum. A time is the wall clock's
-over CALLS calls, the host's launches included, median of REPEATS. What a call brings is compared
-before with the same function of the index made in place, bit for bit.
+Tensors are [B, S, H] in bf16. The encoder's are sharded along B by dp. The LLM's are sharded along
+B by dp and along S by cp. Both are equal on tp ranks. Chunks of the sequence are contiguous, not
+zigzag; the same number of bytes moves. XLA knows that backward is a permutation as well, so there
+is no sum.
+
+A time is that of the wall clock over CALLS calls, the median of REPEATS. It includes the host's
+launches. Before that, the result of a call is compared with the same function of the index, made in
+place, bit for bit.
 """
 import os
 import time
@@ -28,13 +31,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
 
 def sharding_of(grid):
-    """[B, S, H] over ranks in grid order: tp varies fastest."""
+    """The sharding of [B, S, H] over ranks in grid order: tp varies fastest."""
     devices = np.array(jax.devices()[:grid.size]).reshape(grid.dp, grid.cp, grid.tp)
     return NamedSharding(Mesh(devices, ("dp", "cp", "tp")), PartitionSpec("dp", "cp", None))
 
 
 def global_tensor(case, sharding):
-    """bf16 of normal size whose bits are a hash of the index; each device makes its own part."""
+    """The bits of an element are a hash of its index, and give a bf16 of normal size. Each device
+    makes its own shard."""
     def make():
         shape = case.batch, case.seq, case.hidden
         b, s, h = (jax.lax.broadcasted_iota(jnp.uint32, shape, dim) for dim in range(3))
@@ -57,7 +61,7 @@ def check(case, direction, brought, sharding):
 
 
 def timed(call, tensor):
-    """Microseconds of a call by the wall clock, median of all repeats."""
+    """Microseconds of one call by the wall clock, the median of all repeats."""
     times = []
     for _ in range(WARM_UP):
         call(tensor).block_until_ready()

@@ -1,48 +1,52 @@
 /*
- * The parallel layers that the examples and the oracle train with. A static library of its own (nn
- * in f32, nn_f64 the same sources in f64); never part of libmimo-bridge.
+ * The parallel layers that the examples and the oracle train with. They are a static library of
+ * their own, never a part of libmimo-bridge. nn computes in f32; nn_f64 is the same sources in f64.
  *
  * Life of a model:
  *
- *   nn_runtime_init      where to compute; on the host nothing to do
- *   nn_params_create     one store per module (encoder, LLM); one BLAS thread from here on
- *   nn_X_init            every layer, in the same order on all ranks: adds its parameters, reserves
- *                        its room. `max_rows` and the like are ceilings; a call may bring less
- *   nn_params_seal       arenas, initial values
+ *   nn_runtime_init      says where to compute; not needed on the host
+ *   nn_params_create     one store for each module (encoder, LLM); sets BLAS to one thread
+ *   nn_X_init            every layer, in the same order on all ranks; adds the layer's parameters
+ *                        and reserves its workspace. `max_rows` and the like are upper limits: a
+ *                        call may bring less
+ *   nn_params_seal       reserves the arenas and sets initial values
  *   forward, backward    of one micro-batch, then of the next; gradients add up in the store
  *   mimo_gradient_*      count, finalize, norm over nn_params_spans of both modules
- *   nn_adamw_step        per module; then nn_params_zero_grad
+ *   nn_adamw_step        for each module; then nn_params_zero_grad
  *   nn_X_release, nn_params_destroy, nn_runtime_release
  *
  * Rules for every layer:
- *  - activations are rows [n, width], row-major and contiguous. A sequence tile "sbh" [S_local, B,
- *    H] is rows [S_local * B, H], row = s * B + b;
- *  - tensors lie in the memory of the store's runtime, whose stream orders the work: on a device,
- *    forward, backward and the optimizer only enqueue. Ids and labels lie in host memory and are
- *    copied. What waits for the device says so (nn_loss_read, nn_loss_argmax, nn_params_read);
- *  - a communicator may be NULL: one rank. Communicators are borrowed and outlive the layer. Calls
- *    of a layer with communicators are collective over them;
- *  - an input of forward is *borrowed until backward*: it stays where it is, unchanged (layers keep
- *    no copy). Forward without backward, and forward twice, are fine; backward belongs to the last
- *    forward;
- *  - backward *adds* to the parameters' gradients and *writes* the input's gradient. Gradients are
- *    those of the SUM of the token losses: nothing divides here;
- *  - inputs, outputs and gradients must not overlap unless a function says so;
- *  - the structs are in the open for reading; only nn functions write them. Release takes a zeroed
- *    struct too, and zeroes it. One thread at a time per store and its layers.
+ *  - Activations are rows [n, width], row-major and contiguous. A sequence tile "sbh" [S_local, B,
+ *    H] is rows [S_local * B, H], row = s * B + b.
+ *  - Tensors lie in the memory of the store's runtime. Its stream orders the work: on a device,
+ *    forward, backward and the optimizer only enqueue. Ids and labels lie in host memory, and the
+ *    call copies them. A function that waits for the device says so (nn_loss_read, nn_loss_argmax,
+ *    nn_params_read).
+ *  - A communicator may be NULL, which means one rank. The layer borrows its communicators, so they
+ *    must outlive it. Calls of a layer with communicators are collective over them.
+ *  - An input of forward is *borrowed until backward*: it stays where it is, unchanged. Layers keep
+ *    no copy. Forward may run without a backward. Backward belongs to the last forward.
+ *  - Backward *adds* to the parameters' gradients and *writes* the input's gradient. Gradients are
+ *    those of the SUM of the token losses: nothing divides here.
+ *  - Inputs, outputs and gradients must not overlap unless a function allows it.
+ *  - The structs are public so that callers can read them. Only nn functions write them. Release
+ *    accepts a zeroed struct, and leaves the struct zeroed.
+ *  - Only one thread at a time uses a store and its layers.
  *
  * Errors of every init: MIMO_ERR_ARGUMENT (a size < 1, a size that tp does not divide, a tp
- * communicator of another size, rank or kind of memory than the store), MIMO_ERR_STATE (store
- * sealed), MIMO_ERR_EXISTS (a name twice), MIMO_ERR_MEMORY; the layer holds nothing after a
- * failure, but the store keeps what was added: destroy it. Errors of every forward: MIMO_ERR_SHAPE
- * (rows beyond the ceiling), MIMO_ERR_STATE (store not sealed), MIMO_ERR_COMM; of every backward:
- * MIMO_ERR_STATE (no forward before), MIMO_ERR_COMM.
+ * communicator whose size, rank or kind of memory is not the store's), MIMO_ERR_STATE (the store is
+ * sealed), MIMO_ERR_EXISTS (the store already has that name), MIMO_ERR_MEMORY. After a failure the
+ * layer holds nothing. The store keeps what was added, so destroy it.
  *
- * Arguments are checked on each rank alone, so that layers cost no more agreements than their
- * reductions: a rank that returns an error has left its peers in the next collective call, and the
- * program is to end (or to go through mimo_comm_agree before it goes on).
+ * Errors of every forward: MIMO_ERR_SHAPE (more rows than the limit), MIMO_ERR_STATE (the store is
+ * not sealed), MIMO_ERR_COMM. Errors of every backward: MIMO_ERR_STATE (no forward before),
+ * MIMO_ERR_COMM.
  *
- * H hidden, S tokens per sample, B samples, V vocabulary, n rows; tp, cp sizes of communicators.
+ * Each rank checks its arguments alone. So a layer costs no agreement beyond its reductions. A rank
+ * that returns an error leaves its peers waiting in their next collective call. The program must
+ * then end, or call mimo_comm_agree before it goes on.
+ *
+ * H hidden, S tokens of a sample, B samples, V vocabulary, n rows; tp, cp sizes of communicators.
  */
 #ifndef MIMO_NN_NN_H
 #define MIMO_NN_NN_H

@@ -16,7 +16,7 @@ static mimo_status check_desc(const nn_attention_desc *desc, const mimo_comm *tp
     MIMO_TRY(nn_check_size(name, "max_rows", desc->max_rows));
     MIMO_TRY(nn_check_size(name, "max_batch", desc->max_batch));
     MIMO_TRY(nn_check_size(name, "max_parts", desc->max_parts > 0 ? desc->max_parts : 1));
-    int64_t stride; /* elements from one row of a (sample, head) to the next, an int for BLAS */
+    int64_t stride; /* elements between rows of a (sample, head): must fit the int of BLAS */
     MIMO_TRY(mimo_mul(&stride, 3 * desc->hidden, desc->max_batch));
     MIMO_TRY(nn_check_size(name, "3 * hidden * max_batch", stride));
     MIMO_TRY(nn_check_divides(name, "hidden", desc->hidden, desc->heads));
@@ -95,14 +95,14 @@ void nn_attention_release(nn_attention *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-/* Elements of one part of the gathered keys and values. */
+/* Elements of one cp rank's part of the gathered keys and values. */
 static int64_t part_size(const nn_attention *layer, const nn_sequence *sequence)
 {
     return sequence->rows * sequence->batch * layer->heads * 2 * layer->dh;
 }
 
-/* Copy this rank's keys and values between the projection, [.., query | key | value, dh], and its
- * part of the gathered rows, [.., key | value, dh]. */
+/* Copy this rank's keys and values from the projection, [.., query | key | value, dh], to its part
+ * of the gathered rows, [.., key | value, dh], or back. */
 static mimo_status copy_keys(const nn_attention *layer, const nn_sequence *sequence,
                              nn_real *projected, nn_real *gathered, bool out)
 {
@@ -126,7 +126,8 @@ static mimo_status gather_keys(nn_attention *layer, const nn_sequence *sequence)
                                part * (int64_t)sizeof(nn_real), layer->runtime->stream);
 }
 
-/* Every rank holds a part of the gradient of all keys and values: sum, keep the own ones. */
+/* Every rank holds a contribution to the gradient of all keys and values. Sum them, and keep the
+ * rows of this rank. */
 static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *sequence)
 {
     if (sequence->parts == 1)
@@ -137,8 +138,8 @@ static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *seq
     return copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
 }
 
-/* A matrix of every (sample, head) at once, sample by sample: matrix p starts p * step elements
- * after the first, its rows lie `stride` apart. All parts of attention are products of these. */
+/* One matrix for each (sample, head), sample by sample. Matrix p starts p * step elements after the
+ * first one. Its rows lie `stride` elements apart. Attention multiplies such batches. */
 typedef struct panels {
     nn_real *data;
     int64_t columns, stride, step;
@@ -156,7 +157,7 @@ static panels queries_of(const nn_attention *layer, const nn_sequence *sequence,
     return (panels){data, layer->dh, sequence->batch * layer->heads * step, step};
 }
 
-/* The keys of part c: on one rank in the projection itself, under cp in the gathered copy. */
+/* The keys of cp rank c. On one rank they lie in the projection, under cp in the gathered copy. */
 static panels keys_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
                       bool gradient)
 {
@@ -186,7 +187,7 @@ static panels contexts_of(const nn_attention *layer, const nn_sequence *sequence
     return (panels){data, step, sequence->batch * layer->heads * step, step};
 }
 
-/* The scores, later weights, of part c's keys: columns [c * rows, (c + 1) * rows) of all. */
+/* The scores, later weights, for the keys of cp rank c: columns [c * rows, (c + 1) * rows). */
 static panels scores_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
                         bool gradient)
 {
@@ -273,7 +274,8 @@ mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real 
     return nn_linear_forward(&layer->out, y, layer->context, n);
 }
 
-/* Through context = weights * values: gradients of the values, and of the weights in d_scores. */
+/* The backward of context = weights * values: the gradients of the values, and in d_scores those of
+ * the weights. */
 static mimo_status contexts_backward(nn_attention *layer, const nn_sequence *sequence)
 {
     nn_matrix d_context = matrix_of(sequence, contexts_of(layer, sequence, true));
@@ -289,7 +291,7 @@ static mimo_status contexts_backward(nn_attention *layer, const nn_sequence *seq
     return MIMO_OK;
 }
 
-/* Through scores = scale * queries * keys^T. */
+/* The backward of scores = scale * queries * keys^T. */
 static mimo_status scores_backward(nn_attention *layer, const nn_sequence *sequence)
 {
     nn_matrix query = matrix_of(sequence, queries_of(layer, sequence, false));

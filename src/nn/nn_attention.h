@@ -1,14 +1,13 @@
 /*
- * Multi-head self-attention, y = out(softmax(q k^T / sqrt(dh) + mask) v): heads over tp, positions
- * over cp, exact.
+ * Multi-head self-attention, y = out(softmax(q k^T / sqrt(dh) + mask) v). Heads are split over tp,
+ * positions over cp. The result is exact.
  *
- * Parameters: NAME.qkv.weight [3H, H], NAME.qkv.bias [3H], column-parallel; rows in the order
- * (head, query | key | value, dh), so that a slice along rows is a slice of heads whatever tp is.
- * NAME.out.weight [H, H], row-parallel, and NAME.out.bias [H].
+ * Parameters: NAME.qkv.weight [3H, H] and NAME.qkv.bias [3H] are column-parallel. Their rows are in
+ * the order (head, query | key | value, dh). So a slice along the rows is a slice of heads for any
+ * tp. NAME.out.weight [H, H] is row-parallel, and there is NAME.out.bias [H].
  *
- * Under cp, keys and values of all cp ranks are gathered (one all-gather of the rank's own), the
- * mask comes from global positions, and gradients of keys and values are summed over cp (one
- * all-reduce).
+ * Under cp, one all-gather brings the keys and values of all cp ranks. The mask comes from global
+ * positions. One all-reduce sums the gradients of keys and values over cp.
  */
 #ifndef MIMO_NN_NN_ATTENTION_H
 #define MIMO_NN_NN_ATTENTION_H
@@ -19,7 +18,7 @@
 typedef struct nn_attention_desc {
     const char *name;
     int64_t hidden, heads;       /* tp divides heads, heads divides hidden */
-    int64_t max_rows, max_batch; /* ceilings for S_local and B of the sequence */
+    int64_t max_rows, max_batch; /* upper limits for S_local and B of the sequence */
     int64_t max_parts;           /* cp size; 0 counts as 1 */
     double std;                  /* of qkv */
     double out_std;              /* of the output projection */
@@ -28,14 +27,14 @@ typedef struct nn_attention_desc {
 typedef struct nn_attention {
     const nn_runtime *runtime; /* the store's */
     nn_linear qkv, out;
-    int64_t heads, dh; /* this rank's heads */
+    int64_t heads, dh; /* heads of this rank; elements of one head */
     int64_t max_rows, max_batch, max_parts;
-    const nn_sequence *sequence; /* of the last forward; borrowed until backward; NULL before */
+    const nn_sequence *sequence; /* of the last forward, borrowed until backward; NULL: none yet */
     nn_real *projected;          /* [n, heads, 3, dh] */
     nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
     nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
     nn_real *context;            /* [n, heads, dh] */
-    nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* room of backward */
+    nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* workspace of backward */
 } nn_attention;
 
 mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,

@@ -93,7 +93,7 @@ mimo_status nn_block_backward(nn_block *block, nn_real *dx, const nn_real *dy)
     MIMO_CHECK(block->normed1 && block->rows >= 0, MIMO_ERR_STATE,
                "block: backward before forward");
     MIMO_TRY(nn_mlp_backward(&block->mlp, block->room, dy));
-    MIMO_TRY(nn_norm_backward(&block->norm2, dx, block->room, dy)); /* gradient of a */
+    MIMO_TRY(nn_norm_backward(&block->norm2, dx, block->room, dy)); /* dx: gradient of a */
     MIMO_TRY(nn_attention_backward(&block->attention, block->room, dx));
     return nn_norm_backward(&block->norm1, dx, block->room, dx);
 }

@@ -1,6 +1,6 @@
-/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). Encoder or LLM by
- * the sequence (causal or not, cp or not). Parameters NAME.norm1.*, NAME.attention.*, NAME.norm2.*,
- * NAME.mlp.*. */
+/* A pre-norm transformer block: a = x + attention(norm(x)), y = a + mlp(norm(a)). The sequence
+ * makes it an encoder's or an LLM's (causal or not, cp or not). Parameters: NAME.norm1.*,
+ * NAME.attention.*, NAME.norm2.*, NAME.mlp.*. */
 #ifndef MIMO_NN_NN_BLOCK_H
 #define MIMO_NN_NN_BLOCK_H
 
@@ -10,8 +10,8 @@
 
 typedef struct nn_block_desc {
     const char *name;
-    int64_t hidden, heads, inner;           /* inner: width inside the mlp, often 4 * hidden */
-    int64_t max_rows, max_batch, max_parts; /* ceilings: S_local, B, cp (0 counts as 1) */
+    int64_t hidden, heads, inner;           /* inner: width inside the MLP, often 4 * hidden */
+    int64_t max_rows, max_batch, max_parts; /* upper limits: S_local, B, cp (0 counts as 1) */
     double std;                             /* of qkv and up */
     double out_std; /* of the two projections back to the residual; often std / sqrt(2 * layers) */
 } nn_block_desc;
@@ -22,10 +22,10 @@ typedef struct nn_block {
     nn_attention attention;
     nn_mlp mlp;
     int64_t hidden;
-    int64_t rows;               /* n of the last forward; -1 before */
-    nn_real *normed1, *normed2; /* [max n, H] */
+    int64_t rows;               /* n of the last forward; -1: none yet */
+    nn_real *normed1, *normed2; /* [max_rows * max_batch, H] */
     nn_real *middle;            /* a */
-    nn_real *room;              /* of backward */
+    nn_real *room;              /* workspace of backward */
 } nn_block;
 
 mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,

@@ -62,7 +62,7 @@ mimo_status nn_embedding_reserve(nn_embedding *layer, int64_t n)
     return MIMO_OK;
 }
 
-/* Bring the ids, and who uses which entry, to where the operations read them. */
+/* Copy the ids, and the lists of rows that use each entry, to the runtime's memory. */
 static mimo_status bring_ids(nn_embedding *layer, const int64_t *ids, int64_t n, int64_t repeat)
 {
     MIMO_TRY(check_ids(layer, ids, n));

@@ -1,7 +1,7 @@
 /*
- * Embedding tables [entries, H], NAME.weight, normal(std), replicated over tp; no weight decay.
- * One struct serves tokens (ids of rows) and learned positions (ids of sequence positions, repeated
- * over the batch). Ids lie in host memory and are copied by the call.
+ * An embedding table [entries, H]: NAME.weight, normal(std), replicated over tp, without weight
+ * decay. The same struct serves tokens (one id for each row) and learned positions (one id for each
+ * position, repeated over the batch). Ids lie in host memory, and the call copies them.
  */
 #ifndef MIMO_NN_NN_EMBEDDING_H
 #define MIMO_NN_NN_EMBEDDING_H
@@ -13,32 +13,35 @@ typedef struct nn_embedding {
     nn_params *params;
     int weight;
     int64_t entries, width;
-    int64_t n, repeat;       /* of the last forward or add; n -1 before */
-    int64_t used;            /* distinct entries among them */
-    int64_t capacity;        /* ids that the rooms hold; they grow with the first larger call */
-    int64_t *host, *numbers; /* ids and their uses, here and in the runtime's memory */
-    int64_t *slot;           /* [entries] room */
+    int64_t n, repeat;       /* of the last forward or add; n is -1 before the first */
+    int64_t used;            /* distinct entries among the n ids */
+    int64_t capacity;        /* ids that host and numbers have memory for; a larger call grows it */
+    int64_t *host, *numbers; /* ids and their uses, in host memory and in the runtime's */
+    int64_t *slot;           /* [entries], workspace of nn_uses_fill */
 } nn_embedding;
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
                               int64_t entries, int64_t width, double std);
 void nn_embedding_release(nn_embedding *layer);
 
-/** Room for n ids now, so that no call with as many takes memory: one that fails on this rank alone
- *  would leave the others waiting in the next layer. Local. MIMO_ERR_MEMORY. */
+/** Reserve memory for n ids now. Then no call with at most n ids allocates. An allocation that
+ *  fails on this rank alone would leave the others waiting in the next layer. Local. Errors:
+ *  MIMO_ERR_MEMORY. */
 mimo_status nn_embedding_reserve(nn_embedding *layer, int64_t n);
 
-/** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT: an id outside [0, entries),
- *  with its place. */
+/** y[i] = table[ids[i]], i < n; y [n, H]. Errors: MIMO_ERR_ARGUMENT (an id outside [0, entries);
+ *  the sentence names its index). */
 mimo_status nn_embedding_forward(nn_embedding *layer, nn_real *y, const int64_t *ids, int64_t n);
 
-/** x[i * repeat + j] += table[ids[i]], i < n, j < repeat; x [n * repeat, H] in place. Positions of
- *  a tile "sbh": ids = global positions of the S_local rows (mimo_partition_index), repeat = B. The
- *  gradient of x passes through unchanged. Errors as nn_embedding_forward. */
+/** x[i * repeat + j] += table[ids[i]], i < n, j < repeat; x [n * repeat, H], in place. For the
+ *  positions of a tile "sbh", ids are the global positions of the S_local rows
+ *  (mimo_partition_index), and repeat is B. The gradient of x is that of the result. Errors: those
+ *  of nn_embedding_forward. */
 mimo_status nn_embedding_add(nn_embedding *layer, nn_real *x, const int64_t *ids, int64_t n,
                              int64_t repeat);
 
-/** Add dy (shaped as y or x of the last call) to the gradients of the entries that it used. */
+/** Add dy to the gradients of the entries that the last call used. dy has the shape of that call's
+ *  y or x. */
 mimo_status nn_embedding_backward(nn_embedding *layer, const nn_real *dy);
 
 #endif

@@ -62,7 +62,8 @@ static nn_matrix weight_of(const nn_linear *layer)
     return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
 }
 
-/* How often the bias, or its gradient, is added: under a bug on every tp rank before a sum. */
+/* How often the bias or its gradient is added: once. The planted bug adds it on every tp rank
+ * before the sum. */
 static int bias_times(const nn_linear *layer, bool mutated)
 {
     return mutated && layer->split == NN_SPLIT_ROWS ? nn_comm_size(layer->tp) : 1;

@@ -24,7 +24,7 @@ int64_t nn_uses_fill(int64_t *numbers, int64_t *slot, const int64_t *ids, int64_
     }
     for (int64_t k = 0; k < count; k++)
         begin[k + 1] += begin[k];
-    for (int64_t i = n; i-- > 0;) /* from behind: begin[k + 1] walks down to where entry k starts */
+    for (int64_t i = n; i-- > 0;) /* from the last id: begin[k + 1] sinks to the start of k */
         order[--begin[slot[ids[i]] + 1]] = i;
     for (int64_t k = 0; k < count; k++) {
         begin[k] = begin[k + 1];

@@ -127,7 +127,8 @@ mimo_status nn_loss_backward(nn_loss *loss, nn_real *d_logits)
     return loss->runtime->ops->token_gradients(loss->runtime, d_logits, &tokens);
 }
 
-/* The largest value over tp, then the largest -id among the ranks that have it: the lowest id. */
+/* First the largest value over tp. Then the largest -id among the ranks that have this value, which
+ * gives the lowest id. */
 static mimo_status choose(nn_loss *loss, const nn_real *logits, int64_t rows)
 {
     const nn_runtime *runtime = loss->runtime;

@@ -1,6 +1,9 @@
-/* y = down(gelu(up(x))): up column-parallel [inner, H], down row-parallel [H, inner]. GELU is the
- * tanh form, 0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))). Parameters NAME.up.*,
- * NAME.down.*. */
+/* y = down(gelu(up(x))). up [inner, H] is column-parallel, down [H, inner] is row-parallel. GELU is
+ * the tanh form:
+ *
+ *   0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3)))
+ *
+ * Parameters: NAME.up.*, NAME.down.*. */
 #ifndef MIMO_NN_NN_MLP_H
 #define MIMO_NN_NN_MLP_H
 
@@ -19,7 +22,7 @@ typedef struct nn_mlp {
     nn_linear up, down;
     int64_t max_rows;
     nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */
-    nn_real *du;                   /* room of backward */
+    nn_real *du;                   /* workspace of backward */
 } nn_mlp;
 
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);

@@ -1,5 +1,8 @@
-/* Layer norm over the last dimension, y = (x - mean) / sqrt(var + 1e-5) * scale + shift, sums in
- * f64. Parameters NAME.scale (ones) and NAME.shift (zeros) are replicated; no weight decay. */
+/* Layer norm over the last dimension, with sums in f64:
+ *
+ *   y = (x - mean) / sqrt(var + 1e-5) * scale + shift
+ *
+ * Parameters: NAME.scale (ones) and NAME.shift (zeros), replicated, without weight decay. */
 #ifndef MIMO_NN_NN_NORM_H
 #define MIMO_NN_NN_NORM_H
 
@@ -11,7 +14,7 @@ typedef struct nn_norm {
     int scale, shift; /* parameter indices */
     int64_t width, max_rows;
     const nn_real *x;
-    int64_t rows;         /* of the last forward; -1 before */
+    int64_t rows;         /* of the last forward; -1: none yet */
     nn_real *mean, *rstd; /* [max_rows] */
 } nn_norm;
 
@@ -21,7 +24,7 @@ void nn_norm_release(nn_norm *layer);
 
 mimo_status nn_norm_forward(nn_norm *layer, nn_real *y, const nn_real *x, int64_t rows);
 
-/** dx = residual + (gradient of x); residual NULL counts as zeros. dx may be residual or dy. */
+/** dx = residual + (gradient of x). residual NULL means zeros. dx may be residual or dy. */
 mimo_status nn_norm_backward(nn_norm *layer, nn_real *dx, const nn_real *dy,
                              const nn_real *residual);
 

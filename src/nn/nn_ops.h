@@ -1,10 +1,10 @@
 /*
- * What layers do with elements: one table of operations per kind of memory, so that every layer is
- * written once. The layer has validated; an operation trusts its arguments. Pointers lie in the
- * runtime's memory. On the host an operation is done on return; with a stream it only enqueues.
+ * What layers do with elements. Each kind of memory has one table of operations, so every layer is
+ * written once. The layer validates; an operation trusts its arguments. Pointers point into the
+ * runtime's memory. On the host an operation is done on return. With a stream it only enqueues.
  *
- * Counts may be 0. Outputs overlap inputs only where a slot says so. The same call gives the same
- * bits every time: sums run in an order that the sizes alone decide.
+ * Counts may be 0. Outputs overlap inputs only where a slot allows it. The same call gives the same
+ * bits every time: only the sizes decide the order of a sum.
  */
 #ifndef MIMO_NN_NN_OPS_H
 #define MIMO_NN_NN_OPS_H
@@ -17,16 +17,17 @@
 
 MIMO_BEGIN_DECLS
 
-/* A matrix [rows, columns], row-major with `stride` elements from row to row; `transposed` where it
- * lies in memory as [columns, rows]. Matrix i of a batch starts i * step elements further. */
+/* A matrix [rows, columns], row-major, with `stride` elements from row to row. Where `transposed`
+ * is set, memory holds [columns, rows]. Matrix i of a batch starts i * step elements after
+ * `data`. */
 typedef struct nn_matrix {
     const nn_real *data;
     int64_t rows, columns, stride, step;
     bool transposed;
 } nn_matrix;
 
-/* c = beta c + alpha a b for each of a batch of `count`; c is [a.rows, b.columns], never
- * transposed, and not read where beta is 0. Every size fits an int. */
+/* c = beta c + alpha a b, for each matrix of a batch of `count`. c is [a.rows, b.columns] and never
+ * transposed. Where beta is 0, c is not read. Every size fits an int. */
 typedef struct nn_product {
     nn_real *c;
     int64_t stride, step; /* of c */
@@ -52,7 +53,7 @@ typedef struct nn_norm_gradients {
     nn_real *d_scale, *d_shift; /* [width], added to */
 } nn_norm_gradients;
 
-/* Attention scores [panels, rows, width]; row i of each panel sees the columns where its row of the
+/* Attention scores [panels, rows, width]. In every panel, row i sees the columns where row i of the
  * mask is 1. */
 typedef struct nn_scores {
     nn_real *data;
@@ -60,15 +61,15 @@ typedef struct nn_scores {
     int64_t panels, rows, width;
 } nn_scores;
 
-/* Entry ids[i] of a table, once for each of the rows i * repeat + j, j < repeat. */
+/* Row i * repeat + j, j < repeat, takes entry ids[i] of a table. */
 typedef struct nn_lookup {
     const nn_real *table; /* [entries, width] */
     const int64_t *ids;   /* [n] */
     int64_t n, repeat, width;
 } nn_lookup;
 
-/* The same seen from the table: entry[k] is used by rows order[begin[k]], ...,
- * order[begin[k + 1] - 1], ascending; k < count. */
+/* The uses of each entry: entry[k], k < count, is ids[i] for i = order[begin[k]], ...,
+ * order[begin[k + 1] - 1], ascending. */
 typedef struct nn_uses {
     const int64_t *entry, *begin, *order;
     int64_t count;
@@ -76,14 +77,14 @@ typedef struct nn_uses {
 
 enum { NN_IGNORE = -100 };
 
-/* Logits [rows, width] of ids [first, first + width); rows whose label is NN_IGNORE count nowhere,
- * and are not even read. maxima and sums hold what has been summed over tp so far. */
+/* Logits [rows, width] of the ids [first, first + width). Rows whose label is NN_IGNORE do not
+ * count, and are not read. The layer reduces maxima and sums over tp between the operations. */
 typedef struct nn_token_rows {
     const nn_real *logits;
     const int64_t *labels; /* [rows] global ids */
     int64_t rows, width, first;
     double *maxima; /* [rows] */
-    double *sums;   /* [2, rows]: sum of exp(logit - max), logit of the label - max */
+    double *sums;   /* [2, rows]: sum of exp(logit - max); logit of the label - max */
 } nn_token_rows;
 
 /* Elements under AdamW, and the factors of one step. */
@@ -94,20 +95,20 @@ typedef struct nn_moments {
 } nn_moments;
 
 typedef struct nn_adamw_factors {
-    nn_real gradient;     /* scale of the gradient: clipping */
-    nn_real beta1, beta2; /* and 1 - beta */
-    nn_real rest1, rest2;
-    nn_real root; /* 1 / sqrt(1 - beta2^t) */
+    nn_real gradient; /* scale of the gradient: clipping */
+    nn_real beta1, beta2;
+    nn_real rest1, rest2; /* 1 - beta1, 1 - beta2 */
+    nn_real root;         /* 1 / sqrt(1 - beta2^t) */
     nn_real epsilon;
     nn_real rate;  /* lr / (1 - beta1^t) */
     nn_real decay; /* lr * decay; 0 for parameters that do not decay */
 } nn_adamw_factors;
 
 typedef struct nn_ops {
-    /* Make and release runtime->context, where the operations keep what they need (a BLAS handle,
-     * rooms). Rooms grow on the first call of a shape; nothing else allocates. */
+    /* Make and release runtime->context. It holds what the operations need: a BLAS handle and
+     * workspaces. Workspaces grow on the first call of a shape. Nothing else allocates. */
     mimo_status (*open)(nn_runtime *runtime);
-    void (*close)(nn_runtime *runtime); /* after a failed open too */
+    void (*close)(nn_runtime *runtime); /* also after an open that failed */
 
     mimo_status (*matmul)(const nn_runtime *runtime, const nn_product *product);
 
@@ -123,7 +124,7 @@ typedef struct nn_ops {
     /* gate = 0.5 (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))), y = u * gate, n elements */
     mimo_status (*gelu)(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
                         int64_t n);
-    /* d *= the derivative of y by u */
+    /* d *= dy/du */
     mimo_status (*gelu_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *u,
                                  const nn_real *gate, int64_t n);
 
@@ -138,17 +139,18 @@ typedef struct nn_ops {
     mimo_status (*softmax_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *w,
                                     int64_t rows, int64_t width);
 
-    /* y [n * repeat, width] becomes the entries looked up, or gets them added. */
+    /* y = the entries, y += the entries; y [n * repeat, width] */
     mimo_status (*lookup)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
     mimo_status (*lookup_add)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
-    /* grad [entries, width] gets dy [n * repeat, width] added; of `lookup`, table and ids are not
-     * used. */
+    /* Add the rows of dy [n * repeat, width] to their entries of grad [entries, width]. It does not
+     * use table and ids of `lookup`. */
     mimo_status (*lookup_backward)(const nn_runtime *runtime, nn_real *grad, const nn_real *dy,
                                    const nn_lookup *lookup, const nn_uses *uses);
 
     /* maxima[i] = the largest logit, 0 where ignored */
     mimo_status (*token_maxima)(const nn_runtime *runtime, const nn_token_rows *tokens);
-    /* This rank's sums, from the maxima over tp; the label's is 0 where the label is not here. */
+    /* Both sums of this rank, from the maxima over tp. Where the label's id is on another rank, the
+     * second sum is 0. */
     mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
     /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum */
     mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
@@ -156,11 +158,11 @@ typedef struct nn_ops {
     /* d [rows, width] = exp(logit - max) / sum - (1 at the label); d may be the logits */
     mimo_status (*token_gradients)(const nn_runtime *runtime, nn_real *d,
                                    const nn_token_rows *tokens);
-    /* value[i] = the largest logit of row i; labels, maxima and sums are not used */
+    /* value[i] = the largest logit of row i. It does not use labels, maxima and sums. */
     mimo_status (*row_largest)(const nn_runtime *runtime, double *value,
                                const nn_token_rows *tokens);
-    /* negated[i] = -(the lowest global id whose logit is the row's largest) where that logit is at
-     * least value[i], else -absent */
+    /* negated[i] = -(the lowest global id that has the row's largest logit). Where that logit is
+     * below value[i], negated[i] = -absent. */
     mimo_status (*row_choice)(const nn_runtime *runtime, double *negated, const double *value,
                               const nn_token_rows *tokens, int64_t absent);
 
@@ -169,14 +171,14 @@ typedef struct nn_ops {
     mimo_status (*adamw)(const nn_runtime *runtime, const nn_moments *moments,
                          const nn_adamw_factors *factors);
 
-    /* Round n elements to bf16, ties to even, and back; for tiles that travel in bf16. */
+    /* Convert n elements to bf16 (ties to even) and back, for tiles that travel in bf16. */
     mimo_status (*to_bf16)(const nn_runtime *runtime, uint16_t *to, const nn_real *from, int64_t n);
     mimo_status (*from_bf16)(const nn_runtime *runtime, nn_real *to, const uint16_t *from,
                              int64_t n);
 } nn_ops;
 
-/* Every slot, for what is the same for all of them: slot(prefix, name). A backend's functions are
- * called prefix_name; NN_DECLARE declares them as their slots say, NN_ENTRY puts them there. */
+/* Apply slot(prefix, name) to every slot. A backend names its functions prefix_name. NN_DECLARE
+ * declares them with the types of their slots. NN_ENTRY puts them into the table. */
 /* clang-format off */
 #define NN_SLOTS(slot, prefix)                                                                  \
     slot(prefix, open) slot(prefix, close) slot(prefix, matmul)                                 \
@@ -192,7 +194,7 @@ typedef struct nn_ops {
 #define NN_ENTRY(prefix, name) .name = prefix##_##name,
 
 extern const nn_ops nn_ops_host;
-extern const nn_ops nn_ops_cuda; /* where this build has CUDA */
+extern const nn_ops nn_ops_cuda; /* only in a build with CUDA */
 
 MIMO_END_DECLS
 

@@ -1,5 +1,5 @@
-/* AdamW: decoupled weight decay, bias correction, clipping by the global norm. Moments and the
- * number of steps live in the store. */
+/* AdamW: decoupled weight decay, bias correction, clipping by the global norm. The store keeps the
+ * moments and the number of steps. */
 #ifndef MIMO_NN_NN_OPTIMIZER_H
 #define MIMO_NN_NN_OPTIMIZER_H
 
@@ -18,10 +18,14 @@ typedef struct nn_adamw {
     }
 
 /**
- * One step on one module's store, from its finalized gradients (which stay as they are). `norm` is
- * mimo_gradient_norm over *all* modules, so that both are clipped alike. Local; equal on ranks that
- * hold equal elements. m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
- * value -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay * value).
+ * One step on one module's store, from its finalized gradients, which it does not change. `norm` is
+ * mimo_gradient_norm over *both* modules, so that both are clipped by the same factor. Local. Ranks
+ * that hold equal elements get equal results. With g the clipped gradient and t the number of
+ * steps, this one included:
+ *
+ *   m = beta1 m + (1 - beta1) g
+ *   v = beta2 v + (1 - beta2) g^2
+ *   value -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay * value)
  *
  * Errors, before anything changes: MIMO_ERR_STATE (store not sealed), MIMO_ERR_ARGUMENT (norm
  * negative or not finite).

@@ -36,7 +36,7 @@ static double uniform(uint64_t key, int64_t index)
     return (double)((mimo_hash_int(key, index) >> 11) + 1) * 0x1p-53;
 }
 
-/* Box-Muller on two counters of the element's own. */
+/* Box-Muller. Each element has two counters of its own. */
 static double keyed_normal(uint64_t key, int64_t index)
 {
     double radius = sqrt(-2.0 * log(uniform(key, 2 * index)));
@@ -156,7 +156,7 @@ static void set_initial(nn_real *value, const nn_param *param, uint64_t seed)
     }
 }
 
-/* Initial values are made on the host, the same whatever memory they go to. */
+/* The host makes the initial values, so that they are the same in every kind of memory. */
 static mimo_status write_initial(const nn_params *params)
 {
     int64_t most = 0;
@@ -208,7 +208,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
     return MIMO_OK;
 }
 
-/* Back to before a seal that failed. */
+/* Undo a seal that failed. */
 static void unseal(nn_params *params)
 {
     for (int i = 0; i < params->n; i++)

@@ -1,9 +1,9 @@
 /*
- * The parameters of one module: values, gradients and Adam moments in flat arenas, ordered so that
- * parameters of one gradient rule lie together (few spans, few reductions).
+ * The store: the parameters of one module. Values, gradients and Adam moments lie in flat arenas.
+ * Parameters of one gradient rule lie together, which gives few spans and few reductions.
  *
- * Initial values come from a counter-based generator keyed by (seed, name, global element index),
- * so every topology starts from the same model, bit for bit.
+ * Initial values come from a counter-based generator. Its key is (seed, name, global element
+ * index). So every topology starts from the same model, bit for bit.
  */
 #ifndef MIMO_NN_NN_PARAMS_H
 #define MIMO_NN_NN_PARAMS_H
@@ -31,28 +31,28 @@ typedef enum nn_init {
     NN_INIT_NORMAL = 2, /* mean 0, standard deviation `std` */
 } nn_init;
 
-/** What to add. Shapes are global; a vector has ndim 1 and shape[1] = 1. */
+/** A parameter to add. Shapes are global. A vector has ndim 1 and shape[1] = 1. */
 typedef struct nn_param_desc {
     const char *name; /* unique in the store; copied */
     int ndim;         /* 1 or 2 */
     int64_t shape[2];
     nn_rule rule;
-    int shard_dim; /* NN_SHARDED: the dimension that tp cuts into equal slices */
+    int shard_dim; /* NN_SHARDED: the dimension that tp splits into equal slices */
     bool decay;    /* weight decay applies */
     nn_init init;
     double std;
 } nn_param_desc;
 
-/** One parameter as this rank holds it; enough for a checkpoint that saves tensors whole. The local
- * tensor is contiguous, row-major. Pointers lie in the runtime's memory (nn_params_read and
- * nn_params_write reach them from any) and are NULL before seal. */
+/** One parameter as this rank holds it. A checkpoint that saves whole tensors needs nothing more.
+ * The local tensor is contiguous and row-major. Pointers point into the runtime's memory, and are
+ * NULL before seal. nn_params_read and nn_params_write copy from and to host memory. */
 typedef struct nn_param {
     char *name;
     int ndim;
     int64_t shape[2]; /* global */
     int64_t local[2]; /* this rank's */
-    int shard_dim;    /* -1 where not sharded */
-    int64_t start;    /* first global index along shard_dim; 0 where not sharded */
+    int shard_dim;    /* -1 where it is not sharded */
+    int64_t start;    /* first global index along shard_dim; 0 where it is not sharded */
     int64_t count;    /* local elements */
     nn_rule rule;
     bool decay;
@@ -62,7 +62,7 @@ typedef struct nn_param {
 } nn_param;
 
 typedef struct nn_params_desc {
-    const char *name; /* "encoder"; leads the names of the spans; copied */
+    const char *name; /* such as "encoder"; names of spans begin with it; copied */
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the spans */
     int tp_rank, tp_size;
     uint64_t seed;
@@ -77,20 +77,20 @@ typedef enum nn_part {
     NN_MOMENT_V = 3,
 } nn_part;
 
-/** Create an empty store; also sets OpenBLAS to one thread in this process (ranks share cores).
- *  Local. The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
+/** Create an empty store. It also sets OpenBLAS to one thread in this process, because ranks share
+ *  cores. Local. The caller owns *out. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MEMORY. */
 mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc);
 
 /** Release the store with everything in it. NULL is fine. */
 void nn_params_destroy(nn_params *params);
 
-/** Add a parameter; *index names it from now on (0, 1, 2, ... in the order of adding). Errors:
- *  MIMO_ERR_ARGUMENT (tp does not divide shape[shard_dim], both printed), MIMO_ERR_EXISTS,
- *  MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+/** Add a parameter. *index is its number: 0, 1, 2, ... in the order of adding. Errors:
+ *  MIMO_ERR_ARGUMENT (tp does not divide shape[shard_dim]; the sentence has both numbers),
+ *  MIMO_ERR_EXISTS, MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index);
 
-/** Reserve the arenas and set initial values; gradients and moments are 0. Nothing can be added
- *  after. Blocking. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
+/** Reserve the arenas and set initial values. Gradients and moments are 0. After it nothing can be
+ *  added. Blocking. Errors: MIMO_ERR_STATE (sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
@@ -98,34 +98,34 @@ bool nn_params_sealed(const nn_params *params);
 int nn_params_count(const nn_params *params);
 const nn_param *nn_params_at(const nn_params *params, int index);
 
-/** Index of the parameter named `name`; -1 where there is none. */
+/** The index of the parameter `name`; -1 where there is none. */
 int nn_params_find(const nn_params *params, const char *name);
 
-/** Copy one array of a parameter to or from host memory [count]: what checkpoints are made of. Read
- *  waits for the work enqueued before it; write may enqueue, and `from` may be reused on return.
- *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_ARGUMENT (no such parameter or part). */
+/** Copy one array of a parameter to or from host memory [count], for checkpoints. Read waits for
+ *  the work enqueued before it. Write may only enqueue; `from` may be reused on return. Errors:
+ *  MIMO_ERR_STATE (not sealed), MIMO_ERR_ARGUMENT (no such parameter or part). */
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
 
-/** The runtime of the descriptor, the host's where that is NULL. */
+/** The runtime of the descriptor. Where that was NULL, the host's. */
 const nn_runtime *nn_params_runtime(const nn_params *params);
 
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 
-/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, empty ones left
- * out, owned by the store. The same number in the same order on every rank. MIMO_ERR_STATE before
- * seal. */
+/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
+ * ones. Every rank has the same number of them in the same order. The store owns them. Errors:
+ * MIMO_ERR_STATE (not sealed). */
 mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
 
-/** Set all gradients to 0; nothing to do before seal. */
+/** Set all gradients to 0. Before seal it does nothing. */
 mimo_status nn_params_zero_grad(nn_params *params);
 
-/** Number of optimizer steps taken: part of a checkpoint. */
+/** The number of optimizer steps taken. A checkpoint saves it. */
 int64_t nn_params_steps(const nn_params *params);
 void nn_params_set_steps(nn_params *params, int64_t steps);
 
-/** The counter-based generator: a standard normal number keyed by (seed, name, index). Pure. */
+/** The counter-based generator: the standard normal number of (seed, name, index). Pure. */
 double nn_normal(uint64_t seed, const char *name, int64_t index);
 
 #endif

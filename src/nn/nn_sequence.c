@@ -44,7 +44,7 @@ static mimo_status check_distinct(const int64_t *positions, int64_t n)
     return status;
 }
 
-/* `room`: for the positions of all ranks on their way, in the runtime's memory. */
+/* `room` is memory of the runtime for the all-gather of the positions. */
 static mimo_status reserve(nn_sequence *made, int64_t **room, const nn_sequence_desc *desc)
 {
     int64_t all, cells;
@@ -101,7 +101,7 @@ mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc
     nn_sequence made = {.runtime = nn_runtime_or_host(desc->runtime)};
     int64_t *room = NULL;
     mimo_status status = reserve(&made, &room, desc);
-    if (desc->cp) /* a rank whose own arguments are wrong must not strand the others */
+    if (desc->cp) /* wrong arguments on one rank must not strand the others */
         status = mimo_comm_agree(desc->cp, status);
     if (status != MIMO_OK)
         goto fail;

@@ -6,14 +6,14 @@
 
 #include <mimo/status.h>
 
-/* Enough for a layer's name and a parameter's. */
+/* Enough for the name of a layer and of its parameter. */
 enum { NN_NAME_CAPACITY = 256 };
 
-/* 1 <= size <= INT_MAX (BLAS counts in int). */
+/* Check that 1 <= size <= INT_MAX. BLAS counts in int. */
 mimo_status nn_check_size(const char *layer, const char *what, int64_t size);
-/* parts divides size. */
+/* Check that `parts` divides `size`. */
 mimo_status nn_check_divides(const char *layer, const char *what, int64_t size, int64_t parts);
-/* "NAME.part" into name[NN_NAME_CAPACITY]. */
+/* Write "LAYER.PART" into name[NN_NAME_CAPACITY]. */
 mimo_status nn_join(char *name, const char *layer, const char *part);
 
 #endif

@@ -1,4 +1,4 @@
-/* Private: what every layer needs of communicators, the store and the runtime. */
+/* Private: what layers share: communicators, the store, the runtime. */
 #ifndef MIMO_NN_NN_SUPPORT_H
 #define MIMO_NN_NN_SUPPORT_H
 
@@ -23,7 +23,7 @@ static inline int nn_comm_rank(const mimo_comm *comm)
     return comm ? mimo_comm_rank(comm) : 0;
 }
 
-/* Sum over the ranks, in place; nothing to do on one. */
+/* Sum over the ranks, in place. On one rank it does nothing. */
 static inline mimo_status nn_allreduce(const nn_runtime *runtime, mimo_comm *comm, nn_real *data,
                                        int64_t count)
 {
@@ -64,11 +64,11 @@ static inline mimo_status nn_multiply(const nn_runtime *runtime, nn_real *c, nn_
     return runtime->ops->matmul(runtime, &product);
 }
 
-/* The communicator is the store's tp: same size, same rank, the same kind of memory. */
+/* Check that the communicator fits the store's tp: size, rank and kind of memory. */
 mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_comm *tp);
-/* The communicator, where there is one, moves what lies in the runtime's memory. */
+/* Check that the communicator, unless it is NULL, moves tensors in the runtime's memory. */
 mimo_status nn_check_memory(const char *layer, const nn_runtime *runtime, const mimo_comm *comm);
-/* The store is sealed and 0 <= rows <= most. */
+/* Check that the store is sealed, and that 0 <= rows <= most. */
 mimo_status nn_check_forward(const char *layer, const nn_params *params, int64_t rows,
                              int64_t most);
 

@@ -5,7 +5,7 @@
 #include "device/cuda_calls.h"
 #include "device/device.h"
 
-/* What NVIDIA recommends for Hopper; more than older chips want. */
+/* NVIDIA recommends 32 MiB for Hopper. Older GPUs need less. */
 static const int64_t workspace_bytes = 32 << 20;
 
 mimo_status nn_cuda_launched(const char *what)
@@ -38,10 +38,10 @@ mimo_status nn_cuda_open(nn_runtime *runtime)
     nn_cuda *context = nn_cuda_of(runtime);
     MIMO_TRY(nn_cuda_blas_check(cublasCreate(&context->blas), "cublasCreate"));
     MIMO_TRY(runtime->device->reserve(&context->workspace, workspace_bytes));
-    /* A new stream takes the workspace away: the stream first. */
+    /* cublasSetStream resets the workspace, so it comes first. */
     MIMO_TRY(nn_cuda_blas_check(cublasSetStream(context->blas, (cudaStream_t)runtime->stream),
                                 "cublasSetStream"));
-    /* Split products are added in the output's type, never in bf16. */
+    /* cuBLAS may split a sum. The parts are then added in the output's type, never in bf16. */
     MIMO_TRY(nn_cuda_blas_check(
         cublasSetMathMode(context->blas,
                           CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),

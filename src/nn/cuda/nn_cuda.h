@@ -1,5 +1,5 @@
-/* Private: the operations of nn_ops on a CUDA device, one function per slot (contracts are there),
- * and what they share. Nothing here waits for the device. */
+/* Private: the operations of nn_ops on a CUDA device, one function for each slot, and what they
+ * share. nn_ops.h has the contracts. Nothing here waits for the device. */
 #ifndef MIMO_NN_NN_CUDA_H
 #define MIMO_NN_NN_CUDA_H
 
@@ -9,19 +9,19 @@
 
 MIMO_BEGIN_DECLS
 
-/* Device memory that is kept and grows; one user each, so that the stream's order keeps calls
- * apart. Growing blocks, so it happens once per shape. */
+/* Device memory that is kept and grows. Each one has a single user, so the order of the stream
+ * keeps its calls apart. Growing blocks, and happens only on the first call of a shape. */
 typedef struct nn_cuda_room {
     void *data;
     int64_t bytes;
 } nn_cuda_room;
 
-/* The context of a runtime. */
+/* What runtime->context points to. */
 typedef struct nn_cuda {
     cublasHandle_t blas;
-    void *workspace;                 /* of cuBLAS, so that it allocates none */
-    nn_cuda_room factor_a, factor_b; /* rounded to bf16 */
-    nn_cuda_room columns;            /* partial sums of columns */
+    void *workspace;                 /* for cuBLAS, so that it allocates none */
+    nn_cuda_room factor_a, factor_b; /* factors of a product, rounded to bf16 */
+    nn_cuda_room columns;            /* sums of chunks, of nn_sum_columns */
 } nn_cuda;
 
 static inline nn_cuda *nn_cuda_of(const nn_runtime *runtime)
@@ -30,12 +30,12 @@ static inline nn_cuda *nn_cuda_of(const nn_runtime *runtime)
 }
 
 mimo_status nn_cuda_grow(const nn_runtime *runtime, nn_cuda_room *room, int64_t bytes);
-/* The status of the launch just made; `what` names it. */
+/* The status of the last launch. `what` names it in the sentence. */
 mimo_status nn_cuda_launched(const char *what);
 mimo_status nn_cuda_blas_check(cublasStatus_t status, const char *what);
 
-/* Round the matrices of a batch to bf16 and pack them one after the other, as they lie in memory:
- * `lines` of `line` elements each. */
+/* Round the matrices of a batch to bf16, and pack them one after the other. A matrix is `lines`
+ * lines of `line` elements, in the order of its memory, transposed or not. */
 mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_matrix *from,
                               int64_t count);
 

@@ -1,5 +1,6 @@
-/* Private: sums down the columns of rows, in two steps without atomics: blocks sum chunks of the
- * rows into a room, then the chunks are added in order. Chunks depend on the sizes alone. */
+/* Private: sums of the columns of rows, in two steps without atomics. First, blocks write the sums
+ * of chunks of rows into a workspace. Then the sums of the chunks are added in order. Only the
+ * sizes decide the chunks. */
 #ifndef MIMO_NN_NN_CUDA_COLUMNS_CUH
 #define MIMO_NN_NN_CUDA_COLUMNS_CUH
 
@@ -8,15 +9,15 @@
 
 constexpr int NN_SLICES = NN_THREADS / NN_WARP, NN_CHUNK_ROWS = 64, NN_MOST_CHUNKS = 64;
 
-/* The sum over t in [begin, end) of term(t) for a column of this block's 32, whose eight slices of
- * threads take every eighth t. Whole blocks call it; slice 0 gets the result. */
+/* The sum over t in [begin, end) of term(t). A block has 32 columns and eight slices of threads; a
+ * slice takes every eighth t. All threads of a block call it. Slice 0 gets each column's sum. */
 template <typename Term> __device__ nn_real nn_sum_slices(int64_t begin, int64_t end, Term term)
 {
     __shared__ nn_real parts[NN_SLICES][NN_WARP];
     nn_real sum = 0;
     for (int64_t t = begin + threadIdx.y; t < end; t += NN_SLICES)
         sum += term(t);
-    __syncthreads(); /* the last call's parts have been read */
+    __syncthreads(); /* wait until the parts of the last call are read */
     parts[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     sum = 0;
@@ -35,7 +36,7 @@ __global__ void nn_chunks_kernel(nn_real *partial, int64_t rows, int64_t width, 
         partial[chunk * width + j] = sum;
 }
 
-/* sums[j] += the sum over i < rows of term(i, j), j < width. */
+/* sums[j] += the sum of term(i, j) over i < rows, for j < width. */
 template <typename Term>
 mimo_status nn_sum_columns(const nn_runtime *runtime, nn_real *sums, int64_t rows, int64_t width,
                            Term term)

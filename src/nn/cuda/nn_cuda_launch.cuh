@@ -1,5 +1,5 @@
-/* Private: how kernels are launched here. Every kernel is a loop over elements or over rows, shared
- * by the blocks; a function of the index says what to do. */
+/* Private: launches. Most kernels are a loop over elements or over rows, which the blocks share. A
+ * function of the index is the body of the loop. */
 #ifndef MIMO_NN_NN_CUDA_LAUNCH_CUH
 #define MIMO_NN_NN_CUDA_LAUNCH_CUH
 
@@ -12,7 +12,7 @@ static inline unsigned nn_blocks(int64_t wanted)
     return (unsigned)(wanted < NN_MOST_BLOCKS ? wanted : NN_MOST_BLOCKS);
 }
 
-/* Whole warps that cover a row, up to a block; depends on the width alone. */
+/* Whole warps that cover a row, at most a full block. Only the width decides. */
 static inline unsigned nn_row_threads(int64_t width)
 {
     int64_t warps = (width + NN_WARP - 1) / NN_WARP * NN_WARP;
@@ -26,7 +26,7 @@ template <typename Body> __global__ void nn_elements_kernel(int64_t n, Body body
         body(i);
 }
 
-/* body(i) for i < n. */
+/* Run body(i) for every i < n. */
 template <typename Body>
 mimo_status nn_each_element(const nn_runtime *runtime, const char *what, int64_t n, Body body)
 {
@@ -43,7 +43,8 @@ template <typename Body> __global__ void nn_rows_kernel(int64_t rows, Body body)
         body(i);
 }
 
-/* body(i) for every row i, by all threads of one block together; `width` decides how many. */
+/* Run body(i) for every row i. All threads of one block run it together. `width` decides how many
+ * threads a block has. */
 template <typename Body>
 mimo_status nn_each_row(const nn_runtime *runtime, const char *what, int64_t rows, int64_t width,
                         Body body)

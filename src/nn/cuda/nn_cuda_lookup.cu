@@ -1,4 +1,4 @@
-/* Tables of entries: rows looked up, and their gradient, one block per entry that is used. */
+/* Lookups in a table of entries, and their gradient: one block for each entry that is used. */
 #include "nn/cuda/nn_cuda_columns.cuh"
 
 mimo_status nn_cuda_lookup(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup)
@@ -21,7 +21,8 @@ mimo_status nn_cuda_lookup_add(const nn_runtime *runtime, nn_real *y, const nn_l
     });
 }
 
-/* Block (k, ., column tile); more than NN_MOST_BLOCKS entries share blocks. */
+/* Block (x, y) serves entry x and the columns from y * NN_WARP on. Where there are more entries
+ * than blocks, a block serves several. */
 static __global__ void entry_gradients(nn_real *grad, const nn_real *dy, nn_lookup l, nn_uses uses)
 {
     int64_t j = (int64_t)blockIdx.y * NN_WARP + threadIdx.x;

@@ -2,7 +2,7 @@
 #include "core/check.h"
 #include "nn/cuda/nn_cuda.h"
 
-/* Pedantic: no TF32, no emulation, whatever the environment asks for. */
+/* PEDANTIC forbids TF32 and emulation, whatever the environment asks for. */
 #ifdef NN_REAL_F64
 static const cudaDataType_t full_type = CUDA_R_64F;
 static const cublasComputeType_t full_compute = CUBLAS_COMPUTE_64F_PEDANTIC;
@@ -11,7 +11,7 @@ static const cudaDataType_t full_type = CUDA_R_32F;
 static const cublasComputeType_t full_compute = CUBLAS_COMPUTE_32F_PEDANTIC;
 #endif
 
-/* A factor as cuBLAS takes it. */
+/* A factor in the terms of cuBLAS. */
 typedef struct factor {
     const void *data;
     cudaDataType_t type;
@@ -25,7 +25,7 @@ static factor factor_of(const nn_matrix *a)
                     a->step};
 }
 
-/* The same rounded to bf16 and packed; a matrix that all of the batch share is rounded once. */
+/* The factor, rounded to bf16 and packed. A matrix that the whole batch shares is rounded once. */
 static mimo_status round_factor(factor *out, const nn_runtime *runtime, nn_cuda_room *room,
                                 const nn_matrix *a, int64_t count)
 {
@@ -38,8 +38,12 @@ static mimo_status round_factor(factor *out, const nn_runtime *runtime, nn_cuda_
     return MIMO_OK;
 }
 
-/* cuBLAS counts by columns: the memory of a row-major matrix is its transpose there, so
- * c^T = b^T a^T is the same product with the factors swapped and nothing transposed. */
+/* cuBLAS is column-major: it reads the memory of a row-major matrix as the transpose. So it
+ * computes
+ *
+ *   c^T = b^T a^T
+ *
+ * from the same memory with the factors swapped. Nothing is transposed. */
 static mimo_status multiply(const nn_runtime *runtime, const nn_product *p, const factor *a,
                             const factor *b)
 {

@@ -1,4 +1,4 @@
-/* Layer norm: a block per row; the parameters' gradients are sums of columns. */
+/* Layer norm: one block for each row. The parameters' gradients are sums of columns. */
 #include "nn/cuda/nn_cuda_columns.cuh"
 #include "nn/cuda/nn_cuda_reduce.cuh"
 
@@ -25,7 +25,7 @@ mimo_status nn_cuda_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_ro
     });
 }
 
-/* Reads dy, which dx may overwrite: before the rows. */
+/* Runs before dx is written: it reads dy, and dx may be dy. */
 static mimo_status parameter_gradients(const nn_runtime *runtime, const nn_norm_rows *rows,
                                        const nn_norm_gradients *gradients)
 {

@@ -1,5 +1,5 @@
-/* Private: reductions over the threads of a block, in an order that the number of threads alone
- * decides. Every thread takes part, and every thread gets the result. */
+/* Private: reductions over the threads of a block. Only the number of threads decides the order.
+ * Every thread of the block calls them and gets the result. */
 #ifndef MIMO_NN_NN_CUDA_REDUCE_CUH
 #define MIMO_NN_NN_CUDA_REDUCE_CUH
 
@@ -12,7 +12,7 @@ struct nn_plus {
     }
 };
 
-/* NaN loses, as it does in a comparison on the host. */
+/* A NaN in b is never taken, as in nn_max on the host. */
 struct nn_larger {
     template <typename T> __device__ T operator()(T a, T b) const
     {
@@ -33,7 +33,7 @@ template <typename T, typename Combine> __device__ T nn_reduce_block(T x, Combin
     unsigned lane = threadIdx.x % NN_WARP, warp = threadIdx.x / NN_WARP;
     for (unsigned distance = NN_WARP / 2; distance > 0; distance /= 2)
         x = combine(x, __shfl_xor_sync(0xffffffffu, x, distance));
-    __syncthreads(); /* the last call's parts have been read */
+    __syncthreads(); /* wait until the parts of the last call are read */
     if (lane == 0)
         parts[warp] = x;
     __syncthreads();
@@ -43,7 +43,7 @@ template <typename T, typename Combine> __device__ T nn_reduce_block(T x, Combin
     return x;
 }
 
-/* The sum over j < n of term(j), each thread every blockDim.x-th. */
+/* The sum of term(j) over j < n. A thread takes every blockDim.x-th j. */
 template <typename T, typename Term> __device__ T nn_sum_row(int64_t n, Term term)
 {
     T sum = 0;
@@ -52,7 +52,7 @@ template <typename T, typename Term> __device__ T nn_sum_row(int64_t n, Term ter
     return nn_reduce_block(sum, nn_plus());
 }
 
-/* The largest of `least` and x[j], j < n. */
+/* The largest of x[j], j < n, and at least `least`. */
 template <typename T> __device__ T nn_largest_of_row(const T *x, int64_t n, T least)
 {
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x)

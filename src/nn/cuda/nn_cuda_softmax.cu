@@ -1,4 +1,4 @@
-/* Softmax of attention scores: a block per row. */
+/* Softmax of attention scores: one block for each row. */
 #include "nn/cuda/nn_cuda_reduce.cuh"
 
 mimo_status nn_cuda_softmax(const nn_runtime *runtime, const nn_scores *scores)

@@ -1,11 +1,11 @@
-/* Rows of logits: a block per row. */
+/* Rows of logits: one block for each row. */
 #include "nn/cuda/nn_cuda_reduce.cuh"
 
 mimo_status nn_cuda_token_maxima(const nn_runtime *runtime, const nn_token_rows *tokens)
 {
     nn_token_rows t = *tokens;
     return nn_each_row(runtime, "token maxima", t.rows, t.width, [=] __device__(int64_t i) {
-        if (t.labels[i] == NN_IGNORE) { /* the whole block alike */
+        if (t.labels[i] == NN_IGNORE) { /* the same for all threads of the block */
             if (threadIdx.x == 0)
                 t.maxima[i] = 0;
             return;
@@ -37,7 +37,7 @@ mimo_status nn_cuda_token_sums(const nn_runtime *runtime, const nn_token_rows *t
     });
 }
 
-/* One block, as if the losses were one row. */
+/* One block sums the losses, as if they were one row. */
 mimo_status nn_cuda_token_losses(const nn_runtime *runtime, double *losses, double *total,
                                  const nn_token_rows *tokens)
 {

@@ -1,4 +1,5 @@
-/* Private: the operations of nn_ops on the host, one function per slot; contracts are there. */
+/* Private: the operations of nn_ops on the host, one function for each slot. nn_ops.h has the
+ * contracts. */
 #ifndef MIMO_NN_NN_HOST_H
 #define MIMO_NN_NN_HOST_H
 

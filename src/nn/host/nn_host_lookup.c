@@ -1,4 +1,4 @@
-/* Tables of entries: rows looked up, and their gradient. */
+/* Lookups in a table of entries, and their gradient. */
 #include <string.h>
 
 #include "core/mutation.h"

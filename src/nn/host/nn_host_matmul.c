@@ -1,13 +1,13 @@
-/* Products of matrices through OpenBLAS. In bf16 the factors are rounded into rooms first: the
- * product of two numbers in bf16 is exact in f32, so BLAS adds what a device adds, in another
- * order. */
+/* Products of matrices through OpenBLAS. In bf16, rounded copies of the factors go to a workspace
+ * first. The product of two bf16 numbers is exact in f32. So BLAS adds the same terms as a device,
+ * in another order. */
 #include <cblas.h>
 
 #include "core/float16.h"
 #include "core/memory.h"
 #include "nn/host/nn_host.h"
 
-/* Rounded factors; the context of a runtime that rounds, NULL in full precision. */
+/* Workspace for rounded factors. In bf16 it is runtime->context; in full precision that is NULL. */
 typedef struct rounded_factors {
     nn_real *a, *b;
     int64_t a_count, b_count;
@@ -31,7 +31,7 @@ void nn_host_close(nn_runtime *runtime)
     runtime->context = NULL;
 }
 
-/* Rows and columns as they lie in memory. */
+/* The number of lines in memory, and the elements of a line, transposed or not. */
 static int64_t lines_of(const nn_matrix *a)
 {
     return a->transposed ? a->columns : a->rows;
@@ -42,7 +42,7 @@ static int64_t line_of(const nn_matrix *a)
     return a->transposed ? a->rows : a->columns;
 }
 
-/* *a becomes its rounded copy, packed into *room. */
+/* Pack the rounded copy of *a into *room, and let *a point there. */
 static mimo_status round_factor(nn_matrix *a, nn_real **room, int64_t *capacity)
 {
     int64_t lines = lines_of(a), line = line_of(a);
@@ -59,7 +59,7 @@ static mimo_status round_factor(nn_matrix *a, nn_real **room, int64_t *capacity)
     return MIMO_OK;
 }
 
-/* BLAS itself: one product of a batch. */
+/* One product of a batch, by BLAS. */
 static void multiply(const nn_product *p, nn_real *c, const nn_matrix *a, const nn_matrix *b)
 {
     CBLAS_TRANSPOSE ta = a->transposed ? CblasTrans : CblasNoTrans;

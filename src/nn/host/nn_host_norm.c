@@ -23,10 +23,10 @@ mimo_status nn_host_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_ro
 }
 
 typedef struct row_means {
-    nn_real g, gx; /* means over the row of g = dy * scale and of g * normalised x */
+    nn_real g, gx; /* row means of g = dy * scale, and of g * normalised x */
 } row_means;
 
-/* Adds the row's part of the parameters' gradients too. */
+/* The means of row i. It also adds the row to the parameters' gradients. */
 static row_means add_row(const nn_norm_rows *rows, const nn_norm_gradients *gradients, int64_t i)
 {
     const nn_real *x = rows->x + i * rows->width, *dy = gradients->dy + i * rows->width;

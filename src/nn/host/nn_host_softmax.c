@@ -10,7 +10,7 @@ static void softmax_row(nn_real *row, const nn_real *mask, int64_t n)
         for (int64_t j = 0; j < n; j++)
             row[j] = mask[j] > 0 ? row[j] : (nn_real)-1e30;
     nn_real most = nn_max(row, n);
-    if (mask) /* exp is clamped: make the zeros exact */
+    if (mask) /* a clamped exp never gives 0: set masked weights to 0 */
         for (int64_t j = 0; j < n; j++)
             row[j] = nn_exp(row[j] - most) * mask[j];
     else

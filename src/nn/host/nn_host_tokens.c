@@ -1,5 +1,5 @@
-/* Rows of logits: the pieces of cross-entropy over a vocabulary that ranks share, and the greedy
- * choice. */
+/* Rows of logits: the steps of cross-entropy over a vocabulary that is split over ranks, and the
+ * greedy choice. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Elementary functions and reductions that compilers can vectorise without relaxing IEEE rules:
- * reductions keep NN_LANES partial results, so their order is fixed in the source. */
+/* Elementary functions and reductions that compilers can vectorise without relaxing IEEE rules.
+ * Reductions keep NN_LANES partial results, so the source fixes their order. */
 #ifndef MIMO_NN_NN_MATH_H
 #define MIMO_NN_NN_MATH_H
 
@@ -35,21 +35,25 @@ static inline float nn_word_float(int32_t word)
     return x;
 }
 
-/* exp to about 2 ulp for |x| <= 60, and exp(+-60) beyond: nothing that a sum with 1 could feel, and
- * far from subnormal numbers, which are slow. 2^n times a Taylor polynomial in r, |r| <= ln 2 / 2,
- * whose first missing term is below 6e-9; libm's expf would be a call per element. NaN and
- * infinities give NaN. The clamp works on the words: compilers turn one on floats into branches. */
+/* exp to about 2 ulp for |x| <= 60, and exp(+-60) beyond. A sum with 1 does not change there, and
+ * subnormal numbers, which are slow, stay far away. NaN and infinities give NaN.
+ *
+ *   exp(x) = 2^n p(r),    |r| <= ln 2 / 2
+ *
+ * p is a Taylor polynomial. Its first missing term is below 6e-9. libm's expf would be one call for
+ * each element. The clamp works on the bits as integers, because compilers turn a clamp of floats
+ * into branches. */
 static inline nn_real nn_exp(nn_real x)
 {
-    const float rounder = 0x1.8p23f; /* adding it rounds to an integer, left in the low bits */
-    const int32_t most = 0x42700000; /* 60 */
+    const float rounder = 0x1.8p23f; /* adding it rounds to an integer, in the low bits */
+    const int32_t most = 0x42700000; /* the bits of 60 */
     int32_t word = nn_float_word(x), size = word & INT32_MAX;
     float nan = x - x;
     size = size < most ? size : most;
     x = nn_word_float(size | (word & INT32_MIN));
     float shifted = x * 0x1.715476p0f + rounder;
     float n = shifted - rounder;
-    float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2 in two parts */
+    float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f; /* ln 2 as a sum of two numbers */
     float p = 1.0f / 5040;
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;
