@@ -51,7 +51,7 @@ void comparison_free(oracle_comparison *comparison);
 typedef struct phase_summary {
     int tensors, failures;
     double mean, worst, limit; /* `limit` is that of the worst tensor */
-    /* A faulty tensor, or the one with the largest error relative to its limit. NULL: no tensors. */
+    /* A faulty tensor, or that with the largest error relative to its limit. NULL: no tensors. */
     const checked_tensor *worst_tensor;
     const oracle_comparison *worst_case;
 } phase_summary;
