@@ -28,8 +28,7 @@ typedef struct signs {
 typedef struct torn {
     int64_t number; /* of the case */
     mimo_comm *comm;
-    mimo_comm
-        *waiting; /* what the call waits on: the communicator, or one that was split from it */
+    mimo_comm *waiting; /* the communicator that the call waits on: comm, or a part of it */
     mimo_bridge *bridge;
     mimo_grid *src, *dst;
     mimo_gradient *gradient;

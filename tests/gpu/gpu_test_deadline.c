@@ -217,7 +217,7 @@ MPI_TEST(deadline, late_for_a_buffer)
     miss_a_buffer("ncclDevCommCreate");
 }
 
-/* ------------------------------- messages that nobody posts ------------------------------- */
+/* ------------------------------- messages without a receive ------------------------------- */
 
 enum { WIDTH = 64 };
 

@@ -149,7 +149,7 @@ MPI_TEST(buffer, rows_by_both_ways)
     mimo_split_hosts(1);
 }
 
-/* -------------------------------------- places -------------------------------------- */
+/* ------------------------------------- addresses ------------------------------------ */
 
 /* What a bridge has prepared for an address ends with the buffer there. As a rule the next buffer
  * begins at the same address on this rank. But peers that come within reach shift each other. */

@@ -40,7 +40,7 @@ typedef struct chosen {
     const char *dst;
     int64_t dst_offset;
     int64_t batch;
-    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    int cut; /* 1: the dst tile is a shard; 2: along tp as well; 4: the src tile is a shard */
     bool all_stages;
 } chosen;
 

@@ -8,7 +8,7 @@ typedef struct self_case {
     int64_t src_offset;
     const char *dst;
     int64_t dst_offset;
-    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    int cut; /* 1: the dst tile is a shard; 2: along tp as well; 4: the src tile is a shard */
     bool all_stages;
     bool collective; /* collective applies as well */
 } self_case;

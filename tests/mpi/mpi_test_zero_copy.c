@@ -170,7 +170,7 @@ MPI_TEST(zero_copy, idle_destinations)
     bed_destroy(&bed);
 }
 
-/* ------------------------------- calls that nobody compares ------------------------------- */
+/* ------------------------------- calls without a comparison ------------------------------- */
 
 /* One rank calls with other rows, or with another offset in the buffer, and no agreement comes
  * first. */

@@ -6,7 +6,7 @@
 #include "synthetic.h"
 
 typedef struct training_outcome {
-    double reported; /* mean of the last round's losses, as the run itself reports them */
+    double reported; /* mean of the last repetition's losses, as the run reports them */
     double judged;   /* on rank 0: the reference's loss with the final weights */
 } training_outcome;
 

@@ -25,7 +25,7 @@ typedef struct bed_case {
     bool idle;      /* destinations are idle between calls */
     int ctas;       /* the descriptor's limit of thread blocks */
     bool told;      /* the batch is given */
-    /* Backward: each contribution is a small number of its own. Otherwise one of them is the sum. */
+    /* Backward: each contribution is a small number of its own. Otherwise one is the whole sum. */
     bool sums;
     int chunks; /* chunks of each call in bed_move; 0: whole calls */
 } bed_case;
