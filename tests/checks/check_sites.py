@@ -1,16 +1,16 @@
 """The checks of the library, found by reading its sources, and the list of those that may survive.
 
-A check is a MIMO_CHECK, or a call of mimo_fail outside of one, except where it only passes on what
-failed elsewhere (its format is "%s"). It is named by what moves least: its
-sentence. Where several checks have the same sentence the base name of the file decides, and where
-that is not enough the condition.
+A check is a MIMO_CHECK, or a call of mimo_fail outside of one. A call that only passes on an error
+from elsewhere (its format is "%s") is no check. A check is named by its sentence, which changes
+least. Where several checks have the same sentence, the base name of the file decides. Where that is
+not enough, the condition decides.
 """
 import os
 import re
 
 ROOTS = ("src", "grid", "bridge")
-# Not the library: the layers. Not in a build without a GPU, and tested on GPUs alone: the backends.
-# Not checks, but what checks are made of: the macros, and the definition of mimo_fail.
+# The layers are not the library. The backends need a GPU, and only GPU tests reach them. The macros
+# and the definition of mimo_fail are what checks are made of.
 LEFT_OUT = re.compile(r"src/nn/|(^|/)(nccl|cuda)_|src/core/(check\.h|check_off\.c|status\.c)$")
 CALL = re.compile(r"\b(MIMO_CHECK|mimo_fail)\s*\(")
 
@@ -41,7 +41,7 @@ def blank_comments(text):
 
 
 def arguments_of(text, start):
-    """The arguments of a call whose first one begins at `start`, and the place of its ')'."""
+    """The arguments of a call whose first one begins at `start`, and the position of its ')'."""
     found, depth, at, begin = [], 0, start, start
     while True:
         token = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|[()\[\]{},]').search(text, at)
@@ -59,7 +59,7 @@ def arguments_of(text, start):
 
 
 def sentence_of(argument):
-    """What the pieces of a format say together; PRId64 and the like as d."""
+    """The text of a format in several pieces. PRId64 and the like become d."""
     words = re.sub(r'%"\s*PRI([diuxX])\d+\s*(?="|$)', lambda m: "%" + m.group(1) + '" ', argument)
     if not re.fullmatch(r'("(?:\\.|[^"\\])*"\s*)+', words):
         return words
@@ -98,7 +98,8 @@ def find_sites(root):
 
 
 class Entry:
-    """A check that may survive: `file | condition | sentence`, and under it, indented, why."""
+    """A check that may survive. The list has `file | condition | sentence`, and below it, indented,
+    the reason."""
 
     def __init__(self, line, number):
         parts = [part.strip() for part in line.split(" | ", 2)]
@@ -108,7 +109,7 @@ class Entry:
         self.number, self.reason = number, ""
 
     def find(self, sites):
-        """The checks that it may mean: one, unless the list or the tree is wrong."""
+        """The checks that it may mean. There is one, unless the list or the tree is wrong."""
         found = [site for site in sites if site.sentence == self.sentence]
         for part in ("file", "condition"):
             if len(found) > 1:

@@ -3,11 +3,12 @@
 
     prove_checks.py ROOT BUILD [WORD...]    scripts/checks.sh runs this
 
-BUILD is a build with MIMO_TEST_CHECKS (src/core/check_off.c). First the unit and MPI tests run once,
-each on one number of ranks, and note which checks fail in them. Then each check is switched off, and
-the tests in which it failed run again, the quickest first, until one fails: the check is proven. One
-that survives must be in survivors.txt with the reason, and what is there must survive. With words:
-only checks that have one of them in their file's name or sentence.
+BUILD is a build with MIMO_TEST_CHECKS (src/core/check_off.c). First the unit and MPI tests run
+once, each on one number of ranks, and note which checks fail in them. Then each check is switched
+off, and the tests in which it failed run again, the quickest first. When one of them fails, the
+check is proven. A check that survives must be in survivors.txt with the reason. A check in
+survivors.txt must survive. With WORDs, only checks with one of them in their file's name or in
+their sentence are tried.
 """
 import concurrent.futures
 import json
@@ -25,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Case:
-    """One test: a launch of Meson's, or one Criterion test of a unit program."""
+    """One test: a launch that Meson makes, or one Criterion test of a unit program."""
 
     def __init__(self, name, command, test):
         self.name, self.command = name, command
@@ -36,7 +37,7 @@ class Case:
         self.seconds = 0.0
 
     def run(self, build, **variables):
-        """The exit status; None where it took too long. Its ranks end with it."""
+        """The exit status; None after a timeout, which ends its ranks as well."""
         started = time.monotonic()
         with subprocess.Popen(self.command, cwd=self.folder or build, stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -75,7 +76,7 @@ def ranks_of(name):
 
 
 def one_launch_each(cases):
-    """Of the launches of a test those on 4 ranks, or as near to that as there are."""
+    """The launches of a test on 4 ranks, or on the number of ranks nearest to 4."""
     best = {}
     for case in cases:
         name = re.sub(r" on \d+$", "", case.name)
@@ -101,7 +102,7 @@ def cases_of(build):
 
 
 def in_parallel(job, cases):
-    """job(case) of each; those that need the machine for themselves come last, one by one."""
+    """job(case) of each. Cases that need the machine for themselves run last, one by one."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(job, [case for case in cases if not case.alone]))
     for case in cases:
@@ -110,7 +111,7 @@ def in_parallel(job, cases):
 
 
 class Proof:
-    """Runs the tests with and without checks, and keeps what came out."""
+    """Runs the tests with and without checks, and keeps the results."""
 
     def __init__(self, root, build):
         self.build = build
@@ -130,7 +131,7 @@ class Proof:
         status = case.run(self.build, MIMO_TEST_CHECK_LOG=log)
         if status not in (0, SKIPPED):
             self.broken.append(f"{case.name} fails by itself (status {status})")
-        # What hangs without a check is caught by a limit that is far beyond what the test needs.
+        # A test that hangs without a check meets this limit, far beyond what the test needs.
         case.limit = 20 + 10 * case.seconds
         if status != 0 or not os.path.exists(log):
             return

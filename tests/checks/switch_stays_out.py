@@ -3,7 +3,7 @@
 
     switch_stays_out.py PROGRAM LIBRARY...
 
-PROGRAM has it: what is looked for is there.
+PROGRAM contains the switch, which shows that the search would find it.
 """
 import sys
 

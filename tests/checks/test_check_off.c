@@ -1,4 +1,4 @@
-/* One check can be switched off in a build that has MIMO_TEST_CHECKS, as this program has. */
+/* In a build with MIMO_TEST_CHECKS, such as this program, one check can be switched off. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ Test(check_off, a_call_of_mimo_fail)
     cr_assert_eq(checked(3), MIMO_OK);
 }
 
-/* Files are named by the end of their path, from a folder on. */
+/* A file is named by the end of its path, from some folder on. */
 Test(check_off, the_named_file_alone)
 {
     FAILS(checked(1), MIMO_ERR_ARGUMENT, "above 1");
@@ -64,7 +64,7 @@ Test(check_off, the_named_file_alone)
     FAILS(checked(1), MIMO_ERR_ARGUMENT, "above 1");
 }
 
-/* What failed is in the log, switched off or not; what held is not. */
+/* The log has each check that failed, switched off or not. It has no check that held. */
 Test(check_off, log)
 {
     char path[] = "/tmp/mimo-check-log-XXXXXX", expected[512], got[512];

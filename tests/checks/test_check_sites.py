@@ -70,7 +70,7 @@ class Sites(unittest.TestCase):
 
 
 class Verdict(unittest.TestCase):
-    """What survives has to be in the list, and what is in the list has to survive."""
+    """Each check that survives has to be in the list, and each check in the list has to survive."""
 
     def verdict(self, killers, text, broken=()):
         sites = sites_in("bridge/a/look.c", SOURCE)
@@ -94,7 +94,7 @@ class Tree(unittest.TestCase):
     root = None
 
     def test_of_the_tree(self):
-        """Every check has a name of its own, and the list names checks that there are."""
+        """Every check has a name of its own, and the list names existing checks only."""
         sites = find_sites(self.root)
         self.assertGreater(len(sites), 300)
         names = [(s.file, s.condition, s.sentence) for s in sites]

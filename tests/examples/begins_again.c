@@ -1,6 +1,7 @@
 /*
- * On a processor that OpenBLAS does not know (pretended_openblas.c) this program begins again,
- * once, with the same arguments and with kernels that the processor has; not where the user chose.
+ * On a processor that OpenBLAS does not know (pretended_openblas.c) this program executes itself
+ * again, once, with the same arguments and with kernels that the processor can run. It does not
+ * where the user chose the kernels.
  *
  *   begins_again 'one word' two
  */
@@ -35,8 +36,8 @@ static bool has_avx2(void)
     return found;
 }
 
-/* A child in which the user chose kernels. It must not begin again; with these arguments that would
- * fail. */
+/* A child in which the user chose kernels. It must not begin again: with these arguments the second
+ * run would fail. */
 static bool leaves_the_users_choice(char *program)
 {
     char *argv[] = {program, NULL};
@@ -51,7 +52,7 @@ static bool leaves_the_users_choice(char *program)
     return child > 0 && waitpid(child, &result, 0) == child && result == 0;
 }
 
-/* The program as it was begun again. */
+/* The program after it began again. */
 static int judge(int argc, char **argv)
 {
     const char *now = getenv("OPENBLAS_CORETYPE");

@@ -7,8 +7,8 @@ import sys
 
 SKIPPED = 77
 
-# Small enough for seconds, large enough that every kind of split happens: 8 heads (tp 4), S that
-# 2*cp = 8 divides, 8 samples a micro-batch (dp 8). Names differ in length, so counts of tokens
+# Small enough to run in seconds. Large enough that every kind of split happens: 8 heads (tp 4), S
+# that 2*cp = 8 divides, 8 samples a micro-batch (dp 8). Names differ in length, so counts of tokens
 # differ between ranks, samples and micro-batches.
 SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96", "--lr", "0.01",
          "--global-batch", "32", "--micro-batches", "4", "--seed", "7"]
@@ -27,8 +27,8 @@ class Captioner:
         self.samples = os.path.join(folder, "samples")
 
     def mpirun_with(self, words):
-        """A whole launch. One that hangs is ended by SIGTERM, which mpirun passes on to its ranks;
-        SIGKILL, as subprocess has it, would leave them running."""
+        """A whole launch. A launch that hangs is ended by SIGTERM, which mpirun passes on to its
+        ranks. subprocess would send SIGKILL, which leaves the ranks running."""
         command = ["timeout", "120", self.mpirun, "--oversubscribe", *words]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               check=False)
@@ -44,7 +44,7 @@ class Captioner:
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
 
     def run(self, topology, *flags):
-        """A run on a topology, with its log and pictures in the folder: what it printed, and the
+        """A run on a topology, with its log and pictures in the folder. Returns its output and the
         lines of its log."""
         encoder, llm, ranks = topology
         log = os.path.join(self.folder, "log")

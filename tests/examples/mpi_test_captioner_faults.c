@@ -1,5 +1,5 @@
-/* A whole run of the captioner in small, in which each allocation of one rank fails in turn: every
- * rank ends with its error, and nobody waits for it. */
+/* A small captioner run in which each allocation of one rank fails in turn. Every rank ends with
+ * that rank's error, and no rank waits for another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +92,8 @@ static mimo_status live_and_end(const struct options *options)
     return status;
 }
 
-/* False where the run has fewer than n allocations on that rank. (The sentence names a rank of the
- * group that was at it, which need not be the world.) */
+/* False where the run has fewer than n allocations on that rank. The sentence numbers the ranks of
+ * the group in which the allocation failed, not those of the world. */
 static bool nth_fails(const struct options *options, int failing, int n)
 {
     bool here = mpi_test_rank() == failing;
@@ -111,7 +111,7 @@ static bool nth_fails(const struct options *options, int failing, int n)
 
 MPI_TEST(captioner_faults, no_memory_for_a_run)
 {
-    (void)mpi_test_comm(); /* made before anything is to fail */
+    (void)mpi_test_comm(); /* made before any allocation is to fail */
     char folder[] = "/tmp/captioner-XXXXXX", samples[64], saved[64];
     if (mpi_test_rank() == 0)
         MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);

@@ -1,4 +1,4 @@
-/* Stands for OpenBLAS on a processor that it does not know. */
+/* Takes the place of OpenBLAS on a processor that OpenBLAS does not know. */
 #include <stdlib.h>
 
 #include <cblas.h>

@@ -18,8 +18,8 @@ def hash_bytes(value, data):
 
 
 def rename_held_out(path, to, rename):
-    """Copy the samples with rename(name) for every held-out name; it has the same bytes in number.
-    Everything else stays as it is."""
+    """Copy the samples with rename(name) for every held-out name. The new name has as many bytes as
+    the old one. Everything else stays as it is."""
     with open(path, "rb") as file:
         data = bytearray(file.read())
     side, count = struct.unpack("<IQ", data[12:24])

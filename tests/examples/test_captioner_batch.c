@@ -1,15 +1,16 @@
-/* What a micro-batch holds: the choice of samples, and ids and labels to the letter. */
+/* What a micro-batch holds: which samples are chosen, and every id and label of theirs. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
 #include "batch.h"
 
-/* Every epoch takes each sample exactly once, whatever the batch, and epochs and seeds differ. */
+/* Every epoch takes each sample exactly once, for any batch size. Epochs differ, and so do
+ * seeds. */
 static void expect_permutations(int64_t samples, int64_t count, uint64_t seed)
 {
     int *seen = calloc((size_t)samples, sizeof *seen);
     int64_t *chosen = calloc((size_t)count, sizeof *chosen);
-    int64_t steps = 2 * samples; /* a whole number of epochs: 2 * count of them */
+    int64_t steps = 2 * samples; /* whole epochs: 2 * count of them */
     for (int64_t step = 0; step < steps; step++) {
         batch_choose(chosen, count, step, seed, samples);
         for (int64_t i = 0; i < count; i++) {
@@ -70,7 +71,7 @@ Test(captioner_batch, labels_are_the_next_token_of_the_whole_sequence)
     static float patches[P * 4 * PATCH_VALUES];
     static uint8_t picture[SIDE * SIDE * 3];
     int64_t ids[4][S], labels[4][S];
-    micro_batch batch = whole_batch(4, patches, ids[0], labels[0]); /* of three samples */
+    micro_batch batch = whole_batch(4, patches, ids[0], labels[0]); /* has three samples */
     batch_item items[] = {
         {picture, "ab", 2, false},   /* ends with padding */
         {picture, "abcd", 4, false}, /* EOS is predicted, but there is no room to read it */
@@ -113,7 +114,7 @@ Test(captioner_batch, patches_lie_in_the_order_of_the_sequence)
                 cr_assert_eq(patches[p][b][i], (float)(b * 100 + p) / 127.5f - 1.0f,
                              "value %d of patch %d, picture %d", i, p, b);
 
-    batch_fill(&batch, items, 1); /* over what was there: the second is masked now */
+    batch_fill(&batch, items, 1); /* overwrites the batch; its second sample is now masked */
     for (int p = 0; p < P; p++)
         for (int i = 0; i < PATCH_VALUES; i++)
             cr_assert(patches[p][0][i] != 0 && patches[p][1][i] == 0, "value %d of patch %d", i, p);

@@ -1,5 +1,5 @@
-"""The end of a run: the loss has fallen, the right images help, every topology reports the same, and
-names are generated without a look at the answer."""
+"""The end of a run: the loss has fallen, the right images help, every topology reports the same,
+and names are generated without the right answers."""
 import os
 import sys
 import tempfile
@@ -8,7 +8,8 @@ from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES
 from sample_names import rename_held_out
 
 ONE_RANK, HOME = TOPOLOGIES[:2]
-# Enough that names differ from picture to picture; fewer would generate one name for all.
+# With this number of steps, names differ from picture to picture. After fewer, all pictures get one
+# name.
 STEPS = ["--steps", "100", "--global-batch", "16", "--micro-batches", "1"]
 
 
@@ -57,7 +58,7 @@ def main():
         wrong += expect(elsewhere.generated == trained.generated,
                         f"{elsewhere.generated} on 8 ranks, {trained.generated} on 1")
 
-        # Other answers: other losses, the same names.
+        # The answers change, so the losses do. The generated names must stay the same.
         renamed = os.path.join(folder, "renamed")
         rename_held_out(captioner.samples, renamed, lambda name: name[::-1])
         captioner.samples = renamed

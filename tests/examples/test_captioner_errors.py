@@ -1,5 +1,5 @@
-"""Bad input: one sentence with the numbers, on one rank, and a failing exit on every rank, before
-training and with nothing left behind."""
+"""Bad input gives one sentence with the numbers, on one rank, and a failing exit status on every
+rank. It ends the run before training and leaves no files."""
 import os
 import re
 import shutil
@@ -12,7 +12,7 @@ TP = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1"]
 PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
 HOME = ["--encoder", "tp=2,dp=4", "--llm", "tp=2,cp=2,dp=2"]
 
-# ranks, flags, what the sentence must say
+# ranks, flags, words of the sentence
 CASES = [
     (7, HOME, "--encoder tp=2,dp=4 is a grid of 8 ranks, but 7 were started"),
     (2, ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=2,dp=2"],
@@ -49,15 +49,16 @@ UNEQUAL = [
     ([], ["--no-such-flag"], "rank 1: .*--no-such-flag"),
 ]
 
-# Gigabytes that no rank would ever touch; one of the two may have 400 MB. The other must not wait
-# for it. (With MALLOC_PERTURB_, which Meson sets, the C library touches them.)
+# Gigabytes that no rank would ever touch. One of the two ranks may have only 400 MB, and the other
+# must not wait for it. (With MALLOC_PERTURB_, which Meson sets, the C library touches them.)
 LARGE = [*PAIR, "--global-batch", "4096", "--micro-batches", "1"]
 RICH = "unset MALLOC_PERTURB_; "
 POOR = RICH + "ulimit -d 400000; "
 
 
 def ranks_with(captioner, ranks, flags, before="", program=None):
-    """Words that have mpirun start ranks; the shell tells each rank's exit from mpirun's own."""
+    """A command by which mpirun starts ranks. The shell tells each rank's exit from mpirun's
+    own."""
     given = [] if "--samples" in flags else ["--samples", captioner.samples]
     return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh",
             program or captioner.program, *SMALL, "--steps", "1", *given, *flags]
@@ -78,7 +79,7 @@ def files_below(folder):
 
 
 def check(captioner, ranks, parts, words):
-    """What is wrong with the answer of these parts; None where nothing is."""
+    """What is wrong with the answer of these parts; None where nothing is wrong."""
     before = files_below(captioner.folder)
     done = captioner.mpirun_with(parts)
     exits = re.findall(r"^exit (\d+)$", done.stdout, re.M)

@@ -1,4 +1,4 @@
-/* Which kernels of OpenBLAS are taken on which processor. */
+/* Which OpenBLAS kernels are chosen on which processor. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,8 @@ static const char *const haswell[] = {"avx", "avx2", "fma", "bmi1", "bmi2", "abm
 static const char *const skylake[] = {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"};
 enum { HASWELL = sizeof haswell / sizeof *haswell, SKYLAKE = sizeof skylake / sizeof *skylake };
 
-/* A line as in /proc/cpuinfo, without flag number `without` of both lists together. */
+/* A line as in /proc/cpuinfo. The flags of both lists are numbered together, and flag number
+ * `without` is left out. */
 static void write_flags(char *line, size_t room, int count, int without)
 {
     size_t used = (size_t)snprintf(line, room, "flags\t\t: fpu sse2 avx512vbmi avx2x xfma");
@@ -35,7 +36,7 @@ Test(captioner_kernels, best_that_the_processor_has)
     cr_assert_null(better_without(0, -1));
 }
 
-/* An instruction that is not there would end the program. */
+/* A kernel that uses a missing instruction would end the program. */
 Test(captioner_kernels, none_where_one_flag_is_missing)
 {
     for (int i = 0; i < HASWELL; i++)

@@ -1,12 +1,13 @@
-"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others; and what may differ
-from the run that saved."""
+"""3 steps, save, 2 more: the same as 5 steps, on the same topology and on others. Then the flags in
+which a resumed run may differ from the run that saved, and those in which it may not."""
 import os
 import sys
 import tempfile
 
 from captioner_runs import Captioner, SMALL, TOPOLOGIES, compare
 
-# Saved with SMALL: flags that the run to resume has differently, and what the refusal says.
+# The checkpoint is saved with SMALL. Each row: flags of the run to resume, and words of the
+# refusal.
 REFUSED = [
     (["--global-batch", "16"], "--global-batch 32, but this run has 16"),
     (["--seed", "8"], "--seed 7, but this run has 8"),
@@ -47,7 +48,7 @@ def main():
             tolerance = 1e-5 if topology is home else 1e-4
             wrong += compare(f"resumed on {topology[0]} -> {topology[1]}", seen, straight[3:],
                              tolerance)
-        # The schedule is of the steps to come; the first of these has the samples of step 4.
+        # The schedule covers the steps to come. The first of these has the samples of step 4.
         seen = captioner.train(TOPOLOGIES[0], *SMALL, *CHANGED, "--steps", "4", "--resume", saved)
         wrong += compare("resumed with another schedule", seen, straight[3:4], 1e-2)
         if captioner.train(TOPOLOGIES[0], *SMALL, "--steps", "2", "--resume", saved):

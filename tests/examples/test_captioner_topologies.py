@@ -1,5 +1,5 @@
-"""The loss and the gradient norm of steps 1 to 5 agree over topologies, micro-batches included, and
-whether or not dp divides the samples of a step."""
+"""The loss and the gradient norm of steps 1 to 5 agree over topologies and numbers of
+micro-batches, whether or not dp divides the samples of a step."""
 import sys
 import tempfile
 

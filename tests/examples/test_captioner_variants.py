@@ -1,4 +1,4 @@
-"""Runs out of the ordinary: bf16 across the bridge or in products, pictures of other sizes, no steps at all."""
+"""Unusual runs: bf16 across the bridge or in products, pictures of other sizes, no steps at all."""
 import math
 import os
 import sys
@@ -12,7 +12,8 @@ VOCABULARY = 288
 
 
 def check_bf16(captioner):
-    """Losses near those of f32, and of no two ways the same: else a flag does nothing."""
+    """Each variant's losses are near those of f32, and no two variants have equal losses. Equal
+    losses would show a flag without effect."""
     steps = [*SMALL, "--steps", "2"]
     plain = captioner.train(PAIR, *steps)
     short = {flag: captioner.train(PAIR, *steps, flag, "bf16") for flag in ("--dtype", "--precision")}
@@ -25,7 +26,7 @@ def check_bf16(captioner):
 
 
 def check_no_steps(captioner):
-    """An untrained model knows nothing: its loss is that of a guess. There is no curve to draw."""
+    """An untrained model has the loss of a guess. There is no curve to draw."""
     done, log = captioner.run(ONE_RANK, *SMALL, "--steps", "0")
     report = Report(done.stdout)
     guess = math.log(VOCABULARY)

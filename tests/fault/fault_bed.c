@@ -22,7 +22,8 @@ mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H])
     return mimo_tensor_3d(shard, MIMO_F32, "sbh", FAULT_ROWS, FAULT_BATCH, FAULT_H);
 }
 
-/* Says where a tensor is wrong first; 1 where it is. `tensor` NULL: it is only filled. */
+/* Prints the first wrong element of a tensor, and returns 1 where `got` is wrong. With `tensor`
+ * NULL it prints nothing, as the tensor is only filled. */
 static int compare(const fault_bed *bed, const char *tensor, int wrong, int at, float got,
                    float expected)
 {
@@ -34,7 +35,7 @@ static int compare(const fault_bed *bed, const char *tensor, int wrong, int at, 
     return 1;
 }
 
-/* Write what belongs there, and count what was otherwise. */
+/* Write the right values, and count the elements that differed. */
 static int visit_full(fault_bed *bed, const char *tensor)
 {
     int wrong = 0;
@@ -273,7 +274,7 @@ static mimo_status group(fault_bed *bed)
     return mimo_grid_create_group(bed->src, "dp");
 }
 
-/* The one of the two that fault_bed_create leaves alone. */
+/* Connects dst, the grid that fault_bed_create does not connect. */
 static mimo_status connect(fault_bed *bed)
 {
     return mimo_grid_connect(bed->dst, bed->comm);
@@ -287,7 +288,7 @@ static mimo_status another_buffer(fault_bed *bed)
     return status;
 }
 
-/* Open MPI can't, which the ranks agree on as on everything else. */
+/* Open MPI can't register memory. The ranks agree on that error as on any other. */
 static mimo_status register_memory(fault_bed *bed)
 {
     mimo_buffer *buffer = NULL;
@@ -308,7 +309,7 @@ static mimo_status self_test(fault_bed *bed)
     return mimo_bridge_self_test(bed->bridge, 1);
 }
 
-/* Made beside the bed's own, and gone again. */
+/* Create an object beside the bed's own, and destroy it. */
 static mimo_status create_beside(fault_bed *bed, fault_act create)
 {
     mimo_bridge *first = bed->bridge;

@@ -1,7 +1,8 @@
 /*
- * Four ranks with a bridge that uses all it has, staging and the checks included (two samples, one
- * a pair of tp replicas, to four shards over cp and sp), and every collective call of the library
- * on them, each by its name: what a rank can miss, get wrong, or die in.
+ * Four ranks with a bridge that uses all it has, staging and the checks included. It moves two
+ * samples, each held by a pair of tp replicas, to four shards over cp and sp. Every collective call
+ * of the library can be made on them by its name: a rank can miss it, call it wrongly, or die in
+ * it.
  */
 #ifndef MIMO_TESTS_FAULT_BED_H
 #define MIMO_TESTS_FAULT_BED_H
@@ -28,11 +29,11 @@ typedef struct fault_bed {
 
 typedef mimo_status (*fault_act)(fault_bed *bed);
 
-/* What is made on the grids. */
+/* Objects that are made on the grids. */
 enum { FAULT_BRIDGE = 1, FAULT_GRADIENT = 2, FAULT_PARTITION = 4, FAULT_ALL = 7 };
 
-/* A call, words of the sentence that it fails with when a rank is missing, and what it is made
- * on. */
+/* A call. `words` are in its sentence when a rank is missing; `needs` are the objects that it is
+ * made on. */
 typedef struct fault_call {
     const char *name;
     fault_act act;
@@ -42,30 +43,31 @@ typedef struct fault_call {
 
 /* Ends with name NULL. */
 extern const fault_call fault_calls[];
-/* NULL where there is none of that name. */
+/* NULL where no call has that name. */
 const fault_call *fault_find_call(const char *name);
 
-/* The grids; then what is made on them (tp comes with the partition). */
+/* The first makes the grids, the second the objects on them (tp comes with the partition). */
 mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor);
 mimo_status fault_bed_create(fault_bed *bed, unsigned what);
-/* Whatever there is of it, in an order of its own. */
+/* Destroys what was made of the bed, in another order than it was made. */
 void fault_bed_end(fault_bed *bed);
 
 mimo_status fault_create_bridge(fault_bed *bed);
-/* The bed's bridge by measurement, without a partition, of rows that wide in buffers. */
+/* Creates the bed's bridge by measurement, without a partition. Rows of `hidden` elements lie in
+ * buffers. */
 mimo_status fault_create_fastest(fault_bed *bed, int64_t hidden);
 mimo_status fault_create_gradient(fault_bed *bed);
 
 mimo_tensor fault_full_view(fault_bed *bed);
 mimo_tensor fault_shard_view(float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
 
-/* Write what belongs there; or count the elements that differ from it. */
+/* Write the right values; or count the elements that differ from them. */
 void fault_fill_full(fault_bed *bed);
 void fault_fill_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
 int fault_wrong_full(fault_bed *bed);
 int fault_wrong_shard(const fault_bed *bed, float shard[FAULT_ROWS][FAULT_BATCH][FAULT_H]);
 
-/* One of each, from tensors that are filled first. */
+/* One call of each kind. Its tensors are filled first. */
 mimo_status fault_forward(fault_bed *bed);
 mimo_status fault_backward(fault_bed *bed);
 mimo_status fault_adjoint(fault_bed *bed);

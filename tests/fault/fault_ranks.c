@@ -4,10 +4,10 @@
  *   fault_ranks CALL MOMENT END EXECUTOR
  *
  * CALL is one of fault_calls. Rank 2 ends by END ("kill": SIGKILL, "exit") at the MOMENT "before"
- * the call or in the midst of its "data", when the ranks have agreed; or it does nothing for longer
- * than the others wait ("sleep"), and goes on then. The others print what their
- * calls gave and after how long, release everything, go on by themselves on a new communicator, say
- * so and leave without MPI_Finalize, which could wait for the dead.
+ * the call, or amid its "data", when the ranks have agreed. With END "sleep" it does nothing for
+ * longer than the others wait, and then goes on. The others print the status and the time of each
+ * call, and release everything. Then they go on by themselves on a new communicator, say so, and
+ * leave without MPI_Finalize, which could wait for the dead rank.
  */
 #include <mpi.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static mimo_status barrier_of(fault_bed *bed)
     return mimo_comm_barrier(bed->comm);
 }
 
-/* The three that are left. */
+/* The three ranks that are left go on. */
 static mimo_status go_on(fault_bed *bed)
 {
     int sum = bed->rank;

@@ -1,5 +1,5 @@
-/* MIMO_CHECK: what each word finds that would pass, or hang, without it; and that it finds nothing
- * where nothing is wrong. */
+/* MIMO_CHECK: each of its words finds mistakes that would pass, or hang, without it. None of them
+ * reports a mistake where there is none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* ------------------------------------- a wrong route ---------------------------------- */
 
-static bool misroutes; /* this rank takes what rank 1 sends for rank 2's, and the other way */
+static bool misroutes; /* this rank confuses the messages of ranks 1 and 2 */
 
 static int swapped(int peer)
 {
@@ -31,7 +31,7 @@ int MPI_Recv_init(void *data, int count, MPI_Datatype type, int from, int tag, M
     return PMPI_Recv_init(data, count, type, swapped(from), tag, comm, request);
 }
 
-static int64_t slip; /* bytes behind its rows that this rank's messages are read */
+static int64_t slip; /* offset, in bytes, of the rows that this rank sends */
 
 int MPI_Send_init(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                   MPI_Request *request)
@@ -39,7 +39,7 @@ int MPI_Send_init(const void *data, int count, MPI_Datatype type, int to, int ta
     return PMPI_Send_init((const char *)data + slip, count, type, to, tag, comm, request);
 }
 
-/* Rank 0 gets the rows of sample 1 in the place of sample 2, and these in that of sample 1. */
+/* Rank 0 gets the rows of sample 1 where those of sample 2 belong, and the reverse. */
 static void misroute(mimo_executor executor, bool backward)
 {
     bed_case c = {.src = {.grid = backward ? "tp=4,dp=1" : "tp=1,dp=4"},
@@ -63,7 +63,7 @@ static void misroute(mimo_executor executor, bool backward)
                         "row 0 of rank 2");
     bed_destroy(&bed);
     bed_create(&bed, &c);
-    bed_move(&bed, backward, 2); /* nothing is left of it */
+    bed_move(&bed, backward, 2); /* the mistake has left nothing behind */
     test_tile_free(&from);
     test_tile_free(&to);
     bed_destroy(&bed);
@@ -77,7 +77,7 @@ MPI_TEST(checks, samples_misplaced)
         misroute(executors[way / 2], way % 2 > 0);
 }
 
-/* Rank 0 sends the rows 3 to 6 of its sample, and should 2 to 5. A row is as large as its tag. */
+/* Rank 0 sends the rows 3 to 6 of its sample instead of 2 to 5. A row is as large as its tag. */
 MPI_TEST(checks, rows_misplaced)
 {
     bed_case c = bed_fan_in;
@@ -149,7 +149,7 @@ MPI_TEST(checks, shards_are_no_replicas)
     bed_destroy(&bed);
 }
 
-/* More batches at a time than a bridge remembers. */
+/* More batches at once than a bridge keeps. */
 MPI_TEST(checks, many_batches_in_flight)
 {
     enum { CALLS = 12, SEQ = 4 };
@@ -180,8 +180,9 @@ MPI_TEST(checks, many_batches_in_flight)
 
 /* --------------------------------------- calls ---------------------------------------- */
 
-/* A rank leaves out a call of the bridge. Its next one looks the same, and the one behind it is
- * another object's: there all ranks are told, where else each would wait for its own. */
+/* A rank leaves out a call of the bridge. Its next call of the bridge looks the same. Then it calls
+ * another object: there all ranks get the error, where otherwise each would wait for its own
+ * call. */
 MPI_TEST(checks, call_that_is_left_out)
 {
     enum { LEAVES_OUT = 2 };
@@ -189,8 +190,8 @@ MPI_TEST(checks, call_that_is_left_out)
     setenv("MIMO_CHECK", "calls", 1);
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang would be a timeout */
-    MPI_EXPECT_OK(fault_forward(&bed));                     /* the others' first, and its second */
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang becomes a timeout */
+    MPI_EXPECT_OK(fault_forward(&bed));                     /* rank 2 left out the first one */
     MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(bed.gradient, NULL, NULL)
                                              : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
@@ -226,7 +227,7 @@ static mimo_status forward_second_narrow(fault_bed *bed)
     return forward_by(bed, second_bridge, 1);
 }
 
-/* Both are begun before either is waited for. */
+/* Both operations begin before either is waited for. */
 static mimo_status in_flight(fault_bed *bed, mimo_bridge *first, mimo_bridge *second)
 {
     float target[2][FAULT_ROWS][FAULT_BATCH][FAULT_H];
@@ -279,7 +280,7 @@ static mimo_status update_first(fault_bed *bed)
     return mimo_bridge_update(bed->bridge, &batch);
 }
 
-/* What ranks mix up, and what each is said to have called. */
+/* A pair of calls that ranks mix up, and the names of both in the sentence. */
 typedef struct mixture {
     fault_act others, differing;
     const char *called_by_others, *called_by_differing;
@@ -289,7 +290,8 @@ typedef struct mixture {
 static const mixture mixtures[] = {
     {forward_first, forward_second, "bridge 'images'" FORWARD, "bridge 2" FORWARD},
     {forward_second, forward_first, "bridge 2" FORWARD, "bridge 'images'" FORWARD},
-    {flight, flight_swapped, "bridge 2" FORWARD, "bridge 'images'" FORWARD}, /* of the later one */
+    {flight, flight_swapped, "bridge 2" FORWARD,
+     "bridge 'images'" FORWARD}, /* names the later one */
     {forward_first, forward_second_narrow, "bridge 'images'" FORWARD,
      "bridge 2 forward of 1: f32 sbh[2,2,1] from f32 sbh[8,1,1]"},
     {forward_first, count_tokens, "bridge 'images'" FORWARD, "gradient count"},
@@ -325,7 +327,7 @@ static void mix(fault_bed *bed, const mixture *it)
     MPI_EXPECT_SENTENCE(words);
 }
 
-/* Ranks that call different objects of one communicator, with equal tensors too. */
+/* Ranks that call different objects of one communicator, even with equal tensors. */
 MPI_TEST(checks, calls_of_other_objects)
 {
     fault_bed bed;
@@ -334,9 +336,9 @@ MPI_TEST(checks, calls_of_other_objects)
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_GRADIENT));
     MPI_EXPECT_OK(create_named(&bed.bridge, &bed, name));
-    name[0] = '\0'; /* copied */
+    name[0] = '\0'; /* creation has copied it */
     MPI_EXPECT_OK(create_named(&second_bridge, &bed, NULL));
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang would be a timeout */
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang becomes a timeout */
     for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
         mix(&bed, &mixtures[i]);
     MPI_EXPECT_OK(forward_first(&bed));

@@ -1,5 +1,5 @@
-/* A rank that comes late: the others give up within the deadline, it is told when it comes, nobody
- * hangs, and the process goes on. */
+/* A rank that comes late. The others give up within the deadline, the late rank gets the error when
+ * it comes, no rank hangs, and the process goes on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 enum { LATE = 2, DEADLINE = 150 };
 
-/* The bed of a fresh communicator, everything made, on all ranks: an end can overtake a call that
- * has ended on some. */
+/* The bed on a fresh communicator, with everything made on all ranks. All ranks wait here: the end
+ * of the communicator can overtake a call that has ended on some ranks only. */
 static void begin(fault_bed *bed, mimo_executor executor)
 {
     MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
@@ -32,7 +32,7 @@ static void end(fault_bed *bed)
     mimo_comm_destroy(comm);
 }
 
-/* All calls that come after fail at once, alike, whatever they are made on. */
+/* All later calls fail at once with the same error, whatever they are made on. */
 static void expect_ended(fault_bed *bed, mimo_status status)
 {
     char sentence[1024];
@@ -47,13 +47,14 @@ static void expect_ended(fault_bed *bed, mimo_status status)
     MPI_EXPECT_SENTENCE(sentence);
 }
 
-/* Whether this rank's call waits for the late one at all: the tp groups are {0, 1} and {2, 3}. */
+/* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
 static bool waits(const fault_bed *bed, const fault_call *call)
 {
     return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
 }
 
-/* "; no sign of ranks 0, 2": on a busy machine a rank that is only slow may be named beside it. */
+/* "; no sign of ranks 0, 2": on a busy machine the sentence may name a slow rank beside the late
+ * one. */
 static bool names_late(const char *sentence)
 {
     const char *at = strstr(sentence, "; no sign of rank");
@@ -82,7 +83,7 @@ static void miss_one(const fault_call *call, mimo_executor executor)
             MPI_EXPECT_SENTENCE(" gave up ");
         else
             MPI_EXPECT(names_late(mimo_last_error()), "%s", mimo_last_error());
-    } else { /* it is told all the same */
+    } else { /* it gets the error as well */
         MPI_EXPECT_OK(status);
         MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
     }
@@ -92,7 +93,7 @@ static void miss_one(const fault_call *call, mimo_executor executor)
     end(&bed);
 }
 
-/* After all that, in the same process. */
+/* The same process goes on after all that. */
 static void expect_life(mimo_executor executor)
 {
     fault_bed bed;
@@ -116,7 +117,7 @@ MPI_TEST(deadline, late_for_any_call)
     }
 }
 
-/* The environment's deadline holds for creation itself. */
+/* The environment's deadline applies to creation itself. */
 MPI_TEST(deadline, late_for_creation)
 {
     mimo_comm *comm = NULL;
@@ -158,7 +159,7 @@ MPI_TEST(deadline, values)
     mimo_comm_destroy(comm);
 }
 
-/* Without a deadline too: who waits is told. */
+/* Ranks that wait get the error without a deadline as well. */
 MPI_TEST(deadline, abort_on_one_rank)
 {
     fault_bed bed;
@@ -179,7 +180,7 @@ MPI_TEST(deadline, abort_on_one_rank)
     expect_life(MIMO_EXECUTOR_COLLECTIVE);
 }
 
-/* Several operations in flight end together; one that polls ends too. */
+/* Several operations in flight end together. One whose caller polls ends as well. */
 MPI_TEST(deadline, operations_in_flight)
 {
     fault_bed bed;
@@ -203,7 +204,7 @@ MPI_TEST(deadline, operations_in_flight)
     expect_life(MIMO_EXECUTOR_ROUTED);
 }
 
-/* Who waits in another call is named, with the call. */
+/* A rank that waits in another call is named, with that call. */
 MPI_TEST(deadline, waiting_elsewhere)
 {
     fault_bed bed;

@@ -1,4 +1,5 @@
-/* Objects made and destroyed, many times and in odd orders: nothing grows, and nobody waits. */
+/* Objects made and destroyed, many times and in unusual orders: nothing grows, and no rank
+ * waits. */
 #include <dirent.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ static long heap_bytes(void)
 #endif
 }
 
-/* ASan keeps what was freed for a while, so that it says nothing there. */
+/* ASan keeps freed memory for a while, so the number means nothing there. */
 static long resident_kilobytes(void)
 {
     long kilobytes = 0;
@@ -70,7 +71,7 @@ static holdings held(void)
     return now;
 }
 
-/* A communicator and two bridges on it, one of each executor, used once in a while. */
+/* A communicator and two bridges on it, one of each executor. Some lives use them once. */
 static void one_life(int number)
 {
     mimo_comm *comm = NULL;
@@ -108,8 +109,9 @@ static void expect_no_growth(const holdings *before, const holdings *after, long
                after->comms);
 }
 
-/* 10,000 lives of a communicator and two bridges. The first ones fill pools, of MPI and of malloc,
- * which go on to grow by two or three bytes a life; the least that malloc can lose is 32. */
+/* 10,000 lives of a communicator and two bridges. The first ones fill pools of MPI and of malloc.
+ * The pools go on to grow by two or three bytes a life; the smallest leak of malloc's is 32
+ * bytes. */
 MPI_TEST(lives, ten_thousand_communicators)
 {
     enum { WARM = 500, LIVES = 10000, BYTES_A_LIFE = 13 };
@@ -156,7 +158,7 @@ MPI_TEST(lives, ends_in_odd_orders)
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
     MPI_EXPECT_OK(mimo_comm_split(&quarter, half, mimo_comm_rank(half), 0));
     end_differently(&bed);
-    mimo_comm_destroy(comm); /* before what was split from it */
+    mimo_comm_destroy(comm); /* before the communicators that were split from it */
     MPI_EXPECT_OK(mimo_comm_barrier(half));
     mimo_comm_destroy(half);
     MPI_EXPECT_OK(mimo_comm_barrier(quarter));
@@ -170,8 +172,8 @@ MPI_TEST(lives, ends_in_odd_orders)
     MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_OK(mimo_comm_abort(bed.tp, NULL)); /* then nobody waits for anybody */
-    if (mpi_test_rank() == 0)                     /* the last one */
+    MPI_EXPECT_OK(mimo_comm_abort(bed.tp, NULL)); /* then no rank waits for another */
+    if (mpi_test_rank() == 0)                     /* rank 0 destroys last */
         MPI_Barrier(MPI_COMM_WORLD);
     end_differently(&bed);
     mimo_comm_destroy(comm);
@@ -181,7 +183,7 @@ MPI_TEST(lives, ends_in_odd_orders)
 
 /* ------------------------------------- any order -------------------------------------- */
 
-/* What is destroyed in turn; the last one is the gradient object and the buffer. */
+/* What is destroyed in turn. OTHERS are the gradient object and the buffer. */
 enum { GRIDS, COMM, BRIDGE, OTHERS, OBJECTS };
 
 typedef struct any_order {
@@ -207,8 +209,8 @@ static void begin_life(any_order *it, bool in_flight)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&it->op, it->bed.bridge, &to, &from, 1, NULL));
 }
 
-/* The words that destroying this one leaves, as something still uses it; NULL where nothing does.
- */
+/* The words of the error when this object is destroyed while another one uses it; NULL where none
+ * does. */
 static const char *words_of(const any_order *it, int object)
 {
     static const char *const of_grid[] = {NULL, "bridges (0) or gradient objects (1) use it",
@@ -245,7 +247,7 @@ static void end_one(any_order *it, int object)
     it->gone[object] = true;
 }
 
-/* The place of an object in order number `order` of all. */
+/* Writes permutation number `order` of the objects. */
 static void write_order(int order, int objects[OBJECTS])
 {
     for (int i = 0; i < OBJECTS; i++) {
@@ -256,7 +258,7 @@ static void write_order(int order, int objects[OBJECTS])
     }
 }
 
-/* An operation in flight is waited for last, and has moved all the same. */
+/* An operation in flight is waited for last, and has still moved its rows. */
 static void one_order(int order, bool in_flight)
 {
     any_order it;
@@ -271,7 +273,8 @@ static void one_order(int order, bool in_flight)
     }
 }
 
-/* Pools are filled first, and go on to grow a little; what one life could lose is more. */
+/* Pools are filled first, and go on to grow a little. The limit is below what one life could
+ * lose. */
 MPI_TEST(lives, ends_in_any_order)
 {
     enum { ORDERS = 24, WARM = ORDERS, BYTES_A_LIFE = 1024 };
@@ -285,7 +288,7 @@ MPI_TEST(lives, ends_in_any_order)
     expect_no_growth(&before, &after, 2 * ORDERS * BYTES_A_LIFE);
 }
 
-/* Several operations in flight, ended in another order than begun, and a view of a grid. */
+/* Several operations in flight, waited for in another order than begun, and a view of a grid. */
 MPI_TEST(lives, operations_outlive_their_bridge)
 {
     enum { FLIGHTS = 3 };

@@ -1,6 +1,5 @@
-/* Every allocation of every collective call fails in turn, on one rank: that is the error of all
- * ranks that the call concerns, none waits for ever, nothing is written, and the same call succeeds
- * after it. */
+/* Every allocation of every collective call fails in turn, on one rank. All ranks of the call get
+ * that error, none waits for ever, nothing is written, and the same call succeeds afterwards. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 enum { POISON = 0x5a };
 
-/* Whether a call of the rank `failing` is this rank's too: the tp groups are {0, 1} and {2, 3}. */
+/* Whether a call of the rank `failing` is also this rank's: the tp groups are {0, 1} and {2, 3}. */
 static bool shares(const fault_bed *bed, const fault_call *call, int failing)
 {
     return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == failing / 2;
@@ -48,7 +47,7 @@ static void expect_rows(fault_bed *bed, const fault_call *call, bool moved)
                    "backward: the gradient is wrong");
 }
 
-/* One that fails does not hinder the other. */
+/* A failed call does not hinder the other one. */
 static mimo_status two_forwards(fault_bed *bed)
 {
     mimo_op *ops[2] = {NULL, NULL};
@@ -76,18 +75,18 @@ static const fault_call two_in_flight = {"two forwards", two_forwards, NULL, FAU
 typedef struct trial {
     fault_bed *bed;
     mimo_executor executor;
-    int failing; /* this rank's */
-    bool traced; /* MIMO_CHECK=samples: what fails may have moved its rows before */
-    bool slow;   /* what succeeds takes its time: it follows one failure of ten */
+    int failing; /* the rank on which they fail */
+    bool traced; /* MIMO_CHECK=samples: a call may have moved its rows before it fails */
+    bool slow;   /* the call takes long when it succeeds, so it succeeds once for ten failures */
 } trial;
 
-/* A bed in which the n-th allocation of the call fails on one rank. False where there are fewer. */
+/* The n-th allocation of the call fails on one rank. False where the call has fewer. */
 static bool nth_fails(const trial *it, const fault_call *call, int n)
 {
     fault_bed *bed = it->bed;
     MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm(), it->executor));
     MPI_EXPECT_OK(fault_bed_create(bed, call->needs));
-    if (strcmp(call->name, "step") == 0) /* the calls of a step go on from one another */
+    if (strcmp(call->name, "step") == 0) /* each call of a step needs the one before it */
         MPI_EXPECT_OK(fault_gradient_step(bed));
     poison(bed);
     if (bed->rank == it->failing)
@@ -120,8 +119,8 @@ static int count_failures(const trial *it, const fault_call *call)
     return n - 1;
 }
 
-/* Whether the executor has the call, and there is something to trace. What measures has a test of
- * its own: it takes its time, and the bed's executor is nothing to it. */
+/* Whether the executor has the call, and MIMO_CHECK=samples has rows to trace. "fastest" has a test
+ * of its own: it takes long, and does not depend on the bed's executor. */
 static bool concerns(const trial *it, const fault_call *call)
 {
     if (it->traced)
@@ -131,7 +130,8 @@ static bool concerns(const trial *it, const fault_call *call)
     return it->executor != MIMO_EXECUTOR_COLLECTIVE || strcmp(call->name, "update") != 0;
 }
 
-/* Some calls allocate nothing, or only the first time; together there are at least so many. */
+/* Some calls allocate nothing, or allocate only once. All calls together make at least `least`
+ * allocations. */
 static void each_fails(trial it, int least)
 {
     int found = 0;
@@ -147,7 +147,7 @@ static void each_fails(trial it, int least)
     MPI_EXPECT(found >= least, "only %d allocations", found);
 }
 
-/* A call that has moved rows once finds all that it needs. */
+/* A second call allocates nothing: the first one has made all that it needs. */
 static void again(mimo_executor executor, const fault_call *call)
 {
     fault_bed *bed;
@@ -165,7 +165,7 @@ static void again(mimo_executor executor, const fault_call *call)
     mimo_buffer_destroy(buffer);
 }
 
-/* A guarded call is the first of its size, and a rank has no memory for that. */
+/* A guarded call is the first of its size, and one rank has no memory for it. */
 static void guarded_call_fails(mimo_status (*act)(mimo_comm *comm, char *data, int64_t bytes))
 {
     enum { BYTES = 1 << 20, FAILING = 1 };
@@ -245,7 +245,7 @@ MPI_TEST(memory, of_creation_by_measurement)
     MPI_EXPECT(found >= 150, "only %d allocations", found);
 }
 
-/* There is no communicator yet that could agree. */
+/* No communicator exists yet that could agree on the error. */
 static bool nth_of_a_communicator_fails(int failing, int n)
 {
     char sentence[32];

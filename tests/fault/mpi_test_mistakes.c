@@ -1,5 +1,5 @@
-/* One rank calls something else than the others, or the same with other arguments: that is the same
- * error on every rank, with what was wrong; nothing has moved, and the next call succeeds. */
+/* One rank calls something else than the others, or the same with other arguments. Every rank gets
+ * the same error, which says what was wrong. Nothing has moved, and the next call succeeds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,7 @@ static mimo_status onto_the_next_source(fault_bed *bed)
     return move(bed, to, from, 2);
 }
 
-/* The same of the first source and the second target. */
+/* The first source and the second target share an element, and nothing else does. */
 static mimo_status onto_the_last_source(fault_bed *bed)
 {
     mimo_tensor from[] = {fault_full_view(bed), fault_full_view(bed)};
@@ -114,7 +114,7 @@ typedef struct mistake {
     fault_act act;
     mimo_status status;
     const char *words;
-    const char *routed; /* by every executor but collective; NULL: the same */
+    const char *routed; /* of all executors except collective; NULL: the same sentence */
 } mistake;
 
 static const mistake mistakes[] = {
@@ -195,7 +195,7 @@ MPI_TEST(mistakes, of_one_rank)
     mistakes_by(MIMO_EXECUTOR_ZERO_COPY, true);
 }
 
-/* One rank is in a barrier of the communicator on which the others make that call. */
+/* One rank is in a barrier of the communicator; the others make that call on it. */
 static void barrier_instead(const fault_call *call)
 {
     char sentence[256];
@@ -212,7 +212,7 @@ static void barrier_instead(const fault_call *call)
     fault_bed_end(&bed);
 }
 
-/* A registration fails on the host whatever the others call. */
+/* On the host a registration fails whatever the others call. */
 MPI_TEST(mistakes, of_another_call)
 {
     for (const fault_call *call = fault_calls; call->name; call++)
@@ -226,7 +226,7 @@ MPI_TEST(mistakes, of_another_call)
 enum { TENSORS = 5 };
 typedef float shards[TENSORS][FAULT_ROWS][FAULT_BATCH][FAULT_H];
 
-/* Five tensors, of which this rank gets one wrong: of another dtype, or to another place. */
+/* Five tensors, of which this rank gets one wrong: its dtype, or its target. */
 static mimo_status move_five(fault_bed *bed, shards room, int wrong, bool dtype)
 {
     mimo_tensor from[TENSORS], to[TENSORS];
@@ -242,7 +242,7 @@ static mimo_status move_five(fault_bed *bed, shards room, int wrong, bool dtype)
     return mimo_bridge_forward(bed->bridge, to, from, TENSORS, NULL);
 }
 
-/* The ranks from WRONG on differ, the others of them in later tensors too. */
+/* The ranks from WRONG on differ: rank WRONG in one tensor, the ranks behind it in the last one. */
 static void five_tensors(fault_bed *bed, shards room)
 {
     char words[256];
@@ -401,7 +401,7 @@ static mimo_status create_named(fault_bed *bed, const char *name)
     return mimo_bridge_create(&bed->bridge, bed->comm, &desc);
 }
 
-/* Long names are cut in words, and not elsewhere; in words never inside a character. */
+/* Long names are shortened in sentences only, and there never inside a character. */
 static void names(fault_bed *bed)
 {
     char first[100], second[100];
@@ -430,7 +430,7 @@ static void names(fault_bed *bed)
     bed->bridge = NULL;
 }
 
-/* Also where MIMO_AGREE=0 removes other agreements. */
+/* Holds also where MIMO_AGREE=0 removes other agreements. */
 MPI_TEST(mistakes, in_creation)
 {
     static const char grid[] = "tp=2,cp=2,dp=1";
@@ -506,7 +506,7 @@ static void differ_in(const char *name, const char *value, const char *words)
     fault_bed bed;
     MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, 0));
-    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang would be a timeout */
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang becomes a timeout */
     snprintf(sentence, sizeof sentence, " under %s, rank 0 called ", words);
     for (size_t i = 0; i < sizeof creations / sizeof creations[0]; i++) {
         fault_act act = fault_find_call(creations[i])->act;
@@ -527,7 +527,7 @@ static void differ_in(const char *name, const char *value, const char *words)
     fault_bed_end(&bed);
 }
 
-/* What one rank alone is told about agreements would leave the others waiting in the next call. */
+/* If one rank alone changed its setting for agreements, the others would wait in the next call. */
 MPI_TEST(mistakes, in_the_environment)
 {
     differ_in("MIMO_AGREE", "0", "MIMO_AGREE=0");

@@ -1,7 +1,7 @@
 /*
- * A rank that leaves a call in the midst of its messages, with a deadline in force. The other one
- * gives up and uses its tensors for something else, or has them no more; then the first one comes
- * back, and its messages go on. Nothing may be read or written there.
+ * A rank leaves a call amid its messages, with a deadline in force. The other rank gives up, and
+ * uses its tensors for something else, or frees them. Then the first rank comes back, and its
+ * messages go on. They may read and write nothing there.
  */
 #include <malloc.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { LATE = 0, SHORT = 20, POSITIONS = 1024, H = 1024 };
 
 static const int64_t TILE = (int64_t)POSITIONS * H * 4; /* of one sample */
 
-/* Words in memory that both ranks share, as a rank that is away calls nothing. */
+/* Values in memory that both ranks share: a rank that is away makes no calls. */
 typedef struct signs {
     int64_t agreeing, away, over; /* numbers of cases */
 } signs;
@@ -28,8 +28,7 @@ typedef struct signs {
 typedef struct torn {
     int64_t number; /* of the case */
     mimo_comm *comm;
-    mimo_comm
-        *waiting; /* what the call waits on: the communicator, or one that was split from it */
+    mimo_comm *waiting; /* the communicator that the call waits on: comm, or a part of it */
     mimo_bridge *bridge;
     mimo_grid *src, *dst;
     mimo_gradient *gradient;
@@ -39,7 +38,7 @@ typedef struct torn {
     signs *signs;
 } torn;
 
-/* What a call is made on, beside the communicator. */
+/* The object of a call, apart from the communicator. */
 typedef enum torn_object { NOTHING, BRIDGE, GRADIENT, PARTITION } torn_object;
 
 typedef struct torn_case {
@@ -147,14 +146,15 @@ static void set(int64_t *word, int64_t number)
     __atomic_store_n(word, number, __ATOMIC_RELEASE);
 }
 
-/* Calls on other objects agree on nothing here, so their first wait is in the midst. */
+/* Calls on other objects do not agree here, so their first wait is amid the messages. */
 static bool is_in_the_midst(const torn *it)
 {
     const mimo_op *op = it->bridge ? it->bridge->queue : NULL;
     return !it->bridge || (op && op->progress.state == MIMO_OP_MOVING && op->progress.request);
 }
 
-/* The late rank, while it waits in a call: it leaves, until the other one has given up. */
+/* The progress callback of the late rank: while it waits in a call it leaves, until the other rank
+ * has given up. */
 static void leave(void *context)
 {
     torn *it = context;
@@ -165,9 +165,10 @@ static void leave(void *context)
         sched_yield();
 }
 
-/* The other one: it starts no messages before the late rank has left, who could be done with them
- * otherwise, and has no patience then. (A vote that is cast ends on the late rank without it; on an
- * MPI where it doesn't, the wait for that ends.) */
+/* The progress callback of the other rank. It starts no messages before the late rank has left, as
+ * that rank could otherwise complete them. Then it sets a short deadline. (A vote once cast
+ * completes on the late rank without this one. On an MPI where it does not, the loop's limit ends
+ * the wait.) */
 static void end_soon(void *context)
 {
     torn *it = context;
@@ -201,7 +202,7 @@ static void create_bridge(torn *it, mimo_executor executor)
     MPI_EXPECT_OK(mimo_bridge_create(&it->bridge, it->comm, &desc));
 }
 
-/* Its group is made by a first call. */
+/* A first call makes its group. */
 static void create_gradient(torn *it)
 {
     MPI_EXPECT_OK(mimo_gradient_create(&it->gradient, it->comm, it->src, it->dst));
@@ -221,7 +222,7 @@ static void create_partition(torn *it)
     MPI_EXPECT_OK(mimo_partition_create(&it->partition, &rule, &place));
 }
 
-/* Where the ranks agree first, the late one comes to that last; elsewhere it is the first. */
+/* In calls that agree first, the late rank comes last. In other calls it comes first. */
 static void wait_for_turn(const torn *it, const torn_case *c)
 {
     bool agrees = c->object == BRIDGE, late = mpi_test_rank() == LATE;
@@ -249,7 +250,7 @@ static void make(torn *it, const torn_case *c)
 static void begin(torn *it, const torn_case *c)
 {
     make(it, c);
-    MPI_EXPECT_OK(c->act(it)); /* what is kept of a call without a deadline is not used again */
+    MPI_EXPECT_OK(c->act(it)); /* prepared without a deadline, so a guarded call can't use it */
     it->callback = (mimo_progress_callback){NULL, mpi_test_rank() == LATE ? leave : end_soon, it};
     mimo_callback_add(it->waiting, &it->callback);
     mpi_test_guard(it->comm, true);
@@ -259,7 +260,7 @@ static void begin(torn *it, const torn_case *c)
     wait_for_turn(it, c);
 }
 
-/* Communicators of its own, on which nothing goes wrong. */
+/* Ends the case. Its communicators are its own, and on them nothing goes wrong. */
 static void end(torn *it)
 {
     mimo_callback_remove(it->waiting, &it->callback);
@@ -274,13 +275,13 @@ static void end(torn *it)
     munmap(it->to, (size_t)(2 * TILE));
 }
 
-/* What a rank writes when it uses its memory again: not what the other one does. */
+/* What a rank writes when it uses its memory again. The other rank writes another value. */
 static char mark(void)
 {
     return (char)(0x55 + mpi_test_rank());
 }
 
-/* The caller's memory is the caller's again: for something else, or for nobody. */
+/* The caller uses its memory for something else, or has none (PROT_NONE). */
 static void use(torn *it, bool gone)
 {
     memset(it->from, mark(), (size_t)(2 * TILE));
@@ -291,7 +292,7 @@ static void use(torn *it, bool gone)
     }
 }
 
-/* MPI moves on all that is still in flight. */
+/* MPI progresses all messages that are still in flight. */
 static void progress(void)
 {
     enum { ROUNDS = 20 };
@@ -313,7 +314,7 @@ static void tear(const torn_case *c, torn *it, bool gone)
     begin(it, c);
     mimo_status status = c->act(it);
     MPI_EXPECT(status == MIMO_ERR_TIMEOUT || status == MIMO_OK, "%s: %s", c->name,
-               mimo_status_name(status)); /* OK where all had come that this rank waits for */
+               mimo_status_name(status)); /* OK where everything for this rank had come */
     use(it, gone);
     if (mpi_test_rank() != LATE)
         set(&it->signs->over, it->number);

@@ -4,11 +4,11 @@
     test_dead_ranks.py MPIRUN FAULT_RANKS             on four ranks of the host
     test_dead_ranks.py MPIRUN GPU_FAULT_RANKS --gpus  on up to four GPUs
 
-On GPUs nobody is named, and NCCL may notice the dead rank before the deadline: MIMO_ERR_COMM then.
-Exit status 77 where there are not two GPUs.
+On GPUs the sentence names no rank. NCCL may notice the dead rank before the deadline: the status is
+MIMO_ERR_COMM then. Exit status 77 with fewer than two GPUs.
 
-mpirun --enable-recovery leaves the others running and exits 0 whatever happens, so the verdict is
-what they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
+mpirun --enable-recovery leaves the others running and always exits 0, so the verdict rests on what
+they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
 import re
 import shutil
@@ -69,8 +69,8 @@ def run(mpirun, ranks, command):
 
 
 def names_victim(sentence):
-    """Whether a sentence tells of the dead rank, or of another rank's word that one is missing. On a
-    busy machine a rank that lives can be late too, and is named beside it."""
+    """Whether a sentence names the dead rank, or says that another rank reported one missing. On a
+    busy machine a rank that lives can be late as well, and is then named beside it."""
     missing = re.search(r"no sign of ranks? ([\d, ]+)", sentence)
     return "gave up" in sentence or (missing and str(VICTIM) in re.findall(r"\d+", missing[1]))
 
@@ -98,7 +98,7 @@ def faults(lines, launch, ranks):
     for rank in living:
         status, ms, sentence = told(lines, rank, "call")
         if status == "MIMO_OK" and launch[1] == "data":
-            continue  # it had all it needed from the dead rank
+            continue  # it had all that it needed from the dead rank
         missed += 1
         if status != "MIMO_ERR_TIMEOUT" or launch[4] not in sentence:
             yield f"rank {rank}: {status}, {sentence}"
@@ -106,7 +106,7 @@ def faults(lines, launch, ranks):
             yield f"rank {rank} gave up after {ms} ms"
         if not names_victim(sentence):
             yield f"rank {rank} does not name the dead one: {sentence}"
-    if launch[2] == "sleep":  # it is told as soon as it comes
+    if launch[2] == "sleep":  # it gets the error as soon as it comes
         status, ms, sentence = told(lines, VICTIM, "call")
         if status != "MIMO_ERR_TIMEOUT" or "gave up" not in sentence or ms > DEADLINE_MS:
             yield f"the late rank: {status} after {ms} ms, {sentence}"
@@ -116,7 +116,7 @@ def faults(lines, launch, ranks):
 
 
 def gpu_faults(lines, launch, ranks):
-    """The same of a launch on GPUs."""
+    """What is wrong with the lines of a launch on GPUs, each in words."""
     living = set(range(ranks)) - {ranks // 2}
     ended = ["MIMO_ERR_TIMEOUT", "MIMO_ERR_COMM"]
     for rank in living:

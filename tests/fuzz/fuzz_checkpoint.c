@@ -1,6 +1,7 @@
-/* A run that is resumed from a damaged checkpoint: refused with a sentence, or resumed. Input:
- * edits of a sound checkpoint of a tiny model, each a place (2 bytes) and a byte; the first byte
- * chooses whether they fall into the header or anywhere, and whether the file is cut short. */
+/* A run that is resumed from a damaged checkpoint is refused with a sentence, or resumed. The input
+ * is a byte, then edits of a sound checkpoint of a tiny model. Each edit is an offset (2 bytes) and
+ * a byte. The first byte chooses whether the edits fall into the header or anywhere, and whether
+ * the file is truncated. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <sys/stat.h>
@@ -59,8 +60,8 @@ static void read_saved(const char *path)
     run.header = 8 + (size_t)get_little_endian(run.saved, 8);
 }
 
-/* Of LeakSanitizer, where it is there: what Open MPI keeps until the process ends is no leak of
- * ours, and its stacks are too broken for a suppression. */
+/* A function of LeakSanitizer, where the program has it. Open MPI keeps memory until the process
+ * ends. That is no leak of ours, and its stacks are too broken for a suppression. */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 

@@ -1,5 +1,5 @@
-/* Feeds a fuzz target the files of folders, in the order of their names: what libFuzzer does with
- * a corpus, without libFuzzer. Fails where a folder has no files. */
+/* Feeds a fuzz target the files of folders, in the order of their names, as libFuzzer does with a
+ * corpus, but without libFuzzer. Fails where a folder has no files. */
 #include <dirent.h>
 #include <errno.h>
 
@@ -23,11 +23,11 @@ static void feed(const char *folder, const char *name)
         size += got;
     FUZZ_EXPECT(data && size < room, "%s is too large", path);
     fclose(file);
-    uint8_t *exact = malloc(size > 0 ? size : 1); /* so that a sanitizer sees its end */
+    uint8_t *exact = malloc(size > 0 ? size : 1); /* a sanitizer sees its end */
     FUZZ_EXPECT(exact, "out of memory for %zu bytes", size);
     memcpy(exact, data, size);
     free(data);
-    fprintf(stderr, "%s\n", path); /* the last line says where it died */
+    fprintf(stderr, "%s\n", path); /* when the target dies, the last line says in which file */
     LLVMFuzzerTestOneInput(exact, size);
     free(exact);
 }

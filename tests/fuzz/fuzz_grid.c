@@ -8,7 +8,7 @@
 
 enum { MOST_MEMBERS = 1 << 16 };
 
-/* The text of a grid is a spec of the same grid, where it was not cut. */
+/* The text of a grid is a spec of the same grid, unless the text was truncated. */
 static void print_and_parse(const mimo_grid *grid, size_t spec_length)
 {
     char text[512];
@@ -39,7 +39,7 @@ static void walk_rank(const mimo_grid *grid, int64_t rank)
     free(coords);
 }
 
-/* The group of a rank along the set holds the rank, at the place that was said. */
+/* The group of a rank along the set holds the rank, at the index that the library returned. */
 static void walk_group(const mimo_grid *grid, const char *set, int64_t rank)
 {
     int64_t groups, size, index, place;

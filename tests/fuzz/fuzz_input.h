@@ -1,11 +1,11 @@
 /*
- * What the fuzz targets share. A target is one function that takes any bytes whatever:
+ * What the fuzz targets share. A target is one function that takes any bytes:
  *
  *   int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  *
- * libFuzzer calls it with what it invents (scripts/fuzz.sh), fuzz_corpus_main.c with the files of a
- * folder, under any compiler. A target ends the process where a promise is broken; sanitizers see
- * the rest.
+ * libFuzzer calls it with inputs that it invents (scripts/fuzz.sh). fuzz_corpus_main.c calls it
+ * with the files of a folder, under any compiler. A target ends the process where a promise is
+ * broken; sanitizers see the rest.
  */
 #ifndef MIMO_TESTS_FUZZ_INPUT_H
 #define MIMO_TESTS_FUZZ_INPUT_H

@@ -1,5 +1,5 @@
-/* Partitions: whatever cumulative lengths are brought, they are refused with a sentence or split so
- * that the shards of all ranks are the whole sequence. Then the padding helper. */
+/* Partitions: any cumulative lengths are refused with a sentence, or are split so that the shards
+ * of all ranks are the whole sequence. Then the padding helper. */
 #include <inttypes.h>
 
 #include <mimo/partition.h>
@@ -19,7 +19,7 @@ static void read_lengths(int32_t *cu, int64_t count, fuzz_input *input)
     }
 }
 
-/* Marks the rows of one place; each may be marked once. */
+/* Marks the rows of one rank's place in the partition. Each row may be marked once. */
 static void mark(uint8_t *seen, const mimo_partition *partition, mimo_content content, int64_t seq)
 {
     int64_t rows = -1;
@@ -37,7 +37,8 @@ static void mark(uint8_t *seen, const mimo_partition *partition, mimo_content co
     free(global);
 }
 
-/* All places together hold every row once: labels over cp, embeddings over cp and, under sp, tp. */
+/* All places together hold every row once: labels over cp; embeddings over cp and, under sp, over
+ * tp. */
 static void check_cover(const mimo_partition_rule *rule, const mimo_partition_place *sizes,
                         mimo_content content, int64_t seq)
 {

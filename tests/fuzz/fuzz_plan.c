@@ -1,5 +1,5 @@
-/* The plan builder: two layouts out of bytes. Whatever is accepted is planned, and the plan checker
- * must prove the plans of all ranks, both ways. */
+/* The plan builder, with two layouts made of the input's bytes. Whatever is accepted is planned,
+ * and the plan checker must prove the plans of all ranks, forward and backward. */
 #include <inttypes.h>
 
 #include <mimo/plan.h>
@@ -8,7 +8,7 @@
 
 enum { MOST_SEQUENCES = 3, MOST_SPANS = 12, MOST_DP = 4 };
 
-/* Everything that a layout is made of, as the descriptor points to it. */
+/* Everything that a layout is made of; the descriptor points to it. */
 typedef struct layout_parts {
     mimo_grid *grid;
     mimo_layout_desc desc;
@@ -51,7 +51,7 @@ static void read_partition(layout_parts *parts, fuzz_input *input)
     parts->desc.partition = &parts->rule;
 }
 
-/* Spans in the order that is asked for, most of the time. */
+/* Spans, most of the time in the order that the library asks for. */
 static void read_spans(layout_parts *parts, fuzz_input *input)
 {
     mimo_span at = {0, 0, 0, 0};
@@ -104,7 +104,7 @@ static void read_rows(layout_parts parts[2], fuzz_input *input)
     }
 }
 
-/* A number that arithmetic stumbles over, or any. */
+/* A number at an edge of the arithmetic, or any number. */
 static int64_t read_wild(fuzz_input *input)
 {
     static const int64_t edges[] = {
@@ -119,7 +119,7 @@ static int64_t read_wild(fuzz_input *input)
     return (int64_t)(high << 32 | (uint32_t)fuzz_word(input));
 }
 
-/* Sizes that no tile has: refused, or the question how many rows there are has an answer. */
+/* Sizes that no tile has: the layout is refused, or it can count its rows. */
 static void try_wild_sizes(layout_parts *parts, fuzz_input *input)
 {
     mimo_layout *layout = NULL;
@@ -130,7 +130,7 @@ static void try_wild_sizes(layout_parts *parts, fuzz_input *input)
         parts->samples[0] = read_wild(input);
     if (parts->desc.span_count > 0)
         parts->spans[parts->desc.span_count - 1].length = read_wild(input);
-    /* Ragged layouts keep 16 bytes a sample: more than this machine has is not what is tested. */
+    /* Ragged layouts keep 16 bytes a sample. Large batches would test this machine's memory. */
     bool large = parts->desc.batch > 1 << 20 && parts->desc.batch < INT64_MAX / 2;
     if (parts->desc.ragged && large)
         parts->desc.batch %= 1 << 20;

@@ -1,6 +1,6 @@
-/* The reader of safetensors files: a sound file can be read to its last element, any other is
- * refused with a sentence. The first byte chooses: the bytes are the whole file; or its header and
- * data, with a length that is right put before; or numbers that a header is written from. */
+/* The reader of safetensors files: a sound file can be read to its last element, any other file is
+ * refused with a sentence. The first byte chooses what the others are: a whole file; or a header
+ * and data, before which the right length is put; or numbers from which a header is written. */
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ static void try_file(const void *data, size_t size)
 
 enum { MOST_HEADER = 2048, MOST_DATA = 256 };
 
-/* Header and data, the length of the header before them. */
+/* Header and data, with the length of the header before them. */
 static void try_parts(const char *header, size_t length, size_t data_bytes)
 {
     uint8_t bytes[8 + MOST_HEADER + MOST_DATA] = {0};

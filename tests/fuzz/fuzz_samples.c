@@ -1,6 +1,6 @@
-/* The readers of the captioner's data: the sample file and the emoji list. Input: a byte that
- * chooses, then the file. With bit 1 the checksum of a sample file is put right, so that damage
- * behind it is seen too. */
+/* The readers of the captioner's data: the sample file and the emoji list. The input is a byte that
+ * chooses, then the file. With bit 1 the checksum of a sample file is put right, so that damage to
+ * the other bytes is reached as well. */
 #include <inttypes.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-/* For the tests on GPUs: calls of CUDA and NCCL that have to succeed, and communicators by
+/* For the tests on GPUs: calls of CUDA and NCCL that have to succeed, and communicators with
  * descriptors of the test's own. */
 #ifndef MIMO_TESTS_GPU_CALLS_H
 #define MIMO_TESTS_GPU_CALLS_H
@@ -19,7 +19,7 @@
         MPI_EXPECT(nccl_got == ncclSuccess, "%s gave %s", #call, ncclGetErrorString(nccl_got)); \
     } while (0)
 
-/* Creation with a descriptor that this rank gives. */
+/* Create a communicator with this rank's descriptor. */
 static inline mimo_status gpu_comm_create(mimo_comm **out, const mimo_nccl_desc *desc)
 {
     MPI_Comm world = MPI_COMM_WORLD;

@@ -1,13 +1,13 @@
 /*
- * Ranks with a GPU each of which one dies, for test_dead_ranks.py:
+ * Ranks with a GPU each, of which one dies, for test_dead_ranks.py:
  *
  *   gpu_fault_ranks CALL MOMENT END
  *
- * CALL is "barrier", "allreduce", or the executor of a bridge's forward call. The rank in the
- * middle ends by END ("kill": SIGKILL, "exit") at the MOMENT "before" the call, or when its "data"
- * is on its stream. The others print what their calls gave and after how long, release everything,
- * go on by themselves on a new communicator, say so and leave without MPI_Finalize, which could
- * wait for the dead.
+ * CALL is "barrier", "allreduce", or the executor of a bridge's forward call. The middle rank ends
+ * by END ("kill": SIGKILL, "exit") at the MOMENT "before" the call, or when its "data" is on its
+ * stream. The others print the status and the time of each call, and release everything. Then they
+ * go on by themselves on a new communicator, say so, and leave without MPI_Finalize, which could
+ * wait for the dead rank.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ static mimo_status next(ranks *it)
     return mimo_comm_barrier(it->comm);
 }
 
-/* Those that are left add up their ranks, on their GPUs. */
+/* The ranks that are left add up their numbers, on their GPUs. */
 static mimo_status go_on(ranks *it)
 {
     float sum = (float)it->rank, wanted = 0;
@@ -68,7 +68,7 @@ static mimo_status go_on(ranks *it)
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
     const int dead = it->size / 2;
-    desc.device = it->device; /* not its number among those that are left */
+    desc.device = it->device; /* not the rank's number among those that are left */
     MIMO_TRY(dead_rank_leave_out(&it->mpi, dead));
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
     MIMO_TRY(mimo_comm_create_nccl(&comm, &bootstrap, &desc));
@@ -114,7 +114,7 @@ static mimo_executor executor_of(const char *name)
     return strcmp(name, "collective") == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ZERO_COPY;
 }
 
-/* Every rank's sample to all ranks, each its part of the sequence. */
+/* Moves each rank's sample to all ranks; each takes its part of the sequence. */
 static mimo_status make_bridge(ranks *it)
 {
     char src[32], dst[32];
@@ -140,7 +140,7 @@ static mimo_status make_bridge(ranks *it)
     return MIMO_OK;
 }
 
-/* Connections are made by the first calls, inside NCCL and without a deadline. */
+/* The first calls make connections, inside NCCL and without a deadline. */
 static mimo_status begin(ranks *it)
 {
     mimo_bootstrap bootstrap;

@@ -1,4 +1,4 @@
-/* A rank that is missing while the others wait on the host, or inside their GPUs. */
+/* A rank is missing while the others wait on the host, or inside their GPUs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,8 @@ enum { LATE = 1, DEADLINE = 500, COUNT = 1000 };
 
 /* -------------------------------- late or failing inside NCCL ------------------------------- */
 
-static const char *late_for; /* the call of NCCL that waits until the others have given up */
+/* The NCCL call that this rank delays until the others have given up. */
+static const char *late_for;
 
 static void may_be_late(const char *call)
 {
@@ -20,7 +21,7 @@ static void may_be_late(const char *call)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* NCCL's profiling interface: these definitions go before the library's. */
+/* NCCL's profiling interface: these definitions replace the library's. */
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *data, size_t bytes, ncclWindow_t *out,
                                     int flags)
 {
@@ -28,7 +29,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *data, size_t bytes, n
     return pncclCommWindowRegister(comm, data, bytes, out, flags);
 }
 
-/* These two are declared for nvcc alone. */
+/* These two are declared for nvcc only. */
 ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out);
 ncclResult_t pncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out);
 
@@ -38,7 +39,7 @@ ncclResult_t ncclDevCommCreate(ncclComm_t comm, const void *wanted, void *out)
     return pncclDevCommCreate(comm, wanted, out);
 }
 
-static bool fails; /* the next sum */
+static bool fails; /* the next sum fails */
 
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
@@ -68,7 +69,7 @@ static mimo_status add_up(mimo_comm *comm, const test_tile *tile)
     return mimo_comm_allreduce(comm, tile->view.data, COUNT, MIMO_F32, MIMO_SUM, test_stream());
 }
 
-/* Connections are made by the first call, inside NCCL and without a deadline. */
+/* The first call makes connections, inside NCCL and without a deadline. */
 static mimo_comm *warm_comm(const test_tile *tile, int blocking)
 {
     mimo_comm *comm = fresh_comm(blocking);
@@ -80,7 +81,7 @@ static mimo_comm *warm_comm(const test_tile *tile, int blocking)
     return comm;
 }
 
-/* The stream runs to its end, the device works, and so does a new communicator. */
+/* The stream completes, the device works, and so does a new communicator. */
 static void expect_life(const test_tile *tile)
 {
     EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
@@ -104,7 +105,7 @@ static void expect_ended(mimo_comm *comm, const test_tile *tile, mimo_status sta
     MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), status);
 }
 
-/* Host words: the barrier's vote. */
+/* The barrier's agreement is an exchange of host values. */
 MPI_TEST(deadline, late_for_a_barrier)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
@@ -115,7 +116,7 @@ MPI_TEST(deadline, late_for_a_barrier)
         expect_ended(comm, &tile, MIMO_ERR_TIMEOUT);
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    if (mpi_test_rank() == LATE) /* nobody tells it: it gives up, or finds the others' words */
+    if (mpi_test_rank() == LATE) /* gives up by itself, or finds the others' error */
         (void)mimo_comm_barrier(comm);
     mimo_comm_destroy(comm);
     expect_life(&tile);
@@ -141,7 +142,7 @@ MPI_TEST(deadline, late_for_data)
     test_tile_free(&tile);
 }
 
-/* Abort ends what waits in the device, without a deadline. */
+/* Abort ends work that waits in the device, without a deadline. */
 MPI_TEST(deadline, abort_of_data)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
@@ -160,7 +161,7 @@ MPI_TEST(deadline, abort_of_data)
     test_tile_free(&tile);
 }
 
-/* One rank's call fails, and the others wait for it: nobody waits in destroy. */
+/* One rank's call fails, and the others wait for that rank. No rank waits in destroy. */
 MPI_TEST(deadline, failed_on_one_rank)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
@@ -179,8 +180,8 @@ MPI_TEST(deadline, failed_on_one_rank)
     test_tile_free(&tile);
 }
 
-/* With `call` NULL one rank is late for the creation of a buffer itself, else for that call of NCCL
- * inside it. What the late one meets depends on how far the others were. */
+/* With `call` NULL one rank is late for the creation of a buffer itself, otherwise for that NCCL
+ * call inside it. The late rank's error depends on how far the others had come. */
 static void miss_a_buffer(const char *call)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
@@ -216,12 +217,12 @@ MPI_TEST(deadline, late_for_a_buffer)
     miss_a_buffer("ncclDevCommCreate");
 }
 
-/* ------------------------------- messages that nobody posts ------------------------------- */
+/* ------------------------------- messages without a receive ------------------------------- */
 
 enum { WIDTH = 64 };
 
-/* Every rank has a sample of its own, and then a part of every sample. The batch is told, so that
- * nothing is agreed on before rows move. */
+/* Every rank has a sample of its own, and takes a part of every sample. The batch is given, so the
+ * ranks agree on nothing before rows move. */
 static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
@@ -243,14 +244,14 @@ static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
     return bridge;
 }
 
-/* The last rank's destination is in no buffer, so that it sends and receives what the others write
- * and await. Its first messages to them wait inside NCCL, for connections. */
+/* The last rank's destination is in no buffer. So that rank sends and receives messages, while the
+ * others write and await pushes. Its first messages to them wait inside NCCL, for connections. */
 MPI_TEST(deadline, one_destination_in_no_buffer)
 {
     int size = mpi_test_size();
     mimo_grid *grid[2];
     mimo_buffer *buffer = NULL;
-    setenv("MIMO_DEADLINE_MS", "60000", 1); /* at creation; nothing else is asked for */
+    setenv("MIMO_DEADLINE_MS", "60000", 1); /* the creation reads it, later calls do not */
     mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
     unsetenv("MIMO_DEADLINE_MS");
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);

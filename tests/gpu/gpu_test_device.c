@@ -1,5 +1,5 @@
-/* The device table of CUDA memory against the host's: the same call on the same bytes gives the
- * same bytes, those around included. Every alignment of both ends, every small row size, both
+/* The device table of CUDA memory against the host's. The same call on the same bytes gives the
+ * same bytes, and those around stay. Every alignment of both ends, every small row size, both
  * loops. */
 #include <math.h>
 #include <stdlib.h>
@@ -64,14 +64,14 @@ typedef struct loops {
 } loops;
 
 static const loops loop_cases[] = {
-    {3, 5, {1, 7, 1}, {0, 1, 3}},  /* gaps, and a change of order */
+    {3, 5, {1, 7, 1}, {0, 1, 3}},  /* gaps, and another order of rows */
     {4, 2, {0, 2, 1}, {2, 2, 1}},  /* one run on both sides */
     {4, 2, {3, 5, 1}, {0, 2, 1}},  /* runs with gaps between them */
-    {5, 4, {0, 1, 5}, {1, 4, 1}},  /* turned */
-    {1, 6, {2, 9, 2}, {0, 1, 1}},  /* one loop */
-    {6, 1, {0, 3, 1}, {5, 1, 7}},  /* the other */
+    {5, 4, {0, 1, 5}, {1, 4, 1}},  /* transposed */
+    {1, 6, {2, 9, 2}, {0, 1, 1}},  /* the inner loop only */
+    {6, 1, {0, 3, 1}, {5, 1, 7}},  /* the outer loop only */
     {1, 1, {39, 1, 1}, {0, 1, 1}}, /* one row */
-    {0, 3, {0, 1, 1}, {0, 1, 1}},  /* none */
+    {0, 3, {0, 1, 1}, {0, 1, 1}},  /* no row */
     {3, 0, {0, 1, 1}, {0, 1, 1}},
 };
 enum { LOOP_CASES = sizeof loop_cases / sizeof loop_cases[0] };
@@ -88,7 +88,7 @@ static mimo_rows rows_from(const loops *l, void *base, int64_t row_bytes)
                        l->from.outer, l->n_inner, l->from.inner};
 }
 
-/* One copy of one case, from and to addresses of all alignments. */
+/* One copy of one case, between addresses of all alignments. */
 static void check_copy(const twin *to, const twin *from, const loops *l, int64_t row_bytes,
                        const int64_t offset[2])
 {
@@ -142,7 +142,7 @@ MPI_TEST(device, copy_long_rows)
         check_copies(sizes[i]);
 }
 
-/* One row that is longer than the grid of one launch covers at once. */
+/* A row longer than one launch's grid covers at once. */
 MPI_TEST(device, copy_a_huge_row)
 {
     const int64_t row_bytes = (INT64_C(6) << 20) + 5;
@@ -157,8 +157,9 @@ MPI_TEST(device, copy_a_huge_row)
 
 enum { LIST = 40, SLOT = 3 * 4096 };
 
-/* Copies in groups of a row size, from slot to slot of SLOT bytes: up or down, evenly or not; the
- * first of some takes two slots at once, and some copies are empty. No target slot twice. */
+/* Copies in groups by row size, between slots of SLOT bytes. The slots go up or down, evenly or
+ * not. The first copy of some groups takes two slots, and some copies are empty. No target slot
+ * occurs twice. */
 static int64_t list_copies(mimo_row_copy *list, uint64_t seed, char *to, char *from)
 {
     static const int64_t sizes[] = {1, 2, 12, 16, 48, 4096};
@@ -210,8 +211,8 @@ MPI_TEST(device, copy_list)
 
 enum { STEPS = 3, LINKS = STEPS * 32, LINK = 1 << 18 }; /* a step begins with a kernel */
 
-/* Link i: what it reads, link i - 1 has written. By kernels of the library, by a copy of one run,
- * and by a kernel that lets the next one begin before it writes. */
+/* Link i reads what link i - 1 has written. A link is a kernel of the library, a copy of one run,
+ * or a kernel that lets the next one begin before it writes. */
 static void add_link(const mimo_device *device, char *base, int64_t i, mimo_stream stream)
 {
     char *from = base + i * LINK, *to = from + LINK;
@@ -227,8 +228,8 @@ static void add_link(const mimo_device *device, char *base, int64_t i, mimo_stre
         MPI_EXPECT_OK(device->copy_rows(&whole[0], &whole[1], stream));
 }
 
-/* Kernels may be set up before what comes before them on the stream has ended, and read it only
- * then: on streams of all kinds, and where the default stream waits for others. */
+/* Kernels may start before the work before them on the stream has ended, but must read its results
+ * only afterwards. On streams of all kinds, and where the default stream waits for others. */
 MPI_TEST(device, order_of_streams)
 {
     cudaStream_t blocking;
@@ -272,10 +273,10 @@ MPI_TEST(device, zero_rows)
     }
 }
 
-/* Outer turns, positions of the target, strides of both ends, and where stretches lie: within
+/* Outer iterations, positions of the target, strides of both ends, and the stretches: within
  * TILE_ROWS rows. */
 typedef struct fills {
-    loops rows; /* from.outer and from.inner alone; the stretches tell the rest */
+    loops rows; /* of from, only outer and inner; the stretches give the rest */
     mimo_stretches stretches;
 } fills;
 
@@ -333,7 +334,7 @@ MPI_TEST(device, fill_rows)
         check_fills(sizes[i]);
 }
 
-/* As many stretches as a call takes, each of one row, every other row zero. */
+/* The most stretches that a call takes, each of one row; every other row is zero. */
 MPI_TEST(device, fill_by_most_stretches)
 {
     fills most = {{1, 2 * MIMO_STRETCHES, {0, 1, 1}, {0, 1, 1}}, {MIMO_STRETCHES, {{0}}}};
@@ -437,11 +438,11 @@ MPI_TEST(device, mapped_rows)
 
 /* --------------------------------------- arithmetic ---------------------------------------- */
 
-/* The last is more than the threads of one launch. */
+/* The last count is larger than the threads of one launch. */
 static const int64_t counts[] = {0, 1, 2, 31, 255, 256, 257, 4099, 1100003};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* Finite numbers of both signs and many sizes; whole ones of all bits. */
+/* Finite numbers of both signs and many sizes. Whole numbers have any bits. */
 static void fill_numbers(void *data, int64_t count, mimo_dtype dtype, uint64_t seed)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -483,7 +484,7 @@ static bool is_float(mimo_dtype dtype)
     return dtype == MIMO_F32 || dtype == MIMO_F64 || dtype == MIMO_F16 || dtype == MIMO_BF16;
 }
 
-/* `skip` elements are left out at the beginning: other alignments. */
+/* `skip` elements at the beginning are left out, for other alignments. */
 static void check_scale(mimo_dtype dtype, int64_t count, double factor, int64_t skip)
 {
     twin data = twin_of_numbers(count + skip, dtype, 11);
@@ -511,7 +512,7 @@ MPI_TEST(device, scale)
     twin_free(&data);
 }
 
-/* `shape` but for where the numbers are; `skip` elements of either room stay. */
+/* `shape`, with other pointers. The first `skip` elements of both rooms stay as they are. */
 static void check_add(const mimo_addends *shape, int64_t skip)
 {
     mimo_addends on_host = *shape, on_device = *shape;
@@ -588,7 +589,7 @@ MPI_TEST(device, sum_squares)
 
 /* ------------------------------------- rooms, copies --------------------------------------- */
 
-/* What is uploaded may be overwritten at once; what was downloaded is there at once. */
+/* Uploaded memory may be overwritten at once. Downloaded bytes are there at once. */
 MPI_TEST(device, there_and_back)
 {
     static const int64_t sizes[] = {0, 1, 17, 4096, 65537, (INT64_C(8) << 20) + 3};
@@ -619,7 +620,7 @@ MPI_TEST(device, there_and_back)
     cuda->release(NULL);
 }
 
-/* More memory than any device has, and then less. */
+/* Asks for more memory than any device has, and then for less. */
 MPI_TEST(device, no_memory)
 {
     void *room = NULL;

@@ -1,5 +1,5 @@
-/* A step captured once in a CUDA graph and replayed on fresh data: the same bits as its calls give
- * without a graph. */
+/* A step is captured once in a CUDA graph and replayed on fresh data. It gives the same bits as its
+ * calls without a graph. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { REPLAYS = 100, TEXT_ROWS = 5, SPECIAL = 1000 };
 
-/* What a step writes. */
+/* The tensors that a step writes. */
 typedef struct targets {
     test_tile crossed, merged, back;
 } targets;
@@ -65,7 +65,7 @@ static void free_targets(targets *to)
     test_tile_free(&to->back);
 }
 
-/* Each sample's special ids stand elsewhere, and move from one update to the next. */
+/* The special ids stand elsewhere in each sample, and move from one update to the next. */
 static void update_ids(const step *x, int64_t turn)
 {
     const int64_t *shape = x->plain.merged.view.shape;
@@ -127,7 +127,8 @@ static void enqueue(const step *x, const targets *to)
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, &to->back.view, &x->gradient.view, 1, stream));
 }
 
-/* One call of each before, so that whatever is made at the first call of a shape is there. */
+/* Each call runs once before the capture, so that everything made at the first call of a shape
+ * exists. */
 static cudaGraphExec_t capture(const step *x)
 {
     cudaGraph_t graph = NULL;
@@ -186,7 +187,7 @@ static void check(bool partition, mimo_executor executor)
 
 /* -------------------------------------- in chunks ------------------------------------------ */
 
-/* A call in chunks on a side stream, and the stream that reads each chunk as soon as it is here. */
+/* A call in chunks on a side stream, and the stream that reads each chunk as soon as it arrives. */
 typedef struct overlap {
     bridge_bed bed;
     bool backward;

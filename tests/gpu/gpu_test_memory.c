@@ -1,7 +1,7 @@
-/* Every allocation of device memory, and of host memory that devices see, fails in turn; and those
- * of the host. Where the ranks agree on a call, one rank that runs short is every rank's error;
- * where a call only enqueues work, that is the rank's own, so there all run short alike. Either way
- * nothing is lost, and the next attempt works. */
+/* Every allocation fails in turn: of device memory, of host memory that devices see, and of the
+ * library's host memory. In calls on which the ranks agree, one rank that runs short is every
+ * rank's error. In calls that only enqueue work the error is the rank's own, so there all ranks run
+ * short alike. In both cases nothing is lost, and the next attempt works. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 
 /* --------------------------------------- allocations ---------------------------------------- */
 
-static int64_t until_failure; /* 0: none is to fail */
-static int64_t asked_for;     /* allocations so far, also those that failed */
+static int64_t until_failure; /* allocations until one fails; 0: none fails */
+static int64_t asked_for;     /* allocations so far, failed ones included */
 static int64_t alive;         /* allocations that have not been freed */
 
 static bool must_fail(void)
@@ -25,7 +25,7 @@ static bool must_fail(void)
     return until_failure > 0 && --until_failure == 0;
 }
 
-/* The function of this name behind the one here, which goes before it. */
+/* The next function of this name, which the definition here replaces. */
 static void find_next(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
@@ -115,7 +115,8 @@ ncclResult_t ncclMemFree(void *room)
 
 /* ------------------------------------------ calls ------------------------------------------- */
 
-/* In which every rank has samples of its own, a part of every sample, a part of the weights. */
+/* In SAMPLES every rank has samples of its own, in PARTS a part of every sample, in SHARDS a part
+ * of the weights. */
 enum { SAMPLES, PARTS, SHARDS, GRIDS };
 static char specs[GRIDS][32];
 static mimo_grid *grids[GRIDS];
@@ -135,7 +136,7 @@ static void destroy_grids(void)
         mimo_grid_destroy(grids[i]);
 }
 
-/* The room for what the bootstrap gathers comes first; who has none can't take part. */
+/* The bootstrap allocates memory for its gather first. A rank without it can't take part. */
 static mimo_status communicator(void)
 {
     mimo_comm *comm = NULL;
@@ -152,7 +153,7 @@ static mimo_status buffer(void)
     return status;
 }
 
-/* More than a communicator has ready. */
+/* More values than a communicator has memory ready for. */
 static mimo_status split_and_collect(void)
 {
     enum { BYTES = 4096 };
@@ -193,7 +194,7 @@ static mimo_status finish_step(mimo_gradient *gradient, float *weights)
 static mimo_status gradient_step(void)
 {
     mimo_gradient *made = NULL;
-    static float *weights; /* kept: it is the test's own allocation */
+    static float *weights; /* kept: an allocation of the test itself */
     if (!weights)
         EXPECT_CUDA(cudaMalloc((void **)&weights, 100 * sizeof *weights));
     EXPECT_CUDA(cudaMemsetAsync(weights, 0, 100 * sizeof *weights, test_stream()));
@@ -206,11 +207,11 @@ static mimo_status gradient_step(void)
 }
 
 typedef enum kind {
-    OF_DEVICE, /* what the functions above give */
-    OF_HOST,   /* core/memory.h */
+    OF_DEVICE, /* allocations by the functions above */
+    OF_HOST,   /* allocations by core/memory.h */
 } kind;
 
-/* The n-th allocation from now on is to fail on this rank; n 0: none. */
+/* From now on the n-th allocation fails on this rank; n 0: none. */
 static bool armed;
 
 static void arm(kind which, int n)
@@ -222,7 +223,7 @@ static void arm(kind which, int n)
         (void)mimo_fail_allocation(n);
 }
 
-/* Call that off; whether one came to fail on any rank. */
+/* Disarm. Returns whether an allocation failed on any rank. */
 static bool failed_anywhere(kind which)
 {
     int64_t left = which == OF_DEVICE ? until_failure : mimo_fail_allocation(0);
@@ -247,7 +248,8 @@ static void expect_alive(int64_t before, const char *call, int n)
                (int)alive, (int)before);
 }
 
-/* On the last rank alone. The first time, undisturbed, fills what is kept for ever. */
+/* Allocations fail on the last rank alone. A first, undisturbed call fills what is kept for
+ * ever. */
 static void each_fails_on_one(kind which, const char *call, mimo_status (*act)(void), int least)
 {
     bool here = mpi_test_rank() == mpi_test_size() - 1, failed = true;
@@ -273,7 +275,7 @@ static void each_fails_on_one(kind which, const char *call, mimo_status (*act)(v
 static void all_fail_on_one(kind which)
 {
     make_grids();
-    MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* what hangs is a failure */
+    MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* a hang becomes a failure */
     each_fails_on_one(which, "communicator", communicator, 2);
     each_fails_on_one(which, "buffer", buffer, 2);
     each_fails_on_one(which, "split and collect", split_and_collect, 4);
@@ -294,7 +296,8 @@ MPI_TEST(memory, of_one_host)
 
 /* ----------------------------------- calls that enqueue ------------------------------------- */
 
-/* The first call of a bridge, whose n-th allocation fails; 0: none does. How many it asks for. */
+/* The first call of a bridge, whose n-th allocation fails; 0: none does. Returns the number of
+ * allocations. */
 static int64_t first_call(const bed_case *c, bool backward, int n)
 {
     bridge_bed bed;
@@ -320,8 +323,9 @@ static int64_t first_call(const bed_case *c, bool backward, int n)
     return asked;
 }
 
-/* Each fails in turn, on a rank that asks for fewer its last one. How many do; none where a rank
- * asks for none, as it would wait for the others. */
+/* Each allocation fails in turn. A rank with fewer allocations fails its last one. Returns the
+ * number of trials. There are none where a rank allocates nothing, as it would wait for the
+ * others. */
 static int64_t each_fails_on_all(const bed_case *c, bool backward)
 {
     (void)first_call(c, backward, 0); /* fills what is kept for ever */

@@ -1,5 +1,5 @@
 /* The NCCL backend itself: creation and its mistakes, borrowed communicators, shared groups, calls
- * that only enqueue, streams beside one another. */
+ * that only enqueue, and concurrent streams. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +76,7 @@ MPI_TEST(nccl, wrong_creation)
         desc = good;
         desc.device = rank < 2 ? 0 : device;
         MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
-        if (!getenv("NCCL_HOSTID")) /* which may put the two on different hosts */
+        if (!getenv("NCCL_HOSTID")) /* NCCL_HOSTID may put the two on different hosts */
             MPI_EXPECT_SENTENCE("ranks 0 and 1 both use GPU");
     }
     MPI_EXPECT(!comm, "a failed call made an object");
@@ -87,7 +87,7 @@ MPI_TEST(nccl, wrong_creation)
     mimo_comm_destroy(comm);
 }
 
-/* What is found on the rank itself, before it speaks to any other. */
+/* Mistakes that a rank finds before it exchanges anything with another one. */
 MPI_TEST(nccl, wrong_bootstrap)
 {
     MPI_Comm world = MPI_COMM_WORLD;
@@ -139,7 +139,8 @@ MPI_TEST(nccl, settings)
     }
 }
 
-/* Where NCCL may still be at it when its calls return, buffers reach as far, and rows arrive. */
+/* With nonblocking creation NCCL may still work when its calls return. Buffers reach as many ranks,
+ * and rows arrive. */
 MPI_TEST(nccl, nonblocking_zero_copy)
 {
     mimo_comm *comm = NULL;
@@ -185,7 +186,7 @@ static ncclComm_t raw_communicator(void)
     return raw;
 }
 
-/* Borrowed: ours to use and to split, not to destroy. */
+/* A borrowed communicator can be used and split, but is not destroyed. */
 MPI_TEST(nccl, borrowed)
 {
     mimo_comm *comm = NULL, *half = NULL;
@@ -241,7 +242,7 @@ MPI_TEST(nccl, sharing)
     MPI_EXPECT_OK(mimo_comm_split(&all, comm, 0, rank));
     expect_report(comm, 1, 1); /* the same ranks in the same order: the parent's own */
     MPI_EXPECT_OK(mimo_comm_split(&turned, comm, 0, -rank));
-    expect_report(comm, 2, 1); /* another order is another group */
+    expect_report(comm, 2, 1); /* another order of ranks is another group */
     MPI_EXPECT_OK(mimo_comm_split(&half[0], comm, rank / 2, rank));
     expect_report(comm, 3, 1);
     MPI_EXPECT_OK(mimo_comm_split(&half[1], all, rank / 2 + 7, 0));
@@ -253,7 +254,7 @@ MPI_TEST(nccl, sharing)
         if (groups[i])
             expect_sum(groups[i]);
     mimo_comm_destroy(half[0]);
-    expect_report(comm, rank == 0 ? 3 : 4, 2); /* half[1] holds it still */
+    expect_report(comm, rank == 0 ? 3 : 4, 2); /* half[1] still holds it */
     expect_sum(half[1]);
     mimo_comm_destroy(half[1]);
     mimo_comm_destroy(other);
@@ -336,7 +337,7 @@ static void twins_fill(const twins *it, uint16_t *numbers)
             cudaMemcpy(it->place[i], numbers, (size_t)twin_bytes(), cudaMemcpyHostToDevice));
 }
 
-/* Forward by messages, into a target that was zeros; what is there then. */
+/* Forward by messages into a zeroed target. Bit 0 of `way`: from a buffer; bit 1: into one. */
 static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, int way,
                        uint16_t *result)
 {
@@ -349,7 +350,7 @@ static void forward_of(mimo_bridge *bridge, const twins *to, const twins *from, 
     EXPECT_CUDA(cudaMemcpy(result, to->place[way / 2], bytes, cudaMemcpyDeviceToHost));
 }
 
-/* Every rank has a sample of its own, and then a part of every sample. */
+/* Every rank has a sample of its own, and takes a part of every sample. */
 static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
 {
     static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
@@ -366,8 +367,8 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
     return desc;
 }
 
-/* Tiles in buffers as ends of messages: NCCL waits for ever where memory that it has registered is
- * at one end alone, of messages that are large enough. */
+/* Tiles in buffers as ends of messages. NCCL waits for ever on large messages of which one end
+ * alone is in memory that it has registered. */
 MPI_TEST(nccl, messages_of_buffers)
 {
     int size = mpi_test_size();
@@ -398,7 +399,7 @@ MPI_TEST(nccl, messages_of_buffers)
     mimo_grid_destroy(grid[1]);
 }
 
-/* Zero-copy into memory that the caller brings, and keeps: the bits that messages bring. */
+/* Zero-copy into memory that the caller allocates and keeps gives the same bits as messages. */
 MPI_TEST(nccl, registered_memory)
 {
     int size = mpi_test_size();
@@ -421,7 +422,7 @@ MPI_TEST(nccl, registered_memory)
     twins from = twins_new(buffer, 0, size * TWIN_SEQ, 1);
     twins to = twins_new(buffer, twin_bytes(), TWIN_SEQ, size);
     twins_fill(&from, result[0]);
-    for (int i = 0; i < 2; i++) { /* into plain memory, and into the caller's */
+    for (int i = 0; i < 2; i++) { /* first into plain memory, then into the caller's */
         desc.executor = i == 0 ? MIMO_EXECUTOR_P2P : MIMO_EXECUTOR_ZERO_COPY;
         MPI_EXPECT_OK(mimo_bridge_create(&bridge[i], mpi_test_comm(), &desc));
         forward_of(bridge[i], &to, &from, 2 * i, result[i]);
@@ -457,7 +458,7 @@ static void wait_at_gate(void *context)
         it->late = true;
 }
 
-/* With the stream held back, every call returns at once: it can only have enqueued. */
+/* While the stream is held back every call returns at once, so it can only have enqueued. */
 static void check_enqueues(mimo_executor executor, bool partition)
 {
     bed_case c = four_ranks(executor);
@@ -472,7 +473,7 @@ static void check_enqueues(mimo_executor executor, bool partition)
         bed_fill(&bed, &features, false, (uint64_t)round);
         bed_fill(&bed, &gradient, true, (uint64_t)round);
         EXPECT_CUDA(cudaStreamSynchronize(stream));
-        if (round == 1) /* what a first call prepares may block */
+        if (round == 1) /* a first call prepares, which may block */
             EXPECT_CUDA(cudaLaunchHostFunc(stream, wait_at_gate, &held));
         MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, &crossed.view, &features.view, 1, stream));
         MPI_EXPECT_OK(mimo_bridge_backward(bed.bridge, &back.view, &gradient.view, 1, stream));
@@ -500,7 +501,7 @@ MPI_TEST(nccl, calls_only_enqueue)
     }
 }
 
-/* Calls that only enqueue keep the words of the call before, as long as these are right. */
+/* Calls that only enqueue reuse the previous call's sentence while it is right. */
 MPI_TEST(nccl, words_of_calls)
 {
     bed_case c = {.src = {.grid = "dp=1"}, .dst = {.grid = "cp=1,dp=1", .partition = true}};
@@ -527,7 +528,7 @@ MPI_TEST(nccl, words_of_calls)
     bed_destroy(&bed);
 }
 
-/* Operations of one bridge on three streams, none waiting for another, each with its own tiles. */
+/* Operations of one bridge on three streams, each with its own tiles. None waits for another. */
 static void check_streams(mimo_executor executor)
 {
     enum { STREAMS = 3, FLIGHTS = 9 };
@@ -571,7 +572,7 @@ MPI_TEST(nccl, several_streams)
     check_streams(MIMO_EXECUTOR_P2P);
 }
 
-/* Calls into one buffer, each on a stream that goes as soon as its call has been waited for. */
+/* Calls into one buffer, each on a stream that is destroyed as soon as its call has ended. */
 MPI_TEST(nccl, streams_that_end)
 {
     enum { STREAMS = 3 };
@@ -586,7 +587,7 @@ MPI_TEST(nccl, streams_that_end)
     c.dst.partition = c.buffer = true;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
-    for (int i = 0; i < STREAMS; i++) /* all of them first, so that none has another's handle */
+    for (int i = 0; i < STREAMS; i++) /* all before the calls, so that handles differ */
         EXPECT_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
     for (int i = 0; bed.bridge && i < STREAMS; i++) {
         bed_fill(&bed, &from, false, (uint64_t)i);

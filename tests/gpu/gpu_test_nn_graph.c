@@ -1,5 +1,5 @@
-/* Forward and backward of layers in a CUDA graph: capturing fails where a call waits for the device
- * or takes memory, and a replay gives the bits of the calls. */
+/* Forward and backward of layers in a CUDA graph. Capture fails where a call waits for the device
+ * or allocates memory. A replay gives the same bits as the calls. */
 #include <string.h>
 
 #include <cuda_runtime_api.h>
@@ -102,7 +102,7 @@ static void check_replays(nn_precision precision)
     model m;
     make(&m, precision);
     set_input(&m, "first");
-    enqueue(&m); /* rooms grow now */
+    enqueue(&m); /* rooms grow in this call */
     read_gradients(&m, first);
     cudaGraphExec_t graph = capture(&m);
     set_input(&m, "second");

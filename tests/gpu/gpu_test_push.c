@@ -1,6 +1,6 @@
-/* Programs of the kernels of zero-copy on one device: rows that stay, by words of every width and
- * in bulk, and by the device's list of copies, against the host's copies of the same rows, which
- * come from a kernel that lets them begin early; and ranks that push to each other. */
+/* Programs of the zero-copy kernels on one device, against the host's copies of the same rows. Rows
+ * that stay move by words of every width, in bulk, and by the device's list of copies. Their source
+ * comes from a kernel that lets the programs begin early. Then ranks push to each other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +14,10 @@
 
 enum { MOST_COPIES = 64 };
 
-/* Rows of one tile that go to another one of the same size, which must not be written elsewhere. */
+/* Rows of one tile that go to another tile of the same size. Nothing else there may be written. */
 typedef struct copies {
     int64_t count;
-    mimo_row_copy list[MOST_COPIES]; /* by offsets: bases are added */
+    mimo_row_copy list[MOST_COPIES]; /* offsets; the bases are added later */
     int64_t bytes;                   /* of either tile */
 } copies;
 
@@ -29,14 +29,14 @@ static mimo_row_copy at(const mimo_row_copy *copy, char *to, char *from)
     return placed;
 }
 
-/* Fill `to` by a kernel that ends when what follows it may have begun. */
+/* Fill `to` by a kernel that lets the next one begin before it ends. */
 static void fill_late(const test_room *to, const test_room *from)
 {
     EXPECT_CUDA(cudaMemsetAsync(to->place, 0, (size_t)to->bytes, test_stream()));
     EXPECT_CUDA(early_copy(to->place, from->place, (size_t)to->bytes, test_stream()));
 }
 
-/* The same rows by the device's own copies; `to` is afterwards as it was. */
+/* The same rows by the device's own list of copies. Afterwards `to` is as it was. */
 static void check_list(const copies *c, const mimo_row_copy *placed, const test_room *to,
                        const char *expected)
 {
@@ -82,7 +82,7 @@ static void run(const copies *c, int ctas)
     }
     messages.pushes.ctas = ctas;
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
-    for (int turn = 0; turn < 2; turn++) { /* a program runs any number of times */
+    for (int turn = 0; turn < 2; turn++) { /* a program can run any number of times */
         fill_late(&from, &source);
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
     }
@@ -98,7 +98,8 @@ static void run(const copies *c, int ctas)
     test_room_free(&source);
 }
 
-/* Two blocks in a tile of n x m rows: one turned, one with gaps; `shift` moves the tiles' ends. */
+/* Two blocks in a tile of n x m rows: one transposed, one with gaps. `shift` moves the tiles'
+ * ends. */
 static copies two_blocks(int64_t n, int64_t m, int64_t row_bytes, int64_t shift)
 {
     copies c = {.count = 2, .bytes = 2 * n * m * row_bytes + 64};
@@ -131,7 +132,7 @@ MPI_TEST(push, copies)
     run(&long_rows, 0);
 }
 
-/* Counts that nothing divides: segments are found by multiplication, and groups end early. */
+/* Counts without small divisors: segments are found by multiplication, and groups end early. */
 MPI_TEST(push, odd_counts)
 {
     static const int64_t rows[] = {1, 3, 16, 48, 112, 2064};
@@ -147,7 +148,7 @@ MPI_TEST(push, odd_counts)
     }
 }
 
-/* As many blocks as travel with a launch, at the least and at the most, and more. */
+/* Counts of blocks around the limits of what a launch carries, and counts beyond. */
 MPI_TEST(push, many_blocks)
 {
     static const int counts[] = {5, 8, 9, 24, 25, 32, 33, MOST_COPIES};
@@ -165,24 +166,25 @@ MPI_TEST(push, many_blocks)
 
 /* ----------------------------- several ranks on one device -------------------------------- */
 
-/* Ranks' programs on as many streams of one device, in few thread blocks so that all run at once:
- * each pushes rows to every other one and copies rows, by the same flags as between devices. */
+/* Programs of several ranks, each on a stream of one device, in few thread blocks so that all run
+ * at once. Each pushes rows to every other rank and copies rows, with the same flags as between
+ * devices. */
 enum { MOST_RANKS = 4, TEAM_ROWS = 48, TEAM_CALLS = 10 };
 
 typedef struct team {
     int ranks;
     int64_t row_bytes;
-    mimo_buffer buffer; /* pages of flags alone */
+    mimo_buffer buffer; /* flag pages only */
     mimo_flags *pages[MOST_RANKS];
     test_room from[MOST_RANKS], to[MOST_RANKS];
     mimo_push_program program[MOST_RANKS];
     cudaStream_t stream[MOST_RANKS];
     mimo_push_note *notes; /* of each rank */
-    int odd;               /* a rank whose calls are other ones; -1: none */
+    int odd;               /* the rank that makes a different call; -1: none */
 } team;
 
-/* Of any rank's rows every ranks-th, from `reader` on, goes to that reader, into the writer's part
- * of its tile, one after the other. */
+/* Reader `reader` takes every ranks-th row of a rank's tile, from row `reader` on. They go to the
+ * writer's part of the reader's tile, one after the other. */
 static mimo_row_copy rows_between(const team *x, int writer, int reader)
 {
     const int64_t share = TEAM_ROWS / x->ranks;
@@ -288,7 +290,7 @@ static void run_team(int ranks, int64_t row_bytes, bool idle, int ctas)
             test_push(&x.from[rank]);
         }
         MPI_EXPECT(cudaDeviceSynchronize() == cudaSuccess, "cudaDeviceSynchronize");
-        for (int i = 0; i < ranks; i++) { /* any may be first */
+        for (int i = 0; i < ranks; i++) { /* any rank may be first */
             int rank = (turn + i) % ranks;
             MPI_EXPECT_OK(mimo_push_program_run(&x.program[rank], x.stream[rank]));
         }
@@ -302,7 +304,7 @@ static void run_teams(int ranks)
 {
     static const int64_t rows[] = {6, 16, 48, 2048, 4097, 40960, 1 << 20};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int way = 0; way < 4; way++) /* one thread block does all, and in bulk */
+        for (int way = 0; way < 4; way++) /* idle targets; one thread block, in bulk */
             run_team(ranks, rows[i], way % 2, way / 2 ? 1 : 8);
 }
 
@@ -316,7 +318,7 @@ MPI_TEST(push, four_ranks)
     run_teams(4);
 }
 
-/* The others never say READY: rank 0 ends when it is told to, and has not touched their rows. */
+/* The others never set READY. Rank 0 ends when the host aborts, and has not touched their rows. */
 static void abort_team(int ranks, int64_t row_bytes, int ctas)
 {
     team x;
@@ -342,7 +344,7 @@ MPI_TEST(push, aborted)
     }
 }
 
-/* Every rank's rows of a call, in any order of the launches. */
+/* Move every rank's rows of a call, with the launches in any order. */
 static void call_team(team *x, uint64_t seed)
 {
     for (int rank = 0; rank < x->ranks; rank++) {
@@ -355,7 +357,7 @@ static void call_team(team *x, uint64_t seed)
     EXPECT_CUDA(cudaDeviceSynchronize());
 }
 
-/* Rows between the odd rank and the others have stayed poison, all others have come. */
+/* Rows between the odd rank and the others have stayed poison; all other rows have arrived. */
 static void check_refused_rows(const team *x)
 {
     const int64_t row = x->row_bytes, share = TEAM_ROWS / x->ranks;
@@ -374,8 +376,8 @@ static void check_refused_rows(const team *x)
     }
 }
 
-/* What a refusal leaves behind: marks where rows are missing, counters as after any call, own lines
- * that blocks have given back, and a note for each host. */
+/* After a refusal: flags are marked where rows are missing, counters are as after any call, blocks
+ * have given back their own lines, and each host has a note. */
 static void check_refused_flags(const team *x, int odd, uint64_t calls)
 {
     mimo_flags pages[MOST_RANKS * MOST_RANKS];
@@ -405,8 +407,8 @@ static void check_refused_flags(const team *x, int odd, uint64_t calls)
     }
 }
 
-/* One rank's call is another one than the others'. Afterwards all call alike, and rows move by the
- * same counters. */
+/* One rank's call differs from the others'. Afterwards all make the same call, and rows move with
+ * the same counters. */
 static void refuse_in_team(int ranks, int64_t row_bytes, int ctas)
 {
     team x;
@@ -417,7 +419,7 @@ static void refuse_in_team(int ranks, int64_t row_bytes, int ctas)
             mimo_push_program_release(&x.program[rank], &mimo_device_cuda);
             x.program[rank] = (mimo_push_program){0};
             make_team_program(&x, rank, false, ctas);
-            x.notes[rank].abort = 0; /* a host would give the buffer up */
+            x.notes[rank].abort = 0; /* a host would destroy the buffer instead */
         }
         call_team(&x, 40 * call);
         check_refused_rows(&x);
@@ -440,8 +442,8 @@ MPI_TEST(push, refused)
 
 enum { TARGETS = 70, TARGET_ROWS = 5, TARGET_CALLS = 2 };
 
-/* Rank 0 pushes to as many ranks, all of which said READY before; target t gets the t-th run of
- * its rows. */
+/* Rank 0 pushes to many ranks, which all have set READY before. Target t gets the t-th run of its
+ * rows. */
 static void push_to_many(int64_t row_bytes, int ctas)
 {
     enum { RANKS = TARGETS + 1 };

@@ -1,4 +1,4 @@
-/* Staging on several streams: each stream has its own, it does not grow with the number of calls,
+/* Staging on several streams. Each stream has its own, it does not grow with the number of calls,
  * and one call of each kind is enough before they are captured in a graph. */
 #include <stdatomic.h>
 #include <time.h>
@@ -26,7 +26,7 @@ static bed_case staged_case(mimo_executor executor)
 
 /* A call on a stream, and its tiles. */
 typedef struct passage {
-    bridge_bed bed; /* a copy: of another width, perhaps */
+    bridge_bed bed; /* a copy, perhaps of another width */
     bool backward;
     cudaStream_t stream;
     test_tile from, to;
@@ -93,8 +93,8 @@ static void wait_until_open(void *context)
         nanosleep(&moment, NULL);
 }
 
-/* The first call's stream is held back while the second one's work may begin: in common staging
- * its rows would be overwritten. */
+/* The first call's stream is held back while the second call's work may begin. In common staging
+ * that work would overwrite the first call's rows. */
 static void check_apart(mimo_executor executor)
 {
     atomic_bool open = true;
@@ -107,7 +107,7 @@ static void check_apart(mimo_executor executor)
     for (uint64_t round = 0; bed.bridge && round < 4; round++) {
         fill(&held, 10 + round);
         fill(&free_to_go, 20 + round);
-        open = round == 0; /* the first calls make what they need, which waits for the device */
+        open = round == 0; /* the first calls allocate, which waits for the device */
         EXPECT_CUDA(cudaLaunchHostFunc(test_stream(), wait_until_open, &open));
         run_two(&held, &free_to_go);
         open = true;
@@ -136,7 +136,7 @@ static size_t free_memory(void)
     return free;
 }
 
-/* Forward on one stream, backward on another: in flight together, or one after the other. */
+/* Forward on one stream, backward on another: together in flight, or one after the other. */
 static void run_pass(passage *there, passage *back, bool together)
 {
     start(there);
@@ -183,7 +183,7 @@ MPI_TEST(streams, memory_stays)
 
 /* ------------------------------------------ capture ----------------------------------------- */
 
-/* The second call is on a stream that forks from the first one's, and joins it again. */
+/* The second call's stream forks from the first call's stream, and joins it again. */
 static void run_forked(passage *a, passage *b, cudaEvent_t event)
 {
     if (b->stream != a->stream) {
@@ -197,7 +197,7 @@ static void run_forked(passage *a, passage *b, cudaEvent_t event)
     }
 }
 
-/* Once as calls, then captured, then replayed on other data. */
+/* First as calls, then captured, then replayed on other data. */
 static void check_capture(passage *a, passage *b)
 {
     cudaEvent_t event;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands for all launches on GPUs where Meson, when it configured, found none: a visible skip.
+# Replaces all launches on GPUs where Meson found no GPU when it configured: one visible skip.
 #
 #   no_gpu.sh LAUNCHES
 echo "no GPU here: $1 launches were not made"

@@ -14,7 +14,7 @@ check() {
     clang -x c -std=c11 -fsyntax-only -Wdocumentation -Werror -I "$root/include" "${mpi[@]}" "$@"
 }
 
-# A check that cannot fail is no check.
+# First see that the check can fail.
 if check - 2>/dev/null <<<$'/** \\param b no such parameter */\nvoid f(int a);'; then
     echo "clang does not notice a wrong comment"
     exit 1

@@ -1,4 +1,4 @@
-/* A program of nothing but the public headers, linked with the library. */
+/* A program that contains the public headers only, linked with the library. */
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 

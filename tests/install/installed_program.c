@@ -1,4 +1,4 @@
-/* What a stranger's first program needs: the installed headers and the library. */
+/* A user's first program: it needs only the installed headers and the library. */
 #include <stdio.h>
 
 #include <mimo/mimo.h>

@@ -21,7 +21,7 @@ export LD_LIBRARY_PATH=${library%/*}
 mpirun -n 8 --oversubscribe "$folder/program" | sort >"$folder/got"
 diff "$folder/expected" "$folder/got"
 
-# The wrong number of ranks is one sentence and a failure, not a hang.
+# With a wrong number of ranks there is one sentence and a failure, and no hang.
 if mpirun -n 6 --oversubscribe "$folder/program" >"$folder/got" 2>&1; then
     echo "6 ranks were accepted"
     exit 1

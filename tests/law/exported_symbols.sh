@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # exported_symbols.sh SHARED STATIC HEADER...
-# The libraries show only mimo_* names, and the shared one every function of the public headers.
+# The libraries show only mimo_* names. The shared one shows every function of the public headers.
 set -euo pipefail
 shared=$1 static=$2
 shift 2
@@ -15,7 +15,7 @@ shown=$(nm -D --defined-only "$shared" | awk '{ print $3 }' | sort -u)
 foreign=$(grep -v '^mimo_' <<<"$shown" || true)
 [ -z "$foreign" ] || complain "the shared library shows foreign names" "$foreign"
 
-# nvcc shows what an unnamed namespace holds, under names that are unique to the file.
+# nvcc gives the contents of an unnamed namespace global names, unique to the file.
 foreign=$(nm -g --defined-only "$static" | awk 'NF == 3 { print $3 }' |
     grep -vE '^mimo_|_GLOBAL__N__[0-9a-f]{8}_' || true)
 [ -z "$foreign" ] || complain "the static library shows foreign names" "$foreign"

@@ -41,7 +41,7 @@ def needs_of(defined, used):
 
 
 def path_between(needs, start, goal):
-    """The shortest way from start to goal, as objects, or None."""
+    """The shortest path from start to goal, as objects, or None."""
     before, queue = {start: None}, [start]
     for thing in queue:
         for other in sorted(needs[thing]):

@@ -26,7 +26,7 @@ def quoted(text):
 
 
 def find_file(name, files):
-    """The files whose path ends with a name as a page writes it."""
+    """The files whose path ends with a name that a page contains."""
     return [f for f in files if f == name or f.endswith("/" + name)]
 
 

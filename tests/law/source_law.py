@@ -59,7 +59,7 @@ UMBRELLA = "include/mimo/mimo.h"
 
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
-# that is not pure. (A folder below a pure one is pure only where it stands here itself.)
+# that is not pure. A folder below a pure one is pure only where it is listed here itself.
 PURE_FOLDERS = {"src/core", "src/partition", "grid", "bridge/layout", "bridge/plan", "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
@@ -70,7 +70,7 @@ MAY_REPEAT = {"meson.build", "README.md"}
 MAX_LINES, MAX_PARAMETERS, MAX_COLUMNS = 80, 6, 100
 SOURCE = (".c", ".h", ".cu", ".cuh")
 TEXT = SOURCE + (".py", ".sh", ".md", ".build", ".txt", ".in", ".svg", ".supp", ".yml")
-# Written so that this file does not contain what it looks for.
+# Split, so that this file does not contain the text that it looks for.
 LEFTOVERS = [
     (re.compile(r"(?<![\w.}])/(?:wor[k]|hom[e]|roo[t]|mn[t]|User[s])/(?!someone\b)\w"), "a machine's path"),
     (re.compile(r"/tm[p]/wt\b"), "a machine's path"),
@@ -108,7 +108,7 @@ def is_pure(name):
 
 
 def blank(text):
-    """The text with comments, strings and preprocessor lines blanked; lines stay where they are."""
+    """The text with comments, strings and preprocessor lines blanked. The number of lines stays."""
     def spaces(match):
         return re.sub(r"[^\n]", " ", match.group())
 
@@ -126,7 +126,7 @@ def includes(text):
 
 
 def resolve(name, include, files):
-    """The file of the tree that an include names, or None where it is not ours."""
+    """The file of the tree that an include names, or None for files of others."""
     beside = os.path.normpath(os.path.join(os.path.dirname(name), include))
     for path in (beside, "include/" + include, "src/" + include, include):
         if path in files:
@@ -300,7 +300,7 @@ def function_head(text, start, end):
 
 
 LONG = "int grown(void)\n{\n" + "    step();\n" * 79 + "}\n"
-# path -> text, and what the one finding must say. Each breaks one rule.
+# path -> text, and words of the only finding. Each entry breaks one rule.
 SAMPLES = [
     ("grid/up.c", '#include "bridge/plan/plan_walk.h"\n', "grid may not include bridge/plan"),
     ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
@@ -336,7 +336,7 @@ SAMPLES = [
     ("grid/tab.c", "int\tx;\n", "a tab"),
     ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
-# A tree that keeps every rule, with what could be mistaken for a broken one.
+# A tree that keeps every rule, with text that looks like a broken rule.
 GOOD = {
     "include/mimo/mimo.h": "#include <mimo/bridge.h>\n#include <mimo/comm.h>\n",
     "include/mimo/comm.h": "/* a cudaStream_t, an MPI_Comm */\n",

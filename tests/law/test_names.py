@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Every test has a name of its own, and every test of ranks is launched.
 
-    test_names.py ROOT BUILD     check the tests of a build folder; a line each finding
-    test_names.py --self-test    each rule notices what breaks it
+    test_names.py ROOT BUILD     check the tests of a build folder; one line per finding
+    test_names.py --self-test    see that each rule notices when it is broken
 
 Rules: no two tests of the build have one name, no two Criterion tests of tests/ have one
 suite/name, and each MPI_TEST that does not need a GPU is launched on some number of ranks.
@@ -17,7 +17,7 @@ ON_GPUS = "gpu"  # the folder of tests that are launched on GPUs alone
 
 
 def tests_in(text):
-    """(macro, "suite/name") of each test; BED_TEST makes two."""
+    """(macro, "suite/name") of each test. BED_TEST makes two tests."""
     for macro, suite, name in TEST.findall(text):
         yield macro, f"{suite}/{name}"
         if macro == "BED_TEST":

@@ -1,4 +1,5 @@
-/* Arguments that are wrong on every rank: each call says which one, and the objects go on. */
+/* Arguments that are wrong on every rank. Each call says which one is wrong, and the objects can
+ * still be used. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ MPI_TEST(arguments, of_communicators)
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
 }
 
-/* More than MPI's counts can say, by numbers alone. */
+/* Counts past the limits of MPI's types. No memory of that size is needed. */
 MPI_TEST(arguments, of_mpi_types)
 {
     const int64_t most = INT_MAX;
@@ -194,7 +195,7 @@ MPI_TEST(arguments, of_creation)
     pair_end(&p, NULL);
 }
 
-/* Questions to a bridge of grids that do not pair. */
+/* Calls of the bridge's accessors on grids that do not pair. */
 static void questions(const mimo_bridge *bridge)
 {
     int64_t ranks[8], a = -7, b = -7;
@@ -236,7 +237,7 @@ static void updates(mimo_bridge *bridge)
           "update: 2147483648 spans of one rank");
 }
 
-/* Partitions beside which there is no ragged batch. */
+/* Partitions with which a batch can't be ragged. */
 static void ragged_updates(void)
 {
     const int32_t cu[] = {0, 4, 8};
@@ -286,7 +287,7 @@ MPI_TEST(arguments, of_bridges)
 
 /* ------------------------------------------- tiles ------------------------------------------ */
 
-/* A call of tiles by their letters and sizes, in memory that is large enough. */
+/* A call of tiles with given letters and sizes, in memory that is large enough. */
 static mimo_status move(mimo_bridge *bridge, bool backward, mimo_tensor to, mimo_tensor from)
 {
     static float rooms[2][256];
@@ -300,7 +301,7 @@ static mimo_tensor tile(const char *letters, int64_t size0, int64_t size1, int64
     return mimo_tensor_3d(NULL, MIMO_F32, letters, size0, size1, size2);
 }
 
-/* Of a routed bridge that cuts sequences of 8 into two. */
+/* Tiles of a routed bridge that splits sequences of 8 over two ranks. */
 static void tiles_of_a_cut(mimo_bridge *bridge)
 {
     WRONG(move(bridge, false, tile("xbh", 4, 2, 3), tile("sbh", 8, 1, 3)), MIMO_ERR_SHAPE,
@@ -317,7 +318,8 @@ static void tiles_of_a_cut(mimo_bridge *bridge)
           "of a ragged batch they are th or bh, and sbh or bsh");
 }
 
-/* Without a partition the ranks of cp hold contributions, and bytes are not added. */
+/* Without a partition the ranks of cp hold contributions, which must be numbers: bytes can't be
+ * added. */
 static void tiles_that_are_summed(void)
 {
     pair p;

@@ -134,7 +134,8 @@ static void drop_bridge(mimo_bridge *bridge, mimo_grid *src, mimo_grid *dst)
     mimo_grid_destroy(dst);
 }
 
-/* One transfer either way: fill the source, move, compare the destination, the source untouched. */
+/* One transfer forward or backward: fill the source, move, compare the destination, and check that
+ * the source is untouched. */
 static void check_one_way(const tile_case *c, mimo_bridge *bridge, bool backward)
 {
     int64_t rank = mpi_test_rank();
@@ -262,8 +263,8 @@ MPI_TEST(bridge, accessors)
     drop_bridge(bridge, src, dst);
 }
 
-/* Several operations in flight, ended in another order than begun, and progressed differently on
- * each rank: each moves its own data. */
+/* Several operations in flight, ended in another order than begun, with different progress on each
+ * rank. Each moves its own data. */
 MPI_TEST(bridge, several_in_flight)
 {
     enum { FLIGHTS = 5 };
@@ -350,7 +351,8 @@ MPI_TEST(bridge, many_tensors)
     drop_bridge(bridge, src, dst);
 }
 
-/* A call that is wrong on one rank is an error on all; nothing moves; the next call works. */
+/* A call that is wrong on one rank is an error on all ranks. Nothing moves, and the next call
+ * works. */
 MPI_TEST(bridge, mistakes_of_one_rank)
 {
     mimo_grid *src = NULL, *dst = NULL;
@@ -423,7 +425,7 @@ MPI_TEST(bridge, mistakes_of_one_rank)
     drop_bridge(bridge, src, dst);
 }
 
-/* What does not fit a partition, or a fan-out, is refused with the numbers. */
+/* Tiles that do not fit a partition, or a fan-out, are refused with the numbers. */
 MPI_TEST(bridge, tiles_that_do_not_fit)
 {
     mimo_grid *src = NULL, *dst = NULL;
@@ -449,7 +451,7 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_tensor part = test_view(&b, MIMO_F32, "sbh", 4, 1, 2);
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &six, 1, test_stream()), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("holds 6 samples, which fan-out by 4 does not divide");
-    /* What lies behind a view's letters means nothing: here the rank. */
+    /* only the sizes that the letters name count; the last one here is the rank */
     mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
     mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, test_stream()));
@@ -469,8 +471,8 @@ static void wait_and_sum(mimo_op *op[2], const test_tile *one)
     MPI_EXPECT_OK(mimo_op_wait(&op[first]));
 }
 
-/* Two bridges of one communicator: half the ranks wait for the one first, half for the other, while
- * rank 0 is busy with a sum over all. */
+/* Two bridges of one communicator. Half of the ranks wait for one of them first, the other half for
+ * the other one. Rank 0 is meanwhile busy with a sum over all. */
 MPI_TEST(bridge, waits_in_any_order)
 {
     mimo_grid *src[2], *dst[2];
@@ -561,13 +563,13 @@ MPI_TEST(bridge, wrong_creation)
     desc.size = 3;
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_ARGUMENT);
     if (rank == 1)
-        setenv("MIMO_CTAS", "4294967297", 1); /* 1, cut to 32 bits */
+        setenv("MIMO_CTAS", "4294967297", 1); /* would be 1 if it were cut to 32 bits */
     MPI_EXPECT_STATUS(create_with("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 1: environment MIMO_CTAS=4294967297");
     unsetenv("MIMO_CTAS");
 }
 
-/* All that a creation is asked, each field of it another on one rank. */
+/* The arguments of a creation. In each trial one rank has another value of one field. */
 typedef struct creation {
     mimo_bridge_desc desc;
     mimo_partition_rule rule, src_rule;
@@ -646,8 +648,8 @@ MPI_TEST(bridge, descriptors_that_differ)
     drop_bridge(bridge, src, dst);
 }
 
-/* MIMO_CHECK=replicas: a source that differs between tp copies is named on every rank, also where
- * only the last element of the last tensor does. */
+/* MIMO_CHECK=replicas: every rank gets an error that names a source that differs between tp copies,
+ * even where only the last element of the last tensor differs. */
 MPI_TEST(bridge, replica_check)
 {
     enum { TENSORS = 2, WIDTH = 1 << 12, LAST = 8 * WIDTH - 1 };

@@ -1,5 +1,6 @@
-/* Buffers in host memory: who reaches whom, what creation refuses, and how calls into one buffer
- * keep apart. What holds for buffers anywhere is in mpi_test_zero_copy.c. */
+/* Buffers in host memory: which ranks reach which memory, what creation refuses, and that calls
+ * into one buffer do not disturb each other. mpi_test_zero_copy.c has what holds for buffers
+ * anywhere. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 /* ------------------------------------- creation ------------------------------------- */
 
-/* Every rank writes its number into all memories within reach; then each has those of its own. */
+/* Every rank writes its number into all memory within reach. Then each finds in its own memory the
+ * numbers of the ranks that reach it. */
 static void expect_shared(const mimo_buffer *buffer, int hosts)
 {
     int rank = mpi_test_rank(), size = mpi_test_size();
@@ -44,7 +46,7 @@ MPI_TEST(buffer, memory_of_all)
     }
 }
 
-/* What one rank can't get, all are told; and the next creation works. */
+/* If one rank gets no memory, all ranks get the error. The next creation works. */
 MPI_TEST(buffer, no_memory)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -70,7 +72,7 @@ MPI_TEST(buffer, no_memory)
 
 /* ------------------------------------ out of reach ---------------------------------- */
 
-/* What stderr gets during a creation. */
+/* Read what stderr gets during a creation. */
 static void create_and_read(mimo_buffer **out, char *text, size_t room)
 {
     FILE *file = tmpfile();
@@ -87,8 +89,8 @@ static void create_and_read(mimo_buffer **out, char *text, size_t room)
     MPI_EXPECT_OK(status);
 }
 
-/* Rank 0 says it where not all ranks are within reach, and only there; once, as long as that stays
- * so. */
+/* Where not all ranks are within reach rank 0 says so, and only there. It says so once, until the
+ * reach changes. */
 MPI_TEST(buffer, out_of_reach)
 {
     int size = mpi_test_size(), last = size;
@@ -115,7 +117,7 @@ MPI_TEST(buffer, out_of_reach)
     mimo_split_hosts(1);
 }
 
-/* Some rows are pushed and some sent, in the same call. */
+/* In one call, some rows are pushed and some are sent. */
 MPI_TEST(buffer, rows_by_both_ways)
 {
     static const char *const pairs[][2] = {{"dp=4", "cp=2,dp=2"},
@@ -147,10 +149,10 @@ MPI_TEST(buffer, rows_by_both_ways)
     mimo_split_hosts(1);
 }
 
-/* -------------------------------------- places -------------------------------------- */
+/* ------------------------------------- addresses ------------------------------------ */
 
-/* What a bridge has prepared for a place does not outlive the buffer there: the next one begins at
- * the same place here, as a rule, while peers that come within reach shift each other. */
+/* What a bridge has prepared for an address ends with the buffer there. As a rule the next buffer
+ * begins at the same address on this rank. But peers that come within reach shift each other. */
 MPI_TEST(buffer, made_anew)
 {
     bridge_bed bed;
@@ -173,8 +175,8 @@ MPI_TEST(buffer, made_anew)
 
 /* --------------------------------------- order -------------------------------------- */
 
-/* Ranks 0 and 1 send all that 2 and 3 receive. A sender waits until it may write, but where the
- * caller has said that it always may. */
+/* Ranks 0 and 1 send all that ranks 2 and 3 receive. A sender waits until it may write, except
+ * where the caller has said that it always may. */
 static void call_late(bool idle)
 {
     bed_case c = {.src = {.grid = "dp=2"},
@@ -220,7 +222,7 @@ MPI_TEST(buffer, late_receivers)
     setenv("MIMO_AGREE", "1", 1);
 }
 
-/* Two bridges into one buffer, whose calls begin in opposite orders on half of the ranks. */
+/* Two bridges into one buffer. On half of the ranks their calls begin in the opposite order. */
 static void overtake(bool waits_differ)
 {
     enum { BRIDGES = 2 };

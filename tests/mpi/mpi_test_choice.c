@@ -1,5 +1,5 @@
-/* Bridges that choose their executor by measuring: which one is for the machine to say, that it is
- * right and the same everywhere is for these. */
+/* Bridges that choose their executor by measuring. Which one is fastest depends on the machine.
+ * These tests check that the choice gives right results and is the same on all ranks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 static const struct {
     const char *src, *dst;
     bool cut;
-    bool both; /* executors can do it */
+    bool both; /* both executors apply */
 } pairs[] = {
     {"tp=1,dp=1", "tp=1,cp=1,dp=1", false, true}, {"tp=1,dp=2", "tp=1,cp=2,dp=1", true, true},
     {"tp=1,dp=2", "tp=1,cp=2,dp=1", false, true}, {"dp=2", "cp=1,dp=1,tp=2", false, true},
@@ -20,7 +20,7 @@ static const struct {
     {"tp=2,dp=2", "dp=2,tp=2", false, false},     {"tp=1,dp=8", "tp=2,cp=4,dp=1", true, true},
 };
 
-/* A pair's grids, and what is asked of its bridge. */
+/* The grids of a pair, and the arguments of its bridge. */
 typedef struct choice {
     mimo_grid *src, *dst;
     mimo_partition_rule rule;
@@ -54,7 +54,7 @@ static mimo_status create(mimo_bridge **out, const choice *c)
     return mimo_bridge_create_fastest(out, mpi_test_comm(), &c->desc, &c->sizes);
 }
 
-/* Chosen alike, among those that can do it, and right. */
+/* All ranks have chosen the same executor, it is one that applies, and it moves rows rightly. */
 static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
 {
     int own[2], most[2];
@@ -65,7 +65,7 @@ static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
         bool can = own[way] == MIMO_EXECUTOR_ROUTED ||
                    (own[way] == MIMO_EXECUTOR_P2P && c->sizes.in_buffer) ||
                    (own[way] == MIMO_EXECUTOR_COLLECTIVE && both &&
-                    (way == 0 || c->sizes.dtype != MIMO_F8)); /* which it can't sum over cp */
+                    (way == 0 || c->sizes.dtype != MIMO_F8)); /* collective can't sum F8 over cp */
         MPI_EXPECT(own[way] == most[way], "%d here, %d elsewhere", own[way], most[way]);
         MPI_EXPECT(can, "executor %d, direction %d", own[way], way);
     }
@@ -96,7 +96,7 @@ MPI_TEST(choice, of_executors)
                 choose(&c, true);
             }
             c.sizes.dtype = MIMO_F32;
-            c.sizes.batch = 9; /* which collective deals out to one rank alone */
+            c.sizes.batch = 9; /* which collective takes on one rank only */
             choose(&c, mpi_test_size() == 1);
             tear_down(&c);
         }
@@ -104,19 +104,19 @@ MPI_TEST(choice, of_executors)
 
 /* ----------------------------------------- accepted ----------------------------------------- */
 
-/* A forward of tiles of these samples on this rank. */
+/* A forward call of tiles with these numbers of samples on this rank. */
 static mimo_status forward(mimo_bridge *bridge, const choice *c, int64_t src, int64_t dst)
 {
     test_tile from = test_tile_new("sbh", MIMO_F32, c->sizes.seq, src, c->sizes.hidden);
     test_tile to = test_tile_new("sbh", MIMO_F32, c->sizes.seq / 2, dst, c->sizes.hidden);
     mimo_status status = mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream());
-    test_pull(&to.room); /* which waits */
+    test_pull(&to.room); /* waits */
     test_tile_free(&from);
     test_tile_free(&to);
     return status;
 }
 
-/* dp=size to cp=2,dp=size/2, where collective is a candidate. */
+/* From dp=size to cp=2,dp=size/2, where collective is a candidate. */
 static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
 {
     int64_t first, count, dp = mpi_test_size();
@@ -125,14 +125,15 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch), MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, dp + 1, &first, &count),
                       MIMO_ERR_SHAPE);
-    MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* not the batch of the sizes, and even */
+    MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* another batch than measured, evenly split */
     bool more = mpi_test_rank() == 0;
     test_agree_on_data();
     MPI_EXPECT_STATUS(forward(bridge, c, more ? 3 : 2, dp > 2 ? (mpi_test_rank() < 2 ? 5 : 4) : 5),
                       MIMO_ERR_SHAPE);
 }
 
-/* It does not depend on who was faster. A bridge of both executors can always go on as routed. */
+/* The result does not depend on which executor was faster. A bridge with both executors can always
+ * go on as routed. */
 MPI_TEST(choice, what_is_accepted)
 {
     choice c;
@@ -180,7 +181,7 @@ MPI_TEST(choice, what_is_accepted)
     tear_down(&c);
 }
 
-/* What a descriptor pins is what is used. */
+/* What a descriptor fixes is what is used. */
 MPI_TEST(choice, what_is_pinned)
 {
     choice c;
@@ -208,7 +209,7 @@ MPI_TEST(choice, what_is_pinned)
     tear_down(&c);
 }
 
-/* All ranks hear of it, and nothing is left behind. */
+/* All ranks get the error, and nothing is left behind. */
 MPI_TEST(choice, wrong_sizes)
 {
     choice c;
@@ -222,7 +223,7 @@ MPI_TEST(choice, wrong_sizes)
     c.sizes.hidden = INT64_MAX / 64;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_OVERFLOW);
     c.sizes.hidden = 24;
-    c.sizes.seq = 66; /* not a multiple of 2 cp */
+    c.sizes.seq = 66; /* not a multiple of 2cp */
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_SHAPE);
     c.sizes.seq = 64;
     c.sizes.dst_letters = mpi_test_rank() == 1 ? "bsh" : NULL;
@@ -243,8 +244,8 @@ MPI_TEST(choice, wrong_sizes)
     tear_down(&c);
 }
 
-/* One rank sees grids that collective can't take, and tries another bridge; that is for all to do,
- * or for none. */
+/* On one rank the grids rule collective out, so its candidates are others. Either all ranks measure
+ * a candidate, or none does. */
 MPI_TEST(choice, grids_that_differ)
 {
     choice c;
@@ -264,7 +265,7 @@ MPI_TEST(choice, grids_that_differ)
 
 /* ----------------------------------------- letters ------------------------------------------ */
 
-/* How the rows of messages lie. */
+/* A hash of the strides of the messages' rows. */
 static uint64_t strides;
 
 int MPI_Type_create_hvector(int count, int length, MPI_Aint stride, MPI_Datatype old,
@@ -288,7 +289,7 @@ static uint64_t strides_with(const char *src_letters, const char *dst_letters)
     return strides;
 }
 
-/* Tiles of a trial lie as those of the calls to come. */
+/* Tiles of a trial have the letters of the calls to come. */
 MPI_TEST(choice, letters_of_tiles)
 {
     uint64_t unsaid = strides_with(NULL, NULL);

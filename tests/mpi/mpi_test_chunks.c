@@ -1,5 +1,5 @@
-/* Calls in chunks: what arrives and when, the same bits as whole calls, several in flight, and what
- * is asked wrongly. Chunks of every kind of grid and batch are in mpi_test_routed_general.c. */
+/* Calls in chunks: what arrives and when, the same bits as whole calls, several in flight, and
+ * wrong arguments. mpi_test_routed_general.c has chunks of every kind of grid and batch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static bed_case paired_case(const grids *pair, bool partition, bool buffer)
 
 /* ----------------------------------- the same bits ------------------------------------ */
 
-/* Numbers whose sums are rounded, so that another order of adding shows. */
+/* Numbers whose sums are rounded, so that another order of adding gives other bits. */
 static void fill_with_fractions(const test_tile *tile, uint64_t seed)
 {
     float *at = tile->room.host;
@@ -30,7 +30,7 @@ static void fill_with_fractions(const test_tile *tile, uint64_t seed)
     test_push(&tile->room);
 }
 
-/* Whole, and in chunks. */
+/* Compare a whole call with a call in chunks. */
 static void compare(bridge_bed *bed, bool backward, int chunks)
 {
     mimo_side source = backward ? MIMO_DST : MIMO_SRC, target = backward ? MIMO_SRC : MIMO_DST;
@@ -53,7 +53,7 @@ static void compare(bridge_bed *bed, bool backward, int chunks)
 }
 
 /* Contributions that are added, at their reader or where they are gathered first; and rows that
- * only move. Copies of a source differ, so that who sends what shows. */
+ * only move. Copies of a source differ, so that a wrong sender gives wrong bits. */
 BED_TEST(chunks, same_bits)
 {
     static const int counts[] = {2, 3, 7};
@@ -71,7 +71,7 @@ BED_TEST(chunks, same_bits)
     }
 }
 
-/* One chunk, whatever was asked for: whoever waits for the first has everything. */
+/* Collective makes one chunk, whatever the caller asks for. The first chunk brings everything. */
 MPI_TEST(chunks, of_collective)
 {
     FOR_EACH_PAIR(p)
@@ -99,9 +99,9 @@ MPI_TEST(chunks, of_collective)
 
 /* ------------------------------------- in time -------------------------------------- */
 
-/* Rank r gives sample r, so chunk r of every target. Rank 3, which takes nothing, begins only when
+/* Rank r gives sample r, so chunk r of every target. Rank 3 takes nothing. It begins only when
  * ranks 0 and 1 have seen the chunks before its own. (A rank that takes rows can't be the late one:
- * a call's rows are written once all that it writes to are ready.) */
+ * the rows of a call are written once all ranks that it writes to are ready.) */
 BED_TEST(chunks, first_before_the_last_is_sent)
 {
     enum { LATE = 3, SEEN_TAG = 77 };
@@ -144,8 +144,8 @@ BED_TEST(chunks, first_before_the_last_is_sent)
     bed_destroy(&bed);
 }
 
-/* Calls in chunks and whole ones, forward and backward, in flight together; chunks waited for from
- * the last operation to the first, some not at all; then again on the same tiles. */
+/* Calls in chunks and whole ones, forward and backward, in flight together. Chunks are waited for
+ * from the last operation to the first, some not at all. Then again on the same tiles. */
 BED_TEST(chunks, several_in_flight)
 {
     enum { FLIGHTS = 6 };
@@ -220,7 +220,7 @@ static void expect_wrong_waits(const bridge_bed *bed, const test_tile *to, const
     MPI_EXPECT_OK(mimo_op_wait(&op));
 }
 
-/* No tensors on one rank: nobody's chunk is here. */
+/* One rank passes no tensors: no rank's chunk arrives. */
 static void expect_told_in_a_chunk(mimo_executor executor)
 {
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, true, false);
@@ -245,8 +245,8 @@ static void expect_told_in_a_chunk(mimo_executor executor)
     bed_destroy(&bed);
 }
 
-/* What one rank asks wrongly all are told, also those that wait for a chunk; and the next call
- * works. */
+/* If one rank passes wrong arguments all ranks get the error, even those that wait for a chunk. The
+ * next call works. */
 BED_TEST(chunks, mistakes_of_one_rank)
 {
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, true, buffer);

@@ -17,7 +17,7 @@ static uint64_t word(int64_t rank, int64_t index)
     return mimo_mix64((uint64_t)(rank * 1000003 + index));
 }
 
-/* What each rank gives to the collectives of `n` elements. */
+/* The values that each rank gives to the collectives of `n` elements. */
 typedef struct givings {
     test_tile sum, most, all, mine;
 } givings;
@@ -138,7 +138,7 @@ MPI_TEST(comm, split)
 {
     mimo_comm *comm = mpi_test_comm(), *half = NULL;
     int rank = mimo_comm_rank(comm), size = mimo_comm_size(comm);
-    /* Odd ranks in reverse, even ranks in order, the last rank nowhere. */
+    /* Odd ranks in reverse, even ranks in order, the last rank in no group. */
     int color = rank == size - 1 ? -1 : rank % 2;
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, color, rank % 2 ? -rank : rank));
     MPI_EXPECT((half == NULL) == (color < 0), "colour %d, comm %p", color, (void *)half);
@@ -154,7 +154,7 @@ MPI_TEST(comm, split)
     MPI_EXPECT_SENTENCE("colour -2");
 }
 
-/* One rank's mistake is every rank's error; the communicator goes on. */
+/* One rank's mistake is an error on every rank. The communicator still works. */
 MPI_TEST(comm, agreement)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -203,7 +203,7 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
     test_pull(&tile.room);
     MPI_EXPECT(here[3] == size, "%d", here[3]);
-    setenv("MIMO_AGREE", "maybe", 1); /* what was wrong before is what is reported */
+    setenv("MIMO_AGREE", "maybe", 1); /* the wrong argument is reported, not the wrong variable */
     MPI_EXPECT_STATUS(mimo_comm_collect(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
     setenv("MIMO_AGREE", "7", 1);
@@ -216,7 +216,7 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT(here[0] == size * size, "%d", here[0]);
     MPI_EXPECT_STATUS(mimo_comm_agree(comm, rank == 1 ? mimo_fail(MIMO_ERR_IO, "late") : MIMO_OK),
                       MIMO_ERR_IO);
-    /* One call more on one rank, which nobody waits for: the next agreement tells. */
+    /* One rank makes one call more, which no rank waits for. The next agreement reports it. */
     unsetenv("MIMO_CHECK");
     if (rank == 2)
         MPI_EXPECT_OK(mimo_comm_allreduce(comm, NULL, 0, MIMO_I32, MIMO_SUM, stream));
@@ -233,7 +233,7 @@ static int64_t nanoseconds(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Nobody leaves before the last rank has come, with and without the agreement. */
+/* No rank leaves before the last one has come, with and without the agreement. */
 MPI_TEST(comm, barrier)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -251,8 +251,8 @@ MPI_TEST(comm, barrier)
     }
 }
 
-/* Sums of all kinds of numbers, on the caller's memory and through the library's: the bits of
- * rounding are the same. */
+/* Sums of all dtypes, on the caller's memory and through the library's. Both give the same rounded
+ * bits. */
 static void compare_sums(mimo_dtype dtype)
 {
     enum { MANY = 40001 };
@@ -281,7 +281,7 @@ static void compare_sums(mimo_dtype dtype)
     test_room_free(&room[1]);
 }
 
-/* Small integers are exact in both 16-bit floats, whatever the order. */
+/* Small integers are exact in both 16-bit floats, in any order. */
 MPI_TEST(comm, sums_of_16_bits)
 {
     enum { HALF, BRAIN, MOST, KINDS, COUNT = 33 };

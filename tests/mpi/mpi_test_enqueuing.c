@@ -1,6 +1,6 @@
 /*
- * What is ruled otherwise where calls only enqueue their work: here by the host's functions in a
- * table that says so, on which ranks do not agree before each call.
+ * Rules for backends whose calls only enqueue work: ranks do not agree before each call. Here the
+ * host's functions stand in a table that says so.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -41,8 +41,8 @@ static mimo_status finalize(mimo_gradient *gradient, float *encoder, int64_t cou
     return status;
 }
 
-/* An encoder of which more is trained from the third step on: the LLM's ranks see no change, and
- * none may wait for them. Then a mistake of one rank, which is its own. */
+/* More of an encoder is trained from the third step on. The LLM's ranks see no change, and no rank
+ * may wait for them. Then one rank makes a mistake, which stays its own error. */
 MPI_TEST(enqueuing, counts_that_change)
 {
     enum { WRONG = 1, MOST = 8 };
@@ -76,8 +76,8 @@ MPI_TEST(enqueuing, counts_that_change)
 
 /* ------------------------------------------ bridges ----------------------------------------- */
 
-/* The rows of two flat tiles are cut as they are. Ranks that hold one side alone can't tell that
- * from an even cut of another batch: they agree all the same. */
+/* The rows of two flat tiles may have any batch split. Ranks that hold one side alone can't tell
+ * that from an even split of another batch, so all ranks must agree. */
 MPI_TEST(enqueuing, flat_rows_of_one_side)
 {
     enum { ROWS = 10, FIRST = 6 };
@@ -106,7 +106,7 @@ MPI_TEST(enqueuing, flat_rows_of_one_side)
     mimo_grid_destroy(src);
 }
 
-/* Votes of this rank. */
+/* Agreements of this rank. */
 static int votes;
 
 int MPI_Iallreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op,
@@ -122,7 +122,7 @@ static bool always_records(mimo_stream stream)
     return true;
 }
 
-/* Samples of one row, numbered over the batch: two src ranks give what two dst ranks take. */
+/* Samples of one row, numbered over the batch. Two src ranks give what two dst ranks take. */
 static mimo_status forward_samples(mimo_bridge *bridge, const int64_t held[4], float *to)
 {
     enum { MOST = 10 };
@@ -148,8 +148,8 @@ static void expect_samples(mimo_bridge *bridge, const int64_t held[4])
                    (int)held[2], (int)held[3], (int)held[0], (int)held[1], (double)to[i]);
 }
 
-/* [7,3] is no even cut, though either rank takes its part for one. [5,5] then [5,3] is a cut that
- * is new to one rank alone. So ranks ask each other at every call, unless the batch was told. */
+/* [7,3] is no even batch split, though each rank takes its number for an even one. [5,3] after
+ * [5,5] is new to one rank only. So the ranks agree in every call, unless the batch is given. */
 MPI_TEST(enqueuing, cuts_that_nobody_told)
 {
     static const int64_t cuts[][4] = {{5, 5, 5, 5}, {7, 3, 5, 5}, {5, 5, 5, 5},
@@ -183,7 +183,7 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     mimo_comm_destroy(comm);
 }
 
-/* Room as a device gives it: of any content, and of another on every rank. */
+/* Memory as a device gives it: with any content, and with different content on every rank. */
 static mimo_status dirty_room(void **out, int64_t bytes)
 {
     mimo_status status = mimo_device_host.reserve(out, bytes);
@@ -192,7 +192,7 @@ static mimo_status dirty_room(void **out, int64_t bytes)
     return status;
 }
 
-/* What is moved to find the fastest executor is alike where sources are copies. */
+/* In a trial for the fastest executor, copies of a source have equal content. */
 MPI_TEST(enqueuing, replicas_in_a_trial)
 {
     mimo_device device = mimo_device_host;

@@ -1,5 +1,5 @@
-/* The backend's exchange: random messages between all ranks, their rows lying differently at either
- * end, started again and again; pushes in flight; and one past 2^31 bytes. */
+/* The backend's exchange: random messages between all ranks, with differently laid out rows at the
+ * two ends, started again and again; pushes in flight; and one exchange past 2^31 bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ enum {
     ROOM = RANKS * PIECES * PIECE_ROWS * 2 * ROW
 };
 
-/* One end of a piece of a message: its rows, in tiles of PIECE_ROWS * 2 rows. */
+/* One end of all messages: their pieces, each with rows in a tile of PIECE_ROWS * 2 rows. */
 typedef struct end {
     mimo_rows rows[RANKS][PIECES];
     mimo_message messages[RANKS];
@@ -34,7 +34,8 @@ static uint64_t pair_seed(uint64_t seed, int from, int to)
     return ref_word(seed, from, to, 0);
 }
 
-/* The rows of piece `piece` between two ranks: counts by the pair, strides by this end. */
+/* The rows of piece `piece` between two ranks. The pair decides their number, this end their
+ * strides. */
 static mimo_rows piece_of(uint64_t pair, int piece, bool sender, unsigned char *tile)
 {
     uint64_t shape = ref_word(pair, piece, 0, 0), lie = ref_word(pair, piece, 1, sender);
@@ -47,7 +48,7 @@ static mimo_rows piece_of(uint64_t pair, int piece, bool sender, unsigned char *
     return rows;
 }
 
-/* This rank's end of its messages to or from all others; a pair can have none. */
+/* This rank's end of its messages to or from all others. A pair may have no message. */
 static void list_end(end *out, uint64_t seed, bool sender)
 {
     int rank = mpi_test_rank();
@@ -67,7 +68,7 @@ static void list_end(end *out, uint64_t seed, bool sender)
     }
 }
 
-/* Write what the rows of an end hold into an image of its room. */
+/* Write the rows of an end into an image of its room. */
 static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender)
 {
     int rank = mpi_test_rank();
@@ -129,7 +130,7 @@ MPI_TEST(exchange, random_messages)
     MPI_CASES_RAN(sent, SEEDS * peers, SEEDS / 2 * peers, "random messages of a rank");
 }
 
-/* Two exchanges in flight at once: messages between two ranks stay in the order of the starts. */
+/* Two exchanges in flight at once: messages between two ranks keep the order of the starts. */
 MPI_TEST(exchange, two_in_flight)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -167,8 +168,8 @@ MPI_TEST(exchange, two_in_flight)
 
 enum { WORDS = 4, IN_FLIGHT = 2 };
 
-/* One word each way that there is, to the next rank and from the last: exchange i pushes the words
- * at 4i to the same place of the next rank's buffer, sends those after it, and keeps two. */
+/* Exchange i moves four words of its own: it pushes the first one to the same offset of the next
+ * rank's buffer, sends the second one to the next rank, and keeps two. */
 static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
                                 const test_room *in, int i)
 {
@@ -200,8 +201,8 @@ static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
     return exchange;
 }
 
-/* Exchanges that do everything at once, several in flight, again and again, ended in the order in
- * which they were not begun. */
+/* Exchanges that push, send and keep, several in flight, again and again. They end in the reverse
+ * of the order in which they began. */
 MPI_TEST(exchange, pushes_in_flight)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -236,7 +237,7 @@ MPI_TEST(exchange, pushes_in_flight)
     test_room_free(&in);
 }
 
-/* An exchange in which every even rank pushes words to the buffer of the one above it. */
+/* In this exchange every even rank pushes words to the buffer of the rank above it. */
 static mimo_exchange *pushed_up(mimo_buffer *buffer, int64_t *from, int64_t first, int64_t words)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -256,8 +257,9 @@ static mimo_exchange *pushed_up(mimo_buffer *buffer, int64_t *from, int64_t firs
     return exchange;
 }
 
-/* Of two calls in flight the first's rows are written first, so all of them are here when it ends:
- * were the one word of the second counted for it, the end of many words would still be missing. */
+/* Of two calls in flight the first one's rows are written first, so they are all here when it ends.
+ * If the second call's single word counted for the first call, the last of its many words would be
+ * missing. */
 MPI_TEST(exchange, pushes_in_order)
 {
     enum { MANY = 1 << 21, ROUNDS = 5 };
@@ -274,7 +276,7 @@ MPI_TEST(exchange, pushes_in_order)
         from[MANY - 1] = from[MANY] = round;
         for (int i = 0; i < 2; i++)
             MPI_EXPECT_OK(comm->backend->exchange_start(&request[i], comm, exchange[i], NULL));
-        MPI_Barrier(MPI_COMM_WORLD); /* all are ready for both */
+        MPI_Barrier(MPI_COMM_WORLD); /* all ranks are ready for both calls */
         for (int i = 0; i < 2; i++) {
             MPI_EXPECT_OK(mimo_wait(comm, &request[i], "push"));
             MPI_EXPECT(comm->rank % 2 == 0 || to[MANY - 1 + i] == round,
@@ -287,8 +289,8 @@ MPI_TEST(exchange, pushes_in_order)
     free(from);
 }
 
-/* Two tensors of 1.1 GiB in one message, in rows with gaps at the receiver, where they are guarded:
- * the room for them is a message of its own size. */
+/* Two tensors of 1.1 GiB in one message. The receiver's rows have gaps and are guarded, so the
+ * message needs staging of its own size. */
 MPI_TEST(exchange, past_2_31_bytes)
 {
     enum { TENSORS = 2, ROWS = 11 };

@@ -1,4 +1,5 @@
-/* What MPI refuses on one rank alone must end as an error and not as a hang or a late write. */
+/* A send that MPI refuses on one rank alone must end as an error, and not as a hang or a late
+ * write. */
 #include <string.h>
 
 #include "comm/comm_backend.h"
@@ -7,9 +8,9 @@
 
 enum { WORDS = 5, GATHER_TAG = 1 };
 
-static int sends_left; /* until MPI refuses one; 0: it refuses none */
+static int sends_left; /* sends until MPI refuses one; 0: it refuses none */
 
-/* MPI's profiling interface: this definition goes before the library's. */
+/* MPI's profiling interface: this definition replaces the library's. */
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
@@ -18,7 +19,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-/* Start an all-gather that MPI refuses at the second send, all receives being under way. */
+/* Start an all-gather whose second send MPI refuses, while all receives are in flight. */
 static void start_refused(mimo_comm *comm, int *to, int *from, bool guarded)
 {
     mimo_request *request = NULL;
@@ -31,8 +32,8 @@ static void start_refused(mimo_comm *comm, int *to, int *from, bool guarded)
     MPI_EXPECT(!request, "a request in spite of the error");
 }
 
-/* Messages that would have met the receives of the failed start go to whoever receives next: had
- * the receives stayed, each would take the first of two. */
+/* The failed start must have cancelled its receives. Otherwise each of them would take one of two
+ * messages that are sent now. */
 static void expect_called_off(int peer)
 {
     int got[WORDS] = {0};
@@ -64,7 +65,7 @@ static void refuse_gather(bool guarded)
             MPI_Send((int[WORDS]){i}, WORDS, MPI_INT, FAILING, GATHER_TAG, MPI_COMM_WORLD);
     }
     MPI_EXPECT_BITS(bits_of(to, poison, sizeof to, sizeof *to, WORDS), "written after the error");
-    if (rank == FAILING + 1) /* its send had left before the refusal */
+    if (rank == FAILING + 1) /* its send left before the refusal */
         MPI_Recv(to, WORDS, MPI_INT, FAILING, GATHER_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     MPI_EXPECT_OK(mimo_comm_allgather(comm, to, from, sizeof from, NULL));
     for (int i = 0; i < SIZE * WORDS; i++)

@@ -1,7 +1,7 @@
 /*
  * Gradient rules on real ranks, against one loop over the whole step. Every loss, count and
- * gradient is a whole number that any rank can tell for any place, so sums are exact and the
- * reference needs no communication: it knows the places (dp, cp, tp, pp) only by arithmetic of its
+ * gradient is a whole number that any rank can compute for any place, so sums are exact, and the
+ * reference needs no communication. It computes the places (dp, cp, tp, pp) by arithmetic of its
  * own.
  */
 #include <inttypes.h>
@@ -75,8 +75,8 @@ static int64_t hashed(uint64_t seed, int64_t a, int64_t b, int64_t c, int64_t li
     return random_below(&state, limit);
 }
 
-/* Valid tokens of a data place in a micro-batch: unequal everywhere, and none in a third of
- * them. */
+/* Valid tokens of a data place in a micro-batch. The numbers differ, and a third of the places have
+ * none. */
 static int64_t tokens_of(uint64_t seed, int64_t d, int64_t c, int64_t micro)
 {
     return hashed(seed, d, c, micro, 3) == 0 ? 0 : hashed(seed + 1, d, c, micro, 40);
@@ -92,7 +92,7 @@ static void add_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t se
     const sizes *llm = &pair->side[MIMO_DST];
     coords at = coords_of(llm, mpi_test_rank());
     for (int64_t m = 0; m < MICRO_BATCHES; m++) {
-        if (!at.inside || at.p < llm->pp - 1) /* must not be counted, whatever they say */
+        if (!at.inside || at.p < llm->pp - 1) /* these ranks' numbers must not count */
             MPI_EXPECT_OK(mimo_gradient_add(gradient, 12345, 77));
         else if (tokens_of(seed, at.d, at.c, m) > 0) /* a rank without a sample adds nothing */
             MPI_EXPECT_OK(mimo_gradient_add(gradient, loss_of(seed, at.d, at.c, m),
@@ -149,7 +149,7 @@ static int64_t element_of(const span_case *span, const sizes *s, const coords *a
     return shard * span->count + i;
 }
 
-/* What the rank at a place adds to the gradient of an element before any sum. */
+/* What the rank at a place adds to the gradient of an element, before any sum. */
 static int64_t local_gradient(const span_case *span, const sizes *s, const coords *at, int64_t i,
                               uint64_t seed)
 {
@@ -160,7 +160,7 @@ static int64_t local_gradient(const span_case *span, const sizes *s, const coord
            100;
 }
 
-/* The whole sum, over every data place and every part. */
+/* The sum over every data place and every part. */
 static int64_t whole_gradient(const span_case *span, const sizes *s, coords at, int64_t i,
                               uint64_t seed)
 {
@@ -177,7 +177,7 @@ static int64_t whole_gradient(const span_case *span, const sizes *s, coords at, 
     return sum;
 }
 
-/* The sum times 1/N, as the span's dtype holds it. */
+/* The sum times 1/N, rounded to the span's dtype. */
 static double expected_gradient(const span_case *span, int64_t sum, int64_t n)
 {
     double factor = 1.0 / (double)(n > 0 ? n : 1);
@@ -261,7 +261,7 @@ static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_
     }
 }
 
-/* Every element of every shard once. */
+/* The norm counts every element of every shard once. */
 static double expected_norm(const grid_pair *pair, uint64_t seed, int64_t n)
 {
     double sum = 0;
@@ -321,7 +321,7 @@ static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t 
     free_spans(&spans);
 }
 
-/* Several steps on one object: counts are forgotten, groups are kept. */
+/* Several steps on one object: counts are reset, groups are kept. */
 MPI_TEST(gradient, steps)
 {
     int found = 0;
@@ -359,7 +359,7 @@ MPI_TEST(gradient, no_tokens_at_all)
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, first_pair(), 9, 0);
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()));
-    mimo_gradient_reset(it.gradient); /* the next step must be counted too */
+    mimo_gradient_reset(it.gradient); /* the next step must be counted anew */
     MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()), MIMO_ERR_STATE);
     free_spans(&spans);
     release(&it);
@@ -408,7 +408,7 @@ static void expect_unchanged(const step_spans *spans, const step_spans *good, co
                     "gradients (a row is a span), %s", what);
 }
 
-/* One rank's gradients at an address that numbers can't have. */
+/* One rank's gradients are at an address that is no multiple of the dtype's size. */
 MPI_TEST(gradient, odd_addresses)
 {
     fixture it = fixture_of(first_pair());
@@ -432,7 +432,7 @@ MPI_TEST(gradient, odd_addresses)
     release(&it);
 }
 
-/* Finalize must fail of span k, of which these ranks have one element less. */
+/* Finalize must fail for span k, of which these ranks have one element fewer. */
 static void expect_count_noticed(fixture *it, const grid_pair *pair, step_spans *spans, int k,
                                  bool less)
 {
@@ -450,8 +450,8 @@ static void expect_count_noticed(fixture *it, const grid_pair *pair, step_spans 
     MPI_EXPECT_SENTENCE(words);
 }
 
-/* Between ranks of a sum, and between copies where every sum is over equal counts. Ranks have their
- * numbers in the communicator. */
+/* Counts are compared between the ranks of a sum, and between copies where every sum has equal
+ * counts. Sentences number the ranks in the communicator. */
 static void expect_counts_compared(fixture *it, const grid_pair *pair, step_spans *spans,
                                    const step_spans *good)
 {
@@ -472,7 +472,8 @@ static void expect_counts_compared(fixture *it, const grid_pair *pair, step_span
     expect_unchanged(spans, good, "gradients of counts that differ");
 }
 
-/* A span list that is wrong on the last rank only: every rank hears it, and no gradient changes. */
+/* A span list that is wrong on the last rank only. Every rank gets the error, and no gradient
+ * changes. */
 MPI_TEST(gradient, mistakes_of_one_rank)
 {
     const grid_pair *pair = first_pair();
@@ -554,7 +555,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     release(&it);
 }
 
-/* On 4 ranks: the encoder on two of them, and an element on a third. */
+/* On 4 ranks: the encoder is on two of them, and a third rank has an element. */
 MPI_TEST(gradient, elements_outside_the_grid)
 {
     const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
@@ -605,7 +606,7 @@ MPI_TEST(gradient, wrong_creation)
 
 /* ------------------------------------------- explain ---------------------------------------- */
 
-/* What is explained says each of these sentences. */
+/* The explanation contains each of these sentences. */
 static void expect_explained(const fixture *it, const step_spans *spans,
                              const char *const *sentences, size_t count)
 {
@@ -658,7 +659,8 @@ MPI_TEST(gradient, explain)
     release(&it);
 }
 
-/* Before the count, with stages of which one sees the loss, and where nothing is summed. */
+/* Explained before the count, with stages of which one has the loss, and where nothing is
+ * summed. */
 MPI_TEST(gradient, explain_stages)
 {
     static const char *const sentences[] = {

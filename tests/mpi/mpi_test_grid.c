@@ -1,5 +1,5 @@
-/* Connected grids on real ranks: members and order of every group, ranks outside the span, views,
- * and what happens where ranks disagree. */
+/* Connected grids on real ranks: members and order of every group, ranks outside the grid, views,
+ * and disagreement between ranks. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "core/hash.h"
 #include "mpi_test.h"
 
-/* NULL after a noted failure; mimo_grid_destroy takes that. */
+/* NULL after a noted failure, which mimo_grid_destroy accepts. */
 static mimo_grid *parse(const char *spec, int64_t offset)
 {
     mimo_grid *grid = NULL;
@@ -28,7 +28,7 @@ static int64_t word_of(int64_t rank)
     return (int64_t)(mimo_mix64((uint64_t)rank + 1) >> 16); /* sums of 8 do not overflow */
 }
 
-/* The group's own collectives tell who is in it, and where. */
+/* The collectives of a group show who is in it, and in which order. */
 static void check_members(const mimo_grid *grid, const char *dims, mimo_comm *group)
 {
     int64_t index, place, size, mine = mpi_test_rank(), sum = word_of(mine), expected = 0;
@@ -53,7 +53,7 @@ static void check_members(const mimo_grid *grid, const char *dims, mimo_comm *gr
                expected);
 }
 
-/* "dp,tp": the names of a set, the last dimension first: the order must not matter. */
+/* The names of a set, such as "dp,tp", with the last dimension first: the order must not matter. */
 static void write_set(char *text, const mimo_grid *grid, unsigned set)
 {
     text[0] = '\0';
@@ -162,7 +162,7 @@ MPI_TEST(grid, states)
     mimo_grid_destroy(grid);
 }
 
-/* Whatever one rank does wrong, all ranks get the same error, and the next call works. */
+/* Any mistake of one rank is the same error on all ranks. The next call works. */
 MPI_TEST(grid, ranks_that_disagree)
 {
     mimo_comm *comm = mpi_test_comm(), *group = NULL;
@@ -201,7 +201,7 @@ MPI_TEST(grid, ranks_that_disagree)
     mimo_grid_destroy(grid);
 }
 
-/* Shared groups; and views that differ between ranks are found when a group is created. */
+/* Shared groups. Views that differ between ranks are found when a group is created. */
 MPI_TEST(grid, views)
 {
     mimo_comm *comm = mpi_test_comm(), *mine = NULL, *base_group = NULL, *experts = NULL;
@@ -217,7 +217,7 @@ MPI_TEST(grid, views)
     MPI_EXPECT_OK(mimo_grid_connect(base, comm));
     MPI_EXPECT(mimo_grid_comm(view) == comm, "a view has its base's communicator");
 
-    /* dp is in both: one group, whoever creates it. */
+    /* dp is in the base and in the view: one group, whichever of them creates it. */
     MPI_EXPECT_OK(mimo_grid_create_group(view, "dp"));
     MPI_EXPECT_STATUS(mimo_grid_create_group(base, "dp"), MIMO_ERR_EXISTS);
     MPI_EXPECT_STATUS(mimo_grid_create_group(view, "dp"), MIMO_ERR_EXISTS);
@@ -233,14 +233,14 @@ MPI_TEST(grid, views)
     if (experts)
         check_members(view, "ep", experts);
 
-    /* A name in two views is two keys. */
+    /* The same name in two views makes two keys. */
     MPI_EXPECT_OK(mimo_grid_add_view(&late, base, "late", flat, 1));
     MPI_EXPECT_STATUS(mimo_grid_group(late, "ep", &mine), MIMO_ERR_NOT_FOUND);
     MPI_EXPECT_OK(mimo_grid_create_group(late, "ep"));
     MPI_EXPECT_OK(mimo_grid_group(late, "ep", &mine));
     MPI_EXPECT(mine != experts && mimo_comm_size(mine) == 2 * half, "group of another view");
 
-    /* One name and one key, but another factorisation on rank 1. */
+    /* One name and one key, with another factorisation on rank 1. */
     int64_t here = mpi_test_rank() == 1 ? 2 * half : 1;
     mimo_dim uneven[] = {{"a", here}, {"b", 2 * half / here}};
     MPI_EXPECT_OK(mimo_grid_add_view(&odd, base, "odd", uneven, 2));

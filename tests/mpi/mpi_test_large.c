@@ -1,4 +1,4 @@
-/* Messages past 2^31 bytes. Skipped, visibly, where memory is short. */
+/* Messages past 2^31 bytes. Skipped visibly where memory is short. */
 #include <stdlib.h>
 
 #include "comm/comm_backend.h"
@@ -6,7 +6,7 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 
-/* One byte in every 4,099, and the last. */
+/* The next byte to look at: one in every 4,099, and the last. */
 static int64_t next_probe(int64_t i, int64_t bytes)
 {
     return i + 4099 < bytes || i == bytes - 1 ? i + 4099 : bytes - 1;

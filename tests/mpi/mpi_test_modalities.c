@@ -1,5 +1,5 @@
-/* Two modalities, each with its own number of rows in each sample and with a bridge of its own,
- * that share one tile with text. */
+/* Two modalities share one tile with text. Each has its own number of rows in each sample and a
+ * bridge of its own. */
 #include <string.h>
 
 #include "bridge_bed.h"
@@ -13,7 +13,7 @@ typedef struct scene {
     int64_t count[MODALITIES];
 } scene;
 
-/* Runs of positions to a modality each, or to text. */
+/* Runs of positions go to a modality or to text. */
 static void deal_sample(scene *x, int64_t sample, uint64_t *random)
 {
     int64_t rows[MODALITIES] = {0}, position = 0;
@@ -33,7 +33,7 @@ typedef struct scene_case {
         const char *grid;
         int64_t offset;
     } src[MODALITIES];
-    bool cut; /* the tile is a zigzag shard; else both cp ranks hold, and contribute to, all rows */
+    bool cut; /* the tile is a zigzag shard; otherwise both cp ranks contribute to all rows */
     const char *letters;
     mimo_dtype dtype;
     bool buffer;
@@ -67,7 +67,7 @@ static void create(scene *out, const scene_case *it, uint64_t seed)
 
 /* ------------------------------------ the shared tile --------------------------------------- */
 
-/* Whose row it is; MODALITIES: text. */
+/* The modality of a row; MODALITIES: text. */
 static int owner_of(const scene *x, int64_t row)
 {
     int m = 0;
@@ -81,7 +81,7 @@ static int64_t row_bytes_of(const scene *x)
     return bed_hidden(&x->bed[0].c) * (int64_t)mimo_dtype_size(x->bed[0].c.dtype);
 }
 
-/* The rows of modality m alone. */
+/* The rows of modality m only. */
 static void copy_rows(const scene *x, int m, const test_tile *to, const test_tile *from)
 {
     int64_t bytes = row_bytes_of(x);
@@ -99,7 +99,7 @@ static void write_text(const scene *x, const test_tile *tile)
             memset((char *)tile->room.host + row * bytes, TEXT_BYTE, (size_t)bytes);
 }
 
-/* The gradient: of each row for whom it is, text too. */
+/* The gradient of each row, seeded by its modality; text has one as well. */
 static void fill_gradient(const scene *x, const test_tile *tile, uint64_t seed)
 {
     for (int m = 0; m < MODALITIES; m++) {
@@ -112,8 +112,8 @@ static void fill_gradient(const scene *x, const test_tile *tile, uint64_t seed)
     test_push(&tile->room);
 }
 
-/* Text is as it was written; each modality's rows, taken by themselves, are what its bridge alone
- * would leave: forward's targets, or backward's sources. */
+/* Text is unchanged. Each modality's rows are those that its bridge alone would leave: forward's
+ * targets, or backward's sources. */
 static void check_shared(const scene *x, const test_tile *tile, bool backward, uint64_t seed)
 {
     const unsigned char text = TEXT_BYTE, *bytes = tile->room.host;
@@ -135,7 +135,7 @@ static void check_shared(const scene *x, const test_tile *tile, bool backward, u
 
 /* ----------------------------------------- calls -------------------------------------------- */
 
-/* Both calls in flight, ended in another order on every other rank. */
+/* Both calls in flight. Every other rank ends them in another order. */
 static void move_both(const scene *x, bool backward, const mimo_tensor *to[MODALITIES],
                       const mimo_tensor *from[MODALITIES])
 {
@@ -182,8 +182,8 @@ static void backward(const scene *x, uint64_t seed)
     test_tile_free(&from);
 }
 
-/* Images and audio go to where each sample has them, in between each other and text; then each gets
- * its part of one gradient. */
+/* Images and audio go to their positions in each sample, between each other and text. Then each
+ * modality gets its rows of one gradient. */
 BED_TEST(modalities, two_in_one_tile)
 {
     static const scene_case cases[] = {

@@ -1,4 +1,4 @@
-/* The adjoint of a partition under sequence parallelism: the ranks of a launch are the tp ranks of
+/* The adjoint of a partition under sequence parallelism. The ranks of a launch are the tp ranks of
  * one cp place after the other. */
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static mimo_partition *partition_of(const sp_case *it, const int32_t *cu, int64_
     return partition;
 }
 
-/* Every dimension but the sequence's is 3. */
+/* Every dimension except the sequence's has size 3. */
 static test_tile tile_of(const sp_case *it, int64_t rows)
 {
     int64_t size[] = {3, 3, 3};
@@ -40,7 +40,8 @@ static test_tile tile_of(const sp_case *it, int64_t rows)
     return test_tile_new(it->letters, it->dtype, size[0], size[1], size[2]);
 }
 
-/* Row g of the full tensor is row j of the shard of tp rank t, which the seed 100 + t fills. */
+/* Row g of the full tensor is row j of the shard of tp rank t, which is filled with seed 100 +
+ * t. */
 static void expect_row(const test_tile *full_tile, const test_tile *shard_tile, const int64_t g[2],
                        int t)
 {
@@ -109,7 +110,7 @@ MPI_TEST(partition, sp_adjoint)
                     check_case(mpi_test_comm(), &(sp_case){letters[l], dtype, cp, c});
 }
 
-/* What is wrong on one rank is an error on all of them, and nobody writes. */
+/* A mistake on one rank is an error on all ranks, and no rank writes. */
 MPI_TEST(partition, sp_errors)
 {
     mimo_comm *tp = mpi_test_comm();
@@ -144,7 +145,7 @@ MPI_TEST(partition, sp_errors)
         MPI_EXPECT_SENTENCE("tensors in host memory, the tp communicator moves CUDA memory");
     }
 
-    /* Right in itself, but not what the others call. */
+    /* A correct call that differs from the others'. */
     mimo_tensor other_full = full, other_shard = shard;
     other_full.dtype = other_shard.dtype = odd ? MIMO_I32 : MIMO_F32;
     MPI_EXPECT_STATUS(ADJOINT(partition, &other_full, &other_shard), MIMO_ERR_MISMATCH);
@@ -174,7 +175,7 @@ MPI_TEST(partition, sp_errors)
     mimo_partition_destroy(stranger);
 }
 
-/* What lies behind the letters means nothing, and need not be the same on all ranks. */
+/* Only the sizes that the letters name count. The others may differ between ranks. */
 MPI_TEST(partition, behind_the_letters)
 {
     sp_case it = {"bs", MIMO_I32, 1, 0};

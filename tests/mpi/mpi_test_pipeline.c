@@ -1,6 +1,6 @@
 /*
- * A training step's whole path, bit for bit, with two modalities: each crosses its own bridge, both
- * are merged with text rows, split along cp and sp; then gradients go all the way back.
+ * The whole path of a training step, bit for bit, with two modalities. Each crosses its own bridge;
+ * both are merged with text rows and split along cp and sp. Then gradients go all the way back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct step {
     test_tile encoded[MODALITIES], crossed[MODALITIES], text, merged, shard;
 } step;
 
-/* The id at a position: modality rows at places that differ from sample to sample. */
+/* The id at a position. The positions of modality rows differ from sample to sample. */
 static int64_t id_at(int64_t seq, int64_t sample, int64_t position)
 {
     int64_t turned = (position * 5 + sample * 3) % seq; /* 5 and seq are coprime: a permutation */
@@ -54,7 +54,7 @@ static void store_value(float *to, uint64_t word)
     *to = (float)(word % 16777215) + 1.0f; /* exact in f32, never 0 */
 }
 
-/* A tile of f32, of NaN at first. */
+/* A tile of f32, filled with NaN. */
 static test_tile new_tile(const char *letters, int64_t a, int64_t b, int64_t c)
 {
     test_tile tile = test_tile_new(letters, MIMO_F32, a, b, c);
@@ -123,7 +123,7 @@ static void tear_down(step *x)
     test_tile_free(&x->shard);
 }
 
-/* Fill what a rank starts from: encoder rows of its samples, text rows, ids. */
+/* Fill the inputs of a rank: encoder rows of its samples, text rows, ids. */
 static void fill_inputs(step *x)
 {
     for (int m = 0; m < MODALITIES; m++)
@@ -201,7 +201,7 @@ static void backward(step *x)
     }
 }
 
-/* Row n of a modality of a sample receives the gradient of the position that it went to. */
+/* Row n of a modality of a sample gets the gradient of the position that it went to. */
 static void check_gradients(const step *x)
 {
     for (int64_t b = 0; b < x->src_batch; b++)

@@ -1,6 +1,6 @@
-/* What a bridge asks of its backend, written down by a table that stands before the real one, as
- * results do not tell it: the limit of thread blocks, which has no effect on the host; in how many
- * phases backward moves how many bytes. */
+/* What a bridge asks of its backend, recorded by a table before the real one, as results do not
+ * show it: the limit of thread blocks, which has no effect on the host; and the number of phases of
+ * backward, with the bytes of each. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { RANKS = 4, MOST = 8 };
 
-/* What one exchange was asked to move. */
+/* The bytes and rows that one exchange was asked to move. */
 typedef struct asked {
     int ctas;
     int sends, pushes;
@@ -20,7 +20,7 @@ typedef struct asked {
 
 static struct {
     const mimo_comm_backend *real;
-    int count; /* of exchanges, as they were prepared; those past MOST are counted alone */
+    int count; /* exchanges in the order of preparation; those past MOST are only counted */
     asked list[MOST];
 } record;
 
@@ -45,8 +45,8 @@ static mimo_status recording_create(mimo_exchange **out, mimo_comm *comm,
     return record.real->exchange_create(out, comm, messages);
 }
 
-/* From here on, until the end of the bridge: its communicator is its own, so nobody else's is
- * changed. The table stays the caller's. */
+/* From here on the bridge uses `table`, which the caller owns. Its communicator is its own, so
+ * other objects' calls are not recorded. */
 static void record_bridge(mimo_bridge *bridge, mimo_comm_backend *table)
 {
     record.real = bridge->comm->backend;
@@ -77,8 +77,9 @@ static void expect_ctas(int wanted)
     MPI_EXPECT(pushed && record.count <= MOST, "%d exchanges, none of which pushes", record.count);
 }
 
-/* The descriptor's goes before the environment's, which counts as it was at the creation; both
- * reach whatever pushes rows, forward and backward, whole calls and chunks. */
+/* The descriptor's limit comes before the environment's. The environment counts as it was at the
+ * creation. Both reach everything that pushes rows: forward and backward, whole calls and
+ * chunks. */
 MPI_TEST(recorded, limit_of_thread_blocks)
 {
     static const struct {
@@ -112,19 +113,22 @@ typedef struct phases_case {
     int64_t batch, seq;
     bool cut, ragged;
     int phase_count;
-    int64_t rows[MIMO_PHASES]; /* that the busiest rank receives in each */
+    int64_t rows[MIMO_PHASES]; /* received by the busiest rank in each phase */
 } phases_case;
 
 /* Three rows of each sample. */
 static const mimo_span some_rows[] = {{0, 0, 2, 3}, {1, 0, 0, 3}, {2, 0, 5, 3}, {3, 0, 4, 3}};
 
-/* With b = B / dp of a side and cp of dst: two phases bring (cp-1)/cp b_dst samples of shards, then
- * (cp-1)/cp b_src of sums; one brings (cp-1) b_src of contributions. */
+/* b_src and b_dst are B / dp of each side, cp is that of dst. The busiest rank receives, in
+ * samples:
+ *
+ *   two phases    (cp-1)/cp b_dst of shards, then (cp-1)/cp b_src of sums
+ *   one phase     (cp-1) b_src of contributions */
 static const phases_case phases_cases[] = {
     {"tp=4,dp=1", "cp=4,dp=1", 4, 8, false, false, 2, {24, 24}}, /* src dp 1 < 3; one: 96 */
     {"tp=2,dp=2", "cp=4,dp=1", 4, 8, false, false, 2, {24, 12}}, /* 2 < 3; one: 48 */
     {"tp=2,dp=2", "cp=4,dp=1", 6, 16, false, false, 2, {72, 36}},
-    /* 1 < 2. Of the four samples of sums that a rank reads it holds half of two alone. */
+    /* 1 < 2. A rank reads four samples of sums. It holds only half of each of two of them. */
     {"tp=4,dp=1", "cp=2,dp=2", 4, 8, false, false, 2, {8, 24}},
     {"tp=1,dp=3", "cp=4,dp=1", 3, 8, false, false, 1, {24}},   /* 3 = 3 */
     {"tp=2,dp=2", "cp=2,dp=2", 4, 8, false, false, 1, {16}},   /* 2 = 2 */
@@ -156,7 +160,7 @@ static bed_case bed_of(const phases_case *it, bool buffer)
     return c;
 }
 
-/* What the busiest rank receives in an exchange. Collective. */
+/* The bytes that the busiest rank receives in an exchange. Collective. */
 static int64_t busiest_bytes(const asked *exchange)
 {
     int64_t received[RANKS], most = 0;
@@ -166,7 +170,7 @@ static int64_t busiest_bytes(const asked *exchange)
     return most;
 }
 
-/* Gathered contributions go into staging by messages; sums go straight into a buffer. */
+/* Gathered contributions come into staging as messages. Sums go straight into a buffer. */
 static void expect_ways(const bridge_bed *bed)
 {
     const asked *first = &record.list[0], *second = &record.list[1];
@@ -211,8 +215,8 @@ BED_TEST(recorded, rounds_of_backward)
 
 /* ------------------------------------------- bits ------------------------------------------- */
 
-/* A contribution. Of element 0 those of classes 0 and 2 cancel out, once that of class 1 has been
- * rounded to them; the others are of many magnitudes. So sums depend on their order. */
+/* A contribution. The sum depends on the order of the classes. In element 0 the classes 0 and 2
+ * cancel, after class 1 was rounded to their precision. The other elements have many magnitudes. */
 static float term_of(int64_t klass, const reference_tile *rows, int64_t row, int64_t h)
 {
     uint64_t word = ref_word((uint64_t)klass, rows->b[row], rows->s[row], h);
@@ -232,7 +236,7 @@ static void store(void *to, float x, mimo_dtype dtype)
     memcpy(to, dtype == MIMO_BF16 ? (void *)&word : (void *)&x, mimo_dtype_size(dtype));
 }
 
-/* What a row of a source holds at an element, or that of a target: the sum, class after class. */
+/* What a source's row holds at an element. For a target: the sum over the classes, in order. */
 static void element_of(void *to, const bridge_bed *bed, const reference_tile *rows, int64_t at,
                        bool target)
 {
@@ -266,14 +270,14 @@ static void check_sums(const bridge_bed *bed, const test_tile *tile)
     MPI_EXPECT_BITS(report, "sums of %s", bed_text(&bed->c));
 }
 
-/* Backward of terms, in so many phases. */
+/* Backward of terms, in `phases` phases. */
 static void sum_in_phases(const bed_case *c, int phases)
 {
     bridge_bed bed;
     mimo_comm_backend table;
     bed_create(&bed, c);
     if (phases == 1)
-        bed.bridge->routed->shards = 1; /* as where nothing could cut a tile */
+        bed.bridge->routed->shards = 1; /* one phase, as where no shards can be made of a tile */
     record_bridge(bed.bridge, &table);
     test_tile from = bed_tile_new(&bed, MIMO_DST), to = bed_target_new(&bed, MIMO_SRC);
     fill_terms(&bed, &from);
@@ -285,8 +289,8 @@ static void sum_in_phases(const bed_case *c, int phases)
     bed_destroy(&bed);
 }
 
-/* Sums are rounded, so their bits tell in which order the contributions were added, and how often a
- * sum of 16 bits was rounded: the same by both ways, and as added here one by one. */
+/* Sums are rounded, so their bits show in which order the contributions were added, and how often a
+ * sum of 16 bits was rounded. One phase, two phases and the sum made here give the same bits. */
 BED_TEST(recorded, two_rounds_or_one)
 {
     static const mimo_dtype dtypes[] = {MIMO_F32, MIMO_BF16};

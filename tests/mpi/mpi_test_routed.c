@@ -1,6 +1,6 @@
 /* The routed executor on real ranks: the same bits as collective wherever both apply, several
- * tensors in one exchange, sums of contributions, and jobs that are used again; destinations in a
- * buffer and not. */
+ * tensors in one exchange, sums of contributions, and prepared calls that are used again.
+ * Destinations in a buffer or elsewhere. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +40,8 @@ static void compare_way(const bridge_bed *collective, const bridge_bed *routed, 
     test_tile_free(&to[1]);
 }
 
-/* Both executors on the same source tiles, forward and backward. Bridges take any letters and
- * dtype, so each pair's two are made once. */
+/* Both executors on the same source tiles, forward and backward. A bridge takes any letters and
+ * dtype, so each pair needs two bridges only. */
 static void compare_executors(bridge_bed *collective, bridge_bed *routed, const bed_case *c)
 {
     bridge_bed shaped[2];
@@ -63,7 +63,7 @@ static void compare_executors(bridge_bed *collective, bridge_bed *routed, const 
     }
 }
 
-/* Every pair, cut in every way; all letters in f32, all dtypes in two orders. */
+/* Every pair with every kind of tile; all letters in f32, all dtypes in two orders. */
 static void compare_pair(const grids *pair, int cut, bool buffer)
 {
     static const char *letters[] = {"sbh", "bsh", "bh", "th"};
@@ -84,7 +84,7 @@ static void compare_pair(const grids *pair, int cut, bool buffer)
         c.dtype = (mimo_dtype)i;
         c.src_letters = letters[i % 2];
         c.dst_letters = letters[i / 2 % 2];
-        c.hidden = i % 2 ? 0 : 64; /* rows of wide words too */
+        c.hidden = i % 2 ? 0 : 64; /* also rows of wide words */
         compare_executors(&collective, &routed, &c);
     }
     bed_destroy(&collective);
@@ -98,7 +98,7 @@ BED_TEST(routed, same_bits)
         compare_pair(&bridge_pairs[p], cut, buffer);
 }
 
-/* Every cp rank has a gradient of its own for every row: all classes are added, in every dtype. */
+/* Every cp rank has a gradient of its own for every row. All classes are added, in every dtype. */
 BED_TEST(routed, sums_of_classes)
 {
     FOR_EACH_PAIR(p)
@@ -118,7 +118,7 @@ BED_TEST(routed, sums_of_classes)
 }
 
 /* Five operations in flight, forward and backward, on tiles of their own, ended in another order
- * than begun; then once more on the same tiles, so that what was prepared serves again. */
+ * than begun. Then once more on the same tiles, so that the prepared calls are used again. */
 static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
 {
     enum { FLIGHTS = 5 };
@@ -212,9 +212,8 @@ BED_TEST(routed, many_tensors)
         }
 }
 
-/* Calls on the same tiles that differ in the dtype or in the size of a row alone, and the first
- * once more after a larger one took the staging: what was prepared for one must not serve
- * another. */
+/* Calls on the same tiles that differ in the dtype or the size of a row alone. Then the first call
+ * once more, after a larger one took the staging. A prepared call must not serve another call. */
 BED_TEST(routed, calls_that_look_alike)
 {
     enum { ROW = 1 << 13 };

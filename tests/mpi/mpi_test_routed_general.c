@@ -1,6 +1,6 @@
-/* What routed alone takes: any ratio of dp, uneven batches, ranks without a role, cp of the
- * encoder, every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random
- * ones; destinations in a buffer and not. */
+/* What only routed takes: any ratio of dp, uneven batches, ranks without a role, cp of the encoder,
+ * every pipeline stage, packed sequences, shards on both sides. Chosen cases, then random ones.
+ * Destinations in a buffer or elsewhere. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int64_t divisor(const layout_case *layout)
     return layout->partition ? 2 * cp * (layout->sp ? tp : 1) : 1;
 }
 
-/* Forward and backward three times, with other sums, then in chunks. */
+/* Forward and backward three times with different data, then in chunks. */
 static void check_case(const bed_case *c)
 {
     bridge_bed bed;
@@ -40,7 +40,7 @@ typedef struct chosen {
     const char *dst;
     int64_t dst_offset;
     int64_t batch;
-    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    int cut; /* 1: the dst tile is a shard; 2: along tp as well; 4: the src tile is a shard */
     bool all_stages;
 } chosen;
 
@@ -94,7 +94,7 @@ BED_TEST(routed_general, chosen_pairs)
 
 /* ------------------------------------- random ------------------------------------- */
 
-/* Long sequences are dropped, as they take long. */
+/* Cases with long sequences are dropped, as they take long. */
 enum { MOST_POSITIONS = 96, PAIRS = 120, PAIRS_AT_LEAST = 90, BATCHES = 60, BATCHES_AT_LEAST = 40 };
 
 /* Some dimensions in some order over a part of this launch's ranks. */
@@ -140,7 +140,7 @@ static void draw_packing(uint64_t *random, layout_case *side, int64_t seq, int32
     side->sequences = 4;
 }
 
-/* Flat letters where the length of sequences is known from elsewhere. */
+/* Flat letters where the length of sequences is known without them. */
 static void draw_letters(uint64_t *random, bed_case *c)
 {
     static const char *const letters[] = {"sbh", "bsh", "th", "bh"};
@@ -201,8 +201,8 @@ static bridge_bed with_letters(const bridge_bed *bed, const char *src, const cha
     return other;
 }
 
-/* Tensors of one call, each with letters of its own. One tile at least tells S, and one pair at
- * least is flat. */
+/* Tensors of one call, each with letters of its own. At least one tile determines S, and at least
+ * one pair is flat. */
 static void move_mixed(uint64_t *random, const bridge_bed *bed, bool backward)
 {
     static const char *const letters[] = {"sbh", "bsh", "th", "bh"};
@@ -213,7 +213,7 @@ static void move_mixed(uint64_t *random, const bridge_bed *bed, bool backward)
     for (int i = 0; i < MIXED; i++) {
         const char *src =
             letters[i == flat ? 2 + random_below(random, 2) : random_below(random, 4)];
-        int64_t known = i == shaped && src[1] == 'h' ? 2 : 4; /* there dst tells */
+        int64_t known = i == shaped && src[1] == 'h' ? 2 : 4; /* dst determines S here */
         const char *dst =
             letters[i == flat ? 2 + random_below(random, 2) : random_below(random, known)];
         beds[i] = with_letters(bed, src, dst);
@@ -235,7 +235,7 @@ static void move_mixed(uint64_t *random, const bridge_bed *bed, bool backward)
     }
 }
 
-/* What collective takes beside a flat pair. */
+/* A case that collective takes, with a flat pair beside it. */
 static bed_case paired_case(uint64_t *random)
 {
     bed_case c = {.src = {.grid = random_below(random, 2) ? "tp=2,dp=2" : "tp=1,dp=4"},
@@ -248,7 +248,7 @@ static bed_case paired_case(uint64_t *random)
     return c;
 }
 
-/* Where ranks agree only when asked, they have to. */
+/* Have the ranks agree, where they agree only when asked. */
 static void set_checks(bool samples)
 {
     bool calls = test_memory() != MIMO_MEMORY_HOST;
@@ -256,8 +256,8 @@ static void set_checks(bool samples)
            1);
 }
 
-/* A flat pair beside tiles that tell S, in any order; every other bridge checks where its samples
- * come from, by a pair of tags that has the first pair's letters. */
+/* A flat pair beside tiles that determine S, in any order. Every other bridge checks its samples
+ * (MIMO_CHECK=samples), with a pair of tags that has the first pair's letters. */
 BED_TEST(routed_general, flat_beside_shaped)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -286,7 +286,7 @@ BED_TEST(routed_general, flat_beside_shaped)
 
 enum { ORDER_BATCH = 8, ORDER_SEQ = 16, ORDER_HIDDEN = 3 };
 
-/* A contribution. Their sizes differ enough that another order gives another sum. */
+/* A contribution. Contributions differ in size enough that another order gives another sum. */
 static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, int64_t h)
 {
     int64_t klass = 4 * ref_coord(dst, "cp", rank) + ref_coord(dst, "pp", rank);
@@ -294,8 +294,7 @@ static float contribution(const char *dst, int64_t rank, int64_t b, int64_t s, i
     return ldexpf((float)(int64_t)(word & 0xffff) - 32768, (int)(word >> 16 & 31) - 16);
 }
 
-/* What ranks that hold the sample at tp 0 give, from the first rank to the last one, or from the
- * last to the first. */
+/* The sum over the ranks that hold the sample at tp 0, by ascending or by descending rank. */
 static float sum_of(const char *dst, int64_t b, int64_t s, int64_t h, bool ascending)
 {
     float sum = 0;
@@ -355,8 +354,8 @@ static void add_in_order(const char *src, const char *dst)
     bed_destroy(&bed);
 }
 
-/* On 8 ranks: several cp and pp ranks contribute to each row, in grids of any order of dimensions;
- * backward is one round, and two where one src rank reads all. */
+/* On 8 ranks: several cp and pp ranks contribute to each row, in grids of any order of dimensions.
+ * Backward has one phase, or two where one src rank reads everything. */
 MPI_TEST(routed_general, sums_in_the_order_of_ranks)
 {
     static const char *const dst[] = {"cp=2,pp=2",      "pp=2,cp=2",           "cp=2,tp=2,pp=2",
@@ -372,7 +371,7 @@ MPI_TEST(routed_general, sums_in_the_order_of_ranks)
 
 /* A tile whose rows the library finds one byte behind an address that fits its dtype. */
 typedef struct odd_tile {
-    test_tile tile; /* for the bed, which knows no such places */
+    test_tile tile; /* for the bed, which can't use such addresses */
     test_room room;
     mimo_tensor view;
 } odd_tile;
@@ -393,8 +392,7 @@ static void odd_tile_free(odd_tile *odd)
     test_room_free(&odd->room);
 }
 
-/* What the bed has filled goes to the odd place; what has arrived there goes to where the bed
- * looks. */
+/* Copy what the bed has filled to the odd address, and what has arrived there to the bed's tile. */
 static void to_odd_place(const odd_tile *odd)
 {
     memcpy((char *)odd->room.host + 1, odd->tile.room.host, (size_t)odd->tile.room.bytes);
@@ -415,7 +413,7 @@ static mimo_status move_views(const bridge_bed *bed, bool backward, const mimo_t
                                                                    test_stream());
 }
 
-/* Rows that only move. */
+/* Rows that only move may lie at any address. */
 static void move_oddly(const bridge_bed *bed, bool backward)
 {
     odd_tile from = odd_tile_new(bed, backward ? MIMO_DST : MIMO_SRC, false);
@@ -431,7 +429,8 @@ static void move_oddly(const bridge_bed *bed, bool backward)
     odd_tile_free(&to);
 }
 
-/* Gradients that are added: the last rank's lie oddly, on one side, which all hear of. */
+/* Gradients that are added: on one side the last rank's lie at an odd address. All ranks get the
+ * error. */
 static void refuse_to_add(const bridge_bed *bed, bool odd_source)
 {
     bool last = mpi_test_rank() == mpi_test_size() - 1;
@@ -455,14 +454,14 @@ static void refuse_to_add(const bridge_bed *bed, bool odd_source)
     test_tile_free(&target);
 }
 
-/* On 4 ranks, where each hears of the last one's mistake. */
+/* On 4 ranks, which all get the error of the last one. */
 BED_TEST(routed_general, odd_addresses)
 {
     test_agree_on_data();
     for (int way = 0; way < 4; way++) {
         bed_case c = bed_fan_in;
         bridge_bed bed;
-        c.src.grid = "tp=1,dp=4"; /* collective asks for tp */
+        c.src.grid = "tp=1,dp=4"; /* collective requires tp */
         c.dst.grid = "tp=1,cp=2,dp=2";
         c.dst.partition = way % 2;
         c.executor = way / 2 && !buffer ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
@@ -498,7 +497,8 @@ static int64_t draw_spans(uint64_t *random, int64_t batch, int64_t seq, mimo_spa
     return count;
 }
 
-/* Rows of a modality, each sample with its own number, to positions that the LLM's ranks tell. */
+/* Rows of a modality, whose number differs between samples, go to the positions that the LLM's
+ * ranks give. */
 BED_TEST(routed_general, ragged_batches)
 {
     int64_t ran = 0;
@@ -528,7 +528,7 @@ BED_TEST(routed_general, ragged_batches)
     MPI_CASES_RAN(ran, BATCHES, BATCHES_AT_LEAST, "ragged batches that move rows");
 }
 
-/* One bridge, another table for every micro-batch, and in the end none. */
+/* One bridge with another table for every micro-batch, and at last without one. */
 BED_TEST(routed_general, updates_in_turn)
 {
     mimo_span spans[2 * 4];
@@ -568,7 +568,7 @@ static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *s
     return mimo_bridge_update(bridge, &desc);
 }
 
-/* Forward of the spans' rows, of which rank 1 holds all: `rows` of them. */
+/* Forward of the spans' rows. Rank 1 holds all of them, `rows` in number. */
 static mimo_status forward_rows(const bridge_bed *bed, int64_t rows)
 {
     test_tile source = test_tile_new("th", MIMO_F32, mpi_test_rank() == 1 ? rows : 0, 3, 1);
@@ -581,7 +581,7 @@ static mimo_status forward_rows(const bridge_bed *bed, int64_t rows)
     return status;
 }
 
-/* Rank 0 has begun an operation when the update comes, the others have not. */
+/* Rank 0 has begun an operation when the update comes; the others have not. */
 static void update_in_flight(const bridge_bed *bed)
 {
     mimo_op *op = NULL;
@@ -616,7 +616,7 @@ BED_TEST(routed_general, wrong_updates)
                     late[] = {{1, 0, 6, 3}};
     test_agree_on_data();
     bed_create(&bed, &c);
-    if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends when it is enqueued */
+    if (test_memory() == MIMO_MEMORY_HOST) /* on a device an operation ends once enqueued */
         update_in_flight(&bed);
     MPI_EXPECT_STATUS(update(bed.bridge, 4, rank == 2 ? other : one, 1), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("ranks 0 and 2 tell different spans of sample 1");
@@ -655,7 +655,7 @@ static mimo_status forward(const bridge_bed *bed, int64_t src_batch, int64_t dst
     return status;
 }
 
-/* Tiles of `src` and `dst` samples: 8 positions, and the 4 that a cp rank keeps. */
+/* Tiles of `src` and `dst` samples, with 8 positions in src and 4, those of a cp rank, in dst. */
 static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t dst)
 {
     test_tile from = test_tile_new("sbh", MIMO_F32, 8, src, 3);
@@ -667,7 +667,8 @@ static mimo_status forward_halves(const bridge_bed *bed, int64_t src, int64_t ds
     return status;
 }
 
-/* With the batch told, an uneven cut needs no agreement. Without, MIMO_AGREE=0 forbids to ask. */
+/* With a given batch an uneven batch split needs no agreement. Without it MIMO_AGREE=0 forbids the
+ * agreement. */
 BED_TEST(routed_general, batch_that_is_told)
 {
     bed_case c = {.src = {.grid = "dp=4"},
@@ -710,7 +711,7 @@ BED_TEST(routed_general, batch_that_is_told)
 
 /* -------------------------------------- sizes ------------------------------------- */
 
-/* The batch changes from call to call, evenly and not, on one bridge; and back. */
+/* On one bridge the batch changes from call to call, to even and uneven sizes, and back. */
 BED_TEST(routed_general, batches_that_change)
 {
     test_agree_on_data();
@@ -744,8 +745,8 @@ BED_TEST(routed_general, batches_that_change)
     bed_destroy(&bed);
 }
 
-/* One batch, dealt out anew for every call on the dst side alone: a rank that holds as many samples
- * as before may hold others. */
+/* One batch, of which each call has another split on the dst side alone. A rank with as many
+ * samples as before may hold others. */
 BED_TEST(routed_general, cuts_that_change)
 {
     test_agree_on_data();
@@ -770,7 +771,7 @@ BED_TEST(routed_general, cuts_that_change)
     bed_destroy(&bed);
 }
 
-/* Two tensors in one call, of which the second one has more samples on the dst side alone. */
+/* Two tensors in one call. The second one has more samples, on the dst side alone. */
 static mimo_status forward_uneven(const bridge_bed *bed, int64_t src_batch, int64_t dst_batch)
 {
     enum { BYTES = 64 * sizeof(float) };
@@ -786,7 +787,7 @@ static mimo_status forward_uneven(const bridge_bed *bed, int64_t src_batch, int6
     return status;
 }
 
-/* Sizes that no cut explains: every rank gets the sentence, and the next call works. */
+/* Sizes that no batch split explains. Every rank gets the sentence, and the next call works. */
 BED_TEST(routed_general, sizes_that_do_not_fit)
 {
     test_agree_on_data();
@@ -815,7 +816,8 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
     bed_destroy(&bed);
 }
 
-/* On 4 ranks: grids that pair over the two in the midst, routed, as seen from the others. */
+/* On 4 ranks: a routed bridge between grids over the middle two, which pair. The others call its
+ * accessors. */
 MPI_TEST(routed_general, accessors_outside)
 {
     bed_case c = {.src = {.grid = "tp=1,dp=2", .offset = 1},

@@ -1,5 +1,5 @@
-/* mimo_bridge_self_test on right bridges of every kind; that it sees wrong ones is for mimo-oracle
- * to show, which has mutations to try it on. */
+/* mimo_bridge_self_test on correct bridges of every kind. That it finds wrong ones is tested with
+ * mimo-oracle, which has mutations. */
 #include "bridge_bed.h"
 #include "reference_grid.h"
 
@@ -8,9 +8,9 @@ typedef struct self_case {
     int64_t src_offset;
     const char *dst;
     int64_t dst_offset;
-    int cut; /* 1: the dst tile is a shard; 2: along tp too; 4: the src tile is a shard */
+    int cut; /* 1: the dst tile is a shard; 2: along tp as well; 4: the src tile is a shard */
     bool all_stages;
-    bool collective; /* can do it too */
+    bool collective; /* collective applies as well */
 } self_case;
 
 static const self_case cases[] = {
@@ -75,7 +75,7 @@ MPI_TEST(self_test, right_bridges)
     }
 }
 
-/* Packed sequences say themselves how many positions there are, which may be none. */
+/* Packed sequences determine the number of positions, which may be 0. */
 MPI_TEST(self_test, packed_bridges)
 {
     static const int32_t lengths[] = {0, 8, 8, 24}, none[] = {0, 0, 0, 0};
@@ -121,8 +121,9 @@ MPI_TEST(self_test, seeds_that_differ)
     bed_destroy(&bed);
 }
 
-/* Ranks get different distances with an operation before they call the self-test, which all refuse;
- * the operation, whose batch is cut anew and has to be found out, ends well. */
+/* An operation is in flight when the ranks call the self-test, and each rank has come a different
+ * distance with it. All ranks refuse. The operation, whose batch split is new to the ranks, ends
+ * well. */
 static void test_in_flight(const bridge_bed *bed, uint64_t round)
 {
     bool done;

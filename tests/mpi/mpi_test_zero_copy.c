@@ -1,5 +1,5 @@
-/* Destinations in buffers: where they may lie, and what ranks are told that do not agree. That rows
- * arrive in them is for mpi_test_routed*.c to show. */
+/* Destinations in buffers: where they may lie, and the errors of ranks that do not agree. That rows
+ * arrive in them is tested in mpi_test_routed*.c. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ MPI_TEST(zero_copy, buffers)
     mimo_buffer_destroy(NULL);
 }
 
-/* What one rank asks wrongly all are told; and the next creation works. */
+/* If one rank passes wrong arguments all ranks get the error. The next creation works. */
 MPI_TEST(zero_copy, wrong_buffers)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -44,7 +44,7 @@ MPI_TEST(zero_copy, wrong_buffers)
     mimo_buffer_destroy(buffer);
 }
 
-/* Forward into `to`, but on rank 2 `more` bytes behind it. */
+/* Forward into `to`, on rank 2 `more` bytes behind it. */
 static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_tile *from,
                               int64_t more)
 {
@@ -53,7 +53,7 @@ static mimo_status forward_to(const bridge_bed *bed, mimo_tensor to, const test_
     return mimo_bridge_forward(bed->bridge, &to, &from->view, 1, test_stream());
 }
 
-/* Two tensors, of which the second one lies elsewhere on rank 2: the sentence says which. */
+/* Two tensors, of which the second one lies elsewhere on rank 2. The sentence says which. */
 static void misplace_second(const bridge_bed *bed, const test_tile *to, const test_tile *from)
 {
     char words[96];
@@ -72,7 +72,7 @@ static void misplace_second(const bridge_bed *bed, const test_tile *to, const te
     test_tile_free(&second);
 }
 
-/* The same place of another buffer on rank 2. */
+/* Rank 2 has the same offset in another buffer. */
 static void use_other_buffer(const bridge_bed *bed, const test_tile *to, const test_tile *from)
 {
     mimo_buffer *other = NULL, *shared = test_shared_buffer();
@@ -115,7 +115,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     bed_destroy(&bed);
 }
 
-/* Executor routed takes destinations as they come: one in a buffer, the next anywhere. */
+/* With the routed executor, each destination may lie in a buffer or anywhere. */
 MPI_TEST(zero_copy, some_destinations)
 {
     enum { TENSORS = 3 };
@@ -146,7 +146,7 @@ MPI_TEST(zero_copy, some_destinations)
     bed_destroy(&bed);
 }
 
-/* A caller who lets no rank begin before all have read says that destinations are idle. */
+/* A caller that lets no rank begin before all have read may say that destinations are idle. */
 MPI_TEST(zero_copy, idle_destinations)
 {
     bed_case c = bed_fan_in;
@@ -170,17 +170,18 @@ MPI_TEST(zero_copy, idle_destinations)
     bed_destroy(&bed);
 }
 
-/* ------------------------------- calls that nobody compares ------------------------------- */
+/* ------------------------------- calls without a comparison ------------------------------- */
 
-/* One rank calls by other rows, or by another place in the buffer, and no agreement comes first. */
+/* One rank calls with other rows, or with another offset in the buffer, and no agreement comes
+ * first. */
 enum { ODD = 1, WORDS = 16 };
 
 typedef struct odd_call {
     int64_t more_words; /* of a row */
-    int64_t more_bytes; /* behind the place of the other ranks */
+    int64_t more_bytes; /* added to the offset of the other ranks */
 } odd_call;
 
-/* Every rank has a sample, and takes a part of each. */
+/* Every rank has a sample, and takes a part of every sample. */
 static bed_case across_all_ranks(int64_t hidden)
 {
     static char src[16], dst[16];
@@ -197,8 +198,8 @@ static bed_case across_all_ranks(int64_t hidden)
                       .hidden = hidden};
 }
 
-/* Nothing is written outside of the tile at `skip` of the room; in it a row is poison where only
- * one of its two ranks is the odd one, and otherwise what its source has. */
+/* Nothing is written outside of the tile at `skip` of the room. A row in it is poison where exactly
+ * one of its two ranks is the odd one. Otherwise it holds its source's row. */
 static void check_what_arrived(const bridge_bed *bed, const test_room *to, int64_t skip)
 {
     const reference_tile *rows = &bed->dst.tiles[mpi_test_rank()];
@@ -228,7 +229,7 @@ static mimo_status call_and_wait(const bridge_bed *bed, const mimo_tensor *to,
     return status == MIMO_OK ? mimo_comm_synchronize(mpi_test_comm(), test_stream()) : status;
 }
 
-/* On a device, and without the agreement, a call whose batch is told compares nothing. */
+/* On a device and without the agreement, a call with a given batch compares nothing. */
 static void create_told(bridge_bed *out, int64_t hidden)
 {
     bed_case c = across_all_ranks(hidden);
@@ -238,7 +239,7 @@ static void create_told(bridge_bed *out, int64_t hidden)
     MPI_EXPECT_OK(mimo_bridge_update(out->bridge, &batch));
 }
 
-/* On a device a call ends before its rows have moved: the outcome is that of the wait. */
+/* On a device a call ends before its rows have moved, so the wait returns the result. */
 static void disagree(const bridge_bed *bed, const odd_call *odd)
 {
     int64_t hidden = bed->c.hidden, size = mpi_test_size();
@@ -248,7 +249,7 @@ static void disagree(const bridge_bed *bed, const odd_call *odd)
     mimo_tensor view = test_view(&to, MIMO_F32, "sbh", 4, size, hidden);
     view.data = (char *)view.data + skip;
     bed_fill(bed, &from, false, 1);
-    for (int turn = 0; turn < 2; turn++) { /* the second one is not begun */
+    for (int turn = 0; turn < 2; turn++) { /* the second call does not begin */
         MPI_EXPECT_STATUS(call_and_wait(bed, &view, &from), MIMO_ERR_MISMATCH);
         MPI_EXPECT_SENTENCE("zero-copy: ");
         MPI_EXPECT_SENTENCE(" with rows for ");
@@ -273,14 +274,14 @@ MPI_TEST(zero_copy, ranks_that_disagree)
         create_told(&bed, WORDS + (mpi_test_rank() == ODD ? odd[i].more_words : 0));
         disagree(&bed, &odd[i]);
         bed_destroy(&bed);
-        test_shared_end(); /* of no use any more; another one is */
+        test_shared_end(); /* can't be used any more; a later call makes another one */
         create_told(&bed, WORDS);
         bed_move(&bed, false, i);
         bed_destroy(&bed);
     }
 }
 
-/* Ranks 0 and 1 only write, to 2 and 3, which only receive: rank 3 at a place of its own. */
+/* Ranks 0 and 1 only write, to ranks 2 and 3, which only receive. Rank 3's offset differs. */
 MPI_TEST(zero_copy, receivers_that_disagree)
 {
     bed_case c = {.src = {.grid = "dp=2"},

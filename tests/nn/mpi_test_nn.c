@@ -1,6 +1,5 @@
-/* The layers on real ranks, f64, in either memory: any tp x cp x dp split
- * of a block, a head and the loss equals one rank, forward, backward, and trained through the
- * gradient rules. */
+/* The layers on real ranks, in f64 and in either memory. Any tp x cp x dp split of a block, a head
+ * and the loss equals one rank: forward, backward, and trained by the gradient rules. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@ typedef struct team {
     mimo_comm *tp, *cp, *data; /* NULL: one rank; data: cp x dp */
     int tp_rank, tp_size, cp_rank, cp_size, dp_size;
     int64_t rows, batch;  /* S_local, this rank's samples */
-    int64_t sample;       /* the first of them */
+    int64_t sample;       /* the first of this rank's samples */
     int64_t positions[S]; /* zigzag */
 } team;
 
@@ -31,7 +30,7 @@ typedef struct model {
     nn_loss loss;
 } model;
 
-/* What one micro-batch gives, this rank's rows; logits and d_logits this rank's columns. */
+/* The results of one micro-batch: this rank's rows; of logits and d_logits, this rank's columns. */
 typedef struct results {
     double y[N * HIDDEN], dx[N * HIDDEN], logits[N * V], d_logits[N * V], losses[N];
     int64_t ids[N], labels[N];
@@ -81,7 +80,7 @@ static void discard_team(team *t)
     mimo_comm_destroy(t->tp);
 }
 
-/* Sum over the ranks of a communicator; of numbers that lie here. */
+/* Sum a number in host memory over the ranks of a communicator. */
 static void sum_over(mimo_comm *comm, void *number, mimo_dtype dtype)
 {
     const nn_runtime *runtime = nn_test_runtime();
@@ -96,7 +95,7 @@ static void sum_over(mimo_comm *comm, void *number, mimo_dtype dtype)
     nn_runtime_free(runtime, room);
 }
 
-/* One array of a parameter; `free` releases it. */
+/* One array of a parameter. The caller frees it. */
 static double *read_param(const nn_params *params, int index, nn_part part)
 {
     double *numbers = calloc((size_t)nn_params_at(params, index)->count, sizeof *numbers);
@@ -127,7 +126,7 @@ static bool next_split(const mimo_comm *comm, int *tp, int *cp)
     return false;
 }
 
-/* Values by global index, biases and norms included. */
+/* Set values by global index, those of biases and norms included. */
 static void set_parameters(nn_params *params)
 {
     for (int p = 0; p < nn_params_count(params); p++) {
@@ -209,7 +208,7 @@ typedef struct columns {
     int64_t first, width, whole;
 } columns;
 
-/* This rank's rows hold these columns of the whole's rows, at this rank's positions. */
+/* This rank's rows hold these columns of the whole rows, at this rank's positions. */
 static void compare_rows(const char *what, const team *t, const double *mine, const double *whole,
                          columns part)
 {
@@ -247,7 +246,7 @@ static void compare_results(const team *t, results *mine, const results *whole)
                (long long)whole->tokens);
 }
 
-/* Elements of a parameter, at `mine` (this rank's part) and `whole`. */
+/* Compare a parameter: `mine` is this rank's part, `whole` all of it. */
 static void compare_parameter(const team *t, const nn_param *p, const double *mine,
                               const double *whole, double bound)
 {
@@ -305,7 +304,7 @@ MPI_TEST(nn, every_split_equals_one_rank)
     free(mine), free(whole);
 }
 
-/* One optimizer step's numbers. */
+/* The numbers of one optimizer step. */
 typedef struct progress {
     double loss, norm;
     int64_t tokens;
@@ -315,7 +314,7 @@ enum { STEPS = 3, MICRO_BATCHES = 2 };
 
 static const nn_adamw adamw = {0.02, 0.9, 0.95, 1e-6, 0.1, 0.5};
 
-/* By hand: divide the sums by the count, take the norm. */
+/* Without the library: divide the sums by the count, and take the norm. */
 static progress step_alone(model *m, const team *t, results *r, int step)
 {
     progress p = {0};
@@ -340,7 +339,7 @@ static progress step_alone(model *m, const team *t, results *r, int step)
     return p;
 }
 
-/* By the library's rules. */
+/* By the library's gradient rules. */
 static progress step_together(model *m, const team *t, mimo_gradient *gradient, results *r,
                               int step)
 {
@@ -422,7 +421,7 @@ MPI_TEST(nn, every_split_trains_like_one_rank)
     free(r);
 }
 
-/* Equal logits everywhere: the lowest id, which lies on the first rank. */
+/* Where logits are equal everywhere the lowest id wins; it lies on the first rank. */
 MPI_TEST(nn, argmax_of_equals)
 {
     mimo_comm *comm = mpi_test_comm();
@@ -439,7 +438,7 @@ MPI_TEST(nn, argmax_of_equals)
     nn_loss_release(&loss);
 }
 
-/* What is wrong on one rank is an error on all, and nobody waits. */
+/* A mistake on one rank is an error on all ranks, and no rank waits. */
 MPI_TEST(nn, refuses_on_all_ranks)
 {
     mimo_comm *comm = mpi_test_comm();

@@ -24,8 +24,8 @@ mimo_stream test_stream(void)
     return stream;
 }
 
-/* Asked in a child: the tests run in children of this process, which must not have begun to use the
- * device. */
+/* Tests run in children of this process, so this process must not have used the device. A child of
+ * its own looks for the device. */
 const char *nn_alone_lacks(void)
 {
     pid_t child = fork();

@@ -20,7 +20,7 @@ void nn_test_fill(nn_real *x, int64_t n, const char *name)
         x[i] = (nn_real)nn_normal(99, name, i);
 }
 
-/* The layer's input and output in the tested memory; r and what is read of y beside. */
+/* The layer's input and output in the tested memory. r and a copy of y are in host memory. */
 typedef struct probe {
     const nn_case *c;
     nn_real *x, *y, *r, *got;
@@ -56,8 +56,8 @@ static nn_real *numbers(int64_t n)
     return calloc((size_t)(n + 1), sizeof(nn_real));
 }
 
-/* `at` in the tested memory, its gradient here. Elements far below the tensor's typical one are
- * held to an absolute bound. */
+/* `at` is in the tested memory, its gradient in host memory. Elements far below the tensor's
+ * typical element have an absolute bound. */
 static void compare(const probe *p, const char *tensor, nn_real *at, const nn_real *gradient,
                     int64_t n)
 {

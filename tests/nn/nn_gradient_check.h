@@ -9,7 +9,7 @@
 #include "nn/nn.h"
 #include "nn_test_memory.h"
 
-/* A layer on one rank, as two functions of its input. `layer` is theirs; tensors lie in the tested
+/* A layer on one rank, as two functions of its input. Both get `layer`; tensors lie in the tested
  * memory. */
 typedef struct nn_case {
     const char *name;
@@ -21,8 +21,9 @@ typedef struct nn_case {
     mimo_status (*backward)(void *layer, nn_real *dx, const nn_real *dy);
 } nn_case;
 
-/* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first (ones
- * and zeros hide mistakes), gradients start from a known offset (backward must add to them). */
+/* The objective is sum(r[i] * y[i]) with random r. Parameters are set to random values first, as
+ * ones and zeros hide mistakes. Gradients start from a known offset, as backward must add to
+ * them. */
 void nn_check_gradients(const nn_case *c);
 
 /* A store on rank `rank` of `size` in the tested memory, seed 7. */

@@ -1,6 +1,6 @@
 /*
  * Rooms in the memory that the tests of the layers are about (test_memory.h), so that one source
- * tests them in any. Tests keep their numbers in plain arrays and hand rooms to the layers. A
+ * tests either kind. Tests keep their numbers in plain arrays and hand rooms to the layers. A
  * failure here ends the process.
  */
 #ifndef MIMO_TESTS_NN_TEST_MEMORY_H

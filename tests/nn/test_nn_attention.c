@@ -1,4 +1,5 @@
-/* Attention and the block: finite differences, and a dense loop that shares no code with it. */
+/* Attention and the block, against finite differences and against a dense loop that shares no code
+ * with them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,7 @@ typedef struct dense_weights {
     nn_real qkv[3 * HIDDEN * HIDDEN], qkv_bias[3 * HIDDEN], out[HIDDEN * HIDDEN], out_bias[HIDDEN];
 } dense_weights;
 
-/* Random ones, in the layer too. */
+/* Random weights, here and in the layer. */
 static void set_weights(dense_weights *w, nn_params *params)
 {
     nn_real *const parts[] = {w->qkv, w->qkv_bias, w->out, w->out_bias};
@@ -115,7 +116,7 @@ static void set_weights(dense_weights *w, nn_params *params)
     }
 }
 
-/* y of x, through rooms. */
+/* Computes y of x, in rooms. */
 static void forward(subject *s, nn_real *y, const nn_real *x, int64_t n)
 {
     nn_real *room = nn_test_room(n);
@@ -139,7 +140,7 @@ static double projected(const dense_weights *w, const nn_real *x, int row, int h
     return affine(w->qkv, w->qkv_bias, x + row * HIDDEN, (head * 3 + which) * DH + d);
 }
 
-/* The context of one token and head, by the definition. */
+/* The context of one token and head, by its definition. */
 static void dense_context(double *context, const dense_weights *w, const nn_real *x, int row,
                           int head, bool causal)
 {
@@ -205,7 +206,7 @@ Test(nn_attention, later_tokens_leave_earlier_ones_alone)
     discard(&s);
 }
 
-/* Rooms are ceilings: a smaller batch gives the same rows as it does alone. */
+/* Rooms are upper limits: a smaller batch gives the same rows as in rooms of its own size. */
 Test(nn_attention, takes_a_smaller_batch)
 {
     subject s;

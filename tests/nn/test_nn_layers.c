@@ -1,4 +1,4 @@
-/* Linear, norm, mlp, embeddings: backward against finite differences, refused arguments. */
+/* Linear, norm, mlp, embeddings: backward against finite differences, and refused arguments. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ Test(nn_linear, is_the_plain_sum)
     nn_params_destroy(params);
 }
 
-/* A rank may have no rows: nothing is read, gradients stay as they are. */
+/* A rank may have no rows. Then nothing is read, and gradients stay as they are. */
 Test(nn_linear, no_rows)
 {
     nn_params *params = nn_test_store(0, 1);

@@ -52,7 +52,7 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     double sum, expected = 0;
     int64_t tokens;
     nn_test_fill(logits, ROWS * V, "logits");
-    logits[2 * V + 4] = 300; /* exp would overflow f32 without the maximum taken off */
+    logits[2 * V + 4] = 300; /* exp would overflow f32 unless the maximum is subtracted first */
     for (int j = 0; j < V; j++)
         logits[V + j] = NAN; /* an ignored row is not even read */
     nn_real *room = nn_test_sent(logits, ROWS * V);
@@ -83,7 +83,7 @@ Test(nn_loss, equals_the_definition_and_skips_ignored_rows)
     nn_loss_release(&loss);
 }
 
-/* The sums go on over micro-batches until they are read. */
+/* The sums grow over micro-batches until they are read. */
 Test(nn_loss, adds_up_between_reads)
 {
     nn_loss loss;

@@ -1,5 +1,5 @@
-/* Products of batches of matrices, in every form that the layers ask for, against a plain loop; in
- * full precision and in bf16. */
+/* Products of batches of matrices, in every form that the layers use, against a plain loop. In full
+ * precision and in bf16. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static const double tolerance = 2e-6;
 
 enum { CELLS = 4000 };
 
-/* Of a, b or c: elements from row to row beyond its width, and between matrices beyond the last. */
+/* Of a, b or c: the elements between rows, beyond the width; and between matrices, beyond the last
+ * row. */
 typedef struct gaps {
     int64_t row, matrix;
 } gaps;
@@ -45,7 +46,7 @@ static double element(const nn_matrix *a, const nn_real *data, int64_t p, int64_
     return rounded ? (double)mimo_bf16_to(mimo_bf16_from((float)x)) : x;
 }
 
-/* What c must be, and what it was where the product leaves it alone. */
+/* The right result in c, and the old value where the product must not write. */
 static void multiply_plainly(nn_real *c, const nn_product *p, const nn_real *a, const nn_real *b,
                              bool rounded)
 {
@@ -83,7 +84,7 @@ static void check_form(const nn_runtime *runtime, const form *f)
     NN_OK(runtime->ops->matmul(runtime, &p));
     nn_test_read(got, room, CELLS);
     multiply_plainly(c, &p, a, b, rounded);
-    /* Units for bf16 add in f32, but cut what they align instead of rounding it. */
+    /* Units for bf16 add in f32, but truncate where they align, instead of rounding. */
     double bound = tolerance * sqrt((double)f->k + 1) * (rounded ? 8 : 1);
     for (int i = 0; i < CELLS; i++)
         cr_assert(fabs((double)(got[i] - c[i])) <= bound * (1 + fabs((double)c[i])),
@@ -116,7 +117,7 @@ Test(nn_matmul, equals_a_plain_loop)
     check_forms(nn_test_runtime());
 }
 
-/* The same twice: rooms for rounded factors grow and are used again. */
+/* Each product twice: rooms for rounded factors grow and are used again. */
 Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
 {
     nn_runtime runtime = {0};

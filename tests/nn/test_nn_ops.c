@@ -1,5 +1,5 @@
-/* Every operation of the tested memory's table beside the host's, on the same numbers; products of
- * matrices have tests of their own. Sizes are odd, and past a block's threads. */
+/* Every operation of the tested memory's table against the host's, on the same numbers. Products of
+ * matrices have tests of their own. Sizes are odd, and larger than a thread block. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +54,8 @@ static double largest(const nn_real *x, int64_t n)
     return most;
 }
 
-/* The room holds what the host's array holds, relative to the array's largest element or, `each`,
- * to every single one. */
+/* Compares the room with the host's array. The bound is relative to the array's largest element,
+ * or, with `each`, to each element. */
 static void compare(const char *what, pair p, bool each)
 {
     nn_real *got = calloc((size_t)p.n, sizeof *got);
@@ -81,7 +81,7 @@ static void compare_f64(const char *what, const double *host, const double *room
     free(got);
 }
 
-/* The same call on both sides; `host` and `here` are the runtimes. */
+/* The same call in both memories. `host` and `here` are the runtimes. */
 #define BOTH(op, host_arguments, room_arguments) \
     do {                                         \
         NN_OK(host->ops->op host_arguments);     \
@@ -164,7 +164,7 @@ static void check_norm(int64_t width, bool in_place)
     free_pairs();
 }
 
-/* One element wide, x is its own mean: y and dx are shift and rounding. */
+/* With one element a row, x is its own mean. y is the shift, and dx is rounding error. */
 Test(nn_ops, norm)
 {
     for (int w = 1; w < WIDTHS; w++)
@@ -180,7 +180,7 @@ Test(nn_ops, softmax)
         for (int masked = 0; masked < 2; masked++) {
             int64_t width = widths[w], n = ROWS * width;
             pair scores = make("scores", n), d = make("d", n), mask = make("mask", QUERIES * width);
-            for (int64_t i = 0; i < mask.n; i++) /* the first key is always seen */
+            for (int64_t i = 0; i < mask.n; i++) /* every row sees the first key */
                 mask.host[i] = (nn_real)(i % width == 0 || mask.host[i] > 0);
             nn_test_write(mask.room, mask.host, mask.n);
             nn_scores h = {scores.host, masked ? mask.host : NULL, PANELS, QUERIES, width};
@@ -228,7 +228,7 @@ Test(nn_ops, lookups)
     }
 }
 
-/* The numbers of the loss, in one memory. */
+/* The numbers of the loss in one memory. */
 typedef struct token_rooms {
     double *maxima, *sums, *losses, *choices, *total;
     int64_t *labels;
@@ -257,7 +257,7 @@ static void free_token_rooms(const nn_runtime *where, token_rooms t)
     nn_runtime_free(where, t.labels);
 }
 
-/* This rank has ids [width, 2 width) of 3 width: a third of the labels is here. */
+/* This rank has the ids [width, 2 width) of 3 width, so a third of the labels is here. */
 static void check_tokens(int64_t width)
 {
     const nn_runtime *host = nn_runtime_or_host(NULL), *here = nn_test_runtime();
@@ -266,11 +266,11 @@ static void check_tokens(int64_t width)
         labels[i] = i % 5 == 2 ? NN_IGNORE : i * 7 % (3 * width);
     token_rooms h = make_token_rooms(host, labels), r = make_token_rooms(here, labels);
     pair logits = make("logits", ROWS * width);
-    logits.host[2 * width] = (nn_real)NAN; /* of an ignored row, which is not even read */
+    logits.host[2 * width] = (nn_real)NAN; /* an ignored row is not even read */
     nn_test_write(logits.room, logits.host, logits.n);
     nn_token_rows ht = {logits.host, h.labels, ROWS, width, width, h.maxima, h.sums};
     nn_token_rows rt = {logits.room, r.labels, ROWS, width, width, r.maxima, r.sums};
-    for (int twice = 0; twice < 2; twice++) { /* the total goes on */
+    for (int twice = 0; twice < 2; twice++) { /* the total adds up */
         BOTH(token_maxima, (host, &ht), (here, &rt));
         BOTH(token_sums, (host, &ht), (here, &rt));
         BOTH(token_losses, (host, h.losses, h.total, &ht), (here, r.losses, r.total, &rt));
@@ -282,7 +282,7 @@ static void check_tokens(int64_t width)
     BOTH(token_gradients, (host, logits.host, &ht), (here, logits.room, &rt)); /* in place */
     compare("gradients", logits, false);
     BOTH(row_largest, (host, h.choices, &ht), (here, r.choices, &rt));
-    /* Choose by the same values, of which the second half is larger than any here. */
+    /* Choose among the same values. Those in the second half are larger than any here. */
     for (int64_t i = ROWS / 2; i < ROWS; i++)
         h.choices[i] = 2;
     NN_OK(nn_runtime_write(here, r.choices, h.choices, ROWS * (int64_t)sizeof(double)));

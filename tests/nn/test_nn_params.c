@@ -49,7 +49,7 @@ Test(nn_params, initial_values_do_not_depend_on_the_topology)
     for (int size = 2; size <= 4; size += 2)
         for (int rank = 0; rank < size; rank++) {
             nn_params *part = nn_test_store(rank, size);
-            add(part, "replicated", NN_REPLICATED, 0); /* the order of adding plays no part */
+            add(part, "replicated", NN_REPLICATED, 0); /* parameters may be added in any order */
             add(part, "by_columns", NN_SHARDED, 1);
             add(part, "by_rows", NN_SHARDED, 0);
             NN_OK(nn_params_seal(part));
@@ -62,7 +62,7 @@ Test(nn_params, initial_values_do_not_depend_on_the_topology)
     nn_params_destroy(whole);
 }
 
-/* All parts of a parameter go in and come out, and no part is another. */
+/* All parts of a parameter are written and read back, and no two parts are mixed up. */
 Test(nn_params, parts_are_written_and_read)
 {
     static const nn_part parts[] = {NN_VALUE, NN_GRAD, NN_MOMENT_M, NN_MOMENT_V};
@@ -175,7 +175,7 @@ typedef struct element {
     double value, m, v;
 } element;
 
-/* One element by the textbook. */
+/* One element, by the textbook formula. */
 static void reference_step(element *e, const nn_adamw *rule, double g, bool decay, int t)
 {
     e->m = rule->beta1 * e->m + (1 - rule->beta1) * g;
@@ -187,7 +187,7 @@ static void reference_step(element *e, const nn_adamw *rule, double g, bool deca
 
 enum { N = 6, STEPS = 7 };
 
-/* Two parameters: the second decays. */
+/* Two parameters, of which the second decays. */
 static nn_params *make_two(void)
 {
     nn_params *params = nn_test_store(0, 1);
@@ -229,7 +229,7 @@ Test(nn_adamw, equals_the_textbook_over_several_steps)
             expected[i][j].value = (double)numbers[j];
     }
     for (int t = 1; t <= STEPS; t++) {
-        double norm = t % 2 ? 4.0 : 0.5; /* clipped, and not */
+        double norm = t % 2 ? 4.0 : 0.5; /* clipped in one step, not in the next */
         for (int i = 0; i < 2; i++) {
             for (int j = 0; j < N; j++) {
                 double g = nn_normal(3, i ? "g1" : "g0", t * N + j);

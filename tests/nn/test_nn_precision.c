@@ -1,5 +1,5 @@
-/* Built against nn and against nn_f64: both reproduce numbers that nn_f64 gave, each to its digits.
- * What only the f32 build has (its exp, its BLAS calls) is seen here. */
+/* Built against nn and against nn_f64. Both reproduce numbers that nn_f64 gave, each to its
+ * precision. This is the only test of what only the f32 build has (its exp, its BLAS calls). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void discard(model *m)
     nn_params_destroy(m->params);
 }
 
-/* Of the gradient, over all parameters. */
+/* The norm of the gradient over all parameters. */
 static double norm_of(const nn_params *params)
 {
     static nn_real grad[64 * HIDDEN];

@@ -5,7 +5,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 
-/* A block in the bytes: this, then row_of[count], then data[count, columns]. */
+/* A block in the bytes: this header, then row_of[count], then data[count, columns]. */
 typedef struct block_header {
     char name[64];
     int64_t count, first, columns;
@@ -89,7 +89,7 @@ static void visit_blocks(const char *bytes, int64_t length, int rank, capture_vi
     }
 }
 
-/* Rank by rank, so that rank 0 holds no more than one other rank's blocks. */
+/* One rank after the other, so that rank 0 holds at most one other rank's blocks. */
 static mimo_status visit_rank(oracle_capture *capture, mimo_comm *world, int rank,
                               capture_visitor *visit, void *context)
 {

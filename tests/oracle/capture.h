@@ -1,6 +1,7 @@
 /*
- * What a rank holds of named matrices, in one-process meaning: which rows and columns of the whole
- * its values are. Collected on rank 0, where comparison.h puts the shards together.
+ * The parts of named matrices that a rank holds. Rows and columns are numbered as in the whole
+ * matrix of the one-process reference. The parts are collected on rank 0, where comparison.h puts
+ * them together.
  */
 #ifndef ORACLE_CAPTURE_H
 #define ORACLE_CAPTURE_H
@@ -14,11 +15,12 @@
 typedef struct oracle_capture {
     char *bytes;
     int64_t used, capacity;
-    mimo_status status; /* of the adds so far */
+    mimo_status status; /* the first error of the adds so far */
 } oracle_capture;
 
-/* `count` rows, each columns [first, first + columns) of the whole's row row_of[i]; row_of[i] < 0:
- * a row that the whole does not have (of a masked sample), left out. data[count, columns]. */
+/* `count` rows. Each holds columns [first, first + columns) of the whole's row row_of[i]. A
+ * negative row_of[i] is a row that the whole does not have (of a masked sample); it is left out.
+ * data[count, columns]. */
 typedef struct capture_block {
     const char *name;
     const int64_t *row_of;
@@ -26,7 +28,7 @@ typedef struct capture_block {
     const nn_real *data;
 } capture_block;
 
-/* Copies. Errors are kept in capture->status. */
+/* Copies the block. Errors are kept in capture->status. */
 void capture_add(oracle_capture *capture, const capture_block *block);
 /* One number. */
 void capture_scalar(oracle_capture *capture, const char *name, double value);

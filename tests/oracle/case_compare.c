@@ -9,7 +9,7 @@
 
 enum { ADAMW_STEPS = 5 };
 
-/* One case on this rank; `model` on rank 0 only. */
+/* One case on this rank. Only rank 0 has `model`. */
 typedef struct case_run {
     mimo_comm *host;
     bool lead;
@@ -68,7 +68,7 @@ static void expect_step(case_run *run, const ref_result *result)
     comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(ref_model_grads(run->model)));
 }
 
-/* The reference of a step, with the weights as they are. */
+/* The reference of a step, with the current weights. */
 static void run_reference(case_run *run, const synthetic_step *step, ref_result *result)
 {
     ref_model_run(run->model, step->list, step->samples, result);
@@ -89,7 +89,7 @@ static void expect_first_step(case_run *run, const synthetic_step *step)
     ref_free(&moved);
 }
 
-/* From the gradients of the first step on. */
+/* Starts from the gradients of the first step. */
 static void expect_adamw(case_run *run, const synthetic_step *steps)
 {
     ref_table *values = ref_model_values(run->model), *grads = ref_model_grads(run->model);
@@ -123,7 +123,7 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
     MIMO_TRY(oracle_candidate_sgd(candidate, 1));
     oracle_candidate_capture_values(candidate, &run->capture, "sgd ");
 
-    MIMO_TRY(oracle_candidate_reset(candidate)); /* and the gradients stay */
+    MIMO_TRY(oracle_candidate_reset(candidate)); /* the gradients stay */
     for (int i = 0; i < ADAMW_STEPS; i++) {
         if (i > 0)
             MIMO_TRY(oracle_candidate_step(candidate, &steps[i], NULL, &result));

@@ -1,5 +1,5 @@
-/* One case on one topology: the reference says what to expect, the candidate trains, and rank 0
- * compares. */
+/* One case on one topology: the reference gives the expected values, the candidate trains, and rank
+ * 0 compares. */
 #ifndef ORACLE_CASE_COMPARE_H
 #define ORACLE_CASE_COMPARE_H
 

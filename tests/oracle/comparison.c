@@ -50,7 +50,7 @@ static checked_tensor *find(oracle_comparison *comparison, const char *name)
     return NULL;
 }
 
-/* The first one counts. */
+/* Set the fault, unless the tensor has one. */
 static void set_fault(checked_tensor *tensor, const char *fault)
 {
     if (!tensor->fault[0])
@@ -88,14 +88,15 @@ void comparison_receive(void *context, const capture_piece *piece)
         receive_row(tensor, piece->row_of[i], piece, piece->data + i * piece->columns);
 }
 
-/* The part of a step by which it may be wrong: a gradient too large by a hundredth still fails. */
+/* The error that a step may have, as a part of its length: a gradient too large by a hundredth
+ * still fails. */
 static const double step_share = 0.01;
-/* Weights are f32: a step rounds each by up to 2^-24, and the L2 norm of five such roundings stays
- * below twice that. No limit may ask for less. */
+/* Weights are f32. A step rounds each by up to 2^-24, and the L2 norm of five such roundings stays
+ * below twice that. No limit may be smaller. */
 static const double least_limit = 2.0 / (1 << 24);
 
-/* How far the reference moved is a matter of the topology's sizes and of the seed, so a step is
- * judged by its own length: a fixed limit would be loose for a short one. */
+/* How far the reference moved depends on the topology's sizes and on the seed. So the limit of a
+ * step is relative to its own length: a fixed limit would be loose for a short step. */
 static double limit_of(const checked_tensor *tensor)
 {
     double limit = oracle_phase_rows[tensor->phase].limit;

@@ -1,6 +1,6 @@
 /*
  * Candidate against reference, on rank 0. Each expected tensor is put together from the pieces of
- * all ranks; where several ranks hold a copy of an element, the one farthest from the reference
+ * all ranks. Where several ranks hold copies of an element, the copy farthest from the reference
  * counts, so that no wrong copy hides behind a right one.
  */
 #ifndef ORACLE_COMPARISON_H
@@ -17,26 +17,27 @@ typedef struct checked_tensor {
     oracle_phase phase;
     int64_t rows, columns;
     double *expected, *got;  /* [rows, columns] */
-    double *base;            /* what both are counted from; zeros where nothing was said */
+    double *base;            /* the start that both are measured from; zeros by default */
     unsigned char *seen;     /* [rows, columns] */
     double scale, got_scale; /* L2 norms of the reference and of the candidate */
     double error;            /* relative L2 */
     double moved;            /* relative L2 of the reference from the base */
     double limit;   /* of the error: the phase's, or less where the reference moved little */
-    char fault[96]; /* "": none; else why it fails, whatever the error */
+    char fault[96]; /* "": none; otherwise why it fails, whatever the error */
 } checked_tensor;
 
 typedef struct oracle_comparison {
     const char *what; /* the case: "4 micro-batches" */
     checked_tensor *list;
     int count;
-    char unknown[64]; /* the first tensor that nobody expects; "" where there is none */
+    char unknown[64]; /* the first tensor that is not expected; "" where there is none */
     int unknown_count;
 } oracle_comparison;
 
-/* Expect "PREFIX NAME" with these values (copied). With a base the error may be no more than a
- * hundredth of the way that the reference moved from it, so that a wrong step shows however short
- * it is. Where that hundredth drowns in the rounding of f32 the check proves nothing, and fails. */
+/* Expect "PREFIX NAME" with these values (copied). With a base the error may be at most a hundredth
+ * of the distance that the reference moved from it, so that a wrong step shows even where it is
+ * short. Where f32 rounds by more than that hundredth the check would prove nothing, so it
+ * fails. */
 void comparison_expect(oracle_comparison *comparison, oracle_phase phase, const char *prefix,
                        const ref_tensor *expected, const ref_tensor *base);
 void comparison_expect_scalar(oracle_comparison *comparison, oracle_phase phase, const char *name,
@@ -46,12 +47,12 @@ void comparison_receive(void *context, const capture_piece *piece);
 void comparison_judge(oracle_comparison *comparison);
 void comparison_free(oracle_comparison *comparison);
 
-/* Of one phase, over several comparisons. */
+/* Results of one phase over several comparisons. */
 typedef struct phase_summary {
     int tensors, failures;
-    double mean, worst, limit;          /* limit: of the worst tensor */
-    const checked_tensor *worst_tensor; /* nearest to its limit, or farthest past it, a faulty one
-                                         * before all others; NULL: no tensors */
+    double mean, worst, limit; /* `limit` is that of the worst tensor */
+    /* A faulty tensor, or that with the largest error relative to its limit. NULL: no tensors. */
+    const checked_tensor *worst_tensor;
     const oracle_comparison *worst_case;
 } phase_summary;
 

@@ -1,5 +1,5 @@
 /*
- * mimo-oracle: trains a small captioner-like model on two grids with the library, and compares
+ * mimo-oracle: trains a small model like the captioner on two grids with the library, and compares
  * everything, phase by phase, with a one-process reference in f64. See docs/correctness.md.
  *
  *   mpirun -n 8 mimo-oracle --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2 [--sp] [--mutate NAME]
@@ -22,8 +22,8 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_SKIPPED = 77, END_SECONDS = 20 };
 /* A run on all ranks. */
 typedef struct oracle_run {
     const oracle_options *options;
-    mimo_comm *host;     /* over MPI, */
-    compute_place place; /* and where --device says */
+    mimo_comm *host;     /* over MPI */
+    compute_place place; /* where tensors lie, by --device */
 } oracle_run;
 
 static mimo_status create_topology(oracle_topology *out, const oracle_run *run)
@@ -45,11 +45,11 @@ static mimo_status run_cases(const oracle_run *run, const oracle_case *cases,
 /* -------------------------------------------- end -------------------------------------------- */
 
 typedef struct rank_counts {
-    int failed, reached; /* ranks whose calls failed; that ran the mutated code */
+    int failed, reached; /* ranks whose calls failed; ranks that ran the mutated code */
 } rank_counts;
 
-/* A rank that failed alone has left the others in a call that it will never join: then nobody gets
- * here but the failed ones, and the program ends. */
+/* A rank that failed alone has left the others in a call that it will never join. Then only failed
+ * ranks get here, and the program ends. */
 static rank_counts count_ranks(mimo_status status)
 {
     rank_counts mine = {status != MIMO_OK, mutation_reached()}, all;
@@ -104,7 +104,7 @@ static int compare(const oracle_run *run)
     return code;
 }
 
-/* --train: no comparison, a longer run of the case with 4 micro-batches. */
+/* --train: no comparison; a longer run of the case with 4 micro-batches. */
 static int train(const oracle_run *run)
 {
     const oracle_options *options = run->options;
@@ -127,7 +127,7 @@ static int train(const oracle_run *run)
     return failed > 0 ? EXIT_FAILED : 0;
 }
 
-/* --self-test: what a user's program would find at start-up. */
+/* --self-test: the errors that a user's program would get at start-up. */
 static int self_test(const oracle_run *run)
 {
     oracle_topology topology = {0};
@@ -164,7 +164,7 @@ static int run_mode(oracle_run *run)
     const char *mutation = run->options->mutation;
     mutation_switch_on(mutation ? mutation_find(mutation) : NULL);
     if (run->options->self_test)
-        return self_test(run); /* of the bridge alone, which takes pp too */
+        return self_test(run); /* the bridge alone, which takes pp as well */
     if (oracle_spec_check(&run->options->spec) != MIMO_OK)
         return stop(run, EXIT_USAGE, mimo_last_error());
     return run->options->train > 0 ? train(run) : compare(run);
@@ -181,8 +181,8 @@ static int run_on_ranks(const oracle_options *options)
     return code;
 }
 
-/* --runs: nothing but the process is shared by two runs. Its last line says how a run ended, and a
- * run without one died. */
+/* --runs: two runs share nothing except the process. The last line of a run says how it ended. A
+ * run without that line died. */
 static int run_all(const oracle_runs *runs)
 {
     int worst = 0, rank;
@@ -198,7 +198,7 @@ static int run_all(const oracle_runs *runs)
     return worst;
 }
 
-/* What needs no MPI, and so no mpirun. */
+/* Answers that need no MPI, and so no mpirun. */
 static void answer(const oracle_options *options)
 {
     if (options->help)

@@ -1,5 +1,5 @@
-/* The captioner's own step, from pictures and names to gradients, against the reference:
- * mimo-oracle trains an LLM of its own, this is the one that the example trains. */
+/* The captioner's own step, from pictures and names to gradients, against the reference.
+ * mimo-oracle trains an LLM of its own; this test trains the example's. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ enum {
     VALUES = 8 * 8 * 3,
     SEQ = 16,
     SAMPLES = 13,
-    MICRO_BATCH = 5, /* 5, 5, and 3 with masked ones to fill up */
+    MICRO_BATCH = 5, /* 5, 5, and 3 with two masked samples */
     LONGEST = SEQ - TOKENS - 1,
     SEED = 3,
     END = 256,
@@ -27,7 +27,7 @@ enum {
     IMAGE = 258,
 };
 
-/* A sample as the captioner gets it, and as the reference does. */
+/* A sample in the captioner's form and in the reference's. */
 typedef struct drawn {
     uint8_t picture[SIDE * SIDE * 3];
     char name[LONGEST];
@@ -58,7 +58,8 @@ static void draw(drawn *out, batch_item *item, ref_sample *sample, int64_t numbe
     *sample = (ref_sample){out->patches, out->ids, out->labels};
 }
 
-/* This rank's part of a parameter, from the reference's whole one or into a capture. */
+/* Write this rank's part of a parameter: from the reference's whole parameter, or into a
+ * capture. */
 static void write_param(nn_params *store, int index, const ref_table *values)
 {
     const nn_param *param = nn_params_at(store, index);

@@ -147,7 +147,7 @@ bool mutation_reached(void)
     return reached;
 }
 
-/* Asked by the test copies of the library and of src/nn. */
+/* The test copies of the library and of src/nn call it. */
 bool mimo_mutated(const char *name)
 {
     if (!mutation_find(name))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""No mutation is in what is installed.
+"""Nothing that is installed contains a mutation.
 
     mutations_stay_out.py MIMO_ORACLE LIBRARY...
 

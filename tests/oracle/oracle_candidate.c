@@ -6,8 +6,9 @@
 #include "core/check.h"
 #include "core/memory.h"
 
-/* Epsilon lies well above the rounding of f32 gradients, else the elements whose true gradient is
- * zero (a key bias) would walk at random; the clip is below the norms that occur, so it works. */
+/* Epsilon is well above the rounding of f32 gradients. Otherwise the elements whose true gradient
+ * is zero (a key bias) would walk at random. The clip is below the norms that occur, so it takes
+ * effect. */
 const nn_adamw oracle_adamw = {
     .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3, .decay = 0.1, .clip = 0.2};
 
@@ -34,7 +35,8 @@ static mimo_status create_modules(oracle_candidate *out)
     return MIMO_OK;
 }
 
-/* The spans of all stores; under sp the gradients of the rows' parameters are parts. */
+/* The spans of all stores. Under sp the gradients of the parameters that apply to this rank's rows
+ * are parts. */
 static mimo_status list_spans(oracle_candidate *out)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
@@ -65,7 +67,7 @@ static int64_t largest(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Elements of the largest parameter here. */
+/* Elements of the largest parameter on this rank. */
 static int64_t largest_param(const oracle_candidate *candidate)
 {
     int64_t most = 0;
@@ -121,7 +123,7 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
 
 /* ---------------------------------------- parameters ----------------------------------------- */
 
-/* Index in the whole parameter of element (i, j) of this rank's part. */
+/* The index in the whole parameter of element (i, j) of this rank's part. */
 static int64_t global_index(const nn_param *param, int64_t i, int64_t j)
 {
     int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
@@ -226,11 +228,11 @@ mimo_status oracle_candidate_adamw(oracle_candidate *candidate, const nn_adamw *
 
 /* ------------------------------------------ captures ----------------------------------------- */
 
-/* A tile "sbh" of samples [first, first + batch) of micro-batch m: row (s, b) is row
- * sample * length + position of the whole. */
+/* A tile "sbh" of samples [first, first + batch) of micro-batch m. Row (s, b) of it is row sample *
+ * length + position of the whole. */
 typedef struct tile_rows {
     int64_t m, first, batch;
-    int64_t local, length;    /* positions here, and in all */
+    int64_t local, length;    /* positions on this rank, and all of them */
     const int64_t *positions; /* [local]; NULL: all */
 } tile_rows;
 
@@ -238,7 +240,7 @@ typedef struct tile_columns {
     int64_t first, count;
 } tile_columns;
 
-/* What lies in candidate->on_host. */
+/* Capture what is in candidate->on_host. */
 static void capture_here(const oracle_candidate *candidate, oracle_capture *capture,
                          const char *name, const tile_rows *rows, tile_columns columns)
 {
@@ -255,7 +257,7 @@ static void capture_here(const oracle_candidate *candidate, oracle_capture *capt
     capture_add(capture, &block);
 }
 
-/* What lies where it was computed. */
+/* Capture a tile in the memory where it was computed. */
 static void capture_tile(const oracle_candidate *candidate, oracle_capture *capture,
                          const char *name, const tile_rows *rows, tile_columns columns,
                          const nn_real *data)
@@ -272,7 +274,7 @@ static tile_rows encoder_rows(const oracle_candidate *candidate, int64_t m)
     return (tile_rows){m, candidate->first_picture, candidate->pictures, tokens, tokens, NULL};
 }
 
-/* Positions of the LLM's tiles: NULL, the whole sequence of `local` positions. */
+/* Positions of the LLM's tiles. NULL is the whole sequence of `local` positions. */
 static tile_rows llm_rows(const oracle_candidate *candidate, int64_t m, int64_t local,
                           const int64_t *positions)
 {

@@ -22,13 +22,13 @@ typedef struct oracle_candidate {
     nn_params *stores[ORACLE_STORES]; /* of the encoder and the LLM; borrowed */
     mimo_gradient_span spans[ORACLE_STORES * NN_RULES];
     int span_count;
-    int64_t first_picture, pictures;   /* of a micro-batch: which this rank encodes, */
-    int64_t first_sentence, sentences; /* and which it holds as part of the LLM */
-    nn_real *patches;                  /* [P, b, values]; tensors lie where they are computed, */
-    nn_real *on_host;                  /* here a tile or two parameters on their way */
+    int64_t first_picture, pictures;   /* of a micro-batch: those that this rank encodes */
+    int64_t first_sentence, sentences; /* those that this rank holds as part of the LLM */
+    nn_real *patches;                  /* [P, b, values], in the memory of the computation */
+    nn_real *on_host;                  /* host memory for a tile, or for two parameters */
     double *losses;                    /* [S, B] in host memory */
     oracle_tiles tiles;                /* [P, b, H] and [P, B, H] */
-    int64_t *row_of;                   /* room for the rows of a oracle_capture */
+    int64_t *row_of;                   /* room for the row_of of a capture_block */
 } oracle_candidate;
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */
@@ -40,22 +40,22 @@ void oracle_candidate_destroy(oracle_candidate *candidate);
 mimo_status oracle_candidate_reset(oracle_candidate *candidate);
 
 typedef struct oracle_step_result {
-    double loss, norm; /* mean over the tokens; of all gradients */
+    double loss, norm; /* mean over the tokens; over all gradients */
     int64_t tokens;
 } oracle_step_result;
 
-/* Forward, backward, finalize. Where `capture` is not NULL, every result goes there, by the names
- * of the reference. Collective. */
+/* Forward, backward, finalize. Where `capture` is not NULL it gets every result, under the names of
+ * the reference. Collective. */
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
                                   oracle_capture *capture, oracle_step_result *result);
 
-/* Parameters, or their gradients, under their names behind `prefix`. */
+/* Capture parameters, or their gradients, under "PREFIX NAME". */
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix);
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix);
 
-/* The rule of every AdamW step here. */
+/* The rule of every AdamW step of the oracle's comparison. */
 extern const nn_adamw oracle_adamw;
 
 mimo_status oracle_candidate_sgd(oracle_candidate *candidate, double lr);

@@ -188,7 +188,8 @@ static int64_t own_elements(const oracle_llm *llm)
     return llm->own * llm->batch * llm->sizes.hidden;
 }
 
-/* [own, B, H] of all tp ranks, one after the other: the share. Without sp it is this rank's. */
+/* [own, B, H] of all tp ranks, one after the other, is the share. Without sp the share is this
+ * rank's own rows. */
 static mimo_status gather_own(const oracle_llm *llm, nn_real *share, const nn_real *own)
 {
     int64_t bytes = own_elements(llm) * (int64_t)sizeof *own;
@@ -262,8 +263,8 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
 
 /* ----------------------------------------- backward ----------------------------------------- */
 
-/* The gradient behind the head is whole on every tp rank: each takes the norm of its own rows
- * back, and the results are gathered, not summed. */
+/* The gradient after the head is whole on every tp rank. Each rank computes the backward of the
+ * norm for its own rows. The results are gathered, not summed. */
 static mimo_status norm_backward(oracle_llm *llm)
 {
     nn_real *own = narrow_to_own(llm, llm->d);

@@ -1,11 +1,11 @@
 /*
- * The LLM under test: the captioner's, out of src/nn and the library, and with what the captioner
- * does without, sequence parallelism (sp) and a low-rank adapter of the head.
+ * The LLM under test: the captioner's, made of src/nn and the library. It adds what the captioner
+ * does not have: sequence parallelism (sp) and a low-rank adapter of the head.
  *
  *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions
  *   -> (sp: gather) -> blocks -> (sp: narrow) norm (sp: gather) -> head and adapter -> losses
  *
- * Under sp each tp rank adds the positions and takes the norm of its own rows: the gradients of
+ * Under sp each tp rank adds the positions and takes the norm of its own rows. The gradients of
  * these parameters are parts, to be SUMmed over tp. They have a store of their own.
  */
 #ifndef ORACLE_ORACLE_LLM_H
@@ -31,8 +31,8 @@ typedef struct oracle_llm {
     mimo_alignment *alignment;
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */
-    int64_t first;            /* of the own ones, within the share */
-    int64_t *share_positions; /* global ones */
+    int64_t first;            /* the first of the own positions, within the share */
+    int64_t *share_positions; /* global positions */
     int64_t *own_positions;
     int64_t *text_ids, *labels_bs, *labels; /* labels [share, B] */
     nn_real *text_rows;                     /* [B (S - P), H] */
@@ -52,7 +52,7 @@ void oracle_llm_destroy(oracle_llm *llm);
 /* ids and labels [B, S] of this rank's samples. */
 mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids,
                                const int64_t *labels, double *loss_sum, int64_t *tokens);
-/* d_image [P, B, H]: this rank's contribution to the gradient of the image rows. */
+/* d_image [P, B, H] is this rank's contribution to the gradient of the image rows. */
 mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image);
 
 #endif

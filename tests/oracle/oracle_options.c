@@ -99,7 +99,7 @@ static const char *read_device(mimo_memory *out, const char *name)
                : "--device is none of cpu and cuda";
 }
 
-/* Digits only, as strtoull takes a sign too, and wraps it; false where there is anything else, or a
+/* Digits only, as strtoull accepts and wraps a sign as well. False for any other text, and for a
  * number above `most`. */
 static bool read_number(uint64_t *out, const char *text, uint64_t most)
 {
@@ -173,7 +173,7 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
 {
     *out = (oracle_options){.seed = 1, .log = "mimo-oracle.log"};
     opterr = 0;
-    optind = 0; /* from the beginning, as other arguments may have been read before */
+    optind = 0; /* start again, as other arguments may have been read before */
     for (int key; (key = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         const char *wrong = read_option(out, key);
         if (wrong)

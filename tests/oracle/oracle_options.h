@@ -11,10 +11,10 @@ typedef struct oracle_options {
     mimo_memory memory;   /* where tensors lie */
     const char *mutation; /* NULL: none */
     const char *log;
-    const char *runs; /* a file of runs (oracle_runs.h); NULL: this is the only one */
+    const char *runs; /* a file of runs (oracle_runs.h); NULL: one run */
     uint64_t seed;
-    int train;      /* steps of a longer run in place of the comparison; 0: compare */
-    bool self_test; /* in place of the comparison: mimo_bridge_self_test */
+    int train;      /* steps of a longer run instead of the comparison; 0: compare */
+    bool self_test; /* instead of the comparison: mimo_bridge_self_test */
     bool json, list_mutations, help;
 } oracle_options;
 

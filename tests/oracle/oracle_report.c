@@ -103,7 +103,7 @@ static void print_text(const oracle_report *report, FILE *stream)
 
 /* --------------------------------------------- log ------------------------------------------- */
 
-/* Length of the layer's part of a tensor's name: two words, "llm.block0" of
+/* The length of the layer's part of a tensor's name, which is two words: "llm.block0" of
  * "llm.block0.mlp.up.bias". */
 static size_t layer_length(const char *name)
 {
@@ -118,7 +118,7 @@ static bool same_layer(const checked_tensor *a, const checked_tensor *b)
            strncmp(a->name, b->name, length) == 0;
 }
 
-/* Mean and worst over the layer of tensor i, printed behind the last tensor of the layer. */
+/* The mean and the worst over the layer of tensor i, printed after the layer's last tensor. */
 static void print_layer(const oracle_comparison *comparison, int i, FILE *stream)
 {
     const checked_tensor *tensor = &comparison->list[i];
@@ -215,7 +215,7 @@ static void print_phase_json(const oracle_report *report, oracle_phase phase, FI
     fputc('}', stream);
 }
 
-/* Of the last case, the one with 4 micro-batches. */
+/* For the last case, the one with 4 micro-batches. */
 static void print_modules_json(const oracle_report *report, FILE *stream)
 {
     for (int i = 0; i < MODULES && report->count > 0; i++) {

@@ -25,7 +25,7 @@ static char *read_text(const char *path)
     return text;
 }
 
-/* The line's words behind the program's name, as main() has them. */
+/* The words of a line, after the program's name, as main() gets them. */
 static const char *parse_line(oracle_options *out, char *line)
 {
     char program[] = "mimo-oracle", *words[MOST_WORDS] = {program}, *rest;

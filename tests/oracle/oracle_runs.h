@@ -6,12 +6,12 @@
 
 typedef struct oracle_runs {
     char *text;           /* the file; the options point into it */
-    oracle_options *list; /* in the order of its lines */
+    oracle_options *list; /* in the order of the file's lines */
     int count;
 } oracle_runs;
 
-/* Each line of the file holds one run's options, as the command line has them, with spaces between
- * words. Returns NULL, or what is wrong. The caller frees *out, whatever the result. */
+/* Each line of the file holds one run's options as on the command line, with spaces between words.
+ * Returns NULL, or what is wrong. The caller frees *out, whatever the result. */
 const char *oracle_runs_read(oracle_runs *out, const char *path);
 void oracle_runs_free(oracle_runs *runs);
 

@@ -9,13 +9,14 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
-                  the bridge's
+                  the mutations of the bridge
        arguments  wrong ones are refused with a sentence, at once
        effects    what each bug does to 100 steps of training; nothing can fail here
 
-Runs on equal numbers of ranks share a launch; those that did not end, as the launch died or hung,
-are launched again one by one. A line a run, and one about all pairs at the end; the full logs go to oracle-logs/ in the working
-directory. The exit status is 0 only where everything came out as it must.
+Runs on equal numbers of ranks share a launch. Where the launch dies or hangs, the runs that did not
+end are launched again one by one. The output is one line per run, and one line about all pairs at
+the end. The full logs go to oracle-logs/ in the working directory. The exit status is 0 only where
+every result is as it must be.
 """
 import concurrent.futures
 import json
@@ -27,7 +28,7 @@ import tempfile
 import time
 
 PARTS = {"small", "eight", "every", "mutations", "self-test", "arguments", "effects"}
-SECONDS = 120  # of one launch of one run, which takes a few
+SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
 EXECUTORS = ["collective", "routed"]
@@ -66,7 +67,7 @@ def divisors(n):
 
 
 def llms(ranks):
-    """Every grid (tp, cp, dp) of so many ranks, and again with sp where tp > 1."""
+    """Every grid (tp, cp, dp) of `ranks` ranks, and again with sp where tp > 1."""
     found = []
     for tp in divisors(ranks):
         for cp in divisors(ranks // tp):
@@ -80,8 +81,8 @@ def dp_of(spec):
 
 
 def fits(encoder, llm):
-    """One dp divides the other, as the collective executor asks of grids in the order tp, cp, dp;
-    routed takes any."""
+    """One dp divides the other, as the collective executor requires of grids in the order tp, cp,
+    dp. routed takes any grids."""
     small, large = sorted((dp_of(encoder), dp_of(llm)))
     return large % small == 0
 
@@ -100,7 +101,7 @@ def all_pairs(ranks):
 
 
 def dealt_pairs(ranks, start):
-    """Each LLM grid once, the encoder's grids dealt out in turn."""
+    """Each LLM grid once, with the encoder's grids in turn."""
     dealt = encoders(ranks)
     return [(dealt[(start + i) % len(dealt)], *llm) for i, llm in enumerate(llms(ranks))]
 
@@ -118,7 +119,7 @@ def options_of(pair, executor):
 
 
 class Outcome:
-    """What one run printed, on stdout and on stderr, its exit status, and its seconds."""
+    """One run: its output on stdout and on stderr, its exit status, and its seconds."""
 
     def __init__(self, said, complaint, status, seconds):
         self.said, self.complaint, self.status, self.seconds = said, complaint, status, seconds
@@ -130,7 +131,7 @@ class Outcome:
 
 
 def mpirun(programs, ranks, words, seconds):
-    """A launch. One that hangs is ended by SIGTERM, which mpirun passes on to its ranks."""
+    """A launch. A launch that hangs is ended by SIGTERM, which mpirun passes on to its ranks."""
     command = ["timeout", str(seconds), programs[0], "--oversubscribe", "-n", str(ranks),
                programs[1], *words]
     begin = time.monotonic()
@@ -148,7 +149,7 @@ def launch_alone(programs, options):
 
 
 def runs_that_ended(printed):
-    """The outcome of each run of a launch that came to its end, from what rank 0 printed."""
+    """The outcome of each completed run of a launch, from what rank 0 printed."""
     ended, said = [], []
     for line in printed.splitlines():
         end = re.fullmatch(r"run (\d+): exit status (\d+), (\S+) s", line)
@@ -161,8 +162,8 @@ def runs_that_ended(printed):
 
 
 def launch_together(programs, rows):
-    """Runs on equal numbers of ranks, in one launch. Where that dies or hangs, each run that did
-    not end is launched again by itself, so that none suffers for another."""
+    """Runs on equal numbers of ranks, in one launch. Where the launch dies or hangs, each run that
+    did not end is launched again by itself, so that no run fails because of another."""
     with tempfile.NamedTemporaryFile("w", suffix=".runs") as runs:
         runs.writelines(" ".join(options) + "\n" for options in rows)
         runs.flush()
@@ -186,7 +187,7 @@ def launch_all(programs, rows):
 
 
 def compared(programs, rows, names):
-    """(result, outcome) of each comparison; its log has the name."""
+    """(result, outcome) of each comparison. Its log file has the run's name."""
     whole = [[*options, "--json", "--log", f"{LOGS}/{name}.log"]
              for options, name in zip(rows, names)]
     for options, outcome in zip(whole, launch_all(programs, whole)):
@@ -197,7 +198,7 @@ def compared(programs, rows, names):
 
 
 def excess_of(result, name):
-    """How many times its limit the worst error of a phase is; one that is no number exceeds any."""
+    """The worst error of a phase as a multiple of its limit; infinite where the error is NaN."""
     for phase in result["phases"]:
         if phase["phase"] == name and phase["worst"] is not None:
             return phase["worst"] / phase["limit"]
@@ -205,13 +206,13 @@ def excess_of(result, name):
 
 
 def worst_phase(result):
-    """(excess, phase): the phase nearest to its limit, or farthest past it."""
+    """(excess, phase) of the phase with the largest excess."""
     rows = [(excess_of(result, phase["phase"]), phase["phase"]) for phase in result["phases"]]
     return max(rows) if rows else (float("inf"), "run")
 
 
 def gradient_error(result):
-    """The worst of all gradients; infinite where nothing was compared, or where it is no number."""
+    """The worst error of all gradients; infinite where nothing was compared, or where it is NaN."""
     for phase in result["phases"]:
         if phase["phase"] == "gradients" and phase["worst"] is not None:
             return phase["worst"]
@@ -233,7 +234,7 @@ def judge_pair(text, result, outcome):
 
 
 def check_pairs(programs, runs, rows):
-    """Of each row (pair, executor, seed)."""
+    """(pair, executor, seed) of each row."""
     texts = [text_of(*row) for row in rows]
     options = [options_of(pair, executor) + ["--seed", str(seed)] for pair, executor, seed in rows]
     names = [re.sub("[ =,>]+", "-", text) for text in texts]
@@ -246,7 +247,7 @@ def check_pairs(programs, runs, rows):
 
 
 def print_matrix(runs):
-    """What docs/correctness.md says of all pairs together."""
+    """The numbers that docs/correctness.md gives for all pairs together."""
     error, where = max((gradient_error(result), text) for text, result in runs)
     (excess, phase), nearest = max((worst_phase(result), text) for text, result in runs)
     print(f"{len(runs)} pairs: the worst gradient error is {error:.1e} ({where}), the smallest "
@@ -254,13 +255,13 @@ def print_matrix(runs):
 
 
 def effect_of(result):
-    """What became of each module's gradients."""
+    """The effect on each module's gradients."""
     return "".join(f"{m['module']} gradients x {m['gradient_ratio'] or 0:.3g} "
                    f"(error {m['gradient_error'] or 0:.2g}); " for m in result["modules"])
 
 
 def is_caught(result, status, phase):
-    """A phase may fail for another reason, such as a reference that hardly moved: only an error
+    """A phase may fail for another reason, such as a reference that hardly moved. Only an error
     past its limit shows the bug."""
     if status == 0 or not result["mutation_reached"] or result["first_failing_phase"] != phase:
         return False
@@ -291,13 +292,13 @@ def check_mutations(programs):
 
 
 def train(programs, options):
-    """The last line of a run with --train; bugs that end it say so there."""
+    """The last line of a run with --train. A bug that ends the run says so there."""
     run = mpirun(programs, ranks_in(options), [*options, *TRAIN], 5 * SECONDS)
     return (run.said.splitlines() or ["nothing printed"])[0]
 
 
 def show_effects(programs):
-    """Each topology without a bug, then each bug."""
+    """First each topology without a bug, then each bug."""
     rows = list_mutations(programs)
     for topology in dict.fromkeys(row[2] for row in rows):
         print(f"no bug, {topology}: {train(programs, topology.split())}", flush=True)
@@ -319,7 +320,7 @@ def judge_self_test(options, passes, outcome):
 
 
 def check_self_test(programs):
-    """Without a bug on each topology, then with each bug."""
+    """First each topology without a bug, then each bug."""
     mutations = [row for row in list_mutations(programs) if row[4]]
     rows = [(row[2], "", True) for row in mutations]
     rows = list(dict.fromkeys(rows)) + [(row[2], f" --mutate {row[0]}", False)
@@ -330,7 +331,7 @@ def check_self_test(programs):
 
 
 def check_arguments(programs, wrong, sentence):
-    """On two ranks; the last of two equal options counts."""
+    """Wrong arguments on two ranks. Of two equal options the last one counts."""
     run = mpirun(programs, 2, [*TWO_RANKS, *wrong], SECONDS)
     said = f"mimo-oracle: {sentence}" in run.complaint
     right = said and run.status == USAGE and run.seconds < AT_ONCE
@@ -340,14 +341,14 @@ def check_arguments(programs, wrong, sentence):
 
 
 def list_mutations(programs):
-    """Without mpirun."""
+    """Wrong arguments without mpirun."""
     run = subprocess.run([programs[1], "--list-mutations"], capture_output=True, text=True,
                          timeout=SECONDS, check=True)
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
 def in_turn(pairs):
-    """Rows of pairs: with the executors in turn, seed 1."""
+    """Rows of pairs, with the executors in turn and seed 1."""
     return [(pair, executor_in_turn(pair, i), 1) for i, pair in enumerate(pairs)]
 
 

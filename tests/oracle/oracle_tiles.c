@@ -22,7 +22,7 @@ static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topolo
     return MIMO_OK;
 }
 
-/* One after the other, so at the same place on all ranks where these hold equally many samples. */
+/* One after the other, so at the same offset on all ranks where they hold equally many samples. */
 static void place_parts(oracle_tiles *out)
 {
     nn_real *at = out->room;
@@ -66,7 +66,7 @@ void oracle_tiles_destroy(oracle_tiles *tiles)
 
 /* ------------------------------------------- moves ------------------------------------------- */
 
-/* Columns between a tile and its parts, in quarters of a row. */
+/* Copy columns between a tile and its parts, in quarters of a row. */
 static mimo_status copy_parts(const oracle_tiles *tiles, mimo_side side, bool to_parts)
 {
     int64_t first = 0, quarter = tiles->desc.hidden / 4, rows = rows_of(tiles, side);

@@ -1,6 +1,7 @@
 /*
  * The tiles on both sides of the bridge, and the calls that move them. A call moves the rows in one
- * tensor, or in two that share a row's columns unequally: then messages hold several tensors.
+ * tensor, or in two tensors that divide a row's columns unequally. With two, messages hold several
+ * tensors.
  */
 #ifndef ORACLE_ORACLE_TILES_H
 #define ORACLE_ORACLE_TILES_H
@@ -20,11 +21,11 @@ typedef struct oracle_tiles_desc {
 typedef struct oracle_tiles {
     oracle_tiles_desc desc;
     mimo_bridge *bridge;              /* borrowed */
-    const nn_runtime *runtime;        /* borrowed: whose memory all of it lies in */
+    const nn_runtime *runtime;        /* borrowed: all of it lies in the memory of this runtime */
     nn_real *tile[2];                 /* [P, samples, H] */
     nn_real *part[2][ORACLE_TENSORS]; /* [P, samples, width]; one tensor: the tile itself */
     int64_t width[ORACLE_TENSORS];
-    nn_real *room;       /* all parts; zero-copy: the buffer's memory, else our own */
+    nn_real *room;       /* all parts; zero-copy: the buffer's memory, otherwise our own */
     mimo_buffer *buffer; /* NULL: not zero-copy */
 } oracle_tiles;
 

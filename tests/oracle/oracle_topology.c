@@ -5,7 +5,7 @@
 
 #include "core/check.h"
 
-/* What each model is split over; both lists end in NULL. */
+/* The dimensions that each model is split over. Both lists end with NULL. */
 static const char *const encoder_dims[] = {"tp", "dp", NULL};
 static const char *const llm_dims[] = {"tp", "cp", "dp", NULL};
 

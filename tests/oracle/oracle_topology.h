@@ -1,5 +1,5 @@
 /* The two grids over the same ranks, the communicators of the layers, and the library's objects
- * that stand between the modules. */
+ * between the modules. */
 #ifndef ORACLE_ORACLE_TOPOLOGY_H
 #define ORACLE_ORACLE_TOPOLOGY_H
 
@@ -14,13 +14,13 @@ typedef struct oracle_spec {
 } oracle_spec;
 
 typedef struct oracle_topology {
-    mimo_comm *host;           /* borrowed: all ranks, moving host memory */
-    mimo_comm *world;          /* borrowed: all ranks, moving tensors where they are computed */
-    const nn_runtime *runtime; /* borrowed: where that is */
-    bool sp;                   /* and the LLM's tp > 1 */
+    mimo_comm *host;  /* borrowed: all ranks, for host memory */
+    mimo_comm *world; /* borrowed: all ranks, for tensors in the memory of the computation */
+    const nn_runtime *runtime; /* borrowed: where the computation runs */
+    bool sp;                   /* only set where the LLM's tp > 1 */
     bool zero_copy;            /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
-    mimo_comm *encoder_tp, *tp, *cp; /* tp, cp of the LLM; NULL where of size 1 */
+    mimo_comm *encoder_tp, *tp, *cp; /* tp and cp are the LLM's; NULL where of size 1 */
     int64_t tp_rank, tp_size;        /* of the LLM */
     mimo_bridge *bridge;
     mimo_partition *partition;
@@ -28,8 +28,8 @@ typedef struct oracle_topology {
 } oracle_topology;
 
 /* An error where a grid does not parse, or has several ranks along a dimension that its model is
- * not split over: those would have no samples, and others would wait for them. Local, and the same
- * on every rank. */
+ * not split over: those ranks would have no samples, and others would wait for them. Local, and the
+ * same on every rank. */
 mimo_status oracle_spec_check(const oracle_spec *spec);
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */

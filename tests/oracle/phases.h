@@ -1,5 +1,5 @@
-/* The phases of a comparison, in their order: name, limit of the relative L2 error of each tensor
- * in f32, meaning. The first phase that fails says where to look. */
+/* The phases of a comparison, in order: name, limit of the relative L2 error of each tensor in f32,
+ * meaning. The first phase that fails shows where the bug is. */
 #ifndef ORACLE_PHASES_H
 #define ORACLE_PHASES_H
 

@@ -7,8 +7,8 @@
 
 enum { IGNORED = -100, IMAGE_TOKENS = 4, PATCH_VALUES = 12, LEAST_UNIT = 6 };
 
-/* A multiple of the ranks, so that tp divides heads and vocabulary, 2cp and tp what they cut, and
- * dp the micro-batches. */
+/* A multiple of the number of ranks, so that tp divides heads and vocabulary, 2cp and tp divide the
+ * sequence, and dp divides the micro-batches. */
 static int64_t unit_of(int64_t ranks)
 {
     return (LEAST_UNIT + ranks - 1) / ranks * ranks;
@@ -38,7 +38,7 @@ void synthetic_cases(oracle_case cases[ORACLE_CASES], int64_t ranks)
     cases[1] = (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1, 2};
 }
 
-/* Words of the sample at position s: those of a name, or any others. */
+/* The word of the sample at position s, of a name or elsewhere. */
 static int64_t word(const ref_sizes *sizes, uint64_t key, int64_t s)
 {
     return (int64_t)(ref_bits(key, s) % (uint64_t)(sizes->text_vocabulary - 2));

@@ -121,7 +121,8 @@ Test(comparison, rows_and_tensors_that_do_not_exist)
     comparison_free(&c);
 }
 
-/* Weights whose reference moved by so much of their size, and whose candidate by `times` that. */
+/* Weights of which the reference moved by the fraction `moved` of their size, and the candidate by
+ * `times` that. */
 static oracle_comparison stepping(double moved, double times)
 {
     double before[ROWS * COLUMNS], after[ROWS * COLUMNS];
@@ -171,7 +172,7 @@ Test(comparison, weights_that_hardly_moved)
     cr_assert(!fails(&c));
 }
 
-/* The error of a short step may be smaller than that of a long one, and worse. */
+/* A short step may have a smaller error than a long one, and yet be worse. */
 Test(comparison, the_summary_takes_each_by_its_own_limit)
 {
     oracle_comparison c[2] = {stepping(1e-4, 1.005), stepping(1e-2, 1 + 1e-4)};

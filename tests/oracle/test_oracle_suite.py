@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What oracle_suite.py counts as a bug that was caught: each of these would hide one. And that no run
-is lost where another one of its launch dies."""
+"""What oracle_suite.py counts as a caught bug: each of these cases would hide a bug. Then: no run
+is lost where another run of its launch dies."""
 import os
 import sys
 import tempfile
@@ -37,7 +37,7 @@ class Caught(unittest.TestCase):
         self.assertTrue(oracle_suite.is_caught(result | {"failed_ranks": 8}, 1, "run"))
 
 
-# In place of mpirun: a run whose seed is 13 takes its launch with it.
+# Replaces mpirun. A run whose seed is 13 ends its launch.
 LAUNCHER = f"""#!{sys.executable}
 import sys
 words = sys.argv[5:]

@@ -6,7 +6,7 @@
 
 enum { ROUND = 5 };
 
-/* As runs are made, not as a comparison needs it. */
+/* The settings of a usual training run. The comparison needs others. */
 static const nn_adamw rule = {
     .lr = 0.003, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1, .clip = 1};
 
@@ -24,7 +24,7 @@ static mimo_status train(oracle_candidate *candidate, const synthetic_step *data
     return MIMO_OK;
 }
 
-/* A capture_visitor: a rank's part of a parameter goes into the reference's. */
+/* A capture_visitor: copies a rank's part of a parameter into the reference's parameter. */
 static void take_values(void *context, const capture_piece *piece)
 {
     ref_tensor *tensor = ref_find(context, piece->name);

@@ -1,4 +1,4 @@
-/* A longer training run, to see what a bug does to it: the data are a few steps' over and over. */
+/* A longer training run, to see what a bug does to it. It repeats the data of a few steps. */
 #ifndef ORACLE_TRAINING_H
 #define ORACLE_TRAINING_H
 
@@ -6,8 +6,8 @@
 #include "synthetic.h"
 
 typedef struct training_outcome {
-    double reported; /* mean of the last round's losses, as the run itself reports them */
-    double judged;   /* rank 0: loss of the reference with the weights that came out */
+    double reported; /* mean of the last repetition's losses, as the run reports them */
+    double judged;   /* on rank 0: the reference's loss with the final weights */
 } training_outcome;
 
 /* Collective. */

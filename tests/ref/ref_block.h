@@ -14,12 +14,12 @@ typedef struct ref_block {
     double *d_normed, *d_middle;        /* [rows, H] */
 } ref_block;
 
-/* Room for `rows` rows; the caller has set sizes and parameters. */
+/* Memory for `rows` rows. The caller has set sizes and parameters before. */
 void ref_block_reserve(ref_block *block, int64_t rows);
 void ref_block_free(ref_block *block);
 
 void ref_block_forward(const ref_block *block, double *y, const double *x, int64_t rows);
-/* x: of the forward. dx may be dy. */
+/* x is the input of the forward. dx may be dy. */
 void ref_block_backward(const ref_block *block, double *dx, const double *dy, const double *x,
                         int64_t rows);
 

@@ -93,7 +93,7 @@ double ref_gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
 }
 
-/* One head's view of a projection: part 0 queries, 1 keys, 2 values. */
+/* The offset of one head's part of a projected row: part 0 queries, 1 keys, 2 values. */
 static int64_t place(const ref_attention *layer, int64_t row, int64_t head, int64_t part)
 {
     int64_t hidden = layer->qkv.in, dh = hidden / layer->heads;
@@ -133,7 +133,7 @@ void ref_attention_forward(const ref_attention *layer, double *y, const double *
     ref_linear_forward(&layer->out, y, layer->context, rows);
 }
 
-/* Gradient of one query's weights, then of its scores, then of everything that they came from. */
+/* The gradient of one query's weights, then of its scores, then of their inputs. */
 static void attend_row_backward(const ref_attention *layer, int64_t rows, int64_t head, int64_t i)
 {
     int64_t hidden = layer->qkv.in, dh = hidden / layer->heads;

@@ -1,6 +1,6 @@
 /*
- * Dense layers as plain loops in double precision, one sample at a time: what each does is meant to
- * be read off the code. Backward *adds* to parameters' gradients and *writes* the input's.
+ * Dense layers as plain loops in double precision, one sample at a time. The code is meant to show
+ * what each layer computes. Backward *adds* to parameters' gradients and *writes* the input's.
  */
 #ifndef REF_LAYERS_H
 #define REF_LAYERS_H
@@ -20,7 +20,7 @@ typedef struct ref_linear {
 } ref_linear;
 
 void ref_linear_forward(const ref_linear *layer, double *y, const double *x, int64_t rows);
-/* dx NULL: not wanted. */
+/* dx NULL: the gradient of the input is not computed. */
 void ref_linear_backward(const ref_linear *layer, double *dx, const double *dy, const double *x,
                          int64_t rows);
 
@@ -38,13 +38,13 @@ void ref_norm_backward(const ref_norm *layer, double *dx, const double *dy, cons
 double ref_gelu(double x);
 double ref_gelu_slope(double x);
 
-/* softmax(q k^T / sqrt(dh) + mask) v by heads, between the two projections. Rows of the first are
- * (head, query | key | value, dh). */
+/* softmax(q k^T / sqrt(dh) + mask) v for each head, between the two projections. Rows of the first
+ * projection's matrix are (head, query | key | value, dh). */
 typedef struct ref_attention {
     ref_linear qkv, out;
     int64_t heads;
     bool causal;
-    double *projected; /* [rows, 3H], as are its gradient and what follows: of the last forward */
+    double *projected; /* [rows, 3H]; this and what follows are of the last forward */
     double *weights;   /* [heads, rows, rows] */
     double *context;   /* [rows, H] */
     double *d_projected, *d_context;
@@ -54,7 +54,7 @@ void ref_attention_forward(const ref_attention *layer, double *y, const double *
 void ref_attention_backward(const ref_attention *layer, double *dx, const double *dy,
                             const double *x, int64_t rows);
 
-/* -ln softmax(logits)[label], and its gradient into d[n]; 0 and zeros where label < 0. */
+/* -ln softmax(logits)[label], and its gradient into d[n]. Both are 0 where label < 0. */
 double ref_cross_entropy(double *d, const double *logits, int64_t n, int64_t label);
 
 #endif

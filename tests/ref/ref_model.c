@@ -8,7 +8,8 @@
 #include "ref_block.h"
 #include "ref_random.h"
 
-/* Matrices of one sample: into each block, out of the last, out of the norm; and their gradient. */
+/* The matrices of one sample: before each block, after the last block, after the norm. And their
+ * gradient. */
 typedef struct ref_tower {
     ref_block *blocks;
     ref_norm norm;
@@ -46,7 +47,7 @@ static ref_param add_param(ref_model *model, const char *layer, const char *part
     double *value = ref_find(&model->values, name)->data;
     uint64_t key = ref_key(model->sizes.seed, name);
     for (int64_t i = 0; i < rows * columns; i++) {
-        /* f32 at each step, as the library stores it */
+        /* rounded to f32 at each step, as the library stores it */
         float away = (float)(s.std * ref_normal(key, i));
         value[i] = (double)((float)s.about + away);
     }
@@ -209,7 +210,7 @@ ref_table *ref_model_grads(ref_model *model)
 
 /* ------------------------------------------ forward ----------------------------------------- */
 
-/* Blocks and the norm, from tower->x[0]; the result is the last of tower->x. */
+/* Runs the blocks and the norm on tower->x[0]. The result is the last of tower->x. */
 static const double *run_tower(ref_tower *tower)
 {
     double **x = tower->x;
@@ -256,7 +257,7 @@ static void compute_logits(ref_model *model)
 
 /* ----------------------------------------- backward ----------------------------------------- */
 
-/* From tower->d, the gradient of the norm's output, to that of tower->x[0], there too. */
+/* From the gradient of the norm's output to that of tower->x[0]. Both are in tower->d. */
 static void run_tower_backward(ref_tower *tower)
 {
     double *d = tower->d;
@@ -309,7 +310,8 @@ static void encode_backward(ref_model *model, const ref_sample *sample)
 
 /* ------------------------------------------- steps ------------------------------------------ */
 
-/* Keep a sample's matrix in the result, which has room for all samples' from the first on. */
+/* Copy a sample's matrix into the result. The first call makes room for the matrices of all
+ * samples. */
 static void keep(ref_result *result, const char *name, int64_t samples, int64_t sample,
                  const ref_tensor *matrix)
 {
@@ -353,7 +355,7 @@ static void keep_sample(const ref_model *model, ref_result *result, int64_t n, i
     keep(result, "llm.logits", n, sample, &logits);
 }
 
-/* Loss of one sample, and gradients of the *sum* of its labels' losses. */
+/* The loss of one sample, and the gradients of the *sum* of its labels' losses. */
 static void run_sample(ref_model *model, const ref_sample *sample, double *losses,
                        ref_result *result)
 {

@@ -1,15 +1,15 @@
 /*
  * The captioner's encoder and LLM in one process, dense, in double precision: no grids, no padding,
- * no masked samples, and no code of the library or of src/nn. It is what training on any topology
- * is compared with.
+ * no masked samples, and no code of the library or of src/nn. Training on any topology is compared
+ * with it.
  *
  *   encoder   patches [P, values] -> linear + positions -> blocks -> norm -> linear: rows [P, H]
  *   merged    ids [S]: the n-th image id takes the encoder's row n, another id its row of the text
  *             table
  *   LLM       + positions -> causal blocks -> norm -> logits = x W^T + (x A^T) B^T -> cross-entropy
  *
- * A and B are a low-rank adapter of the head, left out where its rank is 0. Samples do not see each
- * other, so they are computed one after the other.
+ * A and B are a low-rank adapter of the head, left out where its rank is 0. Samples are
+ * independent, so they are computed one after the other.
  */
 #ifndef REF_MODEL_H
 #define REF_MODEL_H
@@ -18,30 +18,31 @@
 
 typedef struct ref_sizes {
     int64_t hidden, heads, encoder_layers, llm_layers; /* H; a block is 4H wide inside */
-    int64_t patch_values, image_tokens, seq;           /* P, S */
-    int64_t text_vocabulary, vocabulary;               /* ids looked up; logits */
-    int64_t image_id;                                  /* not below text_vocabulary */
-    int64_t adapter;                                   /* rank of the low-rank adapter */
+    int64_t patch_values, image_tokens, seq;           /* image_tokens is P, seq is S */
+    int64_t text_vocabulary, vocabulary; /* size of the text table; columns of the logits */
+    int64_t image_id;                    /* at least text_vocabulary */
+    int64_t adapter;                     /* rank of the low-rank adapter */
     uint64_t seed;
 } ref_sizes;
 
 typedef struct ref_sample {
     const double *patches; /* [P, values] */
     const int64_t *ids;    /* [S], P of them the image id */
-    const int64_t *labels; /* [S]; negative: does not count */
+    const int64_t *labels; /* [S]; a negative label does not count */
 } ref_sample;
 
 typedef struct ref_model ref_model;
 
-/* Parameters are set from the generator by name: weights std * normal, vectors that start at zeros
- * or ones in the library 0.1 * normal away from there (a zero hides errors), all rounded to f32. */
+/* The generator sets parameters by name, all rounded to f32. Weights are std * normal. Vectors that
+ * the library starts at zeros or ones differ from these by 0.1 * normal, as a zero hides errors. */
 ref_model *ref_model_create(const ref_sizes *sizes);
 void ref_model_destroy(ref_model *model);
 
 ref_table *ref_model_values(ref_model *model);
 ref_table *ref_model_grads(ref_model *model);
 
-/* The step's mean loss over all samples' labels, how many these are, and the results by name. */
+/* The mean loss of a step over all samples' labels, the number of these labels, and the results by
+ * name. */
 typedef struct ref_result {
     double loss;
     int64_t tokens;

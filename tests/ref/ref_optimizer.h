@@ -1,4 +1,4 @@
-/* The two update rules, from the model's gradients, written from their formulas. */
+/* The two update rules on the model's gradients, written from their formulas. */
 #ifndef REF_OPTIMIZER_H
 #define REF_OPTIMIZER_H
 
@@ -6,8 +6,8 @@
 
 typedef struct ref_adamw {
     double lr, beta1, beta2, epsilon;
-    double decay; /* of the tensors that say so */
-    double clip;  /* by the norm over all gradients */
+    double decay; /* of tensors with `decays` */
+    double clip;  /* of the norm over all gradients */
     ref_table m, v;
     int64_t steps;
 } ref_adamw;
@@ -16,7 +16,7 @@ typedef struct ref_adamw {
 double ref_norm_of(const ref_table *table);
 
 void ref_sgd(ref_table *values, const ref_table *grads, double lr);
-/* m and v are made by the first call; the caller frees them. */
+/* The first call makes m and v. The caller frees them. */
 void ref_adamw_step(ref_adamw *rule, ref_table *values, const ref_table *grads);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The counter-based generator that initial weights come from, written again from its documented
- * rule, and a hash for synthetic data.
+ * The counter-based generator of the initial weights, written again from its documented rule, and a
+ * hash for synthetic data.
  *
  *   mix(x)        the finaliser of splitmix64
  *   int(h, v)     mix(h + 0x9e3779b97f4a7c15 + v)

@@ -7,8 +7,8 @@
 typedef struct ref_tensor {
     char name[64];
     int64_t rows, columns; /* a vector has one column */
-    double *data;          /* [rows, columns], zeros at first */
-    int decays;            /* a parameter that weight decay applies to */
+    double *data;          /* [rows, columns], zeroed at first */
+    int decays;            /* weight decay applies to this parameter */
 } ref_tensor;
 
 typedef struct ref_table {
@@ -16,14 +16,15 @@ typedef struct ref_table {
     int count;
 } ref_table;
 
-/* Zeros; ends the program where there is no memory. */
+/* `count` zeros. Ends the program where memory is short. */
 double *ref_room(int64_t count);
 
-/* Add a matrix; its data stays where it is. A name twice ends the program. */
+/* Add a matrix. Its data stays at its address. A second matrix of the same name ends the
+ * program. */
 double *ref_add(ref_table *table, const char *name, int64_t rows, int64_t columns);
-/* NULL where there is none. */
+/* NULL where no matrix has that name. */
 ref_tensor *ref_find(const ref_table *table, const char *name);
-/* The same names and shapes; zeros, or the values too. */
+/* A table of the same names and shapes, with zeros or with copies of the values. */
 ref_table ref_like(const ref_table *table, int with_values);
 void ref_zero(ref_table *table);
 void ref_free(ref_table *table);

@@ -1,5 +1,5 @@
 /* The reference itself: gradients against finite differences, what each part must and must not
- * depend on, optimizers and generator against numbers worked out elsewhere. */
+ * depend on, optimizers and generator against numbers computed elsewhere. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,8 @@ static double difference(fixture *f, double *at)
     return (loss[0] - 8 * loss[1] + 8 * loss[2] - loss[3]) / (12 * step); /* fourth order */
 }
 
-/* A few elements of every parameter. A key bias has gradient 0: an absolute floor. */
+/* A few elements of every parameter. A key bias has gradient 0, so the bound has an absolute
+ * part. */
 Test(reference, gradients_are_finite_differences)
 {
     fixture f;
@@ -102,7 +103,8 @@ Test(reference, gradients_are_finite_differences)
     ref_model_destroy(f.model);
 }
 
-/* Of the sum of the losses: summed over all rows it is the gradient of the projection's bias. */
+/* Summed over all rows, the gradient of the sum of the losses is the gradient of the projection's
+ * bias. */
 Test(reference, gradient_of_the_rows_is_that_of_the_sum)
 {
     fixture f;
@@ -121,7 +123,8 @@ Test(reference, gradient_of_the_rows_is_that_of_the_sum)
     ref_model_destroy(f.model);
 }
 
-/* A later id changes nothing before it, and something from there on; other samples keep out. */
+/* A later id changes nothing before its position, and something from there on. Samples do not
+ * affect each other. */
 Test(reference, the_llm_is_causal_and_samples_are_apart)
 {
     fixture f;
@@ -160,7 +163,7 @@ Test(reference, the_last_patch_reaches_the_first_row)
     ref_model_destroy(f.model);
 }
 
-/* Sums are weighted by tokens: three samples together against each alone. */
+/* Means are weighted by tokens: three samples together, against each alone. */
 Test(reference, loss_and_gradients_are_means_over_tokens)
 {
     fixture f;

@@ -58,7 +58,7 @@ static mimo_partition_rule rule_of(const layout_case *layout)
     return rule;
 }
 
-/* This rank tells the spans of the samples that it holds as dst. */
+/* This rank gives the spans of the samples that it holds as dst. */
 void bed_update(const bridge_bed *bed)
 {
     const layout_case *dst = &bed->c.dst;
@@ -122,7 +122,7 @@ static const reference_layout *layout_on(const bridge_bed *bed, mimo_side side)
     return side == MIMO_SRC ? &bed->src : &bed->dst;
 }
 
-/* This rank's rows on a side; none where it has no role there. */
+/* This rank's rows on a side. It has none where it has no role there. */
 static reference_tile held(const bridge_bed *bed, mimo_side side)
 {
     const reference_layout *layout = layout_on(bed, side);
@@ -188,14 +188,14 @@ static void store_number(void *to, int64_t number, mimo_dtype dtype)
     }
 }
 
-/* Small, so that sums are exact in every dtype. */
+/* A small number, so that sums are exact in every dtype. */
 static int64_t number_of(uint64_t word, int64_t klass)
 {
     return (int64_t)(word >> (8 * klass) & 7) - 3;
 }
 
 typedef struct element {
-    int64_t klass, classes; /* a source's contribution; classes 1: all of it */
+    int64_t klass, classes; /* the class of a contribution; the number of classes */
     bool sums;
     uint64_t word;
     mimo_dtype dtype;
@@ -225,13 +225,14 @@ static void target_element(void *to, const element *e)
 
 typedef enum tile_use { FILL, CHECK_SOURCE, CHECK_TARGET, CHECK_POISON } tile_use;
 
-/* Where samples are dealt out as rows: in flat tiles on both sides that no packing tells S of. */
+/* Whether samples are split by counting rows: both sides have flat tiles, and no packing determines
+ * S. */
 static bool counts_rows(const bed_case *c)
 {
     return c->src_letters[1] == 'h' && c->dst_letters[1] == 'h' && !c->src.cu && !c->dst.cu;
 }
 
-/* Which chunk of a call brings a row of this rank's target. */
+/* The chunk of a call that brings a row of this rank's target. */
 static int chunk_of(const bridge_bed *bed, mimo_side target, const reference_tile *rows,
                     int64_t row)
 {
@@ -248,7 +249,7 @@ static int chunk_of(const bridge_bed *bed, mimo_side target, const reference_til
     return chunk;
 }
 
-/* All rows, or those of a chunk. */
+/* Visit all rows, or those of a chunk. */
 static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
                   tile_use use, int chunk)
 {
@@ -268,7 +269,7 @@ static void visit(const bridge_bed *bed, const test_tile *tile, bool backward, u
             e.word = ref_word(seed, rows.b[row], rows.s[row], h);
             if (chunk >= 0 && (rows.b[row] < 0 || chunk_of(bed, target, &rows, row) != chunk))
                 continue;
-            if (rows.b[row] < 0 || use == CHECK_POISON) /* of no span, or not written yet */
+            if (rows.b[row] < 0 || use == CHECK_POISON) /* in no span, or not written yet */
                 memset(expected, GUARD_POISON, sizeof expected);
             else if (use == CHECK_TARGET)
                 target_element(expected, &e);
@@ -334,7 +335,7 @@ mimo_status bed_start_chunked(mimo_op **out, const bridge_bed *bed, bool backwar
                      : mimo_bridge_forward_start_chunked)(out, bed->bridge, &move);
 }
 
-/* Each chunk is looked at before the next one is waited for. */
+/* Each chunk is checked before the next one is waited for. */
 static mimo_status move_in_chunks(const bridge_bed *bed, bool backward, uint64_t seed,
                                   const test_tile *to, const test_tile *from)
 {
@@ -356,7 +357,7 @@ mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
                                                                    &from->view, 1, test_stream());
 }
 
-/* Rows come with the same bits whether they are guarded or not, at either end. */
+/* Rows arrive with the same bits, guarded or not at either end. */
 static void guard_or_not(void)
 {
     static int64_t moves;

@@ -1,7 +1,7 @@
 /*
- * One bridge on real ranks with tiles to move: the tiles' rows are those of the slow reference
- * layout, their elements a function of (sample, position, element), so that whatever arrives can be
- * checked by itself.
+ * One bridge on real ranks, with tiles to move. The tiles' rows are those of the slow reference
+ * layout. Their elements are a function of (sample, position, element), so each row that arrives
+ * can be checked by itself.
  */
 #ifndef MIMO_TESTS_BRIDGE_BED_H
 #define MIMO_TESTS_BRIDGE_BED_H
@@ -12,30 +12,31 @@
 #include "test_memory.h"
 
 /* What moves: two sides, and the shape of the tensor. dst.partial is ignored: without a partition
- * the dst cp ranks are contributions in backward. */
+ * the ranks of dst's cp contribute in backward. */
 typedef struct bed_case {
     layout_case src, dst;
-    const char *src_letters, *dst_letters; /* the orders of src and dst follow from these */
+    const char *src_letters, *dst_letters; /* src.order and dst.order follow from these */
     mimo_executor executor;
-    mimo_executor backward_executor; /* AUTO: the same */
+    mimo_executor backward_executor; /* AUTO: `executor` */
     mimo_dtype dtype;
     int64_t batch, seq;
     int64_t hidden; /* elements of a row; 0: 3, so that rows lie at any address */
     bool buffer;    /* destinations lie in a mimo_buffer, and the executor is zero-copy */
-    bool idle;      /* they are, between calls */
-    int ctas;       /* of the descriptor */
-    bool told;      /* the descriptor tells the batch */
-    bool sums;      /* backward: every contribution has its own small number; else one has all */
-    int chunks;     /* bed_move: of each call; 0: calls are whole */
+    bool idle;      /* destinations are idle between calls */
+    int ctas;       /* the descriptor's limit of thread blocks */
+    bool told;      /* the batch is given */
+    /* Backward: each contribution is a small number of its own. Otherwise one is the whole sum. */
+    bool sums;
+    int chunks; /* chunks of each call in bed_move; 0: whole calls */
 } bed_case;
 
-/* On 4 ranks, in a buffer: each has a sample, and takes half of two. */
+/* On 4 ranks, in a buffer: each rank has a sample, and takes half of two samples. */
 extern const bed_case bed_fan_in;
 
 typedef struct bridge_bed {
     bed_case c;
     mimo_grid *src_grid, *dst_grid;
-    mimo_bridge *bridge; /* NULL where it could not be made (noted as a failure) */
+    mimo_bridge *bridge; /* NULL where creation failed, which is noted as a failure */
     reference_layout src, dst;
 } bridge_bed;
 
@@ -43,22 +44,23 @@ typedef struct bridge_bed {
 void bed_create(bridge_bed *out, const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
-/* Collective: a ragged case's update, which bed_create does. */
+/* The update of a ragged case, which bed_create does as well. Collective. */
 void bed_update(const bridge_bed *bed);
 
-/* A poisoned tile of this rank's on a side; one that is written, which is collective. */
+/* Poisoned tiles of this rank: one on a side, and one to be a target. Making a target is
+ * collective. */
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side);
 test_tile bed_target_new(const bridge_bed *bed, mimo_side side);
 
-/* Write what a source tile holds, at its place too; or fetch a tile and check what it must hold. */
+/* Write a source tile, in host memory and at its place. Or fetch a tile and check its elements. */
 void bed_fill(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 void bed_check_source(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 void bed_check_target(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed);
 
-/* Two tiles of a case beside one another. */
+/* Compare two tiles of a case. */
 bit_report bed_bits(const bridge_bed *bed, const test_tile *got, const test_tile *expected);
 
-/* Check the rows of a target that a chunk of a call brings, or that none has come. */
+/* Check the rows of a target that a chunk of a call brings, or that no row has come. */
 void bed_check_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, uint64_t seed,
                      int chunk);
 void bed_check_no_chunk(const bridge_bed *bed, const test_tile *tile, bool backward, int chunk);
@@ -67,16 +69,16 @@ void bed_check_no_chunk(const bridge_bed *bed, const test_tile *tile, bool backw
 mimo_status bed_start_chunked(mimo_op **out, const bridge_bed *bed, bool backward,
                               const test_tile *to, const test_tile *from);
 
-/* One whole call on these tiles: forward, or backward. */
+/* One whole call on these tiles, forward or backward. */
 mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
                      const test_tile *from);
 
-/* One call each way: fill, move, check the target, each chunk as soon as it is here, and that the
- * source stayed. */
+/* One call forward or backward: fill, move, and check the target, each chunk as soon as it arrives.
+ * The source must not change. */
 void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
 
-/* Two tests of one body, which sets bed_case.buffer to `buffer`: SUITE/NAME with destinations
- * anywhere, and SUITE_zero_copy/NAME with destinations in a buffer. */
+/* Two tests of one body, which sets bed_case.buffer to `buffer`. In SUITE/NAME destinations lie
+ * anywhere; in SUITE_zero_copy/NAME they lie in a buffer. */
 #define BED_TEST(suite, name)                 \
     static void bed_body_##name(bool buffer); \
     MPI_TEST(suite, name)                     \
@@ -92,7 +94,7 @@ void bed_move(const bridge_bed *bed, bool backward, uint64_t seed);
 /* Elements of a row. */
 int64_t bed_hidden(const bed_case *c);
 
-/* The case in words. */
+/* The case as text. */
 const char *bed_text(const bed_case *c);
 
 #endif

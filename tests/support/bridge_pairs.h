@@ -1,4 +1,4 @@
-/* The pairs of grids that the bridge's tests go through: those that every executor takes. */
+/* The pairs of grids for the bridge's tests: every executor takes them. */
 #ifndef MIMO_TESTS_BRIDGE_PAIRS_H
 #define MIMO_TESTS_BRIDGE_PAIRS_H
 
@@ -9,7 +9,7 @@ typedef struct grids {
     const char *src, *dst;
 } grids;
 
-/* Every direction, every cp, on 1, 2, 3, 4, 6 and 8 ranks. */
+/* Fan-in, fan-out and equal, with every cp, on 1, 2, 3, 4, 6 and 8 ranks. */
 static const grids bridge_pairs[] = {
     {"tp=1,dp=1", "tp=1,cp=1,dp=1"},       {"tp=1,dp=2", "tp=1,cp=2,dp=1"},
     {"tp=2,dp=1", "tp=1,cp=2,dp=1"},       {"tp=2,dp=1", "tp=1,cp=1,dp=2"},
@@ -30,7 +30,7 @@ static const grids bridge_pairs[] = {
     {"tp=4,dp=2", "tp=2,cp=2,dp=2"},
 };
 
-/* Loops over the pairs that have as many ranks as this launch. */
+/* Loops over the pairs with as many ranks as this launch. */
 #define FOR_EACH_PAIR(pair)                                                            \
     for (size_t pair = 0; pair < sizeof bridge_pairs / sizeof bridge_pairs[0]; pair++) \
         if (ref_ranks(bridge_pairs[pair].src) == mpi_test_size())

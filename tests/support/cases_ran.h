@@ -1,7 +1,7 @@
 /*
- * A random test that drops a part of its cases says how many it ran, and fails below a minimum: a
- * change of what is drawn must not leave it without cases. The minimum is a little below what runs
- * today.
+ * A random test that drops a part of its cases prints how many it ran, and fails below a minimum. A
+ * change of the generator must not leave the test without cases. The minimum is a little below what
+ * runs today.
  *
  *   CASES_RAN(ran, drawn, least, "pairs");        in a Criterion test
  *   MPI_CASES_RAN(ran, drawn, least, "pairs");    on real ranks (mpi_test.h), which count alike

@@ -1,4 +1,4 @@
-/* For MPI tests that need much memory: they skip, visibly and all alike, where it is short. */
+/* For MPI tests that need much memory: all ranks skip visibly where it is short. */
 #ifndef MIMO_TESTS_FREE_MEMORY_H
 #define MIMO_TESTS_FREE_MEMORY_H
 
@@ -20,7 +20,7 @@ static inline int64_t free_memory(void)
     return (int64_t)kilobytes * 1024;
 }
 
-/* `bytes` of all ranks together. */
+/* `bytes` is the sum over all ranks. */
 static inline void skip_unless_free(int64_t bytes)
 {
     int enough = free_memory() >= bytes;

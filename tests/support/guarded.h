@@ -31,8 +31,8 @@ static inline void guarded_free(void *data)
     free((char *)data - GUARD_BYTES);
 }
 
-/* Byte `byte` of element `index` of a tensor that `seed` names: the bytes of one element together
- * are an injective mix of (seed, index) where elements have 8, and its low bytes else. */
+/* Byte `byte` of element `index` of the tensor that `seed` names. An element of 8 bytes is an
+ * injective mix of (seed, index). A smaller element has the low bytes of that mix. */
 static inline unsigned char element_byte(uint64_t seed, int64_t index, int64_t byte)
 {
     uint64_t x = (uint64_t)index + seed * UINT64_C(0x9e3779b97f4a7c15);
@@ -49,7 +49,7 @@ static inline void fill_elements(void *data, uint64_t seed, int64_t count, int64
             ((unsigned char *)data)[i * element_bytes + b] = element_byte(seed, i, b);
 }
 
-/* The element that the tensor `seed` has at `index`. */
+/* Element `index` of the tensor `seed`. */
 static inline void element_of_seed(unsigned char to[8], uint64_t seed, int64_t index,
                                    int64_t element_bytes)
 {

@@ -11,7 +11,7 @@ ReportHook(POST_ALL)(struct criterion_global_stats *stats)
     ran = stats->tests_passed + stats->tests_failed + stats->tests_crashed;
 }
 
-/* The totals count the tests that the filter left out as skipped too; those never get here. */
+/* The totals count the tests that the filter left out as skipped. Those tests never get here. */
 ReportHook(POST_TEST)(struct criterion_test_stats *stats)
 {
     skipped += stats->test_status == CR_STATUS_SKIPPED;

@@ -63,7 +63,7 @@ void mpi_test_guard(mimo_comm *on, bool guarded)
 
 void mpi_test_note(const char *file, int line, const char *format, ...)
 {
-    char text[2048]; /* written at once: lines of several ranks stay apart */
+    char text[2048]; /* written at once, so that lines of several ranks stay apart */
     va_list arguments;
     if (failures++ > 10)
         return;
@@ -73,7 +73,8 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
     fprintf(stderr, "%s:%d: rank %d: %s\n", file, line, mpi_test_rank(), text);
 }
 
-/* Agree first, assert then: a rank that fails alone would strand the others in their next call. */
+/* Agree first, then assert. A rank that failed alone would leave the others waiting in their next
+ * call. */
 void mpi_test_verdict(void)
 {
     int all[] = {failures, mpi_test_looked};
@@ -100,6 +101,6 @@ void mpi_test_end(void)
     if (skipped)
         return;
     if (!finished)
-        MPI_Abort(MPI_COMM_WORLD, 1); /* the body died: end the launch, the others wait for us */
+        MPI_Abort(MPI_COMM_WORLD, 1); /* the body died, and the others wait for this rank */
     MPI_Finalize();
 }

@@ -4,13 +4,13 @@
  *   MPI_TEST(suite, name)
  *   {
  *       mimo_comm *comm = mpi_test_comm();     made on first use, destroyed at the end
- *       MPI_EXPECT(x == 3, "x is %d", x);      notes a failure, goes on: nobody is stranded
- *   }                                          the end agrees on the verdict over all ranks
+ *       MPI_EXPECT(x == 3, "x is %d", x);      notes a failure and goes on, so no rank waits
+ *   }                                          at the end all ranks agree on the verdict
  *
  * One launch runs one test: `mpirun -n N exe --filter suite/name` (Criterion runs a test in a
  * process of its own, so MPI is initialised once). The runner in mpi_main.c fails unless exactly
- * one test ran and turns an agreed skip into exit status 77. A test that dies aborts the launch, so
- * no rank waits.
+ * one test ran, and turns an agreed skip into exit status 77. A test that dies aborts the launch,
+ * so no rank waits.
  */
 #ifndef MIMO_TESTS_MPI_TEST_H
 #define MIMO_TESTS_MPI_TEST_H
@@ -24,16 +24,16 @@
 #include <mimo/mpi.h>
 
 void mpi_test_begin(void);
-/* Skips where the tests' memory (test_memory.h) is not to be had. */
+/* Skips where the tests' memory (test_memory.h) is not available. */
 void mpi_test_need_memory(void);
 void mpi_test_end(void);
 void mpi_test_verdict(void);
 void mpi_test_note(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 mimo_comm *mpi_test_comm(void);
-mimo_comm *mpi_test_comm_new(void); /* another one, the caller's */
-/* From now on calls on a communicator (host memory) guard the caller's tensors, or do not: there is
- * a deadline, which is far away. Local, as the ranks need not do alike. */
+mimo_comm *mpi_test_comm_new(void); /* a new one; the caller owns it */
+/* From now on calls on a communicator (host memory) guard the caller's tensors, or do not. The
+ * means is a deadline that is far away. Local, as the ranks need not do the same. */
 void mpi_test_guard(mimo_comm *on, bool guarded);
 int mpi_test_rank(void);
 int mpi_test_size(void);
@@ -50,11 +50,11 @@ void mpi_test_skip(const char *reason) __attribute__((noreturn));
     }                                                                               \
     static void mpi_body_##suite##_##name(void)
 
-/* Set by each of the below: a test in which no rank came to one fails, as one whose table has no
- * case for so many ranks. */
+/* The macros below set this. A test fails in which no rank sets it, such as one whose table has no
+ * case for this number of ranks. */
 extern bool mpi_test_looked;
 
-/* Notes a failure with a sentence and goes on. */
+/* Notes a failure with a sentence, and goes on. */
 #define MPI_EXPECT(condition, ...)                          \
     do {                                                    \
         mpi_test_looked = true;                             \
@@ -62,7 +62,7 @@ extern bool mpi_test_looked;
             mpi_test_note(__FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
 
-/* The call must give exactly this status; prints the last error else. */
+/* The call must return exactly this status. Otherwise the last error is printed. */
 #define MPI_EXPECT_STATUS(call, expected)                                            \
     do {                                                                             \
         mimo_status mpi_got = (call);                                                \
@@ -75,7 +75,7 @@ extern bool mpi_test_looked;
 
 #define MPI_EXPECT_OK(call) MPI_EXPECT_STATUS(call, MIMO_OK)
 
-/* The last error's sentence holds these words. */
+/* The last error's sentence must contain these words. */
 #define MPI_EXPECT_SENTENCE(words)                                               \
     MPI_EXPECT(strstr(mimo_last_error(), words), "sentence \"%s\" lacks \"%s\"", \
                mimo_last_error(), words)

@@ -1,5 +1,5 @@
-/* No mutation is on. In the archive of the testable library, from which a program takes this only
- * where it has no mutations of its own (tests/oracle/mutations.c). */
+/* No mutation is on. This is in the archive of the testable library. A program links it only where
+ * it has no mutations of its own (tests/oracle/mutations.c). */
 #undef MIMO_MUTATIONS
 #define MIMO_MUTATIONS
 #include "core/mutation.h"

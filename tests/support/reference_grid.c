@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Calls for each "name=size" in order; returns false at the end. */
+/* Each call gets the next "name=size" in order. Returns false at the end. */
 static bool next_dim(const char **spec, char *name, int64_t *size)
 {
     long long value;

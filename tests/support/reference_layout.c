@@ -7,8 +7,7 @@
 
 #include "reference_grid.h"
 
-/* Samples are dealt out in runs: coordinate after coordinate, the first batch mod dp get one
- * more. */
+/* Samples are split in order of the coordinates. The first `batch` mod dp of these get one more. */
 static int64_t deal(int64_t batch, int64_t dp, int64_t d, int64_t *first)
 {
     int64_t next = 0, count = 0;
@@ -20,8 +19,8 @@ static int64_t deal(int64_t batch, int64_t dp, int64_t d, int64_t *first)
     return count;
 }
 
-/* Where the samples of a coordinate begin, when they are dealt out at random: the d-th smallest of
- * dp - 1 random places. */
+/* Where a coordinate's samples begin in a random split: the d-th smallest of dp - 1 random
+ * numbers. */
 static int64_t random_begin(uint64_t seed, int64_t batch, int64_t dp, int64_t d)
 {
     int64_t before = 0;
@@ -67,14 +66,14 @@ static int64_t position_of(const layout_case *layout, int64_t relative, int64_t 
     return packed_position(layout, cp, ref_coord(grid, "cp", relative), skipped + i);
 }
 
-/* Below, `relative` counts from the grid's first rank. */
+/* From here on `relative` counts from the grid's first rank. */
 
 static bool holds(const layout_case *layout, int64_t relative)
 {
     return layout->all_stages || ref_coord(layout->grid, "pp", relative) == 0;
 }
 
-/* Coordinates along the contributing dimensions, in grid order, the first fastest. */
+/* The coordinates along the contributing dimensions, in grid order. The first varies fastest. */
 static int64_t class_of(const layout_case *layout, int64_t relative)
 {
     const char *grid = layout->grid;
@@ -87,7 +86,7 @@ static int64_t class_of(const layout_case *layout, int64_t relative)
     return cp_at + pp_at * (cp ? ref_size(grid, "cp") : 1);
 }
 
-/* Positions become rows of the modality, or none. */
+/* Positions become rows of the modality, or no row. */
 static void keep_spans(reference_tile *tile, const layout_case *layout)
 {
     for (int64_t row = 0; row < tile->rows; row++) {

@@ -1,6 +1,6 @@
 /*
- * A slow layout to compare with: every local row of every rank, listed one by one from the formulas
- * of the specification. Shares no code with the library.
+ * A slow layout to compare with. It lists every local row of every rank one by one, from the
+ * formulas of docs/concepts.md. Shares no code with the library.
  */
 #ifndef MIMO_TESTS_REFERENCE_LAYOUT_H
 #define MIMO_TESTS_REFERENCE_LAYOUT_H
@@ -10,20 +10,20 @@
 
 #include <mimo/plan.h>
 
-/* A layout as a value: a case is a pair of these. */
+/* A layout as a value. A case is a pair of these. */
 typedef struct layout_case {
     const char *grid; /* "tp=2,cp=2,dp=2" */
     int64_t offset;
     mimo_row_order order;
     bool partition, sp;
-    bool partial;      /* cp copies without a partition, and stages, are contributions */
-    uint64_t ragged;   /* not 0: samples are dealt out at random, by this seed */
+    bool partial;      /* stages, and without a partition copies along cp, are contributions */
+    uint64_t ragged;   /* 0: an even split; otherwise the seed of a random split */
     const int32_t *cu; /* packed sequences cu[0..sequences] of the partition (thd), or NULL */
     int64_t sequences;
-    mimo_ragged kind; /* ragged rows: those of spans[span_count] alone */
+    mimo_ragged kind; /* ragged rows: only those of spans[span_count] */
     const mimo_span *spans;
     int64_t span_count;
-    bool all_stages; /* pp > 0 holds rows too */
+    bool all_stages; /* pp > 0 holds rows as well */
 } layout_case;
 
 #define LAYOUT(text, first, rows, cut, tp_too, contributes)                                     \
@@ -32,11 +32,12 @@ typedef struct layout_case {
         .partial = (contributes)                                                                \
     }
 
-/* What one rank holds. */
+/* The rows of one rank. */
 typedef struct reference_tile {
     int64_t rows;
-    int64_t *b, *s; /* b[rows], s[rows]: the global row of each local one; b -1: none, so it is
-                       not part of the layout (between the spans of a ragged one) */
+    /* b[rows], s[rows]: the global row of each local row. With b -1 the row is not in the layout
+     * (between the spans of a ragged one). */
+    int64_t *b, *s;
     int64_t klass;
 } reference_tile;
 
@@ -47,14 +48,14 @@ typedef struct reference_layout {
     reference_tile *tiles; /* tiles[end]; ranks outside the span, and at pp > 0, have no rows */
 } reference_layout;
 
-/* How many samples a dp coordinate holds, and the first of them. */
+/* Returns the number of samples of a dp coordinate, and sets *first to the first of them. */
 int64_t reference_samples(const layout_case *layout, int64_t batch, int64_t d, int64_t *first);
 
 /* List all rows. The caller releases it with reference_release. */
 reference_layout reference_of(const layout_case *layout, int64_t batch, int64_t seq);
 void reference_release(reference_layout *reference);
 
-/* The library's layout of a case; asserts that it can be made. */
+/* The library's layout of a case. Asserts that creation succeeds. */
 mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mimo_grid **grid);
 
 #endif

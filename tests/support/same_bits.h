@@ -1,13 +1,14 @@
 /*
- * Comparisons of tensors bit by bit, which say where they failed and both values:
+ * Comparisons of tensors bit by bit. A failure says where the first wrong element is, and both
+ * values:
  *
  *   EXPECT_BITS(bits_of(got, expected, bytes, element, columns), format...)    with Criterion
  *   MPI_EXPECT_BITS(...)                                                       the same on ranks
  *
  *   sbh f32, seed 3: row 5, column 2 is 0x3f800000, not 0x40000000; 17 of 96 elements differ
  *
- * `element` is the bytes of one, `columns` the elements of a row; 0 where there are no rows. A loop
- * over elements notes each in a bit_report of its own.
+ * `element` is the number of bytes of an element. `columns` is the number of elements of a row; 0
+ * where there are no rows. A loop over elements notes each in a bit_report of its own.
  */
 #ifndef MIMO_TESTS_SAME_BITS_H
 #define MIMO_TESTS_SAME_BITS_H
@@ -20,16 +21,16 @@
 
 #include "guarded.h"
 
-enum { BITS_ELEMENT = 16 }; /* the bytes of an element that are shown */
+enum { BITS_ELEMENT = 16 }; /* bytes of an element that are shown at most */
 
 typedef struct bit_report {
-    int64_t element, columns; /* bytes; elements of a row, or 0 */
-    int64_t seen, wrong;      /* elements */
+    int64_t element, columns; /* bytes of an element; elements of a row, or 0 */
+    int64_t seen, wrong;      /* numbers of elements */
     int64_t first;            /* the first wrong one */
     unsigned char got[BITS_ELEMENT], expected[BITS_ELEMENT];
 } bit_report;
 
-/* Element `at` is these bytes, and has to be those. */
+/* Note element `at`: its bytes are `got`, and must be `expected`. */
 static inline void bits_note(bit_report *report, int64_t at, const void *got, const void *expected)
 {
     size_t element = (size_t)report->element;
@@ -51,7 +52,7 @@ static inline bit_report bits_of(const void *got, const void *expected, int64_t 
     return report;
 }
 
-/* As a number: the byte of the highest value first. */
+/* The bytes as a number, the highest byte first. */
 static inline void bits_hex(char text[2 * BITS_ELEMENT + 3], const unsigned char *bytes,
                             int64_t count)
 {
@@ -60,7 +61,7 @@ static inline void bits_hex(char text[2 * BITS_ELEMENT + 3], const unsigned char
         used += (size_t)sprintf(text + used, "%02x", bytes[i]);
 }
 
-/* What was compared, where it differs first, and how. The text stays until the next call. */
+/* What was compared, the first difference, and both values. The text stays until the next call. */
 __attribute__((format(printf, 2, 3))) static inline const char *bits_text(const bit_report *report,
                                                                           const char *format, ...)
 {
@@ -85,7 +86,7 @@ __attribute__((format(printf, 2, 3))) static inline const char *bits_text(const 
     return text;
 }
 
-/* Bytes [first, first + bytes) have stayed poison (guarded.h). */
+/* Bytes [first, first + bytes) must still be poison (guarded.h). */
 static inline bit_report bits_of_poison(const void *data, int64_t first, int64_t bytes)
 {
     static const unsigned char poison = GUARD_POISON;
@@ -95,7 +96,7 @@ static inline bit_report bits_of_poison(const void *data, int64_t first, int64_t
     return report;
 }
 
-/* Nobody wrote outside of the `bytes` bytes between guard bands. */
+/* No byte outside of the `bytes` bytes between the guard bands was written. */
 static inline bit_report bits_of_guards(const void *data, int64_t bytes)
 {
     bit_report before = bits_of_poison(data, -GUARD_BYTES, GUARD_BYTES);

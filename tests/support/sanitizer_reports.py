@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Print what the sanitizers found in a folder of reports; exit status 1 where that is something.
+"""Print what the sanitizers found in a folder of reports. Exit status 1 where they found something.
 
-A leak counts where a frame of its stack lies in this source tree. Open MPI unloads its plugins before
-the leak check, so their leaks have no names left that a suppression could match.
+A leak counts where a frame of its stack lies in this source tree. Open MPI unloads its plugins
+before the leak check, so their leaks have no names that a suppression could match.
 """
 import os
 import re
@@ -13,7 +13,7 @@ OURS = re.compile(r"^ +#\d+ .* (?:\.\./|/.*/)(?:src|grid|bridge|tools|examples|t
 
 
 def judge(text):
-    """The part of a report that is ours to answer for."""
+    """The part of a report that concerns this source tree."""
     if "ERROR: LeakSanitizer" not in text:
         return text.strip()
     leaks = re.split(r"\n\n+", text)

@@ -1,4 +1,4 @@
-/* A slow grid to compare with, that shares no arithmetic with the library: it lists the coordinates
+/* A slow grid to compare with. It shares no arithmetic with the library: it lists the coordinates
  * of every rank by counting up from the first. Ranks here are relative to the offset. */
 #ifndef MIMO_TESTS_SLOW_GRID_H
 #define MIMO_TESTS_SLOW_GRID_H
@@ -13,7 +13,7 @@ enum { SLOW_DIMS = 6 };
 
 typedef struct slow_grid {
     int ndims;
-    const char *names[SLOW_DIMS]; /* owned by the grid that it was made from */
+    const char *names[SLOW_DIMS]; /* borrowed from the grid */
     int64_t sizes[SLOW_DIMS];
     int64_t offset, size;
     int64_t (*coords)[SLOW_DIMS];
@@ -28,7 +28,7 @@ static inline slow_grid slow_grid_of(const mimo_grid *grid)
         slow.size *= slow.sizes[i];
     }
     slow.coords = calloc((size_t)slow.size, sizeof *slow.coords);
-    for (int64_t r = 1; r < slow.size; r++) { /* an odometer */
+    for (int64_t r = 1; r < slow.size; r++) { /* count up like an odometer */
         memcpy(slow.coords[r], slow.coords[r - 1], sizeof *slow.coords);
         for (int i = 0; i < slow.ndims && ++slow.coords[r][i] == slow.sizes[i]; i++)
             slow.coords[r][i] = 0;

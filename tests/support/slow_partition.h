@@ -1,16 +1,16 @@
-/* For tests: which rows a rank keeps, told row by row from the chunk that each lies in. Shares
- * nothing with the library. */
+/* For tests: the rows that a rank keeps, computed row by row from the chunk that each lies in.
+ * Shares nothing with the library. */
 #ifndef MIMO_TESTS_SLOW_PARTITION_H
 #define MIMO_TESTS_SLOW_PARTITION_H
 
 #include <stdint.h>
 
-/* A rank's place, and the sequences with cumulative lengths cu[0..n] that it keeps a part of. */
+/* A rank's place, and the sequences with cumulative lengths cu[0..n] of which it keeps a part. */
 typedef struct slow_place {
     const int32_t *cu;
     int64_t n;
-    int64_t cp, c; /* size and coordinate */
-    int64_t tp, t; /* 1 and 0 where sp does not cut */
+    int64_t cp, c; /* size of cp, and coordinate */
+    int64_t tp, t; /* the same of tp; 1 and 0 where sp does not cut */
 } slow_place;
 
 /* The cp rank that row g belongs to. */
@@ -26,7 +26,7 @@ static inline int64_t slow_cp_owner(const slow_place *at, int64_t g)
     return 0;
 }
 
-/* The global rows of the place into rows[cu[n]]; returns how many. A rank's rows keep their
+/* Writes the global rows of the place to rows[cu[n]], and returns their number. Rows keep their
  * order. */
 static inline int64_t slow_rows(int64_t *rows, const slow_place *at)
 {

@@ -24,7 +24,8 @@ test_room test_room_new(int64_t bytes)
 
 /* ------------------------------------- shared rooms --------------------------------------- */
 
-/* Rooms are handed out one after the other, and from the beginning when all are back. */
+/* Rooms are handed out one after the other. When all have come back, they begin at the start
+ * again. */
 enum { SHARED_BYTES = 1 << 20, SHARED_STEP = 8 };
 
 static struct {
@@ -45,7 +46,8 @@ void test_shared_end(void)
     shared.used = 0;
 }
 
-/* As much as the rank that needs most: so rooms begin at the same place on every rank. */
+/* All ranks take as much as the rank that needs most, so rooms begin at the same offset on every
+ * rank. */
 static char *take_shared(int64_t bytes)
 {
     int64_t most;

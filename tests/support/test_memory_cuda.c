@@ -11,7 +11,7 @@
 
 #include "test_memory.h"
 
-/* A test can't go on without its memory: the launch ends, as the other ranks wait for this one. */
+/* A test can't go on without its memory. The launch ends, as the other ranks wait for this one. */
 static void must(cudaError_t code, const char *call)
 {
     if (code == cudaSuccess)
@@ -35,8 +35,8 @@ mimo_stream test_stream(void)
     return stream;
 }
 
-/* The ranks of this host, as NCCL tells hosts apart: with NCCL_HOSTID one machine may pretend to be
- * several, on each of which its GPUs are taken anew. */
+/* The ranks of this host, by NCCL's identification of hosts. With NCCL_HOSTID one machine may
+ * pretend to be several hosts, and each of them uses all its GPUs. */
 static void place_on_host(int *local, int *ranks)
 {
     MPI_Comm machine, host;
@@ -63,7 +63,7 @@ mimo_stream test_side_stream(void)
     return stream;
 }
 
-/* A rank takes the GPU of its number among the ranks of its host. */
+/* A rank takes the GPU with its number among the ranks of its host. */
 const char *test_memory_lacks(void)
 {
     static char text[96];
@@ -71,7 +71,7 @@ const char *test_memory_lacks(void)
     place_on_host(&local, &ranks);
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         count = 0;
-    mine[0] = ranks - count; /* missing */
+    mine[0] = ranks - count; /* missing GPUs */
     mine[1] = -count;
     MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     snprintf(text, sizeof text, "a GPU for each rank: %d are missing, a host has %d", most[0],

@@ -26,7 +26,8 @@ def expect_output(expected, *arguments):
 
 
 def expect_groups(spec, offset, sets, expected):
-    """The JSON groups of a grid; `sets` as asked, `expected` as [(dims in grid order, ranks)]."""
+    """The JSON groups of a grid. `sets` is the argument, `expected` is [(dims in grid order,
+    ranks)]."""
     arguments = ["grid", spec, "--offset", str(offset), "--json"]
     for one in sets:
         arguments += ["--dims", one]

@@ -1,5 +1,5 @@
-"""mimo-plan bridge as a user runs it: worked examples, random pairs of grids against a reference that
-lists every row, and bad input. Usage: test_mimo_plan_bridge.py MIMO_PLAN"""
+"""mimo-plan bridge as a user runs it: worked examples, random pairs of grids against a reference
+that lists every row, and bad input. Usage: test_mimo_plan_bridge.py MIMO_PLAN"""
 
 import json
 import math
@@ -54,7 +54,7 @@ def coords_of(spec, relative):
 
 
 def positions(seq, cp, c, tp, t, sp):
-    """Global rows of a shard in local order, by the formulas of the specification."""
+    """Global rows of a shard in local order, by the formulas of docs/concepts.md."""
     chunk = seq // (2 * cp)
     rows = [i if cp == 1 else c * chunk + i if i < chunk else
             (2 * cp - 1 - c) * chunk + (i - chunk) for i in range(seq // cp)]
@@ -78,7 +78,7 @@ def slice_of(batch, spec, coords):
 
 
 def groups(src, dst, offset):
-    """Members of a group agree on everything but dp, which runs over one block of k."""
+    """Members of a group agree on everything except dp, which runs over one block of k."""
     src_dp, dst_dp = size_of(src, "dp"), size_of(dst, "dp")
     if src_dp == dst_dp:
         return "equal", 1, []
@@ -135,7 +135,8 @@ def check_case(case, arguments):
 # --------------------------------------------- cases -------------------------------------------
 
 def draw_pair(source):
-    """Two grids of one size whose dp sizes divide one another, dp slowest, as placement asks."""
+    """Two grids of one size. Their dp sizes divide one another, and dp is slowest, as pairing
+    requires."""
     src_dp, dst_dp = source.choice([(4, 2), (2, 4), (6, 3), (3, 3), (1, 4), (8, 1), (2, 6), (1, 1)])
     cp = source.choice([1, 2, 3, 4])
     tp = source.choice([1, 2, 3])
@@ -190,7 +191,7 @@ def worked_examples():
 
 
 def large_numbers():
-    """Counts past 2^53 stay whole numbers."""
+    """Counts past 2^53 are still whole numbers."""
     arguments = ["--src", "tp=1,dp=2", "--dst", "tp=1,cp=2,dp=1", "--batch", "2", "--seq", "4",
                  "--hidden", str(2**50 + 1), "--dtype", "f64"]
     got = answer(*arguments)
@@ -198,7 +199,8 @@ def large_numbers():
 
 
 def expect_large(src, dst, batch, peers):
-    """16,384 ranks, each with as many messages; `peers` forward and backward. Rows of 32 bytes."""
+    """16,384 ranks with equal numbers of messages; `peers` is for forward and backward. Rows of 32
+    bytes."""
     arguments = arguments_of(src, dst, batch, 8192)
     got = answer(*arguments)
     expect([r["rank"] for r in got["ranks"]] == list(range(16384)), arguments, "ranks")
@@ -213,7 +215,7 @@ def expect_large(src, dst, batch, peers):
 
 
 def large_grids():
-    """Also where a rank has thousands of peers: nothing is done for each of them."""
+    """Grids where a rank has up to thousands of peers. Nothing is done for each peer."""
     expect_large("tp=8,dp=2048", "tp=8,cp=8,dp=256", 4096, (7, 7))
     expect_large("tp=8,dp=2048", "tp=8,cp=2048,dp=1", 2048, (2047, 2047))
     expect_large("tp=1,dp=16384", "tp=8,cp=256,dp=8", 16384, (2047, 255))
@@ -285,7 +287,7 @@ def general_pairs():
 
 
 def without_general():
-    """What --general lifts is an error without it, and told with it."""
+    """What --general accepts is an error without it. With it, a line says so."""
     for word, src, dst, *rest in (
             ("divides", "tp=2,dp=3", "tp=3,dp=2", 6),
             ("placement", "tp=2,dp=2", "dp=2,tp=2"),
@@ -310,8 +312,8 @@ def without_general():
 
 
 def stand_ins():
-    """Where grids pair, the first rank stands for all; --general plans every one. Small grids, which
-    are drawn, are planned rank by rank anyway."""
+    """Where grids pair the first rank stands for all. --general plans every rank. Small grids,
+    which are drawn, are planned rank by rank anyway."""
     source, compared = random.Random(5), 0
     while compared < 40:
         src, dst = draw_pair(source)
@@ -333,7 +335,8 @@ def stand_ins():
 # --------------------------------------- links and times ---------------------------------------
 
 def drawn(out, way):
-    """The drawing of a direction as {(sender, receiver): bytes}, without what is kept."""
+    """The drawing of one direction as {(sender, receiver): bytes}, without rows that a rank
+    keeps."""
     lines = out.split(f"\n{way}: bytes from")[1].splitlines()
     receivers = [int(word) for word in lines[1].split()]
     table = {}
@@ -378,9 +381,9 @@ def links():
 
 
 def times():
-    """Rows of 32 bytes; a byte takes 1 us over the link and half of one in a copy. The LLM's tile
-    has W = 512 bytes, a shard 256, the encoder's tile 256; 128 bytes move in and out of a rank, of
-    which rank 1 packs all; 128 stay."""
+    """Rows of 32 bytes. A byte takes 1 us over the link, and half of that in a copy. The LLM's tile
+    has W = 512 bytes, a shard 256, the encoder's tile 256. Each rank receives and sends 128 bytes,
+    of which rank 1 packs all. 128 bytes stay."""
     speed = ["--gbps", "0.001", "--latency-us", "10", "--copy-gbps", "0.002"]
     arguments = arguments_of("tp=1,dp=4", "tp=1,cp=2,dp=2", 4, 8, *speed)
     moved = {"p2p": 10 + 128 + (256 + 128) / 2, "zero_copy": 7.5 + 128}

@@ -1,4 +1,5 @@
-"""The table of bench/plot_bench.py, from files written by hand: reached, missed, not there."""
+"""The table of bench/plot_bench.py, from files written by hand: targets reached, missed and
+absent."""
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us
          "auto_elsewhere": "p2p", "auto_elsewhere_us": 239.4}
 STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
 
-# file, direction, S, what else the line has
+# file, direction, S, other keys of the line
 WRITTEN = [
     ("nccl", "forward", 8192, TIMES),
     ("nccl", "backward", 8192, {**TIMES, "zero_copy_us": 106}),
@@ -27,7 +28,7 @@ WRITTEN = [
     ("xla_reshard", "forward", 8192, {"peer": "xla", "us": 161}),
 ]
 
-# words that a line has, in order
+# words of a line, in order
 EXPECTED = [
     "zero-copy / floor .* 8192 forward +1.04 x .* ok",
     "zero-copy / floor .* 8192 backward +1.06 x .* missed",

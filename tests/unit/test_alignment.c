@@ -53,8 +53,7 @@ Test(alignment, golden)
     mimo_alignment_destroy(alignment);
 }
 
-/* Two samples of two rows each, as the encoder has them in sbh: rows lie 0:(s0,b0) 1:(s0,b1)
- * 2:(s1,b0) 3:(s1,b1). Taken as they lie, sample 0 would get a row of sample 1. */
+/* Two samples of two rows each. In the encoder's sbh they lie as 0:(s0,b0) 1:(s0,b1) 2:(s1,b0) */
 Test(alignment, golden_rows_of_sbh_are_taken_sample_major)
 {
     const int64_t special[] = {9}, ids[] = {9, 9, 9, 9};
@@ -81,13 +80,13 @@ typedef struct random_case {
     int modalities;
     int64_t batch, seq, hidden;
     mimo_dtype dtype;
-    int64_t *ids, *source, *nth; /* [B * S]: the id, its source, its place among the source's */
+    int64_t *ids, *source, *nth; /* [B * S]: the id, its source, its index among the source's ids */
     int64_t count[MOST + 1];
     mimo_tensor rows[MOST + 1]; /* the last one is text */
     mimo_tensor tile;
 } random_case;
 
-/* Where the n-th row of a source lies in it, sample-major. */
+/* The row of a source's view that is its n-th row, sample-major. */
 static int64_t place_of(const mimo_tensor *view, int64_t n)
 {
     if (view->letters[0] != 's')
@@ -132,7 +131,7 @@ static random_case draw_case(uint64_t *state, mimo_dtype dtype)
     it.nth = calloc((size_t)n + 1, 8);
     for (int64_t i = 0; i < n; i++) {
         int64_t source = random_below(state, it.modalities + 1);
-        /* ids 10..48 are nobody's special id */
+        /* ids 10..48 are no source's special id */
         it.ids[i] = source < it.modalities ? special_ids[source] : 10 + random_below(state, 39);
         it.source[i] = source;
         it.nth[i] = it.count[source]++;
@@ -174,8 +173,9 @@ static int64_t tile_row(const random_case *it, int64_t i)
     return it->tile.letters[0] == 's' ? s * it->batch + b : i;
 }
 
-/* Element h of the row at position i equals that of its source's row: one side holds data of the
- * seed, told by `by_tile`, the other was filled by the call. */
+/* Element h of the row at position i equals that of its source's row. The call has written one
+ * side. The other side holds the data of the seed: the tile with `by_tile`, otherwise the
+ * source. */
 static void expect_rows(const random_case *it, uint64_t seed, bool by_tile)
 {
     int64_t size = (int64_t)mimo_dtype_size(it->dtype);
@@ -224,8 +224,8 @@ Test(alignment, random_merge_and_split)
     CASES_RAN(with_rows, 1400, 900, "random merges of rows");
 }
 
-/* A view without data is skipped; the others are written. A second update replaces the first, and
- * one that fails leaves it in force. */
+/* A view without data is skipped; the others are written. A second update replaces the first. An
+ * update that fails leaves the former one in force. */
 Test(alignment, skipped_views_and_updates)
 {
     const int64_t special[] = {9}, first[] = {9, 1}, second[] = {1, 9}, unknown[] = {9, -4};
@@ -331,7 +331,7 @@ Test(alignment, errors_of_views)
     rows[0] = image, rows[1] = image;
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 1 has 2 rows", "take 0");
     rows[1] = none;
-    rows[0] = none; /* a special id is present, without rows */
+    rows[0] = none; /* the source of a special id has no rows */
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 0 has 0 rows", "take 2");
     rows[0] = image, rows[0].shape[1] = 1;
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 0", "th[2,1]", "sbh[2,2,2]");
@@ -361,7 +361,7 @@ Test(alignment, errors_of_views)
     FAILS(mimo_alignment_merge(a, NULL, rows, &text, NULL), MIMO_ERR_ARGUMENT, "tile is NULL");
     FAILS(mimo_alignment_merge(NULL, &to, rows, &text, NULL), MIMO_ERR_ARGUMENT, "alignment");
     FAILS(mimo_alignment_split(NULL, rows, &text, &to, NULL), MIMO_ERR_ARGUMENT, "alignment");
-    rows[0].shape[0] = 3, rows[0].data = NULL; /* skipped, but its shape must be true */
+    rows[0].shape[0] = 3, rows[0].data = NULL; /* skipped, but its shape is checked */
     FAILS(mimo_alignment_split(a, rows, &text, &to, NULL), MIMO_ERR_SHAPE, "modality 0 has 3 rows");
     EXPECT_BITS(bits_of_poison(out, 0, sizeof out), "written by a failed call");
     mimo_alignment_destroy(a);

@@ -60,7 +60,8 @@ Test(list, base_names)
     }
 }
 
-/* The code points without tones and variation selectors, as text: a second way to tell variants. */
+/* The code points without tones and variation selectors, as text. An independent way to find
+ * variants. */
 static void toneless(char *text, const struct emoji *emoji)
 {
     *text = '\0';

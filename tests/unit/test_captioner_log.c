@@ -57,7 +57,7 @@ Test(log, lines_give_the_same_numbers_back_at_once)
         clearerr(reader);
     }
     cr_assert_eq(train_log_close(log), MIMO_OK);
-    /* A resumed run goes on behind them, a new one begins anew. */
+    /* A resumed run appends, a new one starts an empty log. */
     cr_assert_eq(train_log_open(&log, path, true), MIMO_OK);
     cr_assert_eq(train_log_write(log, &lines[0]), MIMO_OK);
     cr_assert_eq(train_log_close(log), MIMO_OK);
@@ -102,7 +102,7 @@ Test(log, a_full_disk_is_one_sentence)
     cr_assert_eq(train_log_close(NULL), MIMO_OK);
 }
 
-/* What a run of steps (first, last] at 80 ms each prints. */
+/* The output of a run of steps (first, last] at 80 ms each. */
 static char *run(enum progress_kind kind, int64_t first, int64_t last)
 {
     char *text = NULL;

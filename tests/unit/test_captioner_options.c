@@ -9,7 +9,7 @@
 
 enum { MOST_WORDS = 32 };
 
-/* Parse a command line written as one string, words parted by single spaces. */
+/* Parse a command line written as one string, with single spaces between words. */
 static mimo_status parse(struct options *options, char *line)
 {
     char program[] = "captioner";

@@ -1,4 +1,4 @@
-/* The pictures: read back as PNG, looked at where the layout says what must be there. */
+/* The pictures are read back as PNG. The tests look where the layout puts something. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +51,7 @@ static struct picture load(void)
     return picture;
 }
 
-/* How many pixels have exactly this colour. */
+/* The number of pixels of exactly this colour. */
 static int64_t count(const struct picture *picture, int red, int green, int blue)
 {
     int64_t found = 0, pixels = (int64_t)picture->png.width * picture->png.height;
@@ -62,7 +62,7 @@ static int64_t count(const struct picture *picture, int red, int green, int blue
     return found;
 }
 
-/* Ten images of one strange colour each, but for one strange pixel. */
+/* Ten images of one unusual colour each, except for one pixel of another. */
 static struct contact_sheet example_sheet(uint8_t images[CELLS][PIXELS],
                                           struct contact_cell cells[CELLS])
 {
@@ -198,7 +198,7 @@ Test(pictures, each_failure_has_its_sentence)
     const struct contact_sheet empty = {.image_size = 32};
     cr_assert_eq(picture_contact_sheet(path, &empty, MODULE_FOLDER), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "of 0 images"), "%s", mimo_last_error());
-    /* The system's own limit stands in for a full disk. */
+    /* The limit of the file size replaces a full disk. */
     curve.count = STEPS;
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit before, low;

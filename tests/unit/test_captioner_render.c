@@ -1,4 +1,4 @@
-/* Rendering: the box filter by hand, every emoji of the installed font, and each way to fail. */
+/* Rendering: the box filter by hand, every emoji of the installed font, and each failure. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

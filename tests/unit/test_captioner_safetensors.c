@@ -1,4 +1,5 @@
-/* safetensors: what is written is read, in slices too, and no damaged file gets through. */
+/* safetensors: a written file is read back, in slices as well, and every damaged file is
+ * refused. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,7 +33,8 @@ static void remove_folder(void)
 
 TestSuite(safetensors, .init = make_folder, .fini = remove_folder);
 
-/* An odd number of narrow elements first: alignment must not depend on the caller's order. */
+/* The first tensor has an odd number of narrow elements: alignment must not depend on the caller's
+ * order. */
 static const int64_t odd[] = {3}, table[] = {4, 3}, none[] = {0, 5}, cube[] = {2, 2, 2};
 static const struct safetensors_tensor tensors[] = {
     {"half", MIMO_BF16, 1, odd},     {"weight.\xc3\xa9", MIMO_F32, 2, table},
@@ -263,8 +265,7 @@ Test(safetensors, hostile_headers)
     cr_assert(strstr(mimo_last_error(), "promises 1000 bytes"), "%s", mimo_last_error());
 }
 
-/* No flipped byte and no cut of the header crashes; every cut is found. */
-/* No row, and rows of 2^80 elements: sound, and nothing to read. */
+/* No row, and rows of 2^80 elements: the file is sound, with nothing to read. */
 Test(safetensors, no_rows_of_any_width)
 {
     static const char header[] =
@@ -277,6 +278,7 @@ Test(safetensors, no_rows_of_any_width)
     safetensors_close(file);
 }
 
+/* No flipped byte and no truncation crashes the reader. It finds every truncation. */
 Test(safetensors, damage_anywhere)
 {
     unsigned char bytes[2048];
@@ -357,7 +359,7 @@ Test(safetensors, a_tensor_that_is_not_whole)
     cr_assert_eq(safetensors_commit(NULL), MIMO_OK);
 }
 
-/* The system's own limit stands in for a full disk. */
+/* The limit of the file size replaces a full disk. */
 Test(safetensors, a_full_disk_leaves_nothing)
 {
     static const int64_t mebi[] = {1 << 18};

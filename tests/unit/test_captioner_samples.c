@@ -1,4 +1,4 @@
-/* The sample file: what is written is read, and nothing else is. */
+/* The sample file: a written file is read back, and any other file is refused. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -131,7 +131,7 @@ Test(samples, every_flipped_byte_and_every_cut_is_found)
 
 static void put_checksum(unsigned char *bytes, long size)
 {
-    /* Over the header and over each record, whose lengths the bytes tell. */
+    /* Hash the header and each record. The bytes give the lengths of the records. */
     uint64_t hash = mimo_hash_bytes(MIMO_HASH_START, bytes, 40);
     for (long at = HEADER; at + 1 < size;) {
         long length = 2 + bytes[at + 1] + PIXELS;
@@ -186,7 +186,7 @@ Test(samples, what_is_no_file)
     cr_assert(strstr(mimo_last_error(), "8 to 136 pixels a side, not 7"), "%s", mimo_last_error());
 }
 
-/* The system's own limit stands in for a full disk. */
+/* The limit of the file size replaces a full disk. */
 Test(samples, a_write_that_fails_leaves_the_old_file)
 {
     struct samples s = example(), back = {0};

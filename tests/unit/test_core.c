@@ -25,7 +25,7 @@ Test(status, sentence_is_kept_and_prefixed)
     cr_assert_str_eq(mimo_last_error(), "rank 3: again: size 7");
 }
 
-/* Each status has a name and a text of its own; a number that is none says so. */
+/* Each status has a name and a text of its own. A number that is no status has a text as well. */
 Test(status, names_and_texts)
 {
     static const mimo_status all[] = {
@@ -68,7 +68,7 @@ Test(dtype, sizes_and_names_round_trip)
     cr_assert_str_eq(mimo_dtype_name((mimo_dtype)77), "?");
 }
 
-/* With the variable set to `text`, or unset where that is NULL. */
+/* Reads the variable as `text`, or unset where `text` is NULL. */
 static void expect_value(mimo_env_id id, const char *name, const char *text, int64_t expected)
 {
     int64_t value = -1;
@@ -90,7 +90,7 @@ Test(env, default_value_and_nonsense)
     cr_assert(strstr(mimo_last_error(), "MIMO_AGREE='yes'"));
 }
 
-/* What the table says is what is read. */
+/* The values that are read are those of the table. */
 Test(env, table)
 {
     int count = 0;

@@ -9,7 +9,7 @@
 
 enum { REPEATS = MIMO_FASTEST_REPEATS };
 
-/* `usual` nanoseconds in all repeats but the first `others`, which take `other`. */
+/* All repeats take `usual` nanoseconds, except the first `others`, which take `other`. */
 static void fill(uint64_t times[REPEATS], uint64_t usual, int others, uint64_t other)
 {
     for (int i = 0; i < REPEATS; i++)
@@ -30,7 +30,7 @@ Test(fastest, keeps_the_first_of_equals)
     cr_assert_eq(choose(kept, challenger), 0);
 }
 
-/* 3 percent is no margin, a little more is. */
+/* 3 percent is no margin. A little more is. */
 Test(fastest, asks_for_a_margin)
 {
     uint64_t kept[REPEATS], challenger[REPEATS];
@@ -41,7 +41,7 @@ Test(fastest, asks_for_a_margin)
     cr_assert_eq(choose(kept, challenger), 1);
 }
 
-/* One lucky repeat does not decide: 9 of 15 wins are too few, 10 are enough. */
+/* A few lucky repeats do not decide: 9 of 15 wins are too few, 10 are enough. */
 Test(fastest, asks_for_wins)
 {
     uint64_t kept[REPEATS], challenger[REPEATS];
@@ -52,7 +52,7 @@ Test(fastest, asks_for_wins)
     cr_assert_eq(choose(kept, challenger), 1);
 }
 
-/* Disturbed repeats of the candidate that is kept do not make it lose: its best time counts. */
+/* Disturbed repeats do not make the kept candidate lose: its best time counts. */
 Test(fastest, forgives_disturbances)
 {
     uint64_t kept[REPEATS], challenger[REPEATS];
@@ -120,7 +120,7 @@ Test(recent, finds_and_takes)
     cr_assert_eq(objects[2].entry.next, &objects[0].entry);
 }
 
-/* The oldest go first; what is in use stays and does not count. */
+/* The oldest go first. Those in use stay and do not count. */
 Test(recent, trims_what_is_not_used)
 {
     object objects[5];

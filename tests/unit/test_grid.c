@@ -22,7 +22,7 @@ static mimo_grid *parse(const char *spec, int64_t offset)
 
 /* -------------------------------------- slow reference -------------------------------------- */
 
-/* Groups by comparing every pair of ranks. */
+/* Whether two ranks are in one group, by their coordinates. */
 static bool same_group(const slow_grid *w, unsigned set, int64_t a, int64_t b)
 {
     for (int i = 0; i < w->ndims; i++)
@@ -31,7 +31,7 @@ static bool same_group(const slow_grid *w, unsigned set, int64_t a, int64_t b)
     return true;
 }
 
-/* "cp,tp" of the dims in a set, in an order that the seed chooses. */
+/* The names of the dimensions in a set, such as "cp,tp", in an order that the seed chooses. */
 static void write_set(char *text, const slow_grid *w, unsigned set, uint64_t seed)
 {
     int turn = (int)(seed % (uint64_t)w->ndims);
@@ -56,13 +56,13 @@ static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set
                  mimo_last_error());
     int64_t *ranks = calloc((size_t)group_size, sizeof *ranks);
     bool *seen = calloc((size_t)w->size, sizeof *seen);
-    for (int64_t first = 0; first < w->size; first++) { /* so: listed by ascending first rank */
+    for (int64_t first = 0; first < w->size; first++) { /* groups by ascending first rank */
         if (seen[first])
             continue;
         cr_assert_eq(mimo_grid_group_at(grid, dims, index, ranks), MIMO_OK, "%s",
                      mimo_last_error());
         int64_t place = 0;
-        for (int64_t r = first; r < w->size; r++) { /* so: ascending inside */
+        for (int64_t r = first; r < w->size; r++) { /* ranks ascend in a group */
             if (!same_group(w, set, first, r))
                 continue;
             int64_t got_index = -1, got_place = -1;
@@ -231,7 +231,7 @@ Test(grid, the_own_groups_of_a_rank_among_65536)
     for (int64_t d = 0; d < 128; d++)
         for (int64_t c = 0; c < 16; c++)
             cr_assert_eq(ranks[d * 16 + c], 7 + 5 + c * 8 + 2 * 128 + d * 512);
-    /* All groups at once: they partition the span. */
+    /* Together the groups hold each rank of the grid once. */
     int64_t groups, size;
     char *seen = calloc(65536, 1);
     cr_assert_eq(mimo_grid_group_count(grid, "tp,pp", &groups, &size), MIMO_OK);
@@ -369,7 +369,7 @@ static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
 
 Test(view, experts_beside_attention)
 {
-    /* Experts: etp 1, ep 4 over what attention calls tp and cp; pp and dp lie alike. */
+    /* Experts: etp 1 and ep 4 over the ranks of tp and cp. pp and dp are the same in both. */
     mimo_grid *base = parse("tp=2,cp=2,dp=3,pp=2", 5), *view = NULL;
     int64_t ranks[8];
     char text[64];
@@ -402,8 +402,8 @@ static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid
     return true;
 }
 
-/* The rule by sizes and strides says yes exactly where all group lists of all sets of shared
- * dimensions are equal, by enumeration. */
+/* The rule by sizes and strides allows sharing exactly where the group lists of all sets of shared
+ * dimensions are equal, which the test enumerates. */
 Test(view, shared_dimensions_are_judged_as_if_enumerated)
 {
     static const char *const specs[] = {"tp=2,cp=2,dp=2",      "tp=2,ep=2,dp=2",

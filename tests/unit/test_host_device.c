@@ -1,4 +1,4 @@
-/* The table of host memory: rows of every kind of stride, and numbers of every dtype. */
+/* The table of host memory: rows with every kind of stride, and numbers of every dtype. */
 #include <string.h>
 
 #include <criterion/criterion.h>
@@ -10,7 +10,7 @@
 
 static const mimo_device *host = &mimo_device_host;
 
-/* Two loops on either side, compared with indices; also with nothing in a row, and no rows. */
+/* Two loops on either side, compared with indices. Also with empty rows, and without rows. */
 Test(host_device, rows)
 {
     int from[24], to[24];
@@ -37,8 +37,8 @@ Test(host_device, rows)
     cr_assert_eq(from[0], 100);
 }
 
-/* Two stretches out of order in `from`, zeros before, between and after, in both turns of the outer
- * loop; nothing else is written. Then none at all, and rows of nothing. */
+/* Two stretches, out of order in `from`, with zeros before, between and after, in both iterations
+ * of the outer loop. Nothing else is written. Then no stretches at all, and empty rows. */
 Test(host_device, fill_rows)
 {
     int from[24], to[24];
@@ -132,7 +132,7 @@ static mimo_status add(void *data, const void *parts, int64_t n, mimo_dtype dtyp
     return host->accumulate(&one, NULL);
 }
 
-/* 1 + 2^-8 + 2^-8: in bf16 each step alone would be rounded away. */
+/* 1 + 2^-8 + 2^-8: bf16 would round each addition away by itself. */
 Test(host_device, parts_are_rounded_once)
 {
     uint16_t sum = mimo_bf16_from(1), parts[2] = {mimo_bf16_from(0x1p-8f), mimo_bf16_from(0x1p-8f)};
@@ -145,7 +145,8 @@ Test(host_device, parts_are_rounded_once)
     FAILS(add(&byte, &byte, 1, MIMO_F8), MIMO_ERR_UNSUPPORTED, "f8", "summed");
 }
 
-/* Three stretches of two elements, five apart, and two parts of twenty: what lies between stays. */
+/* Three stretches of two elements, five apart, and two parts of twenty. The elements between
+ * stay. */
 Test(host_device, parts_in_stretches)
 {
     int32_t data[15], parts[40];
@@ -165,7 +166,7 @@ Test(host_device, parts_in_stretches)
     }
 }
 
-/* Of a kind that there is not, or that this build lacks. */
+/* A kind of memory that does not exist, or that this build lacks. */
 Test(host_device, memory_without_a_device)
 {
     const mimo_device *found = NULL;

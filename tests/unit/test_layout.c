@@ -30,7 +30,7 @@ static void expect_boxes(const layout_case *layout, int64_t batch, int64_t seq, 
 
 /* ------------------------------------------ goldens ----------------------------------------- */
 
-/* tp=2,cp=2,dp=2, rank = tp + 2cp + 4dp; S = 8: cp 0 has 0,1,6,7 and cp 1 has 2,3,4,5. */
+/* tp=2,cp=2,dp=2, rank = tp + 2cp + 4dp. S = 8: cp 0 has 0,1,6,7 and cp 1 has 2,3,4,5. */
 Test(layout, zigzag_boxes)
 {
     const layout_case sbh = LAYOUT("tp=2,cp=2,dp=2", 0, MIMO_ROWS_SBH, true, false, false);
@@ -42,7 +42,7 @@ Test(layout, zigzag_boxes)
     expect_boxes(&bsh, 4, 8, 0, (mimo_box[]){{0, 2, 0, 2, 0, 4, 1}, {0, 2, 6, 2, 2, 4, 1}}, 2);
 }
 
-/* cp 4, S = 24: cp 0 has 0,1,2,21,22,23 and, cut over tp 3, two rows each: 0,1 2,21 22,23. */
+/* cp 4, S = 24: cp 0 has 0,1,2,21,22,23. Cut over tp 3 these are two rows each: 0,1 2,21 22,23. */
 Test(layout, sequence_parallel_cuts_the_shard)
 {
     const layout_case sp = LAYOUT("tp=3,cp=4", 0, MIMO_ROWS_SBH, true, true, false);
@@ -132,7 +132,7 @@ static void check_layout(const layout_case *layout, int64_t batch, int64_t seq)
     mimo_grid_destroy(grid);
 }
 
-/* Sequences of 8, 0, 4 and 12 positions, and a sentinel. */
+/* Sequences of 8, 0, 4 and 12 positions, and one value that must not be read. */
 static const int32_t packed_cu[] = {0, 8, 8, 12, 24, 24};
 #define PACKED(spec, tp_too)                                                               \
     {                                                                                      \
@@ -217,7 +217,7 @@ Test(layout, ragged_rows)
     packed.span_count = placed.span_count = 3;
     expect_boxes(&packed, 3, 8, 1, (mimo_box[]){{0, 1, 0, 5, 0, 5, 1}}, 1);
     expect_boxes(&packed, 3, 8, 2, (mimo_box[]){{2, 1, 0, 4, 0, 4, 1}}, 1);
-    /* cp 0 has positions 0, 1, 6, 7 and samples 0, 1: rows are (s, b) with 2 samples. */
+    /* cp 0 has positions 0, 1, 6, 7 and samples 0, 1. Rows are (s, b) with 2 samples. */
     expect_boxes(&placed, 3, 8, 0, (mimo_box[]){{0, 1, 0, 1, 2, 1, 2}, {0, 1, 3, 2, 4, 1, 2}}, 2);
     expect_boxes(&placed, 3, 8, 3, (mimo_box[]){{2, 1, 2, 2, 0, 1, 1}}, 1);
     check_layout(&packed, 3, 8);
@@ -318,7 +318,7 @@ Test(layout, wrong_descriptors)
     FAILS(attempt("dp=2", plain, 3, -8), MIMO_ERR_ARGUMENT, "3", "-8");
     FAILS(attempt("dp=2", plain, INT64_MAX / 2, 3), MIMO_ERR_OVERFLOW, "4611686018427387903", "3");
     FAILS(attempt("dp=8", plain, INT64_MAX / 8, 4), MIMO_ERR_OVERFLOW, "8 ranks");
-    desc = good; /* no position, and still one sample too many to count their ends */
+    desc = good; /* no position, but the ends of the samples would need a count of batch + 1 */
     desc.batch = INT64_MAX;
     desc.seq = 0;
     desc.ragged = MIMO_RAGGED_PACKED;

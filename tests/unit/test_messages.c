@@ -1,10 +1,10 @@
-/* Messages and pushes of a phase, made on one rank of two without any communication. */
+/* Messages and pushes of a phase, made on one of two ranks without any communication. */
 #include <criterion/criterion.h>
 
 #include "bridge/routed/routed_messages.h"
 #include "comm/buffer_state.h"
 
-/* Two ranks with a sample each, and both samples are read on both. */
+/* Two ranks with a sample each. Both read both samples. */
 static mimo_plan *plan_of_rank_0(void)
 {
     mimo_grid *grid[2];
@@ -26,8 +26,8 @@ static mimo_plan *plan_of_rank_0(void)
     return plan;
 }
 
-/* A tensor in a buffer that nobody else reaches is sent; one in another buffer is pushed in the
- * same phase, and only this buffer has flags that the ranks share. */
+/* A tensor in a buffer that no other rank reaches is sent. A tensor in another buffer is pushed in
+ * the same phase. Only this buffer has flags that the ranks share. */
 Test(messages, flags_of_a_buffer_within_reach)
 {
     char here[2][64], there[64];

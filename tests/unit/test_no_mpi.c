@@ -1,4 +1,4 @@
-/* What needs MPI says so in a process that never initialised it. */
+/* Calls that need MPI fail with a sentence in a process that never initialised it. */
 #include <criterion/criterion.h>
 
 #include <mimo/mpi.h>

@@ -66,13 +66,13 @@ Test(pairing, goldens)
     expect_pairing("tp=1,dp=4", "tp=1,cp=2,dp=2", 0, half, adjacent);
     expect_pairing("tp=2,dp=4", "cp=2,tp=1,dp=4", 0, equal, NULL);
     expect_pairing("dp=1,tp=1", "tp=1,dp=1", 0, equal, NULL);
-    /* Dimensions of size 1 may stand anywhere, whatever their names. */
+    /* Dimensions of size 1 may stand anywhere, and have any name. */
     expect_pairing("gtp_remat=1,tp=2,cp=1,dp=4,pp=1", "tp=2,x=1,cp=2,dp=2", 0, fan_in, apart);
 }
 
 Test(pairing, fan_out_groups_are_split_per_cp)
 {
-    /* tp4 dp2 -> tp1 cp2 dp4 on 8 ranks: pooled over cp there would be 2 groups of 4. */
+    /* tp4 dp2 -> tp1 cp2 dp4 on 8 ranks. Pooled over cp there would be 2 groups of 4. */
     pair p = pair_of("tp=8,dp=1", "tp=1,cp=2,dp=4", 0);
     int64_t ranks[4];
     mimo_pairing got;
@@ -108,7 +108,8 @@ Test(pairing, samples_follow_the_dp_coordinate)
 
 /* ------------------------------- every pair of small grids ---------------------------------- */
 
-/* Rank by rank, as the table is written: where the dp coordinates do not belong together. */
+/* The first rank whose dp coordinates do not belong together, found rank by rank as the table of
+ * docs/concepts.md says. */
 static int64_t first_misplaced(const slow_grid *src, const slow_grid *dst)
 {
     int64_t src_dp = slow_size(src, "dp"), dst_dp = slow_size(dst, "dp");
@@ -122,7 +123,7 @@ static int64_t first_misplaced(const slow_grid *src, const slow_grid *dst)
     return -1;
 }
 
-/* The table's loops, searching all ranks for each member. */
+/* The loops of the table, which search all ranks for each member. */
 static void check_gather_groups(const pair *p, const slow_grid *src, const slow_grid *dst)
 {
     int64_t src_dp = slow_size(src, "dp"), dst_dp = slow_size(dst, "dp");
@@ -280,7 +281,7 @@ Test(pairing, every_rule_has_its_sentence)
     REFUSED("tp=1,gtp_remat=2,dp=2", "tp=2,dp=2", "src grid", "gtp_remat = 2");
     REFUSED("tp=2,dp=2", "tp=1,ep=2,dp=2", "dst grid", "ep = 2");
     REFUSED("tp=3,dp=2", "tp=2,dp=3", "dp = 2", "dp = 3", "divides");
-    /* The same samples in another order: upstream accepts both and swaps them. */
+    /* The same samples in another order. Megatron-LM accepts both and swaps the samples. */
     REFUSED("tp=2,dp=2", "dp=2,tp=2", "rank 1", "coordinate 0 of 2 in src grid tp=2,dp=2",
             "1 of 2 in dst grid dp=2,tp=2");
     REFUSED("tp=2,dp=4", "dp=2,tp=2,cp=2", "rank 1", "coordinate 0 of 4", "1 of 2");

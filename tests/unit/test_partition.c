@@ -95,7 +95,7 @@ Test(partition, golden_empty_sequences_and_sentinels)
     expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 0, NULL, 0);
 }
 
-/* Lengths 3 and 5 lie in rooms of 4 and 8: the padded ones are split. */
+/* Lengths 3 and 5 are padded to 4 and 8. The padded lengths are split. */
 Test(partition, golden_padded_lengths_drive_the_split)
 {
     const int32_t cu[] = {0, 3, 8}, padded[] = {0, 4, 12};
@@ -114,7 +114,7 @@ Test(partition, cp_1_takes_any_length)
     expect_index(&packed, (place){0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
 }
 
-/* The formula of a packed row, as the specification writes it, and one sequence equals zigzag. */
+/* The formula of a packed row, as docs/concepts.md has it. One sequence equals zigzag. */
 Test(partition, packed_formula_and_one_sequence)
 {
     for (int64_t cp = 1; cp <= 8; cp++)
@@ -202,7 +202,7 @@ Test(partition, random_index_maps)
     CASES_RAN(with_rows, 4000, 3000, "random maps of rows");
 }
 
-/* A tensor of the letters with random sizes; its sequence has `rows` rows. */
+/* A tensor of the letters with random sizes. Its sequence has `rows` rows. */
 static mimo_tensor draw_view(uint64_t state, const char *letters, mimo_dtype dtype, int64_t rows)
 {
     mimo_tensor view = mimo_tensor_3d(NULL, dtype, letters, 1, 1, 1);
@@ -249,7 +249,8 @@ static void expect_shard(const mimo_tensor *shard, const mimo_tensor *full, cons
     EXPECT_BITS(report, "shard, %s", full->letters);
 }
 
-/* The full tensor is the shard's rows where this rank owns them, and zero bytes elsewhere. */
+/* The full tensor has the shard's rows where this rank owns them. Everything outside is zero
+ * bytes. */
 static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint64_t seed)
 {
     int64_t size = (int64_t)mimo_dtype_size(full->dtype);
@@ -270,7 +271,7 @@ static void expect_adjoint(const mimo_tensor *full, const random_case *it, uint6
     EXPECT_BITS(report, "full tensor, %s", full->letters);
 }
 
-/* Shards and, where one process can do it, its adjoint: true where both moved rows. */
+/* Shards, and its adjoint where one process can compute it. True where both moved rows. */
 static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, const random_case *it)
 {
     int64_t full_count, full_bytes, shard_count, shard_bytes;
@@ -323,7 +324,7 @@ Test(partition, random_moves_of_every_letter_and_dtype)
     CASES_RAN(both, drawn, 1800, "random moves of rows, there and back");
 }
 
-/* <shard(x), y> = <x, adjoint(y)> in whole numbers. */
+/* In whole numbers: <shard(x), y> = <x, adjoint(y)>. */
 Test(partition, shard_and_adjoint_are_adjoint)
 {
     enum { B = 3, H = 2 };
@@ -491,7 +492,7 @@ Test(partition, errors_of_views)
     to = mimo_tensor_2d(shard, MIMO_F32, "th", 4, 6);
     other = mimo_tensor_2d(full, MIMO_F32, "th", 8, 6);
     FAILS(SHARD(to, other), MIMO_ERR_SHAPE, "th[8,6]", "'s'");
-    /* A dense attention mask has the sequence twice: it can't be split by one map. */
+    /* A dense attention mask has the sequence twice, so one map can't split it. */
     to = mimo_tensor_3d(shard, MIMO_F32, "bss", 1, 4, 4);
     other = mimo_tensor_3d(full, MIMO_F32, "bss", 1, 4, 4);
     FAILS(SHARD(to, other), MIMO_ERR_SHAPE, "bss[1,4,4]", "'s' twice");

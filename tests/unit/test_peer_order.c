@@ -1,4 +1,4 @@
-/* Where a rank begins in the list of its peers. */
+/* The position in the list of peers at which a rank begins. */
 #include <criterion/criterion.h>
 
 #include "comm/comm_backend.h"
@@ -18,7 +18,7 @@ Test(peer_order, begins_above_the_rank_itself)
     cr_assert_eq(first_of(4, NULL, 0), 0);
 }
 
-/* All ranks talk to all others: at each step no two of them are at the same peer. */
+/* All ranks talk to all others. At each step no two of them are at the same peer. */
 Test(peer_order, spreads_ranks_over_peers)
 {
     enum { RANKS = 5 };

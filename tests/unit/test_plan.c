@@ -1,5 +1,5 @@
-/* Plans: by hand, then moved between the buffers of virtual ranks and compared with a slow
- * reference, then the checker on plans that were tampered with, then every error. */
+/* Plans: by hand; then moved between the buffers of virtual ranks and compared with a slow
+ * reference; then the checker on plans that were changed; then every error. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static pair_case swapped(const pair_case *pair)
     return (pair_case){pair->dst, pair->src, pair->batch, pair->seq};
 }
 
-/* "tp=2,dp=4@0 -> tp=2,cp=2,dp=2@0 ..." for messages. */
+/* "tp=2,dp=4@0 -> tp=2,cp=2,dp=2@0 ...", for the text of a failure. */
 static const char *describe(const pair_case *pair)
 {
     static char text[512];
@@ -102,8 +102,8 @@ static const pair_case fan_in = {WHOLE("tp=2,dp=4"), ZIGZAG("tp=2,cp=2,dp=2"), 8
 static const pair_case fan_out = {WHOLE("tp=4,dp=2"), ZIGZAG("tp=1,cp=2,dp=4"), 8, 8};
 static const pair_case to_cp4 = {WHOLE("tp=2,dp=2"), ZIGZAG("cp=4,dp=1"), 4, 8};
 
-/* Rank 0 is cp 0 of dp 0: samples 0 and 1 at 0,1,6,7. It has sample 0, rank 1 has sample 1; and
- * rank 1, cp 1, reads 2,3,4,5 of sample 0. */
+/* Rank 0 is cp 0 of dp 0, so it reads samples 0 and 1 at 0,1,6,7. It holds sample 0, and rank 1
+ * holds sample 1. Rank 1 is cp 1, so it reads 2,3,4,5 of sample 0. */
 Test(plan, text_of_dp4_to_cp2_dp2)
 {
     expect_text(&dp4_cp2, 0,
@@ -115,9 +115,10 @@ Test(plan, text_of_dp4_to_cp2_dp2)
                 "local peer 0 class 0 samples [0,1) positions [6,8) from 6 +1 +1 to 4 +1 +2\n");
 }
 
-/* Rank 2 is tp 0 of encoder dp 1 (samples 2, 3) and tp 0, cp 1 of LLM dp 0 (samples 0 to 3 at
- * 2,3,4,5). Samples 0 and 1 lie on ranks 0 and 1, which keep theirs: rank 2 is the first of the
- * readers left, so rank 0 serves it, and rank 1 serves rank 3. In turn rank 2 serves rank 0. */
+/* Rank 2 is tp 0 of encoder dp 1 (samples 2, 3). In the LLM it is tp 0, cp 1 of dp 0 (samples 0 to
+ * 3 at 2,3,4,5). Samples 0 and 1 lie on ranks 0 and 1, which keep their rows. Rank 2 is the first
+ * of the remaining readers, so rank 0 serves it, and rank 1 serves rank 3. In the same way rank 2
+ * serves rank 0. */
 Test(plan, text_of_fan_in)
 {
     expect_text(&fan_in, 2,
@@ -153,7 +154,7 @@ Test(plan, one_block_from_sbh_to_bsh)
                 "recv  peer 0 class 0 samples [0,2) positions [0,3) from 0 +1 +2 to 0 +3 +1\n");
 }
 
-/* Not the forward plan reversed: each of the four tp copies gets its whole gradient. */
+/* Backward is not the forward plan reversed: each of the four tp copies gets its whole gradient. */
 Test(plan, every_copy_gets_its_gradient)
 {
     const pair_case backward = swapped(&fan_out);
@@ -166,12 +167,13 @@ Test(plan, every_copy_gets_its_gradient)
     release_pair(&made);
 }
 
-/* Copies serve equally many readers. */
+/* Each copy serves the same number of readers. */
 Test(plan, owners_are_balanced)
 {
     const pair_case disjoint = {WHOLE("tp=4"), LAYOUT("dp=4", 4, MIMO_ROWS_SBH, true, false, false),
                                 4, 8};
-    /* The copies of a sample are every second of its readers: those that keep it must not count. */
+    /* The copies of a sample are every second of its readers. Copies that keep it must not
+     * count. */
     const pair_case interleaved = {WHOLE("dp=2,tp=2"), ZIGZAG("cp=4"), 4, 8};
     const pair_case *const cases[] = {&fan_in, &to_cp4, &disjoint, &interleaved};
     for (size_t c = 0; c < 4; c++) {
@@ -193,7 +195,7 @@ enum { GUARD = 3 };
 
 typedef int64_t (*row_value)(uint64_t seed, int64_t b, int64_t s, int64_t klass);
 
-/* dst buffers of all ranks: tile[rank] is GUARD words, then [class][row], then GUARD words. */
+/* dst buffers of all ranks. tile[rank] is GUARD words, then [class][row], then GUARD words. */
 typedef struct moved {
     const planned *made;
     reference_layout src, dst;
@@ -222,7 +224,7 @@ static void fill_buffers(moved *m, row_value value, uint64_t seed)
     }
 }
 
-/* The sender reads by its own block, the receiver writes by its own. */
+/* The sender reads by its block, the receiver writes by its block. */
 static void copy_block(moved *m, int64_t sender, const mimo_block *sent, int64_t receiver,
                        const mimo_block *got)
 {
@@ -301,13 +303,13 @@ static void release_moved(moved *m)
     reference_release(&m->dst);
 }
 
-/* What rank r has at (row, class) after the move. */
+/* The value of rank r at (row, class) after the move. */
 static int64_t got(const moved *m, int64_t r, int64_t row, int64_t klass)
 {
     return m->to[r][GUARD + klass * m->dst.tiles[r].rows + row];
 }
 
-/* Injective in (b, s, class). */
+/* An injective hash of (b, s, class). */
 static int64_t hashed(uint64_t seed, int64_t b, int64_t s, int64_t klass)
 {
     return (int64_t)mimo_mix64(seed + ((uint64_t)b << 40 | (uint64_t)s << 16 | (uint64_t)klass));
@@ -335,7 +337,7 @@ static void check_tiles(const pair_case *pair, const moved *m, uint64_t seed)
     }
 }
 
-/* Rows that a rank holds on both sides, in the class that it holds. */
+/* The number of rows that a rank holds on both sides, in its own class. */
 static int64_t held_rows(const moved *m, int64_t r)
 {
     int64_t held = 0;
@@ -360,7 +362,7 @@ static int64_t needed_rows(const moved *m, int64_t r)
     return needed;
 }
 
-/* As every row arrives once, a minimal plan is one that keeps all that the rank has. */
+/* Every row arrives once, so a plan is minimal where each rank keeps all rows that it has. */
 static void check_minimal(const pair_case *pair, const moved *m)
 {
     for (int64_t r = 0; r < m->made->set.ranks; r++) {
@@ -384,7 +386,7 @@ static void check_minimal(const pair_case *pair, const moved *m)
 
 /* ------------------------------------------ chunks ------------------------------------------ */
 
-/* Which of a layout's dp coordinates' equal parts a sample lies in. */
+/* The chunk of a sample: its part, of `chunks` equal ones, of its dp coordinate's samples. */
 static int64_t chunk_of(const layout_case *tiles, int64_t batch, int64_t sample, int64_t chunks)
 {
     int64_t first = 0, held = 0, d = -1, chunk = 0;
@@ -395,7 +397,7 @@ static int64_t chunk_of(const layout_case *tiles, int64_t batch, int64_t sample,
     return chunk;
 }
 
-/* Of the dst tiles exactly the rows of the chunks up to `last` are written. */
+/* In the dst tiles exactly the rows of the chunks up to `last` are written. */
 static void check_chunks_up_to(const pair_case *pair, const moved *m, const layout_case *tiles,
                                const mimo_chunk *last)
 {
@@ -412,7 +414,7 @@ static void check_chunks_up_to(const pair_case *pair, const moved *m, const layo
     }
 }
 
-/* The plans of one chunk, proved and carried out. */
+/* Prove the plans of one chunk, and carry them out. */
 static void move_chunk(const pair_case *pair, moved *m, const mimo_chunk *chunk)
 {
     const planned *made = m->made;
@@ -431,7 +433,7 @@ static void move_chunk(const pair_case *pair, moved *m, const mimo_chunk *chunk)
     free(part.set.plans);
 }
 
-/* Chunks of the samples of either side's tiles: together they are the plan. */
+/* Chunks of the samples of either side's tiles. Together they are the plan. */
 static void check_chunks(const pair_case *pair, const planned *made, uint64_t seed)
 {
     for (int side = 0; side < 2; side++) {
@@ -472,7 +474,7 @@ static int64_t small(uint64_t seed, int64_t b, int64_t s, int64_t klass)
     return (int64_t)(mimo_mix64((uint64_t)hashed(seed, b, s, klass)) >> 32) % 101 - 50;
 }
 
-/* Whether a rank is copy 0 of its cell: at 0 along every dimension that only replicates. */
+/* Whether a rank is copy 0 of its cell, so at 0 along every dimension that only replicates. */
 static bool is_first_copy(const layout_case *layout, int64_t rank)
 {
     static const char *const dims[] = {"tp", "cp", "pp", "ep"};
@@ -484,7 +486,7 @@ static bool is_first_copy(const layout_case *layout, int64_t rank)
     return true;
 }
 
-/* <P x, y>: x on the src tiles, moved and summed over its classes, times y on the dst tiles. */
+/* <P x, y>. x is on the src tiles, moved and summed over its classes. y is on the dst tiles. */
 static int64_t dot(const pair_case *pair, uint64_t x_seed, uint64_t y_seed)
 {
     planned made = plan_pair(pair);
@@ -591,7 +593,7 @@ static void draw_grid(stream *random, int64_t limit, char text[64])
         snprintf(text, 64, "dp=1");
 }
 
-/* Up to three spans in each sample, some beside each other; returns how many in all. */
+/* Up to three spans in each sample, some of them adjacent. Returns the number of all spans. */
 static int64_t draw_spans(stream *random, int64_t batch, int64_t seq, mimo_span *spans)
 {
     int64_t count = 0;
@@ -623,7 +625,7 @@ static layout_case draw_layout(stream *random, int64_t limit, char text[64])
     return layout;
 }
 
-/* Pack a layout's sequences: T = seq positions in up to 5 of them, some empty. */
+/* Pack a layout's sequences: T = seq positions in up to 5 sequences, some empty. */
 static void draw_packing(stream *random, layout_case *layout, int64_t seq, int32_t cu[6])
 {
     int64_t unit = 2 * ref_size(layout->grid, "cp"), left = seq / unit;
@@ -661,7 +663,7 @@ static int64_t draw_seq(stream *random, const layout_case *src, const layout_cas
     return least > 120 ? 0 : least * (1 + draw(random, 120 / least < 3 ? 120 / least : 3));
 }
 
-/* A modality's rows, packed on the one side, placed on the other. */
+/* The rows of a modality: packed on one side, at their positions on the other. */
 Test(plan, random_ragged_pairs, .timeout = 250)
 {
     int64_t moving = 0;
@@ -706,8 +708,8 @@ Test(plan, random_pairs, .timeout = 250)
     CASES_RAN(moving, 400, 320, "random pairs that move rows");
 }
 
-/* Gradients of cp ranks without a partition, padded with zeros: the sum of the classes is the
- * gradient that a partition's ranks would have sent. */
+/* Gradients of cp ranks without a partition are padded with zeros. The sum of the classes is the
+ * gradient that ranks with a partition would have sent. */
 static int64_t zero_padded(uint64_t seed, int64_t b, int64_t s, int64_t klass)
 {
     const int64_t cp = 3, seq = 12, chunk = s / (seq / (2 * cp));
@@ -815,14 +817,14 @@ static void send_to_nobody(mimo_plan_set *set)
     cr_assert_eq(mimo_blocks_append(blocks, &more), MIMO_OK);
 }
 
-/* At both ends alike. */
+/* Both ends read with other strides. */
 static void read_with_other_strides(mimo_plan_set *set)
 {
     blocks_of(set, 0, MIMO_SEND)->list[0].src_b++;
     blocks_of(set, 2, MIMO_RECV)->list[0].src_b++;
 }
 
-/* Rank 0 has two blocks of each peer. */
+/* Rank 0 has two blocks from each peer. The peers change places. */
 static void receive_out_of_order(mimo_plan_set *set)
 {
     mimo_block *list = blocks_of(set, 0, MIMO_RECV)->list;
@@ -862,7 +864,7 @@ static void receive_nothing(mimo_plan_set *set)
     blocks_of(set, 2, MIMO_RECV)->list[0].nb = 0;
 }
 
-/* What it holds itself is received, and the other way round. */
+/* Rank 0 receives what it holds itself. */
 static void receive_from_itself(mimo_plan_set *set)
 {
     mimo_blocks *local = blocks_of(set, 2, MIMO_LOCAL);
@@ -900,7 +902,7 @@ static void send_out_of_order(mimo_plan_set *set)
     blocks->list[1] = first;
 }
 
-/* A plan of everything is none of a chunk, nor one of another chunk. */
+/* The plan of a whole call is no plan of a chunk. The plan of one chunk is none of another. */
 Test(plan, checker_catches_other_chunks)
 {
     planned made = plan_pair(&fan_in), part = made;
@@ -921,7 +923,7 @@ Test(plan, checker_catches_other_chunks)
     release_pair(&made);
 }
 
-/* By hand: rank 2's plan of fan_in (above), and of it the last of four samples. */
+/* By hand: rank 2's plan of fan_in (above), for the last of its four samples. */
 Test(plan, text_of_a_chunk)
 {
     planned made = plan_pair(&fan_in);
@@ -937,7 +939,7 @@ Test(plan, text_of_a_chunk)
     release_pair(&made);
 }
 
-/* As many samples as a layout may have: no part of them gets lost in the arithmetic. */
+/* The largest batch that a layout may have. The arithmetic must not lose any part of it. */
 Test(plan, chunks_of_the_largest_batch)
 {
     const layout_case one = WHOLE("dp=1");
@@ -979,7 +981,7 @@ Test(plan, checker_catches)
 
 /* ------------------------------------------ errors ------------------------------------------ */
 
-/* The rows of a ragged pair are those of the same spans, to the last sample. */
+/* Both sides of a ragged pair must have the same spans in every sample. */
 Test(plan, spans_that_differ)
 {
     const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 3}},

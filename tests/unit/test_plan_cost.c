@@ -1,5 +1,5 @@
 /* The cost model: the loads of plans, by hand and against rows listed one by one; times by hand;
- * what must hold of any estimate. */
+ * and properties of every estimate. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,10 +12,10 @@
 typedef struct bed {
     mimo_grid *grids[2];
     mimo_layout *layouts[2];
-    mimo_cost_case of; /* loads and pairing filled in */
+    mimo_cost_case of; /* its loads and pairing are filled in */
 } bed;
 
-/* A side as it is cut; or, of dst, as a partition would cut it. */
+/* A side's layout. With `cut` its sequences are split as by a partition. */
 static mimo_layout *layout_of(const mimo_cost_case *of, mimo_side side, bool cut)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
@@ -62,7 +62,7 @@ static void add_phase(bed *b, int way, const mimo_layout *from, const mimo_layou
     load->phases++;
 }
 
-/* Contributions to full tiles are brought together first where many ranks read the sum. */
+/* Contributions to full tiles are gathered first where many ranks read the sum. */
 static void add_backward(bed *b)
 {
     int64_t cp = mimo_grid_dim_size(b->of.dst, "cp"), dp = mimo_grid_dim_size(b->of.dst, "dp");
@@ -117,8 +117,8 @@ static void release(bed *b)
                          got.pair);                                                         \
     } while (0)
 
-/* A byte takes 1 us over the link and half of one in a copy; 4 H200; links beside which copies and
- * starts are free. */
+/* slow: a byte takes 1 us over the link and half of that in a copy. h200: a machine with 4 H200.
+ * The last one has links beside which copies and starts cost nothing. */
 static const mimo_link_speed slow = {1e-3, 10, 2e-3}, h200 = {342, 8, 0},
                              links_alone = {1, 0, 1e18};
 
@@ -128,9 +128,9 @@ static const mimo_link_speed slow = {1e-3, 10, 2e-3}, h200 = {342, 8, 0},
 
 /* ------------------------------------------- loads ------------------------------------------ */
 
-/* Rank 0 holds sample 0 and reads positions 0 1 6 7 of samples 0 and 1: it receives two runs, which
- * are packed, and sends positions 2 to 5, which are one in a tile of one sample. Rank 1 sends two
- * runs, and receives one that lies between the rows of its own sample. */
+/* Rank 0 holds sample 0 and reads positions 0 1 6 7 of samples 0 and 1. It receives two runs, which
+ * are packed. It sends positions 2 to 5, which are one run in a tile of one sample. Rank 1 sends
+ * two runs, and receives one run between the rows of its own sample. */
 Test(plan_cost, loads_by_hand)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", true, false);
@@ -140,8 +140,8 @@ Test(plan_cost, loads_by_hand)
     release(&b);
 }
 
-/* Without a partition both cp ranks contribute to each row: rank 0 keeps its own gradient of sample
- * 0 and gets that of rank 1, 8 rows, which go beside the tile as class 1. */
+/* Without a partition both cp ranks contribute to each row. Rank 0 keeps its own gradient of sample
+ * 0 and gets rank 1's, 8 rows, which go beside the tile as class 1. */
 Test(plan_cost, contributions_are_staged)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", false, false);
@@ -154,7 +154,7 @@ Test(plan_cost, contributions_are_staged)
 
 Test(plan_cost, the_busiest_pair)
 {
-    /* Backward, each of 4 encoder copies gathers 4 gradients, of which its own is one. */
+    /* In backward each of 4 encoder copies gathers 4 gradients, of which one is its own. */
     bed b = bed_of("tp=4,dp=1", "tp=1,dp=4", false, false);
     mimo_plan_load load = load_of(&b, 1, 0);
     cr_assert(load.in == 3 * 128 && load.out == 3 * 128 && load.pair == 128 && load.local == 128);
@@ -167,7 +167,7 @@ static int compare_rows(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Whether the rows at one end of a message, all listed, follow one another. */
+/* Whether the rows at one end of a message are contiguous, by listing them all. */
 static bool rows_follow(const mimo_block *block, int64_t blocks, bool receiver)
 {
     int64_t rows[64], count = 0;
@@ -238,7 +238,7 @@ Test(plan_cost, fan_in_by_hand)
     b.of.cut = false;
     cost = mimo_cost_estimate(&b.of, &slow);
     EXPECT_US(cost.collective[0], 10 + 128 + 256 / 2.);
-    b.of.order[MIMO_DST] = MIMO_ROWS_BSH; /* gathered samples are where they belong */
+    b.of.order[MIMO_DST] = MIMO_ROWS_BSH; /* gathered samples are already in order */
     cost = mimo_cost_estimate(&b.of, &slow);
     EXPECT_US(cost.collective[0], 10 + 128);
     release(&b);
@@ -246,7 +246,7 @@ Test(plan_cost, fan_in_by_hand)
 
 Test(plan_cost, fan_out_by_hand)
 {
-    /* W = 1 sample, 128 bytes; V = 2 samples; cp 1. Nothing moves forward. */
+    /* W = 1 sample, 128 bytes. V = 2 samples. cp 1. Forward moves nothing. */
     bed b = bed_of("tp=2,dp=2", "tp=1,dp=4", false, false);
     mimo_cost cost = mimo_cost_estimate(&b.of, &slow);
     EXPECT_US(cost.collective[0], 5 + 128 / 2.);
@@ -259,7 +259,7 @@ Test(plan_cost, fan_out_by_hand)
 
 Test(plan_cost, sequence_parallel_by_hand)
 {
-    /* W = 4 samples, 512 bytes, of which a cp rank has 256 and a tp rank 128. */
+    /* W = 4 samples, 512 bytes. A cp rank has 256 of them, and a tp rank 128. */
     bed b = bed_of("tp=1,dp=4", "tp=2,cp=2,dp=1", true, true);
     mimo_cost cost = mimo_cost_estimate(&b.of, &slow);
     EXPECT_US(cost.collective[0], 10 + 3 * 128 + 128 / 2.);
@@ -292,8 +292,8 @@ Test(plan_cost, phases_add_up)
     release(&b);
 }
 
-/* What the link and the copies of 4 H200 make of the first case of S = 8192, H = 4096: 98 us for 32
- * MiB over the link, where 102.9 were measured. */
+/* The estimate for 4 H200 of the first case of S = 8192, H = 4096: 98 us for 32 MiB over the link.
+ * Measured were 102.9 us. */
 Test(plan_cost, a_measured_case)
 {
     bed b = bed_of("tp=1,dp=4", "tp=1,cp=2,dp=2", true, false);
@@ -312,7 +312,7 @@ Test(plan_cost, a_measured_case)
     release(&b);
 }
 
-/* Faster links and copies, or less latency, never take longer; no executor beats the link. */
+/* Faster links and copies, or less latency, never increase a time. No executor beats the link. */
 Test(plan_cost, estimates_are_monotonous)
 {
     bed b = bed_of("tp=2,dp=2", "tp=1,cp=4,dp=1", true, false);
@@ -341,7 +341,7 @@ enum { BENCH_SHAPES = sizeof bench_shapes / sizeof bench_shapes[0] };
 
 typedef void (*cost_check)(const bed *b, const char *src, const char *dst);
 
-/* A pair in the bench's shapes: full, cut or with sp, in all orders. */
+/* A pair in the bench's shapes: full, cut or with sp, with all row orders. */
 static void each_shape(const char *src, const char *dst, int64_t batch, cost_check check)
 {
     for (int i = 0; i < BENCH_SHAPES * 12; i++) {
@@ -379,7 +379,7 @@ static void expect_no_more_bytes(const bed *b, const char *src, const char *dst)
                       src, dst, b->of.cut, way);
 }
 
-/* The busiest link of routed carries no more than collective's. */
+/* The busiest link carries no more by routed than by collective. */
 Test(plan_cost, routed_moves_no_more_than_collective)
 {
     each_pair(expect_no_more_bytes);

@@ -1,5 +1,5 @@
-/* What ranks of grids that pair exchange, in closed form: by hand, against the plan of every rank
- * on random pairs, and on 16,384 ranks. */
+/* What ranks of paired grids exchange, in closed form: by hand, against the plan of every rank on
+ * random pairs, and on 16,384 ranks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static mimo_layout *layout_of(const paired_case *of, const mimo_grid *grid, mimo
     return layout;
 }
 
-/* False where the grids do not pair; then there is nothing to release. */
+/* False where the grids do not pair. Then there is nothing to release. */
 static bool make_bed(bed *b, const paired_case *of)
 {
     mimo_pairing pairing;
@@ -81,7 +81,7 @@ static int64_t peers_of(const mimo_plan *plan, mimo_block_kind kind)
     return peers;
 }
 
-/* One rank's plan: it exchanges what all do. */
+/* Check one rank's plan: it must have the load that the closed form gives for every rank. */
 static mimo_plan_load check_rank(const bed *b, int way, int64_t rank, const char *text)
 {
     const mimo_plan_load all = paired_load(b, way);
@@ -106,8 +106,8 @@ static mimo_plan_load check_rank(const bed *b, int way, int64_t rank, const char
 
 /* ------------------------------------------ by hand ----------------------------------------- */
 
-/* Rank 0 holds sample 0 and reads positions 0 1 6 7 of two samples; each of its messages is 4 rows.
- * It receives two runs, and rank 1, which reads 2 to 5, sends it two. */
+/* Rank 0 holds sample 0 and reads positions 0 1 6 7 of two samples. Each of its messages is 4 rows.
+ * It receives two runs. Rank 1 reads positions 2 to 5, and sends it two runs. */
 Test(plan_paired, fan_in_by_hand)
 {
     const paired_case of = {.spec = {"tp=1,dp=4", "tp=1,cp=2,dp=2"}, .batch = 4, .seq = 8};
@@ -119,7 +119,8 @@ Test(plan_paired, fan_in_by_hand)
     release(&b);
 }
 
-/* Forward all hold what they need. Backward each of 4 copies needs 4 gradients and has one. */
+/* Forward, each rank holds what it needs. Backward, each of 4 copies needs 4 gradients and has
+ * one. */
 Test(plan_paired, fan_out_by_hand)
 {
     const paired_case of = {.spec = {"tp=4,dp=1", "tp=1,dp=4"}, .batch = 4, .seq = 8};
@@ -130,7 +131,7 @@ Test(plan_paired, fan_out_by_hand)
     cr_assert(load.packed == 0 && load.unpacked == 0);
     load = paired_load(&b, 1);
     cr_assert(load.in == 384 && load.out == 384 && load.local == 128 && load.pair == 128);
-    cr_assert(load.packed == 0 && load.unpacked == 384); /* one sample of four lies every 4 rows */
+    cr_assert(load.packed == 0 && load.unpacked == 384); /* a sample's rows lie 4 apart */
     release(&b);
 }
 
@@ -149,7 +150,7 @@ static int64_t draw_divisor(uint64_t *state, int64_t number)
     return divisor;
 }
 
-/* Three dimensions, as often as not in the usual order. */
+/* Three dimensions, in half of the cases in the usual order. */
 static void draw_spec(char *spec, uint64_t *state, const int64_t sizes[3])
 {
     static const char *const names[] = {"tp", "cp", "dp"};
@@ -218,7 +219,7 @@ Test(plan_paired, is_what_the_plans_of_all_ranks_say)
 
 /* ------------------------------------------ large ------------------------------------------- */
 
-/* Grids where the peers of a rank are thousands; some ranks are planned. */
+/* Grids where a rank has thousands of peers. Only some ranks are planned. */
 Test(plan_paired, ranks_16384)
 {
     static const paired_case cases[] = {

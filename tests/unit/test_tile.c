@@ -1,4 +1,4 @@
-/* Tiles: sizes that do not fit 64 bits are refused with the numbers, and nothing else is. */
+/* Tiles whose sizes do not fit 64 bits are refused with the numbers. No other tiles are. */
 #include <criterion/criterion.h>
 
 #include "bridge/collective/collective_types.h"
@@ -18,7 +18,7 @@ static mimo_tile_rules fan_in_by(int64_t scale)
     return rules;
 }
 
-/* A cp pair of ranks that cut the sequences. */
+/* A partition over two cp ranks. */
 static mimo_partition *partition_over_two(mimo_tile_rules *rules)
 {
     mimo_partition *partition = NULL;
@@ -62,7 +62,7 @@ Test(tile, words_of_a_misfit)
           "f32 sbh[2,3,4]");
 }
 
-/* Empty views may have sizes whose products, with those of the other side, fit nowhere. */
+/* Empty views may have sizes whose products with the other side's sizes do not fit 64 bits. */
 Test(tile, batches_that_overflow)
 {
     mimo_tile_pair pair;
@@ -93,7 +93,7 @@ Test(tile, bytes_of_a_row_that_overflow)
           "src tile f64 sbh[0,1,2305843009213693952]", "2305843009213693952 * 8 does not fit");
 }
 
-/* The shard fits, the full sequences that are staged for it do not. */
+/* The shard fits. The full sequences that are staged for it do not. */
 Test(tile, staging_that_overflows)
 {
     float a, b;
@@ -111,8 +111,8 @@ Test(tile, staging_that_overflows)
     mimo_partition_destroy(partition);
 }
 
-/* A rank without rows may pass a place in the midst of what it gives, as where its rows would be is
- * the same on all ranks. */
+/* A tile without rows may begin inside another tile. All ranks pass the same offset, also those
+ * without rows. */
 Test(tile, overlap)
 {
     float a[24];

@@ -1,5 +1,5 @@
-/* The life of bridges on two ranks, for valgrind to watch: created (also wrongly), used in every
- * way, destroyed. What is moved where is for other tests to say. */
+/* The life of bridges on two ranks, to be run under valgrind: created (also wrongly), used in every
+ * way, destroyed. Other tests check what moves where. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,8 +20,8 @@ typedef struct life {
     mimo_comm *comm;
     mimo_grid *encoder, *llm;
     mimo_bridge *bridge;
-    mimo_tensor src, dst;    /* exactly as large as they have to be */
-    mimo_buffer *buffers[2]; /* what they lie in, where the executor is zero-copy */
+    mimo_tensor src, dst;    /* exactly as large as needed */
+    mimo_buffer *buffers[2]; /* the buffers of src and dst, where the executor is zero-copy */
 } life;
 
 /* A tile's memory: its own, or the buffer's. */
@@ -60,7 +60,7 @@ static void move_both_ways(life *it)
     MUST(mimo_bridge_self_test(it->bridge, 1));
 }
 
-/* A wrong shape on one rank: an error on both, and nothing is left of the call. */
+/* A wrong shape on one rank is an error on both, and the call leaves nothing behind. */
 static void move_wrongly(life *it)
 {
     mimo_tensor wrong = it->dst;
@@ -92,7 +92,7 @@ static void live(life *it, mimo_executor executor, bool cut)
     release_room(it, MIMO_DST, &it->dst);
 }
 
-/* Grids that collective refuses. */
+/* Create bridges on grids that collective refuses. */
 static void create_wrongly(life *it)
 {
     mimo_bridge *bridge;
@@ -104,7 +104,7 @@ static void create_wrongly(life *it)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Everything but the operation is destroyed first. */
+/* Everything except the operation is destroyed first. */
 static void end_in_flight(life *it, mimo_executor executor)
 {
     mimo_op *op;

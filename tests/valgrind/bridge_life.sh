@@ -5,11 +5,11 @@ set -euo pipefail
 
 here=$(dirname -- "${BASH_SOURCE[0]}")
 command -v valgrind >/dev/null || { echo "skipped: no valgrind"; exit 77; }
-# Where Open MPI comes with suppressions of its own.
+# Open MPI may come with suppressions of its own.
 theirs=/usr/share/openmpi/openmpi-valgrind.supp
 suppressions=(--suppressions="$here/valgrind.supp")
 [ ! -f "$theirs" ] || suppressions+=(--suppressions="$theirs")
 
-# Deep stacks: what a leak is suppressed by stands far from the allocation.
+# Deep stacks: the frame that a suppression names stands far from the allocation.
 "$1" --oversubscribe -n 2 valgrind --quiet --error-exitcode=99 --num-callers=50 --leak-check=full \
     --errors-for-leak-kinds=definite --show-leak-kinds=definite "${suppressions[@]}" "$2"
