@@ -384,7 +384,7 @@ static void print_tallies(const tally *tallies)
                tallies[i].near, tallies[i].count, tallies[i].most);
 }
 
-static void print_row(const bed *b, const pair_case *pair, const char *direction, const figures *f,
+static void print_row(const bed *b, const pair_case *pair, const char *pass, const figures *f,
                       bool json)
 {
     const double *seconds = f->seconds;
@@ -392,7 +392,7 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
     if (!json) {
         printf("%-10s %-16s %-5s %6.0f %-9s %9.3f %10.3f %6.2f %10.3f %6.2f %6.2f %10.3f %6.2f "
                "%10.3f %-10s %6.2f %6.2f\n",
-               pair->src, pair->dst, b->cut ? "shard" : "full", kib, direction,
+               pair->src, pair->dst, b->cut ? "shard" : "full", kib, pass,
                (double)f->floor / 1048576, seconds[COLLECTIVE] * 1e3, f->guarded[0],
                seconds[P2P] * 1e3, f->ratio[P2P], f->guarded[1], seconds[ZERO_COPY] * 1e3,
                f->ratio[ZERO_COPY], seconds[BARE] * 1e3, names[f->chosen],
@@ -404,7 +404,7 @@ static void print_row(const bed *b, const pair_case *pair, const char *direction
     cJSON_AddStringToObject(row, "dst", pair->dst);
     cJSON_AddBoolToObject(row, "partition", b->cut);
     cJSON_AddNumberToObject(row, "kib_per_rank", kib);
-    cJSON_AddStringToObject(row, "direction", direction);
+    cJSON_AddStringToObject(row, "direction", pass);
     cJSON_AddNumberToObject(row, "must_move_bytes", (double)f->floor);
     cJSON_AddNumberToObject(row, "collective_seconds", seconds[COLLECTIVE]);
     cJSON_AddNumberToObject(row, "p2p_seconds", seconds[P2P]);

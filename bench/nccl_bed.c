@@ -150,8 +150,8 @@ static void make_tiles(nccl_bed *bed)
 
 static void make_rooms(nccl_bed *bed)
 {
-    for (int direction = 0; direction < 2; direction++) {
-        const mimo_plan_load *load = &bed->moves[direction].load;
+    for (int pass = 0; pass < 2; pass++) {
+        const mimo_plan_load *load = &bed->moves[pass].load;
         int64_t most = load->in > load->out ? load->in : load->out;
         bed->room_bytes = most > bed->room_bytes ? most : bed->room_bytes;
     }
@@ -207,9 +207,9 @@ void nccl_bed_destroy(nccl_bed *bed)
     cudaFree(bed->language[0].data);
     cudaFree(bed->full);
     cudaFree(bed->room);
-    for (int direction = 0; direction < 2; direction++) {
-        free(bed->moves[direction].to);
-        free(bed->moves[direction].from);
+    for (int pass = 0; pass < 2; pass++) {
+        free(bed->moves[pass].to);
+        free(bed->moves[pass].from);
     }
     mimo_grid_destroy(bed->src);
     mimo_grid_destroy(bed->dst);

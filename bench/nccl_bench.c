@@ -57,7 +57,7 @@ static const struct {
     int64_t seq, hidden;
 } shapes[] = {{256, 1024}, {2048, 4096}, {8192, 4096}, {32768, 4096}};
 
-static const char *const directions[] = {"forward", "backward"};
+static const char *const passes[] = {"forward", "backward"};
 
 typedef struct options {
     bool graph, chunks, json;
@@ -267,7 +267,7 @@ static void print_json(const nccl_bed *bed, bool backward, const times *t)
            "\"local_copy_us\":%.2f,\"chunk_first_us\":%.2f,\"chunk_all_us\":%.2f,"
            "\"chunk_whole_us\":%.2f,\"auto\":\"%s\",\"auto_us\":%.2f,"
            "\"auto_elsewhere\":\"%s\",\"auto_elsewhere_us\":%.2f}\n",
-           bed->c.src, bed->c.dst, bed->c.batch, bed->c.seq, bed->c.hidden, directions[backward],
+           bed->c.src, bed->c.dst, bed->c.batch, bed->c.seq, bed->c.hidden, passes[backward],
            bed->moves[backward].most_in, bed->moves[backward].most_peers, t->floor, t->floor_few,
            t->way[NCCL_COLLECTIVE], t->bare_collective, t->collective_copies, t->way[NCCL_P2P],
            t->bare_p2p, t->p2p_copies, t->way[NCCL_ZERO_COPY], t->way[NCCL_ZERO_COPY_FEW],
@@ -290,7 +290,7 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
     const double *way = t->way;
     printf("%-10s%-16s%6" PRId64 " %-8s|%7.2f %7.1f %7.1f |%8.1f %5.2f |%8.1f %5.2f |%8.1f %5.2f "
            "%8.1f %5.2f %8.1f %8.1f |%7.1f |%8.1f %8.1f %8.1f |%10s %5.2f %10s %5.2f\n",
-           bed->c.src, bed->c.dst, bed->c.seq, directions[backward],
+           bed->c.src, bed->c.dst, bed->c.seq, passes[backward],
            (double)bed->moves[backward].most_in / 1048576, t->floor, t->floor_few,
            way[NCCL_COLLECTIVE],
            ratio(way[NCCL_COLLECTIVE], t->bare_collective + t->collective_copies), way[NCCL_P2P],
@@ -328,7 +328,7 @@ static bool run_case(const nccl_world *world, const nccl_case *c, const options 
                 fprintf(stderr,
                         "%s -> %s, S %" PRId64 ", %s: way %d brings other bits than "
                         "collective\n",
-                        c->src, c->dst, c->seq, directions[backward], (int)differs);
+                        c->src, c->dst, c->seq, passes[backward], (int)differs);
             same = false;
             continue;
         }

@@ -98,7 +98,7 @@ static figures measure(const mimo_layout *src, const mimo_layout *dst, int64_t r
     return result;
 }
 
-static void print_figures(const pair_case *pair, const char *direction, const figures *f, bool json)
+static void print_figures(const pair_case *pair, const char *pass, const figures *f, bool json)
 {
     int64_t bytes = f->blocks * (int64_t)sizeof(mimo_block);
     printf(json
@@ -106,7 +106,7 @@ static void print_figures(const pair_case *pair, const char *direction, const fi
                  "\"slowest_us\":%.2f,\"blocks\":%" PRId64 ",\"peers\":%" PRId64
                  ",\"bytes\":%" PRId64 "}\n"
                : "%-14s %-18s %-5s %-8s %11.2f %11.2f %8" PRId64 " %8" PRId64 " %10" PRId64 "\n",
-           pair->src, pair->dst, pair->sp ? "true" : "false", direction, 1e6 * f->median,
+           pair->src, pair->dst, pair->sp ? "true" : "false", pass, 1e6 * f->median,
            1e6 * f->slowest, f->blocks, f->peers, bytes);
 }
 

@@ -11,7 +11,7 @@ enum { PLAN_DRAWN_RANKS = 16 };
 enum {
     PLAN_FORWARD = MIMO_COST_FORWARD,
     PLAN_BACKWARD = MIMO_COST_BACKWARD,
-    PLAN_DIRECTIONS = MIMO_COST_DIRECTIONS,
+    PLAN_PASSES = MIMO_COST_PASSES,
 };
 
 typedef struct plan_bridge_request {
@@ -53,10 +53,10 @@ typedef struct plan_bridge {
     int64_t *group;                      /* memory for the ranks of a gather group */
     int64_t first, ranks;                /* the ranks of both grids together */
     int64_t first_shown, shown;          /* the ranks to print */
-    plan_flow (*flows)[PLAN_DIRECTIONS]; /* flows[ranks] */
-    int64_t *traffic[PLAN_DIRECTIONS];   /* [sender * ranks + receiver]; NULL: not drawn */
-    plan_links links[PLAN_DIRECTIONS];
-    mimo_plan_load load[PLAN_DIRECTIONS]; /* the largest over all ranks */
+    plan_flow (*flows)[PLAN_PASSES]; /* flows[ranks] */
+    int64_t *traffic[PLAN_PASSES];   /* [sender * ranks + receiver]; NULL: not drawn */
+    plan_links links[PLAN_PASSES];
+    mimo_plan_load load[PLAN_PASSES]; /* the largest over all ranks */
 } plan_bridge;
 
 /* Check every rule, then make the grids and layouts (plan_bridge_layouts.c). Nothing is planned

@@ -10,10 +10,10 @@ static void keep_most(plan_most *most, plan_most other)
         *most = other;
 }
 
-static void add_traffic(plan_bridge *bridge, int direction, const mimo_plan *plan, int64_t rank)
+static void add_traffic(plan_bridge *bridge, int pass, const mimo_plan *plan, int64_t rank)
 {
     const mimo_block_kind kinds[] = {MIMO_SEND, MIMO_LOCAL};
-    int64_t *row = &bridge->traffic[direction][(rank - bridge->first) * bridge->ranks];
+    int64_t *row = &bridge->traffic[pass][(rank - bridge->first) * bridge->ranks];
     for (int k = 0; k < 2; k++) {
         int64_t count;
         const mimo_block *blocks = mimo_plan_blocks(plan, kinds[k], &count);
@@ -38,28 +38,28 @@ static int64_t add_pairs(plan_links *links, const mimo_plan *plan, int64_t row_b
     return peers;
 }
 
-static void count_plan(plan_bridge *bridge, int direction, const mimo_plan *plan, int64_t rank)
+static void count_plan(plan_bridge *bridge, int pass, const mimo_plan *plan, int64_t rank)
 {
-    plan_links *links = &bridge->links[direction];
+    plan_links *links = &bridge->links[pass];
     mimo_plan_load load = mimo_plan_load_of(plan, bridge->row_bytes);
     int64_t peers = add_pairs(links, plan, bridge->row_bytes, rank);
-    bridge->flows[rank - bridge->first][direction] =
+    bridge->flows[rank - bridge->first][pass] =
         (plan_flow){load.in, load.out, load.local, peers};
-    mimo_plan_load_merge(&bridge->load[direction], &load);
+    mimo_plan_load_merge(&bridge->load[pass], &load);
     links->bytes += load.in;
     keep_most(&links->in, (plan_most){load.in, rank, rank});
     keep_most(&links->out, (plan_most){load.out, rank, rank});
-    if (bridge->traffic[direction])
-        add_traffic(bridge, direction, plan, rank);
+    if (bridge->traffic[pass])
+        add_traffic(bridge, pass, plan, rank);
 }
 
-static mimo_status plan_rank(plan_bridge *bridge, int direction, int64_t rank)
+static mimo_status plan_rank(plan_bridge *bridge, int pass, int64_t rank)
 {
     mimo_plan *plan;
-    bool forward = direction == PLAN_FORWARD;
+    bool forward = pass == PLAN_FORWARD;
     MIMO_TRY(mimo_plan_create(&plan, bridge->layouts[forward ? MIMO_SRC : MIMO_DST],
                               bridge->layouts[forward ? MIMO_DST : MIMO_SRC], rank));
-    count_plan(bridge, direction, plan, rank);
+    count_plan(bridge, pass, plan, rank);
     mimo_plan_destroy(plan);
     return MIMO_OK;
 }
@@ -70,32 +70,32 @@ static mimo_status reserve_bytes(plan_bridge *bridge)
     int64_t cells = bridge->ranks * bridge->ranks;
     MIMO_TRY(mimo_reserve(&bridge->group, bridge->pairing.group_size, sizeof(int64_t)));
     MIMO_TRY(mimo_reserve(&bridge->flows, bridge->ranks, sizeof *bridge->flows));
-    for (int direction = 0; drawn && direction < PLAN_DIRECTIONS; direction++)
-        MIMO_TRY(mimo_reserve(&bridge->traffic[direction], cells, sizeof(int64_t)));
+    for (int pass = 0; drawn && pass < PLAN_PASSES; pass++)
+        MIMO_TRY(mimo_reserve(&bridge->traffic[pass], cells, sizeof(int64_t)));
     return MIMO_OK;
 }
 
 static mimo_status plan_each(plan_bridge *bridge)
 {
     for (int64_t r = 0; r < bridge->ranks; r++)
-        for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-            MIMO_TRY(plan_rank(bridge, direction, bridge->first + r));
+        for (int pass = 0; pass < PLAN_PASSES; pass++)
+            MIMO_TRY(plan_rank(bridge, pass, bridge->first + r));
     return MIMO_OK;
 }
 
 /* Where the grids pair, all ranks move the same number of bytes in the same number of messages. So
  * the first rank's plan stands for all. Ranks differ only in what they pack; plan_paired counts
  * that in closed form. */
-static mimo_status plan_first(plan_bridge *bridge, int direction)
+static mimo_status plan_first(plan_bridge *bridge, int pass)
 {
-    plan_links *links = &bridge->links[direction];
-    bool forward = direction == PLAN_FORWARD;
-    MIMO_TRY(plan_rank(bridge, direction, bridge->first));
+    plan_links *links = &bridge->links[pass];
+    bool forward = pass == PLAN_FORWARD;
+    MIMO_TRY(plan_rank(bridge, pass, bridge->first));
     for (int64_t r = 1; r < bridge->ranks; r++)
-        bridge->flows[r][direction] = bridge->flows[0][direction];
+        bridge->flows[r][pass] = bridge->flows[0][pass];
     links->bytes *= bridge->ranks;
     links->pairs *= bridge->ranks;
-    return mimo_plan_load_paired(&bridge->load[direction],
+    return mimo_plan_load_paired(&bridge->load[pass],
                                  bridge->layouts[forward ? MIMO_SRC : MIMO_DST],
                                  bridge->layouts[forward ? MIMO_DST : MIMO_SRC], bridge->row_bytes);
 }
@@ -106,8 +106,8 @@ mimo_status plan_bridge_count(plan_bridge *bridge)
     bool paired = bridge->pairing.scale > 0 && !bridge->request->general;
     if (!paired || bridge->traffic[PLAN_FORWARD])
         return plan_each(bridge);
-    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-        MIMO_TRY(plan_first(bridge, direction));
+    for (int pass = 0; pass < PLAN_PASSES; pass++)
+        MIMO_TRY(plan_first(bridge, pass));
     return MIMO_OK;
 }
 
@@ -128,7 +128,7 @@ mimo_cost plan_bridge_cost(const plan_bridge *bridge)
                          .batch = request->batch,
                          .seq = request->seq,
                          .row_bytes = bridge->row_bytes};
-    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-        of.load[direction] = (mimo_phases_load){{bridge->load[direction]}, 1};
+    for (int pass = 0; pass < PLAN_PASSES; pass++)
+        of.load[pass] = (mimo_phases_load){{bridge->load[pass]}, 1};
     return mimo_cost_estimate(&of, &request->speed);
 }

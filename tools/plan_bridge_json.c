@@ -8,7 +8,7 @@
 
 #include "plan_bridge.h"
 
-static const char *const way_names[PLAN_DIRECTIONS] = {"forward", "backward"};
+static const char *const way_names[PLAN_PASSES] = {"forward", "backward"};
 
 static void print_range(int64_t first, int64_t count)
 {
@@ -89,7 +89,7 @@ static void print_rank(const plan_bridge *bridge, int64_t rank)
     }
     printf(",\"tokens\":");
     print_tokens(bridge, rank);
-    for (int way = 0; way < PLAN_DIRECTIONS; way++)
+    for (int way = 0; way < PLAN_PASSES; way++)
         print_flow(way_names[way], &bridge->flows[rank - bridge->first][way]);
     putchar('}');
 }
@@ -102,10 +102,10 @@ static void print_most(const char *name, const plan_most *most, double imbalance
 
 /* An imbalance is the most over the mean. For pairs, the mean is over those that move something.
  * For ranks, it is over all of them. */
-static void print_links(const plan_bridge *bridge, int direction)
+static void print_links(const plan_bridge *bridge, int pass)
 {
-    const plan_links *links = &bridge->links[direction];
-    printf("\"%s\":{\"bytes\":%" PRId64 ",\"pairs\":%" PRId64, way_names[direction], links->bytes,
+    const plan_links *links = &bridge->links[pass];
+    printf("\"%s\":{\"bytes\":%" PRId64 ",\"pairs\":%" PRId64, way_names[pass], links->bytes,
            links->pairs);
     printf(",\"busiest\":{\"from\":%" PRId64 ",\"to\":%" PRId64 ",\"bytes\":%" PRId64
            ",\"imbalance\":%.6g}",
@@ -129,7 +129,7 @@ static void print_times(const plan_bridge *bridge)
 {
     mimo_cost cost = plan_bridge_cost(bridge);
     printf("\"estimated_us\":{");
-    for (int way = 0; way < PLAN_DIRECTIONS; way++) {
+    for (int way = 0; way < PLAN_PASSES; way++) {
         printf("%s\"%s\":", way > 0 ? "," : "", way_names[way]);
         print_time('{', "collective", cost.collective[way]);
         print_time(',', "p2p", cost.p2p[way]);

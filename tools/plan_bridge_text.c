@@ -7,7 +7,7 @@
 
 #include "plan_bridge.h"
 
-static const char *const direction_names[PLAN_DIRECTIONS] = {"forward", "backward"};
+static const char *const direction_names[PLAN_PASSES] = {"forward", "backward"};
 
 /* Text that is built piece by piece in fixed memory. What does not fit is left out. */
 typedef struct cell_text {
@@ -115,16 +115,16 @@ static void print_ranks(const plan_bridge *bridge)
 
 /* ----------------------------------------- bytes -------------------------------------------- */
 
-static void print_flows(const char *title, const plan_flow flows[PLAN_DIRECTIONS])
+static void print_flows(const char *title, const plan_flow flows[PLAN_PASSES])
 {
     printf("%6s", title);
-    for (int i = 0; i < PLAN_DIRECTIONS; i++)
+    for (int i = 0; i < PLAN_PASSES; i++)
         printf("  %14" PRId64 " %14" PRId64 " %14" PRId64, flows[i].recv, flows[i].send,
                flows[i].local);
     putchar('\n');
 }
 
-static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS])
+static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_PASSES])
 {
     printf("\n%6s  %-44s  %s\n", "bytes", "forward", "backward");
     printf("%6s  %14s %14s %14s  %14s %14s %14s\n", "rank", "receives", "sends", "keeps",
@@ -134,7 +134,7 @@ static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS
         char title[24];
         snprintf(title, sizeof title, "%" PRId64, rank);
         print_flows(title, flows);
-        for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+        for (int i = 0; i < PLAN_PASSES; i++) {
             all[i].recv += flows[i].recv;
             all[i].send += flows[i].send;
             all[i].local += flows[i].local;
@@ -155,7 +155,7 @@ static void print_bytes(const plan_bridge *bridge, plan_flow all[PLAN_DIRECTIONS
  *
  * All divisions are exact: the batch divides over both dp, S over 2cp, and S/cp over tp under sp.
  */
-static void collective_bytes(const plan_bridge *bridge, int64_t bytes[PLAN_DIRECTIONS])
+static void collective_bytes(const plan_bridge *bridge, int64_t bytes[PLAN_PASSES])
 {
     const plan_bridge_request *request = bridge->request;
     const mimo_grid *src = bridge->grids[MIMO_SRC], *dst = bridge->grids[MIMO_DST];
@@ -172,9 +172,9 @@ static void collective_bytes(const plan_bridge *bridge, int64_t bytes[PLAN_DIREC
         bytes[PLAN_BACKWARD] += (k - 1) * (encoder / k);
 }
 
-static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN_DIRECTIONS])
+static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN_PASSES])
 {
-    int64_t bytes[PLAN_DIRECTIONS];
+    int64_t bytes[PLAN_PASSES];
     if (bridge->pairing.scale == 0) {
         printf("\ncollective cannot be used: %s\n", bridge->broken);
         return;
@@ -184,7 +184,7 @@ static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN
         "\nbytes received by %s: collective (gathered batches, sum over cp) against routed (each "
         "needed row once)\n",
         bridge->shown > 1 ? "all ranks" : "this rank");
-    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+    for (int i = 0; i < PLAN_PASSES; i++) {
         int64_t collective = bytes[i] * bridge->shown;
         printf("%10s  collective %14" PRId64 "  routed %14" PRId64, direction_names[i], collective,
                all[i].recv);
@@ -202,7 +202,7 @@ static void print_links(const plan_bridge *bridge)
     printf(
         "\nhow evenly the links are used: the busiest pair and the busiest ranks, in bytes and as "
         "multiples of the mean\n");
-    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+    for (int i = 0; i < PLAN_PASSES; i++) {
         const plan_links *links = &bridge->links[i];
         printf("%10s  ", direction_names[i]);
         if (links->bytes == 0) {
@@ -235,7 +235,7 @@ static void print_times(const plan_bridge *bridge)
         return;
     mimo_cost cost = plan_bridge_cost(bridge);
     printf("\nestimated us a call, %g GB/s and %g us a link\n", speed->gbps, speed->latency_us);
-    for (int i = 0; i < PLAN_DIRECTIONS; i++) {
+    for (int i = 0; i < PLAN_PASSES; i++) {
         printf("%10s", direction_names[i]);
         print_time("collective", cost.collective[i]);
         print_time("p2p", cost.p2p[i]);
@@ -265,14 +265,14 @@ static void print_cell(int width, int64_t bytes, bool kept)
     printf(" %*s", width, text);
 }
 
-static void print_drawing(const plan_bridge *bridge, int direction)
+static void print_drawing(const plan_bridge *bridge, int pass)
 {
-    const int64_t *traffic = bridge->traffic[direction];
+    const int64_t *traffic = bridge->traffic[pass];
     if (!traffic)
         return;
     int width = drawing_width(bridge, traffic);
     printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s",
-           direction_names[direction], "");
+           direction_names[pass], "");
     for (int64_t to = 0; to < bridge->ranks; to++)
         printf(" %*" PRId64, width, bridge->first + to);
     putchar('\n');
@@ -286,7 +286,7 @@ static void print_drawing(const plan_bridge *bridge, int direction)
 
 int plan_bridge_print_text(const plan_bridge *bridge)
 {
-    plan_flow all[PLAN_DIRECTIONS] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+    plan_flow all[PLAN_PASSES] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
     print_head(bridge);
     print_groups(bridge);
     print_ranks(bridge);
@@ -294,7 +294,7 @@ int plan_bridge_print_text(const plan_bridge *bridge)
     print_comparison(bridge, all);
     print_links(bridge);
     print_times(bridge);
-    for (int direction = 0; direction < PLAN_DIRECTIONS; direction++)
-        print_drawing(bridge, direction);
+    for (int pass = 0; pass < PLAN_PASSES; pass++)
+        print_drawing(bridge, pass);
     return 0;
 }

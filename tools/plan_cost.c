@@ -170,7 +170,7 @@ mimo_cost mimo_cost_estimate(const mimo_cost_case *of, const mimo_link_speed *sp
         cost.collective[MIMO_COST_FORWARD] = collective_forward(of, speed);
         cost.collective[MIMO_COST_BACKWARD] = collective_backward(of, speed);
     }
-    for (int way = 0; way < MIMO_COST_DIRECTIONS; way++)
+    for (int way = 0; way < MIMO_COST_PASSES; way++)
         for (int i = 0; i < of->load[way].phases; i++) {
             cost.p2p[way] += p2p_phase(&of->load[way].phase[i], speed);
             cost.zero_copy[way] += zero_copy_phase(&of->load[way].phase[i], speed);

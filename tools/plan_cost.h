@@ -77,7 +77,7 @@ typedef struct mimo_phases_load {
     int phases; /* 1 or 2 */
 } mimo_phases_load;
 
-enum { MIMO_COST_FORWARD = 0, MIMO_COST_BACKWARD = 1, MIMO_COST_DIRECTIONS = 2 };
+enum { MIMO_COST_FORWARD = 0, MIMO_COST_BACKWARD = 1, MIMO_COST_PASSES = 2 };
 
 typedef struct mimo_cost_case {
     const mimo_grid *src, *dst;
@@ -91,9 +91,9 @@ typedef struct mimo_cost_case {
 
 /* Estimated microseconds, by pass. INFINITY where an executor cannot be used. */
 typedef struct mimo_cost {
-    double collective[MIMO_COST_DIRECTIONS];
-    double p2p[MIMO_COST_DIRECTIONS];
-    double zero_copy[MIMO_COST_DIRECTIONS];
+    double collective[MIMO_COST_PASSES];
+    double p2p[MIMO_COST_PASSES];
+    double zero_copy[MIMO_COST_PASSES];
 } mimo_cost;
 
 /* Whether the rows of a block follow one another without a gap, at the receiver's end (MIMO_RECV)
