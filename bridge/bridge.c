@@ -65,7 +65,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)
-        local = mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
+        local = mimo_reserve(&bridge->spare, 1, sizeof(mimo_op));
     if (local == MIMO_OK)
         local = fill_local(bridge, comm, &own.desc);
     if (local == MIMO_OK && !out)
@@ -98,11 +98,8 @@ static void release(mimo_bridge *bridge)
 {
     if (bridge->parent)
         mimo_callback_remove(bridge->parent, &bridge->callback);
-    while (bridge->spare) {
-        mimo_op *op = bridge->spare;
-        bridge->spare = op->next;
+    for (mimo_op *op; (op = mimo_free_list_take(&bridge->spare, 0, 0));)
         mimo_op_destroy(op);
-    }
     mimo_executors_destroy(bridge);
     mimo_staging_release(&bridge->staging);
     mimo_comm_destroy(bridge->src_tp);

@@ -34,12 +34,12 @@ struct mimo_bridge {
     bool check_samples;  /* MIMO_CHECK=samples */
     mimo_comm *src_tp;   /* replica check; NULL where it is off, and outside the src grid */
 
-    mimo_op *queue;       /* operations in flight: only the first moves, so that all ranks start
+    mimo_op *queue;        /* operations in flight: only the first moves, so that all ranks start
                              their communication in the same order */
-    mimo_op *spare;       /* ended ones, kept for the next */
-    int unwaited;         /* operations that were begun, and not waited for */
-    bool destroyed;       /* the wait for the last of these releases the bridge */
-    mimo_staging staging; /* of all operations on a device, by stream */
+    mimo_free_item *spare; /* ended ones, kept for the next */
+    int unwaited;          /* operations that were begun, and not waited for */
+    bool destroyed;        /* the wait for the last of these releases the bridge */
+    mimo_staging staging;  /* of all operations on a device, by stream */
 };
 
 /* Whether a destination must lie in a buffer of the parent, in either pass. */

@@ -120,8 +120,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
         return MIMO_OK;
     mimo_op_progress_to(op, INT_MAX);
     mimo_bridge *bridge = op->bridge;
-    op->next = bridge->spare;
-    bridge->spare = op;
+    mimo_free_list_put(&bridge->spare, &op->item);
     *handle = NULL;
     mimo_status status = outcome(op);
     bridge->unwaited--;

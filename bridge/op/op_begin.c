@@ -11,18 +11,15 @@
 
 static mimo_status take_op(mimo_op **out, mimo_bridge *bridge)
 {
-    if (!bridge->spare)
-        return mimo_reserve(out, 1, sizeof **out);
-    *out = bridge->spare;
-    bridge->spare = (*out)->next;
-    return MIMO_OK;
+    *out = mimo_free_list_take(&bridge->spare, 0, 0);
+    return *out ? MIMO_OK : mimo_reserve(out, 1, sizeof **out);
 }
 
 /* Make the next operation along with this one. Without memory for it this one fails, and the
  * agreement tells all ranks. Made later, it would fail on this rank alone. */
 static mimo_status make_next(mimo_bridge *bridge)
 {
-    return bridge->spare ? MIMO_OK : mimo_reserve(&bridge->spare, 1, sizeof *bridge->spare);
+    return bridge->spare ? MIMO_OK : mimo_reserve(&bridge->spare, 1, sizeof(mimo_op));
 }
 
 /* -------------------------------------- checks -------------------------------------- */

@@ -8,6 +8,7 @@
 #include "bridge/layout/tile.h"
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
+#include "core/free_list.h"
 
 /* What the caller asked for. */
 typedef struct mimo_op_call {
@@ -71,9 +72,10 @@ typedef struct mimo_op_memory {
 } mimo_op_memory;
 
 struct mimo_op {
+    mimo_free_item item; /* while it is spare */
     mimo_bridge *bridge;
     const struct mimo_executor_table *executor; /* of its pass */
-    mimo_op *next;                              /* in the bridge's queue, or among its spare ones */
+    mimo_op *next;                              /* in the bridge's queue */
     mimo_op_call call;
     mimo_op_tensors tensors;
     mimo_op_claim claim;
