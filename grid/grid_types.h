@@ -39,6 +39,15 @@ struct mimo_grid {
     int holders;                /* all users, and the caller until mimo_grid_destroy */
 };
 
+/* The grid that a view belongs to; any other grid itself. */
+static inline const mimo_grid *mimo_grid_base(const mimo_grid *grid)
+{
+    return grid->base ? grid->base : grid;
+}
+
+/* Release the process groups of a grid and of its views. Collective in effect. */
+void mimo_grid_release_groups(mimo_grid *grid);
+
 /* An object begins, or ends, to use two grids. They may be views, and may be the same grid. The
  * last user of a grid that was destroyed releases it. */
 void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user);

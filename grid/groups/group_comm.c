@@ -1,4 +1,4 @@
-/* What a grid has once it is connected: its communicator, its process groups, and their release. */
+/* What a grid has once it is connected: its communicator and its process groups. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,14 +15,9 @@ struct mimo_group_entry {
     mimo_comm *comm;        /* NULL on a rank outside the grid */
 };
 
-static const mimo_grid *base_of(const mimo_grid *grid)
-{
-    return grid->base ? grid->base : grid;
-}
-
 mimo_comm *mimo_grid_comm(const mimo_grid *grid)
 {
-    return base_of(grid)->comm;
+    return mimo_grid_base(grid)->comm;
 }
 
 /* ----------------------------------------- connect ------------------------------------------ */
@@ -60,7 +55,7 @@ mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
 
 static mimo_group_entry *find_entry(const mimo_grid *owner, const char *key)
 {
-    mimo_group_entry *entry = base_of(owner)->groups;
+    mimo_group_entry *entry = mimo_grid_base(owner)->groups;
     while (entry && (entry->owner != owner || strcmp(entry->key, key) != 0))
         entry = entry->next;
     return entry;
@@ -75,75 +70,14 @@ static void release_entry(mimo_group_entry *entry)
     mimo_release(entry);
 }
 
-/* Newest first: the same order on all ranks. */
-static void release_groups(mimo_grid *grid)
+/* The newest first: the same order on all ranks. */
+void mimo_grid_release_groups(mimo_grid *grid)
 {
     while (grid->groups) {
         mimo_group_entry *entry = grid->groups;
         grid->groups = entry->next;
         release_entry(entry);
     }
-}
-
-/* ---------------------------------------- release ------------------------------------------- */
-
-/* True where that was the last holder; then the grid and its views are released. */
-static bool drop_holder(mimo_grid *base)
-{
-    if (__atomic_sub_fetch(&base->holders, 1, __ATOMIC_ACQ_REL) > 0)
-        return false;
-    while (base->next_view) {
-        mimo_grid *view = base->next_view;
-        base->next_view = view->next_view;
-        mimo_grid_release_value(view);
-    }
-    mimo_grid_release_value(base);
-    return true;
-}
-
-static void retain(const mimo_grid *base, mimo_grid_user user)
-{
-    mimo_grid *counted = (mimo_grid *)base;
-    __atomic_add_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
-    __atomic_add_fetch(&counted->holders, 1, __ATOMIC_RELAXED);
-}
-
-static void drop_user(const mimo_grid *base, mimo_grid_user user)
-{
-    mimo_grid *counted = (mimo_grid *)base;
-    __atomic_sub_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
-    (void)drop_holder(counted);
-}
-
-void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
-{
-    retain(base_of(src), user);
-    if (base_of(dst) != base_of(src))
-        retain(base_of(dst), user);
-}
-
-void mimo_grids_release(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
-{
-    const mimo_grid *first = base_of(src), *second = base_of(dst);
-    drop_user(first, user);
-    if (second != first)
-        drop_user(second, user);
-}
-
-void mimo_grid_destroy(mimo_grid *grid)
-{
-    char text[MIMO_GRID_TEXT];
-    if (!grid || grid->base)
-        return;
-    int bridges = __atomic_load_n(&grid->users[MIMO_GRID_BRIDGE], __ATOMIC_RELAXED);
-    int gradients = __atomic_load_n(&grid->users[MIMO_GRID_GRADIENT], __ATOMIC_RELAXED);
-    mimo_grid_text(grid, text, sizeof text);
-    release_groups(grid);
-    if (!drop_holder(grid))
-        mimo_fail(MIMO_ERR_STATE,
-                  "grid %s was destroyed while bridges (%d) or gradient objects (%d) use it: the "
-                  "last of them releases it",
-                  text, bridges, gradients);
 }
 
 /* Make an entry without its communicator. *out can be set on failure as well; the caller releases

@@ -34,7 +34,7 @@ static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patienc
     for (const nccl_comm *each = family->comms; each; each = each->next)
         for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
             mimo_nccl_buffer_abort(it);
-    mimo_nccl_shared_comms_abort(family);
+    mimo_nccl_family_abort(family);
 }
 
 static void stream_finished(mimo_comm *comm, mimo_stream stream)

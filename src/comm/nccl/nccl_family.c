@@ -75,3 +75,18 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
     if (--family->users == 0)
         mimo_nccl_family_release(family);
 }
+
+/* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */
+void mimo_nccl_family_abort(nccl_family *family)
+{
+    (void)ncclGroupStart();
+    for (nccl_shared_comm *shared = family->shared; shared; shared = shared->next) {
+        ncclComm_t handle = shared->handle;
+        if (!handle || shared->borrowed)
+            continue;
+        shared->handle = NULL;
+        if (!shared->busy)
+            (void)ncclCommAbort(handle);
+    }
+    (void)ncclGroupEnd();
+}

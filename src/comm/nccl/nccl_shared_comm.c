@@ -84,18 +84,3 @@ void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared)
         close_handle(shared);
     mimo_release(shared);
 }
-
-/* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */
-void mimo_nccl_shared_comms_abort(nccl_family *family)
-{
-    (void)ncclGroupStart();
-    for (nccl_shared_comm *shared = family->shared; shared; shared = shared->next) {
-        ncclComm_t handle = shared->handle;
-        if (!handle || shared->borrowed)
-            continue;
-        shared->handle = NULL;
-        if (!shared->busy)
-            (void)ncclCommAbort(handle);
-    }
-    (void)ncclGroupEnd();
-}

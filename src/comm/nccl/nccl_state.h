@@ -88,8 +88,6 @@ nccl_shared_comm *mimo_nccl_shared_comm_find(const nccl_family *family, const in
 mimo_status mimo_nccl_shared_comm_split(ncclComm_t *out, nccl_comm *parent, int color, int key);
 /* Drop a user. The last user destroys it, or aborts it after an error. NULL is fine. */
 void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared);
-/* Abort all of them except borrowed and busy ones. Kernels that wait for peers end. */
-void mimo_nccl_shared_comms_abort(nccl_family *family);
 
 /* ---------------------------- families (nccl_family.c) ------------------------------ */
 
@@ -97,6 +95,9 @@ void mimo_nccl_shared_comms_abort(nccl_family *family);
 mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc);
 /* Release a family that has no communicator. */
 void mimo_nccl_family_release(nccl_family *family);
+/* Abort all ncclComm_t of a family except borrowed and busy ones. Kernels that wait for peers end.
+ */
+void mimo_nccl_family_abort(nccl_family *family);
 /* A communicator of up to `size` ranks: rank 0, no ranks filled in, no ncclComm_t. Released with
  * mimo_comm_destroy. */
 mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
