@@ -1,0 +1,43 @@
+#include "bridge/routed/routed_blocks.h"
+
+#include "core/mutation.h"
+
+mimo_rows mimo_block_rows(const mimo_block *block, mimo_block_end end, void *base,
+                          int64_t row_bytes)
+{
+    bool along_samples = block->nb > 1 && block->dst_b == 1;
+    int64_t first = end == MIMO_SENDER ? block->src_row : block->dst_row;
+    if (end == MIMO_SENDER && MIMO_MUTATED("sender-own-order"))
+        along_samples = false;
+    int64_t b = end == MIMO_SENDER ? block->src_b : block->dst_b;
+    int64_t s = end == MIMO_SENDER ? block->src_s : block->dst_s;
+    if (along_samples)
+        return (mimo_rows){base, row_bytes, first, block->ns, s, block->nb, b};
+    return (mimo_rows){base, row_bytes, first, block->nb, b, block->ns, s};
+}
+
+mimo_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block)
+{
+    char *base =
+        block->klass > 0 ? transfer->classes + (block->klass - 1) * transfer->bytes : transfer->to;
+    return mimo_block_rows(block, MIMO_RECEIVER, base, transfer->row_bytes);
+}
+
+mimo_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const mimo_block *block)
+{
+    mimo_rows rows = mimo_block_rows(block, MIMO_SENDER, transfer->from, transfer->row_bytes);
+    if (MIMO_MUTATED("row-before"))
+        rows.first -= rows.first > 0;
+    return rows;
+}
+
+const mimo_block *mimo_transfer_blocks(const mimo_transfer *transfer, mimo_block_kind kind)
+{
+    int64_t count;
+    return mimo_plan_blocks(transfer->plan, kind, &count);
+}
+
+int mimo_peer_of(const mimo_transfers *transfers, const mimo_peer_blocks *blocks)
+{
+    return (int)mimo_transfer_blocks(&transfers->list[0], blocks->kind)[blocks->first].peer;
+}

@@ -1,0 +1,66 @@
+#include "bridge/routed/routed_pushes.h"
+
+#include "comm/buffer_state.h"
+#include "core/mutation.h"
+
+bool mimo_transfer_pushes(const mimo_transfer *transfer, const mimo_block *block)
+{
+    return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
+}
+
+/* The same offset in the peer's memory of the buffer. */
+static mimo_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
+{
+    const mimo_buffer *buffer = transfer->buffer;
+    int64_t rank = MIMO_MUTATED("push-to-self") ? buffer->comm->rank : block->peer;
+    char *tile = buffer->data[rank] + (transfer->to - (char *)mimo_buffer_data(buffer));
+    mimo_rows rows = mimo_block_rows(block, MIMO_RECEIVER, tile, transfer->row_bytes);
+    if (MIMO_MUTATED("push-row-before"))
+        rows.first -= rows.first > 0;
+    return rows;
+}
+
+void mimo_push_list_append(mimo_push_list *list, const mimo_transfers *transfers,
+                           const mimo_peer_blocks *blocks)
+{
+    mimo_push *push = &list->pushes[list->count];
+    mimo_row_copy *rows = &list->rows[list->row_count];
+    *push = (mimo_push){mimo_peer_of(transfers, blocks), 0, rows};
+    for (int i = 0; i < transfers->count; i++) {
+        const mimo_transfer *transfer = &transfers->list[i];
+        const mimo_block *block = mimo_transfer_blocks(transfer, MIMO_SEND);
+        for (int64_t at = blocks->first; at < blocks->end && transfer->row_bytes > 0; at++)
+            if (mimo_transfer_pushes(transfer, &block[at]))
+                rows[push->count++] =
+                    (mimo_row_copy){pushed_rows(transfer, &block[at]),
+                                    mimo_transfer_source_rows(transfer, &block[at])};
+    }
+    list->row_count += push->count;
+    if (push->count > 0)
+        list->count++;
+}
+
+void mimo_pushers_append(mimo_message_maker *maker, const mimo_transfers *transfers,
+                         const mimo_peer_blocks *blocks)
+{
+    bool pushes = false;
+    for (int i = 0; i < transfers->count; i++) {
+        const mimo_transfer *transfer = &transfers->list[i];
+        const mimo_block *block = mimo_transfer_blocks(transfer, MIMO_RECV);
+        for (int64_t at = blocks->first; at < blocks->end && transfer->row_bytes > 0; at++)
+            pushes = pushes || mimo_transfer_pushes(transfer, &block[at]);
+    }
+    if (pushes)
+        maker->pushers[maker->pusher_count++] = mimo_peer_of(transfers, blocks);
+}
+
+mimo_buffer *mimo_push_flags_of(const mimo_transfers *transfers)
+{
+    mimo_buffer *found = NULL;
+    for (int i = 0; i < transfers->count; i++) {
+        mimo_buffer *buffer = transfers->list[i].buffer;
+        if (buffer && (!found || mimo_buffer_reach(buffer) > mimo_buffer_reach(found)))
+            found = buffer;
+    }
+    return found;
+}
