@@ -1,6 +1,5 @@
 /* The words of a bridge: its title, and the sentences and calls that begin with it. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,11 +30,16 @@ mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status stat
     return mimo_fail_prefix(status, "%s: ", title);
 }
 
+void mimo_call_append_list(char call[MIMO_CALL_TEXT], const char *format, va_list arguments)
+{
+    size_t used = strlen(call);
+    vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
+}
+
 void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...)
 {
     va_list arguments;
-    size_t used = strlen(call);
     va_start(arguments, format);
-    vsnprintf(call + used, MIMO_CALL_TEXT - used, format, arguments);
+    mimo_call_append_list(call, format, arguments);
     va_end(arguments);
 }

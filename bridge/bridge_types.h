@@ -2,6 +2,8 @@
 #ifndef MIMO_BRIDGE_BRIDGE_TYPES_H
 #define MIMO_BRIDGE_BRIDGE_TYPES_H
 
+#include <stdarg.h>
+
 #include "bridge/executor.h"
 #include "bridge/op/op_types.h"
 
@@ -42,6 +44,14 @@ struct mimo_bridge {
     mimo_staging staging;  /* of all operations on a device, by stream */
 };
 
+/* The buffer that tensor i of an operation is written into, and the offset there, as the target of
+ * mimo_executor_table says. */
+static inline const mimo_buffer *mimo_op_target(int64_t *offset, const mimo_op *op, int i)
+{
+    *offset = -1;
+    return op->executor->target ? op->executor->target(offset, op, i) : NULL;
+}
+
 /* Whether a destination must lie in a buffer of the parent, in either pass. */
 static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
 {
@@ -73,6 +83,8 @@ mimo_status mimo_bridge_prefix_error(const mimo_bridge *bridge, mimo_status stat
 
 /* Append to a call in words, as far as there is space. */
 MIMO_PRINTF(2, 3) void mimo_call_append(char call[MIMO_CALL_TEXT], const char *format, ...);
+MIMO_PRINTF(2, 0)
+void mimo_call_append_list(char call[MIMO_CALL_TEXT], const char *format, va_list arguments);
 
 /* ------------------------ its calls, between all ranks (op/op_claim.c) ---------------------- */
 

@@ -26,9 +26,8 @@ static uint64_t hash_tensors(const void *context, int64_t k)
     const mimo_op *op = context;
     uint64_t hash = op->claim.head;
     for (int i = 0; i < k; i++) {
-        int64_t offset = -1;
-        const mimo_buffer *buffer =
-            op->executor->target ? op->executor->target(&offset, op, i) : NULL;
+        int64_t offset;
+        const mimo_buffer *buffer = mimo_op_target(&offset, op, i);
         hash = mimo_target_sign(op->executor->sign(hash, &op->tensors.pairs[i]), buffer, offset);
     }
     return hash;

@@ -1,8 +1,6 @@
 /* The call of an operation in words, for sentences. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "bridge/bridge_types.h"
 #include "comm/buffer_state.h"
@@ -10,11 +8,10 @@
 void mimo_op_append(mimo_op *op, const char *format, ...)
 {
     va_list arguments;
-    size_t used = strlen(op->claim.words);
     if (!op->bridge->names_tensors)
         return;
     va_start(arguments, format);
-    vsnprintf(op->claim.words + used, MIMO_CALL_TEXT - used, format, arguments);
+    mimo_call_append_list(op->claim.words, format, arguments);
     va_end(arguments);
 }
 
@@ -46,7 +43,7 @@ void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_
     const mimo_op *op = context;
     const mimo_tile_pair *pair = &op->tensors.pairs[tensor];
     char to[MIMO_VIEW_TEXT], from[MIMO_VIEW_TEXT];
-    int64_t offset = -1;
+    int64_t offset;
     int n = op->tensors.count - op->tensors.tagged;
     begin_words(call, op, n);
     if (op->call.chunks > 1)
@@ -56,8 +53,7 @@ void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_
     mimo_tensor_text(op->call.backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
     mimo_tensor_text(op->call.backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
     mimo_call_append(call, ": %s from %s", to, from);
-    const mimo_buffer *buffer =
-        op->executor->target ? op->executor->target(&offset, op, (int)tensor) : NULL;
+    const mimo_buffer *buffer = mimo_op_target(&offset, op, (int)tensor);
     if (buffer)
         mimo_call_append(call, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);
 }
