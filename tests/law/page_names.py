@@ -11,9 +11,8 @@ these files.
 import os
 import re
 import sys
-import tempfile
 
-from source_law import list_files
+from source_law import check_sample, list_files
 
 FILE = re.compile(r"^(?:[\w.-]+/)*[\w.-]+\.(?:c|h|cu|cuh|py|sh)$")
 NAME = re.compile(r"^[a-z]\w+$")
@@ -69,15 +68,9 @@ def self_test():
         "docs/good.md": "See `op/begin.c` and `begin.c`.\n| 1 | it begins | `begin` | `op/begin.c` |\n",
     }
     bad = {"docs/bad.md": "See `op/gone.c`.\n", "docs/row.md": "| 1 | it | `other` | `begin.c` |\n"}
-    wrong = []
-    for name, text in [(None, None)] + list(bad.items()):
-        with tempfile.TemporaryDirectory() as root:
-            for path, content in list(tree.items()) + ([(name, text)] if name else []):
-                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-                with open(os.path.join(root, path), "w", encoding="utf-8") as f:
-                    f.write(content)
-            if bool(check(root)) != bool(name):
-                wrong.append(f"{name or 'the good tree'}: {check(root)}")
+    wrong = [f"the good tree: {f}" for f in check_sample(tree, check)]
+    wrong += [f"{name}: nothing was noticed" for name, text in bad.items()
+              if not check_sample({**tree, name: text}, check)]
     return wrong
 
 

@@ -357,13 +357,18 @@ GOOD = {
 }
 
 
-def findings_of(files):
+def check_sample(files, check):
+    """What check(root) says of a tree of these files, path -> text."""
     with tempfile.TemporaryDirectory() as root:
         for name, text in files.items():
             os.makedirs(os.path.join(root, os.path.dirname(name)), exist_ok=True)
             with open(os.path.join(root, name), "w", encoding="utf-8") as f:
                 f.write(text)
-        return Law(root).check()
+        return check(root)
+
+
+def findings_of(files):
+    return check_sample(files, lambda root: Law(root).check())
 
 
 def self_test():
