@@ -75,3 +75,10 @@ int64_t bench_floor(const bench_transfer *t)
     mimo_layout_destroy(dst);
     return most * t->row_bytes;
 }
+
+mimo_fan bench_fan(const mimo_bridge *bridge)
+{
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
+    bench_must(mimo_bridge_pairing(&pairing, bridge), "pairing");
+    return pairing.fan;
+}

@@ -26,4 +26,7 @@ typedef struct bench_transfer {
 /* Bytes that the busiest rank must receive when each consumed row moves once. Local. */
 int64_t bench_floor(const bench_transfer *transfer);
 
+/* How the dp sizes of the bridge's grids stand to each other. Local. */
+mimo_fan bench_fan(const mimo_bridge *bridge);
+
 #endif

@@ -35,6 +35,7 @@
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 
+#include "executors.h"
 #include "bench_support.h"
 
 enum { MAX_SIZES = 16, WARM_UP = 3 };
@@ -73,8 +74,8 @@ enum {
     HOUR = 3600000
 };
 
-static const mimo_executor executors[PINNED] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                                MIMO_EXECUTOR_ZERO_COPY};
+static const executor_id executors[PINNED] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P,
+                                              EXECUTOR_ZERO_COPY};
 static const char *const names[PINNED] = {"collective", "p2p", "zero-copy"};
 
 /* The tensors of one side. Sources are always `view`. Destinations are `shared` for ZERO_COPY and
@@ -135,7 +136,7 @@ static MPI_Comm group_along(const mimo_grid *grid, const char *dim)
     int rank;
     MPI_Comm group;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    bench_must(mimo_grid_group_of(grid, dim, rank, &index, &place), dim);
+    bench_must(mimo_grid_group_of(&index, &place, grid, dim, rank), dim);
     MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)place, &group);
     return group;
 }
@@ -149,7 +150,7 @@ static void create_bridges(bed *b)
     desc.partition = b->cut ? &rule : NULL;
     desc.batch = b->encoder.view.shape[1] * mimo_grid_dim_size(b->src, "dp");
     for (int i = 0; i < PINNED; i++) {
-        desc.executor = executors[i];
+        desc.executor = executor_of(executors[i]);
         bench_must(mimo_bridge_create(&b->bridges[i], b->comm, &desc), "bridge");
     }
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
@@ -159,7 +160,7 @@ static void create_bridges(bed *b)
     sizes.hidden = encoder->shape[2];
     sizes.dtype = encoder->dtype;
     sizes.in_buffer = true;
-    desc.executor = MIMO_EXECUTOR_AUTO;
+    desc.executor = executor_of(EXECUTOR_AUTO);
     bench_must(mimo_bridge_create_fastest(&b->bridges[AUTO], b->comm, &desc, &sizes), "bridge");
     b->bridges[GUARDED_COLLECTIVE] = b->bridges[COLLECTIVE];
     b->bridges[GUARDED_P2P] = b->bridges[P2P];
@@ -197,18 +198,18 @@ static void create_tiles(bed *b, int kib)
 
 static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
 {
-    bench_must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
-    bench_must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
-    bench_must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
+    bench_must(mimo_comm_create_mpi(&out->comm, MPI_COMM_WORLD, NULL), "communicator");
+    bench_must(mimo_grid_create_text(&out->src, pair->src, 0), pair->src);
+    bench_must(mimo_grid_create_text(&out->dst, pair->dst, 0), pair->dst);
     out->cut = cut;
     create_tiles(out, kib);
     create_bridges(out);
     out->gather = group_along(out->src, "dp");
-    if (mimo_bridge_pairing(out->bridges[COLLECTIVE]).direction == MIMO_FAN_IN) {
+    if (bench_fan(out->bridges[COLLECTIVE]) == MIMO_FAN_IN) {
         int64_t index, slot;
         int rank = mimo_comm_rank(out->comm);
         MPI_Comm_free(&out->gather);
-        bench_must(mimo_pairing_place(out->src, out->dst, rank, &index, &slot), "place");
+        bench_must(mimo_pairing_slot(&index, &slot, out->src, out->dst, rank), "place");
         MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)slot, &out->gather);
     }
     out->cp = group_along(out->dst, "cp");
@@ -300,10 +301,10 @@ static double median_ratio(const double *a, const double *b, int count)
 /* The index of the executor that AUTO uses. Any other than those two is routed into the buffer. */
 static int chosen_way(const bed *b, bool backward)
 {
-    switch (mimo_bridge_executor(b->bridges[AUTO], backward)) {
-    case MIMO_EXECUTOR_COLLECTIVE:
+    switch (executor_id_of(mimo_bridge_executor(b->bridges[AUTO], backward))) {
+    case EXECUTOR_COLLECTIVE:
         return COLLECTIVE;
-    case MIMO_EXECUTOR_P2P:
+    case EXECUTOR_P2P:
         return P2P;
     default:
         return ZERO_COPY;
@@ -314,7 +315,7 @@ static figures measure(bed *b, bool backward, int repeats)
 {
     figures f = {.floor = floor_bytes(b, backward), .chosen = chosen_way(b, backward)};
     double *t[CALLS];
-    bool fan_in = mimo_bridge_pairing(b->bridges[COLLECTIVE]).direction == MIMO_FAN_IN;
+    bool fan_in = bench_fan(b->bridges[COLLECTIVE]) == MIMO_FAN_IN;
     for (int i = 0; i < CALLS; i++)
         t[i] = calloc((size_t)repeats, sizeof *t[i]);
     for (int i = -WARM_UP; i < repeats; i++) {
@@ -497,7 +498,7 @@ int main(int argc, char **argv)
                "ratio", "guard", "0-copy ms", "ratio", "bare ms", "auto", "/best", "twice");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
-        bench_must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
+        bench_must(mimo_grid_create_text(&grid, cases[i].src, 0), cases[i].src);
         bool fits = mimo_grid_size(grid) == size;
         mimo_grid_destroy(grid);
         for (int m = 0; fits && m < 2 * s.count; m++)

@@ -35,7 +35,7 @@ static void count_blocks(int64_t *bytes, const mimo_plan *plan, mimo_block_kind 
                          int64_t row_bytes)
 {
     int64_t count;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
         bytes[block[i].peer] += block[i].nb * block[i].ns * row_bytes;
 }
@@ -82,9 +82,9 @@ static void read_both_moves(nccl_bed *bed)
 
 static void make_bridges(nccl_bed *bed)
 {
-    static const mimo_executor executors[NCCL_AUTO] = {
-        MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_ZERO_COPY,
-        MIMO_EXECUTOR_ZERO_COPY, MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[NCCL_AUTO] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P,
+                                                     EXECUTOR_ZERO_COPY, EXECUTOR_ZERO_COPY,
+                                                     EXECUTOR_ZERO_COPY};
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = bed->src;
@@ -92,12 +92,12 @@ static void make_bridges(nccl_bed *bed)
     desc.partition = &zigzag;
     desc.batch = bed->c.batch;
     for (int way = 0; way < NCCL_AUTO; way++) {
-        desc.executor = executors[way];
+        desc.executor = executor_of(executors[way]);
         desc.ctas = way == NCCL_ZERO_COPY_FEW ? 32 : 0;
         desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
         bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
     }
-    desc.executor = MIMO_EXECUTOR_AUTO;
+    desc.executor = executor_of(EXECUTOR_AUTO);
     desc.destinations_idle = false;
     sizes.batch = bed->c.batch;
     sizes.seq = bed->c.seq;
@@ -170,13 +170,13 @@ static ncclComm_t bare_group(const nccl_bed *bed, int64_t index, int64_t place)
 static void make_bare_groups(nccl_bed *bed)
 {
     int64_t index, place;
-    if (mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction != MIMO_EQUAL) {
-        bench_must(mimo_pairing_place(bed->src, bed->dst, bed->world->rank, &index, &place),
+    if (bench_fan(bed->bridge[NCCL_COLLECTIVE]) != MIMO_FAN_EQUAL) {
+        bench_must(mimo_pairing_slot(&index, &place, bed->src, bed->dst, bed->world->rank),
                    "gather group");
         bed->gather = bare_group(bed, index, place);
     }
     if (mimo_grid_dim_size(bed->dst, "cp") > 1) {
-        bench_must(mimo_grid_group_of(bed->dst, "cp", bed->world->rank, &index, &place),
+        bench_must(mimo_grid_group_of(&index, &place, bed->dst, "cp", bed->world->rank),
                    "cp group");
         bed->cp = bare_group(bed, index, place);
     }
@@ -185,8 +185,8 @@ static void make_bare_groups(nccl_bed *bed)
 void nccl_bed_create(nccl_bed *out, const nccl_world *world, const nccl_case *c)
 {
     *out = (nccl_bed){.world = world, .c = *c};
-    bench_must(mimo_grid_parse(&out->src, c->src, 0), c->src);
-    bench_must(mimo_grid_parse(&out->dst, c->dst, 0), c->dst);
+    bench_must(mimo_grid_create_text(&out->src, c->src, 0), c->src);
+    bench_must(mimo_grid_create_text(&out->dst, c->dst, 0), c->dst);
     make_bridges(out);
     make_tiles(out);
     make_bare_groups(out);

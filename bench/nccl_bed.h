@@ -8,6 +8,7 @@
 
 #include <mimo/mimo.h>
 
+#include "executors.h"
 #include "tools/plan_cost.h"
 
 #include "link_floor.h"

@@ -306,7 +306,7 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
 static bool fits(const char *spec, int size)
 {
     mimo_grid *grid;
-    bench_must(mimo_grid_parse(&grid, spec, 0), spec);
+    bench_must(mimo_grid_create_text(&grid, spec, 0), spec);
     bool all = mimo_grid_size(grid) == size;
     mimo_grid_destroy(grid);
     return all;
@@ -392,13 +392,13 @@ static void open_world(nccl_world *world)
 {
     enum { MOST_FLOOR = 512 << 20 };
     MPI_Comm mpi = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bench_must(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
     bench_must(mimo_comm_create_nccl(&world->comm, &bootstrap, &desc), "communicator");
     world->rank = bootstrap.rank;
-    world->size = bootstrap.size;
-    world->bare = bare_world(bootstrap.rank, bootstrap.size);
+    world->size = bootstrap.ranks;
+    world->bare = bare_world(bootstrap.rank, bootstrap.ranks);
     nccl_must_cuda(cudaStreamCreateWithFlags(&world->stream, cudaStreamNonBlocking), "stream");
     world->floor = link_floor_create(world->bare, MOST_FLOOR);
 }

@@ -16,10 +16,10 @@ static int is_shared(nccl_way way)
 
 nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward)
 {
-    switch (mimo_bridge_executor(bed->bridge[way], backward)) {
-    case MIMO_EXECUTOR_COLLECTIVE:
+    switch (executor_id_of(mimo_bridge_executor(bed->bridge[way], backward))) {
+    case EXECUTOR_COLLECTIVE:
         return NCCL_COLLECTIVE;
-    case MIMO_EXECUTOR_P2P:
+    case EXECUTOR_P2P:
         return NCCL_P2P;
     default:
         return is_shared(way) ? NCCL_ZERO_COPY : NCCL_P2P;
@@ -56,8 +56,8 @@ static void fill(const nccl_bed *bed, char *host, bool backward)
 {
     int64_t dp, cp, bytes = backward ? bed->language_bytes : bed->encoder_bytes;
     const mimo_grid *grid = backward ? bed->dst : bed->src;
-    bench_must(mimo_grid_coord(grid, bed->world->rank, "dp", &dp), "dp");
-    bench_must(mimo_grid_coord(grid, bed->world->rank, "cp", &cp), "cp");
+    bench_must(mimo_grid_coord(&dp, grid, bed->world->rank, "dp"), "dp");
+    bench_must(mimo_grid_coord(&cp, grid, bed->world->rank, "cp"), "cp");
     uint16_t *number = (uint16_t *)host;
     for (int64_t i = 0; i < bytes / 2; i++)
         number[i] =
@@ -106,8 +106,8 @@ nccl_way nccl_bed_check(const nccl_bed *bed, bool backward)
 void nccl_bed_bare_collective(const nccl_bed *bed, bool backward)
 {
     cudaStream_t stream = bed->world->stream;
-    mimo_direction direction = mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction;
-    if (!backward && direction == MIMO_FAN_IN)
+    mimo_fan fan = bench_fan(bed->bridge[NCCL_COLLECTIVE]);
+    if (!backward && fan == MIMO_FAN_IN)
         nccl_must_nccl(ncclAllGather(bed->encoder[0].data, bed->full, (size_t)bed->encoder_bytes,
                                      ncclUint8, bed->gather, stream),
                        "ncclAllGather");
@@ -115,7 +115,7 @@ void nccl_bed_bare_collective(const nccl_bed *bed, bool backward)
         nccl_must_nccl(ncclAllReduce(bed->full, bed->full, (size_t)bed->full_bytes / 2,
                                      ncclBfloat16, ncclSum, bed->cp, stream),
                        "ncclAllReduce");
-    if (backward && direction == MIMO_FAN_OUT)
+    if (backward && fan == MIMO_FAN_OUT)
         nccl_must_nccl(ncclAllGather(bed->full, bed->room, (size_t)bed->full_bytes, ncclUint8,
                                      bed->gather, stream),
                        "ncclAllGather");

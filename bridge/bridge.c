@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "device/profile.h"
 #include "grid/grid_types.h"
 
 /* ------------------------------------ creation ------------------------------------ */
@@ -58,10 +59,11 @@ static void move_on(void *bridge)
 
 mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_bridge_desc *desc)
 {
+    MIMO_RANGE();
     mimo_bridge *bridge = NULL;
     mimo_bridge_request own = MIMO_BRIDGE_REQUEST_INIT;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
-    mimo_status local = mimo_bridge_request_read(&own, desc);
+    mimo_status local = mimo_bridge_request_read(&own, comm, desc);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
     if (local == MIMO_OK)

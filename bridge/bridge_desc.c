@@ -13,6 +13,8 @@
 #include "core/hash.h"
 #include "grid/grid_types.h"
 
+MIMO_DEFINE_INIT(mimo_bridge_desc, MIMO_BRIDGE_DESC_INIT)
+
 /* ------------------------------------- reading ------------------------------------ */
 
 static mimo_status read_rule(const mimo_partition_rule **rule, mimo_partition_rule *own)
@@ -25,7 +27,8 @@ static mimo_status read_rule(const mimo_partition_rule **rule, mimo_partition_ru
     return MIMO_OK;
 }
 
-mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge_desc *desc)
+mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_comm *comm,
+                                     const mimo_bridge_desc *desc)
 {
     MIMO_CHECK(desc, MIMO_ERR_ARGUMENT, "bridge: desc is NULL");
     mimo_bridge_desc read = own->desc;
@@ -34,7 +37,7 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge
     MIMO_TRY(read_rule(&read.src_partition, &own->src_rule));
     if (read.ctas == 0) {
         int64_t ctas;
-        MIMO_TRY(mimo_env_get(MIMO_ENV_CTAS, &ctas));
+        MIMO_TRY(mimo_env_get(&ctas, MIMO_ENV_CTAS));
         MIMO_CHECK(ctas >= 0 && ctas <= INT_MAX, MIMO_ERR_ARGUMENT,
                    "environment MIMO_CTAS=%" PRId64 " is no number of thread blocks", ctas);
         read.ctas = (int)ctas;
@@ -44,7 +47,7 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
                "bridge: the name is empty; without one (NULL) a bridge has a number");
     own->desc = read;
-    return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
+    return mimo_comm_checks(&own->checks, comm);
 }
 
 /* --------------------------------- words and hash --------------------------------- */
@@ -80,9 +83,17 @@ static void append_rule(char *text, const mimo_partition_rule *rule)
 
 static void append_executor(char *text, const char *pass, mimo_executor executor)
 {
-    static const char *const names[] = {NULL, "collective", "routed", "p2p", "zero-copy"};
-    if ((unsigned)executor <= MIMO_EXECUTOR_ZERO_COPY && names[executor])
-        mimo_call_append(text, ", %s%s", names[executor], pass);
+    static const char *const transports[] = {"routed", "p2p", "zero-copy"};
+    if (executor.algorithm == MIMO_ALGORITHM_COLLECTIVE)
+        mimo_call_append(text, ", collective%s", pass);
+    else if (!mimo_executor_is_auto(executor) &&
+             (unsigned)executor.transport <= MIMO_TRANSPORT_ZERO_COPY)
+        mimo_call_append(text, ", %s%s", transports[executor.transport], pass);
+}
+
+static uint64_t hash_executor(uint64_t hash, mimo_executor executor)
+{
+    return mimo_hash_int(mimo_hash_int(hash, executor.algorithm), executor.transport);
 }
 
 /* What differs from the defaults: first the caller's, then the environment's. */
@@ -90,9 +101,9 @@ static void append_all(char *text, const mimo_bridge_request *own)
 {
     char grid[64];
     const mimo_bridge_desc *desc = &own->desc;
-    mimo_call_append(text, " src %s", mimo_grid_text(desc->src, grid, sizeof grid));
+    mimo_call_append(text, " src %s", mimo_grid_text(grid, sizeof grid, desc->src));
     append_rule(text, desc->src_partition);
-    mimo_call_append(text, " dst %s", mimo_grid_text(desc->dst, grid, sizeof grid));
+    mimo_call_append(text, " dst %s", mimo_grid_text(grid, sizeof grid, desc->dst));
     append_rule(text, desc->partition);
     mimo_call_append(text, "%s", desc->all_stages ? " on all stages" : "");
     append_executor(text, "", desc->executor);
@@ -127,7 +138,7 @@ static uint64_t describe(char *text, const mimo_bridge_request *own)
     append_all(text, own);
     hash = mimo_grid_hash(mimo_grid_hash(hash, desc->src), desc->dst);
     hash = hash_rule(hash_rule(hash, desc->partition), desc->src_partition);
-    hash = mimo_hash_int(mimo_hash_int(hash, desc->executor), desc->backward_executor);
+    hash = hash_executor(hash_executor(hash, desc->executor), desc->backward_executor);
     hash = mimo_hash_int(hash, desc->all_stages);
     hash = mimo_hash_int(mimo_hash_int(hash, desc->destinations_idle), desc->ctas);
     hash = mimo_hash_int(hash, desc->batch);

@@ -19,7 +19,8 @@ typedef struct mimo_bridge_request {
     }
 
 /* Read a descriptor. Local. */
-mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge_desc *desc);
+mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_comm *comm,
+                                     const mimo_bridge_desc *desc);
 
 /* Agree with all ranks that they create the same bridge, and that the checks of each (`local`) have
  * passed. Collective. */

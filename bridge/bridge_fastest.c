@@ -14,14 +14,22 @@
 #include "core/descriptor.h"
 #include "core/fastest.h"
 #include "core/hash.h"
+#include "core/logging.h"
 #include "core/memory.h"
+#include "device/profile.h"
+
+MIMO_DEFINE_INIT(mimo_bridge_sizes, MIMO_BRIDGE_SIZES_INIT)
 
 /* The first one is kept unless another one is clearly faster (core/fastest.h). */
-static const mimo_executor candidates[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P,
-                                           MIMO_EXECUTOR_COLLECTIVE};
+enum { ROUTED, P2P, COLLECTIVE, CANDIDATES };
+
+static const mimo_executor candidates[] = {
+    [ROUTED] = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO},
+    [P2P] = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_P2P},
+    [COLLECTIVE] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_TRANSPORT_AUTO},
+};
 
 enum {
-    CANDIDATES = sizeof candidates / sizeof candidates[0],
     PASSES = 2,
     WARM_UP = 2,
     ENQUEUED = 20, /* calls of a repeat on a device, where they follow one another without the host;
@@ -65,7 +73,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
                                     along ? samples : layout->shard, sizes->hidden);
     it->tile[side].memory = it->bridge->memory;
     mimo_layout_destroy(layout);
-    return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
+    return mimo_tensor_extent(NULL, &it->bytes[side], &it->tile[side]);
 }
 
 /* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */
@@ -151,8 +159,7 @@ static mimo_status take_slowest(trial *it, int repeat)
 /* Where destinations lie in no buffer, routed is p2p. */
 static bool is_candidate(const trial *it, int pass, int c)
 {
-    return candidates[c] == MIMO_EXECUTOR_ROUTED ||
-           (candidates[c] == MIMO_EXECUTOR_P2P ? it->sizes->in_buffer : it->bridge->measured[pass]);
+    return c == ROUTED || (c == P2P ? it->sizes->in_buffer : it->bridge->measured[pass]);
 }
 
 /* So that the repeats find all that a first call makes. */
@@ -194,10 +201,14 @@ static mimo_status run(trial *it)
 
 static mimo_executor winner(const trial *it, int pass)
 {
+    static const char *const names[CANDIDATES] = {"routed", "p2p", "collective"};
     mimo_fastest_times times[CANDIDATES];
     for (int c = 0; c < CANDIDATES; c++)
         times[c] = it->taken[pass][c] ? it->ns[pass][c] : NULL;
-    return candidates[mimo_fastest_of(times, CANDIDATES)];
+    int chosen = mimo_fastest_of(times, CANDIDATES);
+    mimo_log(MIMO_LOG_INFO, "%s: %s was measured as the fastest %s", it->bridge->title,
+             names[chosen], pass == 0 ? "forward" : "backward");
+    return candidates[chosen];
 }
 
 static mimo_status measure(trial *it)
@@ -233,8 +244,8 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
         bridge->executor[pass] = winner(&it, pass);
     if (!bridge->collective)
         return mimo_bridge_update(bridge, NULL);
-    if (bridge->executor[0] != MIMO_EXECUTOR_COLLECTIVE &&
-        bridge->executor[1] != MIMO_EXECUTOR_COLLECTIVE)
+    if (bridge->executor[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
+        bridge->executor[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
         mimo_collective_disconnect(bridge);
     return MIMO_OK;
 }
@@ -250,14 +261,14 @@ static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)
 static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
                               const mimo_bridge_sizes *sizes)
 {
-    desc->executor = MIMO_EXECUTOR_ROUTED;
+    desc->executor = candidates[ROUTED];
     if (!sizes->any_batch && splits_evenly(desc, sizes->batch)) {
-        desc->backward_executor = MIMO_EXECUTOR_COLLECTIVE;
+        desc->backward_executor = candidates[COLLECTIVE];
         mimo_status status = mimo_bridge_create(out, comm, desc);
         if (status != MIMO_ERR_GRID && status != MIMO_ERR_UNSUPPORTED)
             return status;
     }
-    desc->backward_executor = MIMO_EXECUTOR_ROUTED;
+    desc->backward_executor = candidates[ROUTED];
     return mimo_bridge_create(out, comm, desc);
 }
 
@@ -291,11 +302,10 @@ static mimo_status read_arguments(mimo_bridge_desc *desc, mimo_bridge_sizes *siz
     desc->size = sizeof *desc;
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
-    MIMO_CHECK(desc->executor == MIMO_EXECUTOR_AUTO &&
-                   desc->backward_executor == MIMO_EXECUTOR_AUTO,
-               MIMO_ERR_ARGUMENT,
-               "bridge: executor %d and %d backward are pinned, and sizes are for choosing one",
-               (int)desc->executor, (int)desc->backward_executor);
+    MIMO_CHECK(
+        mimo_executor_is_auto(desc->executor) && mimo_executor_is_auto(desc->backward_executor),
+        MIMO_ERR_ARGUMENT, "bridge: the executor of %s is pinned, and sizes are for choosing one",
+        mimo_executor_is_auto(desc->executor) ? "backward" : "forward");
     MIMO_CHECK(desc->batch < 0 || desc->batch == sizes->batch, MIMO_ERR_ARGUMENT,
                "bridge: the descriptor tells a batch of %" PRId64 ", the sizes one of %" PRId64,
                desc->batch, sizes->batch);
@@ -316,6 +326,7 @@ static uint64_t sign(const mimo_bridge_sizes *sizes, const mimo_bridge_desc *des
 mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
                                        const mimo_bridge_desc *desc, const mimo_bridge_sizes *sizes)
 {
+    MIMO_RANGE();
     mimo_bridge_desc own = MIMO_BRIDGE_DESC_INIT;
     mimo_bridge_sizes own_sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_bridge *bridge = NULL;

@@ -23,7 +23,7 @@ struct mimo_bridge {
     int64_t slot;         /* this rank's index in its gather group */
 
     /* By pass: forward, backward. */
-    mimo_executor executor[2]; /* never AUTO */
+    mimo_executor executor[2]; /* its algorithm is never AUTO */
     bool measured[2];          /* chosen by measurement, and keeps the rules of both executors */
     struct mimo_collective *collective; /* NULL where neither pass is collective */
     struct mimo_routed *routed;         /* NULL where neither pass is routed */
@@ -55,8 +55,8 @@ static inline const mimo_buffer *mimo_op_target(int64_t *offset, const mimo_op *
 /* Whether a destination must lie in a buffer of the parent, in either pass. */
 static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
 {
-    return bridge->executor[0] == MIMO_EXECUTOR_ZERO_COPY ||
-           bridge->executor[1] == MIMO_EXECUTOR_ZERO_COPY;
+    return bridge->executor[0].transport == MIMO_TRANSPORT_ZERO_COPY ||
+           bridge->executor[1].transport == MIMO_TRANSPORT_ZERO_COPY;
 }
 
 /* ---------------------------------- its state (bridge.c) ------------------------------------ */

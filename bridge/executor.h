@@ -71,9 +71,16 @@ typedef struct mimo_executor_table {
 extern const mimo_executor_table mimo_collective_executor;
 extern const mimo_executor_table mimo_routed_executor;
 
+/* Whether the caller left the choice to the library. */
+static inline bool mimo_executor_is_auto(mimo_executor executor)
+{
+    return executor.algorithm == MIMO_ALGORITHM_AUTO && executor.transport == MIMO_TRANSPORT_AUTO;
+}
+
+/* Whether calls may write straight into buffers. */
 static inline bool mimo_executor_pushes(mimo_executor executor)
 {
-    return executor == MIMO_EXECUTOR_ROUTED || executor == MIMO_EXECUTOR_ZERO_COPY;
+    return executor.algorithm == MIMO_ALGORITHM_ROUTED && executor.transport != MIMO_TRANSPORT_P2P;
 }
 
 /* The executors of a bridge (executors.c). */

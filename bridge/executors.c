@@ -8,7 +8,7 @@ enum { EXECUTORS = sizeof executors / sizeof executors[0] };
 
 const mimo_executor_table *mimo_bridge_executor_of(const mimo_bridge *bridge, bool backward)
 {
-    return executors[bridge->executor[backward] != MIMO_EXECUTOR_COLLECTIVE];
+    return executors[bridge->executor[backward].algorithm != MIMO_ALGORITHM_COLLECTIVE];
 }
 
 const mimo_executor_table *mimo_bridge_stricter_executor(const mimo_bridge *bridge)
@@ -22,17 +22,33 @@ static bool is_used(const mimo_bridge *bridge, const mimo_executor_table *execut
            mimo_bridge_executor_of(bridge, true) == executor;
 }
 
+static mimo_status check(const mimo_executor *given)
+{
+    MIMO_CHECK((unsigned)given->algorithm <= MIMO_ALGORITHM_ROUTED, MIMO_ERR_ARGUMENT,
+               "bridge: unknown algorithm %d", (int)given->algorithm);
+    MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_ZERO_COPY, MIMO_ERR_ARGUMENT,
+               "bridge: unknown transport %d", (int)given->transport);
+    MIMO_CHECK(given->algorithm != MIMO_ALGORITHM_COLLECTIVE ||
+                   given->transport == MIMO_TRANSPORT_AUTO,
+               MIMO_ERR_ARGUMENT,
+               "bridge: transport %d is asked for with the collective algorithm, which takes none "
+               "but MIMO_TRANSPORT_AUTO",
+               (int)given->transport);
+    return MIMO_OK;
+}
+
 /* Routed, unless the caller asks for another one. Routed takes any grids, and its links never carry
  * more than those of collective (tools/plan_cost.h). */
 static mimo_status read_passes(mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
     const mimo_executor given[2] = {desc->executor, desc->backward_executor};
     for (int pass = 0; pass < 2; pass++) {
-        MIMO_CHECK((unsigned)given[pass] <= MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
-                   "bridge: unknown executor %d", (int)given[pass]);
-        bridge->executor[pass] = given[pass] != MIMO_EXECUTOR_AUTO ? given[pass]
-                                 : pass > 0                        ? bridge->executor[0]
-                                                                   : MIMO_EXECUTOR_ROUTED;
+        MIMO_TRY(check(&given[pass]));
+        bridge->executor[pass] = given[pass];
+        if (mimo_executor_is_auto(given[pass]) && pass > 0)
+            bridge->executor[pass] = bridge->executor[0];
+        else if (given[pass].algorithm == MIMO_ALGORITHM_AUTO)
+            bridge->executor[pass].algorithm = MIMO_ALGORITHM_ROUTED;
     }
     return MIMO_OK;
 }

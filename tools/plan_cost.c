@@ -27,7 +27,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
                          int64_t row_bytes)
 {
     int64_t count, end;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t first = 0; first < count; first = end) {
         int64_t rows = 0;
         for (end = first; end < count && block[end].peer == block[first].peer; end++)
@@ -42,7 +42,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
 static int64_t staged_rows(const mimo_plan *plan, mimo_block_kind kind)
 {
     int64_t count, rows = 0;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
         if (block[i].klass > 0)
             rows += block[i].nb * block[i].ns;
@@ -115,7 +115,7 @@ static double collective_forward(const mimo_cost_case *of, const mimo_link_speed
 {
     ring_work work = {0, 0, 0};
     double whole = tile_bytes(of, of->dst), k = (double)of->pairing.scale;
-    bool gathers = of->pairing.direction == MIMO_FAN_IN;
+    bool gathers = of->pairing.fan == MIMO_FAN_IN;
     double cp = (double)mimo_grid_dim_size(of->dst, "cp");
     double tp = of->sp ? (double)mimo_grid_dim_size(of->dst, "tp") : 1;
     if (gathers)
@@ -131,7 +131,7 @@ static double collective_backward(const mimo_cost_case *of, const mimo_link_spee
 {
     ring_work work = {0, 0, 0};
     double whole = tile_bytes(of, of->dst), encoder = tile_bytes(of, of->src);
-    bool gathers = of->pairing.direction == MIMO_FAN_OUT;
+    bool gathers = of->pairing.fan == MIMO_FAN_OUT;
     int64_t cp = mimo_grid_dim_size(of->dst, "cp"), tp = mimo_grid_dim_size(of->dst, "tp");
     if (of->cut && of->sp && tp > 1) {
         add_gather(&work, whole / (double)(cp * tp), tp);

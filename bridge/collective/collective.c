@@ -102,7 +102,7 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
  * order, and moves only those that stay. */
 static mimo_status bring_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
-    bool fan_in = op->bridge->pairing.direction == MIMO_FAN_IN;
+    bool fan_in = op->bridge->pairing.fan == MIMO_FAN_IN;
     if (own_of(op)->partition)
         return fan_in ? gather_tiles(op, tiles) : MIMO_OK;
     return fan_in ? gather(op, &tiles->dst, &tiles->src) : narrow(op, &tiles->dst, &tiles->src);
@@ -159,7 +159,7 @@ static mimo_status keep_shard(mimo_op *op, const mimo_tile_pair *tiles)
         pair.dst = fold(dst, samples);
         samples = 1;
     }
-    if (op->bridge->pairing.direction == MIMO_FAN_IN)
+    if (op->bridge->pairing.fan == MIMO_FAN_IN)
         return keep_gathered(op, &pair);
     int64_t first = pair.src.batch == pair.dst.batch ? 0 : op->bridge->slot * pair.dst.batch;
     return keep(op, &pair, 0, first, pair.dst.batch);
@@ -224,7 +224,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         MIMO_TRY(narrow(op, &tiles->src, &full));
         full = tiles->src;
     }
-    MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
+    MIMO_TRY(mimo_tensor_extent(&elements, NULL, &full.view));
     const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(
@@ -249,9 +249,9 @@ static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
     if (MIMO_MUTATED("narrow-before-sum"))
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->pairing.direction == MIMO_FAN_OUT && MIMO_MUTATED("zero-pad"))
+    if (op->bridge->pairing.fan == MIMO_FAN_OUT && MIMO_MUTATED("zero-pad"))
         return pad(op, &tiles->src, &full);
-    if (op->bridge->pairing.direction == MIMO_FAN_OUT)
+    if (op->bridge->pairing.fan == MIMO_FAN_OUT)
         return gather(op, &tiles->src, &full);
     return narrow(op, &tiles->src, &full);
 }
@@ -264,7 +264,7 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
     MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
-               mimo_tensor_text(src, text, sizeof text), batch, batch / dp);
+               mimo_tensor_text(text, sizeof text, src), batch, batch / dp);
     MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8,
                MIMO_ERR_UNSUPPORTED, "%s: f8 can be moved, not summed over cp = %lld",
                op->claim.words, (long long)own_of(op)->cp);
@@ -294,7 +294,7 @@ static mimo_status guard(const mimo_op *op, mimo_comm *comm, const mimo_tile *ti
 static mimo_status prepare_forward(mimo_op *op, const mimo_tile_pair *tiles)
 {
     char *gathered;
-    if (op->bridge->pairing.direction != MIMO_FAN_IN)
+    if (op->bridge->pairing.fan != MIMO_FAN_IN)
         return MIMO_OK;
     if (own_of(op)->partition)
         MIMO_TRY(gathered_tiles(&gathered, op, tiles));
@@ -307,8 +307,7 @@ static mimo_status prepare_backward(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(full_tile(&full, op, tiles));
     MIMO_TRY(joined_tile(&joined, op, tiles));
     MIMO_TRY(guard(op, own_of(op)->sp_join, &tiles->dst));
-    return op->bridge->pairing.direction == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full)
-                                                         : MIMO_OK;
+    return op->bridge->pairing.fan == MIMO_FAN_OUT ? guard(op, own_of(op)->gather, &full) : MIMO_OK;
 }
 
 /* Get all the staging that the steps will ask for. */
@@ -323,8 +322,8 @@ static mimo_status prepare(mimo_op *op)
 static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
                            int64_t *count)
 {
-    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
-                                first, count);
+    return mimo_pairing_samples(first, count, side == MIMO_SRC ? bridge->src : bridge->dst,
+                                bridge->rank, batch);
 }
 
 static mimo_status op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)

@@ -1,19 +1,22 @@
-/* Pairs of grids over the same ranks: direction (fan-in, fan-out), gather groups, slices. */
+/* Pairs of grids over the same ranks: fan, gather groups, slices. */
 #include <string.h>
 
 #include <mimo/pairing.h>
 
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "grid/grid_types.h"
 
-const char *mimo_direction_name(mimo_direction direction)
+MIMO_DEFINE_INIT(mimo_pairing, MIMO_PAIRING_INIT)
+
+const char *mimo_fan_name(mimo_fan fan)
 {
-    switch (direction) {
+    switch (fan) {
     case MIMO_FAN_IN:
         return "fan_in";
     case MIMO_FAN_OUT:
         return "fan_out";
-    case MIMO_EQUAL:
+    case MIMO_FAN_EQUAL:
         break;
     }
     return "equal";
@@ -61,14 +64,14 @@ static mimo_status check_ranks(const grid_pair *pair)
     return MIMO_OK;
 }
 
-static void set_direction(mimo_pairing *pairing, const mimo_grid *src, const mimo_grid *dst)
+static void set_fan(mimo_pairing *pairing, const mimo_grid *src, const mimo_grid *dst)
 {
     int64_t src_dp = mimo_grid_dim_size(src, "dp"), dst_dp = mimo_grid_dim_size(dst, "dp");
-    *pairing = (mimo_pairing){MIMO_EQUAL, 1, 0, 0};
+    *pairing = (mimo_pairing){sizeof *pairing, MIMO_FAN_EQUAL, 1, 0, 0};
     if (src_dp > dst_dp)
-        pairing->direction = MIMO_FAN_IN;
+        pairing->fan = MIMO_FAN_IN;
     else if (dst_dp > src_dp)
-        pairing->direction = MIMO_FAN_OUT;
+        pairing->fan = MIMO_FAN_OUT;
     else
         return;
     pairing->scale = src_dp > dst_dp ? src_dp / dst_dp : dst_dp / src_dp;
@@ -100,7 +103,7 @@ static mimo_status check_placement(const grid_pair *pair, const mimo_pairing *pa
 {
     int64_t src_step = mimo_grid_stride(pair->src, "dp"),
             dst_step = mimo_grid_stride(pair->dst, "dp");
-    if (pairing->direction == MIMO_FAN_IN)
+    if (pairing->fan == MIMO_FAN_IN)
         src_step *= pairing->scale;
     else
         dst_step *= pairing->scale;
@@ -111,8 +114,8 @@ static mimo_status check_placement(const grid_pair *pair, const mimo_pairing *pa
 
     int64_t rank = pair->src->offset + (src_step < dst_step ? src_step : dst_step);
     int64_t src_coord, dst_coord;
-    MIMO_TRY(mimo_grid_coord(pair->src, rank, "dp", &src_coord));
-    MIMO_TRY(mimo_grid_coord(pair->dst, rank, "dp", &dst_coord));
+    MIMO_TRY(mimo_grid_coord(&src_coord, pair->src, rank, "dp"));
+    MIMO_TRY(mimo_grid_coord(&dst_coord, pair->dst, rank, "dp"));
     return mimo_fail(MIMO_ERR_GRID,
                      "placement: rank %" PRId64 " has dp coordinate %" PRId64 " of %" PRId64
                      " in src grid %s and %" PRId64 " of %" PRId64
@@ -125,8 +128,8 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
     MIMO_CHECK(out && src && dst, MIMO_ERR_ARGUMENT, "mimo_pairing_of: %s is NULL",
                !out ? "out" : (src ? "dst" : "src"));
     grid_pair pair = {.src = src, .dst = dst};
-    mimo_grid_text(src, pair.src_text, sizeof pair.src_text);
-    mimo_grid_text(dst, pair.dst_text, sizeof pair.dst_text);
+    mimo_grid_text(pair.src_text, sizeof pair.src_text, src);
+    mimo_grid_text(pair.dst_text, sizeof pair.dst_text, dst);
     MIMO_TRY(check_side(src, "src", pair.src_text));
     MIMO_TRY(check_side(dst, "dst", pair.dst_text));
     MIMO_TRY(check_ranks(&pair));
@@ -139,11 +142,10 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
                "src grid %s has dp = %" PRId64 " and dst grid %s has dp = %" PRId64
                ": neither divides the other",
                pair.src_text, src_dp, pair.dst_text, dst_dp);
-    mimo_pairing pairing;
-    set_direction(&pairing, src, dst);
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
+    set_fan(&pairing, src, dst);
     MIMO_TRY(check_placement(&pair, &pairing));
-    *out = pairing;
-    return MIMO_OK;
+    return mimo_write_descriptor(out, &pairing, sizeof pairing, "pairing");
 }
 
 /* -------------------------------------- gather groups --------------------------------------- */
@@ -153,13 +155,13 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
 static const mimo_grid *wide_side(const mimo_pairing *pairing, const mimo_grid *src,
                                   const mimo_grid *dst)
 {
-    return pairing->direction == MIMO_FAN_IN ? src : dst;
+    return pairing->fan == MIMO_FAN_IN ? src : dst;
 }
 
-mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
-                               int64_t *ranks)
+mimo_status mimo_pairing_group(int64_t *ranks, const mimo_grid *src, const mimo_grid *dst,
+                               int64_t index)
 {
-    mimo_pairing pairing;
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
     MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
     MIMO_CHECK(ranks, MIMO_ERR_ARGUMENT, "mimo_pairing_group: ranks is NULL");
     MIMO_CHECK(index >= 0 && index < pairing.groups, MIMO_ERR_ARGUMENT,
@@ -177,18 +179,18 @@ mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64
     return MIMO_OK;
 }
 
-mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
-                               int64_t *index, int64_t *slot)
+mimo_status mimo_pairing_slot(int64_t *index, int64_t *slot, const mimo_grid *src,
+                              const mimo_grid *dst, int64_t rank)
 {
-    mimo_pairing pairing;
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
     int64_t t, c, d;
     MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
     const mimo_grid *wide = wide_side(&pairing, src, dst);
-    MIMO_TRY(mimo_grid_coord(wide, rank, "tp", &t));
-    MIMO_TRY(mimo_grid_coord(wide, rank, "cp", &c));
-    MIMO_TRY(mimo_grid_coord(wide, rank, "dp", &d));
+    MIMO_TRY(mimo_grid_coord(&t, wide, rank, "tp"));
+    MIMO_TRY(mimo_grid_coord(&c, wide, rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&d, wide, rank, "dp"));
     int64_t tp = mimo_grid_dim_size(wide, "tp"), cp = mimo_grid_dim_size(wide, "cp");
-    bool equal = pairing.direction == MIMO_EQUAL;
+    bool equal = pairing.fan == MIMO_FAN_EQUAL;
     if (index)
         *index = equal ? -1 : (d / pairing.scale * tp + t) * cp + c;
     if (slot)
@@ -196,18 +198,18 @@ mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64
     return MIMO_OK;
 }
 
-mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch, int64_t *first,
-                                 int64_t *count)
+mimo_status mimo_pairing_samples(int64_t *first, int64_t *count, const mimo_grid *grid,
+                                 int64_t rank, int64_t batch)
 {
     char text[MIMO_GRID_TEXT];
     int64_t d;
     MIMO_CHECK(grid && first && count, MIMO_ERR_ARGUMENT, "mimo_pairing_samples: %s is NULL",
                !grid ? "grid" : (first ? "count" : "first"));
-    MIMO_TRY(mimo_grid_coord(grid, rank, "dp", &d));
+    MIMO_TRY(mimo_grid_coord(&d, grid, rank, "dp"));
     int64_t dp = mimo_grid_dim_size(grid, "dp");
     MIMO_CHECK(batch >= 0 && batch % dp == 0, MIMO_ERR_SHAPE,
                "a batch of %" PRId64 " samples does not divide over dp = %" PRId64 " of grid %s",
-               batch, dp, mimo_grid_text(grid, text, sizeof text));
+               batch, dp, mimo_grid_text(text, sizeof text, grid));
     *first = d * (batch / dp);
     *count = batch / dp;
     return MIMO_OK;

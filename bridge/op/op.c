@@ -4,6 +4,9 @@
 #include "bridge/bridge_types.h"
 #include "core/check.h"
 #include "core/descriptor.h"
+#include "device/profile.h"
+
+MIMO_DEFINE_INIT(mimo_move_desc, MIMO_MOVE_DESC_INIT)
 
 /* ------------------------------------ beginning ----------------------------------- */
 
@@ -62,24 +65,28 @@ static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backwa
 mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
+    MIMO_RANGE();
     return begin_whole(out, bridge, false, &(mimo_move_desc){0, to, from, n, 1, stream});
 }
 
 mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
+    MIMO_RANGE();
     return begin_whole(out, bridge, true, &(mimo_move_desc){0, to, from, n, 1, stream});
 }
 
 mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge,
                                               const mimo_move_desc *desc)
 {
+    MIMO_RANGE();
     return begin_chunked(out, bridge, false, desc);
 }
 
 mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
                                                const mimo_move_desc *desc)
 {
+    MIMO_RANGE();
     return begin_chunked(out, bridge, true, desc);
 }
 
@@ -90,7 +97,7 @@ static mimo_status outcome(const mimo_op *op)
                : mimo_fail(op->progress.status, "%s", op->progress.sentence);
 }
 
-mimo_status mimo_op_test(mimo_op *op, bool *done)
+mimo_status mimo_op_test(bool *done, mimo_op *op)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     mimo_bridge_progress(op->bridge);
@@ -103,6 +110,7 @@ mimo_status mimo_op_test(mimo_op *op, bool *done)
 
 mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
 {
+    MIMO_RANGE();
     MIMO_CHECK(op, MIMO_ERR_ARGUMENT, "mimo_op_wait_chunk: op is NULL");
     MIMO_CHECK(op->call.chunked, MIMO_ERR_STATE, "%s was not begun in chunks", op->claim.words);
     MIMO_CHECK(chunk >= 0 && chunk < op->call.chunks, MIMO_ERR_ARGUMENT,
@@ -114,6 +122,7 @@ mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
 
 mimo_status mimo_op_wait(mimo_op **handle)
 {
+    MIMO_RANGE();
     MIMO_CHECK(handle, MIMO_ERR_ARGUMENT, "mimo_op_wait: NULL");
     mimo_op *op = *handle;
     if (!op)
@@ -132,6 +141,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,
                                 int n, mimo_stream stream)
 {
+    MIMO_RANGE();
     mimo_op *op;
     MIMO_TRY(mimo_bridge_forward_start(&op, bridge, to, from, n, stream));
     return mimo_op_wait(&op);
@@ -140,6 +150,7 @@ mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, cons
 mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                  const mimo_tensor *from, int n, mimo_stream stream)
 {
+    MIMO_RANGE();
     mimo_op *op;
     MIMO_TRY(mimo_bridge_backward_start(&op, bridge, to, from, n, stream));
     return mimo_op_wait(&op);

@@ -3,6 +3,7 @@
 
 #include "bridge/plan/plan_types.h"
 #include "core/check.h"
+#include "core/printed.h"
 
 static const char *const kinds[MIMO_BLOCK_KINDS] = {
     [MIMO_RECV] = "recv", [MIMO_SEND] = "send", [MIMO_LOCAL] = "local"};
@@ -33,11 +34,19 @@ static bool print_plan(FILE *stream, const mimo_plan *plan)
     return written;
 }
 
-mimo_status mimo_plan_print(const mimo_plan *plan, FILE *stream)
+mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan)
 {
     MIMO_CHECK(plan && stream, MIMO_ERR_ARGUMENT, "mimo_plan_print: %s is NULL",
                plan ? "stream" : "plan");
     MIMO_CHECK(print_plan(stream, plan) && fflush(stream) == 0, MIMO_ERR_IO,
                "mimo_plan_print: the plan of rank %" PRId64 " could not be written", plan->rank);
     return MIMO_OK;
+}
+
+mimo_status mimo_plan_text(int64_t *length, char *text, int64_t capacity, const mimo_plan *plan)
+{
+    mimo_printed printed;
+    MIMO_TRY(mimo_printed_open(&printed, text, capacity, "mimo_plan_text"));
+    return mimo_printed_close(length, text, capacity, &printed,
+                              mimo_plan_print(printed.stream, plan));
 }

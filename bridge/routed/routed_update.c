@@ -10,6 +10,9 @@
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "device/profile.h"
+
+MIMO_DEFINE_INIT(mimo_batch_desc, MIMO_BATCH_DESC_INIT)
 
 /* ------------------------------------------ check ------------------------------------------- */
 
@@ -245,6 +248,7 @@ static uint64_t describe(char call[MIMO_CALL_TEXT], const mimo_bridge *bridge,
 
 mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
 {
+    MIMO_RANGE();
     mimo_batch_desc own = MIMO_BATCH_DESC_INIT;
     char call[MIMO_CALL_TEXT];
     mimo_span *spans = NULL;

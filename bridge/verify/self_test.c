@@ -20,6 +20,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "device/profile.h"
 
 /* Odd widths, so that no row is a round number of bytes. Numbers stay small: products of two, and
  * sums of millions of these, are exact in 64 bits. */
@@ -138,7 +139,7 @@ static mimo_status create_side(test_side *out, const self_test *test, const mimo
     full.batch = test->batch;
     full.seq = test->seq;
     MIMO_TRY(mimo_layout_create(&out->layout, &full));
-    MIMO_TRY(mimo_layout_rows(out->layout, comm->rank, &out->rows));
+    MIMO_TRY(mimo_layout_rows(&out->rows, out->layout, comm->rank));
     out->holds = mimo_layout_cell(&out->cell, out->layout, comm->rank);
     out->counts = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
     int64_t samples = mimo_layout_samples(out->layout, 0).count;
@@ -383,6 +384,7 @@ static mimo_status agree(const self_test *test, mimo_status local)
 
 mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
 {
+    MIMO_RANGE();
     test_sums *all = NULL;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
     self_test test = {.bridge = bridge, .seed = seed};

@@ -10,7 +10,7 @@
 mimo_status gpu_world_create(mimo_comm **out)
 {
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &world));
     return mimo_comm_create_nccl(out, &bootstrap, &desc);

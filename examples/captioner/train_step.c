@@ -8,13 +8,13 @@
 enum { WARMUP_STEPS = 100 };
 #define PI 3.14159265358979323846
 
-static mimo_status add_spans(step_trainer *out, nn_params *params)
+static mimo_status add_buckets(step_trainer *out, nn_params *params)
 {
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *buckets;
     int n;
-    MIMO_TRY(nn_params_spans(params, &spans, &n));
+    MIMO_TRY(nn_params_buckets(params, &buckets, &n));
     for (int i = 0; i < n; i++)
-        out->spans[out->span_count++] = spans[i];
+        out->buckets[out->bucket_count++] = buckets[i];
     return MIMO_OK;
 }
 
@@ -23,8 +23,8 @@ mimo_status trainer_create(step_trainer *out, captioner_model *model, const trai
     out->desc = *desc;
     out->model = model;
     out->gradient = model->topology->gradient;
-    MIMO_TRY(add_spans(out, model->encoder.params));
-    MIMO_TRY(add_spans(out, model->language.params));
+    MIMO_TRY(add_buckets(out, model->encoder.params));
+    MIMO_TRY(add_buckets(out, model->language.params));
     MIMO_TRY(mimo_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
     return mimo_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
 }
@@ -40,8 +40,8 @@ double learning_rate(const trainer_desc *desc, int64_t step)
 {
     if (step < WARMUP_STEPS)
         return desc->lr * (double)(step + 1) / WARMUP_STEPS;
-    double span = (double)(desc->steps - WARMUP_STEPS);
-    double done = fmin(1.0, (double)(step - WARMUP_STEPS) / fmax(span, 1.0));
+    double bucket = (double)(desc->steps - WARMUP_STEPS);
+    double done = fmin(1.0, (double)(step - WARMUP_STEPS) / fmax(bucket, 1.0));
     return desc->lr * (0.1 + 0.45 * (1.0 + cos(PI * done)));
 }
 
@@ -67,10 +67,10 @@ static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
 {
     mimo_gradient *gradient = trainer->gradient;
     mimo_stream stream = nn_runtime_or_host(trainer->model->desc.runtime)->stream;
-    MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
-    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, stream));
-    MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm,
-                                stream));
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
+    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->buckets, trainer->bucket_count, stream));
+    MIMO_TRY(mimo_gradient_norm(&result->grad_norm, gradient, trainer->buckets,
+                                trainer->bucket_count, stream));
     MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
                "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,
                result->loss);

@@ -41,25 +41,25 @@ int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc nccl = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
     check(mimo_bootstrap_from_mpi(&bootstrap, &world), "bootstrap");
     check(mimo_comm_create_nccl(&comm, &bootstrap, &nccl), "communicator");
 
     char encoder_dims[64], llm_dims[64];
-    snprintf(encoder_dims, sizeof encoder_dims, "tp=1,dp=%d", bootstrap.size);
-    snprintf(llm_dims, sizeof llm_dims, "tp=1,cp=2,pp=1,dp=%d", bootstrap.size / 2);
+    snprintf(encoder_dims, sizeof encoder_dims, "tp=1,dp=%d", bootstrap.ranks);
+    snprintf(llm_dims, sizeof llm_dims, "tp=1,cp=2,pp=1,dp=%d", bootstrap.ranks / 2);
     mimo_grid *encoder, *llm;
     mimo_bridge *bridge;
     mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    check(mimo_grid_parse(&encoder, encoder_dims, 0), "encoder grid");
-    check(mimo_grid_parse(&llm, llm_dims, 0), "LLM grid");
+    check(mimo_grid_create_text(&encoder, encoder_dims, 0), "encoder grid");
+    check(mimo_grid_create_text(&llm, llm_dims, 0), "LLM grid");
     desc.src = encoder;
     desc.dst = llm;
     desc.partition = &zigzag;
-    desc.batch = bootstrap.size; /* told, so that calls only enqueue */
+    desc.batch = bootstrap.ranks; /* told, so that calls only enqueue */
     check(mimo_bridge_create(&bridge, comm, &desc), "bridge");
 
     /* the encoder's output: token s of sample `rank` is 10 * rank + s in every element */

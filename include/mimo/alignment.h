@@ -31,6 +31,8 @@ typedef struct mimo_alignment_desc {
         sizeof(mimo_alignment_desc), 0, NULL, 0, MIMO_MEMORY_HOST \
     }
 
+MIMO_API void mimo_alignment_desc_init(mimo_alignment_desc *out, size_t size);
+
 /** Create. The caller owns *out. Errors: MIMO_ERR_ARGUMENT (NULL, a special id that is negative or
  *  named twice), MIMO_ERR_UNSUPPORTED (memory that this build can't handle), MIMO_ERR_MEMORY. */
 MIMO_API mimo_status mimo_alignment_create(mimo_alignment **out, const mimo_alignment_desc *desc);
@@ -55,8 +57,8 @@ MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo
 
 /** How many rows a modality takes (-1: text rows) with the ids in force. MIMO_ERR_STATE before the
  *  first update; MIMO_ERR_ARGUMENT (no such modality). */
-MIMO_API mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality,
-                                         int64_t *rows);
+MIMO_API mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *alignment,
+                                         int modality);
 
 /**
  * Merge: to, "sbh" [S, B, H] or "bsh" [B, S, H], from the modalities' rows and the text rows. Every

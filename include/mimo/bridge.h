@@ -25,7 +25,7 @@
  *   collective  S belongs to each tensor. The tensor's other tile gives it. Where both are flat,
  *               rows move as samples do. With a partition a dst tile cannot be flat.
  *
- * Two executors move the rows:
+ * Two algorithms move the rows:
  *
  *   collective  gathers, slices and sums whole batches (docs/concepts.md, "The gather-narrow-sum
  *               method"). The grids keep the rules of mimo_pairing_of and span the communicator.
@@ -66,13 +66,27 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_bridge mimo_bridge;
 typedef struct mimo_op mimo_op;
 
-typedef enum mimo_executor {
-    MIMO_EXECUTOR_AUTO = 0,       /* routed; mimo_bridge_create_fastest measures instead */
-    MIMO_EXECUTOR_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
-    MIMO_EXECUTOR_ROUTED = 2,     /* each consumed row moves once: straight into destinations that
-                                     lie in a mimo_buffer, otherwise as p2p */
-    MIMO_EXECUTOR_P2P = 3,        /* routed: at most one message to each peer in a call */
-    MIMO_EXECUTOR_ZERO_COPY = 4,  /* routed: a destination that is in no buffer is an error */
+/** How rows are found and combined. */
+typedef enum mimo_algorithm {
+    MIMO_ALGORITHM_AUTO = 0,       /* routed; mimo_bridge_create_fastest measures instead */
+    MIMO_ALGORITHM_COLLECTIVE = 1, /* all-gather or narrow; all_reduce over cp */
+    MIMO_ALGORITHM_ROUTED = 2,     /* each consumed row moves once */
+} mimo_algorithm;
+
+/** How the rows of the routed algorithm travel. The collective one has no choice: AUTO alone. */
+typedef enum mimo_transport {
+    MIMO_TRANSPORT_AUTO = 0,      /* of each call: zero-copy where its destinations lie in a
+                                     mimo_buffer, otherwise p2p */
+    MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
+    MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
+                                     error */
+} mimo_transport;
+
+/** What moves a pass, forward or backward. The two fields are all that there will be: it is passed
+ *  by value. */
+typedef struct mimo_executor {
+    mimo_algorithm algorithm;
+    mimo_transport transport;
 } mimo_executor;
 
 typedef struct mimo_bridge_desc {
@@ -94,7 +108,7 @@ typedef struct mimo_bridge_desc {
     /* Thread blocks that a call may use to write into buffers. With 1, a second one copies the rows
      * that stay. 0: MIMO_CTAS. */
     int ctas;
-    mimo_executor backward_executor; /* of backward alone; AUTO: the same as `executor` */
+    mimo_executor backward_executor; /* of backward; where both fields are AUTO, as `executor` */
     int64_t batch; /* B of the calls to come, see mimo_bridge_update; -1: not known yet */
     /* The name of the bridge in sentences ("images"). Copied; a long one is shortened. The same on
      * all ranks, and different for each bridge. NULL: the bridge's number among those made from the
@@ -102,11 +116,13 @@ typedef struct mimo_bridge_desc {
     const char *name;
 } mimo_bridge_desc;
 
-#define MIMO_BRIDGE_DESC_INIT                                                                  \
-    {                                                                                          \
-        sizeof(mimo_bridge_desc), NULL, NULL, NULL, MIMO_EXECUTOR_AUTO, NULL, false, false, 0, \
-            MIMO_EXECUTOR_AUTO, -1, NULL                                                       \
+#define MIMO_BRIDGE_DESC_INIT                                                                   \
+    {                                                                                           \
+        sizeof(mimo_bridge_desc), NULL, NULL, NULL, {MIMO_ALGORITHM_AUTO, MIMO_TRANSPORT_AUTO}, \
+            NULL, false, false, 0, {MIMO_ALGORITHM_AUTO, MIMO_TRANSPORT_AUTO}, -1, NULL         \
     }
+
+MIMO_API void mimo_bridge_desc_init(mimo_bridge_desc *out, size_t size);
 
 /**
  * Create a bridge. Collective over `comm` (rank r of it is rank r of both grids), blocking. The
@@ -139,17 +155,19 @@ typedef struct mimo_bridge_sizes {
         sizeof(mimo_bridge_sizes), 0, 0, 0, MIMO_BF16, false, NULL, NULL, false \
     }
 
+MIMO_API void mimo_bridge_sizes_init(mimo_bridge_sizes *out, size_t size);
+
 /**
  * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
  * itself. Collective, blocking. Takes memory for the tiles while it lasts.
  *
- * The candidates are routed (which writes into buffers where `in_buffer`), p2p (where `in_buffer`)
- * and collective (where its rules hold). They move tiles of these sizes in fifteen interleaved
- * repeats. A repeat is one call each way on the host, and twenty calls on a device. The times of
- * the slowest rank count, so all ranks choose alike. Another candidate replaces routed only where
- * it was ahead in at least ten repeats and its best time is more than 3% lower.
- * mimo_bridge_executor says what was chosen. A descriptor that pins the same executors moves the
- * same way without measuring.
+ * The candidates are routed with transport AUTO (zero-copy where `in_buffer`), routed with p2p
+ * (where `in_buffer`) and collective (where its rules hold). They move tiles of these sizes in
+ * fifteen interleaved repeats. A repeat is one call each way on the host, and twenty calls on a
+ * device. The times of the slowest rank count, so all ranks choose alike. Another candidate
+ * replaces routed only where it was ahead in at least ten repeats and its best time is more than 3%
+ * lower. mimo_bridge_executor says what was chosen. A descriptor that pins the same executors moves
+ * the same way without measuring.
  *
  * What the bridge accepts does not depend on which candidate was faster. Where collective was a
  * candidate, calls keep the rules of both executors: both dp sizes divide the batch, the tensors of
@@ -190,6 +208,8 @@ typedef struct mimo_batch_desc {
     {                                               \
         sizeof(mimo_batch_desc), -1, false, NULL, 0 \
     }
+
+MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
 
 /**
  * Tell a routed bridge what the next calls move. NULL: back to what its descriptor said. Collective
@@ -293,6 +313,8 @@ typedef struct mimo_move_desc {
         sizeof(mimo_move_desc), NULL, NULL, 0, 1, NULL \
     }
 
+MIMO_API void mimo_move_desc_init(mimo_move_desc *out, size_t size);
+
 /**
  * Begin a forward or backward whose rows arrive in m chunks, one after the other. Work on the first
  * samples can begin before the last ones are here.
@@ -334,7 +356,7 @@ MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stre
 /** Move the bridge's operations on, without blocking. *done says whether this one has ended, with
  *  or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
  *  mimo_op_wait is due in any case. */
-MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
+MIMO_API mimo_status mimo_op_test(bool *done, mimo_op *op);
 
 /** Wait for the end, release the operation and null the handle. Where the bridge was destroyed
  * meanwhile, the last of these calls also releases the bridge. Returns the operation's status. A
@@ -363,30 +385,32 @@ MIMO_API mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed);
 /* ---------------------------------------- accessors ----------------------------------------- */
 /* Local. The group lists of any rank are in <mimo/pairing.h>. */
 
-/** The executor of a pass, forward or backward; never MIMO_EXECUTOR_AUTO. */
+/** The executor of a pass, forward or backward. The algorithm is never AUTO; the transport is AUTO
+ *  where each call chooses. */
 MIMO_API mimo_executor mimo_bridge_executor(const mimo_bridge *bridge, bool backward);
 
-/** Direction, scale and groups of the bridge; scale 0 where the grids do not pair (routed). */
-MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);
+/** Fan, scale and groups of the bridge into *out (from MIMO_PAIRING_INIT); scale 0 where the grids
+ *  do not pair (routed). */
+MIMO_API mimo_status mimo_bridge_pairing(mimo_pairing *out, const mimo_bridge *bridge);
 
 /** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot. Where
  * EQUAL, no ranks and slot 0. MIMO_ERR_GRID where the grids do not pair or do not hold the rank. */
-MIMO_API mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks,
-                                              int64_t *slot);
+MIMO_API mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot,
+                                              const mimo_bridge *bridge);
 
 /** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples. Where the
  * bridge narrows, the rank keeps this slice. Where it gathers, the rank's own samples are this
  * slice. MIMO_ERR_SHAPE where the scale does not divide the batch; MIMO_ERR_GRID as
  * mimo_bridge_gather_group. */
-MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
-                                       int64_t *length);
+MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
+                                              const mimo_bridge *bridge, int64_t batch);
 
 /** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
  *  (MIMO_DST). Routed deals uneven batches out, and gives 0 samples to a rank that holds none.
  *  MIMO_ERR_SHAPE where the side's dp does not divide the batch, and a pass is collective or was
  *  measured against collective (mimo_bridge_create_fastest). */
-MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
-                                         int64_t *first, int64_t *count);
+MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
+                                         mimo_side side, int64_t batch);
 
 MIMO_END_DECLS
 

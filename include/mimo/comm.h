@@ -11,13 +11,14 @@
  *    no data, and *every* rank returns the error of the first failing rank. Ranks that called
  *    differently all get MIMO_ERR_MISMATCH, which names the first rank that differs from rank 0. If
  *    the communicator, or the object that has it, is NULL on one rank, that rank fails alone.
- *  - MIMO_AGREE=0 in the environment removes the agreement and its protection. It does not remove
- *    those that create communicators, buffers, groups of grids, bridges and gradients. These also
- *    compare MIMO_AGREE and MIMO_CHECK=calls, because ranks that differ in them would wait for each
- *    other: MIMO_ERR_MISMATCH, with the rank and the variable.
+ *  - MIMO_AGREE=0 in the environment, or agree = 0 in the communicator's descriptor, removes the
+ *    agreement and its protection. It does not remove those that create communicators, buffers,
+ *    groups of grids, bridges and gradients. These also compare this choice and that of
+ *    MIMO_CHECK=calls, because ranks that differ in them would wait for each other:
+ *    MIMO_ERR_MISMATCH, with the rank and the variable.
  *  - A call that only enqueues work on a device does not agree, as the host would have to wait. A
- *    mistake of one rank then fails on that rank alone. MIMO_CHECK=calls adds the agreement, for a
- *    run that looks for such a mistake.
+ *    mistake of one rank then fails on that rank alone. MIMO_CHECK=calls, or MIMO_CHECK_CALLS in
+ *    the descriptor, adds the agreement, for a run that looks for such a mistake.
  *  - It returns MIMO_ERR_TIMEOUT where a deadline is set and has passed, and MIMO_ERR_ABORTED where
  *    a rank aborted. Afterwards every later call returns the same at once ("Deadlines", below).
  *  - One thread at a time uses a communicator and what was made from it (bridges, buffers, gradient
@@ -34,18 +35,48 @@ MIMO_BEGIN_DECLS
 
 typedef struct mimo_comm mimo_comm;
 
+/** In a field of a descriptor: what the environment says (<mimo/env.h>), or the default. */
+#define MIMO_FROM_ENV (-1)
+
+/**
+ * What the communicators of a family have in common ("Deadlines" below: what a family is). A field
+ * that is set wins over the environment. All ranks set the same.
+ */
+typedef struct mimo_comm_desc {
+    size_t size;      /* set by the initializer */
+    int agree;        /* as MIMO_AGREE: 1 or 0 */
+    int checks;       /* as MIMO_CHECK: MIMO_CHECK_REPLICAS | ...; 0: none */
+    int64_t deadline; /* as MIMO_DEADLINE_MS: milliseconds; 0: none */
+} mimo_comm_desc;
+
+#define MIMO_COMM_DESC_INIT                                                 \
+    {                                                                       \
+        sizeof(mimo_comm_desc), MIMO_FROM_ENV, MIMO_FROM_ENV, MIMO_FROM_ENV \
+    }
+
+MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
+
 /**
  * What a launcher provides, so that a backend can start without knowing the launcher.
  *
- * allgather: collective over all `size` ranks, blocking. Every rank gives `bytes` bytes at `from`
- * and receives size * bytes bytes at `to`, in rank order. Returns 0, or non-zero on failure.
+ * allgather: collective over all ranks, blocking. Every rank gives `bytes` bytes at `from` and
+ * receives bytes * (number of ranks) bytes at `to`, in rank order. Returns 0, or non-zero on
+ * failure.
  */
 typedef struct mimo_bootstrap {
-    int rank;
-    int size;
+    size_t size; /* set by the initializer */
+    int rank;    /* this process's, 0 <= rank < ranks */
+    int ranks;
     int (*allgather)(void *context, void *to, const void *from, size_t bytes);
     void *context; /* borrowed; passed back to allgather */
 } mimo_bootstrap;
+
+#define MIMO_BOOTSTRAP_INIT                      \
+    {                                            \
+        sizeof(mimo_bootstrap), 0, 0, NULL, NULL \
+    }
+
+MIMO_API void mimo_bootstrap_init(mimo_bootstrap *out, size_t size);
 
 typedef enum mimo_reduce {
     MIMO_SUM = 0,
@@ -97,7 +128,8 @@ MIMO_API mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *
 /** Gather `bytes` bytes of host memory of every rank at `to`, in rank order. `to` and `from` are
  *  host memory on every backend: it is for sizes, counts and names, not for tensors. Collective,
  *  blocking the host. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
-MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes);
+MIMO_API mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from,
+                                              int bytes);
 
 /** Copy `bytes` bytes at `data` from rank `root` to all. Collective; blocking on the host, enqueued
  *  with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
@@ -131,8 +163,8 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * whole on a rank: afterwards every call fails at once with the same status and sentence. What
  * remains is to destroy bridges, groups, grids and communicators, and none of that waits. The
  * process goes on. What is local can be used (grids, plans, partitions, tensors), and so can
- * communicators of another mimo_comm_from_mpi or mimo_comm_create_nccl. The ranks that are left can
- * make a new one.
+ * communicators of another mimo_comm_create_mpi or mimo_comm_create_nccl. The ranks that are left
+ * can make a new one.
  *
  *  - MPI can't cancel collectives, nor a message that has begun to move. So where a deadline is in
  *    force when a call begins on this rank, MPI never gets the caller's memory. Rows go through

@@ -8,7 +8,9 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). Values are whole numbers; where the row
+/** Every row can also be said in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas.
+ *
+ * One row per variable: X(id, name, default, words, help). Values are whole numbers; where the row
  *  has words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
  *  Any other value is an error at the call that reads it. The creation of a bridge reads MIMO_CTAS
  *  and MIMO_CHECK, and remembers them. The creation of a communicator reads MIMO_DEADLINE_MS. Calls
@@ -33,7 +35,7 @@ MIMO_BEGIN_DECLS
       "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")
 
 /** The bits of MIMO_ENV_CHECK. */
-enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4 };
+enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4, MIMO_CHECK_ALL = 7 };
 
 typedef enum mimo_env_id {
 #define MIMO_ENV_ENUM(id, name, value, words, help) id,
@@ -53,7 +55,7 @@ MIMO_API const mimo_env_row *mimo_env_table(int *count);
 
 /** The value in force: the environment's, or the default. MIMO_ERR_ARGUMENT where the environment
  *  holds a value that the row does not allow. Thread-safe while no thread calls setenv. */
-MIMO_API mimo_status mimo_env_get(mimo_env_id id, int64_t *out);
+MIMO_API mimo_status mimo_env_get(int64_t *out, mimo_env_id id);
 
 MIMO_END_DECLS
 

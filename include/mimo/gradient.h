@@ -23,8 +23,10 @@ MIMO_BEGIN_DECLS
 
 typedef struct mimo_gradient mimo_gradient;
 
-/** One run of parameters whose gradients lie together and follow the same rule. */
-typedef struct mimo_gradient_span {
+/** One run of parameters whose gradients lie together and follow the same rule. Calls take arrays
+ *  of them. Each element has the size of the first one. */
+typedef struct mimo_gradient_bucket {
+    size_t size;      /* set by the initializer */
     const char *name; /* for explain and errors; borrowed during the call */
     void *grad;       /* borrowed; summed and scaled in place; at a multiple of the element size */
     int64_t count;    /* elements on this rank */
@@ -38,7 +40,14 @@ typedef struct mimo_gradient_span {
      * q/k norms with heads split over tp, and for replicated low-rank factors beside a sharded one.
      * "" where there are none. */
     const char *partial;
-} mimo_gradient_span;
+} mimo_gradient_bucket;
+
+#define MIMO_GRADIENT_BUCKET_INIT                                               \
+    {                                                                           \
+        sizeof(mimo_gradient_bucket), NULL, NULL, 0, MIMO_F32, MIMO_SRC, "", "" \
+    }
+
+MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
 
 /**
  * Create over the two grids of a step. Collective over `comm` (rank r of it is rank r of both
@@ -46,9 +55,9 @@ typedef struct mimo_gradient_span {
  * caller owns *out.
  *
  * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
- * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may span fewer ranks than the communicator: the
- * other ranks take part in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT,
- * MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may bucket fewer ranks than the communicator:
+ * the other ranks take part in every call, with no elements of that module. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
                                           const mimo_grid *src, const mimo_grid *dst);
@@ -64,15 +73,16 @@ MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum,
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
  * the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
  *  communicator, blocking. Errors: MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
-MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double *loss);
+MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
- * dimensions and over each span's `partial` dims, then * 1/max(N, 1). Collective over the
+ * dimensions and over each bucket's `partial` dims, then * 1/max(N, 1). Collective over the
  * communicator; blocking on the host, enqueued with a stream. With a stream, ranks compare their
- * spans and make the groups of the sums only where these differ from the last call's; then the host
- * waits. All ranks pass spans in the same order with the same names, modules, dims and dtypes.
- * Ranks that differ along no `shard` dim hold the same elements, so they pass the same count.
+ * buckets and make the groups of the sums only where these differ from the last call's; then the
+ * host waits. All ranks pass buckets in the same order with the same names, modules, dims and
+ * dtypes. Ranks that differ along no `shard` dim hold the same elements, so they pass the same
+ * count.
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
  * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
@@ -82,23 +92,31 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
  * (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
-                                            const mimo_gradient_span *spans, int n,
+                                            const mimo_gradient_bucket *buckets, int n,
                                             mimo_stream stream);
 
 /** The global L2 norm over both modules: each parameter element counts once, and partial sums are
  *  in f64. Call it after finalize, with its stream. Collective, blocking the host. Errors as
  *  finalize. */
-MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans,
-                                        int n, double *norm, mimo_stream stream);
+MIMO_API mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
+                                        const mimo_gradient_bucket *buckets, int n,
+                                        mimo_stream stream);
 
 /** Begin the next step: forget losses and counts. Local. */
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
 
-/** Print every factor that finalize applies to each span, with the reason: the dims that are summed
- *  over with their number of ranks, the dims that are not and why, and the scale with N. Local.
- *  Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own spans. */
-MIMO_API mimo_status mimo_gradient_explain(const mimo_gradient *gradient,
-                                           const mimo_gradient_span *spans, int n, FILE *stream);
+/** The lines of mimo_gradient_explain as text: at most capacity - 1 characters into `text` (always
+ *  terminated; NULL where capacity is 0), and the length of the whole into *length (may be NULL).
+ *  Local. Errors: MIMO_ERR_ARGUMENT (capacity < 0), and those of mimo_gradient_explain. */
+MIMO_API mimo_status mimo_gradient_text(int64_t *length, char *text, int64_t capacity,
+                                        const mimo_gradient *gradient,
+                                        const mimo_gradient_bucket *buckets, int n);
+
+/** Print every factor that finalize applies to each bucket, with the reason: the dims that are
+ *  summed over with their number of ranks, the dims that are not and why, and the scale with N.
+ *  Local. Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own buckets. */
+MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
+                                           const mimo_gradient_bucket *buckets, int n);
 
 MIMO_END_DECLS
 

@@ -13,6 +13,7 @@
 #include <mimo/env.h>
 #include <mimo/gradient.h>
 #include <mimo/grid.h>
+#include <mimo/log.h>
 #include <mimo/pairing.h>
 #include <mimo/partition.h>
 #include <mimo/plan.h>

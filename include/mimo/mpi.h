@@ -22,14 +22,16 @@ MIMO_BEGIN_DECLS
  * A communicator over the ranks of `mpi`, on a duplicate of it. So the library's messages never
  * match the caller's. Collective over `mpi`, blocking. MPI is initialised, and stays so until the
  * communicator is destroyed. The library's duplicates return errors instead of aborting.
- * MIMO_DEADLINE_MS holds for this call as well ("Deadlines" in <mimo/comm.h>).
+ * The deadline of `desc` (NULL: of the environment) holds for this call as well ("Deadlines" in
+ * <mimo/comm.h>).
  *
  * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
  * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized); on every rank
- * MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
- * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
+ * MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH
+ * (MIMO_AGREE or MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
-MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
+MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi,
+                                          const mimo_comm_desc *desc);
 
 /**
  * A communicator on `mpi` itself, without a duplicate. The library uses `mpi` until
@@ -38,11 +40,12 @@ MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
  * an abort `mpi` can't be used any more: what was in flight on it stays in flight. Local. Errors as
  * above, of this rank only.
  */
-MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi);
+MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi,
+                                          const mimo_comm_desc *desc);
 
-/** Fill a bootstrap from an MPI communicator. `mpi` is borrowed through *mpi (a pointer to the
- *  caller's handle) and must outlive the bootstrap. Local. Errors: MIMO_ERR_ARGUMENT,
- *  MIMO_ERR_STATE, MIMO_ERR_COMM. */
+/** Fill a bootstrap (from MIMO_BOOTSTRAP_INIT) from an MPI communicator. `mpi` is borrowed through
+ *  *mpi (a pointer to the caller's handle) and must outlive the bootstrap. Local. Errors:
+ *  MIMO_ERR_ARGUMENT, MIMO_ERR_STATE, MIMO_ERR_COMM. */
 MIMO_API mimo_status mimo_bootstrap_from_mpi(mimo_bootstrap *out, MPI_Comm *mpi);
 
 MIMO_END_DECLS

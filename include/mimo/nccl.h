@@ -41,6 +41,7 @@ typedef struct mimo_nccl_desc {
      * host, or the only device that it sees. Hosts are identified as NCCL does: by NCCL_HOSTID,
      * otherwise by their name and their kernel's boot id. */
     int device;
+    const mimo_comm_desc *common; /* read at creation; NULL: all as the environment says */
     /* The fields below are the same on every rank. */
     int min_ctas;    /* ncclConfig_t.minCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /* ncclConfig_t.maxCTAs */
@@ -49,11 +50,13 @@ typedef struct mimo_nccl_desc {
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
 } mimo_nccl_desc;
 
-#define MIMO_NCCL_DESC_INIT                                                              \
-    {                                                                                    \
-        sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
-            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                         \
+#define MIMO_NCCL_DESC_INIT                                                                    \
+    {                                                                                          \
+        sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, NULL, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                               \
     }
+
+MIMO_API void mimo_nccl_desc_init(mimo_nccl_desc *out, size_t size);
 
 /**
  * A communicator over the ranks of a bootstrap (<mimo/mpi.h> fills one from an MPI communicator;
@@ -76,23 +79,33 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
  * and otherwise the message may never end. Makes its device the calling thread's current one.
- * Local, but every rank calls it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
- * MIMO_ERR_MEMORY.
+ * Local, but every rank calls it. `desc` may be NULL; of its fields `common` alone counts. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
-MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
+MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
+                                           const mimo_nccl_desc *desc);
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
  *  Where they are neither all ranks nor an existing group, it makes another one for them. Both stay
  *  until the buffer's communicator is destroyed. */
 typedef struct mimo_nccl_report {
+    size_t size;          /* set by the initializer */
     int communicators;    /* NCCL communicators of this rank that exist, the first included */
     int shared;           /* splits that share the communicator of an equal group */
     int64_t device_bytes; /* device memory that NCCL took when they were made, as the device counts
                              it: other work of the device at that time counts as well */
 } mimo_nccl_report;
 
-/** Fill *out. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+#define MIMO_NCCL_REPORT_INIT             \
+    {                                     \
+        sizeof(mimo_nccl_report), 0, 0, 0 \
+    }
+
+MIMO_API void mimo_nccl_report_init(mimo_nccl_report *out, size_t size);
+
+/** Fill *out, from MIMO_NCCL_REPORT_INIT. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL
+ *  communicator). */
 MIMO_API mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm);
 
 MIMO_END_DECLS

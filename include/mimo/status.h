@@ -6,6 +6,17 @@
  * exceptions are the tensors of a call that had begun to move (<mimo/bridge.h> says which errors
  * these are). The library never aborts, never exits and never writes to stdout.
  *
+ * Structs that begin with a `size` start from their _INIT, or in other languages from the function
+ * beside it: mimo_x_init(out, sizeof *out) writes the first `size` bytes of the same values. So a
+ * program keeps working with a newer library whose struct has more fields. Also what a function
+ * fills for the caller starts that way. Small values whose fields can't change have no `size`
+ * (mimo_tensor, mimo_dim, mimo_span, mimo_box, mimo_block, mimo_executor, mimo_env_row).
+ *
+ * Arguments come in this order: what a function returns through pointers, the object, and what it
+ * works on, where the destination comes before the source. A function called create makes what the
+ * caller destroys. One called borrow makes it around something of the caller's, which stays the
+ * caller's and outlives it.
+ *
  * These errors are not repeated with every function: MIMO_ERR_ARGUMENT for a NULL that has no
  * meaning, for an enumerator that does not exist, and for a descriptor that did not start from its
  * _INIT; MIMO_ERR_MEMORY from functions that allocate; MIMO_ERR_OVERFLOW from functions that

@@ -13,7 +13,10 @@
 #include "core/descriptor.h"
 #include "core/memory.h"
 #include "core/mutation.h"
+#include "device/profile.h"
 #include "device/device.h"
+
+MIMO_DEFINE_INIT(mimo_alignment_desc, MIMO_ALIGNMENT_DESC_INIT)
 
 enum { VIEW_TEXT = 96 };
 
@@ -100,8 +103,8 @@ static int64_t id_at(const mimo_tensor *ids, int64_t i)
 static mimo_status check_ids(const mimo_tensor *ids, int64_t *count)
 {
     char text[VIEW_TEXT];
-    MIMO_TRY(mimo_tensor_extent(ids, count, NULL));
-    mimo_tensor_text(ids, text, sizeof text);
+    MIMO_TRY(mimo_tensor_extent(count, NULL, ids));
+    mimo_tensor_text(text, sizeof text, ids);
     MIMO_CHECK(strncmp(ids->letters, "bs", 3) == 0, MIMO_ERR_SHAPE,
                "alignment: ids are %s, they must be bs[B,S]", text);
     MIMO_CHECK(ids->dtype == MIMO_I32 || ids->dtype == MIMO_I64, MIMO_ERR_SHAPE,
@@ -171,6 +174,7 @@ static mimo_status grow_table(mimo_alignment *alignment, int64_t count)
 mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo_tensor *ids,
                                   mimo_stream stream)
 {
+    MIMO_RANGE();
     int64_t count, *first = NULL, *positions = NULL;
     mimo_status status;
     MIMO_CHECK(alignment && ids, MIMO_ERR_ARGUMENT, "mimo_alignment_update: %s is NULL",
@@ -203,7 +207,7 @@ static int64_t rows_of(const mimo_alignment *alignment, int source)
     return alignment->first[source + 1] - alignment->first[source];
 }
 
-mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality, int64_t *rows)
+mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *alignment, int modality)
 {
     MIMO_CHECK(alignment && rows, MIMO_ERR_ARGUMENT, "mimo_alignment_rows: %s is NULL",
                alignment ? "rows" : "alignment");
@@ -237,8 +241,8 @@ static mimo_status check_tile(merge_call *call)
     const mimo_tensor *tile = call->tile;
     const mimo_alignment *alignment = call->alignment;
     int64_t bytes;
-    MIMO_TRY(mimo_tensor_extent(tile, NULL, &bytes));
-    mimo_tensor_text(tile, text, sizeof text);
+    MIMO_TRY(mimo_tensor_extent(NULL, &bytes, tile));
+    mimo_tensor_text(text, sizeof text, tile);
     MIMO_CHECK(strncmp(tile->letters, "sbh", 4) == 0 || strncmp(tile->letters, "bsh", 4) == 0,
                MIMO_ERR_SHAPE, "alignment: the merged tile is %s, it must be sbh or bsh", text);
     MIMO_CHECK(mimo_tensor_size(tile, 'b') == alignment->batch &&
@@ -276,9 +280,9 @@ static mimo_status check_source(const merge_call *call, int source)
     int64_t wanted = rows_of(call->alignment, source), bytes;
     if (!is_text)
         snprintf(name, sizeof name, "modality %d", source);
-    MIMO_TRY(mimo_tensor_extent(view, NULL, &bytes));
-    mimo_tensor_text(view, text, sizeof text);
-    mimo_tensor_text(call->tile, tile, sizeof tile);
+    MIMO_TRY(mimo_tensor_extent(NULL, &bytes, view));
+    mimo_tensor_text(text, sizeof text, view);
+    mimo_tensor_text(tile, sizeof tile, call->tile);
     int64_t got = count_rows(view, is_text);
     MIMO_CHECK(got >= 0, MIMO_ERR_SHAPE, "alignment: rows of %s are %s, they must be %s", name,
                text, is_text ? "th" : "th, bh, sbh or bsh");
@@ -337,6 +341,7 @@ mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const mimo_ten
                                  const mimo_tensor *rows, const mimo_tensor *text,
                                  mimo_stream stream)
 {
+    MIMO_RANGE();
     merge_call call = {alignment, to, rows, text, false, 0};
     MIMO_TRY(check_call(&call));
     for (int source = 0; source <= alignment->modalities; source++) {
@@ -351,6 +356,7 @@ mimo_status mimo_alignment_split(const mimo_alignment *alignment, const mimo_ten
                                  const mimo_tensor *text, const mimo_tensor *from,
                                  mimo_stream stream)
 {
+    MIMO_RANGE();
     merge_call call = {alignment, from, rows, text, true, 0};
     MIMO_TRY(check_call(&call));
     for (int source = 0; source <= alignment->modalities; source++) {

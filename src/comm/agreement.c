@@ -22,18 +22,27 @@ static void start_state(mimo_agreement *agreement, mimo_status started, int stat
         end_with(agreement, started);
 }
 
-static mimo_status read_level(int64_t *out)
+static mimo_status read_level(int64_t *out, const mimo_comm *comm)
 {
-    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, out));
+    *out = comm->family->agree;
+    if (*out != MIMO_FROM_ENV)
+        return MIMO_OK;
+    MIMO_TRY(mimo_env_get(out, MIMO_ENV_AGREE));
     MIMO_CHECK(*out == 0 || *out == 1, MIMO_ERR_ARGUMENT,
                "environment MIMO_AGREE=%" PRId64 " is neither 0 nor 1", *out);
     return MIMO_OK;
 }
 
-static mimo_status read_calls(bool *out)
+mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm)
+{
+    *out = comm->family->checks;
+    return *out != MIMO_FROM_ENV ? MIMO_OK : mimo_env_get(out, MIMO_ENV_CHECK);
+}
+
+static mimo_status read_calls(bool *out, const mimo_comm *comm)
 {
     int64_t checks;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    MIMO_TRY(mimo_comm_checks(&checks, comm));
     *out = (checks & MIMO_CHECK_CALLS) != 0;
     return MIMO_OK;
 }
@@ -46,11 +55,11 @@ mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_k
     if (kind == MIMO_AGREE_ALWAYS || kind == MIMO_AGREE_CREATE)
         return MIMO_OK;
     if (kind != MIMO_AGREE_DATA || !comm->device->enqueues)
-        MIMO_TRY(read_level(&level));
-    return level > 0 ? MIMO_OK : read_calls(out);
+        MIMO_TRY(read_level(&level, comm));
+    return level > 0 ? MIMO_OK : read_calls(out, comm);
 }
 
-/* What the environment says about agreements. Creations compare it: ranks that differ in it would
+/* What was chosen about agreements. Creations compare it: ranks that differ in it would
  * wait for each other in the next call. */
 enum { POLICY_NO_AGREE = 1, POLICY_CALLS = 2 };
 
@@ -61,21 +70,21 @@ static const char *const policy_text[] = {
     [POLICY_NO_AGREE | POLICY_CALLS] = " under MIMO_AGREE=0 and MIMO_CHECK=calls",
 };
 
-static mimo_status read_policy(int32_t *out)
+static mimo_status read_policy(int32_t *out, const mimo_comm *comm)
 {
     int64_t level;
     bool calls;
-    MIMO_TRY(read_level(&level));
-    MIMO_TRY(read_calls(&calls));
+    MIMO_TRY(read_level(&level, comm));
+    MIMO_TRY(read_calls(&calls, comm));
     *out = (level == 0 ? POLICY_NO_AGREE : 0) | (calls ? POLICY_CALLS : 0);
     return MIMO_OK;
 }
 
-static mimo_status read_environment(bool *wanted, int32_t *policy, const mimo_comm *comm,
-                                    mimo_agree_kind kind)
+static mimo_status read_wanted(bool *wanted, int32_t *policy, const mimo_comm *comm,
+                               mimo_agree_kind kind)
 {
     if (kind == MIMO_AGREE_CREATE)
-        MIMO_TRY(read_policy(policy));
+        MIMO_TRY(read_policy(policy, comm));
     return mimo_agreement_wanted(wanted, comm, kind);
 }
 
@@ -129,7 +138,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     }
     mimo_call_report *mine = &agreement->mine;
     if (local == MIMO_OK) {
-        local = read_environment(&wanted, &mine->policy, comm, claim->kind);
+        local = read_wanted(&wanted, &mine->policy, comm, claim->kind);
     } else {
         snprintf(mine->sentence, sizeof mine->sentence, "%s", mimo_last_error());
         if (mimo_agreement_wanted(&wanted, comm, claim->kind) != MIMO_OK)

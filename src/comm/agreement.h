@@ -109,6 +109,10 @@ typedef struct mimo_claim {
     mimo_call_items items;
 } mimo_claim;
 
+/* The bits of MIMO_CHECK in force: the descriptor's, or the environment's. MIMO_ERR_ARGUMENT where
+ * that is wrong. */
+mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm);
+
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
 mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind);
 

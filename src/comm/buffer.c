@@ -1,12 +1,13 @@
 /* Buffers: creation with its checks, one size for all ranks, and the buffer that holds an
  * address. */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
 #include "core/check.h"
+#include "core/logging.h"
 #include "core/memory.h"
+#include "device/profile.h"
 
 /* ---------------------------------------- creation ---------------------------------------- */
 
@@ -116,10 +117,10 @@ static void report_reach(const mimo_buffer *buffer)
     bool reported = buffer->comm->reported_reach == reach;
     buffer->comm->reported_reach = reach;
     if (buffer->comm->rank == 0 && reach < size && !reported)
-        fprintf(stderr,
-                "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
-                "rows to and from ranks out of reach are sent\n",
-                reach, size);
+        mimo_log(MIMO_LOG_WARNING,
+                 "rank 0 reaches the buffers of %d ranks out of %d, itself included; rows to and "
+                 "from ranks out of reach are sent",
+                 reach, size);
 }
 
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)
@@ -131,12 +132,14 @@ static mimo_status create_and_report(mimo_comm *comm, const creation *own)
 
 mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
+    MIMO_RANGE();
     const creation own = {"buffer create", out, false, NULL, bytes};
     return create_and_report(comm, &own);
 }
 
-mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
+mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
+    MIMO_RANGE();
     const creation own = {"buffer register", out, true, data, bytes};
     return create_and_report(comm, &own);
 }

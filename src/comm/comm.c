@@ -8,7 +8,11 @@
 #include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "core/hash.h"
+#include "device/profile.h"
+
+MIMO_DEFINE_INIT(mimo_bootstrap, MIMO_BOOTSTRAP_INIT)
 
 /* Every bridge has a progress callback on the communicator that it was made from. */
 static mimo_status check_unused(const mimo_comm *comm)
@@ -73,6 +77,7 @@ static mimo_status split_check(mimo_comm **out, int color)
 
 mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
+    MIMO_RANGE();
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
     MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_CREATE, split_check(out, color),
                            signature_of(MIMO_CALL_COMM_SPLIT, 0, 0, 0), "comm split"));
@@ -124,6 +129,7 @@ static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype d
 mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo_dtype dtype,
                                 mimo_reduce op, mimo_stream stream)
 {
+    MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
@@ -170,6 +176,7 @@ static mimo_status allgather_check(const mimo_comm *comm, const void *to, const 
 mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,
                                 mimo_stream stream)
 {
+    MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
@@ -204,6 +211,7 @@ static mimo_status broadcast_check(const mimo_comm *comm, const void *data, int6
 mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int root,
                                 mimo_stream stream)
 {
+    MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
@@ -228,8 +236,9 @@ static mimo_status collect_check(mimo_comm *comm, const void *to, const void *fr
     return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
-mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes)
+mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from, int bytes)
 {
+    MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
@@ -246,6 +255,7 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
  * does not remove this one. */
 mimo_status mimo_comm_barrier(mimo_comm *comm)
 {
+    MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK,
                          signature_of(MIMO_CALL_COMM_BARRIER, 0, 0, 0), "barrier");
@@ -264,6 +274,7 @@ static mimo_status finish_stream(mimo_comm *comm, mimo_stream stream)
 
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
+    MIMO_RANGE();
     mimo_wait_clock clock = {0, 0, 0};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");

@@ -6,6 +6,8 @@
 
 #include "comm/comm_backend.h"
 #include "core/check.h"
+#include "core/descriptor.h"
+#include "core/logging.h"
 
 /* The time between two checks counts for at most this fraction of the deadline. A host that was
  * busy elsewhere, or stopped, must test its requests again before it gives its peers up. */
@@ -28,14 +30,40 @@ int64_t mimo_now(void)
     return (int64_t)now.tv_sec * 1000 * MILLISECOND + now.tv_nsec + 1;
 }
 
-mimo_status mimo_family_init(mimo_family *family)
+static mimo_status check_policy(const mimo_comm_desc *desc)
 {
-    int64_t deadline;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_DEADLINE, &deadline));
-    MIMO_CHECK(deadline >= 0 && deadline <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
-               "environment MIMO_DEADLINE_MS=%" PRId64 " is not in [0, %" PRId64 "]", deadline,
+    MIMO_CHECK(desc->agree >= MIMO_FROM_ENV && desc->agree <= 1, MIMO_ERR_ARGUMENT,
+               "communicator: agree = %d is neither 0 nor 1 nor MIMO_FROM_ENV", desc->agree);
+    MIMO_CHECK(desc->checks >= MIMO_FROM_ENV && desc->checks <= MIMO_CHECK_ALL, MIMO_ERR_ARGUMENT,
+               "communicator: checks = %d has other bits than %d, and is not MIMO_FROM_ENV",
+               desc->checks, MIMO_CHECK_ALL);
+    return MIMO_OK;
+}
+
+static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
+{
+    bool given = desc->deadline != MIMO_FROM_ENV;
+    *out = desc->deadline;
+    if (!given)
+        MIMO_TRY(mimo_env_get(out, MIMO_ENV_DEADLINE));
+    MIMO_CHECK(*out >= 0 && *out <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
+               "%s=%" PRId64 " is not in [0, %" PRId64 "]",
+               given ? "communicator: deadline" : "environment MIMO_DEADLINE_MS", *out,
                (int64_t)MIMO_DEADLINE_MOST);
-    family->deadline = deadline;
+    return MIMO_OK;
+}
+
+MIMO_DEFINE_INIT(mimo_comm_desc, MIMO_COMM_DESC_INIT)
+
+mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc)
+{
+    mimo_comm_desc own = MIMO_COMM_DESC_INIT;
+    if (desc)
+        MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "communicator"));
+    MIMO_TRY(check_policy(&own));
+    MIMO_TRY(choose_deadline(&family->deadline, &own));
+    family->agree = own.agree;
+    family->checks = own.checks;
     return MIMO_OK;
 }
 
@@ -104,6 +132,7 @@ static mimo_status end_family(mimo_comm *comm, const char *call, const reason *w
         comm->backend->end(comm, &mine, patience, missing, sizeof missing);
     write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
+    mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
     return mimo_comm_check(comm);
 }
 

@@ -23,6 +23,8 @@ enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
  * communicators of a family. (By the compiler's functions: kernels include this header as well.) */
 typedef struct mimo_family {
     int64_t deadline; /* milliseconds that the host waits in one call; 0: for ever */
+    int agree;        /* of mimo_comm_desc, as it was given at creation */
+    int checks;       /* likewise */
     int end;          /* MIMO_OK while it lives; afterwards the status of every call */
     bool ending;      /* set by the thread that ends it */
     char sentence[MIMO_SENTENCE_TEXT];
@@ -45,9 +47,9 @@ typedef struct mimo_wait_clock {
     unsigned polls;     /* of mimo_poll_termination */
 } mimo_wait_clock;
 
-/* Begin with the deadline of the environment. MIMO_ERR_ARGUMENT where it is not a number in its
- * range. */
-mimo_status mimo_family_init(mimo_family *family);
+/* Read the descriptor of a family's first communicator; NULL: all as the environment says.
+ * MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is outside its range. */
+mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc);
 
 /* MIMO_OK while the family lives, and then the status that it ended with. */
 static inline mimo_status mimo_family_status(const mimo_family *family)

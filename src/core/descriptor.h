@@ -9,6 +9,16 @@
 
 #include "core/check.h"
 
+/* Define mimo_x_init(out, size), which writes the first `size` bytes of a descriptor's initializer,
+ * with that size: a caller whose header is older has a shorter descriptor. */
+#define MIMO_DEFINE_INIT(type, ...)                                   \
+    void type##_init(type *out, size_t size)                          \
+    {                                                                 \
+        type initial = __VA_ARGS__;                                   \
+        initial.size = size < sizeof initial ? size : sizeof initial; \
+        memcpy(out, &initial, initial.size);                          \
+    }
+
 /* Read `given` into `own`, which holds the defaults; `known` is sizeof *own. */
 static inline mimo_status mimo_read_descriptor(void *own, size_t known, const void *given,
                                                const char *what)
@@ -20,6 +30,20 @@ static inline mimo_status mimo_read_descriptor(void *own, size_t known, const vo
                "_INIT)",
                what, size, known);
     memcpy(own, given, size);
+    return MIMO_OK;
+}
+
+/* Write what is known of a struct that the caller sized: all of it where the caller's header is
+ * newer than the library, a part of it where it is older. `own` has its size field too. */
+static inline mimo_status mimo_write_descriptor(void *out, const void *own, size_t known,
+                                                const char *what)
+{
+    size_t size;
+    memcpy(&size, out, sizeof size);
+    MIMO_CHECK(size >= sizeof size, MIMO_ERR_ARGUMENT,
+               "%s: the size of the struct to fill is %zu (start from its _INIT)", what, size);
+    memcpy((char *)out + sizeof size, (const char *)own + sizeof size,
+           (size < known ? size : known) - sizeof size);
     return MIMO_OK;
 }
 

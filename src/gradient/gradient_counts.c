@@ -1,4 +1,4 @@
-/* The numbers of elements of spans: the same on all ranks that hold the same shard. */
+/* The numbers of elements of buckets: the same on all ranks that hold the same shard. */
 #include <inttypes.h>
 
 #include "core/check.h"
@@ -6,7 +6,7 @@
 #include "gradient/gradient_state.h"
 
 /* Gather every rank's number into call->shares, in rank order. */
-static mimo_status gather_counts(const mimo_span_call *call, int64_t mine)
+static mimo_status gather_counts(const mimo_bucket_call *call, int64_t mine)
 {
     mimo_comm *comm = call->gradient->comm;
     mimo_request *request = NULL;
@@ -17,17 +17,18 @@ static mimo_status gather_counts(const mimo_span_call *call, int64_t mine)
 }
 
 /* This rank's term of a sum over all ranks. The sum is 0 where each rank has the same number of
- * elements of each span as its representative: every rank subtracts the hash of its own count, and
- * a representative adds the hash of its count once for each rank that it represents. Sums wrap. */
-static uint64_t weigh_counts(const mimo_span_call *call)
+ * elements of each bucket as its representative: every rank subtracts the hash of its own count,
+ * and a representative adds the hash of its count once for each rank that it represents. Sums wrap.
+ * */
+static uint64_t weigh_counts(const mimo_bucket_call *call)
 {
     const mimo_gradient *gradient = call->gradient;
     uint64_t sum = 0;
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
-        const mimo_grid *grid = gradient->grid[span->module];
+        const mimo_gradient_bucket *bucket = &call->buckets[i];
+        const mimo_grid *grid = gradient->grid[bucket->module];
         unsigned shard = call->rules[i].shard;
-        uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, i), span->count);
+        uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, i), bucket->count);
         if (!mimo_grid_contains(grid, gradient->comm->rank))
             continue;
         sum -= hash;
@@ -37,27 +38,27 @@ static uint64_t weigh_counts(const mimo_span_call *call)
     return sum;
 }
 
-/* Compare each rank's count of a span with its representative's, in rank order. All ranks read the
- * same counts, so all return the same. */
-static mimo_status compare_counts(const mimo_span_call *call, int i)
+/* Compare each rank's count of a bucket with its representative's, in rank order. All ranks read
+ * the same counts, so all return the same. */
+static mimo_status compare_counts(const mimo_bucket_call *call, int i)
 {
     char dims[16];
-    const mimo_span_rule *rule = &call->rules[i];
-    const mimo_gradient_span *span = &call->spans[i];
-    const mimo_grid *grid = call->gradient->grid[span->module];
+    const mimo_bucket_rule *rule = &call->rules[i];
+    const mimo_gradient_bucket *bucket = &call->buckets[i];
+    const mimo_grid *grid = call->gradient->grid[bucket->module];
     for (int rank = 0; rank < call->gradient->comm->size; rank++) {
         int64_t first = mimo_rule_representative(rule->shard, grid, rank);
         MIMO_CHECK(first < 0 || call->shares[rank].count == call->shares[first].count,
                    MIMO_ERR_MISMATCH,
-                   "gradient span '%s' has %" PRId64 " elements on rank %d and %" PRId64
+                   "gradient bucket '%s' has %" PRId64 " elements on rank %d and %" PRId64
                    " on rank %" PRId64 ", and along %s ranks hold the same ones",
-                   span->name, call->shares[rank].count, rank, call->shares[first].count, first,
+                   bucket->name, call->shares[rank].count, rank, call->shares[first].count, first,
                    mimo_rule_text(mimo_rule_same(rule), dims));
     }
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_agree_on_counts(const mimo_span_call *call)
+mimo_status mimo_gradient_agree_on_counts(const mimo_bucket_call *call)
 {
     uint64_t sum = 0;
     bool wanted;
@@ -69,7 +70,7 @@ mimo_status mimo_gradient_agree_on_counts(const mimo_span_call *call)
     for (int rank = 0; rank < comm->size; rank++)
         sum += (uint64_t)call->shares[rank].count;
     for (int i = 0; i < call->n && sum != 0; i++) {
-        MIMO_TRY(gather_counts(call, call->spans[i].count));
+        MIMO_TRY(gather_counts(call, call->buckets[i].count));
         MIMO_TRY(compare_counts(call, i));
     }
     return MIMO_OK;

@@ -1,9 +1,10 @@
-/* mimo_gradient_explain: each factor of each span, in sentences. */
+/* mimo_gradient_explain: each factor of each bucket, in sentences. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "core/printed.h"
 #include "gradient/gradient_state.h"
 #include "grid/grid_types.h"
 
@@ -33,7 +34,7 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
 }
 
 /* One sentence for each dimension that is larger than 1. */
-static void explain_dim(const mimo_span_rule *rule, int dim, const mimo_grid *grid, FILE *stream)
+static void explain_dim(const mimo_bucket_rule *rule, int dim, const mimo_grid *grid, FILE *stream)
 {
     unsigned bit = 1u << dim;
     const char *name = mimo_rule_dims[dim];
@@ -55,16 +56,16 @@ static void explain_dim(const mimo_span_rule *rule, int dim, const mimo_grid *gr
                 name, size);
 }
 
-static void explain_span(const mimo_gradient *gradient, const mimo_gradient_span *span,
-                         const mimo_span_rule *rule, FILE *stream)
+static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bucket *bucket,
+                           const mimo_bucket_rule *rule, FILE *stream)
 {
-    const mimo_grid *grid = gradient->grid[span->module];
+    const mimo_grid *grid = gradient->grid[bucket->module];
     char text[MIMO_GRID_TEXT];
     int64_t n = gradient->total > 0 ? gradient->total : 1;
     int64_t ranks = mimo_rule_ranks(mimo_rule_sum(rule), grid);
-    fprintf(stream, "%s (%s %s, %" PRId64 " elements here, %s): ", span->name,
-            mimo_module_name(span->module), mimo_grid_text(grid, text, sizeof text), span->count,
-            mimo_dtype_name(span->dtype));
+    fprintf(stream, "%s (%s %s, %" PRId64 " elements here, %s): ", bucket->name,
+            mimo_module_name(bucket->module), mimo_grid_text(text, sizeof text, grid),
+            bucket->count, mimo_dtype_name(bucket->dtype));
     if (ranks > 1)
         fprintf(stream, "SUM over %" PRId64 " ranks, then ", ranks);
     if (gradient->counted)
@@ -77,24 +78,34 @@ static void explain_span(const mimo_gradient *gradient, const mimo_gradient_span
         fprintf(stream, "  no sum: one rank holds all of the gradient.\n");
 }
 
-mimo_status mimo_gradient_explain(const mimo_gradient *gradient, const mimo_gradient_span *spans,
-                                  int n, FILE *stream)
+mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
+                                  const mimo_gradient_bucket *buckets, int n)
 {
-    mimo_span_rule *rules = NULL;
+    mimo_bucket_rule *rules = NULL;
     MIMO_CHECK(gradient && stream, MIMO_ERR_ARGUMENT, "mimo_gradient_explain: %s is NULL",
                gradient ? "stream" : "gradient");
-    MIMO_CHECK(n >= 0 && (spans || n == 0), MIMO_ERR_ARGUMENT, "gradient: %d spans at %p", n,
-               (const void *)spans);
+    MIMO_CHECK(n >= 0 && (buckets || n == 0), MIMO_ERR_ARGUMENT, "gradient: %d buckets at %p", n,
+               (const void *)buckets);
     MIMO_TRY(mimo_reserve(&rules, n, sizeof *rules));
-    mimo_status status = mimo_gradient_read_spans(rules, gradient, spans, n);
+    mimo_status status = mimo_gradient_read_buckets(rules, gradient, buckets, n);
     if (status == MIMO_OK) {
         explain_count(gradient, stream);
         for (int i = 0; i < n; i++)
-            explain_span(gradient, &spans[i], &rules[i], stream);
+            explain_bucket(gradient, &buckets[i], &rules[i], stream);
         if (fflush(stream) != 0 || ferror(stream))
             status =
-                mimo_fail(MIMO_ERR_IO, "gradient explain: the stream failed after %d spans", n);
+                mimo_fail(MIMO_ERR_IO, "gradient explain: the stream failed after %d buckets", n);
     }
     mimo_release(rules);
     return status;
+}
+
+mimo_status mimo_gradient_text(int64_t *length, char *text, int64_t capacity,
+                               const mimo_gradient *gradient, const mimo_gradient_bucket *buckets,
+                               int n)
+{
+    mimo_printed printed;
+    MIMO_TRY(mimo_printed_open(&printed, text, capacity, "mimo_gradient_text"));
+    return mimo_printed_close(length, text, capacity, &printed,
+                              mimo_gradient_explain(printed.stream, gradient, buckets, n));
 }

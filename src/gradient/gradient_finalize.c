@@ -4,6 +4,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
+#include "device/profile.h"
 #include "gradient/gradient_state.h"
 
 /* ------------------------------------------ groups ---------------------------------------- */
@@ -16,78 +17,79 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
     if (mask == 0 || gradient->made[module][mask])
         return MIMO_OK;
     if (mimo_grid_contains(grid, gradient->comm->rank))
-        MIMO_TRY(mimo_grid_group_of(grid, mimo_rule_text(mask, dims), gradient->comm->rank, &index,
-                                    &position));
+        MIMO_TRY(mimo_grid_group_of(&index, &position, grid, mimo_rule_text(mask, dims),
+                                    gradient->comm->rank));
     MIMO_TRY(
         mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)position));
     gradient->made[module][mask] = true;
     return MIMO_OK;
 }
 
-/* Make the groups that the spans need and that no earlier call made. All ranks make the same
- * groups, since they agreed on the spans, and a split has the same outcome on all ranks. */
-static mimo_status make_groups(const mimo_span_call *call)
+/* Make the groups that the buckets need and that no earlier call made. All ranks make the same
+ * groups, since they agreed on the buckets, and a split has the same outcome on all ranks. */
+static mimo_status make_groups(const mimo_bucket_call *call)
 {
     for (int i = 0; i < call->n; i++)
-        MIMO_TRY(make_group(call->gradient, call->spans[i].module, mimo_rule_sum(&call->rules[i])));
+        MIMO_TRY(
+            make_group(call->gradient, call->buckets[i].module, mimo_rule_sum(&call->rules[i])));
     return MIMO_OK;
 }
 
-/* The communicator that sums span i; NULL where no sum is needed, or this rank is outside. */
-static mimo_comm *group_of(const mimo_span_call *call, int i)
+/* The communicator that sums bucket i; NULL where no sum is needed, or this rank is outside. */
+static mimo_comm *group_of(const mimo_bucket_call *call, int i)
 {
-    return call->gradient->group[call->spans[i].module][mimo_rule_sum(&call->rules[i])];
+    return call->gradient->group[call->buckets[i].module][mimo_rule_sum(&call->rules[i])];
 }
 
 /* Memory for sums that are guarded. */
-static mimo_status prepare_sums(const mimo_span_call *call)
+static mimo_status prepare_sums(const mimo_bucket_call *call)
 {
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *bucket = &call->buckets[i];
         if (group_of(call, i))
-            MIMO_TRY(mimo_guard_prepare(group_of(call, i), call->guarded, span->count,
-                                        (int64_t)mimo_dtype_size(span->dtype)));
+            MIMO_TRY(mimo_guard_prepare(group_of(call, i), call->guarded, bucket->count,
+                                        (int64_t)mimo_dtype_size(bucket->dtype)));
     }
     return MIMO_OK;
 }
 
 /* ------------------------------------------- sums ----------------------------------------- */
 
-static mimo_status sum_span(const mimo_span_call *call, int i, mimo_stream stream)
+static mimo_status sum_bucket(const mimo_bucket_call *call, int i, mimo_stream stream)
 {
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *bucket = &call->buckets[i];
     mimo_comm *group = group_of(call, i);
     mimo_request *request = NULL;
     char text[MIMO_CALL_TEXT];
-    if (!group || span->count == 0)
+    if (!group || bucket->count == 0)
         return MIMO_OK;
-    if (span->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
+    if (bucket->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
         return MIMO_OK;
-    const mimo_reduction sum = {span->grad, span->count, span->dtype,
-                                MIMO_SUM,   false,       call->guarded};
+    const mimo_reduction sum = {bucket->grad, bucket->count, bucket->dtype,
+                                MIMO_SUM,     false,         call->guarded};
     if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
         MIMO_TRY(group->device->scale(
-            span->grad, span->count, span->dtype,
-            1.0 / mimo_rule_ranks(call->rules[i].partial, call->gradient->grid[span->module]),
+            bucket->grad, bucket->count, bucket->dtype,
+            1.0 / mimo_rule_ranks(call->rules[i].partial, call->gradient->grid[bucket->module]),
             stream));
     MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
-    snprintf(text, sizeof text, "sum of gradient span '%s'", span->name);
+    snprintf(text, sizeof text, "sum of gradient bucket '%s'", bucket->name);
     return mimo_wait(group, &request, text);
 }
 
 /* For a mutation: as if every rank had divided by its own tokens, and the sum by the ranks. */
-static mimo_status divide_by_own_count(const mimo_span_call *call, int i, mimo_stream stream)
+static mimo_status divide_by_own_count(const mimo_bucket_call *call, int i, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *bucket = &call->buckets[i];
     const mimo_grid *llm = gradient->grid[MIMO_DST];
     double ranks = (double)(mimo_grid_dim_size(llm, "cp") * mimo_grid_dim_size(llm, "dp"));
     double own = (double)(gradient->tokens > 0 ? gradient->tokens : 1);
-    return gradient->comm->device->scale(span->grad, span->count, span->dtype,
+    return gradient->comm->device->scale(bucket->grad, bucket->count, bucket->dtype,
                                          (double)gradient->total / (own * ranks), stream);
 }
 
-static mimo_status sum_and_scale(const mimo_span_call *call, mimo_stream stream)
+static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
     double factor = 1.0 / (double)(gradient->total > 0 ? gradient->total : 1);
@@ -96,55 +98,56 @@ static mimo_status sum_and_scale(const mimo_span_call *call, mimo_stream stream)
     for (int i = 0; i < call->n && MIMO_MUTATED("local-count"); i++)
         MIMO_TRY(divide_by_own_count(call, i, stream));
     for (int i = 0; i < call->n; i++)
-        MIMO_TRY(sum_span(call, i, stream));
+        MIMO_TRY(sum_bucket(call, i, stream));
     for (int i = 0; i < call->n; i++)
-        MIMO_TRY(gradient->comm->device->scale(call->spans[i].grad, call->spans[i].count,
-                                               call->spans[i].dtype, factor, stream));
+        MIMO_TRY(gradient->comm->device->scale(call->buckets[i].grad, call->buckets[i].count,
+                                               call->buckets[i].dtype, factor, stream));
     return MIMO_OK;
 }
 
-/* On a device the host must not wait in every step. So spans that all ranks agreed on are not
+/* On a device the host must not wait in every step. So buckets that all ranks agreed on are not
  * compared again, unless MIMO_CHECK=calls asks for it. A mistake of one rank is then known to that
  * rank only (`local`), as in any call that moves tensors. */
-static mimo_status is_known(bool *out, const mimo_span_call *call, mimo_status local)
+static mimo_status is_known(bool *out, const mimo_bucket_call *call, mimo_status local)
 {
     int64_t checks;
     const mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    MIMO_TRY(mimo_comm_checks(&checks, gradient->comm));
     *out = gradient->comm->device->enqueues && !(checks & MIMO_CHECK_CALLS) &&
            gradient->has_agreed &&
-           (local != MIMO_OK || gradient->agreed == mimo_span_call_hash(call));
+           (local != MIMO_OK || gradient->agreed == mimo_bucket_call_hash(call));
     return MIMO_OK;
 }
 
-/* Agree on the spans, and make the groups that they need. */
-static mimo_status agree_and_group(const mimo_span_call *call, mimo_status local)
+/* Agree on the buckets, and make the groups that they need. */
+static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status local)
 {
     mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(mimo_span_call_agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
+    MIMO_TRY(mimo_bucket_call_agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
     MIMO_TRY(mimo_gradient_agree_on_counts(call));
     MIMO_TRY(make_groups(call));
     MIMO_TRY(mimo_agree(gradient->comm, prepare_sums(call),
                         mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
-    gradient->agreed = mimo_span_call_hash(call);
+    gradient->agreed = mimo_bucket_call_hash(call);
     gradient->has_agreed = true;
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
-                                   mimo_stream stream)
+mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_bucket *buckets,
+                                   int n, mimo_stream stream)
 {
-    mimo_span_call call = {gradient, spans, n, NULL, NULL, false};
+    MIMO_RANGE();
+    mimo_bucket_call call = {gradient, buckets, n, NULL, NULL, false};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
     bool known = false;
     call.guarded = mimo_is_guarding(gradient->comm);
-    status = mimo_span_call_prepare(&call);
+    status = mimo_bucket_call_prepare(&call);
     MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
         status = agree_and_group(&call, status);
     if (status == MIMO_OK)
         status = sum_and_scale(&call, stream);
-    mimo_span_call_release(&call);
+    mimo_bucket_call_release(&call);
     return status;
 }

@@ -1,36 +1,39 @@
-/* mimo_gradient_norm: the norm of all spans, each element counted once. */
+/* mimo_gradient_norm: the norm of all buckets, each element counted once. */
 #include <math.h>
 
 #include "core/check.h"
 #include "core/mutation.h"
+#include "device/profile.h"
 #include "gradient/gradient_state.h"
 
 /* The sum of the squares of the elements that this rank represents. */
-static mimo_status sum_own_squares(const mimo_span_call *call, double *sum, mimo_stream stream)
+static mimo_status sum_own_squares(const mimo_bucket_call *call, double *sum, mimo_stream stream)
 {
     const mimo_comm *comm = call->gradient->comm;
     *sum = 0;
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *bucket = &call->buckets[i];
         double squares;
-        if (!mimo_rule_is_representative(call->rules[i].shard, call->gradient->grid[span->module],
+        if (!mimo_rule_is_representative(call->rules[i].shard, call->gradient->grid[bucket->module],
                                          comm->rank) &&
             !MIMO_MUTATED("norm-of-copies"))
             continue;
-        MIMO_TRY(comm->device->sum_squares(&squares, span->grad, span->count, span->dtype, stream));
+        MIMO_TRY(comm->device->sum_squares(&squares, bucket->grad, bucket->count, bucket->dtype,
+                                           stream));
         *sum += squares;
     }
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
-                               double *norm, mimo_stream stream)
+mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
+                               const mimo_gradient_bucket *buckets, int n, mimo_stream stream)
 {
-    mimo_span_call call = {gradient, spans, n, NULL, NULL, false};
+    MIMO_RANGE();
+    mimo_bucket_call call = {gradient, buckets, n, NULL, NULL, false};
     mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");
-    status = mimo_span_call_prepare(&call);
+    status = mimo_bucket_call_prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
     /* Sums on the stream may wait for a rank, so the wait for them is under the deadline. */
@@ -39,10 +42,10 @@ mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span
     if (status == MIMO_OK)
         status = sum_own_squares(&call, &mine.value, stream);
     MIMO_TRY_GOTO(status, done,
-                  mimo_span_call_agree(&call, status, MIMO_CALL_GRADIENT_NORM, "gradient norm"));
+                  mimo_bucket_call_agree(&call, status, MIMO_CALL_GRADIENT_NORM, "gradient norm"));
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, call.shares));
     *norm = sqrt(sum.value);
 done:
-    mimo_span_call_release(&call);
+    mimo_bucket_call_release(&call);
     return status;
 }

@@ -3,7 +3,7 @@
 #define MIMO_GRADIENT_GRADIENT_STATE_H
 
 #include "comm/agreement.h"
-#include "gradient/span_rules.h"
+#include "gradient/bucket_rules.h"
 
 struct mimo_gradient {
     mimo_comm *comm;
@@ -14,11 +14,11 @@ struct mimo_gradient {
     int64_t total;
     double mean_loss;
     /* The communicators of the sums, one for each module and set of dimensions. A communicator is
-     * made when a span first needs it. NULL on ranks outside the grid. */
+     * made when a bucket first needs it. NULL on ranks outside the grid. */
     bool made[2][MIMO_RULE_MASKS];
     mimo_comm *group[2][MIMO_RULE_MASKS];
-    bool has_agreed; /* the ranks agreed on the spans of the last finalize */
-    uint64_t agreed; /* the hash of these spans */
+    bool has_agreed; /* the ranks agreed on the buckets of the last finalize */
+    uint64_t agreed; /* the hash of these buckets */
 };
 
 /* One rank's share of a global sum of two numbers. */
@@ -33,36 +33,36 @@ typedef struct mimo_share {
 mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
                                      mimo_share *all);
 
-/* Check the spans as far as one rank can, and read rules[n] from them. Local. */
-mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient *gradient,
-                                     const mimo_gradient_span *spans, int n);
+/* Check the buckets as far as one rank can, and read rules[n] from them. Local. */
+mimo_status mimo_gradient_read_buckets(mimo_bucket_rule *rules, const mimo_gradient *gradient,
+                                       const mimo_gradient_bucket *buckets, int n);
 
-/* A call over spans: its arguments, and what was read from them. */
-typedef struct mimo_span_call {
+/* A call over buckets: its arguments, and what was read from them. */
+typedef struct mimo_bucket_call {
     mimo_gradient *gradient;
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *buckets;
     int n;
-    mimo_span_rule *rules; /* [n] */
-    mimo_share *shares;    /* [comm size] */
+    mimo_bucket_rule *rules; /* [n] */
+    mimo_share *shares;      /* [comm size] */
     bool guarded;
-} mimo_span_call;
+} mimo_bucket_call;
 
-/* Read the spans and get the memory of a call. Local. Released after an error as well. */
-mimo_status mimo_span_call_prepare(mimo_span_call *call);
-void mimo_span_call_release(mimo_span_call *call);
+/* Read the buckets and get the memory of a call. Local. Released after an error as well. */
+mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call);
+void mimo_bucket_call_release(mimo_bucket_call *call);
 
 /* What the ranks agree on. Counts are not part of it: they may change on some ranks only, and every
  * rank decides by this hash whether to agree again. All ranks must decide the same. */
-uint64_t mimo_span_call_hash(const mimo_span_call *call);
+uint64_t mimo_bucket_call_hash(const mimo_bucket_call *call);
 
-/* Agree on this rank's status (`local`) and on the call. `verb` begins it in words. Where spans
+/* Agree on this rank's status (`local`) and on the call. `verb` begins it in words. Where buckets
  * differ, the sentence names the first that does. */
-mimo_status mimo_span_call_agree(const mimo_span_call *call, mimo_status local, mimo_call_kind kind,
-                                 const char *verb);
+mimo_status mimo_bucket_call_agree(const mimo_bucket_call *call, mimo_status local,
+                                   mimo_call_kind kind, const char *verb);
 
-/* Ranks that are summed over, or hold copies, must have the same number of elements of a span.
- * Where they differ, the sentence names the first such span. Ranks are numbered as in the
+/* Ranks that are summed over, or hold copies, must have the same number of elements of a bucket.
+ * Where they differ, the sentence names the first such bucket. Ranks are numbered as in the
  * communicator. */
-mimo_status mimo_gradient_agree_on_counts(const mimo_span_call *call);
+mimo_status mimo_gradient_agree_on_counts(const mimo_bucket_call *call);
 
 #endif

@@ -11,7 +11,7 @@
  *                        call may bring less
  *   nn_params_seal       reserves the arenas and sets initial values
  *   forward, backward    of one micro-batch, then of the next; gradients add up in the store
- *   mimo_gradient_*      count, finalize, norm over nn_params_spans of both modules
+ *   mimo_gradient_*      count, finalize, norm over nn_params_buckets of both modules
  *   nn_adamw_step        for each module; then nn_params_zero_grad
  *   nn_X_release, nn_params_destroy, nn_runtime_release
  *

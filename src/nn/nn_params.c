@@ -19,9 +19,9 @@ struct nn_params {
     nn_param *list;
     nn_real *arena; /* value | grad | m | v, `total` elements each; NULL before seal */
     int64_t total;
-    mimo_gradient_span spans[NN_RULES];
-    char *span_names[NN_RULES];
-    int n_spans;
+    mimo_gradient_bucket buckets[NN_RULES];
+    char *bucket_names[NN_RULES];
+    int n_buckets;
     int64_t steps;
 };
 
@@ -79,7 +79,7 @@ void nn_params_destroy(nn_params *params)
     for (int i = 0; i < params->n; i++)
         mimo_release(params->list[i].name);
     for (int r = 0; r < NN_RULES; r++)
-        mimo_release(params->span_names[r]);
+        mimo_release(params->bucket_names[r]);
     mimo_release(params->list);
     nn_runtime_free(params->runtime, params->arena);
     mimo_release(params->name);
@@ -176,7 +176,7 @@ static mimo_status write_initial(const nn_params *params)
     return status;
 }
 
-/* Lay out the parameters of one rule from `offset` on and describe them as one span. */
+/* Lay out the parameters of one rule from `offset` on and describe them as one bucket. */
 static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
 {
     static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
@@ -195,9 +195,9 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
         return MIMO_OK;
     char text[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(text, params->name, names[rule]));
-    MIMO_TRY(mimo_copy_string(&params->span_names[rule], text));
-    params->spans[params->n_spans++] = (mimo_gradient_span){
-        .name = params->span_names[rule],
+    MIMO_TRY(mimo_copy_string(&params->bucket_names[rule], text));
+    params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
+        .name = params->bucket_names[rule],
         .grad = params->arena + params->total + begin,
         .count = *offset - begin,
         .dtype = NN_DTYPE,
@@ -214,12 +214,12 @@ static void unseal(nn_params *params)
     for (int i = 0; i < params->n; i++)
         params->list[i].value = params->list[i].grad = params->list[i].m = params->list[i].v = NULL;
     for (int r = 0; r < NN_RULES; r++) {
-        mimo_release(params->span_names[r]);
-        params->span_names[r] = NULL;
+        mimo_release(params->bucket_names[r]);
+        params->bucket_names[r] = NULL;
     }
     nn_runtime_free(params->runtime, params->arena);
     params->arena = NULL;
-    params->n_spans = 0;
+    params->n_buckets = 0;
 }
 
 mimo_status nn_params_seal(nn_params *params)
@@ -309,12 +309,12 @@ int nn_params_tp_size(const nn_params *params)
     return params->tp_size;
 }
 
-mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n)
+mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucket **buckets, int *n)
 {
-    MIMO_CHECK(params && spans && n, MIMO_ERR_ARGUMENT, "spans: NULL argument");
+    MIMO_CHECK(params && buckets && n, MIMO_ERR_ARGUMENT, "buckets: NULL argument");
     MIMO_CHECK(params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is not sealed", params->name);
-    *spans = params->spans;
-    *n = params->n_spans;
+    *buckets = params->buckets;
+    *n = params->n_buckets;
     return MIMO_OK;
 }
 

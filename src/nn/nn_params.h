@@ -1,6 +1,6 @@
 /*
  * The store: the parameters of one module. Values, gradients and Adam moments lie in flat arenas.
- * Parameters of one gradient rule lie together, which gives few spans and few reductions.
+ * Parameters of one gradient rule lie together, which gives few buckets and few reductions.
  *
  * Initial values come from a counter-based generator. Its key is (seed, name, global element
  * index). So every topology starts from the same model, bit for bit.
@@ -62,8 +62,8 @@ typedef struct nn_param {
 } nn_param;
 
 typedef struct nn_params_desc {
-    const char *name; /* such as "encoder"; names of spans begin with it; copied */
-    mimo_side module; /* MIMO_SRC or MIMO_DST, for the spans */
+    const char *name; /* such as "encoder"; names of buckets begin with it; copied */
+    mimo_side module; /* MIMO_SRC or MIMO_DST, for the buckets */
     int tp_rank, tp_size;
     uint64_t seed;
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
@@ -113,10 +113,11 @@ const nn_runtime *nn_params_runtime(const nn_params *params);
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 
-/** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
+/** The buckets for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
  * ones. Every rank has the same number of them in the same order. The store owns them. Errors:
  * MIMO_ERR_STATE (not sealed). */
-mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
+mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucket **buckets,
+                              int *n);
 
 /** Set all gradients to 0. Before seal it does nothing. */
 mimo_status nn_params_zero_grad(nn_params *params);

@@ -9,13 +9,15 @@
 
 #include <mimo/mimo.h>
 
+#include "executors.h"
+
 enum { FAULT_RANKS = 4, FAULT_H = 3, FAULT_SEQ = 8, FAULT_BATCH = 2, FAULT_ROWS = 2 };
 
 typedef struct fault_bed {
     mimo_comm *comm; /* the caller's */
     int rank;
     mimo_grid *src, *dst;
-    mimo_executor executor;
+    executor_id executor;
     mimo_bridge *bridge;
     mimo_gradient *gradient;
     mimo_comm *tp; /* ranks {0, 1} and {2, 3} */
@@ -47,7 +49,7 @@ extern const fault_call fault_calls[];
 const fault_call *fault_find_call(const char *name);
 
 /* The first makes the grids, the second the objects on them (tp comes with the partition). */
-mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor executor);
+mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, executor_id executor);
 mimo_status fault_bed_create(fault_bed *bed, unsigned what);
 /* Destroys what was made of the bed, in another order than it was made. */
 void fault_bed_end(fault_bed *bed);

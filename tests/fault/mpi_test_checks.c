@@ -40,7 +40,7 @@ int MPI_Send_init(const void *data, int count, MPI_Datatype type, int to, int ta
 }
 
 /* Rank 0 gets the rows of sample 1 where those of sample 2 belong, and the reverse. */
-static void misroute(mimo_executor executor, bool backward)
+static void misroute(executor_id executor, bool backward)
 {
     bed_case c = {.src = {.grid = backward ? "tp=4,dp=1" : "tp=1,dp=4"},
                   .dst = {.grid = backward ? "tp=1,cp=1,dp=4" : "tp=4,cp=1,dp=1"},
@@ -71,7 +71,7 @@ static void misroute(mimo_executor executor, bool backward)
 
 MPI_TEST(checks, samples_misplaced)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P};
     setenv("MIMO_CHECK", "samples", 1);
     for (int way = 0; way < 4; way++)
         misroute(executors[way / 2], way % 2 > 0);
@@ -84,7 +84,7 @@ MPI_TEST(checks, rows_misplaced)
     bridge_bed bed;
     setenv("MIMO_CHECK", "samples", 1);
     c.buffer = false;
-    c.executor = MIMO_EXECUTOR_P2P;
+    c.executor = EXECUTOR_P2P;
     c.hidden = 4;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_tile_new(&bed, MIMO_DST);
@@ -102,7 +102,7 @@ MPI_TEST(checks, rows_misplaced)
 
 /* ------------------------------------- nothing wrong ---------------------------------- */
 
-static void move_checked(const grids *pair, mimo_executor executor, int cut)
+static void move_checked(const grids *pair, executor_id executor, int cut)
 {
     bed_case c = {.src = {.grid = pair->src}, .dst = {.grid = pair->dst}};
     int64_t src_dp = ref_size(pair->src, "dp"), dst_dp = ref_size(pair->dst, "dp");
@@ -115,7 +115,7 @@ static void move_checked(const grids *pair, mimo_executor executor, int cut)
     c.seq = 2 * ref_size(pair->dst, "cp") * ref_size(pair->dst, "tp");
     c.executor = executor;
     c.dtype = MIMO_BF16;
-    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
+    c.sums = executor != EXECUTOR_COLLECTIVE;
     bed_create(&bed, &c);
     for (int way = 0; way < 4 && bed.bridge; way++)
         bed_move(&bed, way % 2 > 0, (uint64_t)way);
@@ -124,7 +124,7 @@ static void move_checked(const grids *pair, mimo_executor executor, int cut)
 
 MPI_TEST(checks, all_is_well)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_ROUTED};
     setenv("MIMO_CHECK", "samples,calls,replicas", 1);
     FOR_EACH_PAIR(pair)
     for (int way = 0; way < 6; way++)
@@ -138,7 +138,7 @@ MPI_TEST(checks, shards_are_no_replicas)
                   .dst = {.grid = "tp=1,cp=1,dp=4"},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .batch = 4,
                   .seq = 8};
     bridge_bed bed;
@@ -160,8 +160,8 @@ MPI_TEST(checks, many_batches_in_flight)
     mimo_partition_rule cut = MIMO_PARTITION_RULE_INIT;
     mimo_grid *src = NULL, *dst = NULL;
     setenv("MIMO_CHECK", "samples", 1);
-    MPI_EXPECT_OK(mimo_grid_parse(&src, "dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, "cp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "cp=2,dp=2", 0));
     desc.src = src;
     desc.dst = dst;
     desc.partition = &cut;
@@ -188,11 +188,11 @@ MPI_TEST(checks, call_that_is_left_out)
     enum { LEAVES_OUT = 2 };
     fault_bed bed;
     setenv("MIMO_CHECK", "calls", 1);
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang becomes a timeout */
     MPI_EXPECT_OK(fault_forward(&bed));                     /* rank 2 left out the first one */
-    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(bed.gradient, NULL, NULL)
+    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(NULL, NULL, bed.gradient)
                                              : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge 1 forward of 1: f32 "
@@ -265,7 +265,7 @@ static mimo_status test_second(fault_bed *bed)
 
 static mimo_status count_tokens(fault_bed *bed)
 {
-    return mimo_gradient_count(bed->gradient, NULL, NULL);
+    return mimo_gradient_count(NULL, NULL, bed->gradient);
 }
 
 static mimo_status wait_for_all(fault_bed *bed)
@@ -311,7 +311,7 @@ static mimo_status create_named(mimo_bridge **out, const fault_bed *bed, const c
     desc.src = bed->src;
     desc.dst = bed->dst;
     desc.partition = &rule;
-    desc.executor = bed->executor;
+    desc.executor = executor_of(bed->executor);
     desc.name = name;
     return mimo_bridge_create(out, bed->comm, &desc);
 }
@@ -333,7 +333,7 @@ MPI_TEST(checks, calls_of_other_objects)
     fault_bed bed;
     char name[] = "images";
     setenv("MIMO_CHECK", "calls", 1);
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_GRADIENT));
     MPI_EXPECT_OK(create_named(&bed.bridge, &bed, name));
     name[0] = '\0'; /* creation has copied it */
@@ -353,7 +353,7 @@ MPI_TEST(checks, calls_that_differ)
 {
     enum { DIFFERING = 2 };
     fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     setenv("MIMO_AGREE", "0", 1);
     setenv("MIMO_CHECK", "calls", 1);
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));

@@ -11,14 +11,14 @@ enum { LATE = 2, DEADLINE = 150 };
 
 /* The bed on a fresh communicator, with everything made on all ranks. All ranks wait here: the end
  * of the communicator can overtake a call that has ended on some ranks only. */
-static void begin(fault_bed *bed, mimo_executor executor)
+static void begin(fault_bed *bed, executor_id executor)
 {
     MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
     MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void begin_under_deadline(fault_bed *bed, mimo_executor executor)
+static void begin_under_deadline(fault_bed *bed, executor_id executor)
 {
     begin(bed, executor);
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, DEADLINE));
@@ -68,7 +68,7 @@ static bool names_late(const char *sentence)
     return false;
 }
 
-static void miss_one(const fault_call *call, mimo_executor executor)
+static void miss_one(const fault_call *call, executor_id executor)
 {
     fault_bed bed;
     begin_under_deadline(&bed, executor);
@@ -94,7 +94,7 @@ static void miss_one(const fault_call *call, mimo_executor executor)
 }
 
 /* The same process goes on after all that. */
-static void expect_life(mimo_executor executor)
+static void expect_life(executor_id executor)
 {
     fault_bed bed;
     begin(&bed, executor);
@@ -108,10 +108,10 @@ static void expect_life(mimo_executor executor)
 
 MPI_TEST(deadline, late_for_any_call)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_ROUTED};
     for (int way = 0; way < 2; way++) {
         for (const fault_call *call = fault_calls; call->name; call++)
-            if (executors[way] == MIMO_EXECUTOR_ROUTED || strcmp(call->name, "update") != 0)
+            if (executors[way] == EXECUTOR_ROUTED || strcmp(call->name, "update") != 0)
                 miss_one(call, executors[way]);
         expect_life(executors[way]);
     }
@@ -125,14 +125,14 @@ MPI_TEST(deadline, late_for_creation)
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_TIMEOUT);
-    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: given up after ");
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: given up after ");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     if (mpi_test_rank() != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
     unsetenv("MIMO_DEADLINE_MS");
     MPI_Barrier(MPI_COMM_WORLD);
-    expect_life(MIMO_EXECUTOR_ROUTED);
+    expect_life(EXECUTOR_ROUTED);
 }
 
 MPI_TEST(deadline, values)
@@ -151,7 +151,7 @@ MPI_TEST(deadline, values)
     MPI_EXPECT_OK(mimo_comm_barrier(half)); /* a family outlives its first communicator */
     mimo_comm_destroy(half);
     setenv("MIMO_DEADLINE_MS", "soon", 1);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
     setenv("MIMO_DEADLINE_MS", "0", 1);
     comm = mpi_test_comm_new();
@@ -163,7 +163,7 @@ MPI_TEST(deadline, values)
 MPI_TEST(deadline, abort_on_one_rank)
 {
     fault_bed bed;
-    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    begin(&bed, EXECUTOR_ROUTED);
     if (bed.rank == LATE) {
         MPI_EXPECT_OK(mimo_comm_abort(bed.tp, "the loader has no more samples"));
         MPI_EXPECT_OK(mimo_comm_abort(bed.comm, "this changes nothing"));
@@ -177,7 +177,7 @@ MPI_TEST(deadline, abort_on_one_rank)
     }
     end(&bed);
     MPI_Barrier(MPI_COMM_WORLD);
-    expect_life(MIMO_EXECUTOR_COLLECTIVE);
+    expect_life(EXECUTOR_COLLECTIVE);
 }
 
 /* Several operations in flight end together. One whose caller polls ends as well. */
@@ -186,14 +186,14 @@ MPI_TEST(deadline, operations_in_flight)
     fault_bed bed;
     mimo_op *ops[2] = {NULL, NULL};
     bool done = false;
-    begin_under_deadline(&bed, MIMO_EXECUTOR_ROUTED);
+    begin_under_deadline(&bed, EXECUTOR_ROUTED);
     mimo_tensor from = fault_full_view(&bed);
     mimo_tensor to[] = {fault_shard_view(bed.shard), fault_shard_view(bed.second)};
     for (int i = 0; i < 2 && bed.rank != LATE; i++)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bed.bridge, &to[i], &from, 1, NULL));
     mimo_status status = MIMO_OK;
     while (ops[1] && !done)
-        status = mimo_op_test(ops[1], &done);
+        status = mimo_op_test(&done, ops[1]);
     MPI_EXPECT(status == (bed.rank == LATE ? MIMO_OK : MIMO_ERR_TIMEOUT), "%s",
                mimo_status_name(status));
     for (int i = 0; i < 2 && bed.rank != LATE; i++)
@@ -201,14 +201,14 @@ MPI_TEST(deadline, operations_in_flight)
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT_STATUS(mimo_comm_barrier(bed.comm), MIMO_ERR_TIMEOUT);
     end(&bed);
-    expect_life(MIMO_EXECUTOR_ROUTED);
+    expect_life(EXECUTOR_ROUTED);
 }
 
 /* A rank that waits in another call is named, with that call. */
 MPI_TEST(deadline, waiting_elsewhere)
 {
     fault_bed bed;
-    begin_under_deadline(&bed, MIMO_EXECUTOR_COLLECTIVE);
+    begin_under_deadline(&bed, EXECUTOR_COLLECTIVE);
     if (bed.rank == LATE) {
         MPI_EXPECT_STATUS(mimo_comm_barrier(bed.tp), MIMO_ERR_TIMEOUT);
     } else {

@@ -78,13 +78,13 @@ static void one_life(int number)
     mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridges[2] = {NULL, NULL};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
-    MPI_EXPECT_OK(mimo_grid_parse(&src, "tp=1,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, "tp=1,cp=2,dp=1", 0));
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=2,dp=1", 0));
     desc.src = src;
     desc.dst = dst;
     for (int i = 0; i < 2; i++) {
-        desc.executor = i == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED;
+        desc.executor = executor_of(i == 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_ROUTED);
         MPI_EXPECT_OK(mimo_bridge_create(&bridges[i], comm, &desc));
         if (number % 10 == 0)
             MPI_EXPECT_OK(mimo_bridge_self_test(bridges[i], (uint64_t)number));
@@ -152,7 +152,7 @@ MPI_TEST(lives, ends_in_odd_orders)
 {
     fault_bed bed;
     mimo_comm *comm = mpi_test_comm_new(), *half = NULL, *quarter = NULL;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(fault_gradient_step(&bed));
     MPI_EXPECT_OK(mimo_comm_split(&half, comm, mpi_test_rank() % 2, 0));
@@ -169,7 +169,7 @@ MPI_TEST(lives, ends_in_odd_orders)
     mimo_grid_destroy(NULL);
 
     comm = mpi_test_comm_new();
-    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_COLLECTIVE));
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_EXPECT_OK(mimo_comm_abort(bed.tp, NULL)); /* then no rank waits for another */
@@ -199,7 +199,7 @@ static void begin_life(any_order *it, bool in_flight)
     mimo_tensor from = fault_full_view(&it->bed), to = fault_shard_view(it->bed.shard);
     memset(it, 0, sizeof *it);
     it->comm = mpi_test_comm_new();
-    MPI_EXPECT_OK(fault_bed_begin(&it->bed, it->comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&it->bed, it->comm, EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&it->bed, FAULT_BRIDGE | FAULT_GRADIENT));
     MPI_EXPECT_OK(mimo_grid_create_group(it->bed.src, "dp"));
     MPI_EXPECT_OK(fault_gradient_step(&it->bed));
@@ -295,10 +295,10 @@ MPI_TEST(lives, operations_outlive_their_bridge)
     fault_bed bed;
     mimo_op *ops[FLIGHTS];
     mimo_comm *comm = mpi_test_comm_new();
-    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_COLLECTIVE));
     mimo_grid *whole = bed.src;
     const mimo_dim dims[] = {{"tp", 2}, {"dp", 2}};
-    MPI_EXPECT_OK(mimo_grid_add_view(&bed.src, whole, "again", dims, 2));
+    MPI_EXPECT_OK(mimo_grid_create_view(&bed.src, whole, "again", dims, 2));
     MPI_EXPECT_OK(fault_create_bridge(&bed));
     mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.shard);
     mimo_tensor second = fault_shard_view(bed.second);
@@ -315,7 +315,7 @@ MPI_TEST(lives, operations_outlive_their_bridge)
     mimo_comm_destroy(comm);
     for (int i = 0; i < FLIGHTS; i++) {
         bool done;
-        MPI_EXPECT_OK(mimo_op_test(ops[(i + 1) % FLIGHTS], &done));
+        MPI_EXPECT_OK(mimo_op_test(&done, ops[(i + 1) % FLIGHTS]));
         MPI_EXPECT_OK(mimo_op_wait(&ops[(i + 1) % FLIGHTS]));
     }
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");

@@ -74,7 +74,7 @@ static const fault_call two_in_flight = {"two forwards", two_forwards, NULL, FAU
 /* Where and how allocations fail. */
 typedef struct trial {
     fault_bed *bed;
-    mimo_executor executor;
+    executor_id executor;
     int failing; /* the rank on which they fail */
     bool traced; /* MIMO_CHECK=samples: a call may have moved its rows before it fails */
     bool slow;   /* the call takes long when it succeeds, so it succeeds once for ten failures */
@@ -127,7 +127,7 @@ static bool concerns(const trial *it, const fault_call *call)
         return strcmp(call->name, "forward") == 0 || strcmp(call->name, "backward") == 0;
     if (strcmp(call->name, "fastest") == 0)
         return false;
-    return it->executor != MIMO_EXECUTOR_COLLECTIVE || strcmp(call->name, "update") != 0;
+    return it->executor != EXECUTOR_COLLECTIVE || strcmp(call->name, "update") != 0;
 }
 
 /* Some calls allocate nothing, or allocate only once. All calls together make at least `least`
@@ -148,7 +148,7 @@ static void each_fails(trial it, int least)
 }
 
 /* A second call allocates nothing: the first one has made all that it needs. */
-static void again(mimo_executor executor, const fault_call *call)
+static void again(executor_id executor, const fault_call *call)
 {
     fault_bed *bed;
     mimo_buffer *buffer = NULL;
@@ -204,8 +204,7 @@ MPI_TEST(memory, of_second_calls)
     guarded_call_fails(sum);
     guarded_call_fails(gather);
     guarded_call_fails(broadcast);
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                              MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"forward", "backward", "chunks"};
     for (int i = 0; i < 18; i++) {
         mpi_test_guard(mpi_test_comm(), i / 9);
@@ -216,14 +215,14 @@ MPI_TEST(memory, of_second_calls)
 MPI_TEST(memory, of_any_call_collective)
 {
     fault_bed bed;
-    const trial it = {&bed, MIMO_EXECUTOR_COLLECTIVE, FAULT_RANKS - 1, false, false};
+    const trial it = {&bed, EXECUTOR_COLLECTIVE, FAULT_RANKS - 1, false, false};
     each_fails(it, 100);
 }
 
 MPI_TEST(memory, of_any_call_routed)
 {
     fault_bed bed;
-    const trial it = {&bed, MIMO_EXECUTOR_ROUTED, 0, false, false};
+    const trial it = {&bed, EXECUTOR_ROUTED, 0, false, false};
     each_fails(it, 300);
 }
 
@@ -231,8 +230,7 @@ MPI_TEST(memory, of_any_call_zero_copy)
 {
     mimo_buffer *buffer = NULL;
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), sizeof(fault_bed)));
-    const trial it = {mimo_buffer_data(buffer), MIMO_EXECUTOR_ZERO_COPY, FAULT_RANKS - 1, false,
-                      false};
+    const trial it = {mimo_buffer_data(buffer), EXECUTOR_ZERO_COPY, FAULT_RANKS - 1, false, false};
     each_fails(it, 300);
     mimo_buffer_destroy(buffer);
 }
@@ -240,7 +238,7 @@ MPI_TEST(memory, of_any_call_zero_copy)
 MPI_TEST(memory, of_creation_by_measurement)
 {
     fault_bed bed;
-    const trial it = {&bed, MIMO_EXECUTOR_AUTO, 1, false, true};
+    const trial it = {&bed, EXECUTOR_AUTO, 1, false, true};
     int found = count_failures(&it, fault_find_call("fastest"));
     MPI_EXPECT(found >= 150, "only %d allocations", found);
 }
@@ -253,7 +251,7 @@ static bool nth_of_a_communicator_fails(int failing, int n)
     bool here = mpi_test_rank() == failing;
     if (here)
         mimo_fail_allocation(n);
-    mimo_status status = mimo_comm_from_mpi(&comm, MPI_COMM_WORLD);
+    mimo_status status = mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL);
     int failed = here && mimo_fail_allocation(0) == 0;
     MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
     MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,

@@ -152,7 +152,7 @@ static void expect_untouched(const fault_bed *bed)
 
 static void mistake_of(fault_bed *bed, const mistake *it)
 {
-    bool collective = bed->executor == MIMO_EXECUTOR_COLLECTIVE;
+    bool collective = bed->executor == EXECUTOR_COLLECTIVE;
     const char *words = collective || !it->routed ? it->words : it->routed;
     mimo_status status = bed->rank == WRONG ? it->act(bed) : right(bed);
     MPI_EXPECT(status == it->status, "%s: %s (%s)", words, mimo_status_name(status),
@@ -163,7 +163,7 @@ static void mistake_of(fault_bed *bed, const mistake *it)
     MPI_EXPECT(fault_wrong_shard(bed, bed->shard) == 0, "a wrong shard");
 }
 
-static void each_mistake(fault_bed *bed, mimo_comm *comm, mimo_executor executor)
+static void each_mistake(fault_bed *bed, mimo_comm *comm, executor_id executor)
 {
     MPI_EXPECT_OK(fault_bed_begin(bed, comm, executor));
     MPI_EXPECT_OK(fault_create_bridge(bed));
@@ -173,7 +173,7 @@ static void each_mistake(fault_bed *bed, mimo_comm *comm, mimo_executor executor
 }
 
 /* The bridge is the first one of its communicator. */
-static void mistakes_by(mimo_executor executor, bool in_buffer)
+static void mistakes_by(executor_id executor, bool in_buffer)
 {
     fault_bed bed;
     mimo_comm *comm = NULL;
@@ -188,11 +188,11 @@ static void mistakes_by(mimo_executor executor, bool in_buffer)
 
 MPI_TEST(mistakes, of_one_rank)
 {
-    mistakes_by(MIMO_EXECUTOR_COLLECTIVE, false);
-    mistakes_by(MIMO_EXECUTOR_ROUTED, false);
-    mistakes_by(MIMO_EXECUTOR_P2P, false);
-    mistakes_by(MIMO_EXECUTOR_ROUTED, true);
-    mistakes_by(MIMO_EXECUTOR_ZERO_COPY, true);
+    mistakes_by(EXECUTOR_COLLECTIVE, false);
+    mistakes_by(EXECUTOR_ROUTED, false);
+    mistakes_by(EXECUTOR_P2P, false);
+    mistakes_by(EXECUTOR_ROUTED, true);
+    mistakes_by(EXECUTOR_ZERO_COPY, true);
 }
 
 /* One rank is in a barrier of the communicator; the others make that call on it. */
@@ -200,7 +200,7 @@ static void barrier_instead(const fault_call *call)
 {
     char sentence[256];
     fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, 0));
     mimo_status status = bed.rank == WRONG ? mimo_comm_barrier(bed.comm) : call->act(&bed);
     MPI_EXPECT(status == MIMO_ERR_MISMATCH, "%s: %s (%s)", call->name, mimo_status_name(status),
@@ -258,7 +258,7 @@ static void five_tensors(fault_bed *bed, shards room)
     MPI_EXPECT_OK(move_five(bed, room, -1, true));
 }
 
-static void five_tensors_by(mimo_executor executor, const char *checks)
+static void five_tensors_by(executor_id executor, const char *checks)
 {
     fault_bed bed;
     shards room;
@@ -281,7 +281,7 @@ static void five_places(void)
     const int place = (int)(sizeof(shards) / TENSORS);
     MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 2 * sizeof(shards)));
-    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_create_bridge(&bed));
     float(*room)[FAULT_ROWS][FAULT_BATCH][FAULT_H] = mimo_buffer_data(buffer);
     MPI_EXPECT_STATUS(move_five(&bed, room, bed.rank == WRONG ? 3 : -1, false), MIMO_ERR_MISMATCH);
@@ -310,7 +310,7 @@ static void updates(void)
     fault_bed bed;
     mimo_comm *comm = NULL;
     MPI_EXPECT_OK(mimo_comm_split(&comm, mpi_test_comm(), 0, mpi_test_rank()));
-    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_create_bridge(&bed));
     bool wrong = bed.rank == WRONG;
     MPI_EXPECT_STATUS(update(&bed, wrong ? 4 : 5, false), MIMO_ERR_MISMATCH);
@@ -348,7 +348,7 @@ static void lengths(void)
     static const int32_t right[] = {0, 4, 8, 16}, other[] = {0, 4, 10, 16};
     static const int32_t padded[] = {0, 4, 12, 20}, other_padded[] = {0, 4, 12, 24};
     fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
     MPI_EXPECT_STATUS(create_packed(&bed, wrong ? other : right, NULL), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create with 6 positions in sequence 1 of 3 of dst, "
@@ -363,9 +363,9 @@ static void lengths(void)
 /* The first tensor or length that differs is named. */
 MPI_TEST(mistakes, in_one_of_many)
 {
-    five_tensors_by(MIMO_EXECUTOR_COLLECTIVE, "");
-    five_tensors_by(MIMO_EXECUTOR_ROUTED, "");
-    five_tensors_by(MIMO_EXECUTOR_P2P, "calls,samples");
+    five_tensors_by(EXECUTOR_COLLECTIVE, "");
+    five_tensors_by(EXECUTOR_ROUTED, "");
+    five_tensors_by(EXECUTOR_P2P, "calls,samples");
     setenv("MIMO_CHECK", "", 1);
     five_places();
     updates();
@@ -374,17 +374,17 @@ MPI_TEST(mistakes, in_one_of_many)
 
 /* ------------------------------------- creation --------------------------------------- */
 
-static mimo_status create(fault_bed *bed, const char *dst, bool sp, mimo_executor executor)
+static mimo_status create(fault_bed *bed, const char *dst, bool sp, executor_id executor)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, dst, 0));
     rule.sp = sp;
     desc.src = bed->src;
     desc.dst = grid;
     desc.partition = &rule;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     mimo_status status = mimo_bridge_create(&bed->bridge, bed->comm, &desc);
     mimo_bridge_destroy(bed->bridge);
     bed->bridge = NULL;
@@ -436,27 +436,26 @@ MPI_TEST(mistakes, in_creation)
     static const char grid[] = "tp=2,cp=2,dp=1";
     fault_bed bed;
     setenv("MIMO_AGREE", "0", 1);
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
-    MPI_EXPECT_STATUS(create(&bed, wrong ? "tp=2,cp=1,dp=2" : grid, true, MIMO_EXECUTOR_ROUTED),
+    MPI_EXPECT_STATUS(create(&bed, wrong ? "tp=2,cp=1,dp=2" : grid, true, EXECUTOR_ROUTED),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=1,dp=2 with a "
                         "partition over cp and sp, routed, rank 0 called bridge create");
-    MPI_EXPECT_STATUS(create(&bed, grid, !wrong, MIMO_EXECUTOR_ROUTED), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_STATUS(create(&bed, grid, !wrong, EXECUTOR_ROUTED), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
                         "partition over cp, ");
-    MPI_EXPECT_STATUS(
-        create(&bed, grid, true, wrong ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED),
-        MIMO_ERR_MISMATCH);
+    MPI_EXPECT_STATUS(create(&bed, grid, true, wrong ? EXECUTOR_COLLECTIVE : EXECUTOR_ROUTED),
+                      MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge create src tp=2,dp=2 dst tp=2,cp=2,dp=1 with a "
                         "partition over cp and sp, collective, rank 0 called bridge create src "
                         "tp=2,dp=2 dst tp=2,cp=2,dp=1 with a partition over cp and sp, routed");
     MPI_EXPECT_STATUS(wrong ? mimo_bridge_create(&bed.bridge, bed.comm, NULL)
-                            : create(&bed, grid, true, MIMO_EXECUTOR_ROUTED),
+                            : create(&bed, grid, true, EXECUTOR_ROUTED),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: bridge: desc is NULL");
     names(&bed);
-    MPI_EXPECT_OK(create(&bed, grid, true, MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(create(&bed, grid, true, EXECUTOR_ROUTED));
     fault_bed_end(&bed);
 }
 
@@ -467,7 +466,7 @@ static void mistakes_of_buffers(const fault_bed *bed)
     mimo_buffer *buffer = NULL;
     MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, bed->comm, wrong ? -1 : 64), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: buffer create: -1 bytes");
-    MPI_EXPECT_STATUS(wrong ? mimo_buffer_register(&buffer, bed->comm, here, sizeof here)
+    MPI_EXPECT_STATUS(wrong ? mimo_buffer_borrow(&buffer, bed->comm, here, sizeof here)
                             : mimo_buffer_create(&buffer, bed->comm, sizeof here),
                       MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_SENTENCE("rank 2: buffer register: host memory that is there already can't be");
@@ -480,7 +479,7 @@ static void mistakes_of_buffers(const fault_bed *bed)
 MPI_TEST(mistakes, in_other_objects)
 {
     fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     bool wrong = bed.rank == WRONG;
     MPI_EXPECT_STATUS(mimo_grid_connect(wrong ? bed.src : bed.dst, bed.comm), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called connect grid tp=2,dp=2 at offset 0, rank 0 called connect "
@@ -504,7 +503,7 @@ static void differ_in(const char *name, const char *value, const char *words)
     char sentence[128];
     mimo_comm *comm = NULL;
     fault_bed bed;
-    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), MIMO_EXECUTOR_ROUTED));
+    MPI_EXPECT_OK(fault_bed_begin(&bed, mpi_test_comm(), EXECUTOR_ROUTED));
     MPI_EXPECT_OK(fault_bed_create(&bed, 0));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 30000)); /* a hang becomes a timeout */
     snprintf(sentence, sizeof sentence, " under %s, rank 0 called ", words);
@@ -520,9 +519,9 @@ static void differ_in(const char *name, const char *value, const char *words)
     }
     if (bed.rank == WRONG)
         setenv(name, value, 1);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_MISMATCH);
     unsetenv(name);
-    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_from_mpi");
+    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_create_mpi");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     fault_bed_end(&bed);
 }

@@ -12,6 +12,7 @@
 
 #include "bridge/bridge_types.h"
 #include "comm/buffer_state.h"
+#include "executors.h"
 #include "gradient/gradient_state.h"
 #include "mpi_test.h"
 #include "same_bits.h"
@@ -45,7 +46,7 @@ typedef struct torn_case {
     const char *name;
     mimo_status (*act)(torn *it);
     torn_object object;
-    mimo_executor executor;
+    executor_id executor;
 } torn_case;
 
 /* ----------------------------------------- calls ------------------------------------------ */
@@ -114,24 +115,25 @@ static mimo_status adjoint(torn *it)
 
 static mimo_status finalize(torn *it)
 {
-    const mimo_gradient_span span = {"weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
-    return mimo_gradient_finalize(it->gradient, &span, 1, NULL);
+    const mimo_gradient_bucket bucket = {
+        sizeof(mimo_gradient_bucket), "weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
+    return mimo_gradient_finalize(it->gradient, &bucket, 1, NULL);
 }
 
 static const torn_case cases[] = {
-    {"forward, p2p", forward, BRIDGE, MIMO_EXECUTOR_P2P},
-    {"forward, routed", forward, BRIDGE, MIMO_EXECUTOR_ROUTED},
-    {"forward, collective", forward, BRIDGE, MIMO_EXECUTOR_COLLECTIVE},
-    {"in chunks, p2p", forward_in_chunks, BRIDGE, MIMO_EXECUTOR_P2P},
-    {"backward, p2p", backward, BRIDGE, MIMO_EXECUTOR_P2P},
-    {"backward, collective", backward, BRIDGE, MIMO_EXECUTOR_COLLECTIVE},
-    {"allgather", gather, NOTHING, MIMO_EXECUTOR_AUTO},
-    {"allreduce", sum, NOTHING, MIMO_EXECUTOR_AUTO},
-    {"allreduce of bf16", sum_of_16_bits, NOTHING, MIMO_EXECUTOR_AUTO},
-    {"broadcast", broadcast, NOTHING, MIMO_EXECUTOR_AUTO},
-    {"broadcast to late", broadcast_to_late, NOTHING, MIMO_EXECUTOR_AUTO},
-    {"adjoint", adjoint, PARTITION, MIMO_EXECUTOR_AUTO},
-    {"finalize", finalize, GRADIENT, MIMO_EXECUTOR_AUTO},
+    {"forward, p2p", forward, BRIDGE, EXECUTOR_P2P},
+    {"forward, routed", forward, BRIDGE, EXECUTOR_ROUTED},
+    {"forward, collective", forward, BRIDGE, EXECUTOR_COLLECTIVE},
+    {"in chunks, p2p", forward_in_chunks, BRIDGE, EXECUTOR_P2P},
+    {"backward, p2p", backward, BRIDGE, EXECUTOR_P2P},
+    {"backward, collective", backward, BRIDGE, EXECUTOR_COLLECTIVE},
+    {"allgather", gather, NOTHING, EXECUTOR_AUTO},
+    {"allreduce", sum, NOTHING, EXECUTOR_AUTO},
+    {"allreduce of bf16", sum_of_16_bits, NOTHING, EXECUTOR_AUTO},
+    {"broadcast", broadcast, NOTHING, EXECUTOR_AUTO},
+    {"broadcast to late", broadcast_to_late, NOTHING, EXECUTOR_AUTO},
+    {"adjoint", adjoint, PARTITION, EXECUTOR_AUTO},
+    {"finalize", finalize, GRADIENT, EXECUTOR_AUTO},
 };
 
 /* ---------------------------------------- leaving ----------------------------------------- */
@@ -193,12 +195,12 @@ static void *memory_of(int64_t bytes)
     return at;
 }
 
-static void create_bridge(torn *it, mimo_executor executor)
+static void create_bridge(torn *it, executor_id executor)
 {
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = it->src;
     desc.dst = it->dst;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     MPI_EXPECT_OK(mimo_bridge_create(&it->bridge, it->comm, &desc));
 }
 
@@ -207,7 +209,7 @@ static void create_gradient(torn *it)
 {
     MPI_EXPECT_OK(mimo_gradient_create(&it->gradient, it->comm, it->src, it->dst));
     MPI_EXPECT_OK(mimo_gradient_add(it->gradient, 1.0, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(it->gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it->gradient));
     MPI_EXPECT_OK(finalize(it));
     for (unsigned mask = 0; mask < MIMO_RULE_MASKS; mask++)
         if (it->gradient->group[MIMO_SRC][mask])
@@ -217,7 +219,7 @@ static void create_gradient(torn *it)
 static void create_partition(torn *it)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    const mimo_partition_place place = {0, 1, mpi_test_rank(), 2};
+    const mimo_partition_coords place = {sizeof(mimo_partition_coords), 0, 1, mpi_test_rank(), 2};
     rule.sp = true;
     MPI_EXPECT_OK(mimo_partition_create(&it->partition, &rule, &place));
 }
@@ -237,8 +239,8 @@ static void make(torn *it, const torn_case *c)
     it->comm = it->waiting = mpi_test_comm_new();
     it->from = memory_of(2 * TILE);
     it->to = memory_of(2 * TILE);
-    MPI_EXPECT_OK(mimo_grid_parse(&it->src, "tp=1,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&it->dst, "tp=1,cp=2,dp=1", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->dst, "tp=1,cp=2,dp=1", 0));
     if (c->object == BRIDGE)
         create_bridge(it, c->executor);
     if (c->object == GRADIENT)
@@ -374,7 +376,7 @@ static void move_much(torn *it)
 MPI_TEST(torn, memory_does_not_pile_up)
 {
     enum { WARM_UP = 3, ROUNDS = 20 };
-    static const torn_case c = {"much", forward, BRIDGE, MIMO_EXECUTOR_P2P};
+    static const torn_case c = {"much", forward, BRIDGE, EXECUTOR_P2P};
     torn it = {0};
     int64_t before = 0;
     make(&it, &c);

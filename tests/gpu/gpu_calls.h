@@ -23,7 +23,7 @@
 static inline mimo_status gpu_comm_create(mimo_comm **out, const mimo_nccl_desc *desc)
 {
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&bootstrap, &world));
     return mimo_comm_create_nccl(out, &bootstrap, desc);
 }

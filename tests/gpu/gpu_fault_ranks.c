@@ -19,6 +19,7 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
+#include "executors.h"
 #include "comm/termination.h"
 #include "core/check.h"
 #include "dead_rank.h"
@@ -64,7 +65,7 @@ static mimo_status next(ranks *it)
 static mimo_status go_on(ranks *it)
 {
     float sum = (float)it->rank, wanted = 0;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
     const int dead = it->size / 2;
@@ -107,11 +108,11 @@ static mimo_tensor view(void *data, int64_t seq, int64_t batch)
     return tensor;
 }
 
-static mimo_executor executor_of(const char *name)
+static executor_id executor_of(const char *name)
 {
     if (strcmp(name, "p2p") == 0)
-        return MIMO_EXECUTOR_P2P;
-    return strcmp(name, "collective") == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ZERO_COPY;
+        return EXECUTOR_P2P;
+    return strcmp(name, "collective") == 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_ZERO_COPY;
 }
 
 /* Moves each rank's sample to all ranks; each takes its part of the sequence. */
@@ -124,12 +125,12 @@ static mimo_status make_bridge(ranks *it)
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     snprintf(src, sizeof src, "tp=1,dp=%d", it->size);
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", it->size);
-    MIMO_TRY(mimo_grid_parse(&it->src, src, 0));
-    MIMO_TRY(mimo_grid_parse(&it->dst, dst, 0));
+    MIMO_TRY(mimo_grid_create_text(&it->src, src, 0));
+    MIMO_TRY(mimo_grid_create_text(&it->dst, dst, 0));
     desc.src = it->src;
     desc.dst = it->dst;
     desc.partition = &rule;
-    desc.executor = executor_of(it->call);
+    desc.executor = executor_of(executor_of(it->call));
     MIMO_TRY(mimo_bridge_create(&it->bridge, it->comm, &desc));
     MIMO_TRY(mimo_buffer_create(&it->buffer, it->comm, bytes));
     to = mimo_buffer_data(it->buffer);
@@ -143,7 +144,7 @@ static mimo_status make_bridge(ranks *it)
 /* The first calls make connections, inside NCCL and without a deadline. */
 static mimo_status begin(ranks *it)
 {
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     void *numbers;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bool plain = strcmp(it->call, "barrier") == 0 || strcmp(it->call, "allreduce") == 0;

@@ -25,7 +25,7 @@ typedef struct step {
     targets captured, plain;
 } step;
 
-static bed_case case_of(bool partition, mimo_executor executor)
+static bed_case case_of(bool partition, executor_id executor)
 {
     static const char *const pairs[][2] = {{"tp=1,dp=1", "tp=1,cp=1,dp=1"},
                                            {"tp=1,dp=2", "tp=1,cp=2,dp=1"},
@@ -42,8 +42,8 @@ static bed_case case_of(bool partition, mimo_executor executor)
     c.batch = 2 * mpi_test_size();
     c.told = true;
     c.seq = 24;
-    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
-    c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.sums = executor != EXECUTOR_COLLECTIVE;
+    c.buffer = executor == EXECUTOR_ZERO_COPY;
     c.hidden = c.buffer ? 64 : 0;
     return c;
 }
@@ -79,7 +79,7 @@ static void update_ids(const step *x, int64_t turn)
     free(ids);
 }
 
-static void set_up(step *x, bool partition, mimo_executor executor)
+static void set_up(step *x, bool partition, executor_id executor)
 {
     bed_case c = case_of(partition, executor);
     mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
@@ -169,7 +169,7 @@ static void replay(const step *x, cudaGraphExec_t graph, uint64_t seed)
     expect_equal(&x->captured.back, &x->plain.back, "the gradient", seed);
 }
 
-static void check(bool partition, mimo_executor executor)
+static void check(bool partition, executor_id executor)
 {
     step x;
     set_up(&x, partition, executor);
@@ -243,7 +243,7 @@ static void replay_chunks(const overlap *x, cudaGraphExec_t graph, uint64_t seed
     bed_check_target(&x->bed, &x->to, x->backward, seed);
 }
 
-static void check_chunks(bool partition, mimo_executor executor, bool backward)
+static void check_chunks(bool partition, executor_id executor, bool backward)
 {
     overlap x = {.backward = backward};
     bed_case c = case_of(partition, executor);
@@ -268,8 +268,7 @@ static void check_chunks(bool partition, mimo_executor executor, bool backward)
 
 MPI_TEST(graph, chunks)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                              MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     for (int i = 0; i < 3; i++)
         for (int way = 0; way < 4; way++)
             check_chunks(way % 2, executors[i], way / 2);
@@ -279,18 +278,18 @@ MPI_TEST(graph, chunks)
 
 MPI_TEST(graph, collective)
 {
-    check(false, MIMO_EXECUTOR_COLLECTIVE);
-    check(true, MIMO_EXECUTOR_COLLECTIVE);
+    check(false, EXECUTOR_COLLECTIVE);
+    check(true, EXECUTOR_COLLECTIVE);
 }
 
 MPI_TEST(graph, zero_copy)
 {
-    check(false, MIMO_EXECUTOR_ZERO_COPY);
-    check(true, MIMO_EXECUTOR_ZERO_COPY);
+    check(false, EXECUTOR_ZERO_COPY);
+    check(true, EXECUTOR_ZERO_COPY);
 }
 
 MPI_TEST(graph, p2p)
 {
-    check(false, MIMO_EXECUTOR_P2P);
-    check(true, MIMO_EXECUTOR_P2P);
+    check(false, EXECUTOR_P2P);
+    check(true, EXECUTOR_P2P);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executors.h"
 #include "bridge_bed.h"
 #include "core/check.h"
 #include "core/memory.h"
@@ -126,7 +127,7 @@ static void make_grids(void)
     static const char *const formats[] = {"tp=1,dp=%d", "tp=1,cp=%d,dp=1", "tp=%d,dp=1"};
     for (int i = 0; i < GRIDS; i++) {
         snprintf(specs[i], sizeof specs[i], formats[i], mpi_test_size());
-        MPI_EXPECT_OK(mimo_grid_parse(&grids[i], specs[i], 0));
+        MPI_EXPECT_OK(mimo_grid_create_text(&grids[i], specs[i], 0));
     }
 }
 
@@ -162,7 +163,7 @@ static mimo_status split_and_collect(void)
     mimo_status status = mimo_comm_split(&made, mpi_test_comm(), 0, mpi_test_rank());
     if (status == MIMO_OK) {
         char *all = calloc((size_t)mpi_test_size(), BYTES);
-        status = mimo_comm_collect(made, all, mine, BYTES);
+        status = mimo_comm_host_allgather(made, all, mine, BYTES);
         free(all);
     }
     mimo_comm_destroy(made);
@@ -175,7 +176,7 @@ static mimo_status bridge(void)
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = grids[SAMPLES];
     desc.dst = grids[PARTS];
-    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     mimo_status status = mimo_bridge_create(&made, mpi_test_comm(), &desc);
     mimo_bridge_destroy(made);
     return status;
@@ -184,11 +185,12 @@ static mimo_status bridge(void)
 static mimo_status finish_step(mimo_gradient *gradient, float *weights)
 {
     double norm;
-    const mimo_gradient_span span = {"weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
+    const mimo_gradient_bucket bucket = {
+        sizeof(mimo_gradient_bucket), "weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
     MIMO_TRY(mimo_gradient_add(gradient, 1, 2));
-    MIMO_TRY(mimo_gradient_count(gradient, NULL, NULL));
-    MIMO_TRY(mimo_gradient_finalize(gradient, &span, 1, test_stream()));
-    return mimo_gradient_norm(gradient, &span, 1, &norm, test_stream());
+    MIMO_TRY(mimo_gradient_count(NULL, NULL, gradient));
+    MIMO_TRY(mimo_gradient_finalize(gradient, &bucket, 1, test_stream()));
+    return mimo_gradient_norm(&norm, gradient, &bucket, 1, test_stream());
 }
 
 static mimo_status gradient_step(void)
@@ -342,8 +344,7 @@ static int64_t each_fails_on_all(const bed_case *c, bool backward)
 
 MPI_TEST(memory, of_all_devices)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                              MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     int ranks = mpi_test_size();
     int64_t found = 0;
     make_grids();
@@ -355,7 +356,7 @@ MPI_TEST(memory, of_all_devices)
                       .dst_letters = "sbh",
                       .executor = executors[i / 2],
                       .dtype = MIMO_BF16,
-                      .buffer = executors[i / 2] == MIMO_EXECUTOR_ZERO_COPY,
+                      .buffer = executors[i / 2] == EXECUTOR_ZERO_COPY,
                       .batch = ranks,
                       .seq = 4 * ranks};
         found += each_fails_on_all(&c, i % 2);

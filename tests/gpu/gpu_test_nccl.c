@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "executors.h"
 #include "bridge_bed.h"
 #include "gpu_calls.h"
 #include "test_memory.h"
@@ -91,7 +92,7 @@ MPI_TEST(nccl, wrong_creation)
 MPI_TEST(nccl, wrong_bootstrap)
 {
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap good, bad;
+    mimo_bootstrap good = MIMO_BOOTSTRAP_INIT, bad = MIMO_BOOTSTRAP_INIT;
     mimo_comm *comm = NULL;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&good, &world));
@@ -103,12 +104,12 @@ MPI_TEST(nccl, wrong_bootstrap)
     bad.allgather = NULL;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     bad = good;
-    bad.rank = good.size;
+    bad.rank = good.ranks;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     bad.rank = -1;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank -1 of");
-    bad.rank = bad.size = 0;
+    bad.rank = bad.ranks = 0;
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_ARGUMENT);
     bad = good;
     bad.allgather = refuses;
@@ -158,12 +159,12 @@ MPI_TEST(nccl, nonblocking_zero_copy)
         MPI_EXPECT(mimo_buffer_reach(buffer) == mimo_buffer_reach(blocking), "%d ranks, not %d",
                    mimo_buffer_reach(buffer), mimo_buffer_reach(blocking));
     snprintf(grid, sizeof grid, "dp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&src, grid, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, grid, 0));
     snprintf(grid, sizeof grid, "tp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, grid, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, grid, 0));
     desc.src = src;
     desc.dst = dst;
-    desc.executor = MIMO_EXECUTOR_ZERO_COPY;
+    desc.executor = executor_of(EXECUTOR_ZERO_COPY);
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
     if (bridge)
         MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 1));
@@ -191,11 +192,11 @@ MPI_TEST(nccl, borrowed)
 {
     mimo_comm *comm = NULL, *half = NULL;
     ncclComm_t raw = raw_communicator();
-    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(NULL, raw), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(&comm, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(NULL, raw, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(&comm, NULL, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT(!comm, "a failed call made an object");
     for (int again = 0; again < 2; again++) {
-        MPI_EXPECT_OK(mimo_comm_borrow_nccl(&comm, raw));
+        MPI_EXPECT_OK(mimo_comm_borrow_nccl(&comm, raw, NULL));
         MPI_EXPECT(mimo_comm_rank(comm) == mpi_test_rank() &&
                        mimo_comm_size(comm) == mpi_test_size(),
                    "rank %d of %d", mimo_comm_rank(comm), mimo_comm_size(comm));
@@ -221,7 +222,7 @@ MPI_TEST(nccl, borrowed)
 
 static void expect_report(const mimo_comm *comm, int communicators, int shared)
 {
-    mimo_nccl_report report = {-1, -1, -1};
+    mimo_nccl_report report = MIMO_NCCL_REPORT_INIT;
     MPI_EXPECT_OK(mimo_nccl_report_of(&report, comm));
     MPI_EXPECT(report.communicators == communicators && report.shared == shared &&
                    report.device_bytes >= 0,
@@ -233,7 +234,7 @@ static void expect_report(const mimo_comm *comm, int communicators, int shared)
 MPI_TEST(nccl, sharing)
 {
     mimo_comm *comm = mpi_test_comm(), *all, *half[2], *other, *lone, *turned;
-    mimo_nccl_report report;
+    mimo_nccl_report report = MIMO_NCCL_REPORT_INIT;
     int rank = mpi_test_rank();
     expect_report(comm, 1, 0);
     MPI_EXPECT_OK(mimo_comm_split(&lone, comm, rank, 0));
@@ -264,13 +265,13 @@ MPI_TEST(nccl, sharing)
     expect_report(comm, 1, 2);
     MPI_EXPECT_STATUS(mimo_nccl_report_of(NULL, comm), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&other, MPI_COMM_WORLD));
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&other, MPI_COMM_WORLD, NULL));
     MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, other), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("backend 'mpi'");
     mimo_comm_destroy(other);
 }
 
-static bed_case four_ranks(mimo_executor executor)
+static bed_case four_ranks(executor_id executor)
 {
     bed_case c = {.src = {.grid = "tp=1,dp=4"}, .dst = {.grid = "tp=1,cp=2,dp=2"}};
     c.src_letters = c.dst_letters = "sbh";
@@ -285,9 +286,9 @@ static bed_case four_ranks(mimo_executor executor)
 /* A second bridge between the same grids needs no communicator of its own. */
 MPI_TEST(nccl, bridges_share)
 {
-    mimo_nccl_report first, second;
+    mimo_nccl_report first = MIMO_NCCL_REPORT_INIT, second = MIMO_NCCL_REPORT_INIT;
     bridge_bed bed[2];
-    bed_case c = four_ranks(MIMO_EXECUTOR_COLLECTIVE);
+    bed_case c = four_ranks(EXECUTOR_COLLECTIVE);
     bed_create(&bed[0], &c);
     MPI_EXPECT_OK(mimo_nccl_report_of(&first, mpi_test_comm()));
     bed_create(&bed[1], &c);
@@ -358,8 +359,8 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
     desc.src = grid[0];
     desc.dst = grid[1];
     desc.partition = &zigzag;
@@ -377,7 +378,7 @@ MPI_TEST(nccl, messages_of_buffers)
     mimo_bridge *bridge = NULL;
     mimo_buffer *buffer = NULL;
     uint16_t *result[2] = {malloc((size_t)twin_bytes()), malloc((size_t)twin_bytes())};
-    desc.executor = MIMO_EXECUTOR_P2P;
+    desc.executor = executor_of(EXECUTOR_P2P);
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000));
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, mpi_test_comm(), 2 * twin_bytes()));
@@ -412,18 +413,18 @@ MPI_TEST(nccl, registered_memory)
     EXPECT_NCCL(ncclMemAlloc(&given, (size_t)(2 * twin_bytes())));
     int64_t other = twin_bytes() + (mpi_test_rank() == size - 1) * 4096;
     MPI_EXPECT_STATUS(
-        mimo_buffer_register(&buffer, mpi_test_comm(), (char *)given + 16, twin_bytes()),
+        mimo_buffer_borrow(&buffer, mpi_test_comm(), (char *)given + 16, twin_bytes()),
         MIMO_ERR_ARGUMENT);
     if (size > 1)
-        MPI_EXPECT_STATUS(mimo_buffer_register(&buffer, mpi_test_comm(), given, other),
+        MPI_EXPECT_STATUS(mimo_buffer_borrow(&buffer, mpi_test_comm(), given, other),
                           MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_OK(mimo_buffer_register(&buffer, mpi_test_comm(), given, 2 * twin_bytes()));
+    MPI_EXPECT_OK(mimo_buffer_borrow(&buffer, mpi_test_comm(), given, 2 * twin_bytes()));
     MPI_EXPECT(mimo_buffer_data(buffer) == given, "%p", mimo_buffer_data(buffer));
     twins from = twins_new(buffer, 0, size * TWIN_SEQ, 1);
     twins to = twins_new(buffer, twin_bytes(), TWIN_SEQ, size);
     twins_fill(&from, result[0]);
     for (int i = 0; i < 2; i++) { /* first into plain memory, then into the caller's */
-        desc.executor = i == 0 ? MIMO_EXECUTOR_P2P : MIMO_EXECUTOR_ZERO_COPY;
+        desc.executor = executor_of(i == 0 ? EXECUTOR_P2P : EXECUTOR_ZERO_COPY);
         MPI_EXPECT_OK(mimo_bridge_create(&bridge[i], mpi_test_comm(), &desc));
         forward_of(bridge[i], &to, &from, 2 * i, result[i]);
     }
@@ -459,7 +460,7 @@ static void wait_at_gate(void *context)
 }
 
 /* While the stream is held back every call returns at once, so it can only have enqueued. */
-static void check_enqueues(mimo_executor executor, bool partition)
+static void check_enqueues(executor_id executor, bool partition)
 {
     bed_case c = four_ranks(executor);
     gate held = {false, false};
@@ -496,8 +497,8 @@ static void check_enqueues(mimo_executor executor, bool partition)
 MPI_TEST(nccl, calls_only_enqueue)
 {
     for (int partition = 0; partition < 2; partition++) {
-        check_enqueues(MIMO_EXECUTOR_COLLECTIVE, partition);
-        check_enqueues(MIMO_EXECUTOR_P2P, partition);
+        check_enqueues(EXECUTOR_COLLECTIVE, partition);
+        check_enqueues(EXECUTOR_P2P, partition);
     }
 }
 
@@ -507,7 +508,7 @@ MPI_TEST(nccl, words_of_calls)
     bed_case c = {.src = {.grid = "dp=1"}, .dst = {.grid = "cp=1,dp=1", .partition = true}};
     bridge_bed bed;
     c.src_letters = c.dst_letters = "sbh";
-    c.executor = MIMO_EXECUTOR_P2P;
+    c.executor = EXECUTOR_P2P;
     c.batch = 1;
     c.seq = 4;
     bed_create(&bed, &c);
@@ -529,7 +530,7 @@ MPI_TEST(nccl, words_of_calls)
 }
 
 /* Operations of one bridge on three streams, each with its own tiles. None waits for another. */
-static void check_streams(mimo_executor executor)
+static void check_streams(executor_id executor)
 {
     enum { STREAMS = 3, FLIGHTS = 9 };
     bed_case c = four_ranks(executor);
@@ -568,8 +569,8 @@ static void check_streams(mimo_executor executor)
 
 MPI_TEST(nccl, several_streams)
 {
-    check_streams(MIMO_EXECUTOR_COLLECTIVE);
-    check_streams(MIMO_EXECUTOR_P2P);
+    check_streams(EXECUTOR_COLLECTIVE);
+    check_streams(EXECUTOR_P2P);
 }
 
 /* Calls into one buffer, each on a stream that is destroyed as soon as its call has ended. */
@@ -581,7 +582,7 @@ MPI_TEST(nccl, streams_that_end)
     bridge_bed bed;
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
-    bed_case c = four_ranks(MIMO_EXECUTOR_ZERO_COPY);
+    bed_case c = four_ranks(EXECUTOR_ZERO_COPY);
     c.src.grid = src;
     c.dst.grid = dst;
     c.dst.partition = c.buffer = true;

@@ -7,7 +7,7 @@
 #include "gpu_calls.h"
 
 /* Backward adds the gradients of two cp ranks: both executors stage them. */
-static bed_case staged_case(mimo_executor executor)
+static bed_case staged_case(executor_id executor)
 {
     static char src[32], dst[32];
     bed_case c = {.src = {.grid = src}, .dst = {.grid = dst}};
@@ -95,7 +95,7 @@ static void wait_until_open(void *context)
 
 /* The first call's stream is held back while the second call's work may begin. In common staging
  * that work would overwrite the first call's rows. */
-static void check_apart(mimo_executor executor)
+static void check_apart(executor_id executor)
 {
     atomic_bool open = true;
     bridge_bed bed;
@@ -122,8 +122,8 @@ static void check_apart(mimo_executor executor)
 
 MPI_TEST(streams, staging_of_their_own)
 {
-    check_apart(MIMO_EXECUTOR_COLLECTIVE);
-    check_apart(MIMO_EXECUTOR_P2P);
+    check_apart(EXECUTOR_COLLECTIVE);
+    check_apart(EXECUTOR_P2P);
 }
 
 /* ------------------------------------------- memory ----------------------------------------- */
@@ -147,7 +147,7 @@ static void run_pass(passage *there, passage *back, bool together)
     MPI_EXPECT_OK(mimo_op_wait(&back->op));
 }
 
-static void check_memory(mimo_executor executor)
+static void check_memory(executor_id executor)
 {
     enum { WARM_UP = 3, PASSES = 1000 };
     bridge_bed bed;
@@ -177,8 +177,8 @@ static void check_memory(mimo_executor executor)
 
 MPI_TEST(streams, memory_stays)
 {
-    check_memory(MIMO_EXECUTOR_COLLECTIVE);
-    check_memory(MIMO_EXECUTOR_P2P);
+    check_memory(EXECUTOR_COLLECTIVE);
+    check_memory(EXECUTOR_P2P);
 }
 
 /* ------------------------------------------ capture ----------------------------------------- */
@@ -229,7 +229,7 @@ static void check_capture(passage *a, passage *b)
 }
 
 /* A large call beside a small one, and backward on another stream beside forward. */
-static void check_captures(mimo_executor executor)
+static void check_captures(executor_id executor)
 {
     enum { NARROW = 8 };
     cudaStream_t other = stream_new();
@@ -250,6 +250,6 @@ static void check_captures(mimo_executor executor)
 
 MPI_TEST(streams, captured_after_one_call)
 {
-    check_captures(MIMO_EXECUTOR_COLLECTIVE);
-    check_captures(MIMO_EXECUTOR_P2P);
+    check_captures(EXECUTOR_COLLECTIVE);
+    check_captures(EXECUTOR_P2P);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "executors.h"
 #include "bridge/bridge_types.h"
 #include "core/hash.h"
 #include "mpi_test.h"
@@ -32,8 +33,8 @@ static void set_up(choice *c, const char *src, const char *dst, bool cut)
 {
     *c = (choice){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT,
                   MIMO_BRIDGE_SIZES_INIT};
-    MPI_EXPECT_OK(mimo_grid_parse(&c->src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&c->dst, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&c->src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&c->dst, dst, 0));
     c->desc.src = c->src;
     c->desc.dst = c->dst;
     c->desc.partition = cut ? &c->rule : NULL;
@@ -59,12 +60,12 @@ static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
 {
     int own[2], most[2];
     for (int way = 0; way < 2; way++)
-        own[way] = mimo_bridge_executor(bridge, way);
+        own[way] = executor_id_of(mimo_bridge_executor(bridge, way));
     MPI_Allreduce(own, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     for (int way = 0; way < 2; way++) {
-        bool can = own[way] == MIMO_EXECUTOR_ROUTED ||
-                   (own[way] == MIMO_EXECUTOR_P2P && c->sizes.in_buffer) ||
-                   (own[way] == MIMO_EXECUTOR_COLLECTIVE && both &&
+        bool can = own[way] == EXECUTOR_ROUTED ||
+                   (own[way] == EXECUTOR_P2P && c->sizes.in_buffer) ||
+                   (own[way] == EXECUTOR_COLLECTIVE && both &&
                     (way == 0 || c->sizes.dtype != MIMO_F8)); /* collective can't sum F8 over cp */
         MPI_EXPECT(own[way] == most[way], "%d here, %d elsewhere", own[way], most[way]);
         MPI_EXPECT(can, "executor %d, direction %d", own[way], way);
@@ -123,7 +124,7 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 2 * dp;
     MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, dp + 1, &first, &count),
+    MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, dp + 1),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* another batch than measured, evenly split */
     bool more = mpi_test_rank() == 0;
@@ -145,7 +146,7 @@ MPI_TEST(choice, what_is_accepted)
     set_up(&c, src, dst, true);
     MPI_EXPECT_OK(create(&bridge, &c));
     expect_rules_of_both(bridge, &c);
-    bridge->executor[0] = bridge->executor[1] = MIMO_EXECUTOR_ROUTED;
+    bridge->executor[0] = bridge->executor[1] = executor_of(EXECUTOR_ROUTED);
     expect_rules_of_both(bridge, &c);
     MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 5));
     mimo_bridge_destroy(bridge);
@@ -155,7 +156,8 @@ MPI_TEST(choice, what_is_accepted)
     c.sizes.any_batch = true;
     MPI_EXPECT_OK(create(&bridge, &c));
     for (int way = 0; way < 2; way++)
-        MPI_EXPECT(mimo_bridge_executor(bridge, way) != MIMO_EXECUTOR_COLLECTIVE, "way %d", way);
+        MPI_EXPECT(executor_id_of(mimo_bridge_executor(bridge, way)) != EXECUTOR_COLLECTIVE,
+                   "way %d", way);
     batch.batch = 3 * mpi_test_size();
     MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
     MPI_EXPECT_OK(forward(bridge, &c, 3, 6));
@@ -164,7 +166,7 @@ MPI_TEST(choice, what_is_accepted)
     c.desc.batch = 3;
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("a batch of 3, the sizes one of 8");
-    c.desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    c.desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("do not both divide a batch of 3");
     c.desc.batch = mpi_test_rank() == 1 ? 8 : 4;
@@ -186,24 +188,35 @@ MPI_TEST(choice, what_is_pinned)
 {
     choice c;
     set_up(&c, "tp=1,dp=4", "tp=1,cp=2,dp=2", true);
-    for (int forward = MIMO_EXECUTOR_AUTO; forward <= MIMO_EXECUTOR_ZERO_COPY; forward++)
-        for (int backward = MIMO_EXECUTOR_AUTO; backward <= MIMO_EXECUTOR_ZERO_COPY; backward++) {
-            int first = forward == MIMO_EXECUTOR_AUTO ? MIMO_EXECUTOR_ROUTED : forward;
+    for (int forward = EXECUTOR_AUTO; forward <= EXECUTOR_ZERO_COPY; forward++)
+        for (int backward = EXECUTOR_AUTO; backward <= EXECUTOR_ZERO_COPY; backward++) {
+            int first = forward == EXECUTOR_AUTO ? EXECUTOR_ROUTED : forward;
             mimo_bridge *bridge = NULL;
-            c.desc.executor = (mimo_executor)forward;
-            c.desc.backward_executor = (mimo_executor)backward;
+            c.desc.executor = executor_of((executor_id)forward);
+            c.desc.backward_executor = executor_of((executor_id)backward);
             MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &c.desc));
-            MPI_EXPECT((int)mimo_bridge_executor(bridge, false) == first, "forward");
-            MPI_EXPECT((int)mimo_bridge_executor(bridge, true) ==
-                           (backward == MIMO_EXECUTOR_AUTO ? first : backward),
+            MPI_EXPECT((int)executor_id_of(mimo_bridge_executor(bridge, false)) == first,
+                       "forward");
+            MPI_EXPECT((int)executor_id_of(mimo_bridge_executor(bridge, true)) ==
+                           (backward == EXECUTOR_AUTO ? first : backward),
                        "backward");
             MPI_EXPECT_OK(mimo_bridge_self_test(bridge, 4));
             mimo_bridge_destroy(bridge);
         }
     mimo_bridge *none = NULL;
-    c.desc.backward_executor = (mimo_executor)(MIMO_EXECUTOR_ZERO_COPY + 1);
-    MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT);
-    c.desc.backward_executor = mpi_test_rank() == 1 ? MIMO_EXECUTOR_P2P : MIMO_EXECUTOR_ROUTED;
+    const mimo_executor wrong[] = {
+        {(mimo_algorithm)(MIMO_ALGORITHM_ROUTED + 1), MIMO_TRANSPORT_AUTO},
+        {MIMO_ALGORITHM_ROUTED, (mimo_transport)(MIMO_TRANSPORT_ZERO_COPY + 1)},
+        {MIMO_ALGORITHM_COLLECTIVE, MIMO_TRANSPORT_P2P},
+    };
+    static const char *const words[] = {"unknown algorithm 3", "unknown transport 3",
+                                        "transport 1 is asked for with the collective algorithm"};
+    for (int i = 0; i < 3; i++) {
+        c.desc.backward_executor = wrong[i];
+        MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE(words[i]);
+    }
+    c.desc.backward_executor = executor_of(mpi_test_rank() == 1 ? EXECUTOR_P2P : EXECUTOR_ROUTED);
     MPI_EXPECT_STATUS(mimo_bridge_create(&none, mpi_test_comm(), &c.desc), MIMO_ERR_MISMATCH);
     MPI_EXPECT(none == NULL, "a bridge of a creation that failed");
     tear_down(&c);
@@ -232,13 +245,13 @@ MPI_TEST(choice, wrong_sizes)
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("letters 'hsb' of dst");
     c.sizes.dst_letters = NULL;
-    c.desc.executor = MIMO_EXECUTOR_P2P;
+    c.desc.executor = executor_of(EXECUTOR_P2P);
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    c.desc.executor = MIMO_EXECUTOR_AUTO;
-    c.desc.backward_executor = MIMO_EXECUTOR_P2P;
+    c.desc.executor = executor_of(EXECUTOR_AUTO);
+    c.desc.backward_executor = executor_of(EXECUTOR_P2P);
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
     MPI_EXPECT(bridge == NULL, "a bridge of a creation that failed");
-    c.desc.backward_executor = MIMO_EXECUTOR_AUTO;
+    c.desc.backward_executor = executor_of(EXECUTOR_AUTO);
     MPI_EXPECT_OK(create(&bridge, &c));
     mimo_bridge_destroy(bridge);
     tear_down(&c);

@@ -12,7 +12,7 @@ static bed_case paired_case(const grids *pair, bool partition, bool buffer)
     int64_t src_dp = ref_size(pair->src, "dp"), dst_dp = ref_size(pair->dst, "dp");
     c.dst.partition = partition;
     c.src_letters = c.dst_letters = "sbh";
-    c.executor = MIMO_EXECUTOR_P2P;
+    c.executor = EXECUTOR_P2P;
     c.buffer = buffer;
     c.batch = 3 * (src_dp > dst_dp ? src_dp : dst_dp);
     c.seq = 4 * ref_size(pair->dst, "cp");
@@ -78,7 +78,7 @@ MPI_TEST(chunks, of_collective)
     {
         bed_case c = paired_case(&bridge_pairs[p], p % 2, false);
         bridge_bed bed;
-        c.executor = MIMO_EXECUTOR_COLLECTIVE;
+        c.executor = EXECUTOR_COLLECTIVE;
         bed_create(&bed, &c);
         for (int backward = 0; bed.bridge && backward < 2; backward++) {
             test_tile from = bed_tile_new(&bed, backward ? MIMO_DST : MIMO_SRC);
@@ -109,7 +109,7 @@ BED_TEST(chunks, first_before_the_last_is_sent)
                   .dst = {.grid = "cp=2,dp=1", .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_P2P,
+                  .executor = EXECUTOR_P2P,
                   .buffer = buffer,
                   .batch = 4,
                   .seq = 16,
@@ -221,7 +221,7 @@ static void expect_wrong_waits(const bridge_bed *bed, const test_tile *to, const
 }
 
 /* One rank passes no tensors: no rank's chunk arrives. */
-static void expect_told_in_a_chunk(mimo_executor executor)
+static void expect_told_in_a_chunk(executor_id executor)
 {
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, true, false);
     bridge_bed bed;
@@ -281,8 +281,8 @@ BED_TEST(chunks, mistakes_of_one_rank)
     MPI_EXPECT_STATUS(mimo_op_wait(&op), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 1: bridge 1: forward: desc is NULL");
     expect_wrong_waits(&bed, &to, &from);
-    expect_told_in_a_chunk(MIMO_EXECUTOR_P2P);
-    expect_told_in_a_chunk(MIMO_EXECUTOR_COLLECTIVE);
+    expect_told_in_a_chunk(EXECUTOR_P2P);
+    expect_told_in_a_chunk(EXECUTOR_COLLECTIVE);
     bed_move(&bed, false, 4);
     test_tile_free(&from);
     test_tile_free(&to);

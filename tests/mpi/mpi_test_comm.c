@@ -204,11 +204,11 @@ MPI_TEST(comm, agreement)
     test_pull(&tile.room);
     MPI_EXPECT(here[3] == size, "%d", here[3]);
     setenv("MIMO_AGREE", "maybe", 1); /* the wrong argument is reported, not the wrong variable */
-    MPI_EXPECT_STATUS(mimo_comm_collect(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
     setenv("MIMO_AGREE", "7", 1);
     int32_t mine = rank, all[8];
-    MPI_EXPECT_STATUS(mimo_comm_collect(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_AGREE=7 is neither 0 nor 1");
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
@@ -317,11 +317,11 @@ MPI_TEST(comm, sums_of_16_bits)
 MPI_TEST(comm, bootstrap)
 {
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     int all[3] = {-1, -1, -1};
     MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&bootstrap, &world));
-    MPI_EXPECT(bootstrap.rank == mpi_test_rank() && bootstrap.size == 3, "rank %d of %d",
-               bootstrap.rank, bootstrap.size);
+    MPI_EXPECT(bootstrap.rank == mpi_test_rank() && bootstrap.ranks == 3, "rank %d of %d",
+               bootstrap.rank, bootstrap.ranks);
     int code = bootstrap.allgather(bootstrap.context, all, &bootstrap.rank, sizeof(int));
     MPI_EXPECT(code == 0 && all[0] == 0 && all[1] == 1 && all[2] == 2, "gathered %d %d %d", all[0],
                all[1], all[2]);
@@ -331,24 +331,24 @@ MPI_TEST(comm, wrong_handles)
 {
     mimo_comm *comm = NULL;
     MPI_Comm null = MPI_COMM_NULL, solo, inter;
-    mimo_bootstrap bootstrap;
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(NULL, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_NULL), MIMO_ERR_ARGUMENT);
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(NULL, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_NULL, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: the communicator is a handle that was never set");
-    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, (MPI_Comm)0, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: the communicator is a handle that was never set");
+    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&comm, (MPI_Comm)0, NULL), MIMO_ERR_ARGUMENT);
     null = (MPI_Comm)0;
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
     MPI_Comm_split(MPI_COMM_WORLD, mpi_test_rank(), 0, &solo);
     MPI_Intercomm_create(solo, 0, MPI_COMM_WORLD, 1 - mpi_test_rank(), 7, &inter);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, inter), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, inter, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("intercommunicator");
     MPI_EXPECT(comm == NULL, "a failed call wrote its output");
     MPI_Comm_free(&inter);
 
     /* Borrowed: ours to use, not to free. */
-    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, solo));
+    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, solo, NULL));
     MPI_EXPECT(mimo_comm_size(comm) == 1, "size %d", mimo_comm_size(comm));
     mimo_comm_destroy(comm);
     int size = 0;

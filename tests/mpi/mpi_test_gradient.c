@@ -41,7 +41,7 @@ static mimo_grid *grid_of(const sizes *s)
     mimo_grid *grid = NULL;
     snprintf(spec, sizeof spec, "tp=%" PRId64 ",remat=1,cp=%" PRId64 ",pp=%" PRId64 ",dp=%" PRId64,
              s->tp, s->cp, s->pp, s->dp);
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, spec, s->offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, s->offset));
     return grid;
 }
 
@@ -114,17 +114,17 @@ static int64_t expected_count(const grid_pair *pair, uint64_t seed, double *loss
     return n;
 }
 
-/* ----------------------------------------- the spans ---------------------------------------- */
+/* ----------------------------------------- the buckets ---------------------------------------- */
 
-typedef struct span_case {
+typedef struct bucket_case {
     const char *name;
     mimo_side module;
     mimo_dtype dtype;
     int64_t count;
     bool shard_t, shard_p, part_t, part_p;
-} span_case;
+} bucket_case;
 
-static const span_case span_cases[] = {
+static const bucket_case bucket_cases[] = {
     {"vision.sharded", MIMO_SRC, MIMO_F64, 7, true, false, false, false},
     {"vision.replicated", MIMO_SRC, MIMO_F32, 5, false, false, false, false},
     {"vision.partial", MIMO_SRC, MIMO_F64, 3, false, false, true, false},
@@ -135,64 +135,64 @@ static const span_case span_cases[] = {
     {"llm.tied", MIMO_DST, MIMO_F64, 5, true, false, false, true},
     {"llm.factor", MIMO_DST, MIMO_F64, 2, false, false, true, true},
 };
-enum { SPANS = sizeof span_cases / sizeof span_cases[0], MOST = 16 };
+enum { BUCKETS = sizeof bucket_cases / sizeof bucket_cases[0], MOST = 16 };
 
 static const char *dims_text(bool t, bool p)
 {
     return t ? (p ? "pp,tp" : "tp") : (p ? "pp" : "");
 }
 
-/* Number of the element among all of the span's, over its shards. */
-static int64_t element_of(const span_case *span, const sizes *s, const coords *at, int64_t i)
+/* Number of the element among all of the bucket's, over its shards. */
+static int64_t element_of(const bucket_case *bucket, const sizes *s, const coords *at, int64_t i)
 {
-    int64_t shard = (span->shard_t ? at->t : 0) + s->tp * (span->shard_p ? at->p : 0);
-    return shard * span->count + i;
+    int64_t shard = (bucket->shard_t ? at->t : 0) + s->tp * (bucket->shard_p ? at->p : 0);
+    return shard * bucket->count + i;
 }
 
 /* What the rank at a place adds to the gradient of an element, before any sum. */
-static int64_t local_gradient(const span_case *span, const sizes *s, const coords *at, int64_t i,
-                              uint64_t seed)
+static int64_t local_gradient(const bucket_case *bucket, const sizes *s, const coords *at,
+                              int64_t i, uint64_t seed)
 {
-    int64_t part = (span->part_t ? at->t : 0) + 16 * (span->part_p ? at->p : 0);
+    int64_t part = (bucket->part_t ? at->t : 0) + 16 * (bucket->part_p ? at->p : 0);
     int64_t data = at->d + 64 * at->c;
-    return hashed(seed + (uint64_t)(span - span_cases), element_of(span, s, at, i), data, part,
-                  201) -
+    return hashed(seed + (uint64_t)(bucket - bucket_cases), element_of(bucket, s, at, i), data,
+                  part, 201) -
            100;
 }
 
 /* The sum over every data place and every part. */
-static int64_t whole_gradient(const span_case *span, const sizes *s, coords at, int64_t i,
+static int64_t whole_gradient(const bucket_case *bucket, const sizes *s, coords at, int64_t i,
                               uint64_t seed)
 {
     int64_t sum = 0;
     const coords mine = at;
     for (at.d = 0; at.d < s->dp; at.d++)
         for (at.c = 0; at.c < s->cp; at.c++)
-            for (int64_t t = 0; t < (span->part_t ? s->tp : 1); t++)
-                for (int64_t p = 0; p < (span->part_p ? s->pp : 1); p++) {
-                    at.t = span->part_t ? t : mine.t;
-                    at.p = span->part_p ? p : mine.p;
-                    sum += local_gradient(span, s, &at, i, seed);
+            for (int64_t t = 0; t < (bucket->part_t ? s->tp : 1); t++)
+                for (int64_t p = 0; p < (bucket->part_p ? s->pp : 1); p++) {
+                    at.t = bucket->part_t ? t : mine.t;
+                    at.p = bucket->part_p ? p : mine.p;
+                    sum += local_gradient(bucket, s, &at, i, seed);
                 }
     return sum;
 }
 
-/* The sum times 1/N, rounded to the span's dtype. */
-static double expected_gradient(const span_case *span, int64_t sum, int64_t n)
+/* The sum times 1/N, rounded to the bucket's dtype. */
+static double expected_gradient(const bucket_case *bucket, int64_t sum, int64_t n)
 {
     double factor = 1.0 / (double)(n > 0 ? n : 1);
-    return span->dtype == MIMO_F32 ? (double)((float)sum * (float)factor) : (double)sum * factor;
+    return bucket->dtype == MIMO_F32 ? (double)((float)sum * (float)factor) : (double)sum * factor;
 }
 
-/* Each span has room for MOST doubles. */
-typedef struct step_spans {
-    mimo_gradient_span list[SPANS];
+/* Each bucket has room for MOST doubles. */
+typedef struct step_buckets {
+    mimo_gradient_bucket list[BUCKETS];
     test_room room;
-} step_spans;
+} step_buckets;
 
-static double *span_room(const step_spans *spans, int k)
+static double *bucket_room(const step_buckets *buckets, int k)
 {
-    return (double *)spans->room.host + k * MOST;
+    return (double *)buckets->room.host + k * MOST;
 }
 
 static void set(double *room, mimo_dtype dtype, int64_t i, double value)
@@ -208,54 +208,55 @@ static double get(const double *room, mimo_dtype dtype, int64_t i)
     return dtype == MIMO_F32 ? (double)((const float *)room)[i] : room[i];
 }
 
-static step_spans new_spans(void)
+static step_buckets new_buckets(void)
 {
-    step_spans spans = {.room = test_room_new(SPANS * MOST * sizeof(double))};
-    return spans;
+    step_buckets buckets = {.room = test_room_new(BUCKETS * MOST * sizeof(double))};
+    return buckets;
 }
 
-static void free_spans(step_spans *spans)
+static void free_buckets(step_buckets *buckets)
 {
-    test_room_free(&spans->room);
+    test_room_free(&buckets->room);
 }
 
-static void fill_spans(step_spans *spans, const grid_pair *pair, uint64_t seed)
+static void fill_buckets(step_buckets *buckets, const grid_pair *pair, uint64_t seed)
 {
-    memset(spans->room.host, GUARD_POISON, (size_t)spans->room.bytes);
-    for (int k = 0; k < SPANS; k++) {
-        const span_case *it = &span_cases[k];
+    memset(buckets->room.host, GUARD_POISON, (size_t)buckets->room.bytes);
+    for (int k = 0; k < BUCKETS; k++) {
+        const bucket_case *it = &bucket_cases[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
-        spans->list[k] = (mimo_gradient_span){
+        buckets->list[k] = (mimo_gradient_bucket){
             .name = it->name,
-            .grad = (double *)spans->room.place + k * MOST,
+            .grad = (double *)buckets->room.place + k * MOST,
             .count = at.inside ? it->count : 0,
             .dtype = it->dtype,
             .module = it->module,
             .shard = dims_text(it->shard_t, it->shard_p),
             .partial = dims_text(it->part_t, it->part_p),
         };
-        for (int64_t i = 0; i < spans->list[k].count; i++)
-            set(span_room(spans, k), it->dtype, i, (double)local_gradient(it, s, &at, i, seed));
+        for (int64_t i = 0; i < buckets->list[k].count; i++)
+            set(bucket_room(buckets, k), it->dtype, i, (double)local_gradient(it, s, &at, i, seed));
     }
-    test_push(&spans->room);
+    test_push(&buckets->room);
 }
 
-static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_t seed, int64_t n)
+static void expect_final(const step_buckets *buckets, const grid_pair *pair, uint64_t seed,
+                         int64_t n)
 {
-    test_pull(&spans->room);
-    for (int k = 0; k < SPANS; k++) {
-        const span_case *it = &span_cases[k];
-        const mimo_gradient_span *span = &spans->list[k];
+    test_pull(&buckets->room);
+    for (int k = 0; k < BUCKETS; k++) {
+        const bucket_case *it = &bucket_cases[k];
+        const mimo_gradient_bucket *bucket = &buckets->list[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
-        const double *room = span_room(spans, k);
-        for (int64_t i = 0; i < span->count; i++) {
+        const double *room = bucket_room(buckets, k);
+        for (int64_t i = 0; i < bucket->count; i++) {
             double expected = expected_gradient(it, whole_gradient(it, s, at, i, seed), n);
             double got = get(room, it->dtype, i);
             MPI_EXPECT(got == expected, "%s[%d] is %a, not %a", it->name, (int)i, got, expected);
         }
-        int64_t used = span->count * (int64_t)mimo_dtype_size(span->dtype);
+        int64_t used = bucket->count * (int64_t)mimo_dtype_size(bucket->dtype);
         MPI_EXPECT_BITS(bits_of_poison(room, used, MOST * (int64_t)sizeof *room - used),
                         "behind the elements of %s", it->name);
     }
@@ -265,8 +266,8 @@ static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_
 static double expected_norm(const grid_pair *pair, uint64_t seed, int64_t n)
 {
     double sum = 0;
-    for (int k = 0; k < SPANS; k++) {
-        const span_case *it = &span_cases[k];
+    for (int k = 0; k < BUCKETS; k++) {
+        const bucket_case *it = &bucket_cases[k];
         const sizes *s = &pair->side[it->module];
         coords at = {true, 0, 0, 0, 0};
         for (at.t = 0; at.t < (it->shard_t ? s->tp : 1); at.t++)
@@ -303,22 +304,22 @@ static void release(fixture *it)
 
 static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t seed)
 {
-    step_spans spans = new_spans();
+    step_buckets buckets = new_buckets();
     int64_t tokens = -1;
     double loss = -1, wanted, norm = -1;
     add_step(gradient, pair, seed);
     int64_t n = expected_count(pair, seed, &wanted);
-    MPI_EXPECT_OK(mimo_gradient_count(gradient, &tokens, &loss));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, gradient));
     MPI_EXPECT(tokens == n, "N is %" PRId64 ", not %" PRId64, tokens, n);
     MPI_EXPECT(loss == wanted, "loss is %a, not %a", loss, wanted);
-    fill_spans(&spans, pair, seed);
-    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, test_stream()));
-    expect_final(&spans, pair, seed, n);
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm, test_stream()));
+    fill_buckets(&buckets, pair, seed);
+    MPI_EXPECT_OK(mimo_gradient_finalize(gradient, buckets.list, BUCKETS, test_stream()));
+    expect_final(&buckets, pair, seed, n);
+    MPI_EXPECT_OK(mimo_gradient_norm(&norm, gradient, buckets.list, BUCKETS, test_stream()));
     wanted = expected_norm(pair, seed, n);
     MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
     mimo_gradient_reset(gradient);
-    free_spans(&spans);
+    free_buckets(&buckets);
 }
 
 /* Several steps on one object: counts are reset, groups are kept. */
@@ -348,25 +349,25 @@ static const grid_pair *first_pair(void)
 MPI_TEST(gradient, no_tokens_at_all)
 {
     fixture it = fixture_of(first_pair());
-    step_spans spans = new_spans();
+    step_buckets buckets = new_buckets();
     int64_t tokens = -1;
     double loss = -1;
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 0));
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, &tokens, &loss));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, it.gradient));
     MPI_EXPECT(tokens == 0 && loss == 0, "N %" PRId64 ", loss %g", tokens, loss);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    fill_spans(&spans, first_pair(), 9);
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()));
-    expect_final(&spans, first_pair(), 9, 0);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    fill_buckets(&buckets, first_pair(), 9);
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()));
+    expect_final(&buckets, first_pair(), 9, 0);
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()));
     mimo_gradient_reset(it.gradient); /* the next step must be counted anew */
     MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, NULL, 0, test_stream()), MIMO_ERR_STATE);
-    free_spans(&spans);
+    free_buckets(&buckets);
     release(&it);
 }
 
 /* Ones in 16 bits sum to the number of ranks, a small whole number: exact in f16 and bf16. */
-MPI_TEST(gradient, spans_of_16_bits)
+MPI_TEST(gradient, buckets_of_16_bits)
 {
     const grid_pair *pair = first_pair();
     static const uint16_t one[] = {0x3c00, 0x3f80}, half_exponent[] = {0x0400, 0x0080};
@@ -374,17 +375,18 @@ MPI_TEST(gradient, spans_of_16_bits)
     fixture it = fixture_of(pair);
     test_room room = test_room_new(6 * sizeof(uint16_t));
     uint16_t *here = room.host, *place = room.place;
-    mimo_gradient_span spans[2];
+    mimo_gradient_bucket buckets[2];
     int64_t places = pair->side[MIMO_SRC].dp;
     MPI_EXPECT((places & (places - 1)) == 0, "dp %d is no power of two", (int)places);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 3; i++)
             here[3 * k + i] = one[k];
-        spans[k] = (mimo_gradient_span){"ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
+        buckets[k] = (mimo_gradient_bucket){
+            sizeof(mimo_gradient_bucket), "ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
     }
     test_push(&room);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans, 2, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, buckets, 2, test_stream()));
     test_pull(&room);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < 3; i++) {
@@ -400,158 +402,159 @@ MPI_TEST(gradient, spans_of_16_bits)
 
 /* -------------------------------------------- errors ---------------------------------------- */
 
-static void expect_unchanged(const step_spans *spans, const step_spans *good, const char *what)
+static void expect_unchanged(const step_buckets *buckets, const step_buckets *good,
+                             const char *what)
 {
-    test_pull(&spans->room);
+    test_pull(&buckets->room);
     test_pull(&good->room);
-    MPI_EXPECT_BITS(bits_of(spans->room.host, good->room.host, good->room.bytes, 1, MOST * 8),
-                    "gradients (a row is a span), %s", what);
+    MPI_EXPECT_BITS(bits_of(buckets->room.host, good->room.host, good->room.bytes, 1, MOST * 8),
+                    "gradients (a row is a bucket), %s", what);
 }
 
 /* One rank's gradients are at an address that is no multiple of the dtype's size. */
 MPI_TEST(gradient, odd_addresses)
 {
     fixture it = fixture_of(first_pair());
-    step_spans good = new_spans(), spans = new_spans();
+    step_buckets good = new_buckets(), buckets = new_buckets();
     bool last = mpi_test_rank() == mpi_test_size() - 1;
     double norm = -5;
-    fill_spans(&good, first_pair(), 3);
-    fill_spans(&spans, first_pair(), 3);
-    spans.list[5].grad = (char *)spans.list[5].grad + (last ? 4 : 0);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()),
+    fill_buckets(&good, first_pair(), 3);
+    fill_buckets(&buckets, first_pair(), 3);
+    buckets.list[5].grad = (char *)buckets.list[5].grad + (last ? 4 : 0);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 3: gradient span 'llm.replicated': grad lies at 0x");
+    MPI_EXPECT_SENTENCE("rank 3: gradient bucket 'llm.replicated': grad lies at 0x");
     MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
-    expect_unchanged(&spans, &good, "a gradient was touched");
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
+    expect_unchanged(&buckets, &good, "a gradient was touched");
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
-    free_spans(&spans);
-    free_spans(&good);
+    free_buckets(&buckets);
+    free_buckets(&good);
     release(&it);
 }
 
-/* Finalize must fail for span k, of which these ranks have one element fewer. */
-static void expect_count_noticed(fixture *it, const grid_pair *pair, step_spans *spans, int k,
+/* Finalize must fail for bucket k, of which these ranks have one element fewer. */
+static void expect_count_noticed(fixture *it, const grid_pair *pair, step_buckets *buckets, int k,
                                  bool less)
 {
     char words[64];
-    const span_case *span = &span_cases[k];
-    fill_spans(spans, pair, 3);
-    spans->list[k].count -= less;
-    MPI_EXPECT_STATUS(mimo_gradient_finalize(it->gradient, spans->list, SPANS, test_stream()),
+    const bucket_case *bucket = &bucket_cases[k];
+    fill_buckets(buckets, pair, 3);
+    buckets->list[k].count -= less;
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it->gradient, buckets->list, BUCKETS, test_stream()),
                       MIMO_ERR_MISMATCH);
-    snprintf(words, sizeof words, "gradient span '%s' has %d elements on rank ", span->name,
-             (int)span->count - 1);
+    snprintf(words, sizeof words, "gradient bucket '%s' has %d elements on rank ", bucket->name,
+             (int)bucket->count - 1);
     MPI_EXPECT(strncmp(mimo_last_error(), words, strlen(words)) == 0, "%s: %s", words,
                mimo_last_error());
-    snprintf(words, sizeof words, " and %d on rank ", (int)span->count);
+    snprintf(words, sizeof words, " and %d on rank ", (int)bucket->count);
     MPI_EXPECT_SENTENCE(words);
 }
 
 /* Counts are compared between the ranks of a sum, and between copies where every sum has equal
  * counts. Sentences number the ranks in the communicator. */
-static void expect_counts_compared(fixture *it, const grid_pair *pair, step_spans *spans,
-                                   const step_spans *good)
+static void expect_counts_compared(fixture *it, const grid_pair *pair, step_buckets *buckets,
+                                   const step_buckets *good)
 {
     char words[64];
     int last = mpi_test_size() - 1;
     const sizes *encoder = &pair->side[MIMO_SRC];
     coords at = coords_of(encoder, mpi_test_rank());
     if (last > 0) {
-        expect_count_noticed(it, pair, spans, 0, mpi_test_rank() == last);
+        expect_count_noticed(it, pair, buckets, 0, mpi_test_rank() == last);
         snprintf(words, sizeof words, " has 6 elements on rank %d and 7 on rank ", last);
         MPI_EXPECT_SENTENCE(words);
-        expect_count_noticed(it, pair, spans, 5, mpi_test_rank() == last);
+        expect_count_noticed(it, pair, buckets, 5, mpi_test_rank() == last);
     }
     if (encoder->tp > 1) {
-        expect_count_noticed(it, pair, spans, 1, at.inside && at.t == 1);
+        expect_count_noticed(it, pair, buckets, 1, at.inside && at.t == 1);
         MPI_EXPECT_SENTENCE(", and along tp");
     }
-    expect_unchanged(spans, good, "gradients of counts that differ");
+    expect_unchanged(buckets, good, "gradients of counts that differ");
 }
 
-/* A span list that is wrong on the last rank only. Every rank gets the error, and no gradient
+/* A bucket list that is wrong on the last rank only. Every rank gets the error, and no gradient
  * changes. */
 MPI_TEST(gradient, mistakes_of_one_rank)
 {
     const grid_pair *pair = first_pair();
     fixture it = fixture_of(pair);
-    step_spans good = new_spans(), spans = new_spans();
+    step_buckets good = new_buckets(), buckets = new_buckets();
     double norm = -5;
     bool last = mpi_test_rank() == mpi_test_size() - 1;
     char rank_text[32] = "";
     if (mpi_test_size() > 1)
         snprintf(rank_text, sizeof rank_text, "rank %d: ", mpi_test_size() - 1);
-    fill_spans(&good, pair, 3);
-#define FINALIZE() mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream())
-#define FAILS_EVERYWHERE(change, status, words)      \
-    do {                                             \
-        fill_spans(&spans, pair, 3);                 \
-        if (last) {                                  \
-            change;                                  \
-        }                                            \
-        MPI_EXPECT_STATUS(FINALIZE(), status);       \
-        MPI_EXPECT_SENTENCE(words);                  \
-        expect_unchanged(&spans, &good, "" #change); \
+    fill_buckets(&good, pair, 3);
+#define FINALIZE() mimo_gradient_finalize(it.gradient, buckets.list, BUCKETS, test_stream())
+#define FAILS_EVERYWHERE(change, status, words)        \
+    do {                                               \
+        fill_buckets(&buckets, pair, 3);               \
+        if (last) {                                    \
+            change;                                    \
+        }                                              \
+        MPI_EXPECT_STATUS(FINALIZE(), status);         \
+        MPI_EXPECT_SENTENCE(words);                    \
+        expect_unchanged(&buckets, &good, "" #change); \
     } while (0)
 
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "mimo_gradient_count was not called");
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     if (last)
         MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 13));
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "13 tokens");
     MPI_EXPECT_SENTENCE(rank_text);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, buckets.list, BUCKETS, test_stream()),
                       MIMO_ERR_STATE);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
 
-    mimo_gradient_span *span = &spans.list[5];
-    FAILS_EVERYWHERE(span->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
+    mimo_gradient_bucket *bucket = &buckets.list[5];
+    FAILS_EVERYWHERE(bucket->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
     MPI_EXPECT_SENTENCE(rank_text);
-    FAILS_EVERYWHERE(span->shard = "tp,,pp", MIMO_ERR_GRID, "no dimension ''");
-    FAILS_EVERYWHERE(span->shard = "tp,", MIMO_ERR_GRID, "no dimension ''");
-    FAILS_EVERYWHERE(span->partial = ",tp", MIMO_ERR_GRID, "no dimension ''");
-    FAILS_EVERYWHERE(span->shard = ",", MIMO_ERR_GRID, "no dimension ''");
-    FAILS_EVERYWHERE(span->shard = "tp,tp", MIMO_ERR_GRID, "'tp' is named twice");
-    FAILS_EVERYWHERE((span->shard = "tp", span->partial = "pp,tp"), MIMO_ERR_GRID,
+    FAILS_EVERYWHERE(bucket->shard = "tp,,pp", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(bucket->shard = "tp,", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(bucket->partial = ",tp", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(bucket->shard = ",", MIMO_ERR_GRID, "no dimension ''");
+    FAILS_EVERYWHERE(bucket->shard = "tp,tp", MIMO_ERR_GRID, "'tp' is named twice");
+    FAILS_EVERYWHERE((bucket->shard = "tp", bucket->partial = "pp,tp"), MIMO_ERR_GRID,
                      "'llm.replicated' (LLM): 'tp' is both sharded and partial");
-    FAILS_EVERYWHERE(span->shard = "cp", MIMO_ERR_GRID, "'cp' is a data dimension");
-    FAILS_EVERYWHERE(span->partial = "dp", MIMO_ERR_GRID, "'dp' is a data dimension");
-    FAILS_EVERYWHERE(spans.list[0].shard = "dp", MIMO_ERR_GRID, "(encoder): 'dp'");
-    FAILS_EVERYWHERE(span->dtype = MIMO_I32, MIMO_ERR_UNSUPPORTED, "dtype i32");
-    FAILS_EVERYWHERE(span->dtype = MIMO_F8, MIMO_ERR_UNSUPPORTED, "dtype f8");
-    FAILS_EVERYWHERE(span->grad = NULL, MIMO_ERR_ARGUMENT, "NULL for 6 elements");
-    FAILS_EVERYWHERE(span->count = -6, MIMO_ERR_ARGUMENT, "-6 elements");
-    FAILS_EVERYWHERE(span->count = INT64_MAX / 2, MIMO_ERR_OVERFLOW, "does not fit");
-    FAILS_EVERYWHERE(span->name = NULL, MIMO_ERR_ARGUMENT, "span 5 has no name");
-    FAILS_EVERYWHERE(span->module = (mimo_side)4, MIMO_ERR_ARGUMENT, "module 4");
+    FAILS_EVERYWHERE(bucket->shard = "cp", MIMO_ERR_GRID, "'cp' is a data dimension");
+    FAILS_EVERYWHERE(bucket->partial = "dp", MIMO_ERR_GRID, "'dp' is a data dimension");
+    FAILS_EVERYWHERE(buckets.list[0].shard = "dp", MIMO_ERR_GRID, "(encoder): 'dp'");
+    FAILS_EVERYWHERE(bucket->dtype = MIMO_I32, MIMO_ERR_UNSUPPORTED, "dtype i32");
+    FAILS_EVERYWHERE(bucket->dtype = MIMO_F8, MIMO_ERR_UNSUPPORTED, "dtype f8");
+    FAILS_EVERYWHERE(bucket->grad = NULL, MIMO_ERR_ARGUMENT, "NULL for 6 elements");
+    FAILS_EVERYWHERE(bucket->count = -6, MIMO_ERR_ARGUMENT, "-6 elements");
+    FAILS_EVERYWHERE(bucket->count = INT64_MAX / 2, MIMO_ERR_OVERFLOW, "does not fit");
+    FAILS_EVERYWHERE(bucket->name = NULL, MIMO_ERR_ARGUMENT, "bucket 5 has no name");
+    FAILS_EVERYWHERE(bucket->module = (mimo_side)4, MIMO_ERR_ARGUMENT, "module 4");
     if (mpi_test_size() > 1) {
-        FAILS_EVERYWHERE(span->name = "other", MIMO_ERR_MISMATCH, "span 5 'other' LLM f64");
-        FAILS_EVERYWHERE(span->dtype = MIMO_F32, MIMO_ERR_MISMATCH,
-                         "span 5 'llm.replicated' LLM f32");
-        FAILS_EVERYWHERE(spans.list[1].shard = "tp", MIMO_ERR_MISMATCH,
+        FAILS_EVERYWHERE(bucket->name = "other", MIMO_ERR_MISMATCH, "bucket 5 'other' LLM f64");
+        FAILS_EVERYWHERE(bucket->dtype = MIMO_F32, MIMO_ERR_MISMATCH,
+                         "bucket 5 'llm.replicated' LLM f32");
+        FAILS_EVERYWHERE(buckets.list[1].shard = "tp", MIMO_ERR_MISMATCH,
                          "'vision.replicated' encoder f32 partial '' shard 'tp'");
-        FAILS_EVERYWHERE(spans.list[1].partial = "tp", MIMO_ERR_MISMATCH,
+        FAILS_EVERYWHERE(buckets.list[1].partial = "tp", MIMO_ERR_MISMATCH,
                          "'vision.replicated' encoder f32 partial 'tp' shard ''");
     }
-    expect_counts_compared(&it, pair, &spans, &good);
-    fill_spans(&spans, pair, 3);
+    expect_counts_compared(&it, pair, &buckets, &good);
+    fill_buckets(&buckets, pair, 3);
     MPI_EXPECT_STATUS(
-        mimo_gradient_finalize(it.gradient, spans.list, last ? -1 : SPANS, test_stream()),
+        mimo_gradient_finalize(it.gradient, buckets.list, last ? -1 : BUCKETS, test_stream()),
         MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("-1 spans");
+    MPI_EXPECT_SENTENCE("-1 buckets");
     MPI_EXPECT_STATUS(
-        mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, test_stream()),
+        mimo_gradient_norm(last ? NULL : &norm, it.gradient, buckets.list, BUCKETS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-2 tokens");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, INT64_MAX),
                       last ? MIMO_ERR_OVERFLOW : MIMO_OK);
-    free_spans(&spans);
-    free_spans(&good);
+    free_buckets(&buckets);
+    free_buckets(&good);
     release(&it);
 }
 
@@ -560,17 +563,17 @@ MPI_TEST(gradient, elements_outside_the_grid)
 {
     const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
-    step_spans spans = new_spans(), good = new_spans();
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    fill_spans(&good, &pair, 3);
-    fill_spans(&spans, &pair, 3);
+    step_buckets buckets = new_buckets(), good = new_buckets();
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    fill_buckets(&good, &pair, 3);
+    fill_buckets(&buckets, &pair, 3);
     if (mpi_test_rank() == 3)
-        spans.list[0].count = 2;
+        buckets.list[0].count = 2;
     MPI_EXPECT_STATUS(FINALIZE(), MIMO_ERR_GRID);
     MPI_EXPECT_SENTENCE("rank 3 is outside the encoder grid and has 2 elements");
-    expect_unchanged(&spans, &good, "a gradient changed");
-    free_spans(&spans);
-    free_spans(&good);
+    expect_unchanged(&buckets, &good, "a gradient changed");
+    free_buckets(&buckets);
+    free_buckets(&good);
     release(&it);
 }
 
@@ -578,8 +581,8 @@ static void expect_creation(const char *src, const char *dst, mimo_status status
 {
     mimo_grid *grid[2] = {NULL, NULL};
     mimo_gradient *gradient = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
     MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status);
     MPI_EXPECT_SENTENCE(words);
     MPI_EXPECT(!gradient, "a failed call made an object");
@@ -607,13 +610,13 @@ MPI_TEST(gradient, wrong_creation)
 /* ------------------------------------------- explain ---------------------------------------- */
 
 /* The explanation contains each of these sentences. */
-static void expect_explained(const fixture *it, const step_spans *spans,
+static void expect_explained(const fixture *it, const step_buckets *buckets,
                              const char *const *sentences, size_t count)
 {
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(it->gradient, spans->list, SPANS, stream));
+    MPI_EXPECT_OK(mimo_gradient_explain(stream, it->gradient, buckets->list, BUCKETS));
     fclose(stream);
     for (size_t i = 0; i < count; i++)
         MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
@@ -639,23 +642,24 @@ MPI_TEST(gradient, explain)
     };
     const grid_pair pair = {8, {{2, 1, 1, 4, 0}, {2, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
-    step_spans spans = new_spans();
-    fill_spans(&spans, &pair, 3);
-    expect_explained(&it, &spans, &(const char *){"N is not known yet"}, 1);
+    step_buckets buckets = new_buckets();
+    fill_buckets(&buckets, &pair, 3);
+    expect_explained(&it, &buckets, &(const char *){"N is not known yet"}, 1);
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
-    expect_explained(&it, &spans, sentences, sizeof sentences / sizeof sentences[0]);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    expect_explained(&it, &buckets, sentences, sizeof sentences / sizeof sentences[0]);
     FILE *stream = fopen("/dev/full", "w");
     if (stream) {
-        MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream),
+        MPI_EXPECT_STATUS(mimo_gradient_explain(stream, it.gradient, buckets.list, BUCKETS),
                           MIMO_ERR_IO);
         fclose(stream);
     }
-    spans.list[2].shard = "wide";
-    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stderr), MIMO_ERR_GRID);
-    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, test_stream()),
+    buckets.list[2].shard = "wide";
+    MPI_EXPECT_STATUS(mimo_gradient_explain(stderr, it.gradient, buckets.list, BUCKETS),
+                      MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(mimo_gradient_explain(test_stream(), it.gradient, buckets.list, BUCKETS),
                       MIMO_ERR_ARGUMENT);
-    free_spans(&spans);
+    free_buckets(&buckets);
     release(&it);
 }
 
@@ -672,9 +676,9 @@ MPI_TEST(gradient, explain_stages)
     };
     const grid_pair pair = {8, {{8, 1, 1, 1, 0}, {2, 1, 2, 2, 0}}};
     fixture it = fixture_of(&pair);
-    step_spans spans = new_spans();
-    fill_spans(&spans, &pair, 3);
-    expect_explained(&it, &spans, sentences, sizeof sentences / sizeof sentences[0]);
-    free_spans(&spans);
+    step_buckets buckets = new_buckets();
+    fill_buckets(&buckets, &pair, 3);
+    expect_explained(&it, &buckets, sentences, sizeof sentences / sizeof sentences[0]);
+    free_buckets(&buckets);
     release(&it);
 }

@@ -49,7 +49,7 @@ static void create(scene *out, const scene_case *it, uint64_t seed)
         bed_case c = {.dst = {.grid = "cp=2,dp=2", .partition = it->cut},
                       .src_letters = "th",
                       .dst_letters = it->letters,
-                      .executor = MIMO_EXECUTOR_P2P,
+                      .executor = EXECUTOR_P2P,
                       .dtype = it->dtype,
                       .batch = BATCH,
                       .seq = SEQ,

@@ -145,7 +145,7 @@ static bed_case bed_of(const phases_case *it, bool buffer)
                   .dst = {.grid = it->dst, .partition = it->cut},
                   .src_letters = "sbh",
                   .dst_letters = "bsh",
-                  .executor = MIMO_EXECUTOR_P2P,
+                  .executor = EXECUTOR_P2P,
                   .buffer = buffer,
                   .sums = true,
                   .batch = it->batch,

@@ -69,9 +69,9 @@ static void compare_pair(const grids *pair, int cut, bool buffer)
     static const char *letters[] = {"sbh", "bsh", "bh", "th"};
     bed_case c = paired_case(pair, cut);
     bridge_bed collective, routed;
-    c.executor = MIMO_EXECUTOR_COLLECTIVE;
+    c.executor = EXECUTOR_COLLECTIVE;
     bed_create(&collective, &c);
-    c.executor = MIMO_EXECUTOR_ROUTED;
+    c.executor = EXECUTOR_ROUTED;
     c.buffer = buffer;
     bed_create(&routed, &c);
     for (int way = 0; collective.bridge && routed.bridge && way < 16; way++) {
@@ -106,7 +106,7 @@ BED_TEST(routed, sums_of_classes)
         for (int dtype = MIMO_F32; dtype < MIMO_F8; dtype++) {
             bed_case c = paired_case(&bridge_pairs[p], 0);
             bridge_bed bed;
-            c.executor = MIMO_EXECUTOR_P2P;
+            c.executor = EXECUTOR_P2P;
             c.buffer = buffer;
             c.dtype = (mimo_dtype)dtype;
             c.sums = true;
@@ -119,7 +119,7 @@ BED_TEST(routed, sums_of_classes)
 
 /* Five operations in flight, forward and backward, on tiles of their own, ended in another order
  * than begun. Then once more on the same tiles, so that the prepared calls are used again. */
-static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
+static void fly(executor_id forward, executor_id backward, bool buffer)
 {
     enum { FLIGHTS = 5 };
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
@@ -143,7 +143,7 @@ static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
             MPI_EXPECT_OK((back ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
                 &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, test_stream()));
             for (int tests = 0; tests < rank * 7; tests++)
-                MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
+                MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
         }
         for (int i = 0; i < FLIGHTS; i++)
             MPI_EXPECT_OK(mimo_op_wait(&ops[(i * 2 + rank) % FLIGHTS]));
@@ -159,15 +159,15 @@ static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
 
 BED_TEST(routed, several_in_flight)
 {
-    fly(MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_AUTO, buffer);
+    fly(EXECUTOR_ROUTED, EXECUTOR_AUTO, buffer);
 }
 
 /* One bridge that moves forward by one executor and backward by another. */
 BED_TEST(routed, two_executors)
 {
-    static const mimo_executor ways[][2] = {{MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_ROUTED},
-                                            {MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_COLLECTIVE},
-                                            {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_P2P}};
+    static const executor_id ways[][2] = {{EXECUTOR_COLLECTIVE, EXECUTOR_ROUTED},
+                                          {EXECUTOR_P2P, EXECUTOR_COLLECTIVE},
+                                          {EXECUTOR_ROUTED, EXECUTOR_P2P}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         fly(ways[i][0], ways[i][1], buffer); /* buffer: forward is zero-copy */
 }
@@ -186,7 +186,7 @@ BED_TEST(routed, many_tensors)
             mimo_tensor from_views[TENSORS], to_views[TENSORS];
             for (int i = 0; i < TENSORS; i++) {
                 bed_case c = paired_case(&(grids){"tp=2,dp=2", "tp=1,cp=4,dp=1"}, cut);
-                c.executor = MIMO_EXECUTOR_ROUTED;
+                c.executor = EXECUTOR_ROUTED;
                 c.buffer = buffer;
                 c.dtype = dtypes[i];
                 c.src_letters = letters[i][0];
@@ -224,7 +224,7 @@ BED_TEST(routed, calls_that_look_alike)
                  {MIMO_F32, ROW - 1}, {MIMO_F32, 2 * ROW}, {MIMO_F32, ROW}};
     bed_case c = paired_case(&(grids){"tp=1,dp=4", "tp=1,cp=2,dp=2"}, 0);
     bridge_bed bed;
-    c.executor = MIMO_EXECUTOR_ROUTED;
+    c.executor = EXECUTOR_ROUTED;
     c.buffer = buffer;
     c.sums = true;
     c.hidden = 2 * ROW;

@@ -75,7 +75,7 @@ BED_TEST(routed_general, chosen_pairs)
         const chosen *it = &chosen_cases[i];
         bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
                       .dst = {.grid = it->dst, .offset = it->dst_offset},
-                      .executor = MIMO_EXECUTOR_ROUTED,
+                      .executor = EXECUTOR_ROUTED,
                       .buffer = buffer,
                       .batch = it->batch};
         c.src.partition = it->cut & 4;
@@ -165,7 +165,7 @@ BED_TEST(routed_general, random_pairs)
         uint64_t random = seed * 1000 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
         int32_t src_cu[5], dst_cu[5];
-        bed_case c = {.executor = MIMO_EXECUTOR_P2P, .buffer = buffer};
+        bed_case c = {.executor = EXECUTOR_P2P, .buffer = buffer};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
         c.dst.all_stages = random_below(&random, 2);
@@ -242,7 +242,7 @@ static bed_case paired_case(uint64_t *random)
                   .dst = {.grid = random_below(random, 2) ? "tp=1,cp=2,dp=2" : "tp=1,cp=1,dp=4"},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_COLLECTIVE,
+                  .executor = EXECUTOR_COLLECTIVE,
                   .batch = 4,
                   .seq = 1 + random_below(random, 5)};
     return c;
@@ -264,7 +264,7 @@ BED_TEST(routed_general, flat_beside_shaped)
         uint64_t random = seed * 500 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
         bridge_bed bed;
-        bed_case c = {.executor = MIMO_EXECUTOR_P2P, .src_letters = "sbh", .dst_letters = "sbh"};
+        bed_case c = {.executor = EXECUTOR_P2P, .src_letters = "sbh", .dst_letters = "sbh"};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
         c.batch = random_below(&random, 9);
@@ -332,7 +332,7 @@ static void add_in_order(const char *src, const char *dst)
                   .dst = {.grid = dst, .all_stages = true},
                   .src_letters = "bsh",
                   .dst_letters = "bsh",
-                  .executor = MIMO_EXECUTOR_P2P,
+                  .executor = EXECUTOR_P2P,
                   .batch = ORDER_BATCH,
                   .seq = ORDER_SEQ};
     bridge_bed bed;
@@ -464,9 +464,9 @@ BED_TEST(routed_general, odd_addresses)
         c.src.grid = "tp=1,dp=4"; /* collective requires tp */
         c.dst.grid = "tp=1,cp=2,dp=2";
         c.dst.partition = way % 2;
-        c.executor = way / 2 && !buffer ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
+        c.executor = way / 2 && !buffer ? EXECUTOR_COLLECTIVE : EXECUTOR_P2P;
         c.buffer = buffer;
-        bool adds = !c.dst.partition || c.executor == MIMO_EXECUTOR_COLLECTIVE;
+        bool adds = !c.dst.partition || c.executor == EXECUTOR_COLLECTIVE;
         bed_create(&bed, &c);
         if (bed.bridge)
             move_oddly(&bed, false);
@@ -506,7 +506,7 @@ BED_TEST(routed_general, ragged_batches)
         uint64_t random = seed * 7000 + (uint64_t)mpi_test_size();
         char src_text[64], dst_text[64];
         mimo_span spans[2 * 9];
-        bed_case c = {.executor = MIMO_EXECUTOR_ROUTED, .buffer = buffer, .src_letters = "th"};
+        bed_case c = {.executor = EXECUTOR_ROUTED, .buffer = buffer, .src_letters = "th"};
         draw_side(&random, &c.src, src_text);
         draw_side(&random, &c.dst, dst_text);
         c.src.partition = c.src.sp = false;
@@ -537,7 +537,7 @@ BED_TEST(routed_general, updates_in_turn)
                   .dst = {.grid = "cp=2,dp=2", .partition = true, .kind = MIMO_RAGGED_PLACED},
                   .src_letters = "th",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer,
                   .batch = 4,
                   .seq = 8};
@@ -608,7 +608,7 @@ BED_TEST(routed_general, wrong_updates)
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
                   .src_letters = "th",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer};
     bridge_bed bed, seed;
     int rank = mpi_test_rank();
@@ -632,7 +632,7 @@ BED_TEST(routed_general, wrong_updates)
     MPI_EXPECT_SENTENCE(
         "rank 1: bridge 1: src tile is f32 th[2,3]; the spans of this rank's samples have 3");
     MPI_EXPECT_OK(forward_rows(&bed, 3));
-    c.executor = MIMO_EXECUTOR_COLLECTIVE;
+    c.executor = EXECUTOR_COLLECTIVE;
     c.buffer = false;
     c.src.grid = "tp=1,dp=4";
     c.dst.grid = "tp=1,cp=2,dp=2";
@@ -675,7 +675,7 @@ BED_TEST(routed_general, batch_that_is_told)
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "bsh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer,
                   .batch = 7,
                   .seq = 8};
@@ -720,7 +720,7 @@ BED_TEST(routed_general, batches_that_change)
                   .dst = {.grid = "cp=2,dp=2", .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer,
                   .batch = 4,
                   .seq = 8};
@@ -737,7 +737,7 @@ BED_TEST(routed_general, batches_that_change)
         bed_move(&now, true, i);
         reference_release(&now.src);
         reference_release(&now.dst);
-        MPI_EXPECT_OK(mimo_bridge_samples(bed.bridge, MIMO_SRC, batches[i], &first, &count));
+        MPI_EXPECT_OK(mimo_bridge_samples(&first, &count, bed.bridge, MIMO_SRC, batches[i]));
         int64_t held = reference_samples(&c.src, batches[i], mpi_test_rank(), &expected_first);
         MPI_EXPECT(first == expected_first && count == held, "samples [%d, +%d) of %d", (int)first,
                    (int)count, (int)batches[i]);
@@ -754,7 +754,7 @@ BED_TEST(routed_general, cuts_that_change)
                   .dst = {.grid = "dp=4"},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer,
                   .batch = 8,
                   .seq = 2};
@@ -795,7 +795,7 @@ BED_TEST(routed_general, sizes_that_do_not_fit)
                   .dst = {.grid = "dp=2", .offset = 2},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED,
+                  .executor = EXECUTOR_ROUTED,
                   .buffer = buffer};
     bridge_bed bed;
     int rank = mpi_test_rank();
@@ -824,13 +824,13 @@ MPI_TEST(routed_general, accessors_outside)
                   .dst = {.grid = "tp=1,cp=2,dp=1", .offset = 1, .partition = true},
                   .src_letters = "sbh",
                   .dst_letters = "sbh",
-                  .executor = MIMO_EXECUTOR_ROUTED};
+                  .executor = EXECUTOR_ROUTED};
     bridge_bed bed;
     int64_t ranks[2], slot, start = -1, length = -1, rank = mpi_test_rank();
     mimo_status wanted = rank == 1 || rank == 2 ? MIMO_OK : MIMO_ERR_GRID;
     bed_create(&bed, &c);
-    MPI_EXPECT_STATUS(mimo_bridge_gather_group(bed.bridge, ranks, &slot), wanted);
-    MPI_EXPECT_STATUS(mimo_bridge_slice(bed.bridge, 4, &start, &length), wanted);
+    MPI_EXPECT_STATUS(mimo_bridge_gather_group(ranks, &slot, bed.bridge), wanted);
+    MPI_EXPECT_STATUS(mimo_bridge_slot_samples(&start, &length, bed.bridge, 4), wanted);
     if (wanted == MIMO_OK)
         MPI_EXPECT(slot == rank - 1 && start == slot * 2 && length == 2, "slot %d, [%d, +%d)",
                    (int)slot, (int)start, (int)length);

@@ -33,7 +33,7 @@ static const self_case cases[] = {
     {"tp=2,dp=3", 1, "dp=2,cp=2,pp=2", 0, 1, true, false},
 };
 
-static void check_case(const self_case *it, mimo_executor executor)
+static void check_case(const self_case *it, executor_id executor)
 {
     bridge_bed bed;
     bed_case c = {.src = {.grid = it->src, .offset = it->src_offset},
@@ -68,10 +68,10 @@ MPI_TEST(self_test, right_bridges)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const self_case *it = &cases[i];
         if (it->collective && spans(it->src, it->src_offset, ranks))
-            check_case(it, MIMO_EXECUTOR_COLLECTIVE);
+            check_case(it, EXECUTOR_COLLECTIVE);
         if (fits(it->src, it->src_offset, ranks) && fits(it->dst, it->dst_offset, ranks))
-            for (int e = MIMO_EXECUTOR_ROUTED; e <= MIMO_EXECUTOR_ZERO_COPY; e++)
-                check_case(it, (mimo_executor)e);
+            for (int e = EXECUTOR_ROUTED; e <= EXECUTOR_ZERO_COPY; e++)
+                check_case(it, (executor_id)e);
     }
 }
 
@@ -86,7 +86,7 @@ MPI_TEST(self_test, packed_bridges)
         bed_case c = {
             .src = {.grid = both ? "cp=2,dp=2" : "tp=1,dp=4", .partition = both},
             .dst = {.grid = "tp=1,cp=2,dp=2", .partition = true, .cu = cu, .sequences = 3},
-            .executor = MIMO_EXECUTOR_ROUTED,
+            .executor = EXECUTOR_ROUTED,
             .src_letters = "sbh",
             .dst_letters = "sbh",
             .batch = 4,
@@ -133,7 +133,7 @@ static void test_in_flight(const bridge_bed *bed, uint64_t round)
     MPI_EXPECT_OK(
         mimo_bridge_forward_start(&op, bed->bridge, &to.view, &from.view, 1, test_stream()));
     for (uint64_t tests = 0; tests < (uint64_t)mpi_test_rank() * round; tests++)
-        MPI_EXPECT_OK(mimo_op_test(op, &done));
+        MPI_EXPECT_OK(mimo_op_test(&done, op));
     MPI_EXPECT_STATUS(mimo_bridge_self_test(bed->bridge, 3), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("rank 0: bridge ");
     MPI_EXPECT_SENTENCE(": self-test: an operation is in flight");
@@ -154,7 +154,7 @@ MPI_TEST(self_test, operation_in_flight)
     test_agree_on_data();
     for (int way = 0; way < 2; way++) {
         bridge_bed bed;
-        c.executor = way > 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P;
+        c.executor = way > 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_P2P;
         bed_create(&bed, &c);
         for (uint64_t round = 0; bed.bridge && round < 20; round++) {
             bridge_bed now = bed;

@@ -124,7 +124,7 @@ MPI_TEST(zero_copy, some_destinations)
     test_tile from[TENSORS], to[TENSORS];
     mimo_tensor from_views[TENSORS], to_views[TENSORS];
     c.buffer = false;
-    c.executor = MIMO_EXECUTOR_ROUTED;
+    c.executor = EXECUTOR_ROUTED;
     bed_create(&bed, &c);
     for (int first = 0; first < 2; first++) {
         for (int i = 0; i < TENSORS; i++) {

@@ -1,4 +1,4 @@
-/* The store: initial values on any topology, order and spans, refusals; AdamW. */
+/* The store: initial values on any topology, order and buckets, refusals; AdamW. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,28 +109,28 @@ Test(nn_params, normal_numbers_are_normal_and_keyed)
 Test(nn_params, arenas_hold_one_rule_after_the_other)
 {
     nn_params *params = nn_test_store(0, 2);
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *buckets;
     int n;
-    NN_FAILS(nn_params_spans(params, &spans, &n), MIMO_ERR_STATE, "not sealed");
+    NN_FAILS(nn_params_buckets(params, &buckets, &n), MIMO_ERR_STATE, "not sealed");
     int a = add(params, "a", NN_SHARDED, 0), b = add(params, "b", NN_REPLICATED, 0);
     int c = add(params, "c", NN_PARTIAL, 0), d = add(params, "d", NN_SHARDED, 1);
     NN_OK(nn_params_seal(params));
-    NN_OK(nn_params_spans(params, &spans, &n));
+    NN_OK(nn_params_buckets(params, &buckets, &n));
     cr_assert_eq(n, 3);
     static const char *const names[] = {"test.replicated", "test.sharded", "test.partial"};
     static const int64_t counts[] = {96, 96, 96};
     for (int i = 0; i < n; i++) {
-        cr_assert_str_eq(spans[i].name, names[i]);
-        cr_assert_eq(spans[i].count, counts[i]);
-        cr_assert_eq(spans[i].dtype, NN_DTYPE);
-        cr_assert_eq(spans[i].module, MIMO_DST);
-        cr_assert_str_eq(spans[i].shard, i == 1 ? "tp" : "");
-        cr_assert_str_eq(spans[i].partial, i == 2 ? "tp" : "");
+        cr_assert_str_eq(buckets[i].name, names[i]);
+        cr_assert_eq(buckets[i].count, counts[i]);
+        cr_assert_eq(buckets[i].dtype, NN_DTYPE);
+        cr_assert_eq(buckets[i].module, MIMO_DST);
+        cr_assert_str_eq(buckets[i].shard, i == 1 ? "tp" : "");
+        cr_assert_str_eq(buckets[i].partial, i == 2 ? "tp" : "");
     }
-    cr_assert_eq(spans[0].grad, (void *)nn_params_at(params, b)->grad);
-    cr_assert_eq(spans[1].grad, (void *)nn_params_at(params, a)->grad);
+    cr_assert_eq(buckets[0].grad, (void *)nn_params_at(params, b)->grad);
+    cr_assert_eq(buckets[1].grad, (void *)nn_params_at(params, a)->grad);
     cr_assert_eq(nn_params_at(params, d)->grad, nn_params_at(params, a)->grad + 48);
-    cr_assert_eq(spans[2].grad, (void *)nn_params_at(params, c)->grad);
+    cr_assert_eq(buckets[2].grad, (void *)nn_params_at(params, c)->grad);
     nn_real before[48], after[48], grad[96] = {[95] = 1};
     NN_OK(nn_params_read(params, a, NN_VALUE, before));
     NN_OK(nn_params_write(params, b, NN_GRAD, grad));

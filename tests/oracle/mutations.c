@@ -6,30 +6,30 @@
 #include "core/mutation.h"
 #include "oracle_options.h"
 
-#define FAN_IN                                                         \
-    {                                                                  \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, MIMO_EXECUTOR_COLLECTIVE \
+#define FAN_IN                                                    \
+    {                                                             \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE \
     }
-#define FAN_IN_SP                                                     \
-    {                                                                 \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, MIMO_EXECUTOR_COLLECTIVE \
+#define FAN_IN_SP                                                \
+    {                                                            \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE \
     }
-#define FAN_OUT                                                        \
-    {                                                                  \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, MIMO_EXECUTOR_COLLECTIVE \
+#define FAN_OUT                                                   \
+    {                                                             \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE \
     }
-#define ROUTED                                                     \
-    {                                                              \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, MIMO_EXECUTOR_ROUTED \
+#define ROUTED                                                \
+    {                                                         \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED \
     }
 
-#define ROUTED_FAN_OUT                                             \
-    {                                                              \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, MIMO_EXECUTOR_ROUTED \
+#define ROUTED_FAN_OUT                                        \
+    {                                                         \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED \
     }
-#define ZERO_COPY                                                     \
-    {                                                                 \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, MIMO_EXECUTOR_ZERO_COPY \
+#define ZERO_COPY                                                \
+    {                                                            \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY \
     }
 
 static const oracle_mutation table[] = {
@@ -107,7 +107,7 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, FAN_IN, false},
     {"next-step", "AdamW corrects its moments as if a step later", PHASE_ADAMW, FAN_IN, false},
     {"decay-of-all", "AdamW decays biases and norms too", PHASE_ADAMW, FAN_IN, false},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, MIMO_EXECUTOR_AUTO}, false},
+    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO}, false},
 };
 
 static const oracle_mutation *active;

@@ -70,22 +70,22 @@ void oracle_options_help(FILE *stream)
           stream);
 }
 
-static const char *const executors[] = {[MIMO_EXECUTOR_AUTO] = "auto",
-                                        [MIMO_EXECUTOR_COLLECTIVE] = "collective",
-                                        [MIMO_EXECUTOR_ROUTED] = "routed",
-                                        [MIMO_EXECUTOR_P2P] = "p2p",
-                                        [MIMO_EXECUTOR_ZERO_COPY] = "zero-copy"};
+static const char *const executors[] = {[EXECUTOR_AUTO] = "auto",
+                                        [EXECUTOR_COLLECTIVE] = "collective",
+                                        [EXECUTOR_ROUTED] = "routed",
+                                        [EXECUTOR_P2P] = "p2p",
+                                        [EXECUTOR_ZERO_COPY] = "zero-copy"};
 
-const char *oracle_executor_name(mimo_executor executor)
+const char *oracle_executor_name(executor_id executor)
 {
     return executors[executor];
 }
 
-static const char *read_executor(mimo_executor *out, const char *name)
+static const char *read_executor(executor_id *out, const char *name)
 {
     for (size_t i = 0; i < sizeof executors / sizeof *executors; i++)
         if (strcmp(executors[i], name) == 0) {
-            *out = (mimo_executor)i;
+            *out = (executor_id)i;
             return NULL;
         }
     return "--executor is none of auto, collective, routed, p2p and zero-copy";

@@ -23,6 +23,6 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv);
 void oracle_options_help(FILE *stream);
 
 /* The name that --executor takes. */
-const char *oracle_executor_name(mimo_executor executor);
+const char *oracle_executor_name(executor_id executor);
 
 #endif

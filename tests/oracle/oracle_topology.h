@@ -5,12 +5,13 @@
 
 #include <mimo/mimo.h>
 
+#include "executors.h"
 #include "compute_place.h"
 
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
-    mimo_executor executor;
+    executor_id executor;
 } oracle_spec;
 
 typedef struct oracle_topology {

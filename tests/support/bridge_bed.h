@@ -6,6 +6,7 @@
 #ifndef MIMO_TESTS_BRIDGE_BED_H
 #define MIMO_TESTS_BRIDGE_BED_H
 
+#include "executors.h"
 #include "mpi_test.h"
 #include "reference_layout.h"
 #include "same_bits.h"
@@ -16,8 +17,8 @@
 typedef struct bed_case {
     layout_case src, dst;
     const char *src_letters, *dst_letters; /* src.order and dst.order follow from these */
-    mimo_executor executor;
-    mimo_executor backward_executor; /* AUTO: `executor` */
+    executor_id executor;
+    executor_id backward_executor; /* AUTO: `executor` */
     mimo_dtype dtype;
     int64_t batch, seq;
     int64_t hidden; /* elements of a row; 0: 3, so that rows lie at any address */

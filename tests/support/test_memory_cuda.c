@@ -85,7 +85,7 @@ const char *test_memory_lacks(void)
 mimo_status test_comm_create(mimo_comm **out)
 {
     MPI_Comm world = MPI_COMM_WORLD;
-    mimo_bootstrap bootstrap;
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     mimo_status status = mimo_bootstrap_from_mpi(&bootstrap, &world);
     return status == MIMO_OK ? mimo_comm_create_nccl(out, &bootstrap, &desc) : status;

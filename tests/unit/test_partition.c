@@ -13,7 +13,7 @@
 #include "cases_ran.h"
 #include "same_bits.h"
 
-typedef mimo_partition_place place;
+typedef mimo_partition_coords place;
 
 static mimo_partition *partition_of(const mimo_partition_rule *rule, place at)
 {
@@ -48,10 +48,10 @@ static void expect_index(const mimo_partition_rule *rule, place at, mimo_content
 {
     mimo_partition *partition = partition_of(rule, at);
     int64_t rows, index[64];
-    cr_assert_eq(mimo_partition_rows(partition, content, seq, &rows), MIMO_OK, "%s",
+    cr_assert_eq(mimo_partition_rows(&rows, partition, content, seq), MIMO_OK, "%s",
                  mimo_last_error());
     cr_assert_eq(rows, count, "%" PRId64 " rows, not %" PRId64, rows, count);
-    cr_assert_eq(mimo_partition_index(partition, content, seq, index), MIMO_OK);
+    cr_assert_eq(mimo_partition_index(index, partition, content, seq), MIMO_OK);
     for (int64_t i = 0; i < count; i++)
         cr_assert_eq(index[i], expected[i], "row %" PRId64 " is %" PRId64 ", not %" PRId64, i,
                      index[i], expected[i]);
@@ -62,16 +62,16 @@ Test(partition, golden_zigzag)
 {
     const int64_t first[] = {0, 1, 6, 7}, second[] = {2, 3, 4, 5};
     mimo_partition_rule rule = sbhd(false, false);
-    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
-    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_LABELS, 8, second, 4);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
+    expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_LABELS, 8, second, 4);
 }
 
 Test(partition, golden_sp_cuts_embeddings_only)
 {
     const int64_t late[] = {6, 7}, all[] = {0, 1, 6, 7};
     mimo_partition_rule rule = sbhd(true, false);
-    expect_index(&rule, (place){0, 2, 1, 2}, MIMO_EMBEDDINGS, 8, late, 2);
-    expect_index(&rule, (place){0, 2, 1, 2}, MIMO_LABELS, 8, all, 4);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 1, 2}, MIMO_EMBEDDINGS, 8, late, 2);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 1, 2}, MIMO_LABELS, 8, all, 4);
 }
 
 Test(partition, golden_packed)
@@ -79,8 +79,8 @@ Test(partition, golden_packed)
     const int32_t cu[] = {0, 8, 16};
     const int64_t first[] = {0, 1, 6, 7, 8, 9, 14, 15}, second[] = {2, 3, 4, 5, 10, 11, 12, 13};
     mimo_partition_rule rule = thd(cu, NULL, 2, false);
-    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 16, first, 8);
-    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_LABELS, 16, second, 8);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 0, 1}, MIMO_EMBEDDINGS, 16, first, 8);
+    expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_LABELS, 16, second, 8);
 }
 
 Test(partition, golden_empty_sequences_and_sentinels)
@@ -88,11 +88,11 @@ Test(partition, golden_empty_sequences_and_sentinels)
     const int32_t cu[] = {0, 0, 4, 4, 8, 8, 8};
     const int64_t first[] = {0, 3, 4, 7}, second[] = {1, 2, 5, 6};
     mimo_partition_rule rule = thd(cu, NULL, 6, false);
-    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
-    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 8, second, 4);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 0, 1}, MIMO_EMBEDDINGS, 8, first, 4);
+    expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_EMBEDDINGS, 8, second, 4);
     const int32_t nothing[] = {0};
     rule = thd(nothing, NULL, 0, false);
-    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 0, NULL, 0);
+    expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_EMBEDDINGS, 0, NULL, 0);
 }
 
 /* Lengths 3 and 5 are padded to 4 and 8. The padded lengths are split. */
@@ -101,8 +101,8 @@ Test(partition, golden_padded_lengths_drive_the_split)
     const int32_t cu[] = {0, 3, 8}, padded[] = {0, 4, 12};
     const int64_t first[] = {0, 3, 4, 5, 10, 11}, second[] = {1, 2, 6, 7, 8, 9};
     mimo_partition_rule rule = thd(cu, padded, 2, false);
-    expect_index(&rule, (place){0, 2, 0, 1}, MIMO_EMBEDDINGS, 12, first, 6);
-    expect_index(&rule, (place){1, 2, 0, 1}, MIMO_EMBEDDINGS, 12, second, 6);
+    expect_index(&rule, (place){sizeof(place), 0, 2, 0, 1}, MIMO_EMBEDDINGS, 12, first, 6);
+    expect_index(&rule, (place){sizeof(place), 1, 2, 0, 1}, MIMO_EMBEDDINGS, 12, second, 6);
 }
 
 Test(partition, cp_1_takes_any_length)
@@ -110,8 +110,8 @@ Test(partition, cp_1_takes_any_length)
     const int64_t all[] = {0, 1, 2, 3, 4, 5, 6};
     const int32_t cu[] = {0, 3, 7};
     mimo_partition_rule rule = sbhd(false, true), packed = thd(cu, NULL, 2, false);
-    expect_index(&rule, (place){0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
-    expect_index(&packed, (place){0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
+    expect_index(&rule, (place){sizeof(place), 0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
+    expect_index(&packed, (place){sizeof(place), 0, 1, 0, 1}, MIMO_EMBEDDINGS, 7, all, 7);
 }
 
 /* The formula of a packed row, as docs/concepts.md has it. One sequence equals zigzag. */
@@ -122,10 +122,10 @@ Test(partition, packed_formula_and_one_sequence)
             const int32_t seq = (int32_t)(6 * cp), cu[] = {0, seq};
             int64_t zigzag[64], packed[64];
             mimo_partition_rule whole = sbhd(false, false), one = thd(cu, NULL, 1, false);
-            mimo_partition *a = partition_of(&whole, (place){c, cp, 0, 1});
-            mimo_partition *b = partition_of(&one, (place){c, cp, 0, 1});
-            cr_assert_eq(mimo_partition_index(a, MIMO_LABELS, seq, zigzag), MIMO_OK);
-            cr_assert_eq(mimo_partition_index(b, MIMO_LABELS, seq, packed), MIMO_OK);
+            mimo_partition *a = partition_of(&whole, (place){sizeof(place), c, cp, 0, 1});
+            mimo_partition *b = partition_of(&one, (place){sizeof(place), c, cp, 0, 1});
+            cr_assert_eq(mimo_partition_index(zigzag, a, MIMO_LABELS, seq), MIMO_OK);
+            cr_assert_eq(mimo_partition_index(packed, b, MIMO_LABELS, seq), MIMO_OK);
             for (int64_t i = 0; i < 6; i++) {
                 int64_t row = i + 3 * (i < 3 ? c : 2 * (cp - 1) - c);
                 cr_assert(zigzag[i] == row && packed[i] == row,
@@ -188,10 +188,10 @@ Test(partition, random_index_maps)
         random_case it = draw_case(&state, i & 1, i & 2);
         mimo_partition *partition = partition_of_case(&it);
         int64_t rows, *index = guarded_new(it.rows * 8);
-        cr_assert_eq(mimo_partition_rows(partition, it.content, it.cu[it.sequences], &rows),
+        cr_assert_eq(mimo_partition_rows(&rows, partition, it.content, it.cu[it.sequences]),
                      MIMO_OK, "%s", mimo_last_error());
         cr_assert_eq(rows, it.rows);
-        cr_assert_eq(mimo_partition_index(partition, it.content, it.cu[it.sequences], index),
+        cr_assert_eq(mimo_partition_index(index, partition, it.content, it.cu[it.sequences]),
                      MIMO_OK);
         EXPECT_BITS(bits_of(index, it.global, rows * 8, 8, 0), "case %d", i);
         EXPECT_BITS(bits_of_guards(index, rows * 8), "a guard band of case %d", i);
@@ -278,8 +278,8 @@ static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     mimo_partition *partition = partition_of_case(it);
     mimo_tensor full = draw_view(seed, letters, dtype, it->cu[it->sequences]);
     mimo_tensor shard = draw_view(seed, letters, dtype, it->rows);
-    cr_assert_eq(mimo_tensor_extent(&full, &full_count, &full_bytes), MIMO_OK);
-    cr_assert_eq(mimo_tensor_extent(&shard, &shard_count, &shard_bytes), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&full_count, &full_bytes, &full), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&shard_count, &shard_bytes, &shard), MIMO_OK);
     full.data = guarded_new(full_bytes);
     shard.data = guarded_new(shard_bytes);
     fill_elements(full.data, seed, full_count, (int64_t)mimo_dtype_size(dtype));
@@ -371,17 +371,20 @@ Test(partition, errors_of_creation)
 {
     mimo_partition *partition;
     mimo_partition_rule rule = sbhd(false, false);
-    place at = {0, 1, 0, 1};
+    place at = {sizeof(place), 0, 1, 0, 1};
     FAILS(mimo_partition_create(NULL, &rule, &at), MIMO_ERR_ARGUMENT, "out is NULL");
     FAILS(mimo_partition_create(&partition, NULL, &at), MIMO_ERR_ARGUMENT, "rule is NULL");
     FAILS(mimo_partition_create(&partition, &rule, NULL), MIMO_ERR_ARGUMENT, "place is NULL");
-    FAILS(create(&rule, (place){2, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank 2", "size 2");
-    FAILS(create(&rule, (place){-1, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank -1");
-    FAILS(create(&rule, (place){0, 0, 0, 1}), MIMO_ERR_ARGUMENT, "cp size 0");
-    cr_assert_eq(create(&rule, (place){0, 1, 7, 0}), MIMO_OK, "tp is not used without sp");
+    FAILS(create(&rule, (place){sizeof(place), 2, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank 2",
+          "size 2");
+    FAILS(create(&rule, (place){sizeof(place), -1, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank -1");
+    FAILS(create(&rule, (place){sizeof(place), 0, 0, 0, 1}), MIMO_ERR_ARGUMENT, "cp size 0");
+    cr_assert_eq(create(&rule, (place){sizeof(place), 0, 1, 7, 0}), MIMO_OK,
+                 "tp is not used without sp");
     rule.sp = true;
-    FAILS(create(&rule, (place){0, 1, 0, 0}), MIMO_ERR_ARGUMENT, "tp size 0");
-    FAILS(create(&rule, (place){0, 1, 3, 3}), MIMO_ERR_ARGUMENT, "tp rank 3", "size 3");
+    FAILS(create(&rule, (place){sizeof(place), 0, 1, 0, 0}), MIMO_ERR_ARGUMENT, "tp size 0");
+    FAILS(create(&rule, (place){sizeof(place), 0, 1, 3, 3}), MIMO_ERR_ARGUMENT, "tp rank 3",
+          "size 3");
     rule.format = (mimo_sequence_format)9;
     FAILS(create(&rule, at), MIMO_ERR_ARGUMENT, "format 9");
     rule.size = 0;
@@ -390,7 +393,7 @@ Test(partition, errors_of_creation)
 
 Test(partition, errors_of_packed_lengths)
 {
-    const place cp2 = {0, 2, 0, 1}, cp1 = {0, 1, 0, 1};
+    const place cp2 = {sizeof(place), 0, 2, 0, 1}, cp1 = {sizeof(place), 0, 1, 0, 1};
     const int32_t late[] = {4, 8}, falling[] = {0, 8, 4}, odd[] = {0, 8, 14}, good[] = {0, 8, 16};
     const int32_t tight[] = {0, 8, 12}, falling_pad[] = {0, 12, 8};
     mimo_partition_rule rule = thd(late, NULL, 1, false);
@@ -411,12 +414,14 @@ Test(partition, errors_of_packed_lengths)
     rule = thd(odd, (const int32_t[]){0, 8, 18}, 2, false);
     FAILS(create(&rule, cp2), MIMO_ERR_SHAPE, "sequence 1 of cu_padded", "10 rows", "= 4");
     rule = thd(good, NULL, 2, true);
-    FAILS(create(&rule, (place){0, 2, 0, 3}), MIMO_ERR_SHAPE, "16 rows", "leave 8", "tp 3");
+    FAILS(create(&rule, (place){sizeof(place), 0, 2, 0, 3}), MIMO_ERR_SHAPE, "16 rows", "leave 8",
+          "tp 3");
     rule.strict = true;
     rule.sequences = 1;
-    FAILS(create(&rule, (place){0, 2, 0, 4}), MIMO_ERR_SHAPE, "8 rows", "16", "strict");
+    FAILS(create(&rule, (place){sizeof(place), 0, 2, 0, 4}), MIMO_ERR_SHAPE, "8 rows", "16",
+          "strict");
     rule.strict = false;
-    cr_assert_eq(create(&rule, (place){0, 2, 0, 4}), MIMO_OK);
+    cr_assert_eq(create(&rule, (place){sizeof(place), 0, 2, 0, 4}), MIMO_OK);
     rule = thd(NULL, NULL, 3, false);
     FAILS(create(&rule, cp1), MIMO_ERR_ARGUMENT, "3 sequences", "cu is NULL");
     rule = thd(good, NULL, -1, false);
@@ -428,26 +433,26 @@ Test(partition, errors_of_division)
     const int32_t cu[] = {0, 8, 16};
     mimo_partition_rule plain = sbhd(true, false), strict = sbhd(true, true),
                         packed = thd(cu, NULL, 2, false);
-    mimo_partition *p = partition_of(&plain, (place){0, 2, 0, 4});
-    mimo_partition *s = partition_of(&strict, (place){0, 2, 0, 4});
-    mimo_partition *t = partition_of(&packed, (place){0, 2, 0, 1});
+    mimo_partition *p = partition_of(&plain, (place){sizeof(place), 0, 2, 0, 4});
+    mimo_partition *s = partition_of(&strict, (place){sizeof(place), 0, 2, 0, 4});
+    mimo_partition *t = partition_of(&packed, (place){sizeof(place), 0, 2, 0, 1});
     int64_t rows = -7, index[16] = {-7};
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 10, &rows), MIMO_ERR_SHAPE, "10 rows", "= 4");
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 12, &rows), MIMO_ERR_SHAPE, "12 rows", "leave 6",
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, 10), MIMO_ERR_SHAPE, "10 rows", "= 4");
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, 12), MIMO_ERR_SHAPE, "12 rows", "leave 6",
           "tp 4");
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, -8, &rows), MIMO_ERR_SHAPE, "-8");
-    FAILS(mimo_partition_rows(s, MIMO_EMBEDDINGS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "16",
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, -8), MIMO_ERR_SHAPE, "-8");
+    FAILS(mimo_partition_rows(&rows, s, MIMO_EMBEDDINGS, 8), MIMO_ERR_SHAPE, "8 rows", "16",
           "strict");
-    FAILS(mimo_partition_rows(s, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "strict");
-    FAILS(mimo_partition_rows(t, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "have 16");
-    FAILS(mimo_partition_rows(t, (mimo_content)5, 16, &rows), MIMO_ERR_ARGUMENT, "content 5");
-    FAILS(mimo_partition_rows(NULL, MIMO_LABELS, 16, &rows), MIMO_ERR_ARGUMENT, "partition");
-    FAILS(mimo_partition_rows(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "rows is NULL");
-    FAILS(mimo_partition_index(p, MIMO_EMBEDDINGS, 12, index), MIMO_ERR_SHAPE, "leave 6");
-    FAILS(mimo_partition_index(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
-    FAILS(mimo_partition_index(NULL, MIMO_LABELS, 16, index), MIMO_ERR_ARGUMENT, "NULL");
+    FAILS(mimo_partition_rows(&rows, s, MIMO_LABELS, 8), MIMO_ERR_SHAPE, "strict");
+    FAILS(mimo_partition_rows(&rows, t, MIMO_LABELS, 8), MIMO_ERR_SHAPE, "8 rows", "have 16");
+    FAILS(mimo_partition_rows(&rows, t, (mimo_content)5, 16), MIMO_ERR_ARGUMENT, "content 5");
+    FAILS(mimo_partition_rows(&rows, NULL, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "partition");
+    FAILS(mimo_partition_rows(NULL, t, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "rows is NULL");
+    FAILS(mimo_partition_index(index, p, MIMO_EMBEDDINGS, 12), MIMO_ERR_SHAPE, "leave 6");
+    FAILS(mimo_partition_index(NULL, t, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
+    FAILS(mimo_partition_index(index, NULL, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL");
     cr_assert(rows == -7 && index[0] == -7, "a failed call wrote its output");
-    cr_assert_eq(mimo_partition_rows(p, MIMO_LABELS, 12, &rows), MIMO_OK);
+    cr_assert_eq(mimo_partition_rows(&rows, p, MIMO_LABELS, 12), MIMO_OK);
     cr_assert_eq(rows, 6, "labels are not cut by sp");
     mimo_partition_destroy(p);
     mimo_partition_destroy(s);
@@ -458,7 +463,7 @@ Test(partition, errors_of_views)
 {
     float full[8 * 3 * 2], shard[4 * 3 * 2];
     mimo_partition_rule rule = sbhd(false, false);
-    mimo_partition *p = partition_of(&rule, (place){1, 2, 0, 1});
+    mimo_partition *p = partition_of(&rule, (place){sizeof(place), 1, 2, 0, 1});
     const mimo_tensor from = mimo_tensor_3d(full, MIMO_F32, "sbh", 8, 3, 2);
     const mimo_tensor good = mimo_tensor_3d(shard, MIMO_F32, "sbh", 4, 3, 2);
     mimo_tensor to = good, other = from;
@@ -505,7 +510,7 @@ Test(partition, errors_of_views)
     EXPECT_BITS(bits_of_poison(shard, 0, sizeof shard), "written by a failed call");
     mimo_partition_destroy(p);
     rule.sp = true;
-    p = partition_of(&rule, (place){1, 2, 0, 2});
+    p = partition_of(&rule, (place){sizeof(place), 1, 2, 0, 2});
     FAILS(mimo_partition_adjoint(p, MIMO_EMBEDDINGS, &from, &good, NULL, NULL), MIMO_ERR_ARGUMENT,
           "tp 2", "communicator");
     mimo_partition_destroy(p);
@@ -519,17 +524,17 @@ Test(partition, pad)
     const int32_t lengths[] = {3, 0, 8, 9}, expected[] = {0, 4, 4, 12, 24};
     const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
     int32_t cu[5];
-    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, cu), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(cu, lengths, 4, 4), MIMO_OK);
     EXPECT_BITS(bits_of(cu, expected, sizeof cu, sizeof *cu, 0), "padded lengths");
-    cr_assert_eq(mimo_partition_pad(NULL, 0, 4, cu), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(cu, NULL, 0, 4), MIMO_OK);
     memset(cu, GUARD_POISON, sizeof cu);
-    FAILS(mimo_partition_pad(negative, 2, 4, cu), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
-    FAILS(mimo_partition_pad(lengths, 2, 0, cu), MIMO_ERR_ARGUMENT, "multiple 0");
-    FAILS(mimo_partition_pad(lengths, -2, 4, cu), MIMO_ERR_ARGUMENT, "-2 sequences");
-    FAILS(mimo_partition_pad(huge, 2, 1, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 1");
-    FAILS(mimo_partition_pad(huge, 1, 4, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
-    FAILS(mimo_partition_pad(NULL, 2, 4, cu), MIMO_ERR_ARGUMENT, "lengths is NULL");
-    FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
+    FAILS(mimo_partition_pad(cu, negative, 2, 4), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
+    FAILS(mimo_partition_pad(cu, lengths, 2, 0), MIMO_ERR_ARGUMENT, "multiple 0");
+    FAILS(mimo_partition_pad(cu, lengths, -2, 4), MIMO_ERR_ARGUMENT, "-2 sequences");
+    FAILS(mimo_partition_pad(cu, huge, 2, 1), MIMO_ERR_OVERFLOW, "2147483648", "sequence 1");
+    FAILS(mimo_partition_pad(cu, huge, 1, 4), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
+    FAILS(mimo_partition_pad(cu, NULL, 2, 4), MIMO_ERR_ARGUMENT, "lengths is NULL");
+    FAILS(mimo_partition_pad(NULL, lengths, 2, 4), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
     EXPECT_BITS(bits_of_poison(cu, 0, sizeof cu), "written by a failed call");
 }
 
@@ -542,7 +547,7 @@ Test(padding, rows_go_to_their_padded_places)
     int32_t padded[5];
     int64_t out[12];
     memset(out, 0x5a, sizeof out);
-    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, padded), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(padded, lengths, 4, 4), MIMO_OK);
     mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 12, 1);
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",

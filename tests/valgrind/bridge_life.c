@@ -6,6 +6,8 @@
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 
+#include "executors.h"
+
 #define MUST(call)                                                 \
     do {                                                           \
         if ((call) != MIMO_OK) {                                   \
@@ -69,15 +71,15 @@ static void move_wrongly(life *it)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-static void live(life *it, mimo_executor executor, bool cut)
+static void live(life *it, executor_id executor, bool cut)
 {
     mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     int64_t rows = cut ? SEQ / 2 : SEQ, samples = SAMPLES / 2;
-    bool shared = executor == MIMO_EXECUTOR_ZERO_COPY;
+    bool shared = executor == EXECUTOR_ZERO_COPY;
     desc.src = it->encoder;
     desc.dst = it->llm;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     desc.partition = cut ? &zigzag : NULL;
     MUST(mimo_bridge_create(&it->bridge, it->comm, &desc));
     void *encoder = room(it, MIMO_SRC, SEQ * samples, shared);
@@ -99,20 +101,20 @@ static void create_wrongly(life *it)
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = it->llm;
     desc.dst = it->encoder;
-    desc.executor = MIMO_EXECUTOR_COLLECTIVE;
+    desc.executor = executor_of(EXECUTOR_COLLECTIVE);
     if (mimo_bridge_create(&bridge, it->comm, &desc) == MIMO_OK)
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 /* Everything except the operation is destroyed first. */
-static void end_in_flight(life *it, mimo_executor executor)
+static void end_in_flight(life *it, executor_id executor)
 {
     mimo_op *op;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     float from[SEQ * SAMPLES / 2 * HIDDEN] = {0}, to[SEQ * SAMPLES * HIDDEN];
     desc.src = it->encoder;
     desc.dst = it->llm;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     MUST(mimo_bridge_create(&it->bridge, it->comm, &desc));
     it->src = mimo_tensor_3d(from, MIMO_F32, "sbh", SEQ, SAMPLES / 2, HIDDEN);
     it->dst = mimo_tensor_3d(to, MIMO_F32, "bsh", SAMPLES, SEQ, HIDDEN);
@@ -126,9 +128,9 @@ static void end_in_flight(life *it, mimo_executor executor)
 
 static void begin(life *it)
 {
-    MUST(mimo_comm_from_mpi(&it->comm, MPI_COMM_WORLD));
-    MUST(mimo_grid_parse(&it->encoder, "tp=1,dp=2", 0));
-    MUST(mimo_grid_parse(&it->llm, "tp=1,cp=2,dp=1", 0));
+    MUST(mimo_comm_create_mpi(&it->comm, MPI_COMM_WORLD, NULL));
+    MUST(mimo_grid_create_text(&it->encoder, "tp=1,dp=2", 0));
+    MUST(mimo_grid_create_text(&it->llm, "tp=1,cp=2,dp=1", 0));
 }
 
 int main(int argc, char **argv)
@@ -138,16 +140,16 @@ int main(int argc, char **argv)
     begin(&it);
     create_wrongly(&it);
     for (int cut = 0; cut < 2; cut++) {
-        live(&it, MIMO_EXECUTOR_COLLECTIVE, cut);
-        live(&it, MIMO_EXECUTOR_P2P, cut);
-        live(&it, MIMO_EXECUTOR_ZERO_COPY, cut);
+        live(&it, EXECUTOR_COLLECTIVE, cut);
+        live(&it, EXECUTOR_P2P, cut);
+        live(&it, EXECUTOR_ZERO_COPY, cut);
     }
     mimo_grid_destroy(it.encoder);
     mimo_grid_destroy(it.llm);
     mimo_comm_destroy(it.comm);
     for (int i = 0; i < 2; i++) {
         begin(&it);
-        end_in_flight(&it, i == 0 ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_P2P);
+        end_in_flight(&it, i == 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_P2P);
     }
     return MPI_Finalize();
 }

@@ -19,6 +19,7 @@
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "core/memory.h"
 
 enum { ELEMENTS_PER_SUM = 1 << 28 };
@@ -337,12 +338,12 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
 }
 
 /* Make a family and its first communicator, without a handle. Local. */
-static mimo_status first_create(mpi_comm **out, MPI_Comm mpi)
+static mimo_status first_create(mpi_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
 {
     mimo_mpi_family *family;
     int rank, size;
     MIMO_TRY(rank_in(mpi, &rank, &size));
-    MIMO_TRY(mimo_mpi_family_create(&family, rank, size));
+    MIMO_TRY(mimo_mpi_family_create(&family, rank, size, desc));
     mimo_status status = comm_create(out, family, rank, size);
     mimo_mpi_family_drop(family); /* the communicator is its user */
     return status;
@@ -385,7 +386,7 @@ static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
     }
     MPI_Errhandler_free(&handler);
     MIMO_TRY(mimo_mpi_status(code, "MPI_Comm_idup"));
-    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_create_mpi"));
     MIMO_TRY_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
     return MIMO_OK;
 }
@@ -401,7 +402,7 @@ static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status loca
     MIMO_TRY(rank_in(handle, &rank, &size));
     *value = local == MIMO_OK ? 0 : (uint64_t)(size - rank) << 8 | (uint64_t)local;
     MIMO_TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, value, 1, MPI_UINT64_T, MPI_MAX, handle, &request));
-    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_create_mpi"));
     if (*value == 0)
         return MIMO_OK;
     int failing = size - (int)(*value >> 8);
@@ -425,12 +426,12 @@ static void first_destroy(mpi_comm *comm, MPI_Comm handle)
         mimo_comm_destroy(&comm->base);
 }
 
-mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
+mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
 {
     mpi_comm *comm = NULL;
     MPI_Comm own = MPI_COMM_NULL;
-    MIMO_TRY(check_handle(out, mpi, "mimo_comm_from_mpi"));
-    mimo_status local = first_create(&comm, mpi);
+    MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
+    mimo_status local = first_create(&comm, mpi, desc);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);
     if (status == MIMO_OK)
@@ -441,7 +442,7 @@ mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
     }
     set_handle(comm, comm->handle, true);
     status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK,
-                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_from_mpi");
+                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
     if (status != MIMO_OK) {
         mimo_comm_destroy(&comm->base);
         return status;
@@ -450,11 +451,11 @@ mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
     return MIMO_OK;
 }
 
-mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi)
+mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
 {
     mpi_comm *comm;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_borrow_mpi"));
-    MIMO_TRY(first_create(&comm, mpi));
+    MIMO_TRY(first_create(&comm, mpi, desc));
     set_handle(comm, mpi, false);
     *out = &comm->base;
     return MIMO_OK;
@@ -470,11 +471,11 @@ static int bootstrap_allgather(void *context, void *to, const void *from, size_t
 
 mimo_status mimo_bootstrap_from_mpi(mimo_bootstrap *out, MPI_Comm *mpi)
 {
-    int rank, size;
+    mimo_bootstrap made = MIMO_BOOTSTRAP_INIT;
     MIMO_CHECK(mpi, MIMO_ERR_ARGUMENT, "mimo_bootstrap_from_mpi: mpi is NULL");
     MIMO_TRY(check_handle(out, *mpi, "mimo_bootstrap_from_mpi"));
-    MIMO_TRY_MPI(MPI_Comm_rank(*mpi, &rank));
-    MIMO_TRY_MPI(MPI_Comm_size(*mpi, &size));
-    *out = (mimo_bootstrap){rank, size, bootstrap_allgather, mpi};
-    return MIMO_OK;
+    MIMO_TRY(rank_in(*mpi, &made.rank, &made.ranks));
+    made.allgather = bootstrap_allgather;
+    made.context = mpi;
+    return mimo_write_descriptor(out, &made, sizeof made, "bootstrap from MPI");
 }

@@ -13,7 +13,8 @@ enum { FAREWELL_TAG = 77 };
  * different call. */
 enum { NOT_RECEIVED = 0, RECEIVED, ELSEWHERE };
 
-mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size)
+mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size,
+                                   const mimo_comm_desc *desc)
 {
     mimo_mpi_family *family;
     mimo_status status;
@@ -22,7 +23,7 @@ mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size)
     family->rank = rank;
     family->size = size;
     family->users = 1;
-    MIMO_TRY_GOTO(status, fail, mimo_family_init(&family->base));
+    MIMO_TRY_GOTO(status, fail, mimo_family_init(&family->base, desc));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->farewells, size, sizeof *family->farewells));
     MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->sends, size, sizeof *family->sends));
     for (int i = 0; i < size; i++)

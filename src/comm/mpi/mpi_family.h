@@ -21,7 +21,8 @@ typedef struct mimo_mpi_family {
 } mimo_mpi_family;
 
 /* Make one, with one user. Local. */
-mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size);
+mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size,
+                                   const mimo_comm_desc *desc);
 /* Drop one user. The last one frees the handle, unless the family has ended: then MPI may still use
  * it for operations that can't be cancelled. */
 void mimo_mpi_family_drop(mimo_mpi_family *family);

@@ -137,7 +137,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
-    MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->size, &desc));
+    MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
         (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
     return MIMO_OK;
@@ -206,35 +206,40 @@ static void note_failure(rank_info *mine, mimo_status status)
              status == MIMO_OK ? "" : mimo_last_error());
 }
 
-static mimo_status check_bootstrap(mimo_comm **out, const mimo_bootstrap *bootstrap)
+static mimo_status read_bootstrap(mimo_bootstrap *own, mimo_comm **out, const mimo_bootstrap *given)
 {
+    const mimo_bootstrap *bootstrap = given ? own : NULL;
+    if (given)
+        MIMO_TRY(mimo_read_descriptor(own, sizeof *own, given, "bootstrap"));
     MIMO_CHECK(out && bootstrap && bootstrap->allgather, MIMO_ERR_ARGUMENT,
                "mimo_comm_create_nccl: %s is NULL",
                !out ? "out" : (!bootstrap ? "bootstrap" : "the bootstrap's allgather"));
-    MIMO_CHECK(bootstrap->size > 0 && bootstrap->rank >= 0 && bootstrap->rank < bootstrap->size,
+    MIMO_CHECK(bootstrap->ranks > 0 && bootstrap->rank >= 0 && bootstrap->rank < bootstrap->ranks,
                MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: rank %d of %d", bootstrap->rank,
-               bootstrap->size);
+               bootstrap->ranks);
     return MIMO_OK;
 }
 
-mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
+mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
                                   const mimo_nccl_desc *desc)
 {
+    mimo_bootstrap own = MIMO_BOOTSTRAP_INIT;
+    const mimo_bootstrap *bootstrap = &own;
     rank_info mine, *all = NULL;
     nccl_comm *made = NULL;
     mimo_status status;
     memset(&mine, 0, sizeof mine);
-    MIMO_TRY(check_bootstrap(out, bootstrap));
-    MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
+    MIMO_TRY(read_bootstrap(&own, out, given));
+    MIMO_TRY(mimo_reserve(&all, bootstrap->ranks, sizeof *all));
     mine.host = mimo_nccl_host_hash();
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
     note_failure(&mine, prepare_rank(&mine, &made, bootstrap, desc, neighbours));
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
-    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
+    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->ranks));
     note_failure(&mine, connect(made, all[0].id));
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
-    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->size));
+    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->ranks));
     *out = &made->base;
     made = NULL;
 done:
@@ -253,13 +258,15 @@ static mimo_status read_borrowed(ncclComm_t nccl, int *rank, int *size, int *dev
     return mimo_nccl_status(ncclCommCuDevice(nccl, device), NULL, nccl, "ncclCommCuDevice");
 }
 
-mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
+mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl, const mimo_nccl_desc *given)
 {
     int rank, size;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     nccl_comm *made;
     MIMO_CHECK(out && nccl, MIMO_ERR_ARGUMENT, "mimo_comm_borrow_nccl: %s is NULL",
                out ? "nccl" : "out");
+    if (given)
+        MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
     MIMO_TRY(read_borrowed(nccl, &rank, &size, &desc.device));
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY(make_first(&made, rank, size, &desc));
@@ -282,6 +289,6 @@ mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm)
                out ? "comm" : "out");
     MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
                "mimo_nccl_report_of: the communicator is of backend '%s'", comm->backend->name);
-    *out = ((const nccl_comm *)comm)->family->report;
-    return MIMO_OK;
+    const mimo_nccl_report *report = &((const nccl_comm *)comm)->family->report;
+    return mimo_write_descriptor(out, report, sizeof *report, "mimo_nccl_report_of");
 }

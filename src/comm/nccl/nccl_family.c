@@ -1,6 +1,10 @@
 /* Families of NCCL communicators, and the communicators in them. */
 #include "comm/nccl/nccl_state.h"
+#include "core/descriptor.h"
 #include "core/memory.h"
+
+MIMO_DEFINE_INIT(mimo_nccl_desc, MIMO_NCCL_DESC_INIT)
+MIMO_DEFINE_INIT(mimo_nccl_report, MIMO_NCCL_REPORT_INIT)
 
 mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc)
 {
@@ -16,7 +20,7 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *des
         made->config.blocking = desc->blocking;
     if (desc->split_share != MIMO_NCCL_DEFAULT)
         made->config.splitShare = desc->split_share;
-    mimo_status status = mimo_family_init(&made->base);
+    mimo_status status = mimo_family_init(&made->base, desc->common);
     if (status == MIMO_OK)
         status =
             mimo_cuda_status(cudaStreamCreateWithFlags(&made->host_stream, cudaStreamNonBlocking),

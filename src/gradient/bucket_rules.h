@@ -1,9 +1,9 @@
 /*
- * What the strings of a gradient span mean on its module's grid: along which dimensions its
+ * What the strings of a gradient bucket mean on its module's grid: along which dimensions its
  * gradient is summed, and along which dimensions ranks hold different elements. Pure.
  */
-#ifndef MIMO_GRADIENT_SPAN_RULES_H
-#define MIMO_GRADIENT_SPAN_RULES_H
+#ifndef MIMO_GRADIENT_BUCKET_RULES_H
+#define MIMO_GRADIENT_BUCKET_RULES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,18 +16,18 @@ enum { MIMO_RULE_DIMS = 4, MIMO_RULE_MASKS = 1 << MIMO_RULE_DIMS };
 extern const char *const mimo_rule_dims[MIMO_RULE_DIMS]; /* "tp", "cp", "pp", "dp" */
 
 /* Each mask holds only dimensions that are larger than 1 on the grid. */
-typedef struct mimo_span_rule {
+typedef struct mimo_bucket_rule {
     unsigned data;    /* ranks hold different samples or tokens */
     unsigned partial; /* ranks hold a part of each element's gradient */
     unsigned shard;   /* ranks hold different elements */
     unsigned copies;  /* ranks hold the same elements with the same gradient */
-} mimo_span_rule;
+} mimo_bucket_rule;
 
 /* data | partial: the dimensions that finalize sums over. */
-unsigned mimo_rule_sum(const mimo_span_rule *rule);
+unsigned mimo_rule_sum(const mimo_bucket_rule *rule);
 
 /* data | partial | copies: the dimensions along which ranks hold the same elements. */
-unsigned mimo_rule_same(const mimo_span_rule *rule);
+unsigned mimo_rule_same(const mimo_bucket_rule *rule);
 
 /* "encoder" or "LLM". */
 const char *mimo_module_name(mimo_side module);
@@ -36,10 +36,10 @@ const char *mimo_module_name(mimo_side module);
  * neither. */
 mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module);
 
-/* Read a span. MIMO_ERR_GRID: an unknown or repeated dim, a dim both sharded and partial, a data
+/* Read a bucket. MIMO_ERR_GRID: an unknown or repeated dim, a dim both sharded and partial, a data
  * dim in either string. */
-mimo_status mimo_span_rule_of(mimo_span_rule *out, const mimo_grid *grid,
-                              const mimo_gradient_span *span);
+mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_grid *grid,
+                                const mimo_gradient_bucket *bucket);
 
 /* Write a mask into text[16] as grids read it, "tp,cp"; "" where it is empty. Returns `text`. */
 char *mimo_rule_text(unsigned mask, char text[16]);

@@ -4,13 +4,13 @@
 
 #include "core/check.h"
 #include "core/mutation.h"
-#include "gradient/span_rules.h"
+#include "gradient/bucket_rules.h"
 
 enum { CP = 1 << 1, DP = 1 << 3 };
 
 const char *const mimo_rule_dims[MIMO_RULE_DIMS] = {"tp", "cp", "pp", "dp"};
 
-unsigned mimo_rule_sum(const mimo_span_rule *rule)
+unsigned mimo_rule_sum(const mimo_bucket_rule *rule)
 {
     if (MIMO_MUTATED("no-partial-sum"))
         return rule->data;
@@ -19,7 +19,7 @@ unsigned mimo_rule_sum(const mimo_span_rule *rule)
     return rule->data | rule->partial;
 }
 
-unsigned mimo_rule_same(const mimo_span_rule *rule)
+unsigned mimo_rule_same(const mimo_bucket_rule *rule)
 {
     return rule->data | rule->partial | rule->copies;
 }
@@ -74,8 +74,8 @@ static bool is_on_grid(const mimo_grid *grid, const char *name, size_t length)
     return false;
 }
 
-static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_gradient_span *span,
-                             const char *dims)
+static mimo_status read_dims(unsigned *mask, const mimo_grid *grid,
+                             const mimo_gradient_bucket *bucket, const char *dims)
 {
     char text[96];
     *mask = 0;
@@ -83,11 +83,11 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
         size_t length = strcspn(dims, ",");
         unsigned dim = find_dim(dims, length);
         MIMO_CHECK(dim || is_on_grid(grid, dims, length), MIMO_ERR_GRID,
-                   "gradient span '%s': the %s grid %s has no dimension '%.*s'", span->name,
-                   mimo_module_name(span->module), mimo_grid_text(grid, text, sizeof text),
+                   "gradient bucket '%s': the %s grid %s has no dimension '%.*s'", bucket->name,
+                   mimo_module_name(bucket->module), mimo_grid_text(text, sizeof text, grid),
                    (int)length, dims);
-        MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient span '%s': '%.*s' is named twice",
-                   span->name, (int)length, dims);
+        MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient bucket '%s': '%.*s' is named twice",
+                   bucket->name, (int)length, dims);
         *mask |= dim;
         more = dims[length] == ','; /* another name follows a comma, even if it is empty */
         dims += length + more;
@@ -95,23 +95,23 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
     return MIMO_OK;
 }
 
-static mimo_status refuse(unsigned dims, const mimo_gradient_span *span, const char *why)
+static mimo_status refuse(unsigned dims, const mimo_gradient_bucket *bucket, const char *why)
 {
     char text[16];
-    MIMO_CHECK(dims == 0, MIMO_ERR_GRID, "gradient span '%s' (%s): '%s' %s", span->name,
-               mimo_module_name(span->module), mimo_rule_text(dims, text), why);
+    MIMO_CHECK(dims == 0, MIMO_ERR_GRID, "gradient bucket '%s' (%s): '%s' %s", bucket->name,
+               mimo_module_name(bucket->module), mimo_rule_text(dims, text), why);
     return MIMO_OK;
 }
 
-mimo_status mimo_span_rule_of(mimo_span_rule *out, const mimo_grid *grid,
-                              const mimo_gradient_span *span)
+mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_grid *grid,
+                                const mimo_gradient_bucket *bucket)
 {
-    unsigned shard, partial, data = span->module == MIMO_SRC ? DP : DP | CP;
-    MIMO_TRY(read_dims(&shard, grid, span, span->shard));
-    MIMO_TRY(read_dims(&partial, grid, span, span->partial));
-    MIMO_TRY(refuse(shard & partial, span, "is both sharded and partial"));
-    MIMO_TRY(refuse(shard & data, span, "is a data dimension, it can't be sharded"));
-    MIMO_TRY(refuse(partial & data, span, "is a data dimension, it is summed over anyway"));
+    unsigned shard, partial, data = bucket->module == MIMO_SRC ? DP : DP | CP;
+    MIMO_TRY(read_dims(&shard, grid, bucket, bucket->shard));
+    MIMO_TRY(read_dims(&partial, grid, bucket, bucket->partial));
+    MIMO_TRY(refuse(shard & partial, bucket, "is both sharded and partial"));
+    MIMO_TRY(refuse(shard & data, bucket, "is a data dimension, it can't be sharded"));
+    MIMO_TRY(refuse(partial & data, bucket, "is a data dimension, it is summed over anyway"));
     out->data = larger(data, grid);
     out->partial = larger(partial, grid);
     out->shard = larger(shard, grid);
@@ -145,7 +145,7 @@ bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t r
         return false;
     for (int i = 0; i < MIMO_RULE_DIMS; i++)
         if (!(mask & 1u << i) &&
-            (mimo_grid_coord(grid, rank, mimo_rule_dims[i], &coordinate) != MIMO_OK ||
+            (mimo_grid_coord(&coordinate, grid, rank, mimo_rule_dims[i]) != MIMO_OK ||
              coordinate != 0))
             return false;
     return true;
@@ -153,7 +153,7 @@ bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t r
 
 int64_t mimo_rule_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
 {
-    int64_t stride = 1, index = rank - mimo_grid_offset(grid), representative = rank;
+    int64_t stride = 1, index = rank - mimo_grid_rank_offset(grid), representative = rank;
     if (!mimo_grid_contains(grid, rank))
         return -1;
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {

@@ -1,0 +1,28 @@
+/*
+ * Log lines: what the library has to say beside statuses. It says nothing by default, and it never
+ * writes to stdout or stderr itself.
+ */
+#ifndef MIMO_LOG_H
+#define MIMO_LOG_H
+
+#include <mimo/status.h>
+
+MIMO_BEGIN_DECLS
+
+typedef enum mimo_log_level {
+    MIMO_LOG_WARNING = 1, /* it works, but more slowly than might be expected, or a family ended */
+    MIMO_LOG_INFO = 2,    /* what was chosen */
+} mimo_log_level;
+
+/** Takes one line, without a newline at its end. `text` is valid during the call only. It is called
+ *  in the thread that called the library, in the middle of that call: it must not call the library,
+ *  except mimo_status_name and mimo_status_text. */
+typedef void (*mimo_log_function)(void *context, mimo_log_level level, const char *text);
+
+/** Have `log` called with `context` for each line of the whole process; NULL: no more lines. Local.
+ *  No other thread may be inside a call of the library meanwhile. */
+MIMO_API void mimo_log_set(mimo_log_function log, void *context);
+
+MIMO_END_DECLS
+
+#endif

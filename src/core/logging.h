@@ -1,0 +1,11 @@
+/* Lines for the caller's log function (<mimo/log.h>). */
+#ifndef MIMO_CORE_LOGGING_H
+#define MIMO_CORE_LOGGING_H
+
+#include <mimo/log.h>
+
+/* One line, printf-like; nothing where the caller set no function. A line longer than 1 KiB is
+ * truncated. */
+MIMO_PRINTF(2, 3) void mimo_log(mimo_log_level level, const char *format, ...);
+
+#endif

@@ -1,0 +1,124 @@
+/* The buckets of a call: read and checked on this rank, then compared between all ranks. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/address.h"
+#include "core/checked.h"
+#include "core/hash.h"
+#include "core/memory.h"
+#include "gradient/gradient_state.h"
+
+/* ----------------------------------------- reading ---------------------------------------- */
+
+static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *gradient,
+                               const mimo_gradient_bucket *bucket, int i)
+{
+    int64_t bytes;
+    char what[MIMO_CALL_TEXT];
+    MIMO_CHECK(bucket->name, MIMO_ERR_ARGUMENT, "gradient bucket %d has no name", i);
+    MIMO_CHECK(bucket->module == MIMO_SRC || bucket->module == MIMO_DST, MIMO_ERR_ARGUMENT,
+               "gradient bucket '%s': unknown module %d", bucket->name, (int)bucket->module);
+    MIMO_CHECK(mimo_dtype_size(bucket->dtype) > 0, MIMO_ERR_ARGUMENT,
+               "gradient bucket '%s': unknown dtype %d", bucket->name, (int)bucket->dtype);
+    MIMO_CHECK(bucket->dtype == MIMO_F32 || bucket->dtype == MIMO_F64 ||
+                   bucket->dtype == MIMO_F16 || bucket->dtype == MIMO_BF16,
+               MIMO_ERR_UNSUPPORTED,
+               "gradient bucket '%s': dtype %s is no float that can be summed", bucket->name,
+               mimo_dtype_name(bucket->dtype));
+    MIMO_CHECK(bucket->count >= 0, MIMO_ERR_ARGUMENT, "gradient bucket '%s': %" PRId64 " elements",
+               bucket->name, bucket->count);
+    MIMO_TRY(mimo_mul(&bytes, bucket->count, (int64_t)mimo_dtype_size(bucket->dtype)));
+    MIMO_CHECK(bucket->grad || bucket->count == 0, MIMO_ERR_ARGUMENT,
+               "gradient bucket '%s': grad is NULL for %" PRId64 " elements", bucket->name,
+               bucket->count);
+    snprintf(what, sizeof what, "gradient bucket '%s': grad", bucket->name);
+    MIMO_TRY(mimo_check_address(what, bucket->grad, bucket->count, bucket->dtype));
+    MIMO_CHECK(mimo_grid_contains(gradient->grid[bucket->module], gradient->comm->rank) ||
+                   bucket->count == 0,
+               MIMO_ERR_GRID,
+               "gradient bucket '%s': rank %d is outside the %s grid and has %" PRId64 " elements",
+               bucket->name, gradient->comm->rank, mimo_module_name(bucket->module), bucket->count);
+    return mimo_bucket_rule_of(rule, gradient->grid[bucket->module], bucket);
+}
+
+mimo_status mimo_gradient_read_buckets(mimo_bucket_rule *rules, const mimo_gradient *gradient,
+                                       const mimo_gradient_bucket *buckets, int n)
+{
+    for (int i = 0; i < n; i++)
+        MIMO_TRY(read_bucket(&rules[i], gradient, &buckets[i], i));
+    return MIMO_OK;
+}
+
+mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call)
+{
+    const mimo_gradient *gradient = call->gradient;
+    MIMO_CHECK(call->n >= 0 && (call->buckets || call->n == 0), MIMO_ERR_ARGUMENT,
+               "gradient: %d buckets at %p", call->n, (const void *)call->buckets);
+    MIMO_CHECK(gradient->counted, MIMO_ERR_STATE,
+               "gradient: mimo_gradient_count was not called since the last add (%" PRId64
+               " tokens here)",
+               gradient->tokens);
+    MIMO_TRY(mimo_reserve(&call->rules, call->n, sizeof *call->rules));
+    MIMO_TRY(mimo_reserve(&call->shares, gradient->comm->size, sizeof *call->shares));
+    return mimo_gradient_read_buckets(call->rules, gradient, call->buckets, call->n);
+}
+
+void mimo_bucket_call_release(mimo_bucket_call *call)
+{
+    mimo_release(call->rules);
+    mimo_release(call->shares);
+}
+
+/* ---------------------------------------- agreement --------------------------------------- */
+
+/* What every rank must pass alike of a bucket: name, module, dims and dtype. */
+static uint64_t hash_bucket(uint64_t hash, const mimo_bucket_call *call, int i)
+{
+    const mimo_gradient_bucket *bucket = &call->buckets[i];
+    hash = mimo_hash_bytes(hash, bucket->name, strlen(bucket->name));
+    hash = mimo_hash_int(mimo_hash_int(hash, bucket->module), bucket->dtype);
+    return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
+}
+
+uint64_t mimo_bucket_call_hash(const mimo_bucket_call *call)
+{
+    uint64_t hash = mimo_hash_int(MIMO_HASH_START, call->n);
+    for (int i = 0; i < call->n; i++)
+        hash = hash_bucket(hash, call, i);
+    return hash;
+}
+
+/* The buckets differ between ranks: agree on one after the other, so that the sentence names the
+ * first that differs. */
+static mimo_status name_bucket(const mimo_bucket_call *call, const char *verb)
+{
+    char text[MIMO_CALL_TEXT], partial[16], shard[16];
+    for (int i = 0; i < call->n; i++) {
+        const mimo_gradient_bucket *bucket = &call->buckets[i];
+        snprintf(text, sizeof text, "%s with bucket %d '%s' %s %s partial '%s' shard '%s'", verb, i,
+                 bucket->name, mimo_module_name(bucket->module), mimo_dtype_name(bucket->dtype),
+                 mimo_rule_text(call->rules[i].partial, partial),
+                 mimo_rule_text(call->rules[i].shard, shard));
+        MIMO_TRY(
+            mimo_agree(call->gradient->comm, MIMO_OK, hash_bucket(MIMO_HASH_START, call, i), text));
+    }
+    return MIMO_OK;
+}
+
+/* Agree on this rank's status and on the call, then on the buckets. Ranks may compare buckets one
+ * by one only if all of them are known to be in the same call with the same number of buckets. */
+mimo_status mimo_bucket_call_agree(const mimo_bucket_call *call, mimo_status local,
+                                   mimo_call_kind kind, const char *verb)
+{
+    char text[MIMO_CALL_TEXT];
+    mimo_comm *comm = call->gradient->comm;
+    uint64_t hash = mimo_hash_int(mimo_signature_start(kind), call->n);
+    snprintf(text, sizeof text, "%s of %d buckets", verb, call->n);
+    MIMO_TRY(mimo_agree(comm, local, hash, text));
+    hash = mimo_hash_int(hash, (int64_t)mimo_bucket_call_hash(call));
+    mimo_status status = mimo_agree(comm, MIMO_OK, hash, text);
+    if (status == MIMO_ERR_MISMATCH)
+        MIMO_TRY(name_bucket(call, verb));
+    return status;
+}

@@ -1,0 +1,37 @@
+/* Executors as one enumeration, so that tests and benchmarks can list them and switch over them. */
+#ifndef MIMO_TESTS_EXECUTORS_H
+#define MIMO_TESTS_EXECUTORS_H
+
+#include <mimo/bridge.h>
+
+typedef enum executor_id {
+    EXECUTOR_AUTO,
+    EXECUTOR_COLLECTIVE,
+    EXECUTOR_ROUTED, /* zero-copy or p2p, as each call's destinations say */
+    EXECUTOR_P2P,
+    EXECUTOR_ZERO_COPY,
+    EXECUTORS
+} executor_id;
+
+static inline mimo_executor executor_of(executor_id id)
+{
+    mimo_executor out = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO};
+    if (id == EXECUTOR_AUTO || id == EXECUTOR_COLLECTIVE)
+        out.algorithm = id == EXECUTOR_AUTO ? MIMO_ALGORITHM_AUTO : MIMO_ALGORITHM_COLLECTIVE;
+    if (id == EXECUTOR_P2P || id == EXECUTOR_ZERO_COPY)
+        out.transport = id == EXECUTOR_P2P ? MIMO_TRANSPORT_P2P : MIMO_TRANSPORT_ZERO_COPY;
+    return out;
+}
+
+/* The id of what a bridge says it uses. */
+static inline executor_id executor_id_of(mimo_executor executor)
+{
+    executor_id id = EXECUTOR_AUTO;
+    for (int i = 0; i < EXECUTORS; i++)
+        if (executor_of((executor_id)i).algorithm == executor.algorithm &&
+            executor_of((executor_id)i).transport == executor.transport)
+            id = (executor_id)i;
+    return id;
+}
+
+#endif
