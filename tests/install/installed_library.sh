@@ -77,6 +77,16 @@ said = core.mimo_last_error().decode()
 assert status == 1 and "mpi is NULL" in said, (status, said)
 END
     done
+
+    # The loader refuses a backend library of another release.
+    version=$(pkg-config --modversion mimo-bridge)
+    LC_ALL=C sed "s/MIMO_BRIDGE_PRIVATE_$version/MIMO_BRIDGE_PRIVATE_X${version#?}/" \
+        "$libraries/libmimo-bridge-mpi.so" >"$libraries/libmimo-bridge-other.so"
+    if python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$libraries/libmimo-bridge-other.so" \
+        2>"$folder/said"; then
+        fail "a backend library of another release was loaded"
+    fi
+    grep -q 'MIMO_BRIDGE_PRIVATE_X.* not found' "$folder/said" || fail "$(cat "$folder/said")"
 fi
 
 # Remove the shared libraries, so that only the archives are left to link with.
