@@ -80,10 +80,10 @@ static mimo_status cross(mimo_comm *comm, int size)
     mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     snprintf(dims, sizeof dims, "tp=1,dp=%d", size);
-    mimo_status status = mimo_grid_parse(&encoder, dims, 0);
+    mimo_status status = mimo_grid_create_text(&encoder, dims, 0);
     snprintf(dims, sizeof dims, "tp=1,cp=%d,dp=1", size);
     if (status == MIMO_OK)
-        status = mimo_grid_parse(&llm, dims, 0);
+        status = mimo_grid_create_text(&llm, dims, 0);
     desc.src = encoder;
     desc.dst = llm;
     desc.partition = &zigzag;

@@ -15,7 +15,8 @@ int main(void)
     mimo_grid *encoder, *llm;
     mimo_layout *from, *to;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    if (mimo_grid_parse(&encoder, "tp=2,dp=4", 0) || mimo_grid_parse(&llm, "tp=4,dp=2", 0))
+    if (mimo_grid_create_text(&encoder, "tp=2,dp=4", 0) ||
+        mimo_grid_create_text(&llm, "tp=4,dp=2", 0))
         return fail();
     desc.batch = 8;
     desc.seq = 4;

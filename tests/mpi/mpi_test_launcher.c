@@ -26,12 +26,12 @@ static void calls(const setting *settings, MPI_Comm mpi, const char *words)
     mimo_comm *made = NULL, *borrowed = NULL;
     mimo_bootstrap bootstrap = {.rank = -7};
     set_all(settings, true);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&made, mpi), expected);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&made, mpi, NULL), expected);
     if (words) {
-        MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: ");
+        MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: ");
         MPI_EXPECT_SENTENCE(words);
     }
-    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&borrowed, mpi), expected);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&borrowed, mpi, NULL), expected);
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &mpi), expected);
     MPI_EXPECT((made == NULL) == (words != NULL), "outputs of a refused call");
     MPI_EXPECT((borrowed == NULL) == (words != NULL), "outputs of a refused call");
