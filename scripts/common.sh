@@ -8,14 +8,14 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=scripts/packages.sh
 . "$root/scripts/packages.sh"
 
-# configure_and_build DIR MESON-OPTION...: configure, then build what changed. A folder that exists
+# configure_and_build DIR MESON-OPTION...: configure with MPI, then build what changed. A folder that exists
 # is configured again, because packages may have been installed since.
 configure_and_build() {
     local build=$1
     shift
     local again=()
     [ ! -f "$build/build.ninja" ] || again=(--reconfigure)
-    meson setup "${again[@]}" "$build" "$root" "$@" || fail "Meson could not configure $build"
+    meson setup "${again[@]}" "$build" "$root" -Dmpi=enabled "$@" || fail "Meson could not configure $build"
     ninja -C "$build" || fail "the build in $build failed"
 }
 

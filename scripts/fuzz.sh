@@ -23,7 +23,7 @@ done
 
 again=()
 [ ! -f "$build/build.ninja" ] || again=(--reconfigure)
-CC=clang meson setup "${again[@]}" "$build" "$root" -Dfuzz=true -Dcuda=disabled \
+CC=clang meson setup "${again[@]}" "$build" "$root" -Dfuzz=true -Dmpi=enabled -Dcuda=disabled \
     -Db_sanitize=address,undefined -Db_lundef=false
 ninja -C "$build" "${targets[@]/#/tests/fuzz/fuzz_}"
 

@@ -1,24 +1,25 @@
 #!/usr/bin/env bash
 # The Debian packages of mimo-bridge, in one list, and their installation.
 #
-#   scripts/packages.sh [library|demo|test]    install what is missing (default: test, which is all)
-#   scripts/packages.sh --list                 print the list
+#   scripts/packages.sh [core|library|demo|test]   install what is missing (default: test, which is all)
+#   scripts/packages.sh --list                     print the list
 #
 # Sourced by the other scripts of this folder for install_packages.
 # MIMO_INSTALL=0: install nothing. The build then fails on what is missing.
 set -euo pipefail
 
 # package | who needs it | why
-# Who: library; demo (test needs these as well); test; extra (without it a test is skipped).
+# Who: core (libmimo-bridge, without MPI); library (these as well: both libraries); demo (test needs
+# these as well); test; extra (without it a test is skipped).
 packages='
-gcc                     | library | the C compiler
-libc6-dev               | library | C headers; gcc only recommends them
-meson                   | library | the build
-ninja-build             | library | what Meson drives
-pkg-config              | library | finds the libraries
-libopenmpi-dev          | library | MPI headers
+gcc                     | core    | the C compiler
+libc6-dev               | core    | C headers; gcc only recommends them
+meson                   | core    | the build
+ninja-build             | core    | what Meson drives
+pkg-config              | core    | finds the libraries
+libopenmpi-dev          | library | MPI headers; libmimo-bridge-mpi
 openmpi-bin             | library | mpirun
-libcjson-dev            | library | JSON, written by mimo-plan
+libcjson-dev            | core    | JSON, written by mimo-plan
 libopenblas-dev         | demo    | matrix products of the layers in src/nn
 libfreetype-dev         | demo    | loads the emoji glyphs
 libharfbuzz-dev         | demo    | shapes emoji sequences
@@ -44,8 +45,9 @@ packages_for() {
         name=${name// /} who=${who// /}
         case "$purpose:$who" in
         *:) ;;
-        library:library | demo:library | demo:demo | extra:extra) echo "$name" ;;
-        test:library | test:demo | test:test) echo "$name" ;;
+        core:core | library:core | library:library | extra:extra) echo "$name" ;;
+        demo:core | demo:library | demo:demo) echo "$name" ;;
+        test:core | test:library | test:demo | test:test) echo "$name" ;;
         esac
     done <<<"$packages"
 }
@@ -77,7 +79,7 @@ apt_get() {
     return "$status"
 }
 
-# install_packages PURPOSE: library, demo or test.
+# install_packages PURPOSE: core, library, demo or test.
 install_packages() {
     [ "${MIMO_INSTALL:-1}" != 0 ] || return 0
     local missing extra=()
@@ -106,8 +108,8 @@ install_packages() {
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-test}" in
-    library | demo | test) install_packages "${1:-test}" ;;
+    core | library | demo | test) install_packages "${1:-test}" ;;
     --list) sed '/^$/d' <<<"$packages" ;;
-    *) fail "unknown argument '$1': library, demo, test or --list" ;;
+    *) fail "unknown argument '$1': core, library, demo, test or --list" ;;
     esac
 fi

@@ -1,5 +1,6 @@
 /*
- * The Open MPI backend: tensors in host memory. Not included by <mimo/mimo.h>.
+ * The MPI backend: tensors in host memory. Not included by <mimo/mimo.h>. Its functions are in a
+ * library of their own, libmimo-bridge-mpi, so that libmimo-bridge needs no MPI.
  *
  * MPI sends and receives tensors where they lie, and may use them until a call is done. With a
  * deadline in force it gets copies instead ("Deadlines" in <mimo/comm.h>). The copies take time,
@@ -26,9 +27,11 @@ MIMO_BEGIN_DECLS
  * <mimo/comm.h>).
  *
  * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
- * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized); on every rank
- * MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH
- * (MIMO_AGREE or MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
+ * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized; or the environment is
+ * torchrun's with WORLD_SIZE above 1, and MPI, which did not start the processes, knows of this one
+ * alone. MPI_COMM_SELF is taken there: its one rank is meant); on every rank MIMO_ERR_MEMORY,
+ * MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
+ * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi,
                                           const mimo_comm_desc *desc);

@@ -110,6 +110,6 @@ mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t byt
 
 /* MIMO_ERR_MISMATCH, with a sentence about the first refusal, where a call with the buffer's flags
  * was refused. */
-mimo_status mimo_buffer_check(const mimo_buffer *buffer);
+MIMO_BACKEND_API mimo_status mimo_buffer_check(const mimo_buffer *buffer);
 
 #endif

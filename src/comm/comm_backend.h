@@ -215,7 +215,7 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 
 /* Wait for a request, release it and set the handle to NULL. A NULL request is done. `call` is the
  * text of the call that waits. */
-mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
+MIMO_BACKEND_API mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call);
 
 /* Whether a call that begins now guards the caller's tensors: a deadline is in force, and the
  * backend can't cancel what is in flight. Each call asks once, when it begins. */

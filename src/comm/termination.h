@@ -17,6 +17,8 @@
 
 #include <mimo/comm.h>
 
+#include "core/backend_api.h"
+
 enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
 
 /* All fields except the sentence are read and written as atomics: threads may use different
@@ -49,7 +51,7 @@ typedef struct mimo_wait_clock {
 
 /* Read the descriptor of a family's first communicator; NULL: all as the environment says.
  * MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is outside its range. */
-mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc);
+MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc);
 
 /* MIMO_OK while the family lives, and then the status that it ended with. */
 static inline mimo_status mimo_family_status(const mimo_family *family)
@@ -69,9 +71,10 @@ mimo_status mimo_comm_enter(mimo_comm *comm, const char *call);
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
 
 /* mimo_check_termination for a loop that does nothing else: most calls do not read the clock. */
-mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
+MIMO_BACKEND_API mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock,
+                                                   const char *call);
 
 /* Nanoseconds on the monotonic clock; never 0. */
-int64_t mimo_now(void);
+MIMO_BACKEND_API int64_t mimo_now(void);
 
 #endif

@@ -11,8 +11,11 @@
 
 #include <mimo/status.h>
 
+#include "core/backend_api.h"
+
 /* Put a sentence in front of the last error ("rank 3: ") and return `status`. */
-MIMO_PRINTF(2, 3) mimo_status mimo_fail_prefix(mimo_status status, const char *format, ...);
+MIMO_BACKEND_API MIMO_PRINTF(2, 3) mimo_status
+    mimo_fail_prefix(mimo_status status, const char *format, ...);
 
 #define MIMO_TRY(call)                        \
     do {                                      \

@@ -10,22 +10,23 @@
 
 /* Allocate count elements of `size` bytes, all zero. Count 0 gives a pointer that may be freed.
  * *out is a pointer to any object pointer; the caller releases it with mimo_release. */
-mimo_status mimo_reserve(void *out, int64_t count, size_t size);
+MIMO_BACKEND_API mimo_status mimo_reserve(void *out, int64_t count, size_t size);
 
 /* Grow *out from old_count to count elements, keeping the old ones and zeroing the new. On failure
  * *out stays as it was. */
 mimo_status mimo_regrow(void *out, int64_t old_count, int64_t count, size_t size);
 
 /* A copy of count elements of `size` bytes. */
-mimo_status mimo_duplicate(void *out, const void *from, int64_t count, size_t size);
+MIMO_BACKEND_API mimo_status mimo_duplicate(void *out, const void *from, int64_t count,
+                                            size_t size);
 
 /* A copy of a string. */
 mimo_status mimo_copy_string(char **out, const char *text);
 
-void mimo_release(void *pointer);
+MIMO_BACKEND_API void mimo_release(void *pointer);
 
 /* Leave memory unfreed for good: a transport may still read or write it. Leak checkers are told. */
-void mimo_abandon(void *pointer);
+MIMO_BACKEND_API void mimo_abandon(void *pointer);
 
 /* In the copy of the library that tests link (tests/meson.build): the n-th allocation from now
  * fails, once; 0: none fails. Returns what was left of the count before: 0 where that allocation

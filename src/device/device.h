@@ -17,6 +17,7 @@
 
 #include <mimo/tensor.h>
 
+#include "core/backend_api.h"
 #include "core/rows.h"
 
 /* Rows of a tile, picked by position, and the same rows packed one after the other.
@@ -111,7 +112,7 @@ typedef struct mimo_device {
                                mimo_stream stream);
 } mimo_device;
 
-extern const mimo_device mimo_device_host;
+MIMO_BACKEND_API extern const mimo_device mimo_device_host;
 extern const mimo_device mimo_device_cuda; /* where this build has CUDA */
 
 /* "host memory", "CUDA memory". */

@@ -38,6 +38,10 @@ launch() # ranks program argument...
         timeout 600 python3 "$path" mpirun "$folder/$3" --gpus
         return
         ;;
+    *.sh)
+        timeout 120 sh "$path" "$folder/$3" "$count"
+        return
+        ;;
     esac
     shift 2
     set -- "$path" "$@"

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# header_documentation.sh ROOT HEADER...
+# header_documentation.sh ROOT MPI-PACKAGE HEADER...
 # clang's -Wdocumentation over each public header; 77 (skipped) without clang.
 set -euo pipefail
-root=$1
-shift
+root=$1 package=$2
+shift 2
 command -v clang >/dev/null || {
     echo "no clang: the comments are not checked"
     exit 77
 }
-read -r -a mpi < <(pkg-config --cflags ompi-c | sed 's/-I/-isystem /g')
+mpi=()
+[ -z "$package" ] || read -r -a mpi < <(pkg-config --cflags "$package" | sed 's/-I/-isystem /g')
 
 check() {
     clang -x c -std=c11 -fsyntax-only -Wdocumentation -Werror -I "$root/include" "${mpi[@]}" "$@"

@@ -1,6 +1,5 @@
 /* A program that contains the public headers only, linked with the library. */
 #include <mimo/mimo.h>
-#include <mimo/mpi.h>
 
 int main(void)
 {

@@ -1,6 +1,5 @@
 /* The same in C++: the headers declare C linkage. */
 #include <mimo/mimo.h>
-#include <mimo/mpi.h>
 
 int main(void)
 {

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# embedded_library.sh ROOT
-# Builds and runs tests/install/embedding with the library as its Meson subproject.
+# embedded_library.sh ROOT MPI
+# Builds and runs tests/install/embedding with the library as its Meson subproject. MPI
+# is the option that it is given: enabled or disabled.
 set -euo pipefail
-root=$1
+root=$1 mpi=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cp -r "$root/tests/install/embedding" "$folder/parent"
-cp "$root/tests/install/installed_program.c" "$folder/parent"
+cp "$root"/tests/install/installed_*.c "$folder/parent"
 mkdir "$folder/parent/subprojects"
 ln -s "$root" "$folder/parent/subprojects/mimo-bridge"
 
-meson setup "$folder/build" "$folder/parent" -Dbuildtype=debug --force-fallback-for=mimo-bridge
-ninja -C "$folder/build" embedding
-meson test -C "$folder/build" --no-rebuild --print-errorlogs embedding
+meson setup "$folder/build" "$folder/parent" -Dbuildtype=debug \
+    --force-fallback-for=mimo-bridge -Dmimo-bridge:mpi="$mpi"
+programs=(planner)
+[ "$mpi" != enabled ] || programs+=(program)
+ninja -C "$folder/build" "${programs[@]}"
+meson test -C "$folder/build" --no-rebuild --print-errorlogs "${programs[@]/#/embedded }"

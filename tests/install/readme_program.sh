@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# readme_program.sh README SHARED-LIBRARY
+# readme_program.sh README SHARED-LIBRARY MPI-SHARED-LIBRARY
 # Compiles the C program of README.md as printed, runs it as the README says, compares the output.
 set -euo pipefail
 readme=$1
 library=$(realpath "$2")
+mpi_library=$(realpath "$3")
 root=$(dirname "$readme")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -16,7 +17,7 @@ grep -q rank "$folder/expected" || { echo "no output in $readme"; exit 1; }
 
 read -r -a mpi < <(pkg-config --cflags --libs ompi-c)
 cc -std=c11 -Wall -Wextra -Wpedantic -Werror -I "$root/include" -o "$folder/program" \
-    "$folder/program.c" "$library" "${mpi[@]}"
+    "$folder/program.c" "$mpi_library" "$library" "${mpi[@]}"
 export LD_LIBRARY_PATH=${library%/*}
 mpirun -n 8 --oversubscribe "$folder/program" | sort >"$folder/got"
 diff "$folder/expected" "$folder/got"

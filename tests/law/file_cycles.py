@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """No two files of the library need each other, directly or through others.
 
-    file_cycles.py NM ARCHIVE    check the object files of a static library; one line a cycle
-    file_cycles.py --self-test   see that a cycle of two files, and one of three, is noticed
+    file_cycles.py NM ARCHIVE...  check the object files of static libraries; one line a cycle
+    file_cycles.py --self-test    see that a cycle of two files, and one of three, is noticed
 
 A file needs another one where its object uses a symbol that the other's object defines. CUDA objects
 count as well. Tables of functions are data: who calls through one needs only the table's header.
@@ -92,11 +92,11 @@ def self_test():
 def main():
     if sys.argv[1:] == ["--self-test"]:
         wrong = self_test()
-    elif len(sys.argv) == 3:
-        nm = subprocess.run([sys.argv[1], "-g", sys.argv[2]], capture_output=True, text=True,
+    elif len(sys.argv) >= 3:
+        nm = subprocess.run([sys.argv[1], "-g", *sys.argv[2:]], capture_output=True, text=True,
                             check=True)
         if len(read_symbols(nm.stdout)[0]) < 10:
-            wrong = [f"{sys.argv[2]} has almost no object files: is it the static library?"]
+            wrong = ["almost no object files: are these the static libraries?"]
         else:
             wrong = find_cycles(nm.stdout)
     else:

@@ -1,5 +1,5 @@
 /*
- * The Open MPI backend: host memory, nonblocking collectives on a duplicate of the caller's
+ * The MPI backend: host memory, nonblocking collectives on a duplicate of the caller's
  * communicator. Splits are the exception: MPI 3.1 has no nonblocking one. So comm.c agrees first,
  * and every rank is known to arrive.
  */
@@ -14,6 +14,7 @@
 #include "comm/mpi/host_buffer.h"
 #include "comm/mpi/mpi_exchange.h"
 #include "comm/mpi/mpi_gather.h"
+#include "comm/mpi/mpi_launcher.h"
 #include "comm/mpi/mpi_request.h"
 #include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_operators.h"
@@ -334,7 +335,7 @@ static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
                call);
     MIMO_TRY_MPI(MPI_Comm_test_inter(mpi, &inter));
     MIMO_CHECK(!inter, MIMO_ERR_ARGUMENT, "%s: the communicator is an intercommunicator", call);
-    return MIMO_OK;
+    return mimo_mpi_check_launcher(mpi, call);
 }
 
 /* Make a family and its first communicator, without a handle. Local. */

@@ -1,0 +1,73 @@
+/* Who started the processes: where another launcher did, MPI knows of each process alone, and the
+ * calls of <mimo/mpi.h> say so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <mimo/mimo.h>
+
+#include "mpi_test.h"
+
+typedef struct setting {
+    const char *name, *value;
+} setting;
+
+enum { MOST_SETTINGS = 4 };
+
+static void set_all(const setting *settings, bool on)
+{
+    for (int i = 0; i < MOST_SETTINGS && settings[i].name; i++)
+        on ? setenv(settings[i].name, settings[i].value, 1) : unsetenv(settings[i].name);
+}
+
+/* The calls of <mimo/mpi.h> with an environment: refused with these words, or taken (NULL). */
+static void calls(const setting *settings, MPI_Comm mpi, const char *words)
+{
+    mimo_status expected = words ? MIMO_ERR_STATE : MIMO_OK;
+    mimo_comm *made = NULL, *borrowed = NULL;
+    mimo_bootstrap bootstrap = {.rank = -7};
+    set_all(settings, true);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&made, mpi, NULL), expected);
+    if (words) {
+        MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: ");
+        MPI_EXPECT_SENTENCE(words);
+    }
+    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&borrowed, mpi, NULL), expected);
+    MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &mpi), expected);
+    MPI_EXPECT((made == NULL) == (words != NULL), "outputs of a refused call");
+    MPI_EXPECT((borrowed == NULL) == (words != NULL), "outputs of a refused call");
+    MPI_EXPECT((bootstrap.rank == -7) == (words != NULL), "outputs of a refused call");
+    mimo_comm_destroy(borrowed);
+    mimo_comm_destroy(made);
+    set_all(settings, false);
+}
+
+static const setting torchrun[MOST_SETTINGS] = {
+    {"WORLD_SIZE", "4"}, {"RANK", "2"}, {"TORCHELASTIC_RUN_ID", "none"}};
+static const setting env_method[MOST_SETTINGS] = {
+    {"WORLD_SIZE", "16"}, {"RANK", "0"}, {"MASTER_ADDR", "localhost"}};
+
+/* One process, as each is under torchrun. */
+MPI_TEST(launcher, is_not_mpirun)
+{
+    const setting alone[MOST_SETTINGS] = {
+        {"WORLD_SIZE", "1"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}};
+    const setting half[MOST_SETTINGS] = {{"WORLD_SIZE", "4"}, {"RANK", "0"}};
+    const setting garbage[MOST_SETTINGS] = {
+        {"WORLD_SIZE", "4x"}, {"RANK", "0"}, {"TORCHELASTIC_RUN_ID", "none"}};
+    const setting none[MOST_SETTINGS] = {{NULL, NULL}};
+    calls(none, MPI_COMM_WORLD, NULL);
+    calls(torchrun, MPI_COMM_WORLD, "started 4 processes (WORLD_SIZE=4), and MPI knows of 1");
+    calls(torchrun, MPI_COMM_WORLD, "mpirun -n 4");
+    calls(env_method, MPI_COMM_WORLD, "started 16 processes");
+    calls(torchrun, MPI_COMM_SELF, NULL); /* one rank is what the caller asks for */
+    calls(alone, MPI_COMM_WORLD, NULL);
+    calls(half, MPI_COMM_WORLD, NULL);
+    calls(garbage, MPI_COMM_WORLD, NULL);
+}
+
+/* mpirun started these ranks, whatever the environment says. */
+MPI_TEST(launcher, is_mpirun)
+{
+    calls(torchrun, MPI_COMM_WORLD, NULL);
+    calls(torchrun, MPI_COMM_SELF, NULL);
+}
