@@ -177,6 +177,8 @@ MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
  */
 MIMO_API mimo_status mimo_comm_abort(mimo_comm *comm, const char *why);
 
+MIMO_API void mimo_comm_forget(mimo_comm *comm);
+
 /** MIMO_OK, or the status that the communicator's family has ended with. Local. */
 MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
 
