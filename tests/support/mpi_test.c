@@ -11,9 +11,19 @@ static int failures;
 static bool finished, skipped;
 bool mpi_test_looked;
 
+__attribute__((weak)) int mpi_test_level(void)
+{
+    return MPI_THREAD_SINGLE;
+}
+
 void mpi_test_begin(void)
 {
-    MPI_Init(NULL, NULL);
+    int provided = -1, wanted = mpi_test_level();
+    MPI_Init_thread(NULL, NULL, wanted, &provided);
+    if (provided == wanted)
+        return;
+    fprintf(stderr, "MPI has thread level %d, not %d\n", provided, wanted);
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 void mpi_test_need_memory(void)

@@ -24,6 +24,9 @@
 #include <mimo/mpi.h>
 
 void mpi_test_begin(void);
+/* The level of threads that MPI is initialised with: MPI_THREAD_SINGLE, unless the test's file
+ * defines this. */
+int mpi_test_level(void);
 /* Skips where the tests' memory (test_memory.h) is not available. */
 void mpi_test_need_memory(void);
 void mpi_test_end(void);

@@ -236,6 +236,8 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstr
     *out = &made->base;
     made = NULL;
 done:
+    if (made && made->shared)
+        made->shared->failed = true; /* peers may not come to its end */
     if (made)
         mimo_comm_destroy(&made->base);
     mimo_release(all);
