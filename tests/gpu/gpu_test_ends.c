@@ -187,8 +187,11 @@ MPI_TEST(ends, abort_at_any_time)
         pthread_t watchdog;
         mimo_status status = MIMO_OK;
         pthread_create(&watchdog, NULL, abort_it, comm);
-        while (status == MIMO_OK)
+        while (status == MIMO_OK) {
             status = add_up(comm, &tile);
+            if (status == MIMO_OK)
+                status = mimo_comm_synchronize(comm, test_stream());
+        }
         MPI_EXPECT(status == MIMO_ERR_ABORTED, "%s", mimo_last_error());
         pthread_join(watchdog, NULL);
         EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
