@@ -30,8 +30,10 @@ int main(int argc, char **argv)
     if (!test)
         PLAIN_END(1, "usage: %s --filter suite/name", argv[0]);
     criterion_current_test = test;
-    test->init();
+    if (test->init)
+        test->init();
     test->body();
-    test->fini();
+    if (test->fini)
+        test->fini();
     return 0;
 }
