@@ -90,10 +90,10 @@ MIMO_API void mimo_comm_destroy(mimo_comm *comm);
 
 /**
  * Leave the communicator's whole family for good, and release the communicator: for garbage
- * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank that
- * waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall know.) Any
- * thread may call it, also while another one is inside a call of the family: that call ends with
- * MIMO_ERR_ABORTED. NULL is fine.
+ * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
+ * that waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall
+ * know.) Any thread may call it, also while another one is inside a call of the family: that
+ * call ends with MIMO_ERR_ABORTED. NULL is fine.
  *
  * Everything else that was made from the family (communicators split from it, bridges, buffers,
  * gradient objects, groups of grids) stays the caller's. Each is destroyed by its own function, or
@@ -109,11 +109,11 @@ MIMO_API void mimo_comm_destroy(mimo_comm *comm);
  *    device memory wait for work on this rank's device. A rank that has ended its last call may
  *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after
  *    mimo_comm_synchronize, where the last call's results count.
- *  - Peers that do not know of it may write into this rank's buffers. On the host, and in buffers
- *    that the library allocated on a device, the physical memory lives until each peer has released
- *    its part of the buffer, so such writes are lost and harm nobody. This rank's addresses end with
- *    mimo_buffer_destroy. Memory of mimo_buffer_register is the caller's: <mimo/buffer.h> says when
- *    it can be used again.
+ *  - Peers that do not know of it may write into this rank's buffers. On the host, and in
+ *    buffers that the library allocated on a device, the physical memory lives until each peer
+ *    has released its part of the buffer, so such writes are lost and harm nobody. This rank's
+ *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_register is the caller's:
+ *    <mimo/buffer.h> says when it can be used again.
  */
 MIMO_API void mimo_comm_forget(mimo_comm *comm);
 
@@ -242,8 +242,8 @@ MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
  */
 MIMO_API mimo_status mimo_comm_abort(mimo_comm *comm, const char *why);
 
-/** MIMO_OK, or the status that the communicator's family has ended with; MIMO_ERR_ABORTED as soon as
- *  a thread has aborted it. Local, in any thread. */
+/** MIMO_OK, or the status that the communicator's family has ended with; MIMO_ERR_ABORTED as soon
+ *  as a thread has aborted it. Local, in any thread. */
 MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
 
 /** Wait until the work on a stream is done, as cudaStreamSynchronize does, but under the deadline.

@@ -1,6 +1,6 @@
 /*
- * Every public call that can reach the transport is a scope: MIMO_ENTER begins it, and it ends where
- * the function does. Calls inside calls are counted as well. A scope
+ * Every public call that can reach the transport is a scope: MIMO_ENTER begins it, and it ends
+ * where the function does. Calls inside calls are counted as well. A scope
  *   - refuses a process that was forked, and a thread that may not call the transport
  *   - keeps the family alive, even where the call releases its last communicator
  *   - ends the family where another thread has asked for that: at its beginning, or at its end once

@@ -8,9 +8,10 @@
  * as well and sends its own. In the end every rank that waited has a farewell from every other rank
  * that waited, and knows which ranks are missing. While all goes well nothing is sent.
  *
- * Any thread may ask a family to end (mimo_family_ask_end). A transport is not called by two threads
- * at once. So where another thread is inside a call of the family, that thread ends it: when it next
- * checks, or when it leaves (comm/calls.h). Otherwise the thread that asks ends it at once.
+ * Any thread may ask a family to end (mimo_family_ask_end). A transport is not called by two
+ * threads at once. So where another thread is inside a call of the family, that thread ends it:
+ * when it next checks, or when it leaves (comm/calls.h). Otherwise the thread that asks ends it
+ * at once.
  */
 #ifndef MIMO_COMM_TERMINATION_H
 #define MIMO_COMM_TERMINATION_H

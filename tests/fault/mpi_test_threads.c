@@ -1,5 +1,5 @@
-/* Other threads than the one that made a communicator: they take turns, abort a call of another one,
- * and are refused where MPI does not allow them. */
+/* Other threads than the one that made a communicator: they take turns, abort a call of another
+ * one, and are refused where MPI does not allow them. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,8 +186,8 @@ static bool waits(const fault_bed *bed, const fault_call *call)
     return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
 }
 
-/* One rank does not come. A thread of the last rank aborts the call in which all others wait; MPI is
- * called by the thread that waits. */
+/* One rank does not come. A thread of the last rank aborts the call in which all others wait. MPI
+ * is called by the thread that waits. */
 static void abort_one(const fault_call *call, mimo_executor executor)
 {
     fault_bed bed;

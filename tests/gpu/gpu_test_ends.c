@@ -58,7 +58,8 @@ static void expect_life(const test_tile *tile)
     mimo_comm_destroy(comm);
 }
 
-/* A kernel waits for the late rank, and its communicator is forgotten, a split before its parent. */
+/* A kernel waits for the late rank, and its communicator is forgotten before what was made from
+ * it. */
 MPI_TEST(ends, forgotten_while_data_waits)
 {
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);

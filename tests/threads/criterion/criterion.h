@@ -1,7 +1,8 @@
 /*
- * What the tests of threads use of Criterion, for ThreadSanitizer: Criterion maps memory at addresses
- * that ThreadSanitizer keeps for itself. The same test sources are compiled with this header. One
- * launch runs one test, in the process itself: `plain_test_NAME --filter suite/name`.
+ * What the tests of threads use of Criterion, for ThreadSanitizer: Criterion maps memory at
+ * addresses that ThreadSanitizer keeps for itself. The same test sources are compiled with this
+ * header. One launch runs one test, in the process itself: `plain_test_NAME --filter
+ * suite/name`.
  */
 #ifndef MIMO_TESTS_THREADS_CRITERION_H
 #define MIMO_TESTS_THREADS_CRITERION_H
