@@ -112,7 +112,7 @@ MIMO_API void mimo_comm_destroy(mimo_comm *comm);
  *  - Peers that do not know of it may write into this rank's buffers. On the host, and in
  *    buffers that the library allocated on a device, the physical memory lives until each peer
  *    has released its part of the buffer, so such writes are lost and harm nobody. This rank's
- *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_register is the caller's:
+ *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_borrow is the caller's:
  *    <mimo/buffer.h> says when it can be used again.
  */
 MIMO_API void mimo_comm_forget(mimo_comm *comm);
@@ -151,7 +151,8 @@ MIMO_API mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *
 /** Gather `bytes` bytes of host memory of every rank at `to`, in rank order. `to` and `from` are
  *  host memory on every backend: it is for sizes, counts and names, not for tensors. Collective,
  *  blocking the host. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
-MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes);
+MIMO_API mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from,
+                                              int bytes);
 
 /** Copy `bytes` bytes at `data` from rank `root` to all. Collective; blocking on the host, enqueued
  *  with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
@@ -185,7 +186,7 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * whole on a rank: afterwards every call fails at once with the same status and sentence. What
  * remains is to destroy bridges, groups, grids and communicators, and none of that waits. The
  * process goes on. What is local can be used (grids, plans, partitions, tensors), and so can
- * communicators of another mimo_comm_from_mpi or mimo_comm_create_nccl. The ranks that are left can
+ * communicators of another mimo_comm_create_mpi or mimo_comm_create_nccl. The ranks that are left can
  * make a new one.
  *
  *  - MPI can't cancel collectives, nor a message that has begun to move. So where a deadline is in

@@ -28,7 +28,7 @@ static void call_everything(fault_bed *bed, mimo_op **op)
     expect_refused(mimo_comm_state(bed->comm), "state");
     expect_refused(mimo_comm_set_deadline(bed->comm, 1), "deadline");
     expect_refused(mimo_comm_abort(bed->comm, "by the child"), "abort");
-    expect_refused(mimo_op_test(*op, &done), "op test");
+    expect_refused(mimo_op_test(&done, *op), "op test");
     expect_refused(mimo_op_wait(op), "op wait");
 }
 

@@ -64,8 +64,8 @@ static void *call_all(void *of)
                    mimo_last_error());
         MPI_EXPECT_SENTENCE("MPI was initialised with MPI_THREAD_FUNNELED (level 1)");
     }
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_STATE);
-    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
     MPI_EXPECT_STATUS(mimo_comm_synchronize(bed->comm, NULL), MIMO_ERR_STATE);
     MPI_EXPECT_OK(mimo_comm_state(bed->comm));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, 0));
