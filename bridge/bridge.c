@@ -3,6 +3,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge/bridge_desc.h"
+#include "comm/calls.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -63,6 +64,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     mimo_bridge *bridge = NULL;
     mimo_bridge_request own = MIMO_BRIDGE_REQUEST_INIT;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
+    MIMO_ENTER(comm, "bridge");
     mimo_status local = mimo_bridge_request_read(&own, comm, desc);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
@@ -82,6 +84,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     bridge->parent = comm;
     name_bridge(bridge, ++comm->bridges, own.desc.name);
     bridge->callback = (mimo_progress_callback){NULL, move_on, bridge};
+    mimo_comm_hold(comm);
     mimo_callback_add(comm, &bridge->callback);
     *out = bridge;
     return MIMO_OK;
@@ -109,13 +112,14 @@ static void release(mimo_bridge *bridge)
     if (bridge->src)
         mimo_grids_release(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
-        mimo_comm_release_unused(bridge->parent);
+        mimo_comm_drop(bridge->parent);
     mimo_release(bridge);
 }
 
 void mimo_bridge_destroy(mimo_bridge *bridge)
 {
-    if (!bridge)
+    MIMO_CALL_SCOPE(scope);
+    if (!bridge || (bridge->parent && !mimo_release_enter(&scope, bridge->parent->family)))
         return;
     bridge->destroyed = true;
     if (mimo_bridge_check_idle(bridge, "bridge destroy") == MIMO_OK)

@@ -2,15 +2,27 @@
 # Builds with the address and undefined-behaviour sanitizers. Runs these suites under them: unit,
 # mpi, fault, tools, and fuzz (the corpora of the fuzz targets). The oracle is left out: it would
 # take minutes and runs the same library. So are suites that compile (headers, install).
-# ThreadSanitizer is not used, because the library starts no thread. The suite valgrind runs
-# Valgrind.
+# The suite valgrind runs Valgrind. With --threads it builds with ThreadSanitizer and runs the tests
+# of threads (tests/threads), as the library starts no thread in the others.
 #
 #   scripts/sanitize.sh [meson test argument...]
 #                       (default: --suite unit --suite fuzz --suite mpi --suite fault --suite tools)
+#   scripts/sanitize.sh --threads
 #
-# MIMO_BUILD: the build folder (default: build-san in the source tree).
+# MIMO_BUILD: the build folder (default: build-san in the source tree; build-tsan with --threads).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+if [ "${1:-}" = --threads ]; then
+    build=${MIMO_BUILD:-$root/build-tsan}
+    install_packages test
+    again=()
+    [ ! -f "$build/build.ninja" ] || again=(--reconfigure)
+    meson setup "${again[@]}" "$build" "$root" --werror -Db_sanitize=thread -Db_lundef=false \
+        -Dexamples=false || fail "Meson could not configure $build"
+    ninja -C "$build" thread_tests || fail "the build in $build failed"
+    exec meson test -C "$build" --no-rebuild --print-errorlogs --suite threads
+fi
 
 build=${MIMO_BUILD:-$root/build-san}
 install_packages test

@@ -151,8 +151,6 @@ mimo_status mimo_op_begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_requ
 {
     mimo_op *op;
     const mimo_move_desc *move = &request->move;
-    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL",
-               request->backward ? "backward" : "forward", out ? "bridge" : "out");
     MIMO_TRY(take_op(&op, bridge));
     reset(op, bridge, request);
     mimo_op_begin_words(op, move->to, move->from, move->n);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bridge/routed/routed_types.h"
+#include "comm/calls.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -254,6 +255,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     mimo_span *spans = NULL;
     int64_t count = 0;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
+    MIMO_ENTER(bridge->parent, "bridge update");
     if (bridge->routed)
         own.batch = bridge->routed->first_batch;
     mimo_status local = read_desc(&own, desc);

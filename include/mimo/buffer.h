@@ -96,9 +96,9 @@ MIMO_API mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void
                                         int64_t bytes);
 
 /** Release a buffer. Collective in effect: all ranks release their buffers in the same order, each
- *  after its last call has ended on all ranks. NULL is fine. After a deadline or an abort each rank
- *  releases it alone, and peers may still be in their calls: on the host the memory lives until
- *  every rank has released it. */
+ *  after its last call has ended on all ranks. NULL is fine. After a deadline, an abort or
+ *  mimo_comm_forget each rank releases it alone, and peers may still be in their calls: memory that
+ *  the library allocated lives until every rank has released the buffer. */
 MIMO_API void mimo_buffer_destroy(mimo_buffer *buffer);
 
 /** This rank's memory, 4096-byte aligned, owned by the buffer. Local. */

@@ -21,10 +21,29 @@
  *    the descriptor, adds the agreement, for a run that looks for such a mistake.
  *  - It returns MIMO_ERR_TIMEOUT where a deadline is set and has passed, and MIMO_ERR_ABORTED where
  *    a rank aborted. Afterwards every later call returns the same at once ("Deadlines", below).
- *  - One thread at a time uses a communicator and what was made from it (bridges, buffers, gradient
- *    rules). Different threads may use different communicators: on MPI where it was initialised
- *    with MPI_THREAD_MULTIPLE; on NCCL where the communicators come from different creations (those
- *    split from one share a stream and NCCL communicators).
+ *
+ * Threads. One thread at a time uses a communicator and what was made from it (bridges, buffers,
+ * gradient rules). Any thread may take its turn: an object belongs to no thread.
+ *  - On MPI the level that MPI was initialised with decides. Below MPI_THREAD_SERIALIZED only MPI's
+ *    main thread may call. Another thread gets MIMO_ERR_STATE with the level, on that rank alone.
+ *    With MPI_THREAD_SERIALIZED threads take turns, with each other and with the program's own
+ *    calls of MPI. With MPI_THREAD_MULTIPLE different threads use different communicators at once.
+ *  - On NCCL different threads use communicators of different creations at once. Those split from
+ *    one share a stream and NCCL communicators, so their threads take turns.
+ *  - These four may be called by any thread at any time, also while another one is inside a call:
+ *    mimo_comm_abort, mimo_comm_state, mimo_comm_set_deadline, mimo_comm_forget.
+ *
+ * Processes. A child that was forked off has copies of the parent's objects, and must not use them.
+ * Each call that takes one gets MIMO_ERR_STATE. To destroy one in the child leaves everything as it
+ * is. Nothing there waits, and no message of the parent is touched. Grids, plans and partitions are
+ * memory alone and work in the child. (A fork by other means than fork() is not noticed.)
+ *
+ * Ownership. What a function gives through `out` is the caller's, who gives it back with the
+ * destroy function of its type. What a call takes as an argument stays the caller's: tensors until
+ * the call has ended (for calls that only enqueue: until the stream is done), descriptors and texts
+ * during the call. Bridges and buffers hold the communicator that they were made from, and bridges
+ * and gradient objects hold their grids: these may be destroyed in any order. Grids and gradient
+ * objects do not hold the communicator: after its end they can only be destroyed.
  */
 #ifndef MIMO_COMM_H
 #define MIMO_COMM_H
@@ -62,6 +81,12 @@ MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
  * allgather: collective over all ranks, blocking. Every rank gives `bytes` bytes at `from` and
  * receives bytes * (number of ranks) bytes at `to`, in rank order. Returns 0, or non-zero on
  * failure.
+ *
+ * The library has no means to end this wait; a deadline does not. So where a rank may be missing,
+ * allgather itself has a time limit, and returns non-zero when it has passed. It may return so as
+ * late as it likes, and on some ranks only: after such a return the library gives up what it was
+ * making, calls allgather no more, and fails with MIMO_ERR_COMM and the number. `to` and `from` are
+ * freed then, so allgather leaves nothing behind that still uses them.
  */
 typedef struct mimo_bootstrap {
     size_t size; /* set by the initializer */
@@ -93,6 +118,35 @@ typedef enum mimo_reduce {
  * used.
  */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);
+
+/**
+ * Leave the communicator's whole family for good, and release the communicator: for garbage
+ * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
+ * that waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall
+ * know.) Any thread may call it, also while another one is inside a call of the family: that
+ * call ends with MIMO_ERR_ABORTED. NULL is fine.
+ *
+ * Everything else that was made from the family (communicators split from it, bridges, buffers,
+ * gradient objects, groups of grids) stays the caller's. Each is destroyed by its own function, or
+ * not at all, which leaks its memory. Once no call of the family runs any more, they may be
+ * destroyed in any order, by any thread, different ones by several threads at once. None of that
+ * waits for a rank or calls MPI, whatever its level of threads. Operations in flight end:
+ * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls fail in the same way.
+ *
+ * Memory that others may still use:
+ *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" below).
+ *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
+ *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
+ *    device memory wait for work on this rank's device. A rank that has ended its last call may
+ *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after
+ *    mimo_comm_synchronize, where the last call's results count.
+ *  - Peers that do not know of it may write into this rank's buffers. On the host, and in
+ *    buffers that the library allocated on a device, the physical memory lives until each peer
+ *    has released its part of the buffer, so such writes are lost and harm nobody. This rank's
+ *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_borrow is the caller's:
+ *    <mimo/buffer.h> says when it can be used again.
+ */
+MIMO_API void mimo_comm_forget(mimo_comm *comm);
 
 /** This process's rank in the communicator, 0 <= rank < size. Local. */
 MIMO_API int mimo_comm_rank(const mimo_comm *comm);
@@ -203,13 +257,25 @@ MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
 
 /**
  * End the communicator's family as a deadline would, with MIMO_ERR_ABORTED and the caller's reason
- * (NULL is fine). On MPI the other ranks are told, and end when they next wait. Local, does not
- * block. It does nothing where the family has ended already. Another thread may call it only while
- * the first one is blocked outside the library (in cudaStreamSynchronize, for example).
+ * (NULL is fine). Local, does not block, and only the first reason counts. It does nothing where
+ * the family has ended already. Any thread may call it at any time before the communicator is
+ * destroyed: a watchdog, for example. Which thread then calls the transport:
+ *  - Another thread is inside a call of the family (whatever it waits for there). This call only
+ *    asks. The other thread ends the family where it next looks, within microseconds, and its call
+ *    gets MIMO_ERR_ABORTED. If that call does not wait, it may still succeed, and the family ends
+ *    with it. A wait inside MPI or NCCL itself is not ended ("Creating and splitting wait" above,
+ *    and <mimo/nccl.h>), nor is a wait of a destroy function for its peers.
+ *  - No thread is inside, on NCCL. This call aborts the NCCL communicators. So a thread that is
+ *    blocked outside the library, in cudaStreamSynchronize for example, goes on.
+ *  - No thread is inside, on MPI. With MPI_THREAD_MULTIPLE, or in the thread that called last, this
+ *    call tells the other ranks, who end when they next wait. Any other thread leaves that to this
+ *    rank's next call, as it can't know whether MPI is being called at that moment.
+ * Errors: MIMO_ERR_ARGUMENT (NULL), MIMO_ERR_STATE (a forked child).
  */
 MIMO_API mimo_status mimo_comm_abort(mimo_comm *comm, const char *why);
 
-/** MIMO_OK, or the status that the communicator's family has ended with. Local. */
+/** MIMO_OK, or the status that the communicator's family has ended with; MIMO_ERR_ABORTED as soon
+ *  as a thread has aborted it. Local, in any thread. */
 MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
 
 /** Wait until the work on a stream is done, as cudaStreamSynchronize does, but under the deadline.

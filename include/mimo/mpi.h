@@ -5,6 +5,13 @@
  * MPI sends and receives tensors where they lie, and may use them until a call is done. With a
  * deadline in force it gets copies instead ("Deadlines" in <mimo/comm.h>). The copies take time,
  * and bench/bridge_bench reports how much.
+ *
+ * Threads ("Threads" in <mimo/comm.h>) need this level of MPI_Init_thread:
+ *   MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED: only the main thread calls (MPI_Is_thread_main)
+ *   MPI_THREAD_SERIALIZED: any thread calls, one at a time, MPI's own calls included
+ *   MPI_THREAD_MULTIPLE: different threads use different communicators at once
+ * The functions of this header are checked as well. A destroy function that is called by a thread
+ * that may not call MPI frees memory and leaves MPI's objects.
  */
 #ifndef MIMO_MPI_H
 #define MIMO_MPI_H
@@ -27,10 +34,10 @@ MIMO_BEGIN_DECLS
  * <mimo/comm.h>).
  *
  * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
- * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized; or the environment is
- * torchrun's with WORLD_SIZE above 1, and MPI, which did not start the processes, knows of this one
- * alone. MPI_COMM_SELF is taken there: its one rank is meant); on every rank MIMO_ERR_MEMORY,
- * MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
+ * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized, or not for this thread; or
+ * the environment is torchrun's with WORLD_SIZE above 1, and MPI, which did not start the
+ * processes, knows of this one alone. MPI_COMM_SELF is taken there: its one rank is meant); on every
+ * rank MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
  * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi,

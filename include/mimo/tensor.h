@@ -37,7 +37,9 @@ typedef enum mimo_memory {
 
 /** The order of work on a device: a cudaStream_t for tensors in CUDA memory, NULL for host memory.
  *  With a stream, work is enqueued and the host does not wait; on the host a call is done when it
- *  returns. */
+ *  returns. With CUDA memory NULL is a stream as well: the legacy default stream, also where the
+ *  program is compiled for default streams of each thread. Other streams that were not created with
+ *  cudaStreamNonBlocking wait for it, and it can't be captured. */
 typedef void *mimo_stream;
 
 typedef struct mimo_tensor {

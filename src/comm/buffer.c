@@ -4,6 +4,7 @@
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
+#include "comm/calls.h"
 #include "core/check.h"
 #include "core/logging.h"
 #include "core/memory.h"
@@ -84,6 +85,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
 {
     mimo_buffer *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "%s: comm is NULL", own->call);
+    MIMO_ENTER(comm, own->call);
     mimo_status local = check_creation(own, comm);
     if (local == MIMO_OK)
         local = reserve_buffer(&made, comm, own);
@@ -102,9 +104,12 @@ static mimo_status create(mimo_comm *comm, const creation *own)
             free_buffer(made);
         return status;
     }
+    mimo_comm_hold(comm);
+    pthread_mutex_lock(&comm->family->lock);
     made->next = comm->buffers;
     comm->buffers = made;
     made->serial = ++comm->buffer_changes;
+    pthread_mutex_unlock(&comm->family->lock);
     *own->out = made;
     return MIMO_OK;
 }
@@ -150,19 +155,27 @@ mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int6
     return create(comm, &own);
 }
 
-void mimo_buffer_destroy(mimo_buffer *buffer)
+static void unlink_buffer(mimo_comm *comm, const mimo_buffer *buffer)
 {
-    if (!buffer)
-        return;
-    mimo_comm *comm = buffer->comm;
+    pthread_mutex_lock(&comm->family->lock);
     mimo_buffer **link = &comm->buffers;
     while (*link != buffer)
         link = &(*link)->next;
     *link = buffer->next;
     comm->buffer_changes++;
+    pthread_mutex_unlock(&comm->family->lock);
+}
+
+void mimo_buffer_destroy(mimo_buffer *buffer)
+{
+    MIMO_CALL_SCOPE(scope);
+    if (!buffer || !mimo_release_enter(&scope, buffer->comm->family))
+        return;
+    mimo_comm *comm = buffer->comm;
+    unlink_buffer(comm, buffer);
     comm->backend->buffer_close(buffer);
     free_buffer(buffer);
-    mimo_comm_release_unused(comm);
+    mimo_comm_drop(comm);
 }
 
 /* --------------------------------------- questions ---------------------------------------- */

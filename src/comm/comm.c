@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
+#include "comm/calls.h"
 #include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
@@ -13,39 +14,6 @@
 #include "device/profile.h"
 
 MIMO_DEFINE_INIT(mimo_bootstrap, MIMO_BOOTSTRAP_INIT)
-
-/* Every bridge has a progress callback on the communicator that it was made from. */
-static mimo_status check_unused(const mimo_comm *comm)
-{
-    int bridges = 0, buffers = 0;
-    for (const mimo_progress_callback *callback = comm->callbacks; callback;
-         callback = callback->next)
-        bridges++;
-    for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
-        buffers++;
-    MIMO_CHECK(bridges + buffers == 0, MIMO_ERR_STATE,
-               "a communicator of %d ranks was destroyed before bridges (%d) or buffers (%d) that "
-               "were made from it: the last of them releases it",
-               comm->size, bridges, buffers);
-    return MIMO_OK;
-}
-
-void mimo_comm_destroy(mimo_comm *comm)
-{
-    if (!comm)
-        return;
-    comm->destroyed = true;
-    if (check_unused(comm) == MIMO_OK) {
-        mimo_staging_release(&comm->staging);
-        comm->backend->destroy(comm);
-    }
-}
-
-void mimo_comm_release_unused(mimo_comm *comm)
-{
-    if (comm->destroyed && !comm->callbacks && !comm->buffers)
-        mimo_comm_destroy(comm);
-}
 
 int mimo_comm_rank(const mimo_comm *comm)
 {
@@ -79,6 +47,7 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
 {
     MIMO_RANGE();
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
+    MIMO_ENTER(parent, "split");
     MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_CREATE, split_check(out, color),
                            signature_of(MIMO_CALL_COMM_SPLIT, 0, 0, 0), "comm split"));
     /* A rank can still fail alone, for lack of memory. Then all ranks fail and release what they
@@ -133,6 +102,7 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
+    MIMO_ENTER(comm, "allreduce");
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
     const mimo_reduction reduction = {data, count, dtype, op, false, mimo_is_guarding(comm)};
@@ -180,6 +150,7 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
+    MIMO_ENTER(comm, "allgather");
     snprintf(call, sizeof call, "allgather of %" PRId64 " bytes a rank", bytes);
     bool guarded = mimo_is_guarding(comm);
     mimo_status local = allgather_check(comm, to, from, bytes);
@@ -215,6 +186,7 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
+    MIMO_ENTER(comm, "broadcast");
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
     const mimo_broadcast broadcast = {data, bytes, root, mimo_is_guarding(comm)};
     mimo_status local = broadcast_check(comm, data, bytes, root);
@@ -242,6 +214,7 @@ mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
+    MIMO_ENTER(comm, "collect");
     snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
     MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
                         signature_of(MIMO_CALL_COMM_COLLECT, bytes, 0, 0), call));
@@ -257,6 +230,7 @@ mimo_status mimo_comm_barrier(mimo_comm *comm)
 {
     MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
+    MIMO_ENTER(comm, "barrier");
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK,
                          signature_of(MIMO_CALL_COMM_BARRIER, 0, 0, 0), "barrier");
 }
@@ -278,6 +252,7 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
     mimo_wait_clock clock = {0, 0, 0};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
+    MIMO_ENTER(comm, "mimo_comm_synchronize");
     for (;;) {
         MIMO_TRY(mimo_comm_check(comm));
         MIMO_TRY(comm->device->finished(&done, stream));

@@ -166,15 +166,19 @@ typedef struct mimo_comm_backend {
      * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);
 
-    /* The family ends on this rank; called once. Send the farewell to the peers and end what waits
-     * inside a device. Then wait at most `patience` nanoseconds for the peers' farewells, and write
-     * into text[capacity] which of the communicator's ranks sent none ("; no sign of rank 3"), or
-     * leave it empty. NULL: nothing to do. */
-    void (*end)(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
-                size_t capacity);
+    /* The family ends on this rank; called once, by a thread that may call the transport while no
+     * other is inside a call. Send the farewell to the peers and end what waits inside a device.
+     * Then wait for the peers' farewells, and write which ranks sent none ("; no sign of rank 3"),
+     * or leave the text empty. NULL: nothing to do. */
+    void (*end)(mimo_family *family, const mimo_last_words *words);
     /* True where a peer's farewell has arrived; then *out is it. Never blocks. NULL: this backend
      * receives none. */
     bool (*receive_farewell)(mimo_comm *comm, mimo_farewell *out);
+    /* Free a family that has no user. */
+    void (*release_family)(mimo_family *family);
+    /* Whether this thread may call the transport: MIMO_ERR_STATE, with the call's name in the
+     * sentence, where it may not. NULL: any thread may. */
+    mimo_status (*check_thread)(const mimo_family *family, const char *call);
 } mimo_comm_backend;
 
 enum { MIMO_HOST_ALLGATHER_BYTES = 64 };
@@ -203,12 +207,13 @@ struct mimo_comm {
     int64_t bridges;         /* made from it so far */
     int reported_reach;      /* of the last buffer */
     mimo_staging staging;    /* of the backend, and of calls that borrow the communicator */
-    bool destroyed;          /* the last callback or buffer releases it */
+    int holders;    /* the caller, and what was made from it (bridges, buffers): an atomic */
+    bool destroyed; /* by the caller */
 };
 
-/* To be called after a callback or buffer was removed. Releases the communicator if it was
- * destroyed before and has no other callback or buffer. */
-void mimo_comm_release_unused(mimo_comm *comm);
+/* Add a holder; drop one. The last one releases the communicator. (lifetime.c) */
+void mimo_comm_hold(mimo_comm *comm);
+void mimo_comm_drop(mimo_comm *comm);
 
 /* The backend's test, unless the family has ended: then that error. */
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
@@ -231,7 +236,8 @@ mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, in
  * cancels an operation, only yield.) */
 void mimo_comm_progress(mimo_comm *comm);
 
-/* Add a callback to a communicator; remove it. The callback belongs to the caller. */
+/* Add a callback to a communicator; remove it. The callback belongs to the caller, and the caller
+ * holds the communicator meanwhile. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback);
 

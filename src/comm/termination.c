@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -7,6 +8,7 @@
 #include "comm/comm_backend.h"
 #include "core/check.h"
 #include "core/descriptor.h"
+#include "core/forks.h"
 #include "core/logging.h"
 
 /* The time between two checks counts for at most this fraction of the deadline. A host that was
@@ -28,6 +30,12 @@ int64_t mimo_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000 * MILLISECOND + now.tv_nsec + 1;
+}
+
+const void *mimo_this_thread(void)
+{
+    static _Thread_local char here;
+    return &here;
 }
 
 static mimo_status check_policy(const mimo_comm_desc *desc)
@@ -55,16 +63,36 @@ static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
 
 MIMO_DEFINE_INIT(mimo_comm_desc, MIMO_COMM_DESC_INIT)
 
-mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc)
+mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backend,
+                             const mimo_comm_desc *desc)
 {
     mimo_comm_desc own = MIMO_COMM_DESC_INIT;
     if (desc)
         MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "communicator"));
     MIMO_TRY(check_policy(&own));
     MIMO_TRY(choose_deadline(&family->deadline, &own));
+    MIMO_TRY(mimo_forks_count());
+    MIMO_CHECK(pthread_mutex_init(&family->lock, NULL) == 0, MIMO_ERR_MEMORY,
+               "out of memory for the lock of a communicator");
     family->agree = own.agree;
     family->checks = own.checks;
+    family->backend = backend;
+    family->forks = mimo_forks();
+    family->caller = mimo_this_thread();
     return MIMO_OK;
+}
+
+void mimo_family_hold(mimo_family *family)
+{
+    __atomic_fetch_add(&family->users, 1, __ATOMIC_RELAXED);
+}
+
+void mimo_family_drop(mimo_family *family)
+{
+    if (__atomic_sub_fetch(&family->users, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    pthread_mutex_destroy(&family->lock);
+    family->backend->release_family(family);
 }
 
 /* In nanoseconds. */
@@ -75,10 +103,15 @@ static int64_t deadline_of(const mimo_family *family)
 
 /* -------------------------------------- the end ----------------------------------------- */
 
+static mimo_status check(const mimo_family *family)
+{
+    mimo_status end = mimo_family_status(family);
+    return end == MIMO_OK ? MIMO_OK : mimo_fail(end, "%s", family->sentence);
+}
+
 mimo_status mimo_comm_check(const mimo_comm *comm)
 {
-    mimo_status end = mimo_family_status(comm->family);
-    return end == MIMO_OK ? MIMO_OK : mimo_fail(end, "%s", comm->family->sentence);
+    return check(comm->family);
 }
 
 /* Why the family ends: a peer's farewell, an abort of this rank, or a deadline that has passed. */
@@ -86,16 +119,19 @@ typedef struct reason {
     mimo_status status;
     const mimo_farewell *received; /* NULL: the reason is this rank's own */
     int64_t waited;                /* nanoseconds */
+    const char *inside; /* an abort that a thread finds in its call: that call; NULL: in none */
+    bool silent;
 } reason;
 
-/* This rank's farewell: the call that it gives up, or which rank aborted and why. */
+/* This rank's farewell: the call that it gives up, or which rank aborted and why. `comm` is the
+ * call's, or NULL. */
 static mimo_farewell farewell_of(const mimo_comm *comm, const char *call, const reason *why)
 {
     bool passed_on = why->received && why->status == MIMO_ERR_ABORTED;
     mimo_farewell it = {.status = (int32_t)why->status,
                         .origin = passed_on ? why->received->origin : -1,
-                        .comm = comm->id,
-                        .calls = comm->calls};
+                        .comm = comm ? comm->id : 0,
+                        .calls = comm ? comm->calls : 0};
     snprintf(it.text, sizeof it.text, "%s", passed_on ? why->received->text : call);
     return it;
 }
@@ -105,7 +141,8 @@ static void write_sentence(char *text, size_t capacity, const char *call, const 
 {
     const mimo_farewell *received = why->received;
     if (!received && why->status == MIMO_ERR_ABORTED)
-        snprintf(text, capacity, "the communicator was aborted here: %s", call);
+        snprintf(text, capacity, "%s%sthe communicator was aborted here: %s",
+                 why->inside ? why->inside : "", why->inside ? ": " : "", call);
     else if (!received)
         snprintf(text, capacity, "%s: given up after %" PRId64 " ms%s", call,
                  why->waited / MILLISECOND, missing);
@@ -117,23 +154,87 @@ static void write_sentence(char *text, size_t capacity, const char *call, const 
                  received->text, missing);
 }
 
-/* End the family, once: send a farewell to the peers, and receive theirs. */
-static mimo_status end_family(mimo_comm *comm, const char *call, const reason *why)
+static void await_end(const mimo_family *family)
 {
-    mimo_family *family = comm->family;
+    while (mimo_family_status(family) == MIMO_OK)
+        sched_yield();
+}
+
+/* End the family, once: send a farewell to the peers, and receive theirs. `comm` is NULL where no
+ * call is given up. */
+static void end_family(mimo_family *family, mimo_comm *comm, const char *call, const reason *why)
+{
     char missing[MIMO_SENTENCE_TEXT / 2] = "";
-    if (__atomic_test_and_set(&family->ending, __ATOMIC_ACQ_REL)) /* another thread ends it */
-        return mimo_fail(why->status, "%s: given up, as another call was", call);
+    if (__atomic_test_and_set(&family->ending, __ATOMIC_ACQ_REL)) { /* another thread ends it */
+        await_end(family);
+        return;
+    }
     const mimo_farewell mine = farewell_of(comm, call, why);
     int64_t patience = deadline_of(family) / PATIENCE_FRACTION;
     if (why->status == MIMO_ERR_ABORTED)
         patience = 0;
-    if (comm->backend->end)
-        comm->backend->end(comm, &mine, patience, missing, sizeof missing);
+    const mimo_last_words words = {comm, why->silent ? NULL : &mine, patience, missing,
+                                   sizeof missing};
+    if (family->backend->end)
+        family->backend->end(family, &words);
     write_sentence(family->sentence, sizeof family->sentence, call, why, missing);
     __atomic_store_n(&family->end, (int)why->status, __ATOMIC_RELEASE);
     mimo_log(MIMO_LOG_WARNING, "%s", family->sentence);
-    return mimo_comm_check(comm);
+}
+
+/* --------------------------------- an end that was asked for ------------------------------ */
+
+void mimo_family_ask_end(mimo_family *family, const char *why, bool silent)
+{
+    if (__atomic_test_and_set(&family->asking, __ATOMIC_ACQ_REL))
+        return;
+    family->silent = silent;
+    snprintf(family->why, sizeof family->why, "%s", why);
+    __atomic_store_n(&family->asked, true, __ATOMIC_SEQ_CST);
+}
+
+static bool was_asked(const mimo_family *family)
+{
+    return __atomic_load_n(&family->asked, __ATOMIC_SEQ_CST);
+}
+
+static bool is_caller(const mimo_family *family)
+{
+    return __atomic_load_n(&family->caller, __ATOMIC_RELAXED) == mimo_this_thread();
+}
+
+/* A family that is forgotten may end in a thread that can't tell the peers. */
+static void end_as_asked(mimo_family *family, const char *call)
+{
+    const reason own = {.status = MIMO_ERR_ABORTED,
+                        .inside = call,
+                        .silent =
+                            family->silent || !(is_caller(family) || family->any_thread_ends)};
+    if (mimo_family_status(family) == MIMO_OK)
+        end_family(family, NULL, family->why, &own);
+}
+
+void mimo_family_end_asked(mimo_family *family)
+{
+    if (was_asked(family))
+        end_as_asked(family, NULL);
+}
+
+/* A thread that enters counts itself first and then looks whether the end was asked for. Here it is
+ * the other way round, so at least one of the two sees the other. */
+void mimo_family_try_end(mimo_family *family)
+{
+    bool may = is_caller(family) || family->any_thread_ends || mimo_family_is_forgotten(family);
+    if (may && was_asked(family) && __atomic_load_n(&family->inside, __ATOMIC_SEQ_CST) == 0)
+        end_as_asked(family, NULL);
+}
+
+mimo_status mimo_family_state(const mimo_family *family)
+{
+    MIMO_TRY(check(family));
+    MIMO_CHECK(!was_asked(family), MIMO_ERR_ABORTED, "the communicator was aborted here: %s",
+               family->why);
+    return MIMO_OK;
 }
 
 /* -------------------------------------- checks ------------------------------------------ */
@@ -144,8 +245,9 @@ static mimo_status receive_farewell(mimo_comm *comm, const char *call)
     comm->last_receive = mimo_now();
     if (!comm->backend->receive_farewell || !comm->backend->receive_farewell(comm, &received))
         return MIMO_OK;
-    const reason why = {(mimo_status)received.status, &received, 0};
-    return end_family(comm, call, &why);
+    const reason why = {.status = (mimo_status)received.status, .received = &received};
+    end_family(comm->family, comm, call, &why);
+    return mimo_comm_check(comm);
 }
 
 mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
@@ -156,6 +258,8 @@ mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
 
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
+    if (was_asked(comm->family))
+        end_as_asked(comm->family, call);
     MIMO_TRY(mimo_comm_check(comm));
     int64_t now = mimo_now();
     int64_t deadline = deadline_of(comm->family);
@@ -167,46 +271,13 @@ mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, cons
         MIMO_TRY(receive_farewell(comm, call));
     if (deadline == 0 || clock->waited < deadline)
         return MIMO_OK;
-    const reason why = {MIMO_ERR_TIMEOUT, NULL, clock->waited};
-    return end_family(comm, call, &why);
+    const reason why = {.status = MIMO_ERR_TIMEOUT, .waited = clock->waited};
+    end_family(comm->family, comm, call, &why);
+    return mimo_comm_check(comm);
 }
 
 mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
 {
     return ++clock->polls % POLLS_PER_CHECK == 0 ? mimo_check_termination(comm, clock, call)
                                                  : MIMO_OK;
-}
-
-/* -------------------------------------- public ------------------------------------------ */
-
-mimo_status mimo_comm_set_deadline(mimo_comm *comm, int64_t milliseconds)
-{
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_set_deadline: comm is NULL");
-    MIMO_CHECK(milliseconds >= 0 && milliseconds <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
-               "a deadline of %" PRId64 " ms is not in [0, %" PRId64 "]", milliseconds,
-               (int64_t)MIMO_DEADLINE_MOST);
-    __atomic_store_n(&comm->family->deadline, milliseconds, __ATOMIC_RELAXED);
-    return MIMO_OK;
-}
-
-int64_t mimo_comm_deadline(const mimo_comm *comm)
-{
-    return deadline_of(comm->family) / MILLISECOND;
-}
-
-mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
-{
-    char text[MIMO_SENTENCE_TEXT];
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
-    snprintf(text, sizeof text, "%s", why ? why : "no reason given");
-    const reason own = {MIMO_ERR_ABORTED, NULL, 0};
-    if (mimo_family_status(comm->family) == MIMO_OK)
-        (void)end_family(comm, text, &own);
-    return MIMO_OK;
-}
-
-mimo_status mimo_comm_state(const mimo_comm *comm)
-{
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_state: comm is NULL");
-    return mimo_comm_check(comm);
 }

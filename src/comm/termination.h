@@ -7,10 +7,16 @@
  * A rank that gives up sends a farewell to all others. A rank that waits and receives it gives up
  * as well and sends its own. In the end every rank that waited has a farewell from every other rank
  * that waited, and knows which ranks are missing. While all goes well nothing is sent.
+ *
+ * Any thread may ask a family to end (mimo_family_ask_end). A transport is not called by two
+ * threads at once. So where another thread is inside a call of the family, that thread ends it:
+ * when it next checks, or when it leaves (comm/calls.h). Otherwise the thread that asks ends it
+ * at once.
  */
 #ifndef MIMO_COMM_TERMINATION_H
 #define MIMO_COMM_TERMINATION_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,15 +27,32 @@
 
 enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
 
-/* All fields except the sentence are read and written as atomics: threads may use different
- * communicators of a family. (By the compiler's functions: kernels include this header as well.) */
+/* All fields that change, except the texts, are read and written as atomics: threads may use
+ * different communicators of a family. (By the compiler's functions: kernels include this header as
+ * well.) */
 typedef struct mimo_family {
+    const struct mimo_comm_backend *backend;
+    unsigned forks;   /* mimo_forks of the process that made it */
+    int users;        /* communicators, and threads inside a call; the last releases it */
     int64_t deadline; /* milliseconds that the host waits in one call; 0: for ever */
     int agree;        /* of mimo_comm_desc, as it was given at creation */
     int checks;       /* likewise */
     int end;          /* MIMO_OK while it lives; afterwards the status of every call */
     bool ending;      /* set by the thread that ends it */
-    char sentence[MIMO_SENTENCE_TEXT];
+    char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
+
+    int inside;           /* calls that threads are in; a call inside a call counts as well */
+    const void *caller;   /* the thread that entered last (mimo_this_thread) */
+    bool any_thread_ends; /* a thread that was not the last to enter may call the transport, too */
+
+    bool asking, asked; /* some thread asks it to end; `silent` and `why` can be read */
+    bool silent;        /* no peer is told */
+    char why[MIMO_SENTENCE_TEXT];
+    bool forgotten; /* destroying what was made from it calls no transport */
+
+    pthread_mutex_t
+        lock; /* of its lists of objects, which threads may destroy at the same time once
+                             it is forgotten */
 } mimo_family;
 
 /* What a rank that gives up sends to the others. */
@@ -42,6 +65,15 @@ typedef struct mimo_farewell {
     char text[MIMO_CALL_TEXT]; /* the call; the reason where it was aborted */
 } mimo_farewell;
 
+/* What the backend gets when the family ends. */
+typedef struct mimo_last_words {
+    mimo_comm *comm;           /* whose call was given up; NULL: none */
+    const mimo_farewell *mine; /* for the peers; NULL: they are not told */
+    int64_t patience;          /* nanoseconds to wait for their farewells, at most */
+    char *text;                /* text[capacity]: which of the communicator's ranks sent none */
+    size_t capacity;
+} mimo_last_words;
+
 /* How long a call has waited so far. It begins as zeros. */
 typedef struct mimo_wait_clock {
     int64_t last_check; /* mimo_now; 0: none yet */
@@ -49,9 +81,24 @@ typedef struct mimo_wait_clock {
     unsigned polls;     /* of mimo_poll_termination */
 } mimo_wait_clock;
 
-/* Read the descriptor of a family's first communicator; NULL: all as the environment says.
- * MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is outside its range. */
-MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family, const mimo_comm_desc *desc);
+/* Begin, without a user, as the descriptor of the family's first communicator says; NULL: all as the
+ * environment says. MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is outside
+ * its range. */
+MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
+                                              const struct mimo_comm_backend *backend,
+                                              const mimo_comm_desc *desc);
+
+/* Add a user; drop one. The last one releases the family by the backend's slot. */
+void mimo_family_hold(mimo_family *family);
+void mimo_family_drop(mimo_family *family);
+
+static inline bool mimo_family_is_forgotten(const mimo_family *family)
+{
+    return __atomic_load_n(&family->forgotten, __ATOMIC_ACQUIRE);
+}
+
+/* An address that no other living thread has. */
+const void *mimo_this_thread(void);
 
 /* MIMO_OK while the family lives, and then the status that it ended with. */
 static inline mimo_status mimo_family_status(const mimo_family *family)
@@ -61,6 +108,21 @@ static inline mimo_status mimo_family_status(const mimo_family *family)
 
 /* mimo_family_status of the communicator's family, with its sentence. */
 mimo_status mimo_comm_check(const mimo_comm *comm);
+
+/* mimo_comm_check, also where a thread has asked for the end and none has ended it yet. Calls no
+ * transport, so any thread may call it. */
+mimo_status mimo_family_state(const mimo_family *family);
+
+/* Ask for the end, with MIMO_ERR_ABORTED; only the first reason counts. Any thread. */
+void mimo_family_ask_end(mimo_family *family, const char *why, bool silent);
+
+/* End the family if that was asked for, and the thread that asks does not do it now. Only for a
+ * thread that may call the transport. */
+void mimo_family_end_asked(mimo_family *family);
+
+/* The same for the thread that asks. It leaves that to others where one is inside a call, or where
+ * the transport is another thread's. */
+void mimo_family_try_end(mimo_family *family);
 
 /* mimo_comm_check at the beginning of a call. It also ends the family where a peer's farewell has
  * arrived. */

@@ -13,17 +13,21 @@ void mimo_comm_progress(mimo_comm *comm)
 
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback)
 {
+    pthread_mutex_lock(&comm->family->lock);
     callback->next = comm->callbacks;
     comm->callbacks = callback;
+    pthread_mutex_unlock(&comm->family->lock);
 }
 
 void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback)
 {
+    pthread_mutex_lock(&comm->family->lock);
     mimo_progress_callback **at = &comm->callbacks;
     while (*at && *at != callback)
         at = &(*at)->next;
     if (*at)
         *at = callback->next;
+    pthread_mutex_unlock(&comm->family->lock);
 }
 
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "comm/calls.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
@@ -42,6 +43,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     char call[MIMO_CALL_TEXT];
     mimo_gradient *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "gradient: comm is NULL");
+    MIMO_ENTER(comm, "gradient");
     mimo_status status = check_grids(comm, src, dst);
     if (status == MIMO_OK && !out)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "gradient: out is NULL");
@@ -125,6 +127,7 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     MIMO_RANGE();
     mimo_share *all = NULL, mine = {0, 0}, sum;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
+    MIMO_ENTER(gradient->comm, "mimo_gradient_count");
     mimo_comm *comm = gradient->comm;
     mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
     MIMO_TRY_GOTO(

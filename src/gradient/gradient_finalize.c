@@ -1,6 +1,7 @@
 /* mimo_gradient_finalize: sums over data and partial dimensions, then one scale. */
 #include <mimo/env.h>
 
+#include "comm/calls.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -140,6 +141,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
     mimo_bucket_call call = {gradient, buckets, n, NULL, NULL, false};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
+    MIMO_ENTER(gradient->comm, "mimo_gradient_finalize");
     bool known = false;
     call.guarded = mimo_is_guarding(gradient->comm);
     status = mimo_bucket_call_prepare(&call);

@@ -1,6 +1,7 @@
 /* mimo_gradient_norm: the norm of all buckets, each element counted once. */
 #include <math.h>
 
+#include "comm/calls.h"
 #include "core/check.h"
 #include "core/mutation.h"
 #include "device/profile.h"
@@ -33,6 +34,7 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
     mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");
+    MIMO_ENTER(gradient->comm, "mimo_gradient_norm");
     status = mimo_bucket_call_prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");

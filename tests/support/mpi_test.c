@@ -8,12 +8,26 @@
 
 static mimo_comm *comm;
 static int failures;
-static bool finished, skipped;
-bool mpi_test_looked;
+static bool finished, skipped, looked;
+
+void mpi_test_look(void)
+{
+    __atomic_store_n(&looked, true, __ATOMIC_RELAXED);
+}
+
+__attribute__((weak)) int mpi_test_level(void)
+{
+    return MPI_THREAD_SINGLE;
+}
 
 void mpi_test_begin(void)
 {
-    MPI_Init(NULL, NULL);
+    int provided = -1, wanted = mpi_test_level();
+    MPI_Init_thread(NULL, NULL, wanted, &provided);
+    if (provided == wanted)
+        return;
+    fprintf(stderr, "MPI has thread level %d, not %d\n", provided, wanted);
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 void mpi_test_need_memory(void)
@@ -65,7 +79,7 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
 {
     char text[2048]; /* written at once, so that lines of several ranks stay apart */
     va_list arguments;
-    if (failures++ > 10)
+    if (__atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) > 10)
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -77,7 +91,7 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
  * call. */
 void mpi_test_verdict(void)
 {
-    int all[] = {failures, mpi_test_looked};
+    int all[] = {failures, looked};
     test_shared_end();
     mimo_comm_destroy(comm);
     comm = NULL;

@@ -24,6 +24,9 @@
 #include <mimo/mpi.h>
 
 void mpi_test_begin(void);
+/* The level of threads that MPI is initialised with: MPI_THREAD_SINGLE, unless the test's file
+ * defines this. */
+int mpi_test_level(void);
 /* Skips where the tests' memory (test_memory.h) is not available. */
 void mpi_test_need_memory(void);
 void mpi_test_end(void);
@@ -50,14 +53,14 @@ void mpi_test_skip(const char *reason) __attribute__((noreturn));
     }                                                                               \
     static void mpi_body_##suite##_##name(void)
 
-/* The macros below set this. A test fails in which no rank sets it, such as one whose table has no
- * case for this number of ranks. */
-extern bool mpi_test_looked;
+/* The macros below call this, in any thread. A test fails in which no rank does, such as one whose
+ * table has no case for this number of ranks. */
+void mpi_test_look(void);
 
 /* Notes a failure with a sentence, and goes on. */
 #define MPI_EXPECT(condition, ...)                          \
     do {                                                    \
-        mpi_test_looked = true;                             \
+        mpi_test_look();                                    \
         if (!(condition))                                   \
             mpi_test_note(__FILE__, __LINE__, __VA_ARGS__); \
     } while (0)
@@ -66,7 +69,7 @@ extern bool mpi_test_looked;
 #define MPI_EXPECT_STATUS(call, expected)                                            \
     do {                                                                             \
         mimo_status mpi_got = (call);                                                \
-        mpi_test_looked = true;                                                      \
+        mpi_test_look();                                                             \
         if (mpi_got != (expected))                                                   \
             mpi_test_note(__FILE__, __LINE__, "%s gave %s (%s), expected %s", #call, \
                           mimo_status_name(mpi_got), mimo_last_error(),              \

@@ -183,7 +183,7 @@ static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages)
 {
     mimo_exchange *exchange;
-    MIMO_TRY(mimo_mpi_exchange_create(&exchange, handle_of(comm), comm->rank, messages));
+    MIMO_TRY(mimo_mpi_exchange_create(&exchange, comm, handle_of(comm), messages));
     mimo_status status = MIMO_OK;
     if (messages->guarded)
         status = guard_prepare(comm, mimo_mpi_exchange_bytes(exchange));
@@ -224,10 +224,11 @@ static mimo_status comm_create(mpi_comm **out, mimo_mpi_family *family, int rank
                              .memory = MIMO_MEMORY_HOST,
                              .rank = rank,
                              .size = size,
-                             .family = &family->base};
+                             .family = &family->base,
+                             .holders = 1};
     comm->handle = MPI_COMM_NULL;
     comm->family = family;
-    __atomic_fetch_add(&family->users, 1, __ATOMIC_RELAXED);
+    mimo_family_hold(&family->base);
     *out = comm;
     return MIMO_OK;
 }
@@ -236,16 +237,15 @@ static mimo_status comm_create(mpi_comm **out, mimo_mpi_family *family, int rank
 static void comm_destroy(mimo_comm *base)
 {
     mpi_comm *comm = (mpi_comm *)base;
-    int finalized = 1;
-    bool ended = mimo_family_status(&comm->family->base) != MIMO_OK;
-    if (!ended && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
+    mimo_family *family = base->family;
+    if (mimo_family_status(family) == MIMO_OK && mimo_mpi_family_may_call(family)) {
         mimo_mpi_operators_release(&comm->operators);
         if (comm->owned)
             MPI_Comm_free(&comm->handle);
     }
     mimo_mpi_pool_release(&comm->requests);
-    mimo_mpi_family_drop(comm->family);
     mimo_release(comm);
+    mimo_family_drop(family);
 }
 
 static mimo_status rank_in(MPI_Comm handle, int *rank, int *size)
@@ -284,11 +284,10 @@ static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int
     return status;
 }
 
-static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
-                     size_t capacity)
+static void family_end(mimo_family *family, const mimo_last_words *words)
 {
-    mimo_mpi_family_end(((mpi_comm *)comm)->family, handle_of(comm), mine, patience, text,
-                        capacity);
+    mimo_mpi_family_end((mimo_mpi_family *)family,
+                        words->comm ? handle_of(words->comm) : MPI_COMM_NULL, words);
 }
 
 static bool comm_receive_farewell(mimo_comm *comm, mimo_farewell *out)
@@ -315,20 +314,24 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_close = mimo_host_buffer_close,
     .test = mimo_mpi_request_test,
     .release = mimo_mpi_request_release,
-    .end = comm_end,
+    .end = family_end,
     .receive_farewell = comm_receive_farewell,
+    .release_family = mimo_mpi_family_release,
+    .check_thread = mimo_mpi_family_check_thread,
 };
 
 /* ----------------------------------- <mimo/mpi.h> --------------------------------- */
 
 static mimo_status check_handle(const void *out, MPI_Comm mpi, const char *call)
 {
-    int initialized = 0, finalized = 0, inter = 0;
+    int initialized = 0, finalized = 0, level = 0, inter = 0;
     MIMO_CHECK(out, MIMO_ERR_ARGUMENT, "%s: out is NULL", call);
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     MIMO_CHECK(initialized && !finalized, MIMO_ERR_STATE, "%s: MPI is %s", call,
                finalized ? "finalized" : "not initialised");
+    MPI_Query_thread(&level);
+    MIMO_TRY(mimo_mpi_check_thread(level, call));
     MIMO_CHECK(mpi != (MPI_Comm)0, MIMO_ERR_ARGUMENT,
                "%s: the communicator is a handle that was never set (zeros)", call);
     MIMO_CHECK(mpi != MPI_COMM_NULL, MIMO_ERR_ARGUMENT, "%s: the communicator is MPI_COMM_NULL",
@@ -344,9 +347,9 @@ static mimo_status first_create(mpi_comm **out, MPI_Comm mpi, const mimo_comm_de
     mimo_mpi_family *family;
     int rank, size;
     MIMO_TRY(rank_in(mpi, &rank, &size));
-    MIMO_TRY(mimo_mpi_family_create(&family, rank, size, desc));
+    MIMO_TRY(mimo_mpi_family_create(&family, &mpi_backend, rank, size, desc));
     mimo_status status = comm_create(out, family, rank, size);
-    mimo_mpi_family_drop(family); /* the communicator is its user */
+    mimo_family_drop(&family->base); /* the communicator is its user */
     return status;
 }
 

@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_guarded_messages.h"
 #include "comm/mpi/mpi_types.h"
 #include "comm/peer_order.h"
@@ -21,6 +22,7 @@
 enum { EXCHANGE_TAG = 2 };
 
 struct mimo_exchange {
+    const mimo_family *family;
     int ready, receives;                /* messages made; the receives come first */
     MPI_Datatype *types;                /* types[ready] */
     MPI_Request *requests;              /* requests[ready], persistent */
@@ -177,13 +179,14 @@ static mimo_status prepare_messages(mimo_exchange *exchange, MPI_Comm comm, int 
 
 /* -------------------------------------- exchange -------------------------------------- */
 
-mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int rank,
+mimo_status mimo_mpi_exchange_create(mimo_exchange **out, const mimo_comm *comm, MPI_Comm handle,
                                      const mimo_messages *messages)
 {
     mimo_exchange *exchange;
     mimo_status status;
     MIMO_TRY(mimo_reserve(&exchange, 1, sizeof *exchange));
-    MIMO_TRY_GOTO(status, fail, prepare_messages(exchange, comm, rank, messages));
+    exchange->family = comm->family;
+    MIMO_TRY_GOTO(status, fail, prepare_messages(exchange, handle, comm->rank, messages));
     MIMO_TRY_GOTO(status, fail,
                   mimo_duplicate(&exchange->copies, messages->copies, messages->copy_count,
                                  sizeof *exchange->copies));
@@ -198,17 +201,17 @@ fail:
 
 void mimo_mpi_exchange_destroy(mimo_exchange *exchange)
 {
-    int finalized = 1;
     if (!exchange)
         return;
-    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized)
+    bool may_call = mimo_mpi_family_may_call(exchange->family);
+    if (may_call)
         for (int i = 0; i < exchange->ready; i++) {
             MPI_Request_free(&exchange->requests[i]);
             MPI_Type_free(&exchange->types[i]);
         }
     mimo_release(exchange->types);
     mimo_release(exchange->requests);
-    mimo_mpi_guarded_messages_destroy(exchange->guarded);
+    mimo_mpi_guarded_messages_destroy(exchange->guarded, may_call);
     mimo_release(exchange->copies);
     mimo_host_push_destroy(exchange->push);
     mimo_release(exchange);

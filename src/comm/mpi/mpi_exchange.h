@@ -7,8 +7,8 @@
 
 #include "comm/mpi/mpi_request.h"
 
-/* The backend's slots, as comm_backend.h says; `rank` is the caller's in `comm`. */
-mimo_status mimo_mpi_exchange_create(mimo_exchange **out, MPI_Comm comm, int rank,
+/* The backend's slots, as comm_backend.h says; `handle` is the communicator's. */
+mimo_status mimo_mpi_exchange_create(mimo_exchange **out, const mimo_comm *comm, MPI_Comm handle,
                                      const mimo_messages *messages);
 void mimo_mpi_exchange_destroy(mimo_exchange *exchange);
 

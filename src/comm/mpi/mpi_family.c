@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
 
 /* Larger than the tags of exchanges and of gathers. */
@@ -13,54 +14,103 @@ enum { FAREWELL_TAG = 77 };
  * different call. */
 enum { NOT_RECEIVED = 0, RECEIVED, ELSEWHERE };
 
-mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size,
-                                   const mimo_comm_desc *desc)
+static void free_family(mimo_mpi_family *family)
+{
+    mimo_release(family->sends);
+    mimo_release(family->farewells);
+    mimo_release(family);
+}
+
+static mimo_status fill(mimo_mpi_family *family, const mimo_comm_backend *backend,
+                        const mimo_comm_desc *desc)
+{
+    int size = family->size;
+    MIMO_TRY_MPI(MPI_Query_thread(&family->level));
+    MIMO_TRY(mimo_reserve(&family->farewells, size, sizeof *family->farewells));
+    MIMO_TRY(mimo_reserve(&family->sends, size, sizeof *family->sends));
+    for (int i = 0; i < size; i++)
+        family->sends[i] = MPI_REQUEST_NULL;
+    return mimo_family_init(&family->base, backend, desc);
+}
+
+mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backend *backend,
+                                   int rank, int size, const mimo_comm_desc *desc)
 {
     mimo_mpi_family *family;
-    mimo_status status;
     MIMO_TRY(mimo_reserve(&family, 1, sizeof *family));
     family->handle = MPI_COMM_NULL;
     family->rank = rank;
     family->size = size;
-    family->users = 1;
-    MIMO_TRY_GOTO(status, fail, mimo_family_init(&family->base, desc));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->farewells, size, sizeof *family->farewells));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&family->sends, size, sizeof *family->sends));
-    for (int i = 0; i < size; i++)
-        family->sends[i] = MPI_REQUEST_NULL;
+    mimo_status status = fill(family, backend, desc);
+    if (status != MIMO_OK) {
+        free_family(family);
+        return status;
+    }
+    family->base.any_thread_ends = family->level == MPI_THREAD_MULTIPLE;
+    mimo_family_hold(&family->base);
     *out = family;
     return MIMO_OK;
-fail:
-    mimo_mpi_family_drop(family);
-    return status;
 }
 
 /* Whether MPI still reads `mine`. A rank that is gone may never receive it. */
 static bool is_sending(mimo_mpi_family *family)
 {
     int done = 1;
-    if (family->sends)
-        MPI_Testall(family->size, family->sends, &done, MPI_STATUSES_IGNORE);
+    MPI_Testall(family->size, family->sends, &done, MPI_STATUSES_IGNORE);
     return !done;
 }
 
-void mimo_mpi_family_drop(mimo_mpi_family *family)
+void mimo_mpi_family_release(mimo_family *base)
 {
-    int finalized = 1;
-    if (__atomic_fetch_sub(&family->users, 1, __ATOMIC_ACQ_REL) > 1)
+    mimo_mpi_family *family = (mimo_mpi_family *)base;
+    int finalized = 0;
+    bool may_call = mimo_mpi_family_may_call(base);
+    bool told = family->mine.status != MIMO_OK;
+    if (told && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized &&
+        (!may_call || is_sending(family))) {
+        mimo_abandon(family->sends);
+        mimo_abandon(family);
         return;
-    bool ended = mimo_family_status(&family->base) != MIMO_OK;
-    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized) {
-        if (ended && is_sending(family)) {
-            mimo_abandon(family);
-            return;
-        }
-        if (!ended && family->owned && family->handle != MPI_COMM_NULL)
-            MPI_Comm_free(&family->handle);
     }
-    mimo_release(family->sends);
-    mimo_release(family->farewells);
-    mimo_release(family);
+    bool ended = mimo_family_status(base) != MIMO_OK;
+    if (may_call && !ended && family->owned && family->handle != MPI_COMM_NULL)
+        MPI_Comm_free(&family->handle);
+    free_family(family);
+}
+
+/* ------------------------------------ threads ------------------------------------- */
+
+static const char *level_name(int level)
+{
+    return level == MPI_THREAD_SINGLE ? "MPI_THREAD_SINGLE" : "MPI_THREAD_FUNNELED";
+}
+
+mimo_status mimo_mpi_check_thread(int level, const char *call)
+{
+    int main = 1;
+    if (level >= MPI_THREAD_SERIALIZED)
+        return MIMO_OK;
+    MPI_Is_thread_main(&main);
+    MIMO_CHECK(main, MIMO_ERR_STATE,
+               "%s: MPI was initialised with %s (level %d), so only the thread that did it may "
+               "call; others need MPI_THREAD_SERIALIZED",
+               call, level_name(level), level);
+    return MIMO_OK;
+}
+
+mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *call)
+{
+    return mimo_mpi_check_thread(((const mimo_mpi_family *)family)->level, call);
+}
+
+bool mimo_mpi_family_may_call(const mimo_family *family)
+{
+    int finalized = 1, main = 1;
+    if (mimo_family_is_forgotten(family) || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized)
+        return false;
+    if (((const mimo_mpi_family *)family)->level < MPI_THREAD_SERIALIZED)
+        MPI_Is_thread_main(&main);
+    return main != 0;
 }
 
 /* ----------------------------------- farewells ------------------------------------ */
@@ -155,13 +205,12 @@ static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patie
     return missing;
 }
 
-void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_farewell *mine,
-                         int64_t patience, char *text, size_t capacity)
+void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words)
 {
     char names[128];
-    if (family->handle == MPI_COMM_NULL)
+    if (family->handle == MPI_COMM_NULL || !words->mine)
         return;
-    family->mine = *mine;
+    family->mine = *words->mine;
     family->mine.rank = family->rank;
     if (family->mine.origin < 0)
         family->mine.origin = family->rank;
@@ -169,13 +218,14 @@ void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_far
     if (family->first.status != MIMO_OK)
         family->farewells[family->first.rank] = RECEIVED;
     send_farewells(family);
-    if (patience == 0)
+    if (words->patience == 0)
         return;
-    int missing = await_farewells(family, ranks, patience, names, sizeof names);
+    int missing = await_farewells(family, ranks, words->patience, names, sizeof names);
     if (missing > 0)
-        snprintf(text, capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank", names);
-    size_t used = strlen(text);
+        snprintf(words->text, words->capacity, "; no sign of %s %s", missing > 1 ? "ranks" : "rank",
+                 names);
+    size_t used = strlen(words->text);
     if (family->elsewhere.text[0])
-        snprintf(text + used, capacity - used, "; rank %d waited in %s",
+        snprintf(words->text + used, words->capacity - used, "; rank %d waited in %s",
                  (int)family->elsewhere.rank, family->elsewhere.text);
 }

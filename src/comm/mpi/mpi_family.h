@@ -9,7 +9,7 @@
 
 typedef struct mimo_mpi_family {
     mimo_family base;
-    int users;       /* communicators; an atomic */
+    int level;       /* of threads, from MPI_Query_thread */
     MPI_Comm handle; /* MPI_COMM_NULL until it is made */
     bool owned;
     int rank, size;
@@ -21,15 +21,21 @@ typedef struct mimo_mpi_family {
 } mimo_mpi_family;
 
 /* Make one, with one user. Local. */
-mimo_status mimo_mpi_family_create(mimo_mpi_family **out, int rank, int size,
-                                   const mimo_comm_desc *desc);
-/* Drop one user. The last one frees the handle, unless the family has ended: then MPI may still use
- * it for operations that can't be cancelled. */
-void mimo_mpi_family_drop(mimo_mpi_family *family);
+mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backend *backend,
+                                   int rank, int size, const mimo_comm_desc *desc);
 
-/* The backend's slots `end`, for a communicator of these ranks, and `receive_farewell`. */
-void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_farewell *mine,
-                         int64_t patience, char *text, size_t capacity);
+/* Whether a release in this thread may call MPI: MPI is not finalized, this may be a thread that
+ * calls it, and the family is not forgotten. */
+bool mimo_mpi_family_may_call(const mimo_family *family);
+
+/* MIMO_ERR_STATE, with the call and the level found, where this thread may not call MPI. */
+mimo_status mimo_mpi_check_thread(int level, const char *call);
+
+/* The backend's slots. After the end of a family MPI may still use its handle for operations that
+ * can't be cancelled, so it is not freed. `ranks` is the communicator whose call was given up. */
+void mimo_mpi_family_release(mimo_family *family);
+void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words);
+mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *call);
 bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out);
 
 #endif

@@ -65,18 +65,16 @@ mimo_status mimo_mpi_guarded_messages_create(mimo_mpi_guarded_messages **out, MP
     if (status == MIMO_OK)
         *out = made;
     else
-        mimo_mpi_guarded_messages_destroy(made);
+        mimo_mpi_guarded_messages_destroy(made, true);
     return status;
 }
 
-void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages)
+void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages, bool may_call)
 {
-    int finalized = 1;
     if (!messages)
         return;
-    if (MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized)
-        for (int i = 0; i < messages->count; i++)
-            MPI_Type_free(&messages->list[i].type);
+    for (int i = 0; i < messages->count && may_call; i++)
+        MPI_Type_free(&messages->list[i].type);
     mimo_release(messages->list);
     mimo_release(messages->rows);
     mimo_release(messages);

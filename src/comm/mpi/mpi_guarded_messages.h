@@ -18,7 +18,8 @@ typedef struct mimo_mpi_message_list {
 /* Prepare the messages; the list is read during the call only. Messages bear the tag. Local. */
 mimo_status mimo_mpi_guarded_messages_create(mimo_mpi_guarded_messages **out, MPI_Comm comm,
                                              int tag, const mimo_mpi_message_list *from);
-void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages);
+/* Without a call of MPI, what MPI holds of them stays. */
+void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages, bool may_call);
 
 /* The number of messages, and the bytes of all their rows. */
 int mimo_mpi_guarded_messages_count(const mimo_mpi_guarded_messages *messages);

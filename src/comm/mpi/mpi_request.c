@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_packing.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/memory.h"
@@ -139,16 +140,21 @@ static bool is_used_by_mpi(const mimo_request *request)
     return false;
 }
 
+static bool may_call_mpi(const mimo_request *request)
+{
+    return mimo_mpi_family_may_call(request->pool->family);
+}
+
 void mimo_mpi_request_release(mimo_request *request)
 {
     if (!request)
         return;
-    if (request->point_to_point && !request->complete)
+    if (request->point_to_point && !request->complete && may_call_mpi(request))
         cancel_all(request);
     if (request->push)
         mimo_host_push_remove(&request->pool->flight, request->push);
     for (int i = 0; i < 2; i++)
-        if (request->types[i] != MPI_DATATYPE_NULL)
+        if (request->types[i] != MPI_DATATYPE_NULL && may_call_mpi(request))
             MPI_Type_free(&request->types[i]);
     if (is_large(request))
         request->pool->large_in_flight = 0;

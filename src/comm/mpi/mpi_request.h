@@ -59,7 +59,7 @@ void mimo_mpi_request_load(mimo_request *request, void *data, int64_t bytes);
 /* The backend's slots. A request that is given up while MPI uses its memory is left to MPI together
  * with that memory. Receives into the caller's memory are cancelled as far as MPI can: not a
  * message that has begun to arrive. Sends from the caller's memory, and collectives, are left to
- * MPI. */
+ * MPI. So are receives once the family is forgotten. */
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done);
 void mimo_mpi_request_release(mimo_request *request);
 

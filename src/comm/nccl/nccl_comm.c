@@ -26,11 +26,10 @@ static void comm_destroy(mimo_comm *base)
 
 /* Farewells can't be sent here: host values travel over NCCL, which is aborted. So nothing is known
  * of missing ranks. */
-static void comm_end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
-                     size_t capacity)
+static void family_end(mimo_family *base, const mimo_last_words *words)
 {
-    nccl_family *family = ((nccl_comm *)comm)->family;
-    (void)mine, (void)patience, (void)text, (void)capacity;
+    nccl_family *family = (nccl_family *)base;
+    (void)words;
     for (const nccl_comm *each = family->comms; each; each = each->next)
         for (const mimo_buffer *it = each->base.buffers; it; it = it->next)
             mimo_nccl_buffer_abort(it);
@@ -63,7 +62,8 @@ static const mimo_comm_backend nccl_backend = {
     .stream_finished = stream_finished,
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,
-    .end = comm_end,
+    .end = family_end,
+    .release_family = mimo_nccl_family_release,
 };
 
 /* A family with a communicator of all `size` ranks, which has no ncclComm_t yet. Local. */
@@ -71,12 +71,10 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
 {
     nccl_family *family;
     nccl_comm *made;
-    MIMO_TRY(mimo_nccl_family_create(&family, desc));
-    mimo_status status = mimo_nccl_comm_add(&made, family, &nccl_backend, size);
-    if (status != MIMO_OK) {
-        mimo_nccl_family_release(family);
-        return status;
-    }
+    MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
+    mimo_status status = mimo_nccl_comm_add(&made, family, size);
+    mimo_family_drop(&family->base); /* the communicator is its user */
+    MIMO_TRY(status);
     made->base.rank = rank;
     for (int i = 0; i < size; i++)
         made->ranks[i] = i;
@@ -243,6 +241,8 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     *out = &made->base;
     made = NULL;
 done:
+    if (made && made->shared)
+        made->shared->failed = true; /* peers may not come to its end */
     if (made)
         mimo_comm_destroy(&made->base);
     mimo_release(all);

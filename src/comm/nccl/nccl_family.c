@@ -6,7 +6,8 @@
 MIMO_DEFINE_INIT(mimo_nccl_desc, MIMO_NCCL_DESC_INIT)
 MIMO_DEFINE_INIT(mimo_nccl_report, MIMO_NCCL_REPORT_INIT)
 
-mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc)
+mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *backend,
+                                    const mimo_nccl_desc *desc)
 {
     nccl_family *made;
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -20,33 +21,38 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *des
         made->config.blocking = desc->blocking;
     if (desc->split_share != MIMO_NCCL_DEFAULT)
         made->config.splitShare = desc->split_share;
-    mimo_status status = mimo_family_init(&made->base, desc->common);
+    mimo_status status = mimo_cuda_status(
+        cudaStreamCreateWithFlags(&made->host_stream, cudaStreamNonBlocking), "cudaStreamCreate");
     if (status == MIMO_OK)
-        status =
-            mimo_cuda_status(cudaStreamCreateWithFlags(&made->host_stream, cudaStreamNonBlocking),
-                             "cudaStreamCreate");
-    if (status == MIMO_OK)
-        *out = made;
-    else
+        status = mimo_family_init(&made->base, backend, desc->common);
+    if (status != MIMO_OK) {
+        if (made->host_stream)
+            (void)cudaStreamDestroy(made->host_stream);
         mimo_release(made);
-    return status;
+        return status;
+    }
+    made->base.any_thread_ends = true;
+    mimo_family_hold(&made->base);
+    *out = made;
+    return MIMO_OK;
 }
 
-void mimo_nccl_family_release(nccl_family *family)
+void mimo_nccl_family_release(mimo_family *base)
 {
+    nccl_family *family = (nccl_family *)base;
     (void)cudaStreamDestroy(family->host_stream);
     mimo_release(family);
 }
 
-mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
-                               const mimo_comm_backend *backend, int size)
+mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family, int size)
 {
     nccl_comm *made;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
-    made->base.backend = backend;
+    made->base.backend = family->base.backend;
     made->base.device = &mimo_device_cuda;
     made->base.memory = MIMO_MEMORY_CUDA;
     made->base.size = size;
+    made->base.holders = 1;
     made->base.family = &family->base;
     made->family = family;
     mimo_status status = mimo_reserve(&made->ranks, size, sizeof *made->ranks);
@@ -57,9 +63,11 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
         mimo_release(made);
         return status;
     }
+    mimo_family_hold(&family->base);
+    pthread_mutex_lock(&family->base.lock);
     made->next = family->comms;
     family->comms = made;
-    family->users++;
+    pthread_mutex_unlock(&family->base.lock);
     *out = made;
     return MIMO_OK;
 }
@@ -68,16 +76,17 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
 {
     nccl_family *family = comm->family;
     nccl_comm **link = &family->comms;
+    pthread_mutex_lock(&family->base.lock);
     while (*link != comm)
         link = &(*link)->next;
     *link = comm->next;
-    mimo_nccl_requests_free(comm);
     mimo_nccl_shared_comm_drop(family, comm->windows);
     mimo_nccl_shared_comm_drop(family, comm->shared);
+    pthread_mutex_unlock(&family->base.lock);
+    mimo_nccl_requests_free(comm);
     mimo_release(comm->ranks);
     mimo_release(comm);
-    if (--family->users == 0)
-        mimo_nccl_family_release(family);
+    mimo_family_drop(&family->base);
 }
 
 /* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */

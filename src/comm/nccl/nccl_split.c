@@ -85,7 +85,7 @@ mimo_status mimo_nccl_split(mimo_comm **out, mimo_comm *base, int color, int key
     /* Each rank allocates first and agrees on that, so that no rank is missing from what
      * follows. */
     if (status == MIMO_OK)
-        status = mimo_nccl_comm_add(&made, parent->family, base->backend, base->size);
+        status = mimo_nccl_comm_add(&made, parent->family, base->size);
     MIMO_TRY_GOTO(status, done, mimo_comm_agree(base, status));
     MIMO_TRY_GOTO(status, done, gather_arguments(all, base, mine));
     int size = color < 0 ? 0 : keep_group(all, base->size, color);

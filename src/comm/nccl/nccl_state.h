@@ -28,8 +28,7 @@ typedef struct nccl_shared_comm {
 } nccl_shared_comm;
 
 typedef struct nccl_family {
-    mimo_family base;
-    int users; /* communicators */
+    mimo_family base; /* its lock is of both lists */
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;
@@ -91,18 +90,18 @@ void mimo_nccl_shared_comm_drop(nccl_family *family, nccl_shared_comm *shared);
 
 /* ---------------------------- families (nccl_family.c) ------------------------------ */
 
-/* A family without communicators. Local. */
-mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *desc);
-/* Release a family that has no communicator. */
-void mimo_nccl_family_release(nccl_family *family);
+/* A family with one user, and without communicators. Local. */
+mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *backend,
+                                    const mimo_nccl_desc *desc);
+/* The backend's slot. */
+void mimo_nccl_family_release(mimo_family *family);
 /* Abort all ncclComm_t of a family except borrowed and busy ones. Kernels that wait for peers end.
  */
 void mimo_nccl_family_abort(nccl_family *family);
 /* A communicator of up to `size` ranks: rank 0, no ranks filled in, no ncclComm_t. Released with
  * mimo_comm_destroy. */
-mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
-                               const mimo_comm_backend *backend, int size);
-/* Remove a communicator from its family and free it; the last one releases the family. */
+mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family, int size);
+/* Remove a communicator from its family and free it. */
 void mimo_nccl_comm_remove(nccl_comm *comm);
 
 /* ----------------------- host values (nccl_host_messages.c) ------------------------- */

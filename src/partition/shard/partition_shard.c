@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/calls.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
@@ -334,6 +335,7 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
         MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
                    "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
                    partition->place.tp_size);
+        MIMO_ENTER(tp, "mimo_partition_adjoint");
         const sp_call call = {partition, to, from, tp, stream, mimo_is_guarding(tp)};
         return adjoint_sp(&call);
     }

@@ -1,0 +1,99 @@
+/* The end of communicators: destroyed, aborted or forgotten, and what the family says of it. */
+#include <inttypes.h>
+
+#include "comm/buffer_state.h"
+#include "comm/calls.h"
+
+/* --------------------------------------- holders ---------------------------------------- */
+
+void mimo_comm_hold(mimo_comm *comm)
+{
+    __atomic_fetch_add(&comm->holders, 1, __ATOMIC_RELAXED);
+}
+
+void mimo_comm_drop(mimo_comm *comm)
+{
+    if (__atomic_sub_fetch(&comm->holders, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    mimo_staging_release(&comm->staging);
+    comm->backend->destroy(comm);
+}
+
+/* Every bridge has a progress callback on the communicator that it was made from. */
+static mimo_status check_unused(mimo_comm *comm)
+{
+    int bridges = 0, buffers = 0;
+    pthread_mutex_lock(&comm->family->lock);
+    for (const mimo_progress_callback *callback = comm->callbacks; callback;
+         callback = callback->next)
+        bridges++;
+    for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
+        buffers++;
+    pthread_mutex_unlock(&comm->family->lock);
+    MIMO_CHECK(bridges + buffers == 0, MIMO_ERR_STATE,
+               "a communicator of %d ranks was destroyed before bridges (%d) or buffers (%d) that "
+               "were made from it: the last of them releases it",
+               comm->size, bridges, buffers);
+    return MIMO_OK;
+}
+
+void mimo_comm_destroy(mimo_comm *comm)
+{
+    MIMO_CALL_SCOPE(scope);
+    if (!comm || !mimo_release_enter(&scope, comm->family))
+        return;
+    (void)check_unused(comm);
+    if (!__atomic_exchange_n(&comm->destroyed, true, __ATOMIC_ACQ_REL))
+        mimo_comm_drop(comm);
+}
+
+/* ----------------------------------- the family's end ----------------------------------- */
+
+mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
+    MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_abort"));
+    if (mimo_family_status(comm->family) != MIMO_OK)
+        return MIMO_OK;
+    mimo_family_ask_end(comm->family, why ? why : "no reason given", false);
+    mimo_family_try_end(comm->family);
+    return MIMO_OK;
+}
+
+void mimo_comm_forget(mimo_comm *comm)
+{
+    if (!comm || mimo_check_process(comm->family, "mimo_comm_forget") != MIMO_OK)
+        return;
+    mimo_family *family = comm->family;
+    mimo_family_hold(family);
+    mimo_family_ask_end(family, "it was forgotten", true);
+    __atomic_store_n(&family->forgotten, true, __ATOMIC_RELEASE);
+    mimo_family_try_end(family);
+    mimo_comm_destroy(comm);
+    mimo_family_drop(family);
+}
+
+mimo_status mimo_comm_state(const mimo_comm *comm)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_state: comm is NULL");
+    MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_state"));
+    return mimo_family_state(comm->family);
+}
+
+/* --------------------------------------- deadline --------------------------------------- */
+
+mimo_status mimo_comm_set_deadline(mimo_comm *comm, int64_t milliseconds)
+{
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_set_deadline: comm is NULL");
+    MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_set_deadline"));
+    MIMO_CHECK(milliseconds >= 0 && milliseconds <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
+               "a deadline of %" PRId64 " ms is not in [0, %" PRId64 "]", milliseconds,
+               (int64_t)MIMO_DEADLINE_MOST);
+    __atomic_store_n(&comm->family->deadline, milliseconds, __ATOMIC_RELAXED);
+    return MIMO_OK;
+}
+
+int64_t mimo_comm_deadline(const mimo_comm *comm)
+{
+    return __atomic_load_n(&comm->family->deadline, __ATOMIC_RELAXED);
+}

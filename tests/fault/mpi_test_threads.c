@@ -1,0 +1,280 @@
+/* Other threads than the one that made a communicator: they take turns, abort a call of another
+ * one, and are refused where MPI does not allow them. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm_backend.h"
+#include "fault_bed.h"
+#include "mpi_callers.h"
+#include "mpi_test.h"
+
+enum { LATE = 2 };
+
+/* What each test asks MPI for. */
+int mpi_test_level(void)
+{
+    static const struct {
+        const char *test;
+        int level;
+    } levels[] = {{"below_serialized", MPI_THREAD_FUNNELED},
+                  {"abort_of_any_call", MPI_THREAD_FUNNELED},
+                  {"take_turns", MPI_THREAD_SERIALIZED},
+                  {"abort_while_no_call_waits", MPI_THREAD_SERIALIZED},
+                  {"at_once", MPI_THREAD_MULTIPLE},
+                  {"abort_tells_at_once", MPI_THREAD_MULTIPLE},
+                  {"aborts_at_any_time", MPI_THREAD_MULTIPLE}};
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(criterion_current_test->name, levels[i].test) == 0)
+            return levels[i].level;
+    abort();
+}
+
+static void begin(fault_bed *bed, mimo_executor executor)
+{
+    MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
+    MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void end(fault_bed *bed)
+{
+    mimo_comm *comm = bed->comm;
+    fault_bed_end(bed);
+    mimo_comm_destroy(comm);
+}
+
+static void run(void *(*thread)(void *), void *of)
+{
+    pthread_t started;
+    MPI_EXPECT(pthread_create(&started, NULL, thread, of) == 0, "no thread");
+    pthread_join(started, NULL);
+}
+
+/* ---------------------------------- one after the other --------------------------------- */
+
+static void *call_all(void *of)
+{
+    fault_bed *bed = of;
+    mimo_comm *comm = NULL;
+    mpi_callers_forbid();
+    for (const fault_call *call = fault_calls; call->name; call++) {
+        mimo_status status = call->act(bed);
+        MPI_EXPECT(status == MIMO_ERR_STATE, "%s: %s (%s)", call->name, mimo_status_name(status),
+                   mimo_last_error());
+        MPI_EXPECT_SENTENCE("MPI was initialised with MPI_THREAD_FUNNELED (level 1)");
+    }
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: MPI was initialised with MPI_THREAD_FUNNELED");
+    MPI_EXPECT_STATUS(mimo_comm_synchronize(bed->comm, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(mimo_comm_state(bed->comm));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(bed->comm, 0));
+    return NULL;
+}
+
+/* Destroying in such a thread frees memory alone. */
+static void *destroy_some(void *of)
+{
+    fault_bed *bed = of;
+    mpi_callers_forbid();
+    mimo_gradient_destroy(bed->gradient);
+    mimo_bridge_destroy(bed->bridge);
+    bed->gradient = NULL;
+    bed->bridge = NULL;
+    return NULL;
+}
+
+MPI_TEST(threads, below_serialized)
+{
+    fault_bed bed;
+    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    run(call_all, &bed);
+    MPI_EXPECT_OK(fault_forward(&bed));
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
+    MPI_EXPECT_OK(fault_gradient_step(&bed));
+    run(destroy_some, &bed);
+    MPI_EXPECT_OK(mimo_comm_barrier(bed.comm));
+    MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
+    end(&bed);
+}
+
+static void *use(void *of)
+{
+    fault_bed *bed = of;
+    MPI_EXPECT_OK(fault_forward(bed));
+    MPI_EXPECT(fault_wrong_shard(bed, bed->shard) == 0, "a wrong shard");
+    MPI_EXPECT_OK(fault_backward(bed));
+    MPI_EXPECT(fault_wrong_full(bed) == 0, "a wrong gradient");
+    MPI_EXPECT_OK(fault_gradient_step(bed));
+    return NULL;
+}
+
+/* Every other turn is of a thread of its own, which leaves an operation in flight to the next. */
+MPI_TEST(threads, take_turns)
+{
+    enum { TURNS = 8 };
+    fault_bed bed;
+    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.second);
+    for (int turn = 0; turn < TURNS; turn++) {
+        mimo_op *op = NULL;
+        fault_fill_full(&bed);
+        MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed.bridge, &to, &from, 1, NULL));
+        if (turn % 2)
+            run(use, &bed);
+        else
+            (void)use(&bed);
+        MPI_EXPECT_OK(mimo_op_wait(&op));
+        MPI_EXPECT(fault_wrong_shard(&bed, bed.second) == 0, "a wrong second shard");
+    }
+    end(&bed);
+}
+
+/* ------------------------------------- at the same time --------------------------------- */
+
+static void *many_sums(void *of)
+{
+    enum { SUMS = 300 };
+    mimo_comm *comm = of;
+    for (int i = 0; i < SUMS; i++) {
+        int64_t sum = mimo_comm_rank(comm) + i;
+        MPI_EXPECT_OK(mimo_comm_allreduce(comm, &sum, 1, MIMO_I64, MIMO_SUM, NULL));
+        int64_t size = mimo_comm_size(comm), expected = size * (size - 1) / 2 + size * i;
+        MPI_EXPECT(sum == expected, "sum %d is %ld", i, (long)sum);
+    }
+    return NULL;
+}
+
+/* Communicators of one family, and of two. */
+MPI_TEST(threads, at_once)
+{
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    mimo_comm *comms[THREADS] = {mpi_test_comm_new(), NULL, mpi_test_comm_new()};
+    MPI_EXPECT_OK(mimo_comm_split(&comms[1], comms[0], 0, 0));
+    for (int i = 0; i < THREADS; i++)
+        MPI_EXPECT(pthread_create(&threads[i], NULL, many_sums, comms[i]) == 0, "no thread");
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        mimo_comm_destroy(comms[i]);
+}
+
+/* ----------------------------------------- aborts --------------------------------------- */
+
+static bool is_inside(const mimo_comm *comm)
+{
+    return __atomic_load_n(&comm->family->inside, __ATOMIC_ACQUIRE) > 0;
+}
+
+/* Aborts once another thread is inside a call. */
+static void *watch(void *of)
+{
+    fault_bed *bed = of;
+    mpi_callers_forbid();
+    while (!is_inside(bed->comm))
+        sched_yield();
+    MPI_EXPECT_OK(mimo_comm_abort(bed->comm, "the watchdog barks"));
+    MPI_EXPECT_STATUS(mimo_comm_state(bed->comm), MIMO_ERR_ABORTED);
+    MPI_EXPECT_SENTENCE("the communicator was aborted here: the watchdog barks");
+    return NULL;
+}
+
+/* Whether this rank's call waits for the late rank: the tp groups are {0, 1} and {2, 3}. */
+static bool waits(const fault_bed *bed, const fault_call *call)
+{
+    return strcmp(call->name, "adjoint") != 0 || bed->rank / 2 == LATE / 2;
+}
+
+/* One rank does not come. A thread of the last rank aborts the call in which all others wait. MPI
+ * is called by the thread that waits. */
+static void abort_one(const fault_call *call, mimo_executor executor)
+{
+    fault_bed bed;
+    pthread_t watchdog;
+    mimo_status status = MIMO_ERR_ABORTED;
+    begin(&bed, executor);
+    bool watched = bed.rank == FAULT_RANKS - 1;
+    if (watched)
+        MPI_EXPECT(pthread_create(&watchdog, NULL, watch, &bed) == 0, "no thread");
+    if (bed.rank != LATE && waits(&bed, call))
+        status = call->act(&bed);
+    MPI_EXPECT(status == MIMO_ERR_ABORTED, "%s: %s (%s)", call->name, mimo_status_name(status),
+               mimo_last_error());
+    if (watched)
+        MPI_EXPECT_SENTENCE("the communicator was aborted here: the watchdog barks");
+    else if (bed.rank != LATE && waits(&bed, call))
+        MPI_EXPECT_SENTENCE("rank 3 aborted: the watchdog barks");
+    if (watched)
+        pthread_join(watchdog, NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT(mpi_callers_wrong() == 0, "%s: %d calls of MPI", call->name, mpi_callers_wrong());
+    end(&bed);
+}
+
+MPI_TEST(threads, abort_of_any_call)
+{
+    for (const fault_call *call = fault_calls; call->name; call++)
+        abort_one(call, MIMO_EXECUTOR_ROUTED);
+}
+
+static void *abort_now(void *of)
+{
+    MPI_EXPECT_OK(mimo_comm_abort(of, "enough"));
+    MPI_EXPECT_STATUS(mimo_comm_state(of), MIMO_ERR_ABORTED);
+    return NULL;
+}
+
+static void *abort_without_mpi(void *of)
+{
+    mpi_callers_forbid();
+    return abort_now(of);
+}
+
+/* Below MPI_THREAD_MULTIPLE the other ranks learn of it at this rank's next call. */
+MPI_TEST(threads, abort_while_no_call_waits)
+{
+    mimo_comm *comm = mpi_test_comm_new();
+    if (mpi_test_rank() == 0) {
+        run(abort_without_mpi, comm);
+        MPI_EXPECT_STATUS(mimo_comm_state(comm), MIMO_ERR_ABORTED);
+    }
+    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
+    MPI_EXPECT_SENTENCE(mpi_test_rank() == 0 ? "aborted here: enough" : "rank 0 aborted: enough");
+    MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_comm_destroy(comm);
+}
+
+MPI_TEST(threads, abort_tells_at_once)
+{
+    mimo_comm *comm = mpi_test_comm_new();
+    if (mpi_test_rank() == 0)
+        run(abort_now, comm);
+    else
+        MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mimo_comm_destroy(comm);
+}
+
+/* Aborts that meet a thread before, inside, between and after its calls. */
+MPI_TEST(threads, aborts_at_any_time)
+{
+    enum { ROUNDS = 100 };
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t thread;
+        mimo_status status = MIMO_OK;
+        mimo_comm *comm = mpi_test_comm_new();
+        int calls = 0;
+        if (mpi_test_rank() == round % mpi_test_size())
+            MPI_EXPECT(pthread_create(&thread, NULL, abort_now, comm) == 0, "no thread");
+        while (status == MIMO_OK && ++calls)
+            status = mimo_comm_barrier(comm);
+        MPI_EXPECT(status == MIMO_ERR_ABORTED, "round %d, call %d: %s", round, calls,
+                   mimo_last_error());
+        if (mpi_test_rank() == round % mpi_test_size())
+            pthread_join(thread, NULL);
+        MPI_Barrier(MPI_COMM_WORLD);
+        mimo_comm_destroy(comm);
+    }
+}

@@ -1,0 +1,169 @@
+/* Threads inside calls of a family, and the end that another thread asks for. The transport here is
+ * a number: it counts the ends, and must have one user at a time. */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "comm/calls.h"
+
+typedef struct fake {
+    mimo_family base;
+    int ends, told;
+    long transport; /* no atomic: ThreadSanitizer finds two users */
+    bool released;
+} fake;
+
+static void fake_end(mimo_family *family, const mimo_last_words *words)
+{
+    fake *it = (fake *)family;
+    it->ends++;
+    it->told += words->mine != NULL;
+    it->transport++;
+}
+
+static void fake_release(mimo_family *family)
+{
+    ((fake *)family)->released = true;
+}
+
+static const mimo_comm_backend fake_backend = {
+    .name = "fake", .end = fake_end, .release_family = fake_release};
+
+static mimo_comm comm_of(fake *it, bool any_thread_ends)
+{
+    memset(it, 0, sizeof *it);
+    cr_assert_eq(mimo_family_init(&it->base, &fake_backend), MIMO_OK, "%s", mimo_last_error());
+    mimo_family_hold(&it->base);
+    it->base.any_thread_ends = any_thread_ends;
+    return (mimo_comm){.backend = &fake_backend, .family = &it->base, .holders = 1};
+}
+
+static void *abort_in_thread(void *comm)
+{
+    (void)mimo_comm_abort(comm, "elsewhere");
+    return NULL;
+}
+
+static void abort_elsewhere(mimo_comm *comm)
+{
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, abort_in_thread, comm), 0, "no thread");
+    pthread_join(thread, NULL);
+}
+
+static mimo_call_scope entered(mimo_comm *comm)
+{
+    mimo_call_scope scope;
+    cr_assert_eq(mimo_call_enter(&scope, comm->family, "call"), MIMO_OK, "%s", mimo_last_error());
+    return scope;
+}
+
+static void expect_ends(const fake *it, int ends, const char *when)
+{
+    cr_assert_eq(it->ends, ends, "%d ends, not %d, %s", it->ends, ends, when);
+    mimo_status status = mimo_family_status(&it->base);
+    cr_assert_eq(status, ends ? MIMO_ERR_ABORTED : MIMO_OK, "status %d %s", (int)status, when);
+}
+
+Test(calls, thread_inside_ends_it_when_it_looks, .timeout = 60)
+{
+    fake it;
+    mimo_wait_clock clock = {0, 0, 0};
+    mimo_comm comm = comm_of(&it, true);
+    mimo_call_scope scope = entered(&comm);
+    abort_elsewhere(&comm);
+    expect_ends(&it, 0, "while a thread is inside");
+    cr_assert_eq(mimo_comm_state(&comm), MIMO_ERR_ABORTED, "asked for, and not seen");
+    cr_assert_eq(mimo_check_termination(&comm, &clock, "the call"), MIMO_ERR_ABORTED, "it goes on");
+    cr_assert_eq(
+        strcmp(mimo_last_error(), "the call: the communicator was aborted here: elsewhere"), 0,
+        "%s", mimo_last_error());
+    expect_ends(&it, 1, "after a look");
+    mimo_call_leave(&scope);
+    expect_ends(&it, 1, "at the end");
+}
+
+/* A call that does not wait ends the family when it is left, the outermost one of its thread. */
+Test(calls, thread_inside_ends_it_when_it_leaves, .timeout = 60)
+{
+    fake it;
+    mimo_comm comm = comm_of(&it, true);
+    mimo_call_scope outer = entered(&comm), inner = entered(&comm);
+    abort_elsewhere(&comm);
+    mimo_call_leave(&inner);
+    expect_ends(&it, 0, "inside the outer call");
+    (void)mimo_fail(MIMO_ERR_SHAPE, "the call's own sentence");
+    mimo_call_leave(&outer);
+    expect_ends(&it, 1, "outside");
+    cr_assert_eq(strcmp(mimo_last_error(), "the call's own sentence"), 0, "%s", mimo_last_error());
+}
+
+/* Where no thread is inside, the one that asks ends it if it may call the transport; otherwise the
+ * next call of another thread does. */
+Test(calls, nobody_inside, .timeout = 60)
+{
+    fake it;
+    mimo_comm comm = comm_of(&it, true);
+    abort_elsewhere(&comm);
+    expect_ends(&it, 1, "by the thread that asks");
+    comm = comm_of(&it, false);
+    abort_elsewhere(&comm);
+    expect_ends(&it, 0, "by a thread that may not");
+    mimo_call_scope scope = entered(&comm);
+    expect_ends(&it, 1, "by the next call");
+    cr_assert_eq(it.told, 1, "the peers were not told");
+    mimo_call_leave(&scope);
+    comm = comm_of(&it, false);
+    (void)mimo_comm_abort(&comm, NULL);
+    expect_ends(&it, 1, "by the thread that called last");
+}
+
+Test(calls, scope_keeps_the_family, .timeout = 60)
+{
+    fake it;
+    mimo_comm comm = comm_of(&it, true);
+    mimo_call_scope scope = entered(&comm);
+    mimo_family_drop(&it.base); /* the last communicator */
+    cr_assert_eq(it.released, false, "released under a call");
+    mimo_call_leave(&scope);
+    cr_assert_eq(it.released, true, "never released");
+}
+
+/* ---------------------------------------- races ----------------------------------------- */
+
+/* Uses the transport inside calls until the family has ended; looks in some calls only. */
+static void *use(void *of)
+{
+    mimo_comm *comm = of;
+    fake *it = (fake *)comm->family;
+    for (int i = 0; mimo_family_status(comm->family) == MIMO_OK; i++) {
+        mimo_call_scope scope = entered(comm);
+        if (mimo_family_status(comm->family) == MIMO_OK)
+            it->transport++;
+        if (i % 3 == 0)
+            sched_yield();
+        mimo_call_leave(&scope);
+    }
+    return NULL;
+}
+
+Test(calls, transport_has_one_user, .timeout = 60)
+{
+    enum { ROUNDS = 2000 };
+    int met = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        fake it;
+        pthread_t user;
+        mimo_comm comm = comm_of(&it, true);
+        cr_assert_eq(pthread_create(&user, NULL, use, &comm), 0, "no thread");
+        for (int i = 0; i < round % 7; i++)
+            sched_yield();
+        met += __atomic_load_n(&it.base.inside, __ATOMIC_RELAXED) > 0;
+        (void)mimo_comm_abort(&comm, "now");
+        pthread_join(user, NULL);
+        expect_ends(&it, 1, "in the race");
+    }
+    cr_assert_gt(met, 0, "no abort met a call in %d rounds", ROUNDS);
+}
