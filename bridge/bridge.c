@@ -3,6 +3,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge/bridge_desc.h"
+#include "comm/device_visit.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -61,6 +62,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     mimo_bridge *bridge = NULL;
     mimo_bridge_request own = MIMO_BRIDGE_REQUEST_INIT;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     mimo_status local = mimo_bridge_request_read(&own, desc);
     if (local == MIMO_OK)
         local = mimo_reserve(&bridge, 1, sizeof *bridge);
@@ -115,6 +117,7 @@ void mimo_bridge_destroy(mimo_bridge *bridge)
 {
     if (!bridge)
         return;
+    MIMO_ON_DEVICE_OF(bridge->comm);
     bridge->destroyed = true;
     if (mimo_bridge_check_idle(bridge, "bridge destroy") == MIMO_OK)
         release(bridge);

@@ -10,6 +10,7 @@
 #include "bridge/collective/collective_types.h"
 #include "bridge/layout/layout_types.h"
 #include "comm/buffer_state.h"
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/fastest.h"
@@ -320,6 +321,7 @@ mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *comm,
     mimo_bridge_sizes own_sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_bridge *bridge = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "bridge: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     mimo_status local = read_arguments(&own, &own_sizes, desc, sizes, out);
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CREATE, local, sign(&own_sizes, &own),
                            "bridge create by measurement"));

@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "bridge/bridge_types.h"
+#include "comm/device_visit.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 
@@ -20,6 +21,7 @@ static void queue(mimo_op *op)
  * another order elsewhere, and their work would be enqueued in these orders. */
 static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
 {
+    MIMO_ON_DEVICE_OF(bridge ? bridge->comm : NULL);
     MIMO_TRY(mimo_op_begin(out, bridge, request));
     bridge->unwaited++;
     if (bridge->compares_calls) {
@@ -93,6 +95,7 @@ static mimo_status outcome(const mimo_op *op)
 mimo_status mimo_op_test(mimo_op *op, bool *done)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
+    MIMO_ON_DEVICE_OF(op->bridge->comm);
     mimo_bridge_progress(op->bridge);
     if (op->progress.state != MIMO_OP_ENDED &&
         mimo_check_termination(op->bridge->comm, &op->progress.clock, op->claim.words) != MIMO_OK)
@@ -107,6 +110,7 @@ mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
     MIMO_CHECK(op->call.chunked, MIMO_ERR_STATE, "%s was not begun in chunks", op->claim.words);
     MIMO_CHECK(chunk >= 0 && chunk < op->call.chunks, MIMO_ERR_ARGUMENT,
                "%s: there is no chunk %d of %d", op->claim.words, chunk, op->call.chunks);
+    MIMO_ON_DEVICE_OF(op->bridge->comm);
     mimo_op_progress_to(op, chunk + 1);
     MIMO_TRY(outcome(op));
     return mimo_op_wait_event(op, chunk, stream);
@@ -118,6 +122,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
     mimo_op *op = *handle;
     if (!op)
         return MIMO_OK;
+    MIMO_ON_DEVICE_OF(op->bridge->comm);
     mimo_op_progress_to(op, INT_MAX);
     mimo_bridge *bridge = op->bridge;
     mimo_free_list_put(&bridge->spare, &op->item);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bridge/routed/routed_types.h"
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/hash.h"
@@ -250,6 +251,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc)
     mimo_span *spans = NULL;
     int64_t count = 0;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge update: bridge is NULL");
+    MIMO_ON_DEVICE_OF(bridge->comm);
     if (bridge->routed)
         own.batch = bridge->routed->first_batch;
     mimo_status local = read_desc(&own, desc);

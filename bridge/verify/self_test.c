@@ -17,6 +17,7 @@
 #include "bridge/bridge_types.h"
 #include "bridge/layout/layout_types.h"
 #include "comm/buffer_state.h"
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -385,6 +386,7 @@ mimo_status mimo_bridge_self_test(mimo_bridge *bridge, uint64_t seed)
 {
     test_sums *all = NULL;
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_self_test: bridge is NULL");
+    MIMO_ON_DEVICE_OF(bridge->comm);
     self_test test = {.bridge = bridge, .seed = seed};
     mimo_bridge_finish(bridge); /* their agreements come before this one on every rank */
     mimo_status status = mimo_bridge_check_idle(bridge, "self-test");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
@@ -37,6 +38,7 @@ static mimo_status connect_check(const mimo_grid *grid, const mimo_comm *comm)
 mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_grid_connect: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
     uint64_t signature = mimo_signature_start(MIMO_CALL_GRID_CONNECT);
     mimo_status status = connect_check(grid, comm);
@@ -137,6 +139,7 @@ mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims)
     mimo_comm *comm;
     mimo_group_entry *entry = NULL;
     MIMO_TRY(connected(&comm, grid, "mimo_grid_create_group"));
+    MIMO_ON_DEVICE_OF(comm);
     mimo_status status = prepare_entry(&entry, grid, dims);
     MIMO_TRY_GOTO(status, fail, agree_entry(comm, status, entry));
     MIMO_TRY_GOTO(status, fail, split_entry(entry, comm));

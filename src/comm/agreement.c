@@ -5,6 +5,7 @@
 #include <mimo/env.h>
 
 #include "comm/agreement.h"
+#include "comm/device_visit.h"
 #include "core/check.h"
 
 static void end_with(mimo_agreement *agreement, mimo_status result)
@@ -331,6 +332,7 @@ static bool is_status(mimo_status status)
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     if (!is_status(local))
         local = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_comm_agree: %d is no mimo_status", (int)local);
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local, mimo_signature_start(MIMO_CALL_COMM_AGREE),

@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
+#include "comm/device_visit.h"
 #include "core/check.h"
 #include "core/memory.h"
 
@@ -124,6 +125,7 @@ static void report_reach(const mimo_buffer *buffer)
 
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)
 {
+    MIMO_ON_DEVICE_OF(comm);
     MIMO_TRY(create(comm, own));
     report_reach(*own->out);
     return MIMO_OK;
@@ -152,6 +154,7 @@ void mimo_buffer_destroy(mimo_buffer *buffer)
     if (!buffer)
         return;
     mimo_comm *comm = buffer->comm;
+    MIMO_ON_DEVICE_OF(comm);
     mimo_buffer **link = &comm->buffers;
     while (*link != buffer)
         link = &(*link)->next;

@@ -5,6 +5,7 @@
 
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
+#include "comm/device_visit.h"
 #include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
@@ -30,6 +31,7 @@ void mimo_comm_destroy(mimo_comm *comm)
 {
     if (!comm)
         return;
+    MIMO_ON_DEVICE_OF(comm);
     comm->destroyed = true;
     if (check_unused(comm) == MIMO_OK) {
         mimo_staging_release(&comm->staging);
@@ -74,14 +76,18 @@ static mimo_status split_check(mimo_comm **out, int color)
 mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
     MIMO_CHECK(parent, MIMO_ERR_ARGUMENT, "split: parent is NULL");
+    MIMO_ON_DEVICE_OF(parent);
     MIMO_TRY(mimo_agree_as(parent, MIMO_AGREE_CREATE, split_check(out, color),
                            signature_of(MIMO_CALL_COMM_SPLIT, 0, 0, 0), "comm split"));
     /* A rank can still fail alone, for lack of memory. Then all ranks fail and release what they
      * made. */
     mimo_comm *made = NULL;
     mimo_status status = mimo_comm_agree(parent, parent->backend->split(&made, parent, color, key));
-    if (made)
+    if (made) {
         made->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
+        made->device = parent->device;
+        made->device_number = parent->device_number;
+    }
     if (status != MIMO_OK) {
         mimo_comm_destroy(made);
         return status;
@@ -127,6 +133,7 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allreduce: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
     const mimo_reduction reduction = {data, count, dtype, op, false, mimo_is_guarding(comm)};
@@ -173,6 +180,7 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "allgather: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     snprintf(call, sizeof call, "allgather of %" PRId64 " bytes a rank", bytes);
     bool guarded = mimo_is_guarding(comm);
     mimo_status local = allgather_check(comm, to, from, bytes);
@@ -207,6 +215,7 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
     const mimo_broadcast broadcast = {data, bytes, root, mimo_is_guarding(comm)};
     mimo_status local = broadcast_check(comm, data, bytes, root);
@@ -233,6 +242,7 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
     MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
                         signature_of(MIMO_CALL_COMM_COLLECT, bytes, 0, 0), call));
@@ -247,6 +257,7 @@ mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int b
 mimo_status mimo_comm_barrier(mimo_comm *comm)
 {
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "barrier: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, MIMO_OK,
                          signature_of(MIMO_CALL_COMM_BARRIER, 0, 0, 0), "barrier");
 }
@@ -267,6 +278,7 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
     mimo_wait_clock clock = {0, 0, 0};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     for (;;) {
         MIMO_TRY(mimo_comm_check(comm));
         MIMO_TRY(comm->device->finished(&done, stream));

@@ -5,6 +5,7 @@
 #include <mimo/env.h>
 
 #include "comm/comm_backend.h"
+#include "comm/device_visit.h"
 #include "core/check.h"
 
 /* The time between two checks counts for at most this fraction of the deadline. A host that was
@@ -171,6 +172,7 @@ mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
     snprintf(text, sizeof text, "%s", why ? why : "no reason given");
     const reason own = {MIMO_ERR_ABORTED, NULL, 0};
+    MIMO_ON_DEVICE_OF(comm);
     if (mimo_family_status(comm->family) == MIMO_OK)
         (void)end_family(comm, text, &own);
     return MIMO_OK;

@@ -15,6 +15,22 @@ mimo_status mimo_cuda_status(cudaError_t code, const char *call)
                      "%.*s: %s", name, call, cudaGetErrorString(code));
 }
 
+static int cuda_current(void)
+{
+    int number;
+    if (cudaGetDevice(&number) == cudaSuccess)
+        return number;
+    (void)cudaGetLastError();
+    return -1;
+}
+
+/* Where this fails, CUDA's next calls say so. */
+static void cuda_set_current(int number)
+{
+    if (cudaSetDevice(number) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
 static mimo_status cuda_reserve(void **out, int64_t bytes)
 {
     void *made;
@@ -212,6 +228,8 @@ static bool cuda_records(mimo_stream stream)
 const mimo_device mimo_device_cuda = {
     .name = "cuda",
     .enqueues = true,
+    .current = cuda_current,
+    .set_current = cuda_set_current,
     .records = cuda_records,
     .reserve = cuda_reserve,
     .release = cuda_release,

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -38,6 +39,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
     char call[MIMO_CALL_TEXT];
     mimo_gradient *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "gradient: comm is NULL");
+    MIMO_ON_DEVICE_OF(comm);
     mimo_status status = check_grids(comm, src, dst);
     if (status == MIMO_OK && !out)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "gradient: out is NULL");
@@ -121,6 +123,7 @@ mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double
     mimo_share *all = NULL, mine = {0, 0}, sum;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
     mimo_comm *comm = gradient->comm;
+    MIMO_ON_DEVICE_OF(comm);
     mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
     MIMO_TRY_GOTO(
         status, done,

@@ -1,6 +1,7 @@
 /* mimo_gradient_finalize: sums over data and partial dimensions, then one scale. */
 #include <mimo/env.h>
 
+#include "comm/device_visit.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -137,6 +138,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
     mimo_span_call call = {gradient, spans, n, NULL, NULL, false};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
+    MIMO_ON_DEVICE_OF(gradient->comm);
     bool known = false;
     call.guarded = mimo_is_guarding(gradient->comm);
     status = mimo_span_call_prepare(&call);

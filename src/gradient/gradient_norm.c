@@ -1,6 +1,7 @@
 /* mimo_gradient_norm: the norm of all spans, each element counted once. */
 #include <math.h>
 
+#include "comm/device_visit.h"
 #include "core/check.h"
 #include "core/mutation.h"
 #include "gradient/gradient_state.h"
@@ -30,6 +31,7 @@ mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span
     mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");
+    MIMO_ON_DEVICE_OF(gradient->comm);
     status = mimo_span_call_prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/device_visit.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
@@ -224,6 +225,7 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstr
     nccl_comm *made = NULL;
     mimo_status status;
     memset(&mine, 0, sizeof mine);
+    MIMO_DEVICE_VISIT(mimo_device_stay(&mimo_device_cuda));
     MIMO_TRY(check_bootstrap(out, bootstrap));
     MIMO_TRY(mimo_reserve(&all, bootstrap->size, sizeof *all));
     mine.host = mimo_nccl_host_hash();
@@ -260,6 +262,7 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
     nccl_comm *made;
     MIMO_CHECK(out && nccl, MIMO_ERR_ARGUMENT, "mimo_comm_borrow_nccl: %s is NULL",
                out ? "nccl" : "out");
+    MIMO_DEVICE_VISIT(mimo_device_stay(&mimo_device_cuda));
     MIMO_TRY(read_borrowed(nccl, &rank, &size, &desc.device));
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY(make_first(&made, rank, size, &desc));

@@ -8,6 +8,7 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *des
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->config = config;
+    made->device = desc->device;
     if (desc->min_ctas != MIMO_NCCL_DEFAULT)
         made->config.minCTAs = desc->min_ctas;
     if (desc->max_ctas != MIMO_NCCL_DEFAULT)
@@ -41,6 +42,7 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->base.backend = backend;
     made->base.device = &mimo_device_cuda;
+    made->base.device_number = family->device;
     made->base.memory = MIMO_MEMORY_CUDA;
     made->base.size = size;
     made->base.family = &family->base;

@@ -30,6 +30,7 @@ typedef struct nccl_shared_comm {
 typedef struct nccl_family {
     mimo_family base;
     int users; /* communicators */
+    int device;
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;

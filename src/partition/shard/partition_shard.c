@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/device_visit.h"
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/mutation.h"
@@ -312,6 +313,7 @@ static mimo_status adjoint_sp(const sp_call *it)
     shard_pair pair;
     mimo_comm *tp = it->tp;
     void *staging = NULL;
+    MIMO_ON_DEVICE_OF(tp);
     mimo_status status = prepare_gather(&pair, &staging, it);
     uint64_t signature = status == MIMO_OK ? signature_of(it->partition, it->from) : 0;
     snprintf(call, sizeof call, "partition adjoint of %s",
