@@ -119,8 +119,9 @@ static void report_reach(const mimo_buffer *buffer)
     if (buffer->comm->rank == 0 && reach < size && !reported)
         fprintf(stderr,
                 "mimo-bridge: rank 0 reaches the buffers of %d ranks out of %d, itself included; "
-                "rows to and from ranks out of reach are sent\n",
-                reach, size);
+                "rows to and from ranks out of reach are sent%s%s\n",
+                reach, size, buffer->unreached ? ": " : "",
+                buffer->unreached ? buffer->unreached : "");
 }
 
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)

@@ -210,6 +210,16 @@ static void make_operations(fault_bed *bed)
     expect_visit("test", THEIRS);
     MPI_EXPECT_OK(mimo_op_wait(&op));
     expect_visit("wait", THEIRS);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed->bridge, &move));
+    expect_visit("start in chunks", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait_chunk(op, 0, NULL));
+    expect_visit("wait for a chunk", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    expect_visit("wait behind a chunk", THEIRS);
 }
 
 static void release_all(fault_bed *bed)
