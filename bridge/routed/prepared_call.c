@@ -156,7 +156,7 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 {
     if (!pushes(op))
         return NULL;
-    return mimo_buffer_find(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
+    return mimo_buffer_holding(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */

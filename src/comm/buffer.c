@@ -186,7 +186,7 @@ int mimo_buffer_reach(const mimo_buffer *buffer)
     return count;
 }
 
-mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes)
+mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes)
 {
     for (mimo_buffer *buffer = comm->buffers; buffer && at; buffer = buffer->next) {
         uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer),
@@ -196,4 +196,18 @@ mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t byt
             return buffer;
     }
     return NULL;
+}
+
+mimo_status mimo_buffer_find(const mimo_buffer **out, int64_t *offset, const mimo_comm *comm,
+                             const void *data, int64_t bytes)
+{
+    MIMO_CHECK(out && offset && comm, MIMO_ERR_ARGUMENT, "mimo_buffer_find: %s is NULL",
+               !out ? "out" : (!offset ? "offset" : "comm"));
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "mimo_buffer_find: %" PRId64 " bytes", bytes);
+    const mimo_buffer *found = mimo_buffer_holding(comm, data, bytes);
+    MIMO_CHECK(found, MIMO_ERR_NOT_FOUND,
+               "the %" PRId64 " bytes at %p lie in no buffer of the communicator", bytes, data);
+    *out = found;
+    *offset = (const char *)data - (const char *)mimo_buffer_data(found);
+    return MIMO_OK;
 }

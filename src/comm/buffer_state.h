@@ -108,7 +108,7 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
-mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);
+mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes);
 
 /* MIMO_ERR_MISMATCH, with a sentence about the first refusal, where a call with the buffer's flags
  * was refused. */
