@@ -37,6 +37,7 @@ static bool has_replicas(const mimo_bridge *bridge, const mimo_bridge_request *o
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    bridge->staging.allocator = bridge->comm->staging.allocator;
     bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;

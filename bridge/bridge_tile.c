@@ -25,6 +25,8 @@ static bool is_ragged(const mimo_bridge *bridge)
 
 static mimo_status read_letters(tile_question *it)
 {
+    MIMO_CHECK(it->side == MIMO_SRC || it->side == MIMO_DST, MIMO_ERR_ARGUMENT,
+               "tile: unknown side %d", (int)it->side);
     const char *given = it->side == MIMO_SRC ? it->sizes.src_letters : it->sizes.dst_letters;
     const char *usual = is_ragged(it->bridge) && it->side == MIMO_SRC ? "th" : "sbh";
     it->letters = given ? given : usual;
@@ -68,16 +70,17 @@ static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *br
     return MIMO_OK;
 }
 
-static mimo_status read_question(tile_question *it, const mimo_bridge_sizes *given)
+mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
+                                   const mimo_bridge_sizes *given)
 {
-    MIMO_CHECK(it->side == MIMO_SRC || it->side == MIMO_DST, MIMO_ERR_ARGUMENT,
-               "tile: unknown side %d", (int)it->side);
-    MIMO_TRY(mimo_read_descriptor(&it->sizes, sizeof it->sizes, given, "bridge sizes"));
-    MIMO_CHECK(it->sizes.hidden >= 0, MIMO_ERR_ARGUMENT, "tile: rows of %" PRId64 " elements",
-               it->sizes.hidden);
-    MIMO_TRY(read_letters(it));
-    MIMO_TRY(read_batch(&it->sizes, it->bridge));
-    return read_sequence(&it->sizes, it->bridge);
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    MIMO_TRY(mimo_read_descriptor(&sizes, sizeof sizes, given, "bridge sizes"));
+    MIMO_CHECK(sizes.hidden >= 0, MIMO_ERR_ARGUMENT, "tile: rows of %" PRId64 " elements",
+               sizes.hidden);
+    MIMO_TRY(read_batch(&sizes, bridge));
+    MIMO_TRY(read_sequence(&sizes, bridge));
+    *out = sizes;
+    return MIMO_OK;
 }
 
 /* This rank's samples, and its positions of each. */
@@ -127,8 +130,10 @@ mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_s
 {
     MIMO_CHECK(out && bridge && sizes, MIMO_ERR_ARGUMENT, "mimo_bridge_tile: %s is NULL",
                !out ? "out" : (!bridge ? "bridge" : "sizes"));
-    tile_question it = {.bridge = bridge, .side = side, .sizes = MIMO_BRIDGE_SIZES_INIT};
-    mimo_status status = read_question(&it, sizes);
+    tile_question it = {.bridge = bridge, .side = side};
+    mimo_status status = mimo_bridge_read_sizes(&it.sizes, bridge, sizes);
+    if (status == MIMO_OK)
+        status = read_letters(&it);
     if (status == MIMO_OK)
         status = answer(out, &it);
     return mimo_bridge_prefix_error(bridge, status);

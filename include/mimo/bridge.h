@@ -410,6 +410,23 @@ MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side si
 MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
                                       const mimo_bridge_sizes *sizes);
 
+/**
+ * The most bytes of staging that a forward and a backward of one tensor of these sizes take on this
+ * rank. Sizes are those of mimo_bridge_tile. Local, pure; it costs as much as planning a call.
+ *
+ *   on a device  for each stream that calls are on. Calls on one stream share it. Messages count as
+ *                if all of them were packed. Where `in_buffer`, every rank counts as within reach
+ *   on the host  for each operation in flight, without what MPI and guarded calls take
+ *                ("Deadlines" in <mimo/comm.h>)
+ *
+ * A call of several tensors takes at most the sum over them. Staging grows to the largest call and
+ * is kept: while it grows, the old area is still there.
+ *
+ * Errors, *bytes untouched: those of mimo_bridge_tile.
+ */
+MIMO_API mimo_status mimo_bridge_staging(int64_t *bytes, const mimo_bridge *bridge,
+                                         const mimo_bridge_sizes *sizes);
+
 MIMO_END_DECLS
 
 #endif

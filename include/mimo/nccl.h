@@ -6,7 +6,15 @@
  * graph. All ranks enqueue the work on one device in the same order. Two collectives that two ranks
  * start in opposite orders deadlock.
  *
- * The calling thread's current device is the communicator's. Creation makes it so for its thread.
+ * A call works on the device of its communicator, whatever device is current, and leaves the calling
+ * thread's current device as it was. This holds for creation as well, and for whatever has a
+ * communicator or was made from one. Streams and tensors of such a call belong to the
+ * communicator's device; stream NULL is the legacy default stream of that device. Calls without a
+ * communicator (alignment; partitions, except the adjoint under sp) work on the caller's current
+ * device, as CUDA's own calls do: the one that tensors and stream belong to. (Going back to a device
+ * that the process has not used yet makes CUDA create its context there. A process that shall not
+ * touch device 0 calls cudaSetDevice for its own device first.)
+ *
  * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own.
  *
  * A deadline ("Deadlines" in <mimo/comm.h>) ends every wait of the library on the host, and the
@@ -47,19 +55,36 @@ typedef struct mimo_nccl_desc {
     int blocking;    /* ncclConfig_t.blocking: 0 lets the library poll NCCL's own waits.
                         MIMO_NCCL_DEFAULT: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
+    /* The fields below are each rank's own.
+     *
+     * Device memory for staging, from the host's allocator; both functions, or neither. NULL:
+     * cudaMalloc and cudaFree. They serve the communicator and all that is split or made from it.
+     *   reserve  `bytes` bytes (> 0) of the communicator's device, aligned to 256 bytes, for work
+     *            on `stream`; NULL where there are none. The call that asked then fails with
+     *            MIMO_ERR_MEMORY, on this rank alone where it only enqueues
+     *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued on the
+     *            stream before may still use it, so what follows on the stream may have it next. The
+     *            stream itself may be gone
+     * They are called on the thread of a call, with the communicator's device current, and never
+     * while the stream is captured. They do not call this library. After the first call of a shape
+     * on a stream reserve is not called for that shape again. What is not staging does not come from
+     * here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and the tiles
+     * of mimo_bridge_create_fastest and mimo_bridge_self_test while these last. */
+    void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
+    void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
+    void *context; /* borrowed; passed to both */
 } mimo_nccl_desc;
 
 #define MIMO_NCCL_DESC_INIT                                                              \
     {                                                                                    \
         sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
-            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                         \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, NULL, NULL, NULL                       \
     }
 
 /**
  * A communicator over the ranks of a bootstrap (<mimo/mpi.h> fills one from an MPI communicator;
  * any launcher's allgather will do). Collective over the bootstrap, blocking; the bootstrap is used
- * during this call only. Makes the rank's device the calling thread's current one. The caller owns
- * *out.
+ * during this call only, with any device current. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (`desc` is NULL, no such device, two ranks on
  * one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE,
@@ -75,8 +100,7 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * mimo_comm_destroy, which does not destroy it. The caller's calls on it and the library's have the
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
- * and otherwise the message may never end. Makes its device the calling thread's current one.
- * Local, but every rank calls it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
+ * and otherwise the message may never end. Local, but every rank calls it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
  * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);

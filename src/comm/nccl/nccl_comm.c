@@ -115,8 +115,11 @@ static mimo_status choose_device(mimo_nccl_desc *desc, int neighbours)
     return MIMO_OK;
 }
 
-static mimo_status check_ctas(const mimo_nccl_desc *desc)
+static mimo_status check_desc(const mimo_nccl_desc *desc)
 {
+    MIMO_CHECK((desc->reserve != NULL) == (desc->release != NULL), MIMO_ERR_ARGUMENT,
+               "`%s` of the NCCL descriptor is given, and `%s` is NULL",
+               desc->reserve ? "reserve" : "release", desc->reserve ? "release" : "reserve");
     MIMO_CHECK(desc->min_ctas >= MIMO_NCCL_DEFAULT && desc->max_ctas >= MIMO_NCCL_DEFAULT,
                MIMO_ERR_ARGUMENT, "min_ctas %d, max_ctas %d", desc->min_ctas, desc->max_ctas);
     return MIMO_OK;
@@ -132,7 +135,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mine->settings = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc.min_ctas), desc.max_ctas);
     mine->settings = mimo_hash_int(mimo_hash_int(mine->settings, desc.blocking), desc.split_share);
     MIMO_TRY(choose_device(&desc, neighbours));
-    MIMO_TRY(check_ctas(&desc));
+    MIMO_TRY(check_desc(&desc));
     mine->device = desc.device;
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));

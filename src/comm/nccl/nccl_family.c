@@ -9,6 +9,7 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_nccl_desc *des
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->config = config;
     made->device = desc->device;
+    made->allocator = (mimo_allocator){desc->reserve, desc->release, desc->context};
     if (desc->min_ctas != MIMO_NCCL_DEFAULT)
         made->config.minCTAs = desc->min_ctas;
     if (desc->max_ctas != MIMO_NCCL_DEFAULT)
@@ -43,6 +44,7 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family,
     made->base.backend = backend;
     made->base.device = &mimo_device_cuda;
     made->base.device_number = family->device;
+    made->base.staging.allocator = family->allocator.reserve ? &family->allocator : NULL;
     made->base.memory = MIMO_MEMORY_CUDA;
     made->base.size = size;
     made->base.family = &family->base;

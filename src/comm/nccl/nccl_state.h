@@ -31,6 +31,7 @@ typedef struct nccl_family {
     mimo_family base;
     int users; /* communicators */
     int device;
+    mimo_allocator allocator; /* of staging; reserve NULL: CUDA's */
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;
