@@ -7,13 +7,15 @@
  * start in opposite orders deadlock.
  *
  * A call works on the device of its communicator, whatever device is current, and leaves the calling
- * thread's current device as it was. This holds for creation as well, and for whatever has a
- * communicator or was made from one. Streams and tensors of such a call belong to the
- * communicator's device; stream NULL is the legacy default stream of that device. Calls without a
- * communicator (alignment; partitions, except the adjoint under sp) work on the caller's current
- * device, as CUDA's own calls do: the one that tensors and stream belong to. (Going back to a device
- * that the process has not used yet makes CUDA create its context there. A process that shall not
- * touch device 0 calls cudaSetDevice for its own device first.)
+ * thread's current device as it was, on success and on error. This holds for creation as well, and
+ * for calls on what was made from a communicator. One exception: where the current device has no
+ * CUDA context yet, nobody chose it, and making it current again would take memory there. Then the
+ * communicator's device stays current.
+ *
+ * Streams and tensors of such a call belong to the communicator's device (mimo_nccl_device). Stream
+ * NULL is the legacy default stream of that device. Calls without a communicator (alignment;
+ * partitions, except the adjoint under sp) use the caller's current device, as CUDA's own calls do:
+ * it must be the one that their tensors and their stream belong to.
  *
  * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own.
  *
@@ -100,10 +102,14 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * mimo_comm_destroy, which does not destroy it. The caller's calls on it and the library's have the
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
- * and otherwise the message may never end. Local, but every rank calls it. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE,
- * MIMO_ERR_MEMORY.
+ * and otherwise the message may never end. Local, but every rank calls it. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
+
+/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local. Errors:
+ *  MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.

@@ -1,4 +1,6 @@
 /* The device table for CUDA memory. */
+#define _GNU_SOURCE /* RTLD_NOLOAD */
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,10 +26,27 @@ static int cuda_current(void)
     return -1;
 }
 
-/* Where this fails, CUDA's next calls say so. */
+/* Whether the process uses a device. Only the driver says so; CUDA's runtime has loaded it. */
+static bool has_context(int number)
+{
+    int (*get_state)(int device, unsigned *flags, int *active);
+    unsigned flags;
+    int active = 1;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = driver ? dlsym(driver, "cuDevicePrimaryCtxGetState") : NULL;
+    memcpy(&get_state, &found, sizeof found);
+    if (found && get_state(number, &flags, &active) != 0)
+        active = 1;
+    if (driver)
+        (void)dlclose(driver);
+    return active != 0;
+}
+
+/* cudaSetDevice would make a context where there is none, which takes hundreds of megabytes of that
+ * device. Where it fails, CUDA's next calls say so. */
 static void cuda_set_current(int number)
 {
-    if (cudaSetDevice(number) != cudaSuccess)
+    if (has_context(number) && cudaSetDevice(number) != cudaSuccess)
         (void)cudaGetLastError();
 }
 

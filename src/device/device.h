@@ -63,8 +63,9 @@ typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
     bool enqueues;
-    /* The number of the calling thread's current device, and another one in its place. -1: CUDA
-     * does not say. NULL: there is one device. */
+    /* The number of the calling thread's current device (-1: CUDA does not say), and another one in
+     * its place. A device that the process does not use yet does not become current. NULL: there is
+     * one device. */
     int (*current)(void);
     void (*set_current)(int number);
     /* Whether the stream's work is recorded now, to run again later. NULL: it never is. */

@@ -282,12 +282,24 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl)
     return MIMO_OK;
 }
 
+static mimo_status check_nccl(const char *call, const void *out, const mimo_comm *comm)
+{
+    MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "%s: %s is NULL", call, out ? "comm" : "out");
+    MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
+               "%s: the communicator is of backend '%s'", call, comm->backend->name);
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_device(int *out, const mimo_comm *comm)
+{
+    MIMO_TRY(check_nccl("mimo_nccl_device", out, comm));
+    *out = comm->device_number;
+    return MIMO_OK;
+}
+
 mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm)
 {
-    MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "mimo_nccl_report_of: %s is NULL",
-               out ? "comm" : "out");
-    MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
-               "mimo_nccl_report_of: the communicator is of backend '%s'", comm->backend->name);
+    MIMO_TRY(check_nccl("mimo_nccl_report_of", out, comm));
     *out = ((const nccl_comm *)comm)->family->report;
     return MIMO_OK;
 }
