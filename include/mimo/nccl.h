@@ -6,9 +6,9 @@
  * graph. All ranks enqueue the work on one device in the same order. Two collectives that two ranks
  * start in opposite orders deadlock.
  *
- * A call works on the device of its communicator, whatever device is current, and leaves the calling
- * thread's current device as it was, on success and on error. This holds for creation as well, and
- * for calls on what was made from a communicator. One exception: where the current device has no
+ * A call works on the device of its communicator, whatever device is current, and leaves the
+ * calling thread's current device as it was, on success and on error. This holds for creation as
+ * well, and for calls on what was made from a communicator. One exception: where the current device has no
  * CUDA context yet, nobody chose it, and making it current again would take memory there. Then the
  * communicator's device stays current.
  *
@@ -64,13 +64,13 @@ typedef struct mimo_nccl_desc {
      *   reserve  `bytes` bytes (> 0) of the communicator's device, aligned to 256 bytes, for work
      *            on `stream`; NULL where there are none. The call that asked then fails with
      *            MIMO_ERR_MEMORY, on this rank alone where it only enqueues
-     *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued on the
-     *            stream before may still use it, so what follows on the stream may have it next. The
-     *            stream itself may be gone
+     *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued
+     *            on the stream before may still use it, so what follows on the stream may have it
+     *            next. The stream itself may be gone
      * They are called on the thread of a call, with the communicator's device current, and never
      * while the stream is captured. They do not call this library. After the first call of a shape
-     * on a stream reserve is not called for that shape again. What is not staging does not come from
-     * here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and the tiles
+     * on a stream reserve is not called for that shape again. What is not staging does not come
+     * from here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and the tiles
      * of mimo_bridge_create_fastest and mimo_bridge_self_test while these last. */
     void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
     void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
@@ -107,8 +107,8 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl);
 
-/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local. Errors:
- *  MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
+ *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
 MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator

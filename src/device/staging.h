@@ -46,8 +46,8 @@ typedef struct mimo_staging_key {
     mimo_staging_slot slot;
 } mimo_staging_key;
 
-/* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. It does not
- * grow while the stream's work is recorded: MIMO_ERR_STATE. */
+/* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. It does
+ * not grow while the stream's work is recorded: MIMO_ERR_STATE. */
 mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
                              int64_t bytes);
 
