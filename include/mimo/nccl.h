@@ -8,9 +8,9 @@
  *
  * A call works on the device of its communicator, whatever device is current, and leaves the
  * calling thread's current device as it was, on success and on error. This holds for creation as
- * well, and for calls on what was made from a communicator. One exception: where the current device has no
- * CUDA context yet, nobody chose it, and making it current again would take memory there. Then the
- * communicator's device stays current.
+ * well, and for calls on what was made from a communicator. One exception:
+ * where the current device has no CUDA context yet, nobody chose it, and making it current again
+ * would take memory there. Then the communicator's device stays current.
  *
  * Streams and tensors of such a call belong to the communicator's device (mimo_nccl_device). Stream
  * NULL is the legacy default stream of that device. Calls without a communicator (alignment;
@@ -70,8 +70,8 @@ typedef struct mimo_nccl_desc {
      * They are called on the thread of a call, with the communicator's device current, and never
      * while the stream is captured. They do not call this library. After the first call of a shape
      * on a stream reserve is not called for that shape again. What is not staging does not come
-     * from here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and the tiles
-     * of mimo_bridge_create_fastest and mimo_bridge_self_test while these last. */
+     * from here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and
+     * the tiles of mimo_bridge_create_fastest and mimo_bridge_self_test while these last. */
     void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
     void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
     void *context; /* borrowed; passed to both */
