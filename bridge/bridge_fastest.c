@@ -51,7 +51,7 @@ static const char *letters_of(const mimo_bridge_sizes *sizes, mimo_side side)
 static mimo_status shape_tile(trial *it, mimo_side side)
 {
     MIMO_TRY(mimo_bridge_tile(&it->tile[side], it->bridge, side, it->sizes));
-    return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
+    return mimo_tensor_extent(NULL, &it->bytes[side], &it->tile[side]);
 }
 
 /* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */

@@ -32,7 +32,7 @@ static mimo_status add_messages(areas *out, const mimo_plan *plan, int64_t row_b
     int64_t *sums[] = {[MIMO_RECV] = &out->arriving, [MIMO_SEND] = &out->leaving};
     for (int kind = MIMO_RECV; kind <= MIMO_SEND; kind++) {
         int64_t count, bytes, all = 0;
-        const mimo_block *blocks = mimo_plan_blocks(plan, (mimo_block_kind)kind, &count);
+        const mimo_block *blocks = mimo_plan_blocks(&count, plan, (mimo_block_kind)kind);
         for (int64_t i = 0; i < count; i++) {
             if (pushes && blocks[i].klass == 0)
                 continue;

@@ -120,7 +120,7 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
                : mimo_tensor_3d(NULL, it->sizes.dtype, it->letters, along ? positions : samples,
                                 along ? samples : positions, it->sizes.hidden);
     view.memory = it->bridge->memory;
-    MIMO_TRY(mimo_tensor_extent(&view, NULL, NULL));
+    MIMO_TRY(mimo_tensor_extent(NULL, NULL, &view));
     *out = view;
     return MIMO_OK;
 }

@@ -191,7 +191,7 @@ static void make_mistakes(fault_bed *bed)
     expect_visit("broadcast of NULL", THEIRS);
     MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, &view, &view, 1, NULL), MIMO_ERR_SHAPE);
     expect_visit("forward of the source", THEIRS);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(bed->gradient, NULL, 1, nowhere, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_gradient_norm(nowhere, bed->gradient, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
     expect_visit("norm of NULL", THEIRS);
     MPI_EXPECT_STATUS(mimo_bridge_forward(NULL, &view, &view, 1, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_comm_barrier(NULL), MIMO_ERR_ARGUMENT);
@@ -206,7 +206,7 @@ static void make_operations(fault_bed *bed)
     MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &to, &from, 1, NULL));
     expect_visit("forward start", THEIRS);
     while (!done)
-        MPI_EXPECT_OK(mimo_op_test(op, &done));
+        MPI_EXPECT_OK(mimo_op_test(&done, op));
     expect_visit("test", THEIRS);
     MPI_EXPECT_OK(mimo_op_wait(&op));
     expect_visit("wait", THEIRS);

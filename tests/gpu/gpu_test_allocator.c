@@ -63,8 +63,8 @@ static passage begin(mimo_comm *comm, mimo_executor executor)
     mimo_tensor view;
     snprintf(src, sizeof src, "tp=1,dp=%d", size);
     snprintf(dst, sizeof dst, "tp=1,cp=2,dp=%d", size / 2);
-    MPI_EXPECT_OK(mimo_grid_parse(&it.src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&it.dst, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, dst, 0));
     desc.src = it.src;
     desc.dst = it.dst;
     desc.executor = executor;

@@ -62,7 +62,7 @@ MPI_TEST(current, of_communicators)
     MPI_EXPECT(device == own, "the communicator's device is %d, not %d", device, own);
     MPI_EXPECT_STATUS(mimo_nccl_device(NULL, comm), MIMO_ERR_ARGUMENT);
     EXPECT_AWAY(mimo_comm_barrier(comm), MIMO_OK);
-    EXPECT_AWAY(mimo_comm_collect(comm, all, &rank, sizeof rank), MIMO_OK);
+    EXPECT_AWAY(mimo_comm_host_allgather(comm, all, &rank, sizeof rank), MIMO_OK);
     EXPECT_AWAY(mimo_comm_split(&half, comm, rank % 2, 0), MIMO_OK);
     test_tile one = test_tile_new("t", MIMO_BF16, 1000, 1, 1);
     test_push(&one.room);

@@ -20,8 +20,8 @@ static tiles_bed begin(mimo_executor executor, const mimo_partition_rule *rule, 
 {
     tiles_bed it = {.sizes = MIMO_BRIDGE_SIZES_INIT};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_parse(&it.src, "tp=1,dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&it.dst, "tp=1,cp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.src, "tp=1,dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, "tp=1,cp=2,dp=2", 0));
     desc.src = it.src;
     desc.dst = it.dst;
     desc.partition = rule;
@@ -50,7 +50,7 @@ static void expect(const tiles_bed *it, mimo_side side, const char *text)
     mimo_tensor tile;
     memset(&tile, 7, sizeof tile);
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, it->bridge, side, &it->sizes));
-    mimo_tensor_text(&tile, got, sizeof got);
+    mimo_tensor_text(got, sizeof got, &tile);
     MPI_EXPECT(strcmp(got, text) == 0, "%s, not %s", got, text);
     MPI_EXPECT(!tile.data && tile.memory == MIMO_MEMORY_HOST, "data %p", tile.data);
 }

@@ -88,8 +88,8 @@ void bed_create(bridge_bed *out, const bed_case *c)
     out->c.dst.partial = true;
     out->src = reference_of(&out->c.src, c->batch, c->seq);
     out->dst = reference_of(&out->c.dst, c->batch, c->seq);
-    MPI_EXPECT_OK(mimo_grid_parse(&out->src_grid, c->src.grid, c->src.offset));
-    MPI_EXPECT_OK(mimo_grid_parse(&out->dst_grid, c->dst.grid, c->dst.offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&out->src_grid, c->src.grid, c->src.offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&out->dst_grid, c->dst.grid, c->dst.offset));
     desc.src = out->src_grid;
     desc.dst = out->dst_grid;
     desc.src_partition = c->src.partition ? &src_rule : NULL;
@@ -155,8 +155,8 @@ static void expect_tile(const bridge_bed *bed, mimo_side side, const mimo_tensor
     MPI_EXPECT(same && !told.data && told.memory == tile->memory && told.dtype == tile->dtype &&
                    strcmp(told.letters, tile->letters) == 0,
                "%s: side %d is %s, and mimo_bridge_tile says %s", bed_text(&bed->c), (int)side,
-               mimo_tensor_text(tile, expected, sizeof expected),
-               mimo_tensor_text(&told, text, sizeof text));
+               mimo_tensor_text(expected, sizeof expected, tile),
+               mimo_tensor_text(text, sizeof text, &told));
 }
 
 static test_tile shape_tile(const bridge_bed *bed, mimo_side side, bool shared)
