@@ -391,11 +391,14 @@ static ncclComm_t bare_world(int rank, int size)
 static void open_world(nccl_world *world)
 {
     enum { MOST_FLOOR = 512 << 20 };
+    int device;
     MPI_Comm mpi = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     bench_must(mimo_bootstrap_from_mpi(&bootstrap, &mpi), "bootstrap");
     bench_must(mimo_comm_create_nccl(&world->comm, &bootstrap, &desc), "communicator");
+    bench_must(mimo_nccl_device(&device, world->comm), "device");
+    nccl_must_cuda(cudaSetDevice(device), "device");
     world->rank = bootstrap.rank;
     world->size = bootstrap.ranks;
     world->bare = bare_world(bootstrap.rank, bootstrap.ranks);

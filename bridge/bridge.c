@@ -38,6 +38,7 @@ static bool has_replicas(const mimo_bridge *bridge, const mimo_bridge_request *o
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    bridge->staging.allocator = bridge->comm->staging.allocator;
     bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
@@ -119,7 +120,7 @@ static void release(mimo_bridge *bridge)
 void mimo_bridge_destroy(mimo_bridge *bridge)
 {
     MIMO_CALL_SCOPE(scope);
-    if (!bridge || (bridge->parent && !mimo_release_enter(&scope, bridge->parent->family)))
+    if (!bridge || (bridge->parent && !mimo_release_enter(&scope, bridge->parent)))
         return;
     bridge->destroyed = true;
     if (mimo_bridge_check_idle(bridge, "bridge destroy") == MIMO_OK)

@@ -58,22 +58,7 @@ static const char *letters_of(const mimo_bridge_sizes *sizes, mimo_side side)
 /* This rank's tile of a side, without memory. */
 static mimo_status shape_tile(trial *it, mimo_side side)
 {
-    mimo_layout *layout;
-    const mimo_bridge_sizes *sizes = it->sizes;
-    mimo_layout_desc desc =
-        mimo_bridge_stricter_executor(it->bridge)->side_layout(it->bridge, side);
-    desc.batch = sizes->batch;
-    desc.seq = sizes->seq;
-    MIMO_TRY(mimo_layout_create(&layout, &desc));
-    mimo_cell cell;
-    bool holds = mimo_layout_cell(&cell, layout, it->bridge->rank);
-    int64_t samples = holds ? mimo_layout_samples(layout, cell.dp).count : 0;
-    const char *letters = letters_of(sizes, side);
-    bool along = letters[0] == 's';
-    it->tile[side] = mimo_tensor_3d(NULL, sizes->dtype, letters, along ? layout->shard : samples,
-                                    along ? samples : layout->shard, sizes->hidden);
-    it->tile[side].memory = it->bridge->memory;
-    mimo_layout_destroy(layout);
+    MIMO_TRY(mimo_bridge_tile(&it->tile[side], it->bridge, side, it->sizes));
     return mimo_tensor_extent(NULL, &it->bytes[side], &it->tile[side]);
 }
 

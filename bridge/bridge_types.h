@@ -72,6 +72,13 @@ mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
 mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
                               const char *dim);
 
+/* ---------------------------------- sizes (bridge_tile.c) ----------------------------------- */
+
+/* Sizes in this version's form, with the batch and S that hold: those of the sizes, or those that
+ * the bridge knows. MIMO_ERR_SHAPE where these differ. Local. */
+mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
+                                   const mimo_bridge_sizes *given);
+
 /* ----------------------------- its sentences (bridge_sentences.c) --------------------------- */
 
 /* The title of a bridge of that name, or of that number where it has no name. */

@@ -72,13 +72,12 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
  * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
  * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
  */
-static bool two_phases_move_less(const mimo_op *op)
+bool mimo_routed_two_phases(const mimo_bridge *bridge, bool backward, int64_t seq)
 {
-    const mimo_routed *own = op->bridge->routed;
-    int64_t src_dp = mimo_grid_dim_size(op->bridge->src, "dp");
-    int64_t dst_dp = mimo_grid_dim_size(op->bridge->dst, "dp");
-    bool possible = op->call.backward && !own->ragged && own->shards > 1 &&
-                    op->tensors.pairs[0].seq % (2 * own->shards) == 0;
+    const mimo_routed *own = bridge->routed;
+    int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
+    int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
+    bool possible = backward && !own->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
@@ -88,7 +87,7 @@ static void set_routes(call_maker *maker)
     maker->call->phase_count = 1;
     maker->routes[0] =
         backward ? (mimo_route){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_route){MIMO_AT_SRC, MIMO_AT_DST};
-    if (two_phases_move_less(maker->op)) {
+    if (mimo_routed_two_phases(maker->op->bridge, backward, maker->op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->routes[0].to = MIMO_AT_SHARDS;
         maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
@@ -156,7 +155,7 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 {
     if (!pushes(op))
         return NULL;
-    return mimo_buffer_find(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
+    return mimo_buffer_holding(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */

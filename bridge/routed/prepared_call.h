@@ -33,6 +33,9 @@ typedef struct mimo_prepared_call {
     int64_t staging_bytes;
 } mimo_prepared_call;
 
+/* Whether a pass over sequences of this length takes two phases. */
+bool mimo_routed_two_phases(const mimo_bridge *bridge, bool backward, int64_t seq);
+
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
 mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);
 

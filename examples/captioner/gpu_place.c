@@ -12,8 +12,14 @@ mimo_status gpu_world_create(mimo_comm **out)
     MPI_Comm world = MPI_COMM_WORLD;
     mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    int device;
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &world));
-    return mimo_comm_create_nccl(out, &bootstrap, &desc);
+    MIMO_TRY(mimo_comm_create_nccl(out, &bootstrap, &desc));
+    MIMO_TRY(mimo_nccl_device(&device, *out));
+    cudaError_t code = cudaSetDevice(device); /* that the layers work on */
+    MIMO_CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "cudaSetDevice(%d): %s", device,
+               cudaGetErrorString(code));
+    return MIMO_OK;
 }
 
 mimo_status gpu_stream_create(mimo_stream *out)

@@ -44,8 +44,10 @@ int main(int argc, char **argv)
     mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc nccl = MIMO_NCCL_DESC_INIT;
     mimo_comm *comm;
+    int device; /* that the library chose */
     check(mimo_bootstrap_from_mpi(&bootstrap, &world), "bootstrap");
     check(mimo_comm_create_nccl(&comm, &bootstrap, &nccl), "communicator");
+    check(mimo_nccl_device(&device, comm) || cudaSetDevice(device), "device");
 
     char encoder_dims[64], llm_dims[64];
     snprintf(encoder_dims, sizeof encoder_dims, "tp=1,dp=%d", bootstrap.ranks);

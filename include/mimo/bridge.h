@@ -412,6 +412,45 @@ MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
 MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                          mimo_side side, int64_t batch);
 
+/**
+ * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
+ * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
+ * `to` (MIMO_DST), a backward the other way round. Local, pure; thread-safe while nobody updates
+ * the bridge.
+ *
+ *   letters  of the sizes; here also "th" and "bh". NULL: "sbh", and "th" for src of a ragged batch
+ *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was told
+ *            (mimo_bridge_desc.batch, mimo_bridge_update). Where both are given they are equal
+ *   seq      S of full sequences. 0 takes T of a packing. Not read for src of a ragged batch
+ *
+ * A flat side has [samples * positions, H] rows; src of a ragged batch has as many as the spans of
+ * this rank's samples. A rank without a role on a side gets 0 samples. `in_buffer` and `any_batch`
+ * do not matter.
+ *
+ * Errors, *out untouched: MIMO_ERR_ARGUMENT (NULL, no such side, unknown letters or dtype, negative
+ * sizes, no batch known), MIMO_ERR_SHAPE (sizes that the bridge can't cut, or that contradict what
+ * it was told), MIMO_ERR_OVERFLOW, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
+                                      const mimo_bridge_sizes *sizes);
+
+/**
+ * The most bytes of staging that a forward and a backward of one tensor of these sizes take on this
+ * rank. Sizes are those of mimo_bridge_tile. Local, pure; it costs as much as planning a call.
+ *
+ *   on a device  for each stream that calls are on. Calls on one stream share it. Messages count as
+ *                if all of them were packed. Where `in_buffer`, every rank counts as within reach
+ *   on the host  for each operation in flight, without what MPI and guarded calls take
+ *                ("Deadlines" in <mimo/comm.h>)
+ *
+ * A call of several tensors takes at most the sum over them. Staging grows to the largest call and
+ * is kept: while it grows, the old area is still there.
+ *
+ * Errors, *bytes untouched: those of mimo_bridge_tile.
+ */
+MIMO_API mimo_status mimo_bridge_staging(int64_t *bytes, const mimo_bridge *bridge,
+                                         const mimo_bridge_sizes *sizes);
+
 MIMO_END_DECLS
 
 #endif

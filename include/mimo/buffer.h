@@ -107,6 +107,17 @@ MIMO_API void *mimo_buffer_data(const mimo_buffer *buffer);
 /** Its size in bytes, the same on every rank. Local. */
 MIMO_API int64_t mimo_buffer_size(const mimo_buffer *buffer);
 
+/**
+ * The buffer of a communicator that holds all of [data, data + bytes) of this rank's memory, and
+ * the offset of `data` in it. With 0 bytes: the one that `data` points into. Calls of bridges that
+ * were made from `comm` look for their destinations in the same way. Local; *out is borrowed.
+ *
+ * Errors, outputs untouched: MIMO_ERR_NOT_FOUND (the sentence has the address),
+ * MIMO_ERR_ARGUMENT (NULL, bytes < 0).
+ */
+MIMO_API mimo_status mimo_buffer_find(const mimo_buffer **out, int64_t *offset,
+                                      const mimo_comm *comm, const void *data, int64_t bytes);
+
 /** How many ranks' memory this rank reaches, itself included. Rows to and from other ranks are
  *  sent. Local. */
 MIMO_API int mimo_buffer_reach(const mimo_buffer *buffer);

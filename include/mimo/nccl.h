@@ -6,7 +6,17 @@
  * graph. All ranks enqueue the work on one device in the same order. Two collectives that two ranks
  * start in opposite orders deadlock.
  *
- * The calling thread's current device is the communicator's. Creation makes it so for its thread.
+ * A call works on the device of its communicator, whatever device is current, and leaves the
+ * calling thread's current device as it was, on success and on error. This holds for creation as
+ * well, and for calls on what was made from a communicator. One exception:
+ * where the current device has no CUDA context yet, nobody chose it, and making it current again
+ * would take memory there. Then the communicator's device stays current.
+ *
+ * Streams and tensors of such a call belong to the communicator's device (mimo_nccl_device). Stream
+ * NULL is the legacy default stream of that device. Calls without a communicator (alignment;
+ * partitions, except the adjoint under sp) use the caller's current device, as CUDA's own calls do:
+ * it must be the one that their tensors and their stream belong to.
+ *
  * Host values (agreements, splits) also travel over NCCL, on a stream of the library's own.
  *
  * A deadline ("Deadlines" in <mimo/comm.h>) ends every wait of the library on the host, and the
@@ -48,12 +58,30 @@ typedef struct mimo_nccl_desc {
     int blocking;    /* ncclConfig_t.blocking: 0 lets the library poll NCCL's own waits.
                         MIMO_NCCL_DEFAULT: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
+    /* The fields below are each rank's own.
+     *
+     * Device memory for staging, from the host's allocator; both functions, or neither. NULL:
+     * cudaMalloc and cudaFree. They serve the communicator and all that is split or made from it.
+     *   reserve  `bytes` bytes (> 0) of the communicator's device, aligned to 256 bytes, for work
+     *            on `stream`; NULL where there are none. The call that asked then fails with
+     *            MIMO_ERR_MEMORY, on this rank alone where it only enqueues
+     *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued
+     *            on the stream before may still use it, so what follows on the stream may have it
+     *            next. The stream itself may be gone
+     * They are called on the thread of a call, with the communicator's device current, and never
+     * while the stream is captured. They do not call this library. After the first call of a shape
+     * on a stream reserve is not called for that shape again. What is not staging does not come
+     * from here: buffers (ncclMemAlloc), some kilobytes for host values and lists of rows, and
+     * the tiles of mimo_bridge_create_fastest and mimo_bridge_self_test while these last. */
+    void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
+    void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
+    void *context; /* borrowed; passed to both */
 } mimo_nccl_desc;
 
 #define MIMO_NCCL_DESC_INIT                                                                    \
     {                                                                                          \
         sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, NULL, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
-            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT                                               \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, NULL, NULL, NULL                             \
     }
 
 MIMO_API void mimo_nccl_desc_init(mimo_nccl_desc *out, size_t size);
@@ -61,8 +89,7 @@ MIMO_API void mimo_nccl_desc_init(mimo_nccl_desc *out, size_t size);
 /**
  * A communicator over the ranks of a bootstrap (<mimo/mpi.h> fills one from an MPI communicator;
  * any launcher's allgather will do). Collective over the bootstrap, blocking; the bootstrap is used
- * during this call only. Makes the rank's device the calling thread's current one. The caller owns
- * *out.
+ * during this call only, with any device current. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (`desc` is NULL, no such device, two ranks on
  * one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE,
@@ -78,12 +105,16 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * mimo_comm_destroy, which does not destroy it. The caller's calls on it and the library's have the
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
- * and otherwise the message may never end. Makes its device the calling thread's current one.
- * Local, but every rank calls it. `desc` may be NULL; of its fields `common` alone counts. Errors:
+ * and otherwise the message may never end. Local, but every rank calls it. `desc` may be NULL; of
+ * its fields `common` and the allocator alone count. Errors:
  * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
                                            const mimo_nccl_desc *desc);
+
+/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
+ *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.

@@ -124,8 +124,9 @@ static void report_reach(const mimo_buffer *buffer)
     if (buffer->comm->rank == 0 && reach < size && !reported)
         mimo_log(MIMO_LOG_WARNING,
                  "rank 0 reaches the buffers of %d ranks out of %d, itself included; rows to and "
-                 "from ranks out of reach are sent",
-                 reach, size);
+                 "from ranks out of reach are sent%s%s",
+                 reach, size, buffer->unreached ? ": " : "",
+                 buffer->unreached ? buffer->unreached : "");
 }
 
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)
@@ -169,7 +170,7 @@ static void unlink_buffer(mimo_comm *comm, const mimo_buffer *buffer)
 void mimo_buffer_destroy(mimo_buffer *buffer)
 {
     MIMO_CALL_SCOPE(scope);
-    if (!buffer || !mimo_release_enter(&scope, buffer->comm->family))
+    if (!buffer || !mimo_release_enter(&scope, buffer->comm))
         return;
     mimo_comm *comm = buffer->comm;
     unlink_buffer(comm, buffer);
@@ -198,7 +199,7 @@ int mimo_buffer_reach(const mimo_buffer *buffer)
     return count;
 }
 
-mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes)
+mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes)
 {
     for (mimo_buffer *buffer = comm->buffers; buffer && at; buffer = buffer->next) {
         uintptr_t begin = (uintptr_t)mimo_buffer_data(buffer),
@@ -208,4 +209,18 @@ mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t byt
             return buffer;
     }
     return NULL;
+}
+
+mimo_status mimo_buffer_find(const mimo_buffer **out, int64_t *offset, const mimo_comm *comm,
+                             const void *data, int64_t bytes)
+{
+    MIMO_CHECK(out && offset && comm, MIMO_ERR_ARGUMENT, "mimo_buffer_find: %s is NULL",
+               !out ? "out" : (!offset ? "offset" : "comm"));
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "mimo_buffer_find: %" PRId64 " bytes", bytes);
+    const mimo_buffer *found = mimo_buffer_holding(comm, data, bytes);
+    MIMO_CHECK(found, MIMO_ERR_NOT_FOUND,
+               "the %" PRId64 " bytes at %p lie in no buffer of the communicator", bytes, data);
+    *out = found;
+    *offset = (const char *)data - (const char *)mimo_buffer_data(found);
+    return MIMO_OK;
 }

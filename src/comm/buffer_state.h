@@ -88,10 +88,12 @@ struct mimo_buffer {
     int64_t bytes;   /* of data, the same on every rank */
     char **data; /* data[size]: the memory of each rank at this rank's (or its device's) addresses;
                         NULL where out of reach */
-    mimo_flags **flags;          /* flags[size]: the pages, each [size], in the same way */
-    void *given;                 /* the caller's memory; NULL: the backend's own */
-    void *own;                   /* the backend's */
-    mimo_refusal noted;          /* by the host */
+    mimo_flags **flags;    /* flags[size]: the pages, each [size], in the same way */
+    void *given;           /* the caller's memory; NULL: the backend's own */
+    void *own;             /* the backend's */
+    const char *unreached; /* why the backend looks for no other rank's memory, in words; NULL:
+                                    it has looked */
+    mimo_refusal noted;    /* by the host */
     const mimo_refusal *refusal; /* `noted`, or the backend's, which its device writes */
 };
 
@@ -106,7 +108,7 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
-mimo_buffer *mimo_buffer_find(const mimo_comm *comm, const void *at, int64_t bytes);
+mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes);
 
 /* MIMO_ERR_MISMATCH, with a sentence about the first refusal, where a call with the buffer's flags
  * was refused. */

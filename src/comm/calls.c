@@ -16,34 +16,37 @@ static mimo_status check_thread(const mimo_family *family, const char *call)
     return family->backend->check_thread ? family->backend->check_thread(family, call) : MIMO_OK;
 }
 
-static void enter(mimo_call_scope *out, mimo_family *family, bool may_end)
+static void enter(mimo_call_scope *out, const mimo_comm *comm, bool may_end)
 {
+    mimo_family *family = comm->family;
+    *out = (mimo_call_scope){family, may_end, mimo_device_enter(comm)};
     mimo_family_hold(family);
     __atomic_fetch_add(&family->inside, 1, __ATOMIC_SEQ_CST);
     if (may_end) {
         __atomic_store_n(&family->caller, mimo_this_thread(), __ATOMIC_RELAXED);
         mimo_family_end_asked(family);
     }
-    *out = (mimo_call_scope){family, may_end};
 }
 
 /* Calls on a forgotten family fail without the transport, so any thread may make them. */
-mimo_status mimo_call_enter(mimo_call_scope *out, mimo_family *family, const char *call)
+mimo_status mimo_call_enter(mimo_call_scope *out, const mimo_comm *comm, const char *call)
 {
+    const mimo_family *family = comm->family;
     bool forgotten = mimo_family_is_forgotten(family);
     MIMO_TRY(mimo_check_process(family, call));
     if (!forgotten)
         MIMO_TRY(check_thread(family, call));
-    enter(out, family, !forgotten);
+    enter(out, comm, !forgotten);
     return MIMO_OK;
 }
 
-bool mimo_release_enter(mimo_call_scope *out, mimo_family *family)
+bool mimo_release_enter(mimo_call_scope *out, const mimo_comm *comm)
 {
+    const mimo_family *family = comm->family;
     const char *call = "destroy";
     if (mimo_check_process(family, call) != MIMO_OK)
         return false;
-    enter(out, family, !mimo_family_is_forgotten(family) && check_thread(family, call) == MIMO_OK);
+    enter(out, comm, !mimo_family_is_forgotten(family) && check_thread(family, call) == MIMO_OK);
     return true;
 }
 
@@ -55,4 +58,5 @@ void mimo_call_leave(mimo_call_scope *scope)
     if (__atomic_sub_fetch(&family->inside, 1, __ATOMIC_SEQ_CST) == 0 && scope->may_end)
         mimo_family_end_asked(family);
     mimo_family_drop(family);
+    mimo_device_leave(&scope->visit);
 }

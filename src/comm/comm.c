@@ -54,8 +54,11 @@ mimo_status mimo_comm_split(mimo_comm **out, mimo_comm *parent, int color, int k
      * made. */
     mimo_comm *made = NULL;
     mimo_status status = mimo_comm_agree(parent, parent->backend->split(&made, parent, color, key));
-    if (made)
+    if (made) {
         made->id = mimo_hash_int(mimo_hash_int(parent->id, (int64_t)parent->calls), color);
+        made->device = parent->device;
+        made->device_number = parent->device_number;
+    }
     if (status != MIMO_OK) {
         mimo_comm_destroy(made);
         return status;

@@ -195,6 +195,7 @@ typedef struct mimo_progress_callback {
 struct mimo_comm {
     const mimo_comm_backend *backend;
     const mimo_device *device;
+    int device_number; /* among those that this process sees; 0 on the host */
     mimo_memory memory;
     int rank, size;
     mimo_family *family;  /* the backend's */

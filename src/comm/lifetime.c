@@ -40,7 +40,7 @@ static mimo_status check_unused(mimo_comm *comm)
 void mimo_comm_destroy(mimo_comm *comm)
 {
     MIMO_CALL_SCOPE(scope);
-    if (!comm || !mimo_release_enter(&scope, comm->family))
+    if (!comm || !mimo_release_enter(&scope, comm))
         return;
     (void)check_unused(comm);
     if (!__atomic_exchange_n(&comm->destroyed, true, __ATOMIC_ACQ_REL))
@@ -55,6 +55,7 @@ mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
     MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_abort"));
     if (mimo_family_status(comm->family) != MIMO_OK)
         return MIMO_OK;
+    MIMO_ON_DEVICE_OF(comm);
     mimo_family_ask_end(comm->family, why ? why : "no reason given", false);
     mimo_family_try_end(comm->family);
     return MIMO_OK;
@@ -65,6 +66,7 @@ void mimo_comm_forget(mimo_comm *comm)
     if (!comm || mimo_check_process(comm->family, "mimo_comm_forget") != MIMO_OK)
         return;
     mimo_family *family = comm->family;
+    MIMO_ON_DEVICE_OF(comm);
     mimo_family_hold(family);
     mimo_family_ask_end(family, "it was forgotten", true);
     __atomic_store_n(&family->forgotten, true, __ATOMIC_RELEASE);

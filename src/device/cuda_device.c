@@ -1,4 +1,6 @@
 /* The device table for CUDA memory. */
+#define _GNU_SOURCE /* RTLD_NOLOAD */
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,6 +15,39 @@ mimo_status mimo_cuda_status(cudaError_t code, const char *call)
     (void)cudaGetLastError(); /* the next launch would report it again */
     return mimo_fail(code == cudaErrorMemoryAllocation ? MIMO_ERR_MEMORY : MIMO_ERR_DEVICE,
                      "%.*s: %s", name, call, cudaGetErrorString(code));
+}
+
+static int cuda_current(void)
+{
+    int number;
+    if (cudaGetDevice(&number) == cudaSuccess)
+        return number;
+    (void)cudaGetLastError();
+    return -1;
+}
+
+/* Whether the process uses a device. Only the driver says so; CUDA's runtime has loaded it. */
+static bool has_context(int number)
+{
+    int (*get_state)(int device, unsigned *flags, int *active);
+    unsigned flags;
+    int active = 1;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = driver ? dlsym(driver, "cuDevicePrimaryCtxGetState") : NULL;
+    memcpy(&get_state, &found, sizeof found);
+    if (found && get_state(number, &flags, &active) != 0)
+        active = 1;
+    if (driver)
+        (void)dlclose(driver);
+    return active != 0;
+}
+
+/* cudaSetDevice would make a context where there is none, which takes hundreds of megabytes of that
+ * device. Where it fails, CUDA's next calls say so. */
+static void cuda_set_current(int number)
+{
+    if (has_context(number) && cudaSetDevice(number) != cudaSuccess)
+        (void)cudaGetLastError();
 }
 
 static mimo_status cuda_reserve(void **out, int64_t bytes)
@@ -212,6 +247,8 @@ static bool cuda_records(mimo_stream stream)
 const mimo_device mimo_device_cuda = {
     .name = "cuda",
     .enqueues = true,
+    .current = cuda_current,
+    .set_current = cuda_set_current,
     .records = cuda_records,
     .reserve = cuda_reserve,
     .release = cuda_release,

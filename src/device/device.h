@@ -4,7 +4,7 @@
  *
  * `stream` is NULL on the host, where a slot is done on return. On a device a slot enqueues its
  * work on the stream and returns, unless it says that it blocks. There the calling thread's current
- * device is the one that the memory and the stream belong to.
+ * device is the one that the memory and the stream belong to (comm/device_visit.h).
  *
  * Source and destination never overlap. Counts may be 0. Any alignment and row size is right.
  */
@@ -64,6 +64,11 @@ typedef struct mimo_device {
     const char *name;
     /* Work is enqueued on a stream, and the host does not wait for it. */
     bool enqueues;
+    /* The number of the calling thread's current device (-1: CUDA does not say), and another one in
+     * its place. A device that the process does not use yet does not become current. NULL: there is
+     * one device. */
+    int (*current)(void);
+    void (*set_current)(int number);
     /* Whether the stream's work is recorded now, to run again later. NULL: it never is. */
     bool (*records)(mimo_stream stream);
     /* Uninitialised memory, aligned for any dtype. Both block: on a device, release waits until all

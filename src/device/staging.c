@@ -1,5 +1,7 @@
 #include "device/staging.h"
 
+#include <inttypes.h>
+
 #include "core/memory.h"
 
 struct mimo_staging_area {
@@ -36,6 +38,45 @@ static mimo_status area_for(mimo_staging_area **out, mimo_staging *staging,
     return MIMO_OK;
 }
 
+static mimo_status ask(void **out, const mimo_allocator *allocator, int64_t bytes,
+                       mimo_stream stream)
+{
+    size_t size = bytes > 0 ? (size_t)bytes : 1;
+    void *data = allocator->reserve(allocator->context, size, stream);
+    MIMO_CHECK(data, MIMO_ERR_MEMORY,
+               "the communicator's `reserve` gave no memory for %zu bytes of staging", size);
+    if ((uintptr_t)data % MIMO_ALLOCATOR_ALIGNMENT != 0) {
+        allocator->release(allocator->context, data, size, stream);
+        return mimo_fail(MIMO_ERR_ARGUMENT,
+                         "the communicator's `reserve` gave %p, which is no multiple of %d", data,
+                         MIMO_ALLOCATOR_ALIGNMENT);
+    }
+    *out = data;
+    return MIMO_OK;
+}
+
+static mimo_status reserve(void **out, const mimo_staging *staging, const mimo_staging_key *key,
+                           int64_t bytes)
+{
+    const mimo_device *device = key->device;
+    MIMO_CHECK(!device->records || !device->records(key->stream), MIMO_ERR_STATE,
+               "a call needs %" PRId64 " bytes of staging that its stream does not have yet, and "
+               "none is taken while a graph is captured: make the call once before on that stream",
+               bytes);
+    return staging->allocator ? ask(out, staging->allocator, bytes, key->stream)
+                              : device->reserve(out, bytes);
+}
+
+static void release(const mimo_staging *staging, const mimo_staging_area *area)
+{
+    const mimo_allocator *allocator = staging->allocator;
+    if (!allocator)
+        area->key.device->release(area->data);
+    else if (area->data)
+        allocator->release(allocator->context, area->data,
+                           area->bytes > 0 ? (size_t)area->bytes : 1, area->key.stream);
+}
+
 mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
                              int64_t bytes)
 {
@@ -43,8 +84,8 @@ mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_stagi
     MIMO_TRY(area_for(&area, staging, key));
     if (bytes > area->bytes || !area->data) {
         void *data;
-        MIMO_TRY(key->device->reserve(&data, bytes));
-        key->device->release(area->data);
+        MIMO_TRY(reserve(&data, staging, key, bytes));
+        release(staging, area);
         area->data = data;
         area->bytes = bytes;
     }
@@ -70,7 +111,7 @@ void mimo_staging_release(mimo_staging *staging)
 {
     while (staging->first) {
         mimo_staging_area *area = take_first(staging);
-        area->key.device->release(area->data);
+        release(staging, area);
         mimo_release(area);
     }
 }

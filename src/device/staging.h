@@ -2,7 +2,8 @@
  * Staging that outlives a call: one area of memory for each (stream, slot). An area grows where a
  * call needs more. Calls on one stream share its areas, as the stream runs them one after the
  * other; calls on different streams never use the same one. Growing blocks until the device is idle
- * (mimo_device.release). A call of a shape that was seen before allocates nothing.
+ * (mimo_device.release), unless an allocator gives the memory. A call of a shape that was seen
+ * before allocates nothing.
  */
 #ifndef MIMO_DEVICE_STAGING_H
 #define MIMO_DEVICE_STAGING_H
@@ -23,8 +24,19 @@ typedef enum mimo_staging_slot {
 
 typedef struct mimo_staging_area mimo_staging_area;
 
+/* Where areas come from in place of the device's reserve and release. The functions are those of
+ * mimo_nccl_desc. */
+typedef struct mimo_allocator {
+    void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
+    void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
+    void *context;
+} mimo_allocator;
+
+enum { MIMO_ALLOCATOR_ALIGNMENT = 256 };
+
 typedef struct mimo_staging {
     mimo_staging_area *first;
+    const mimo_allocator *allocator; /* borrowed; NULL: none */
 } mimo_staging;
 
 /* Where to look: the device that the areas lie on, the stream and the slot. */
@@ -34,7 +46,8 @@ typedef struct mimo_staging_key {
     mimo_staging_slot slot;
 } mimo_staging_key;
 
-/* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. */
+/* The area of `key`, of at least `bytes` bytes. Where it grows, its old content is lost. It does
+ * not grow while the stream's work is recorded: MIMO_ERR_STATE. */
 mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
                              int64_t bytes);
 

@@ -150,7 +150,8 @@ static mimo_status begin(ranks *it)
     bool plain = strcmp(it->call, "barrier") == 0 || strcmp(it->call, "allreduce") == 0;
     MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &it->mpi));
     MIMO_TRY(mimo_comm_create_nccl(&it->comm, &bootstrap, &desc));
-    if (cudaGetDevice(&it->device) != cudaSuccess ||
+    MIMO_TRY(mimo_nccl_device(&it->device, it->comm));
+    if (cudaSetDevice(it->device) != cudaSuccess ||
         cudaStreamCreateWithFlags(&it->stream, cudaStreamNonBlocking) != cudaSuccess ||
         !room_for(&numbers, COUNT * sizeof *it->numbers))
         return mimo_fail(MIMO_ERR_DEVICE, "no stream or no room");

@@ -137,7 +137,29 @@ static int64_t positions(const bridge_bed *bed, mimo_side side)
     return cut->partition ? bed->c.seq / ranks : bed->c.seq;
 }
 
-static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
+/* The library says what tile this rank has, where batches are split evenly. The calls of the bed
+ * then show that they take it. */
+static void expect_tile(const bridge_bed *bed, mimo_side side, const mimo_tensor *tile)
+{
+    char text[128], expected[128];
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    mimo_tensor told = *tile;
+    sizes.batch = bed->c.told || bed->c.src.kind ? -1 : bed->c.batch;
+    sizes.seq = bed->c.src.cu || bed->c.dst.cu ? 0 : bed->c.seq;
+    sizes.hidden = bed_hidden(&bed->c);
+    sizes.dtype = bed->c.dtype;
+    sizes.src_letters = bed->c.src_letters;
+    sizes.dst_letters = bed->c.dst_letters;
+    MPI_EXPECT_OK(mimo_bridge_tile(&told, bed->bridge, side, &sizes));
+    bool same = memcmp(told.shape, tile->shape, sizeof told.shape) == 0;
+    MPI_EXPECT(same && !told.data && told.memory == tile->memory && told.dtype == tile->dtype &&
+                   strcmp(told.letters, tile->letters) == 0,
+               "%s: side %d is %s, and mimo_bridge_tile says %s", bed_text(&bed->c), (int)side,
+               mimo_tensor_text(expected, sizeof expected, tile),
+               mimo_tensor_text(text, sizeof text, &told));
+}
+
+static test_tile shape_tile(const bridge_bed *bed, mimo_side side, bool shared)
 {
     const char *letters = side == MIMO_SRC ? bed->c.src_letters : bed->c.dst_letters;
     int64_t rows = held(bed, side).rows, s = positions(bed, side), b = s > 0 ? rows / s : 0;
@@ -148,6 +170,14 @@ static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
     if (strcmp(letters, "bsh") == 0)
         return make(letters, bed->c.dtype, b, s, bed_hidden(&bed->c));
     return make(letters, bed->c.dtype, rows, bed_hidden(&bed->c), 1);
+}
+
+static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
+{
+    test_tile made = shape_tile(bed, side, shared);
+    if (bed->bridge && !(side == MIMO_SRC ? bed->c.src : bed->c.dst).ragged)
+        expect_tile(bed, side, &made.view);
+    return made;
 }
 
 test_tile bed_tile_new(const bridge_bed *bed, mimo_side side)

@@ -37,7 +37,8 @@ static mimo_comm comm_of(fake *it, bool any_thread_ends)
     cr_assert_eq(mimo_family_init(&it->base, &fake_backend), MIMO_OK, "%s", mimo_last_error());
     mimo_family_hold(&it->base);
     it->base.any_thread_ends = any_thread_ends;
-    return (mimo_comm){.backend = &fake_backend, .family = &it->base, .holders = 1};
+    return (mimo_comm){
+        .backend = &fake_backend, .device = &mimo_device_host, .family = &it->base, .holders = 1};
 }
 
 static void *abort_in_thread(void *comm)
@@ -56,7 +57,7 @@ static void abort_elsewhere(mimo_comm *comm)
 static mimo_call_scope entered(mimo_comm *comm)
 {
     mimo_call_scope scope;
-    cr_assert_eq(mimo_call_enter(&scope, comm->family, "call"), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_call_enter(&scope, comm, "call"), MIMO_OK, "%s", mimo_last_error());
     return scope;
 }
 

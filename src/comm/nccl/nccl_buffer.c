@@ -5,10 +5,12 @@
 #include "comm/nccl/nccl_buffer.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_peer_memory.h"
+#include "comm/nccl/nccl_runtime.h"
 #include "core/memory.h"
 
 /* A window, and the memory that it is in. */
@@ -24,7 +26,9 @@ typedef struct nccl_buffer {
     bool used;           /* there was a call into the buffer, and its stream has not finished */
     cudaStream_t stream; /* of the last call */
     cudaEvent_t last;    /* orders a call on another stream after it */
+    mimo_peer_way way;
     mimo_nccl_reach reach;
+    char unreached[160];
 } nccl_buffer;
 
 /* The ranks of this host, whose memory this rank may reach. Windows are made among them: across
@@ -119,62 +123,106 @@ static void set_own(mimo_buffer *buffer, const nccl_buffer *own)
         buffer->given ? own->flags.memory : (void *)(data + mimo_buffer_flags_offset(buffer));
 }
 
-/* Write where a window begins on each of `count` ranks into at[count]. */
-static mimo_status find(mimo_buffer *buffer, void **at, const windowed *it, int count)
+/* The neighbours [first, first + count). */
+typedef struct reached {
+    int first, count;
+} reached;
+
+/* Write where a window begins on each of these ranks into at[count]; NULL where out of reach. */
+static mimo_status find(mimo_buffer *buffer, void **at, const windowed *it, const reached *ranks)
 {
     const mimo_device *device = buffer->comm->device;
     void *scratch = NULL;
-    MIMO_TRY(device->reserve(&scratch, count * (int64_t)sizeof *at));
-    mimo_status status = mimo_cuda_status(mimo_nccl_peer_pointers(at, scratch, it->window, count),
-                                          "mimo_nccl_peer_pointers");
+    if (((const nccl_buffer *)buffer->own)->way == MIMO_PEERS_BY_HOST)
+        return mimo_nccl_status(mimo_nccl_host_pointers(at, it->window, ranks->count),
+                                neighbours(buffer), window_comm_of(buffer)->handle,
+                                "ncclGetPeerDevicePointer");
+    MIMO_TRY(device->reserve(&scratch, ranks->count * (int64_t)sizeof *at));
+    mimo_status status = mimo_cuda_status(
+        mimo_nccl_peer_pointers(at, scratch, it->window, ranks->count), "mimo_nccl_peer_pointers");
     device->release(scratch);
     return status;
 }
 
-/* The neighbours [first, first + count). */
-static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, int first, int count)
+static mimo_status find_peers(mimo_buffer *buffer, const nccl_buffer *own, const reached *ranks)
 {
     void **data = NULL, **flags = NULL;
-    mimo_status status = mimo_reserve(&data, count, sizeof *data);
-    MIMO_KEEP_FIRST(status, mimo_reserve(&flags, count, sizeof *flags));
+    mimo_status status = mimo_reserve(&data, ranks->count, sizeof *data);
+    MIMO_KEEP_FIRST(status, mimo_reserve(&flags, ranks->count, sizeof *flags));
     if (status == MIMO_OK)
-        status = find(buffer, data, &own->data, count);
+        status = find(buffer, data, &own->data, ranks);
     if (status == MIMO_OK && buffer->given)
-        status = find(buffer, flags, &own->flags, count);
-    for (int i = 0; i < count && status == MIMO_OK; i++) {
-        void *page = buffer->given ? flags[i] : (char *)data[i] + mimo_buffer_flags_offset(buffer);
-        int peer = mimo_nccl_same_host_rank((nccl_comm *)buffer->comm, first + i);
+        status = find(buffer, flags, &own->flags, ranks);
+    for (int i = 0; i < ranks->count && status == MIMO_OK; i++) {
+        int peer = mimo_nccl_same_host_rank((nccl_comm *)buffer->comm, ranks->first + i);
+        if (!data[i] || (buffer->given && !flags[i]))
+            continue;
         buffer->data[peer] = data[i];
-        buffer->flags[peer] = page;
+        buffer->flags[peer] =
+            buffer->given ? flags[i] : (void *)((char *)data[i] + mimo_buffer_flags_offset(buffer));
     }
     mimo_release(data);
     mimo_release(flags);
     return status;
 }
 
+/* The MAX of a value over the neighbours. */
+static mimo_status max_of_neighbours(uint64_t *value, nccl_comm *near, int count)
+{
+    mimo_request *request = NULL;
+    MIMO_TRY(mimo_nccl_host_max_start(&request, &near->base, value, count));
+    return mimo_wait(&near->base, &request, "buffer create");
+}
+
+/* Ranks may run libraries that were compiled against different versions. Then they look for no
+ * peer: one of the ways is collective. */
+static mimo_status choose_way(mimo_buffer *buffer, nccl_buffer *own)
+{
+    const mimo_nccl_versions versions = mimo_nccl_read_versions();
+    mimo_peer_way way = mimo_nccl_peer_way(&versions);
+    uint64_t all[2] = {(uint64_t)way, ~(uint64_t)way};
+    MIMO_TRY(max_of_neighbours(all, neighbours(buffer), 2));
+    own->way = all[0] == ~all[1] ? way : MIMO_PEERS_NOT_FOUND;
+    if (own->way != MIMO_PEERS_NOT_FOUND)
+        return MIMO_OK;
+    if (way == MIMO_PEERS_NOT_FOUND)
+        mimo_nccl_versions_text(own->unreached, sizeof own->unreached, &versions);
+    else
+        snprintf(own->unreached, sizeof own->unreached,
+                 "ranks have libraries for different versions of NCCL");
+    buffer->unreached = own->unreached;
+    return MIMO_OK;
+}
+
+/* Ask NCCL which neighbours load and store each other's memory. From 2.29 on it says so with the
+ * addresses. */
+static mimo_status ask_device_api(mimo_buffer *buffer, nccl_buffer *own, reached *ranks)
+{
+    ncclComm_t handle = window_comm_of(buffer)->handle;
+    MIMO_TRY(settle(buffer, mimo_nccl_reach_start(&own->reach, handle), "ncclDevCommCreate"));
+    return mimo_nccl_status(
+        mimo_nccl_reach_finish(&own->reach, handle, &ranks->first, &ranks->count),
+        neighbours(buffer), handle, "ncclDevCommDestroy");
+}
+
 /* All neighbours find the same ranks in reach: NCCL decides it, and a MAX compares whether windows
  * are symmetric. */
 static mimo_status reach_peers(mimo_buffer *buffer, nccl_buffer *own)
 {
-    int first = 0, count = 1;
     nccl_comm *near = neighbours(buffer);
-    const nccl_shared_comm *shared = window_comm_of(buffer);
-    if (!shared)
+    reached ranks = {0, near->base.size};
+    if (!window_comm_of(buffer))
         return MIMO_OK;
+    MIMO_TRY(choose_way(buffer, own));
     bool symmetric = own->data.window && (!buffer->given || own->flags.window);
-    ncclResult_t code = mimo_nccl_reach_start(&own->reach, shared->handle);
     mimo_status status = MIMO_OK;
-    if (settle(buffer, code, "ncclDevCommCreate") == MIMO_OK) {
-        code = mimo_nccl_reach_finish(&own->reach, shared->handle, &first, &count);
-        status = mimo_nccl_status(code, near, shared->handle, "ncclDevCommDestroy");
-    }
+    if (own->way == MIMO_PEERS_BY_DEVICE)
+        status = ask_device_api(buffer, own, &ranks);
     MIMO_TRY(mimo_comm_check(&near->base)); /* it may have ended while NCCL was waited for */
-    uint64_t alone[1] = {status != MIMO_OK || !symmetric || count <= 1};
-    mimo_request *request = NULL;
-    MIMO_TRY(mimo_nccl_host_max_start(&request, &near->base, alone, 1));
-    MIMO_TRY(mimo_wait(&near->base, &request, "buffer create"));
-    if (!alone[0])
-        status = find_peers(buffer, own, first, count);
+    uint64_t alone[1] = {own->way == MIMO_PEERS_NOT_FOUND || status != MIMO_OK || !symmetric ||
+                         ranks.count <= 1};
+    MIMO_TRY(max_of_neighbours(alone, near, 1));
+    status = alone[0] ? MIMO_OK : find_peers(buffer, own, &ranks);
     set_own(buffer, own); /* at the address that callers pass, not at the window's */
     return status;
 }

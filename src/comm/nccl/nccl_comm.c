@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/agreement.h"
+#include "comm/device_visit.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
@@ -112,8 +113,11 @@ static mimo_status choose_device(mimo_nccl_desc *desc, int neighbours)
     return MIMO_OK;
 }
 
-static mimo_status check_ctas(const mimo_nccl_desc *desc)
+static mimo_status check_desc(const mimo_nccl_desc *desc)
 {
+    MIMO_CHECK((desc->reserve != NULL) == (desc->release != NULL), MIMO_ERR_ARGUMENT,
+               "`%s` of the NCCL descriptor is given, and `%s` is NULL",
+               desc->reserve ? "reserve" : "release", desc->reserve ? "release" : "reserve");
     MIMO_CHECK(desc->min_ctas >= MIMO_NCCL_DEFAULT && desc->max_ctas >= MIMO_NCCL_DEFAULT,
                MIMO_ERR_ARGUMENT, "min_ctas %d, max_ctas %d", desc->min_ctas, desc->max_ctas);
     return MIMO_OK;
@@ -129,7 +133,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mine->settings = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc.min_ctas), desc.max_ctas);
     mine->settings = mimo_hash_int(mimo_hash_int(mine->settings, desc.blocking), desc.split_share);
     MIMO_TRY(choose_device(&desc, neighbours));
-    MIMO_TRY(check_ctas(&desc));
+    MIMO_TRY(check_desc(&desc));
     mine->device = desc.device;
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
@@ -227,6 +231,7 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     nccl_comm *made = NULL;
     mimo_status status;
     memset(&mine, 0, sizeof mine);
+    MIMO_DEVICE_VISIT(mimo_device_stay(&mimo_device_cuda));
     MIMO_TRY(read_bootstrap(&own, out, given));
     MIMO_TRY(mimo_reserve(&all, bootstrap->ranks, sizeof *all));
     mine.host = mimo_nccl_host_hash();
@@ -265,6 +270,7 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl, const mimo_n
     nccl_comm *made;
     MIMO_CHECK(out && nccl, MIMO_ERR_ARGUMENT, "mimo_comm_borrow_nccl: %s is NULL",
                out ? "nccl" : "out");
+    MIMO_DEVICE_VISIT(mimo_device_stay(&mimo_device_cuda));
     if (given)
         MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
     MIMO_TRY(read_borrowed(nccl, &rank, &size, &desc.device));
@@ -283,12 +289,24 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl, const mimo_n
     return MIMO_OK;
 }
 
+static mimo_status check_nccl(const char *call, const void *out, const mimo_comm *comm)
+{
+    MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "%s: %s is NULL", call, out ? "comm" : "out");
+    MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
+               "%s: the communicator is of backend '%s'", call, comm->backend->name);
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_device(int *out, const mimo_comm *comm)
+{
+    MIMO_TRY(check_nccl("mimo_nccl_device", out, comm));
+    *out = comm->device_number;
+    return MIMO_OK;
+}
+
 mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm)
 {
-    MIMO_CHECK(out && comm, MIMO_ERR_ARGUMENT, "mimo_nccl_report_of: %s is NULL",
-               out ? "comm" : "out");
-    MIMO_CHECK(comm->backend == &nccl_backend, MIMO_ERR_ARGUMENT,
-               "mimo_nccl_report_of: the communicator is of backend '%s'", comm->backend->name);
+    MIMO_TRY(check_nccl("mimo_nccl_report_of", out, comm));
     const mimo_nccl_report *report = &((const nccl_comm *)comm)->family->report;
     return mimo_write_descriptor(out, report, sizeof *report, "mimo_nccl_report_of");
 }

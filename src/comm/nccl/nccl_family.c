@@ -13,6 +13,8 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *
     const ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->config = config;
+    made->device = desc->device;
+    made->allocator = (mimo_allocator){desc->reserve, desc->release, desc->context};
     if (desc->min_ctas != MIMO_NCCL_DEFAULT)
         made->config.minCTAs = desc->min_ctas;
     if (desc->max_ctas != MIMO_NCCL_DEFAULT)
@@ -50,6 +52,8 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family, int size)
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->base.backend = family->base.backend;
     made->base.device = &mimo_device_cuda;
+    made->base.device_number = family->device;
+    made->base.staging.allocator = family->allocator.reserve ? &family->allocator : NULL;
     made->base.memory = MIMO_MEMORY_CUDA;
     made->base.size = size;
     made->base.holders = 1;

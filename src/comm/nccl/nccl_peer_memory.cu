@@ -1,5 +1,10 @@
-// The part of NCCL's device API that is used: where windows of peers lie.
+// The part of NCCL's device API that is used: where windows of peers lie. It is that of 2.28. Later
+// versions have a function for it (nccl_runtime.h), so their device API is not compiled in.
 #include "comm/nccl/nccl_peer_memory.h"
+
+#include "comm/nccl/nccl_runtime.h"
+
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
 
 #include <nccl_device.h>
 
@@ -12,16 +17,6 @@ __global__ void find(ncclWindow_t window, int count, void **at)
         at[peer] = ncclGetLsaPointer(window, 0, peer);
 }
 
-// NCCL 2.29 rejects requirements that are all zeros.
-ncclDevCommRequirements requirements()
-{
-#ifdef NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER
-    return NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-#else
-    return {};
-#endif
-}
-
 struct Query {
     ncclDevComm device;
     ncclDevCommRequirements wanted;
@@ -32,21 +27,25 @@ static_assert(sizeof(Query) <= sizeof(mimo_nccl_reach), "memory for NCCL to work
 
 ncclResult_t mimo_nccl_reach_start(mimo_nccl_reach *reach, ncclComm_t comm)
 {
+    decltype(&ncclDevCommCreate) create; // an older NCCL has none
     Query *it = (Query *)reach->memory;
-    it->wanted = requirements();
-    return ncclDevCommCreate(comm, &it->wanted, &it->device);
+    mimo_nccl_find_function(&create, "ncclDevCommCreate");
+    it->wanted = {};
+    return create ? create(comm, &it->wanted, &it->device) : ncclInvalidUsage;
 }
 
 ncclResult_t mimo_nccl_reach_finish(mimo_nccl_reach *reach, ncclComm_t comm, int *first, int *count)
 {
+    decltype(&ncclDevCommDestroy) destroy;
     Query *it = (Query *)reach->memory;
     int rank;
     ncclResult_t code = ncclCommUserRank(comm, &rank);
-    if (code != ncclSuccess)
-        return code;
+    mimo_nccl_find_function(&destroy, "ncclDevCommDestroy");
+    if (code != ncclSuccess || !destroy)
+        return code != ncclSuccess ? code : ncclInvalidUsage;
     *first = rank - it->device.lsaRank;
     *count = it->device.lsaSize;
-    return ncclDevCommDestroy(comm, &it->device);
+    return destroy(comm, &it->device);
 }
 
 cudaError_t mimo_nccl_peer_pointers(void **at, void **scratch, ncclWindow_t window, int count)
@@ -57,3 +56,22 @@ cudaError_t mimo_nccl_peer_pointers(void **at, void **scratch, ncclWindow_t wind
         return code;
     return cudaMemcpy(at, scratch, count * sizeof *at, cudaMemcpyDeviceToHost);
 }
+
+#else
+
+ncclResult_t mimo_nccl_reach_start(mimo_nccl_reach *, ncclComm_t)
+{
+    return ncclInvalidUsage;
+}
+
+ncclResult_t mimo_nccl_reach_finish(mimo_nccl_reach *, ncclComm_t, int *, int *)
+{
+    return ncclInvalidUsage;
+}
+
+cudaError_t mimo_nccl_peer_pointers(void **, void **, ncclWindow_t, int)
+{
+    return cudaErrorNotSupported;
+}
+
+#endif

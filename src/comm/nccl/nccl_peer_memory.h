@@ -1,5 +1,6 @@
-/* Where NCCL maps the memory of peers on this device. NCCL's device API is C++ for nvcc only; these
- * are C functions around it. */
+/* Where NCCL 2.28 maps the memory of peers on this device. NCCL's device API is C++ for nvcc only;
+ * these are C functions around it. They fail where the library was compiled against a later NCCL:
+ * mimo_nccl_peer_way then never chooses them. */
 #ifndef MIMO_COMM_NCCL_PEER_MEMORY_H
 #define MIMO_COMM_NCCL_PEER_MEMORY_H
 

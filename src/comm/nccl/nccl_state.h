@@ -29,6 +29,8 @@ typedef struct nccl_shared_comm {
 
 typedef struct nccl_family {
     mimo_family base; /* its lock is of both lists */
+    int device;
+    mimo_allocator allocator; /* of staging; reserve NULL: CUDA's */
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;

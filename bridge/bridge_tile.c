@@ -1,0 +1,140 @@
+/* The view that a side of a call has on this rank. Local: the layouts and the batch that the bridge
+ * was told say it. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "bridge/bridge_types.h"
+#include "bridge/layout/layout_types.h"
+#include "bridge/routed/routed_types.h"
+#include "core/checked.h"
+#include "core/descriptor.h"
+
+/* A question about one side. */
+typedef struct tile_question {
+    const mimo_bridge *bridge;
+    mimo_side side;
+    mimo_bridge_sizes sizes;
+    const char *letters; /* of this side */
+    bool flat;
+} tile_question;
+
+static bool is_ragged(const mimo_bridge *bridge)
+{
+    return bridge->routed && bridge->routed->ragged;
+}
+
+static mimo_status read_letters(tile_question *it)
+{
+    MIMO_CHECK(it->side == MIMO_SRC || it->side == MIMO_DST, MIMO_ERR_ARGUMENT,
+               "tile: unknown side %d", (int)it->side);
+    const char *given = it->side == MIMO_SRC ? it->sizes.src_letters : it->sizes.dst_letters;
+    const char *usual = is_ragged(it->bridge) && it->side == MIMO_SRC ? "th" : "sbh";
+    it->letters = given ? given : usual;
+    it->flat = strcmp(it->letters, "bh") == 0 || strcmp(it->letters, "th") == 0;
+    MIMO_CHECK(it->flat || strcmp(it->letters, "sbh") == 0 || strcmp(it->letters, "bsh") == 0,
+               MIMO_ERR_ARGUMENT, "tile: letters '%s' of %s are none of sbh, bsh, bh and th",
+               it->letters, mimo_side_names[it->side]);
+    MIMO_CHECK(!is_ragged(it->bridge) || it->flat == (it->side == MIMO_SRC), MIMO_ERR_SHAPE,
+               "tile: letters '%s' of %s: of a ragged batch src is th or bh, and dst sbh or bsh",
+               it->letters, mimo_side_names[it->side]);
+    return MIMO_OK;
+}
+
+/* The batch of the sizes, or the one that the bridge was told. */
+static mimo_status read_batch(mimo_bridge_sizes *sizes, const mimo_bridge *bridge)
+{
+    MIMO_CHECK(sizes->batch >= 0 || bridge->batch >= 0, MIMO_ERR_ARGUMENT,
+               "tile: a batch of %" PRId64 ", and the bridge was told none", sizes->batch);
+    MIMO_CHECK(sizes->batch < 0 || bridge->batch < 0 || sizes->batch == bridge->batch,
+               MIMO_ERR_SHAPE, "tile: a batch of %" PRId64 ", and the bridge was told %" PRId64,
+               sizes->batch, bridge->batch);
+    if (sizes->batch < 0)
+        sizes->batch = bridge->batch;
+    return MIMO_OK;
+}
+
+/* S of the sizes, or T of a packing. */
+static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *bridge)
+{
+    for (int side = 0; bridge->routed && side < 2; side++) {
+        const mimo_partition_rule *rule = bridge->routed->layouts[side].partition;
+        if (!mimo_rule_is_packed(rule))
+            continue;
+        MIMO_CHECK(sizes->seq <= 0 || sizes->seq == rule->cu[rule->sequences], MIMO_ERR_SHAPE,
+                   "tile: a sequence of %" PRId64 " positions, and the packing has %" PRId64,
+                   sizes->seq, (int64_t)rule->cu[rule->sequences]);
+        sizes->seq = rule->cu[rule->sequences];
+    }
+    MIMO_CHECK(sizes->seq >= 0, MIMO_ERR_ARGUMENT, "tile: a sequence of %" PRId64 " positions",
+               sizes->seq);
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
+                                   const mimo_bridge_sizes *given)
+{
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    MIMO_TRY(mimo_read_descriptor(&sizes, sizeof sizes, given, "bridge sizes"));
+    MIMO_CHECK(sizes.hidden >= 0, MIMO_ERR_ARGUMENT, "tile: rows of %" PRId64 " elements",
+               sizes.hidden);
+    MIMO_TRY(read_batch(&sizes, bridge));
+    MIMO_TRY(read_sequence(&sizes, bridge));
+    *out = sizes;
+    return MIMO_OK;
+}
+
+/* This rank's samples, and its positions of each. */
+static mimo_status count(int64_t *samples, int64_t *positions, const tile_question *it)
+{
+    int64_t first;
+    mimo_layout *layout;
+    const mimo_executor_table *executor = mimo_bridge_stricter_executor(it->bridge);
+    mimo_layout_desc desc = executor->side_layout(it->bridge, it->side);
+    bool cut = desc.partition != NULL;
+    MIMO_CHECK(!it->flat || it->side == MIMO_SRC || !cut || executor != &mimo_collective_executor,
+               MIMO_ERR_SHAPE,
+               "tile: letters '%s' of dst: with a partition, collective takes sbh and bsh",
+               it->letters);
+    desc.batch = it->sizes.batch;
+    desc.seq = it->sizes.seq;
+    MIMO_TRY(executor->samples(it->bridge, it->side, desc.batch, &first, samples));
+    MIMO_TRY(mimo_layout_create(&layout, &desc));
+    *positions = layout->shard;
+    mimo_layout_destroy(layout);
+    return MIMO_OK;
+}
+
+static mimo_status answer(mimo_tensor *out, const tile_question *it)
+{
+    int64_t samples = 0, positions = 0, rows;
+    bool along = it->letters[0] == 's';
+    mimo_tensor view;
+    if (is_ragged(it->bridge) && it->side == MIMO_SRC) {
+        rows = mimo_routed_src_rows(it->bridge);
+    } else {
+        MIMO_TRY(count(&samples, &positions, it));
+        MIMO_TRY(mimo_mul(&rows, samples, positions));
+    }
+    view = it->flat
+               ? mimo_tensor_2d(NULL, it->sizes.dtype, it->letters, rows, it->sizes.hidden)
+               : mimo_tensor_3d(NULL, it->sizes.dtype, it->letters, along ? positions : samples,
+                                along ? samples : positions, it->sizes.hidden);
+    view.memory = it->bridge->memory;
+    MIMO_TRY(mimo_tensor_extent(NULL, NULL, &view));
+    *out = view;
+    return MIMO_OK;
+}
+
+mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
+                             const mimo_bridge_sizes *sizes)
+{
+    MIMO_CHECK(out && bridge && sizes, MIMO_ERR_ARGUMENT, "mimo_bridge_tile: %s is NULL",
+               !out ? "out" : (!bridge ? "bridge" : "sizes"));
+    tile_question it = {.bridge = bridge, .side = side};
+    mimo_status status = mimo_bridge_read_sizes(&it.sizes, bridge, sizes);
+    if (status == MIMO_OK)
+        status = read_letters(&it);
+    if (status == MIMO_OK)
+        status = answer(out, &it);
+    return mimo_bridge_prefix_error(bridge, status);
+}

@@ -1,0 +1,272 @@
+/* Public calls work on their communicator's device, and leave the caller's current device as it
+ * was. A communicator of host memory gets two devices here, which only count; its backend and its
+ * memory look at which of them is current. */
+#include <string.h>
+
+#include "comm/comm_backend.h"
+#include "fault_bed.h"
+#include "mpi_test.h"
+
+enum { THEIRS = 3, OWN = 5 };
+
+static int now = THEIRS; /* the current device */
+static int visits;       /* how often it became the communicator's */
+static int elsewhere;    /* work that the communicator did on another one */
+static const mimo_comm_backend *backend;
+
+static int current(void)
+{
+    return now;
+}
+
+static void set_current(int number)
+{
+    visits += number == OWN;
+    now = number;
+}
+
+static void look(void)
+{
+    elsewhere += now != OWN;
+}
+
+/* ----------------------------------- what is looked at ------------------------------------ */
+
+static mimo_status split(mimo_comm **out, mimo_comm *parent, int color, int key)
+{
+    look();
+    return backend->split(out, parent, color, key);
+}
+
+static mimo_status host_max_start(mimo_request **out, mimo_comm *comm, uint64_t *values, int count)
+{
+    look();
+    return backend->host_max_start(out, comm, values, count);
+}
+
+static mimo_status host_allgather_start(mimo_request **out, mimo_comm *comm, void *to,
+                                        const void *from, int bytes)
+{
+    look();
+    return backend->host_allgather_start(out, comm, to, from, bytes);
+}
+
+static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
+                                   const mimo_reduction *reduction, mimo_stream stream)
+{
+    look();
+    return backend->allreduce_start(out, comm, reduction, stream);
+}
+
+static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm,
+                                   const mimo_broadcast *broadcast, mimo_stream stream)
+{
+    look();
+    return backend->broadcast_start(out, comm, broadcast, stream);
+}
+
+static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
+                                   mimo_stream stream)
+{
+    look();
+    return backend->allgather_start(out, comm, gather, stream);
+}
+
+static mimo_status buffer_open(mimo_buffer *buffer)
+{
+    look();
+    return backend->buffer_open(buffer);
+}
+
+static void buffer_close(mimo_buffer *buffer)
+{
+    look();
+    backend->buffer_close(buffer);
+}
+
+static void destroy(mimo_comm *comm)
+{
+    look();
+    backend->destroy(comm);
+}
+
+static void end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
+                size_t capacity)
+{
+    look();
+    backend->end(comm, mine, patience, text, capacity);
+}
+
+static mimo_status reserve(void **out, int64_t bytes)
+{
+    look();
+    return mimo_device_host.reserve(out, bytes);
+}
+
+static void release(void *memory)
+{
+    look();
+    mimo_device_host.release(memory);
+}
+
+static mimo_status finished(bool *out, mimo_stream stream)
+{
+    look();
+    return mimo_device_host.finished(out, stream);
+}
+
+static mimo_status sum_squares(double *out, const void *data, int64_t count, mimo_dtype dtype,
+                               mimo_stream stream)
+{
+    look();
+    return mimo_device_host.sum_squares(out, data, count, dtype, stream);
+}
+
+static void watch(mimo_comm *comm)
+{
+    static mimo_device device;
+    static mimo_comm_backend watched;
+    device = mimo_device_host;
+    device.current = current;
+    device.set_current = set_current;
+    device.reserve = reserve;
+    device.release = release;
+    device.finished = finished;
+    device.sum_squares = sum_squares;
+    backend = comm->backend;
+    watched = *backend;
+    watched.split = split;
+    watched.host_max_start = host_max_start;
+    watched.host_allgather_start = host_allgather_start;
+    watched.allreduce_start = allreduce_start;
+    watched.broadcast_start = broadcast_start;
+    watched.allgather_start = allgather_start;
+    watched.buffer_open = buffer_open;
+    watched.buffer_close = buffer_close;
+    watched.destroy = destroy;
+    watched.end = end;
+    comm->backend = &watched;
+    comm->device = &device;
+    comm->device_number = OWN;
+}
+
+/* ----------------------------------------- tests ------------------------------------------ */
+
+/* A call has ended that began with `from` current. */
+static void expect_visit(const char *call, int from)
+{
+    MPI_EXPECT(now == from, "%s: device %d was current before, and %d after", call, from, now);
+    MPI_EXPECT(from == OWN || visits > 0, "%s did not visit the communicator's device", call);
+    MPI_EXPECT(elsewhere == 0, "%s: %d pieces of work on another device", call, elsewhere);
+    visits = elsewhere = 0;
+}
+
+/* What a call gives here; `again`: the second time. */
+static mimo_status expected_of(const fault_call *call, const fault_bed *bed, bool again)
+{
+    if (strcmp(call->name, "update") == 0 && bed->executor == MIMO_EXECUTOR_COLLECTIVE)
+        return MIMO_ERR_UNSUPPORTED;
+    return again && strcmp(call->name, "group") == 0 ? MIMO_ERR_EXISTS : MIMO_OK;
+}
+
+static void make_calls(fault_bed *bed, int from)
+{
+    for (const fault_call *call = fault_calls; call->name; call++) {
+        now = from;
+        if (strcmp(call->name, "connect") == 0 && from == OWN) /* it is connected */
+            continue;
+        MPI_EXPECT_STATUS(call->act(bed), expected_of(call, bed, from == OWN));
+        expect_visit(call->name, from);
+    }
+    MPI_EXPECT_OK(mimo_comm_synchronize(bed->comm, NULL));
+    expect_visit("synchronize", from);
+}
+
+/* Calls that fail, some of them before the agreement and some in it. */
+static void make_mistakes(fault_bed *bed)
+{
+    mimo_tensor view = fault_full_view(bed);
+    double *nowhere = NULL;
+    MPI_EXPECT_STATUS(mimo_comm_broadcast(bed->comm, NULL, 4, 0, NULL), MIMO_ERR_ARGUMENT);
+    expect_visit("broadcast of NULL", THEIRS);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bed->bridge, &view, &view, 1, NULL), MIMO_ERR_SHAPE);
+    expect_visit("forward of the source", THEIRS);
+    MPI_EXPECT_STATUS(mimo_gradient_norm(nowhere, bed->gradient, NULL, 1, NULL), MIMO_ERR_ARGUMENT);
+    expect_visit("norm of NULL", THEIRS);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(NULL, &view, &view, 1, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_barrier(NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT(now == THEIRS && visits == 0, "a call on nothing set the device");
+}
+
+static void make_operations(fault_bed *bed)
+{
+    mimo_op *op = NULL;
+    bool done = false;
+    mimo_tensor from = fault_full_view(bed), to = fault_shard_view(bed->shard);
+    MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &to, &from, 1, NULL));
+    expect_visit("forward start", THEIRS);
+    while (!done)
+        MPI_EXPECT_OK(mimo_op_test(&done, op));
+    expect_visit("test", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    expect_visit("wait", THEIRS);
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    MPI_EXPECT_OK(mimo_bridge_forward_start_chunked(&op, bed->bridge, &move));
+    expect_visit("start in chunks", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait_chunk(op, 0, NULL));
+    expect_visit("wait for a chunk", THEIRS);
+    MPI_EXPECT_OK(mimo_op_wait(&op));
+    expect_visit("wait behind a chunk", THEIRS);
+}
+
+static void release_all(fault_bed *bed)
+{
+    mimo_bridge_destroy(bed->bridge);
+    expect_visit("bridge destroy", THEIRS);
+    mimo_gradient_destroy(bed->gradient);
+    expect_visit("gradient destroy", THEIRS);
+    mimo_comm_destroy(bed->tp);
+    expect_visit("destroy of a group", THEIRS);
+    bed->bridge = NULL;
+    bed->gradient = NULL;
+    bed->tp = NULL;
+    fault_bed_end(bed);
+    expect_visit("destroy of a grid with groups", THEIRS);
+}
+
+MPI_TEST(visits, of_any_call)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_COLLECTIVE};
+    for (int i = 0; i < 2; i++) {
+        fault_bed bed;
+        mimo_comm *comm = mpi_test_comm_new();
+        watch(comm);
+        now = THEIRS;
+        MPI_EXPECT_OK(fault_bed_begin(&bed, comm, executors[i]));
+        MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+        expect_visit("creation", THEIRS);
+        make_calls(&bed, THEIRS);
+        make_calls(&bed, OWN);
+        now = THEIRS;
+        make_mistakes(&bed);
+        make_operations(&bed);
+        release_all(&bed);
+        mimo_comm_destroy(comm);
+        expect_visit("communicator destroy", THEIRS);
+    }
+}
+
+MPI_TEST(visits, of_an_abort)
+{
+    mimo_comm *comm = mpi_test_comm_new();
+    watch(comm);
+    MPI_EXPECT_OK(mimo_comm_abort(comm, "the test wants it"));
+    expect_visit("abort", THEIRS);
+    MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
+    expect_visit("barrier after the abort", THEIRS);
+    mimo_comm_destroy(comm);
+    expect_visit("communicator destroy", THEIRS);
+}

@@ -1,0 +1,247 @@
+/* What mimo_bridge_tile says beyond the cases of bridge_bed.h, and what it refuses. */
+#include <string.h>
+
+#include "mpi_test.h"
+
+#define REFUSED(call, status, words)     \
+    do {                                 \
+        MPI_EXPECT_STATUS(call, status); \
+        MPI_EXPECT_SENTENCE(words);      \
+    } while (0)
+
+/* A bridge between four samples and two cp halves of two samples. */
+typedef struct tiles_bed {
+    mimo_grid *src, *dst;
+    mimo_bridge *bridge;
+    mimo_bridge_sizes sizes;
+} tiles_bed;
+
+static tiles_bed begin(mimo_executor executor, const mimo_partition_rule *rule, int64_t batch)
+{
+    tiles_bed it = {.sizes = MIMO_BRIDGE_SIZES_INIT};
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.src, "tp=1,dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, "tp=1,cp=2,dp=2", 0));
+    desc.src = it.src;
+    desc.dst = it.dst;
+    desc.partition = rule;
+    desc.executor = executor;
+    desc.batch = batch;
+    desc.name = "tiles";
+    MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, mpi_test_comm(), &desc));
+    it.sizes.batch = 4;
+    it.sizes.seq = 8;
+    it.sizes.hidden = 3;
+    it.sizes.dtype = MIMO_F32;
+    return it;
+}
+
+static void end(tiles_bed *it)
+{
+    mimo_bridge_destroy(it->bridge);
+    mimo_grid_destroy(it->src);
+    mimo_grid_destroy(it->dst);
+}
+
+/* "f32 sbh[4,2,3]" */
+static void expect(const tiles_bed *it, mimo_side side, const char *text)
+{
+    char got[96];
+    mimo_tensor tile;
+    memset(&tile, 7, sizeof tile);
+    MPI_EXPECT_OK(mimo_bridge_tile(&tile, it->bridge, side, &it->sizes));
+    mimo_tensor_text(got, sizeof got, &tile);
+    MPI_EXPECT(strcmp(got, text) == 0, "%s, not %s", got, text);
+    MPI_EXPECT(!tile.data && tile.memory == MIMO_MEMORY_HOST, "data %p", tile.data);
+}
+
+static void expect_error(const tiles_bed *it, mimo_side side, mimo_status status, const char *words)
+{
+    mimo_tensor tile, before;
+    memset(&tile, 7, sizeof tile);
+    memcpy(&before, &tile, sizeof tile);
+    REFUSED(mimo_bridge_tile(&tile, it->bridge, side, &it->sizes), status, words);
+    MPI_EXPECT_SENTENCE("bridge 'tiles'");
+    MPI_EXPECT(memcmp(&before, &tile, sizeof tile) == 0, "%s: a failure wrote a tile", words);
+}
+
+static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+
+/* The example of docs/concepts.md, twice as large: letters, batches and flat sides. */
+MPI_TEST(tiles, letters_and_batches)
+{
+    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    expect(&it, MIMO_SRC, "f32 sbh[8,1,3]");
+    expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
+    it.sizes.src_letters = "bsh";
+    it.sizes.dst_letters = "th";
+    it.sizes.dtype = MIMO_BF16;
+    expect(&it, MIMO_SRC, "bf16 bsh[1,8,3]");
+    expect(&it, MIMO_DST, "bf16 th[8,3]");
+    it.sizes.src_letters = "bh";
+    it.sizes.batch = 7; /* the first coordinates have one more */
+    expect(&it, MIMO_SRC, mpi_test_rank() < 3 ? "bf16 bh[16,3]" : "bf16 bh[8,3]");
+    expect(&it, MIMO_DST, mpi_test_rank() < 2 ? "bf16 th[16,3]" : "bf16 th[12,3]");
+    it.sizes.batch = 0;
+    expect(&it, MIMO_SRC, "bf16 bh[0,3]");
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    batch.batch = 8;
+    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch));
+    it.sizes.batch = -1;
+    expect(&it, MIMO_SRC, "bf16 bh[16,3]");
+    it.sizes.batch = 8;
+    expect(&it, MIMO_DST, "bf16 th[16,3]");
+    end(&it);
+}
+
+/* Packs of sequences of 8 and 4 rows. */
+MPI_TEST(tiles, packed)
+{
+    static const int32_t cu[] = {0, 8, 12};
+    mimo_partition_rule packs = MIMO_PARTITION_RULE_INIT;
+    packs.format = MIMO_THD;
+    packs.cu = cu;
+    packs.sequences = 2;
+    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &packs, -1);
+    it.sizes.seq = 0;
+    expect(&it, MIMO_SRC, "f32 sbh[12,1,3]");
+    it.sizes.seq = 12;
+    it.sizes.dst_letters = "th";
+    expect(&it, MIMO_DST, "f32 th[12,3]");
+    it.sizes.seq = 8;
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE,
+                 "a sequence of 8 positions, and the packing has 12");
+    end(&it);
+}
+
+MPI_TEST(tiles, ragged)
+{
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 1}, {1, 1, 5, 2}, {3, 0, 2, 4}};
+    static const char *const rows[] = {"f32 th[2,3]", "f32 th[3,3]", "f32 th[0,3]", "f32 th[4,3]"};
+    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    batch.batch = 4;
+    batch.ragged = true;
+    batch.spans = spans;
+    batch.span_count = 4;
+    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch));
+    it.sizes.batch = -1;
+    expect(&it, MIMO_SRC, rows[mpi_test_rank()]);
+    expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
+    it.sizes.src_letters = "sbh";
+    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "letters 'sbh' of src: of a ragged batch");
+    it.sizes.dst_letters = "bh";
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "letters 'bh' of dst: of a ragged batch");
+    it.sizes.dst_letters = NULL;
+    it.sizes.seq = 4; /* the last span ends at 6 */
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "do not lie in 4 positions");
+    end(&it);
+}
+
+MPI_TEST(tiles, refused)
+{
+    mimo_tensor tile;
+    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, 4);
+    const mimo_bridge_sizes good = it.sizes;
+    REFUSED(mimo_bridge_tile(NULL, it.bridge, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "out is NULL");
+    REFUSED(mimo_bridge_tile(&tile, NULL, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "bridge is NULL");
+    REFUSED(mimo_bridge_tile(&tile, it.bridge, MIMO_SRC, NULL), MIMO_ERR_ARGUMENT, "sizes is NULL");
+    expect_error(&it, (mimo_side)2, MIMO_ERR_ARGUMENT, "unknown side 2");
+    it.sizes.size = 3;
+    expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "descriptor's size is 3");
+    it.sizes = good;
+    it.sizes.src_letters = "hbs";
+    expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "letters 'hbs' of src are none of");
+    it.sizes = good;
+    it.sizes.batch = 8;
+    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "a batch of 8, and the bridge was told 4");
+    it.sizes = good;
+    it.sizes.seq = 6;
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "6");
+    it.sizes.seq = -8;
+    expect_error(&it, MIMO_DST, MIMO_ERR_ARGUMENT, "a sequence of -8 positions");
+    it.sizes = good;
+    it.sizes.hidden = -3;
+    expect_error(&it, MIMO_DST, MIMO_ERR_ARGUMENT, "rows of -3 elements");
+    it.sizes.hidden = INT64_MAX / 2;
+    expect_error(&it, MIMO_DST, MIMO_ERR_OVERFLOW, "");
+    it.sizes = good;
+    it.sizes.dtype = (mimo_dtype)77;
+    expect_error(&it, MIMO_DST, MIMO_ERR_ARGUMENT, "77");
+    end(&it);
+    it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    it.sizes.batch = -1;
+    expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "a batch of -1, and the bridge was told none");
+    end(&it);
+}
+
+/* What collective refuses in a call, it refuses here. */
+MPI_TEST(tiles, of_collective)
+{
+    tiles_bed it = begin(MIMO_EXECUTOR_COLLECTIVE, &zigzag, -1);
+    expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
+    it.sizes.src_letters = "th";
+    expect(&it, MIMO_SRC, "f32 th[8,3]");
+    it.sizes.batch = 6;
+    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "6");
+    it.sizes.batch = 4;
+    it.sizes.dst_letters = "th";
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "letters 'th' of dst: with a partition");
+    end(&it);
+    it = begin(MIMO_EXECUTOR_COLLECTIVE, NULL, -1);
+    it.sizes.dst_letters = "th";
+    expect(&it, MIMO_DST, "f32 th[16,3]");
+    end(&it);
+}
+
+/* ---------------------------------------- buffers ----------------------------------------- */
+
+static void expect_in(const mimo_buffer *buffer, int64_t at, int64_t bytes)
+{
+    const mimo_buffer *found = NULL;
+    int64_t offset = -1;
+    const char *data = (const char *)mimo_buffer_data(buffer) + at;
+    MPI_EXPECT_OK(mimo_buffer_find(&found, &offset, mpi_test_comm(), data, bytes));
+    MPI_EXPECT(found == buffer && offset == at, "found %p at %lld", (const void *)found,
+               (long long)offset);
+}
+
+static void expect_nowhere(const void *data, int64_t bytes)
+{
+    const mimo_buffer *found = NULL;
+    int64_t offset = -1;
+    REFUSED(mimo_buffer_find(&found, &offset, mpi_test_comm(), data, bytes), MIMO_ERR_NOT_FOUND,
+            "lie in no buffer");
+    MPI_EXPECT(!found && offset == -1, "a failure wrote its outputs");
+}
+
+MPI_TEST(tiles, place_in_a_buffer)
+{
+    mimo_buffer *buffers[2] = {NULL, NULL};
+    const mimo_buffer *found = NULL;
+    int64_t offset;
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(mimo_buffer_create(&buffers[i], mpi_test_comm(), 100 + i));
+    for (int i = 0; i < 2; i++) {
+        const char *data = mimo_buffer_data(buffers[i]);
+        expect_in(buffers[i], 0, 100 + i);
+        expect_in(buffers[i], 99, 1);
+        expect_in(buffers[i], 40, 0);
+        expect_nowhere(data + 100 + i, 0);
+        expect_nowhere(data + 40, 61 + i);
+        expect_nowhere(data - 1, 2);
+    }
+    expect_nowhere(&offset, sizeof offset);
+    expect_nowhere(NULL, 0);
+    REFUSED(mimo_buffer_find(NULL, &offset, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
+            "out is NULL");
+    REFUSED(mimo_buffer_find(&found, NULL, mpi_test_comm(), &offset, 1), MIMO_ERR_ARGUMENT,
+            "offset is NULL");
+    REFUSED(mimo_buffer_find(&found, &offset, NULL, &offset, 1), MIMO_ERR_ARGUMENT, "comm is NULL");
+    REFUSED(mimo_buffer_find(&found, &offset, mpi_test_comm(), &offset, -1), MIMO_ERR_ARGUMENT,
+            "-1 bytes");
+    void *gone = mimo_buffer_data(buffers[0]);
+    mimo_buffer_destroy(buffers[0]);
+    expect_nowhere(gone, 1);
+    mimo_buffer_destroy(buffers[1]);
+}

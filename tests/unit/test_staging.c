@@ -1,0 +1,153 @@
+/* Staging from the host's own allocator: what is asked for, what is given back, and when. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "device/staging.h"
+#include "expect_failure.h"
+
+static struct {
+    int reserves, releases;
+    size_t last, given_back; /* bytes */
+    mimo_stream stream;      /* of the last call */
+    bool none, odd;          /* give no memory; give it at an odd address */
+    char *memory[8];         /* what free takes */
+} seen;
+
+static int context;
+static bool recording;
+
+static void *reserve(void *own, size_t bytes, mimo_stream stream)
+{
+    cr_assert_eq(own, &context);
+    seen.last = bytes;
+    seen.stream = stream;
+    if (seen.none)
+        return NULL;
+    char *memory = aligned_alloc(256, (bytes + 511) / 256 * 256);
+    seen.memory[seen.reserves++] = memory;
+    return memory + seen.odd;
+}
+
+static void release(void *own, void *data, size_t bytes, mimo_stream stream)
+{
+    cr_assert_eq(own, &context);
+    int i = 0;
+    while (i < seen.reserves && seen.memory[i] != (char *)data - seen.odd)
+        i++;
+    cr_assert_lt(i, seen.reserves, "%p was not given", data);
+    free(seen.memory[i]);
+    seen.memory[i] = NULL;
+    seen.given_back = bytes;
+    seen.stream = stream;
+    seen.releases++;
+}
+
+static bool records(mimo_stream stream)
+{
+    return recording && stream == &recording;
+}
+
+static mimo_device device; /* the host's, which records */
+static const mimo_allocator allocator = {reserve, release, &context};
+
+static mimo_staging begin(const mimo_allocator *from)
+{
+    memset(&seen, 0, sizeof seen);
+    device = mimo_device_host;
+    device.records = records;
+    recording = false;
+    return (mimo_staging){NULL, from};
+}
+
+Test(staging, from_an_allocator)
+{
+    void *first, *again, *larger;
+    mimo_staging staging = begin(&allocator);
+    const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
+    cr_assert_eq(mimo_staging_get(&first, &staging, &key, 100), MIMO_OK);
+    cr_expect_eq(seen.last, 100);
+    cr_expect_eq(seen.stream, &recording);
+    cr_assert_eq(mimo_staging_get(&again, &staging, &key, 100), MIMO_OK);
+    cr_expect_eq(again, first);
+    cr_expect_eq(seen.reserves, 1, "%d", seen.reserves);
+    cr_assert_eq(mimo_staging_get(&larger, &staging, &key, 300), MIMO_OK);
+    cr_expect_eq(seen.releases, 1);
+    cr_expect_eq(seen.given_back, 100);
+    mimo_staging_release(&staging);
+    cr_expect_eq(seen.releases, 2);
+    cr_expect_eq(seen.given_back, 300);
+    cr_expect_eq(seen.stream, &recording, "the area's own stream");
+}
+
+/* Nothing is asked for with 0 bytes. */
+Test(staging, of_no_bytes)
+{
+    void *area;
+    mimo_staging staging = begin(&allocator);
+    const mimo_staging_key key = {&device, NULL, MIMO_STAGING_PACKED};
+    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 0), MIMO_OK);
+    cr_expect_eq(seen.last, 1);
+    mimo_staging_release(&staging);
+    cr_expect_eq(seen.given_back, 1);
+}
+
+/* The old area stays, and a later attempt works. */
+Test(staging, without_memory)
+{
+    void *area, *same;
+    int64_t bytes;
+    mimo_staging staging = begin(&allocator);
+    const mimo_staging_key key = {&device, NULL, MIMO_STAGING_FULL};
+    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 64), MIMO_OK);
+    seen.none = true;
+    FAILS(mimo_staging_get(&same, &staging, &key, 4096), MIMO_ERR_MEMORY, "`reserve` gave no",
+          "4096 bytes");
+    cr_expect_eq(mimo_staging_find(&bytes, &staging, &key), area);
+    cr_expect_eq(bytes, 64);
+    seen.none = false;
+    cr_assert_eq(mimo_staging_get(&same, &staging, &key, 4096), MIMO_OK);
+    mimo_staging_release(&staging);
+    cr_expect_eq(seen.reserves, seen.releases);
+}
+
+Test(staging, at_an_odd_address)
+{
+    void *area;
+    mimo_staging staging = begin(&allocator);
+    const mimo_staging_key key = {&device, NULL, MIMO_STAGING_FULL};
+    seen.odd = true;
+    FAILS(mimo_staging_get(&area, &staging, &key, 64), MIMO_ERR_ARGUMENT, "no multiple of 256");
+    cr_expect_eq(seen.releases, 1, "it is given back");
+    mimo_staging_release(&staging);
+    cr_expect_eq(seen.releases, 1);
+}
+
+/* While a graph is captured nothing grows, by the allocator or without. What is there serves. */
+static void while_recording(const mimo_allocator *from)
+{
+    void *area, *same;
+    mimo_staging staging = begin(from);
+    const mimo_staging_key key = {&device, &recording, MIMO_STAGING_FULL};
+    const mimo_staging_key other = {&device, NULL, MIMO_STAGING_FULL};
+    recording = true;
+    FAILS(mimo_staging_get(&area, &staging, &key, 64), MIMO_ERR_STATE, "64 bytes of staging",
+          "captured");
+    cr_expect_eq(seen.reserves, 0);
+    recording = false;
+    cr_assert_eq(mimo_staging_get(&area, &staging, &key, 64), MIMO_OK);
+    recording = true;
+    cr_assert_eq(mimo_staging_get(&same, &staging, &key, 64), MIMO_OK);
+    cr_expect_eq(same, area);
+    FAILS(mimo_staging_get(&same, &staging, &key, 65), MIMO_ERR_STATE, "65 bytes of staging");
+    cr_assert_eq(mimo_staging_get(&same, &staging, &other, 65), MIMO_OK, "on another stream");
+    mimo_staging_release(&staging);
+}
+
+Test(staging, while_recording)
+{
+    while_recording(&allocator);
+    while_recording(NULL);
+}
