@@ -92,9 +92,6 @@ struct mimo_op {
  * number. */
 mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
 
-/* Whether `bytes` bytes at `area` are what mimo_op_get_staging would give. */
-bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes);
-
 /* --------------------------- the call in words (op_words.c) --------------------------------- */
 
 /* Begin the words of a call of n tensors. */

@@ -241,7 +241,6 @@ static void note_recording(const mimo_op *op)
     if (!device->records || !device->records(op->call.stream))
         return;
     op->prepared->recorded = true;
-    op->prepared->stream = op->call.stream;
 }
 
 static mimo_status move_phase(mimo_op *op, int phase)
@@ -262,7 +261,7 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status add_contributions(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, op->call.stream);
+    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, &op->prepared->bases, op->call.stream);
 }
 
 static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
