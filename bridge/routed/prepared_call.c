@@ -236,12 +236,12 @@ static uint64_t sign_call(const mimo_op *op)
 }
 
 /* Have the operation's call move these tensors, through the staging of this operation. */
-static mimo_status bind_call(mimo_op *op)
+static mimo_status bind_call(const mimo_op *op, char *staging)
 {
     mimo_prepared_call *call = op->prepared;
-    void *staging;
-    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, call->staging_bytes));
-    set_bases(call, op, staging);
+    bool stays = call->bases.at[STAGING] == staging && MIMO_MUTATED("last-addresses");
+    if (!stays)
+        set_bases(call, op, staging);
     for (int r = 0; r < call->phase_count; r++)
         MIMO_TRY(mimo_phase_bind(&call->phases[r], op->bridge->comm, &call->bases,
                                  mimo_hash_int(sign_call(op), r)));
@@ -385,11 +385,14 @@ mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
     mimo_routed *own = op->bridge->routed;
     const wanted_call wanted = {op, split->hash};
+    void *staging;
     op->prepared = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
     if (!op->prepared)
         MIMO_TRY(make_call(&op->prepared, op, split));
     mimo_batch_splits_find(&own->splits, split->hash)->users++;
-    return bind_call(op);
+    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS,
+                                 op->prepared->staging_bytes));
+    return bind_call(op, staging);
 }
 
 void mimo_prepared_call_put_back(mimo_op *op)

@@ -162,6 +162,13 @@ mimo_status mimo_phase_bind(mimo_phase *phase, mimo_comm *comm, const mimo_bases
     return MIMO_OK;
 }
 
+mimo_status mimo_phase_connect(const mimo_phase_chunk *chunk, mimo_comm *comm, mimo_stream stream)
+{
+    const mimo_comm_backend *backend = comm->backend;
+    return backend->exchange_connect ? backend->exchange_connect(comm, chunk->exchange, stream)
+                                     : MIMO_OK;
+}
+
 mimo_status mimo_phase_move(mimo_request **out, const mimo_phase_chunk *chunk, mimo_comm *comm,
                             mimo_stream stream)
 {

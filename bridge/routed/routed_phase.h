@@ -59,6 +59,9 @@ void mimo_phase_release(mimo_phase *phase, mimo_comm *comm);
 mimo_status mimo_phase_bind(mimo_phase *phase, mimo_comm *comm, const mimo_bases *bases,
                             uint64_t signature);
 
+/* Have all that moving a chunk would take for the first time. */
+mimo_status mimo_phase_connect(const mimo_phase_chunk *chunk, mimo_comm *comm, mimo_stream stream);
+
 /* Start to move the rows of a chunk. */
 mimo_status mimo_phase_move(mimo_request **out, const mimo_phase_chunk *chunk, mimo_comm *comm,
                             mimo_stream stream);
