@@ -255,7 +255,6 @@ MPI_TEST(prepare, where_calls_enqueue)
         expect_poison(&from);
         test_tile_free(&from);
         test_tile_free(&to);
-        bed.bridge->comm->device = &mimo_device_host;
         bed_destroy(&bed);
     }
 }
