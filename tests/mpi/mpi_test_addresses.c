@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "guarded.h"
 #include "reference_grid.h"
+#include "tile_arena.h"
 
 /* ----------------------------------------- counters ----------------------------------------- */
 
@@ -115,53 +116,7 @@ static int64_t allocations(void)
     return PLENTY - mimo_fail_allocation(0);
 }
 
-/* ------------------------------------------ arenas ------------------------------------------ */
-
-/* Memory in which a tile lies elsewhere each time. */
-typedef struct arena {
-    test_tile like; /* its shape, and any memory */
-    test_room room;
-    int64_t spread; /* offsets below this one */
-} arena;
-
-static arena arena_new(const bridge_bed *bed, mimo_side side, bool shared, int64_t spread)
-{
-    arena made = {.like = bed_tile_new(bed, side), .spread = spread};
-    int64_t bytes = made.like.room.bytes + spread + 2 * GUARD_BYTES;
-    made.room = shared ? test_shared_room_new(bytes) : test_room_new(bytes);
-    return made;
-}
-
-static void arena_free(arena *it)
-{
-    test_tile_free(&it->like);
-    test_room_free(&it->room);
-}
-
-/* The tile at an offset; not to be freed. */
-static test_tile tile_at(const arena *it, int64_t offset)
-{
-    test_tile tile = it->like;
-    int64_t at = GUARD_BYTES + offset % it->spread;
-    tile.room = (test_room){(char *)it->room.host + at, (char *)it->room.place + at,
-                            it->like.room.bytes, it->room.shared};
-    tile.view.data = tile.room.place;
-    return tile;
-}
-
-static void poison(const test_tile *tile)
-{
-    memset((char *)tile->room.host - GUARD_BYTES, GUARD_POISON,
-           (size_t)tile->room.bytes + 2 * GUARD_BYTES);
-    test_push(&tile->room);
-}
-
-/* Nothing was written beside the tile. */
-static void check_guards(const test_tile *tile)
-{
-    MPI_EXPECT_BITS(bits_of_guards(tile->room.host, tile->room.bytes), "beside a tile of %d bytes",
-                    (int)tile->room.bytes);
-}
+/* ------------------------------------------ cases ------------------------------------------- */
 
 static bed_case case_of(bool buffer)
 {
