@@ -6,8 +6,8 @@
 
 #include "bench_support.h"
 
-/* 151 places of each tensor: a set of addresses comes back after 151 calls at the earliest, and then
- * beside other tensors. */
+/* 151 places of each tensor: a set of addresses comes back after 151 calls at the earliest. That is
+ * more than a bridge keeps of anything. */
 enum { SEQ = 32, HIDDEN = 64, MOST = 8, PLACES = 151, CALLS = 50, REPEATS = 41, WARM_UP = 4 };
 
 typedef struct address_bed {

@@ -13,9 +13,9 @@ typedef struct mimo_peer_blocks {
     int64_t first, end;
 } mimo_peer_blocks;
 
-/* The rows of a block in the tile at a place, or in staging with the strides of a tile. The inner loop runs
- * along samples where that gives the receiver longer runs. Both ends decide by the receiver's
- * strides, so that their rows come in the same order. */
+/* The rows of a block in the tile at a place, or in staging with the strides of a tile. The inner
+ * loop runs along samples where that gives the receiver longer runs. Both ends decide by the
+ * receiver's strides, so that their rows come in the same order. */
 mimo_placed_rows mimo_block_rows(const mimo_block *block, mimo_block_end end,
                                  const mimo_place *tile, int64_t row_bytes);
 

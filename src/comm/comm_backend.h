@@ -147,8 +147,8 @@ typedef struct mimo_comm_backend {
     /* Say where the bases lie in the starts that follow, each aligned as it was when the exchange
      * was created (mimo_alignment_of); and the signature of these starts, a hash of what must be
      * the same at both ends of a push. To be called before the first start, and not while the
-     * exchange is in flight. Local: it comes before the agreement. On a device it allocates nothing,
-     * and waits for nothing. After an error it has to be called again before a start. */
+     * exchange is in flight. Local: it comes before the agreement. On a device it allocates
+     * nothing and waits for nothing. After an error it is to be called again before a start. */
     mimo_status (*exchange_bind)(mimo_exchange *exchange, char *const *bases, uint64_t signature);
     /* Have all that a start on this stream would take for the first time: staging, and connections
      * to the peers. Collective over the ranks that have messages; no row moves. NULL: there is

@@ -12,8 +12,8 @@ static int64_t rows_of(const oracle_tiles *tiles, int side)
     return tiles->desc.tokens * tiles->desc.samples[side];
 }
 
-/* All parts of a call lie in one of two rooms, a forward's in the other one than those of the forward
- * before. So what moves has other addresses from one micro-batch to the next. */
+/* All parts of a call lie in one of two rooms. Those of a forward lie in another room than those of
+ * the forward before. So what moves has other addresses from one micro-batch to the next. */
 enum { ROOMS = 2, ALIGNED = 64 };
 
 /* Elements of a room. */

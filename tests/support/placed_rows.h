@@ -1,4 +1,4 @@
-/* Rows at known addresses, for tests of a backend's exchanges: placed behind a base that is NULL. */
+/* Rows at known addresses, for tests of a backend's exchanges: placed behind a base of NULL. */
 #ifndef MIMO_TESTS_PLACED_ROWS_H
 #define MIMO_TESTS_PLACED_ROWS_H
 

@@ -12,7 +12,8 @@ typedef struct mimo_push_context {
 } mimo_push_context;
 
 /* Make *out (all 0 before) of what the messages push and copy, behind up to MIMO_PUSH_MOST_BASES
- * bases. pushes.buffer is not NULL: its flags are used. Local. A large program takes device memory. MIMO_ERR_MEMORY, MIMO_ERR_DEVICE. */
+ * bases. pushes.buffer is not NULL: its flags are used. Local. A large program takes device memory.
+ * MIMO_ERR_MEMORY, MIMO_ERR_DEVICE. */
 mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_context *context,
                                    const mimo_messages *messages);
 
