@@ -328,10 +328,10 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
  * that will have such calls, the largest call first. A call in chunks and a whole one are prepared
  * apart.
  *
- * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return the
- * host has waited for `stream`. It counts among the operations of the bridge, so all ranks call it in the same
- * order. Where collective moves the pass, it takes memory for all tensors of the call while it
- * lasts. mimo_bridge_update undoes it.
+ * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
+ * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
+ * it in the same order. Where collective moves the pass, it takes memory for all tensors of the
+ * call while it lasts. mimo_bridge_update undoes it.
  *
  * Errors, the same on every rank: those of mimo_bridge_forward_start_chunked and of
  * mimo_bridge_backward; MIMO_ERR_STATE also where `stream` is being captured. On that rank alone:
