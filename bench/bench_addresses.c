@@ -22,7 +22,7 @@ typedef struct address_bed {
 static int64_t bytes_of(const mimo_tensor *view)
 {
     int64_t bytes;
-    bench_must(mimo_tensor_extent(view, NULL, &bytes), "extent");
+    bench_must(mimo_tensor_extent(NULL, &bytes, view), "extent");
     return (bytes + 255) / 256 * 256;
 }
 
@@ -35,8 +35,8 @@ static void bed_create(address_bed *out, const bench_memory *memory, mimo_execut
     snprintf(src, sizeof src, "tp=1,dp=%d", size);
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", size);
     *out = (address_bed){.memory = memory};
-    bench_must(mimo_grid_parse(&out->src, src, 0), src);
-    bench_must(mimo_grid_parse(&out->dst, dst, 0), dst);
+    bench_must(mimo_grid_create_text(&out->src, src, 0), src);
+    bench_must(mimo_grid_create_text(&out->dst, dst, 0), dst);
     desc.src = out->src;
     desc.dst = out->dst;
     desc.partition = &rule;

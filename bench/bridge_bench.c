@@ -139,7 +139,7 @@ static MPI_Comm group_along(const mimo_grid *grid, const char *dim)
     int rank;
     MPI_Comm group;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    bench_must(mimo_grid_group_of(grid, dim, rank, &index, &place), dim);
+    bench_must(mimo_grid_group_of(&index, &place, grid, dim, rank), dim);
     MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)place, &group);
     return group;
 }
@@ -201,9 +201,9 @@ static void create_tiles(bed *b, int kib)
 
 static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
 {
-    bench_must(mimo_comm_from_mpi(&out->comm, MPI_COMM_WORLD), "communicator");
-    bench_must(mimo_grid_parse(&out->src, pair->src, 0), pair->src);
-    bench_must(mimo_grid_parse(&out->dst, pair->dst, 0), pair->dst);
+    bench_must(mimo_comm_create_mpi(&out->comm, MPI_COMM_WORLD, NULL), "communicator");
+    bench_must(mimo_grid_create_text(&out->src, pair->src, 0), pair->src);
+    bench_must(mimo_grid_create_text(&out->dst, pair->dst, 0), pair->dst);
     out->cut = cut;
     create_tiles(out, kib);
     create_bridges(out);
@@ -212,7 +212,7 @@ static void bed_create(bed *out, const pair_case *pair, int kib, bool cut)
         int64_t index, slot;
         int rank = mimo_comm_rank(out->comm);
         MPI_Comm_free(&out->gather);
-        bench_must(mimo_pairing_place(out->src, out->dst, rank, &index, &slot), "place");
+        bench_must(mimo_pairing_slot(&index, &slot, out->src, out->dst, rank), "place");
         MPI_Comm_split(MPI_COMM_WORLD, (int)index, (int)slot, &out->gather);
     }
     out->cp = group_along(out->dst, "cp");
@@ -451,7 +451,7 @@ static void *host_room(int64_t bytes)
 static void report_addresses(FILE *to)
 {
     bench_memory memory = {NULL, NULL, host_room, free};
-    bench_must(mimo_comm_from_mpi(&memory.comm, MPI_COMM_WORLD), "communicator");
+    bench_must(mimo_comm_create_mpi(&memory.comm, MPI_COMM_WORLD, NULL), "communicator");
     bench_fresh_addresses(&memory, to);
     mimo_comm_destroy(memory.comm);
 }
@@ -514,7 +514,7 @@ int main(int argc, char **argv)
                "ratio", "guard", "0-copy ms", "ratio", "bare ms", "auto", "/best", "twice");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mimo_grid *grid;
-        bench_must(mimo_grid_parse(&grid, cases[i].src, 0), cases[i].src);
+        bench_must(mimo_grid_create_text(&grid, cases[i].src, 0), cases[i].src);
         bool fits = mimo_grid_size(grid) == size;
         mimo_grid_destroy(grid);
         for (int m = 0; fits && m < 2 * s.count; m++)

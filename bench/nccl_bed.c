@@ -35,7 +35,7 @@ static void count_blocks(int64_t *bytes, const mimo_plan *plan, mimo_block_kind 
                          int64_t row_bytes)
 {
     int64_t count;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
         bytes[block[i].peer] += block[i].nb * block[i].ns * row_bytes;
 }
@@ -170,13 +170,13 @@ static ncclComm_t bare_group(const nccl_bed *bed, int64_t index, int64_t place)
 static void make_bare_groups(nccl_bed *bed)
 {
     int64_t index, place;
-    if (mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction != MIMO_EQUAL) {
-        bench_must(mimo_pairing_place(bed->src, bed->dst, bed->world->rank, &index, &place),
+    if (mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction != MIMO_FAN_NONE) {
+        bench_must(mimo_pairing_slot(&index, &place, bed->src, bed->dst, bed->world->rank),
                    "gather group");
         bed->gather = bare_group(bed, index, place);
     }
     if (mimo_grid_dim_size(bed->dst, "cp") > 1) {
-        bench_must(mimo_grid_group_of(bed->dst, "cp", bed->world->rank, &index, &place),
+        bench_must(mimo_grid_group_of(&index, &place, bed->dst, "cp", bed->world->rank),
                    "cp group");
         bed->cp = bare_group(bed, index, place);
     }
@@ -185,8 +185,8 @@ static void make_bare_groups(nccl_bed *bed)
 void nccl_bed_create(nccl_bed *out, const nccl_world *world, const nccl_case *c)
 {
     *out = (nccl_bed){.world = world, .c = *c};
-    bench_must(mimo_grid_parse(&out->src, c->src, 0), c->src);
-    bench_must(mimo_grid_parse(&out->dst, c->dst, 0), c->dst);
+    bench_must(mimo_grid_create_text(&out->src, c->src, 0), c->src);
+    bench_must(mimo_grid_create_text(&out->dst, c->dst, 0), c->dst);
     make_bridges(out);
     make_tiles(out);
     make_bare_groups(out);

@@ -310,7 +310,7 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
 static bool fits(const char *spec, int size)
 {
     mimo_grid *grid;
-    bench_must(mimo_grid_parse(&grid, spec, 0), spec);
+    bench_must(mimo_grid_create_text(&grid, spec, 0), spec);
     bool all = mimo_grid_size(grid) == size;
     mimo_grid_destroy(grid);
     return all;

@@ -56,8 +56,8 @@ static void fill(const nccl_bed *bed, char *host, bool backward)
 {
     int64_t dp, cp, bytes = backward ? bed->language_bytes : bed->encoder_bytes;
     const mimo_grid *grid = backward ? bed->dst : bed->src;
-    bench_must(mimo_grid_coord(grid, bed->world->rank, "dp", &dp), "dp");
-    bench_must(mimo_grid_coord(grid, bed->world->rank, "cp", &cp), "cp");
+    bench_must(mimo_grid_coord(&dp, grid, bed->world->rank, "dp"), "dp");
+    bench_must(mimo_grid_coord(&cp, grid, bed->world->rank, "cp"), "cp");
     uint16_t *number = (uint16_t *)host;
     for (int64_t i = 0; i < bytes / 2; i++)
         number[i] =
@@ -106,7 +106,7 @@ nccl_way nccl_bed_check(const nccl_bed *bed, bool backward)
 void nccl_bed_bare_collective(const nccl_bed *bed, bool backward)
 {
     cudaStream_t stream = bed->world->stream;
-    mimo_direction direction = mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction;
+    mimo_fan direction = mimo_bridge_pairing(bed->bridge[NCCL_COLLECTIVE]).direction;
     if (!backward && direction == MIMO_FAN_IN)
         nccl_must_nccl(ncclAllGather(bed->encoder[0].data, bed->full, (size_t)bed->encoder_bytes,
                                      ncclUint8, bed->gather, stream),

@@ -62,7 +62,7 @@ static void count_plan(figures *out, const mimo_plan *plan)
     int64_t blocks = 0, peers = 0;
     for (int kind = MIMO_RECV; kind <= MIMO_LOCAL; kind++) {
         int64_t count;
-        const mimo_block *list = mimo_plan_blocks(plan, (mimo_block_kind)kind, &count);
+        const mimo_block *list = mimo_plan_blocks(&count, plan, (mimo_block_kind)kind);
         blocks += count;
         for (int64_t i = 0; kind != MIMO_LOCAL && i < count; i++)
             peers += i == 0 || list[i].peer != list[i - 1].peer;
@@ -116,8 +116,8 @@ static void measure_pair(const pair_case *pair, bool json)
     mimo_layout *layouts[2];
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-    must(mimo_grid_parse(&grids[0], pair->src, 0));
-    must(mimo_grid_parse(&grids[1], pair->dst, 0));
+    must(mimo_grid_create_text(&grids[0], pair->src, 0));
+    must(mimo_grid_create_text(&grids[1], pair->dst, 0));
     rule.sp = pair->sp;
     desc.batch = 16384;
     desc.seq = 65536;

@@ -10,19 +10,19 @@ mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge)
     return bridge->pairing;
 }
 
-mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks, int64_t *slot)
+mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot, const mimo_bridge *bridge)
 {
     int64_t index;
     MIMO_CHECK(bridge && ranks && slot, MIMO_ERR_ARGUMENT, "gather group: NULL argument");
-    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, NULL));
+    MIMO_TRY(mimo_pairing_slot(&index, NULL, bridge->src, bridge->dst, bridge->rank));
     if (index >= 0)
-        MIMO_TRY(mimo_pairing_group(bridge->src, bridge->dst, index, ranks));
+        MIMO_TRY(mimo_pairing_group(ranks, bridge->src, bridge->dst, index));
     *slot = bridge->slot;
     return MIMO_OK;
 }
 
-mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
-                              int64_t *length)
+mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length, const mimo_bridge *bridge,
+                                     int64_t batch)
 {
     MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
     int64_t k = bridge->pairing.scale;
@@ -35,8 +35,8 @@ mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t 
     return MIMO_OK;
 }
 
-mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
-                                int64_t *first, int64_t *count)
+mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
+                                mimo_side side, int64_t batch)
 {
     MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",

@@ -34,7 +34,7 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge
     MIMO_TRY(read_rule(&read.src_partition, &own->src_rule));
     if (read.ctas == 0) {
         int64_t ctas;
-        MIMO_TRY(mimo_env_get(MIMO_ENV_CTAS, &ctas));
+        MIMO_TRY(mimo_env_get(&ctas, MIMO_ENV_CTAS));
         MIMO_CHECK(ctas >= 0 && ctas <= INT_MAX, MIMO_ERR_ARGUMENT,
                    "environment MIMO_CTAS=%" PRId64 " is no number of thread blocks", ctas);
         read.ctas = (int)ctas;
@@ -44,7 +44,7 @@ mimo_status mimo_bridge_request_read(mimo_bridge_request *own, const mimo_bridge
     MIMO_CHECK(!read.name || *read.name, MIMO_ERR_ARGUMENT,
                "bridge: the name is empty; without one (NULL) a bridge has a number");
     own->desc = read;
-    return mimo_env_get(MIMO_ENV_CHECK, &own->checks);
+    return mimo_env_get(&own->checks, MIMO_ENV_CHECK);
 }
 
 /* --------------------------------- words and hash --------------------------------- */
@@ -90,9 +90,9 @@ static void append_all(char *text, const mimo_bridge_request *own)
 {
     char grid[64];
     const mimo_bridge_desc *desc = &own->desc;
-    mimo_call_append(text, " src %s", mimo_grid_text(desc->src, grid, sizeof grid));
+    mimo_call_append(text, " src %s", mimo_grid_text(grid, sizeof grid, desc->src));
     append_rule(text, desc->src_partition);
-    mimo_call_append(text, " dst %s", mimo_grid_text(desc->dst, grid, sizeof grid));
+    mimo_call_append(text, " dst %s", mimo_grid_text(grid, sizeof grid, desc->dst));
     append_rule(text, desc->partition);
     mimo_call_append(text, "%s", desc->all_stages ? " on all stages" : "");
     append_executor(text, "", desc->executor);

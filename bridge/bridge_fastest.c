@@ -65,7 +65,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
                                     along ? samples : layout->shard, sizes->hidden);
     it->tile[side].memory = it->bridge->memory;
     mimo_layout_destroy(layout);
-    return mimo_tensor_extent(&it->tile[side], NULL, &it->bytes[side]);
+    return mimo_tensor_extent(NULL, &it->bytes[side], &it->tile[side]);
 }
 
 /* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */

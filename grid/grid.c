@@ -142,9 +142,10 @@ static mimo_status parse_dims(mimo_dim *dims, int ndims, char *text, const char 
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t offset)
+mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset)
 {
-    MIMO_CHECK(out && spec, MIMO_ERR_ARGUMENT, "mimo_grid_parse: %s is NULL", out ? "spec" : "out");
+    MIMO_CHECK(out && spec, MIMO_ERR_ARGUMENT, "mimo_grid_create_text: %s is NULL",
+               out ? "spec" : "out");
     int ndims = 1;
     for (const char *c = spec; *c; c++)
         ndims += *c == ',';
@@ -162,7 +163,7 @@ done:
     return status;
 }
 
-char *mimo_grid_text(const mimo_grid *grid, char *text, size_t capacity)
+char *mimo_grid_text(char *text, size_t capacity, const mimo_grid *grid)
 {
     size_t used = 0;
     if (capacity > 0)
@@ -191,7 +192,7 @@ mimo_status mimo_grid_check_world(const mimo_grid *grid, int64_t world)
     MIMO_CHECK(grid, MIMO_ERR_ARGUMENT, "mimo_grid_check_world: grid is NULL");
     MIMO_CHECK(grid->offset + grid->size <= world, MIMO_ERR_GRID,
                "grid %s at offset %" PRId64 " needs %" PRId64 " ranks, and there are %" PRId64,
-               mimo_grid_text(grid, text, sizeof text), grid->offset, grid->offset + grid->size,
+               mimo_grid_text(text, sizeof text, grid), grid->offset, grid->offset + grid->size,
                world);
     return MIMO_OK;
 }
@@ -201,7 +202,7 @@ int64_t mimo_grid_size(const mimo_grid *grid)
     return grid->size;
 }
 
-int64_t mimo_grid_offset(const mimo_grid *grid)
+int64_t mimo_grid_rank_offset(const mimo_grid *grid)
 {
     return grid->offset;
 }
@@ -250,12 +251,12 @@ mimo_status mimo_grid_check_rank(const mimo_grid *grid, int64_t rank)
     char text[MIMO_GRID_TEXT];
     MIMO_CHECK(mimo_grid_contains(grid, rank), MIMO_ERR_GRID,
                "rank %" PRId64 " is outside grid %s, which has ranks %" PRId64 " to %" PRId64, rank,
-               mimo_grid_text(grid, text, sizeof text), grid->offset,
+               mimo_grid_text(text, sizeof text, grid), grid->offset,
                grid->offset + grid->size - 1);
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_coords(const mimo_grid *grid, int64_t rank, int64_t *coords)
+mimo_status mimo_grid_coords(int64_t *coords, const mimo_grid *grid, int64_t rank)
 {
     MIMO_CHECK(grid && coords, MIMO_ERR_ARGUMENT, "mimo_grid_coords: %s is NULL",
                grid ? "coords" : "grid");
@@ -265,7 +266,7 @@ mimo_status mimo_grid_coords(const mimo_grid *grid, int64_t rank, int64_t *coord
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_coord(const mimo_grid *grid, int64_t rank, const char *name, int64_t *out)
+mimo_status mimo_grid_coord(int64_t *out, const mimo_grid *grid, int64_t rank, const char *name)
 {
     MIMO_CHECK(grid && name && out, MIMO_ERR_ARGUMENT, "mimo_grid_coord: %s is NULL",
                !grid ? "grid" : (name ? "out" : "name"));
@@ -275,7 +276,7 @@ mimo_status mimo_grid_coord(const mimo_grid *grid, int64_t rank, const char *nam
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_rank(const mimo_grid *grid, const int64_t *coords, int64_t *out)
+mimo_status mimo_grid_rank(int64_t *out, const mimo_grid *grid, const int64_t *coords)
 {
     MIMO_CHECK(grid && coords && out, MIMO_ERR_ARGUMENT, "mimo_grid_rank: %s is NULL",
                !grid ? "grid" : (coords ? "out" : "coords"));

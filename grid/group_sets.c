@@ -43,7 +43,7 @@ mimo_status mimo_dim_set_check(const mimo_grid *grid, const char *dims)
     char text[MIMO_GRID_TEXT];
     MIMO_CHECK(grid && dims, MIMO_ERR_ARGUMENT, "groups along a set of dimensions: %s is NULL",
                grid ? "the set" : "the grid");
-    mimo_grid_text(grid, text, sizeof text);
+    mimo_grid_text(text, sizeof text, grid);
     MIMO_CHECK(*dims, MIMO_ERR_GRID, "the set of dimensions is empty: name one or more of grid %s",
                text);
     const char *cursor = dims, *name;
@@ -92,8 +92,8 @@ static int64_t group_size_of(const mimo_grid *grid, const char *dims)
     return size;
 }
 
-mimo_status mimo_grid_group_count(const mimo_grid *grid, const char *dims, int64_t *groups,
-                                  int64_t *group_size)
+mimo_status mimo_grid_group_count(int64_t *groups, int64_t *group_size, const mimo_grid *grid,
+                                  const char *dims)
 {
     MIMO_TRY(mimo_dim_set_check(grid, dims));
     int64_t size = group_size_of(grid, dims);
@@ -118,8 +118,8 @@ static int64_t first_rank(const mimo_grid *grid, const char *dims, int64_t index
     return rank;
 }
 
-mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t index,
-                               int64_t *ranks)
+mimo_status mimo_grid_group_at(int64_t *ranks, const mimo_grid *grid, const char *dims,
+                               int64_t index)
 {
     MIMO_TRY(mimo_dim_set_check(grid, dims));
     MIMO_CHECK(ranks, MIMO_ERR_ARGUMENT, "mimo_grid_group_at: ranks is NULL");
@@ -142,8 +142,8 @@ mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t 
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t rank,
-                               int64_t *index, int64_t *position)
+mimo_status mimo_grid_group_of(int64_t *index, int64_t *position, const mimo_grid *grid,
+                               const char *dims, int64_t rank)
 {
     MIMO_TRY(mimo_dim_set_check(grid, dims));
     MIMO_TRY(mimo_grid_check_rank(grid, rank));

@@ -34,8 +34,8 @@ static mimo_status check_shared(const mimo_grid *base, const mimo_grid *view, co
                    "view '%s' (%s) and its base (%s) share dimension '%s' but not its groups: size "
                    "%" PRId64 " stride %" PRId64 " in the view, size %" PRId64 " stride %" PRId64
                    " in the base",
-                   name, mimo_grid_text(view, view_text, sizeof view_text),
-                   mimo_grid_text(base, base_text, sizeof base_text), view->dims[i].name, size,
+                   name, mimo_grid_text(view_text, sizeof view_text, view),
+                   mimo_grid_text(base_text, sizeof base_text, base), view->dims[i].name, size,
                    stride, base_size, base_stride);
     }
     return MIMO_OK;
@@ -46,8 +46,8 @@ static mimo_status check_view(const mimo_grid *base, const mimo_grid *view, cons
     char base_text[MIMO_GRID_TEXT], view_text[MIMO_GRID_TEXT];
     MIMO_CHECK(view->size == base->size, MIMO_ERR_GRID,
                "view '%s' (%s) has %" PRId64 " ranks and its base (%s) has %" PRId64, name,
-               mimo_grid_text(view, view_text, sizeof view_text), view->size,
-               mimo_grid_text(base, base_text, sizeof base_text), base->size);
+               mimo_grid_text(view_text, sizeof view_text, view), view->size,
+               mimo_grid_text(base_text, sizeof base_text, base), base->size);
     return check_shared(base, view, name);
 }
 
@@ -59,10 +59,10 @@ static mimo_grid *find_view(const mimo_grid *base, const char *name)
     return view;
 }
 
-mimo_status mimo_grid_add_view(mimo_grid **out, mimo_grid *base, const char *name,
-                               const mimo_dim *dims, int ndims)
+mimo_status mimo_grid_create_view(mimo_grid **out, mimo_grid *base, const char *name,
+                                  const mimo_dim *dims, int ndims)
 {
-    MIMO_CHECK(out && base && name, MIMO_ERR_ARGUMENT, "mimo_grid_add_view: %s is NULL",
+    MIMO_CHECK(out && base && name, MIMO_ERR_ARGUMENT, "mimo_grid_create_view: %s is NULL",
                !out ? "out" : (base ? "name" : "base"));
     MIMO_CHECK(*name, MIMO_ERR_GRID, "a view needs a name, and got an empty one");
     MIMO_CHECK(!base->base, MIMO_ERR_GRID,

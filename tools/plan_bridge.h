@@ -50,9 +50,9 @@ typedef struct plan_bridge {
     mimo_pairing pairing;    /* scale 0: a rule of collective is broken; `broken` says which */
     char broken[1024];
     int64_t row_bytes;
-    int64_t *group;                      /* memory for the ranks of a gather group */
-    int64_t first, ranks;                /* the ranks of both grids together */
-    int64_t first_shown, shown;          /* the ranks to print */
+    int64_t *group;                  /* memory for the ranks of a gather group */
+    int64_t first, ranks;            /* the ranks of both grids together */
+    int64_t first_shown, shown;      /* the ranks to print */
     plan_flow (*flows)[PLAN_PASSES]; /* flows[ranks] */
     int64_t *traffic[PLAN_PASSES];   /* [sender * ranks + receiver]; NULL: not drawn */
     plan_links links[PLAN_PASSES];
@@ -86,7 +86,7 @@ int plan_bridge_print_text(const plan_bridge *bridge);
 static inline mimo_status plan_bridge_group(const plan_bridge *bridge, int64_t index,
                                             int64_t *ranks)
 {
-    return mimo_pairing_group(bridge->grids[MIMO_SRC], bridge->grids[MIMO_DST], index, ranks);
+    return mimo_pairing_group(ranks, bridge->grids[MIMO_SRC], bridge->grids[MIMO_DST], index);
 }
 
 #endif

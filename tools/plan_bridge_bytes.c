@@ -16,7 +16,7 @@ static void add_traffic(plan_bridge *bridge, int pass, const mimo_plan *plan, in
     int64_t *row = &bridge->traffic[pass][(rank - bridge->first) * bridge->ranks];
     for (int k = 0; k < 2; k++) {
         int64_t count;
-        const mimo_block *blocks = mimo_plan_blocks(plan, kinds[k], &count);
+        const mimo_block *blocks = mimo_plan_blocks(&count, plan, kinds[k]);
         for (int64_t i = 0; i < count; i++)
             row[blocks[i].peer - bridge->first] += blocks[i].nb * blocks[i].ns * bridge->row_bytes;
     }
@@ -26,7 +26,7 @@ static void add_traffic(plan_bridge *bridge, int pass, const mimo_plan *plan, in
 static int64_t add_pairs(plan_links *links, const mimo_plan *plan, int64_t row_bytes, int64_t rank)
 {
     int64_t count, end, peers = 0;
-    const mimo_block *block = mimo_plan_blocks(plan, MIMO_SEND, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, MIMO_SEND);
     for (int64_t first = 0; first < count; first = end) {
         int64_t rows = 0;
         for (end = first; end < count && block[end].peer == block[first].peer; end++)
@@ -43,8 +43,7 @@ static void count_plan(plan_bridge *bridge, int pass, const mimo_plan *plan, int
     plan_links *links = &bridge->links[pass];
     mimo_plan_load load = mimo_plan_load_of(plan, bridge->row_bytes);
     int64_t peers = add_pairs(links, plan, bridge->row_bytes, rank);
-    bridge->flows[rank - bridge->first][pass] =
-        (plan_flow){load.in, load.out, load.local, peers};
+    bridge->flows[rank - bridge->first][pass] = (plan_flow){load.in, load.out, load.local, peers};
     mimo_plan_load_merge(&bridge->load[pass], &load);
     links->bytes += load.in;
     keep_most(&links->in, (plan_most){load.in, rank, rank});

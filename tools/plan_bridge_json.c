@@ -44,7 +44,7 @@ static void print_coords(const mimo_grid *grid, int64_t rank)
     }
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
         const char *name = mimo_grid_dim(grid, i).name;
-        if (mimo_grid_coord(grid, rank, name, &coord) == MIMO_OK)
+        if (mimo_grid_coord(&coord, grid, rank, name) == MIMO_OK)
             printf("%c\"%s\":%" PRId64, i == 0 ? '{' : ',', name, coord);
     }
     putchar('}');
@@ -54,7 +54,7 @@ static void print_tokens(const plan_bridge *bridge, int64_t rank)
 {
     mimo_box boxes[2];
     int64_t count = 0;
-    mimo_layout_boxes(bridge->layouts[MIMO_DST], rank, boxes, 2, &count);
+    mimo_layout_boxes(&count, boxes, 2, bridge->layouts[MIMO_DST], rank);
     putchar('[');
     for (int64_t i = 0; i < count; i++) {
         if (i > 0)
@@ -144,7 +144,7 @@ static void print_pairing(const plan_bridge *bridge)
 {
     if (bridge->pairing.scale > 0)
         printf("\"direction\":\"%s\",\"scale\":%" PRId64 ",",
-               mimo_direction_name(bridge->pairing.direction), bridge->pairing.scale);
+               mimo_fan_name(bridge->pairing.direction), bridge->pairing.scale);
     else
         printf("\"direction\":null,\"scale\":null,");
     print_groups(bridge);

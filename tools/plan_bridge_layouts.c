@@ -14,8 +14,8 @@ static mimo_status make_grids(plan_bridge *bridge)
     const char *const specs[] = {request->src, request->dst};
     for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
         int64_t own = request->offsets[side];
-        MIMO_TRY(
-            mimo_grid_parse(&bridge->grids[side], specs[side], own >= 0 ? own : request->offset));
+        MIMO_TRY(mimo_grid_create_text(&bridge->grids[side], specs[side],
+                                       own >= 0 ? own : request->offset));
     }
     return MIMO_OK;
 }
@@ -27,8 +27,9 @@ static mimo_status pair_up(plan_bridge *bridge)
     mimo_pairing pairing;
     MIMO_TRY(mimo_pairing_of(&pairing, bridge->grids[MIMO_SRC], bridge->grids[MIMO_DST]));
     for (int side = MIMO_SRC; side <= MIMO_DST; side++)
-        MIMO_TRY(mimo_pairing_samples(bridge->grids[side], mimo_grid_offset(bridge->grids[side]),
-                                      bridge->request->batch, &first, &count));
+        MIMO_TRY(mimo_pairing_samples(&first, &count, bridge->grids[side],
+                                      mimo_grid_rank_offset(bridge->grids[side]),
+                                      bridge->request->batch));
     bridge->pairing = pairing;
     return MIMO_OK;
 }
@@ -50,7 +51,7 @@ static mimo_status set_ranks(plan_bridge *bridge)
     int64_t end = 0;
     bridge->first = INT64_MAX;
     for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
-        int64_t first = mimo_grid_offset(bridge->grids[side]);
+        int64_t first = mimo_grid_rank_offset(bridge->grids[side]);
         int64_t after = first + mimo_grid_size(bridge->grids[side]);
         bridge->first = first < bridge->first ? first : bridge->first;
         end = after > end ? after : end;

@@ -35,8 +35,7 @@ static void print_head(const plan_bridge *bridge)
     const plan_bridge_request *request = bridge->request;
     printf("%s -> %s on ranks %" PRId64 " to %" PRId64 ": %s", request->src, request->dst,
            bridge->first, bridge->first + bridge->ranks - 1,
-           bridge->pairing.scale > 0 ? mimo_direction_name(bridge->pairing.direction)
-                                     : "routed alone");
+           bridge->pairing.scale > 0 ? mimo_fan_name(bridge->pairing.direction) : "routed alone");
     if (bridge->pairing.scale > 1)
         printf(" by %" PRId64, bridge->pairing.scale);
     printf("\nbatch %" PRId64 ", %" PRId64 " tokens, %s %s rows of %" PRId64 " bytes%s\n",
@@ -74,7 +73,7 @@ static cell_text coords_of(const mimo_grid *grid, int64_t rank)
         add(&cell, "outside");
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
         mimo_dim dim = mimo_grid_dim(grid, i);
-        if (dim.size > 1 && mimo_grid_coord(grid, rank, dim.name, &coord) == MIMO_OK)
+        if (dim.size > 1 && mimo_grid_coord(&coord, grid, rank, dim.name) == MIMO_OK)
             add(&cell, "%s%s %" PRId64, cell.used > 0 ? " " : "", dim.name, coord);
     }
     return cell;
@@ -94,7 +93,7 @@ static cell_text tokens_of(const plan_bridge *bridge, int64_t rank)
     cell_text cell = {.used = 0};
     mimo_box boxes[2];
     int64_t count = 0;
-    mimo_layout_boxes(bridge->layouts[MIMO_DST], rank, boxes, 2, &count);
+    mimo_layout_boxes(&count, boxes, 2, bridge->layouts[MIMO_DST], rank);
     for (int64_t i = 0; i < count; i++)
         add(&cell, "%s[%" PRId64 ",%" PRId64 ")", i > 0 ? " " : "", boxes[i].s0,
             boxes[i].s0 + boxes[i].ns);
@@ -271,8 +270,8 @@ static void print_drawing(const plan_bridge *bridge, int pass)
     if (!traffic)
         return;
     int width = drawing_width(bridge, traffic);
-    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s",
-           direction_names[pass], "");
+    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s", direction_names[pass],
+           "");
     for (int64_t to = 0; to < bridge->ranks; to++)
         printf(" %*" PRId64, width, bridge->first + to);
     putchar('\n');

@@ -27,7 +27,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
                          int64_t row_bytes)
 {
     int64_t count, end;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t first = 0; first < count; first = end) {
         int64_t rows = 0;
         for (end = first; end < count && block[end].peer == block[first].peer; end++)
@@ -42,7 +42,7 @@ static void add_messages(mimo_plan_load *load, const mimo_plan *plan, mimo_block
 static int64_t staged_rows(const mimo_plan *plan, mimo_block_kind kind)
 {
     int64_t count, rows = 0;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
         if (block[i].klass > 0)
             rows += block[i].nb * block[i].ns;

@@ -85,9 +85,9 @@ static bool add_set(cJSON *groups, const mimo_grid *grid, const char *set, int64
     for (int i = 0; complete && i < mimo_grid_ndims(grid); i++)
         if (mimo_dim_set_has(set, mimo_grid_dim(grid, i).name))
             complete = cJSON_AddItemToArray(names, cJSON_CreateString(mimo_grid_dim(grid, i).name));
-    complete = complete && mimo_grid_group_count(grid, set, &count, &size) == MIMO_OK;
+    complete = complete && mimo_grid_group_count(&count, &size, grid, set) == MIMO_OK;
     for (int64_t g = 0; complete && g < count; g++)
-        complete = mimo_grid_group_at(grid, set, g, room) == MIMO_OK &&
+        complete = mimo_grid_group_at(room, grid, set, g) == MIMO_OK &&
                    cJSON_AddItemToArray(lists, plan_json_numbers(room, size));
     return complete;
 }
@@ -95,9 +95,10 @@ static bool add_set(cJSON *groups, const mimo_grid *grid, const char *set, int64
 static int print_json(const mimo_grid *grid, const grid_request *request, int64_t *room)
 {
     cJSON *document = cJSON_CreateObject();
-    bool complete = cJSON_AddNumberToObject(document, "size", (double)mimo_grid_size(grid)) &&
-                    cJSON_AddNumberToObject(document, "offset", (double)mimo_grid_offset(grid)) &&
-                    add_dims(document, grid);
+    bool complete =
+        cJSON_AddNumberToObject(document, "size", (double)mimo_grid_size(grid)) &&
+        cJSON_AddNumberToObject(document, "offset", (double)mimo_grid_rank_offset(grid)) &&
+        add_dims(document, grid);
     cJSON *groups = complete ? cJSON_AddArrayToObject(document, "groups") : NULL;
     complete = groups;
     for (int i = 0; complete && i < request->nsets; i++)
@@ -135,9 +136,9 @@ static void print_dims(const mimo_grid *grid)
 static void print_set(const mimo_grid *grid, const char *set, int64_t *room)
 {
     int64_t count, size;
-    int width = digits_of(mimo_grid_offset(grid) + mimo_grid_size(grid) - 1);
+    int width = digits_of(mimo_grid_rank_offset(grid) + mimo_grid_size(grid) - 1);
     const char *before = "\ngroups along ";
-    if (mimo_grid_group_count(grid, set, &count, &size) != MIMO_OK)
+    if (mimo_grid_group_count(&count, &size, grid, set) != MIMO_OK)
         return;
     for (int i = 0; i < mimo_grid_ndims(grid); i++)
         if (mimo_dim_set_has(set, mimo_grid_dim(grid, i).name)) {
@@ -145,7 +146,7 @@ static void print_set(const mimo_grid *grid, const char *set, int64_t *room)
             before = ",";
         }
     printf(": %" PRId64 " of %" PRId64 " ranks\n", count, size);
-    for (int64_t g = 0; g < count && mimo_grid_group_at(grid, set, g, room) == MIMO_OK; g++) {
+    for (int64_t g = 0; g < count && mimo_grid_group_at(room, grid, set, g) == MIMO_OK; g++) {
         printf("%*" PRId64 ":", digits_of(count - 1) + 2, g);
         for (int64_t i = 0; i < size; i++)
             printf(" %*" PRId64, width, room[i]);
@@ -155,7 +156,7 @@ static void print_set(const mimo_grid *grid, const char *set, int64_t *room)
 
 static int print_text(const mimo_grid *grid, const grid_request *request, int64_t *room)
 {
-    int64_t size = mimo_grid_size(grid), first = mimo_grid_offset(grid);
+    int64_t size = mimo_grid_size(grid), first = mimo_grid_rank_offset(grid);
     printf("grid %s: %" PRId64 " ranks, %" PRId64 " to %" PRId64 "\n\n", request->spec, size, first,
            first + size - 1);
     print_dims(grid);
@@ -169,13 +170,13 @@ static int print_text(const mimo_grid *grid, const grid_request *request, int64_
 /* Check everything that can be wrong, before the first byte of output. */
 static mimo_status make_grid(mimo_grid **grid, int64_t *largest, const grid_request *request)
 {
-    mimo_status status = mimo_grid_parse(grid, request->spec, request->offset);
+    mimo_status status = mimo_grid_create_text(grid, request->spec, request->offset);
     if (status == MIMO_OK && request->world >= 0)
         status = mimo_grid_check_world(*grid, request->world);
     *largest = 0;
     for (int i = 0; status == MIMO_OK && i < request->nsets; i++) {
         int64_t size = 0;
-        status = mimo_grid_group_count(*grid, request->sets[i], NULL, &size);
+        status = mimo_grid_group_count(NULL, &size, *grid, request->sets[i]);
         *largest = size > *largest ? size : *largest;
     }
     return status;

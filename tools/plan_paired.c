@@ -182,7 +182,7 @@ mimo_status mimo_plan_load_paired(mimo_plan_load *out, const mimo_layout *src,
 {
     const slice of = slice_of(src, dst);
     int64_t rows, packed;
-    MIMO_TRY(mimo_layout_rows(dst, dst->offset, &rows));
+    MIMO_TRY(mimo_layout_rows(&rows, dst, dst->offset));
     MIMO_TRY(most_packed(&packed, &of));
     int64_t message = rows / of.cells * row_bytes, others = of.cells - 1;
     *out = (mimo_plan_load){.in = others * message,

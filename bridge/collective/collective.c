@@ -224,7 +224,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         MIMO_TRY(narrow(op, &tiles->src, &full));
         full = tiles->src;
     }
-    MIMO_TRY(mimo_tensor_extent(&full.view, &elements, NULL));
+    MIMO_TRY(mimo_tensor_extent(&elements, NULL, &full.view));
     const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(
@@ -264,7 +264,7 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
     MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
-               mimo_tensor_text(src, text, sizeof text), batch, batch / dp);
+               mimo_tensor_text(text, sizeof text, src), batch, batch / dp);
     MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8,
                MIMO_ERR_UNSUPPORTED, "%s: f8 can be moved, not summed over cp = %lld",
                op->claim.words, (long long)own_of(op)->cp);
@@ -323,8 +323,8 @@ static mimo_status prepare(mimo_op *op)
 static mimo_status samples(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
                            int64_t *count)
 {
-    return mimo_pairing_samples(side == MIMO_SRC ? bridge->src : bridge->dst, bridge->rank, batch,
-                                first, count);
+    return mimo_pairing_samples(first, count, side == MIMO_SRC ? bridge->src : bridge->dst,
+                                bridge->rank, batch);
 }
 
 static mimo_status op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)

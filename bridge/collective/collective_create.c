@@ -19,7 +19,7 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc 
                src_dp, dst_dp, batch);
     MIMO_CHECK(!desc->src_partition, MIMO_ERR_UNSUPPORTED,
                "bridge: a partition of the src tile is not supported by the collective executor");
-    int64_t first = mimo_grid_offset(desc->src), size = mimo_grid_size(desc->src);
+    int64_t first = mimo_grid_rank_offset(desc->src), size = mimo_grid_size(desc->src);
     MIMO_CHECK(first == 0 && size == bridge->size, MIMO_ERR_GRID,
                "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
                "), the communicator has %" PRId64 " ranks",
@@ -35,9 +35,9 @@ static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bri
     own->rules.cuts = 1;
     if (!rule || (own->cp == 1 && !(rule->sp && tp > 1)))
         return MIMO_OK;
-    mimo_partition_place place = {0, own->cp, 0, tp};
-    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &place.cp_rank));
-    MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "tp", &place.tp_rank));
+    mimo_partition_coords place = {0, own->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(&place.cp_rank, bridge->dst, bridge->rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&place.tp_rank, bridge->dst, bridge->rank, "tp"));
     MIMO_TRY(mimo_partition_create(&own->partition, rule, &place));
     own->rule = *rule;
     own->sp = rule->sp && tp > 1;
@@ -54,11 +54,11 @@ mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *
     own->cp = mimo_grid_dim_size(bridge->dst, "cp");
     own->rules.memory = bridge->memory;
     MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
-    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, NULL, &bridge->slot));
+    MIMO_TRY(mimo_pairing_slot(NULL, &bridge->slot, bridge->src, bridge->dst, bridge->rank));
     own->rules.pairing = bridge->pairing;
     if (MIMO_MUTATED("cp0-slice")) {
         int64_t c;
-        MIMO_TRY(mimo_grid_coord(bridge->dst, bridge->rank, "cp", &c));
+        MIMO_TRY(mimo_grid_coord(&c, bridge->dst, bridge->rank, "cp"));
         own->rules.pairing.scale = c > 0 ? 1 : bridge->pairing.scale;
     }
     return attach_partition(own, bridge, desc->partition);
@@ -75,9 +75,9 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
                                                                  : "cp"));
     if (own->sp)
         MIMO_TRY(mimo_bridge_split(&own->sp_join, bridge, bridge->dst, "tp"));
-    if (bridge->pairing.direction == MIMO_EQUAL)
+    if (bridge->pairing.direction == MIMO_FAN_NONE)
         return MIMO_OK;
-    MIMO_TRY(mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, &index, &slot));
+    MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));
     if (MIMO_MUTATED("gather-reversed"))
         slot = -slot;
     if (MIMO_MUTATED("pooled-over-cp")) { /* groups of k along (dp, cp), not along dp */

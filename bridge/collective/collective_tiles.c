@@ -17,7 +17,7 @@ static mimo_status full_sequence(int64_t *out, const mimo_tile_rules *rules, con
         !mimo_tile_is_flat(dst) || !rules->partition, MIMO_ERR_SHAPE,
         "dst tile is %s: with a partition it must be sbh or bsh, as a flat tile does not say "
         "where sequences end",
-        mimo_tensor_text(dst, text, sizeof text));
+        mimo_tensor_text(text, sizeof text, dst));
     if (!mimo_tile_is_flat(src)) {
         *out = mimo_tensor_size(src, 's');
         return MIMO_OK;
@@ -33,12 +33,12 @@ static mimo_status needed_dst(mimo_tensor *out, const mimo_tile_rules *rules, co
     char text[MIMO_VIEW_TEXT];
     int64_t rows = seq, k = rules->pairing.scale, batch = src->batch, flat_rows = 0;
     if (rules->partition)
-        MIMO_TRY(mimo_partition_rows(rules->partition, MIMO_EMBEDDINGS, seq, &rows));
+        MIMO_TRY(mimo_partition_rows(&rows, rules->partition, MIMO_EMBEDDINGS, seq));
     if (rules->pairing.direction == MIMO_FAN_OUT) {
         MIMO_CHECK(batch % k == 0, MIMO_ERR_SHAPE,
                    "src tile %s holds %" PRId64 " samples, which fan-out by %" PRId64
                    " does not divide",
-                   mimo_tensor_text(&src->view, text, sizeof text), batch, k);
+                   mimo_tensor_text(text, sizeof text, &src->view), batch, k);
         batch /= k;
     } else {
         MIMO_TRY(mimo_mul(&batch, batch, k));
@@ -65,10 +65,10 @@ static mimo_status check_full_size(const mimo_tile *dst, int64_t seq)
 
 static const char *direction_text(char *text, size_t size, const mimo_pairing *pairing)
 {
-    if (pairing->direction == MIMO_EQUAL)
+    if (pairing->direction == MIMO_FAN_NONE)
         snprintf(text, size, "as src and dst dp are equal,");
     else
-        snprintf(text, size, "%s by %" PRId64 " from", mimo_direction_name(pairing->direction),
+        snprintf(text, size, "%s by %" PRId64 " from", mimo_fan_name(pairing->direction),
                  pairing->scale);
     return text;
 }
@@ -83,15 +83,15 @@ static mimo_status read_pair(mimo_tile_pair *pair, const mimo_tile_rules *rules,
         !mimo_tile_is_flat(src) || (pair->seq > 0 ? src->shape[0] % pair->seq : src->shape[0]) == 0,
         MIMO_ERR_SHAPE,
         "src tile %s is not a whole number of samples of %" PRId64 " positions (dst tile %s)",
-        mimo_tensor_text(src, from, sizeof from), pair->seq,
-        mimo_tensor_text(dst, got, sizeof got));
+        mimo_tensor_text(from, sizeof from, src), pair->seq,
+        mimo_tensor_text(got, sizeof got, dst));
     MIMO_TRY(mimo_tile_read(&pair->src, src, pair->seq));
     MIMO_TRY(needed_dst(&needed, rules, &pair->src, pair->seq, dst));
     MIMO_CHECK(
         needed.dtype == dst->dtype && memcmp(needed.shape, dst->shape, sizeof needed.shape) == 0,
         MIMO_ERR_SHAPE, "dst tile is %s; %s src tile %s needs %s",
-        mimo_tensor_text(dst, got, sizeof got), direction_text(how, sizeof how, &rules->pairing),
-        mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(&needed, need, sizeof need));
+        mimo_tensor_text(got, sizeof got, dst), direction_text(how, sizeof how, &rules->pairing),
+        mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(need, sizeof need, &needed));
     MIMO_TRY(mimo_tile_read(&pair->dst, dst, pair->seq));
     return check_full_size(&pair->dst, pair->seq);
 }
@@ -106,8 +106,8 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
     mimo_status status = read_pair(&pair, rules, src, dst);
     if (status == MIMO_ERR_OVERFLOW)
         mimo_fail_prefix(status,
-                         "dst tile %s, src tile %s: ", mimo_tensor_text(dst, got, sizeof got),
-                         mimo_tensor_text(src, from, sizeof from));
+                         "dst tile %s, src tile %s: ", mimo_tensor_text(got, sizeof got, dst),
+                         mimo_tensor_text(from, sizeof from, src));
     MIMO_TRY(status);
     *out = pair;
     return MIMO_OK;

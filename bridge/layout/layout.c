@@ -32,15 +32,15 @@ static mimo_status read_desc(mimo_layout_desc *own, mimo_partition_rule *rule,
 /* Positions of one rank, by the partition's own rules. */
 static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mimo_layout *layout)
 {
-    mimo_partition_place place = {.cp_size = layout->dims.cp.size,
-                                  .tp_size = mimo_grid_dim_size(desc->grid, "tp")};
+    mimo_partition_coords place = {.cp_size = layout->dims.cp.size,
+                                   .tp_size = mimo_grid_dim_size(desc->grid, "tp")};
     mimo_partition *partition;
     if (!desc->partition) {
         *out = desc->seq;
         return MIMO_OK;
     }
     MIMO_TRY(mimo_partition_create(&partition, desc->partition, &place));
-    mimo_status status = mimo_partition_rows(partition, MIMO_EMBEDDINGS, desc->seq, out);
+    mimo_status status = mimo_partition_rows(out, partition, MIMO_EMBEDDINGS, desc->seq);
     mimo_partition_destroy(partition);
     return status;
 }
@@ -143,7 +143,7 @@ static mimo_status fill(mimo_layout *layout, const mimo_layout_desc *desc)
     layout->order = desc->order;
     layout->batch = desc->batch;
     layout->seq = desc->seq;
-    layout->offset = mimo_grid_offset(desc->grid);
+    layout->offset = mimo_grid_rank_offset(desc->grid);
     layout->ranks = mimo_grid_size(desc->grid);
     set_axes(layout, desc);
     MIMO_TRY(set_samples(layout, desc));

@@ -81,8 +81,8 @@ void mimo_layout_find(const mimo_layout *layout, int64_t sample, int64_t positio
 
 /* ---------------------------------------- questions ----------------------------------------- */
 
-mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
-                              int64_t capacity, int64_t *count)
+mimo_status mimo_layout_boxes(int64_t *count, mimo_box *boxes, int64_t capacity,
+                              const mimo_layout *layout, int64_t rank)
 {
     int64_t held = 0;
     MIMO_CHECK(layout && count && (boxes || capacity == 0), MIMO_ERR_ARGUMENT,
@@ -98,7 +98,7 @@ mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box 
     return MIMO_OK;
 }
 
-mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *rows)
+mimo_status mimo_layout_rows(int64_t *rows, const mimo_layout *layout, int64_t rank)
 {
     mimo_cell cell;
     MIMO_CHECK(layout && rows, MIMO_ERR_ARGUMENT, "mimo_layout_rows: %s is NULL",

@@ -6,14 +6,14 @@
 #include "core/checked.h"
 #include "grid/grid_types.h"
 
-const char *mimo_direction_name(mimo_direction direction)
+const char *mimo_fan_name(mimo_fan direction)
 {
     switch (direction) {
     case MIMO_FAN_IN:
         return "fan_in";
     case MIMO_FAN_OUT:
         return "fan_out";
-    case MIMO_EQUAL:
+    case MIMO_FAN_NONE:
         break;
     }
     return "equal";
@@ -64,7 +64,7 @@ static mimo_status check_ranks(const grid_pair *pair)
 static void set_direction(mimo_pairing *pairing, const mimo_grid *src, const mimo_grid *dst)
 {
     int64_t src_dp = mimo_grid_dim_size(src, "dp"), dst_dp = mimo_grid_dim_size(dst, "dp");
-    *pairing = (mimo_pairing){MIMO_EQUAL, 1, 0, 0};
+    *pairing = (mimo_pairing){MIMO_FAN_NONE, 1, 0, 0};
     if (src_dp > dst_dp)
         pairing->direction = MIMO_FAN_IN;
     else if (dst_dp > src_dp)
@@ -111,8 +111,8 @@ static mimo_status check_placement(const grid_pair *pair, const mimo_pairing *pa
 
     int64_t rank = pair->src->offset + (src_step < dst_step ? src_step : dst_step);
     int64_t src_coord, dst_coord;
-    MIMO_TRY(mimo_grid_coord(pair->src, rank, "dp", &src_coord));
-    MIMO_TRY(mimo_grid_coord(pair->dst, rank, "dp", &dst_coord));
+    MIMO_TRY(mimo_grid_coord(&src_coord, pair->src, rank, "dp"));
+    MIMO_TRY(mimo_grid_coord(&dst_coord, pair->dst, rank, "dp"));
     return mimo_fail(MIMO_ERR_GRID,
                      "placement: rank %" PRId64 " has dp coordinate %" PRId64 " of %" PRId64
                      " in src grid %s and %" PRId64 " of %" PRId64
@@ -125,8 +125,8 @@ mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, const mimo_
     MIMO_CHECK(out && src && dst, MIMO_ERR_ARGUMENT, "mimo_pairing_of: %s is NULL",
                !out ? "out" : (src ? "dst" : "src"));
     grid_pair pair = {.src = src, .dst = dst};
-    mimo_grid_text(src, pair.src_text, sizeof pair.src_text);
-    mimo_grid_text(dst, pair.dst_text, sizeof pair.dst_text);
+    mimo_grid_text(pair.src_text, sizeof pair.src_text, src);
+    mimo_grid_text(pair.dst_text, sizeof pair.dst_text, dst);
     MIMO_TRY(check_side(src, "src", pair.src_text));
     MIMO_TRY(check_side(dst, "dst", pair.dst_text));
     MIMO_TRY(check_ranks(&pair));
@@ -156,8 +156,8 @@ static const mimo_grid *wide_side(const mimo_pairing *pairing, const mimo_grid *
     return pairing->direction == MIMO_FAN_IN ? src : dst;
 }
 
-mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
-                               int64_t *ranks)
+mimo_status mimo_pairing_group(int64_t *ranks, const mimo_grid *src, const mimo_grid *dst,
+                               int64_t index)
 {
     mimo_pairing pairing;
     MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
@@ -177,18 +177,18 @@ mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64
     return MIMO_OK;
 }
 
-mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
-                               int64_t *index, int64_t *slot)
+mimo_status mimo_pairing_slot(int64_t *index, int64_t *slot, const mimo_grid *src,
+                              const mimo_grid *dst, int64_t rank)
 {
     mimo_pairing pairing;
     int64_t t, c, d;
     MIMO_TRY(mimo_pairing_of(&pairing, src, dst));
     const mimo_grid *wide = wide_side(&pairing, src, dst);
-    MIMO_TRY(mimo_grid_coord(wide, rank, "tp", &t));
-    MIMO_TRY(mimo_grid_coord(wide, rank, "cp", &c));
-    MIMO_TRY(mimo_grid_coord(wide, rank, "dp", &d));
+    MIMO_TRY(mimo_grid_coord(&t, wide, rank, "tp"));
+    MIMO_TRY(mimo_grid_coord(&c, wide, rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&d, wide, rank, "dp"));
     int64_t tp = mimo_grid_dim_size(wide, "tp"), cp = mimo_grid_dim_size(wide, "cp");
-    bool equal = pairing.direction == MIMO_EQUAL;
+    bool equal = pairing.direction == MIMO_FAN_NONE;
     if (index)
         *index = equal ? -1 : (d / pairing.scale * tp + t) * cp + c;
     if (slot)
@@ -196,18 +196,18 @@ mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64
     return MIMO_OK;
 }
 
-mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch, int64_t *first,
-                                 int64_t *count)
+mimo_status mimo_pairing_samples(int64_t *first, int64_t *count, const mimo_grid *grid,
+                                 int64_t rank, int64_t batch)
 {
     char text[MIMO_GRID_TEXT];
     int64_t d;
     MIMO_CHECK(grid && first && count, MIMO_ERR_ARGUMENT, "mimo_pairing_samples: %s is NULL",
                !grid ? "grid" : (first ? "count" : "first"));
-    MIMO_TRY(mimo_grid_coord(grid, rank, "dp", &d));
+    MIMO_TRY(mimo_grid_coord(&d, grid, rank, "dp"));
     int64_t dp = mimo_grid_dim_size(grid, "dp");
     MIMO_CHECK(batch >= 0 && batch % dp == 0, MIMO_ERR_SHAPE,
                "a batch of %" PRId64 " samples does not divide over dp = %" PRId64 " of grid %s",
-               batch, dp, mimo_grid_text(grid, text, sizeof text));
+               batch, dp, mimo_grid_text(text, sizeof text, grid));
     *first = d * (batch / dp);
     *count = batch / dp;
     return MIMO_OK;

@@ -17,16 +17,16 @@ mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, co
 {
     char text[MIMO_VIEW_TEXT];
     int64_t elements;
-    MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
+    MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
     bool known = mimo_tile_is_flat(view) || strcmp(view->letters, "sbh") == 0 ||
                  strcmp(view->letters, "bsh") == 0;
     MIMO_CHECK(known, MIMO_ERR_SHAPE, "%s tile is %s; the bridge takes sbh, bsh, bh and th", role,
-               mimo_tensor_text(view, text, sizeof text));
+               mimo_tensor_text(text, sizeof text, view));
     MIMO_CHECK(view->memory == memory, MIMO_ERR_ARGUMENT,
                "%s tile %s lies in memory kind %d, the communicator moves kind %d", role,
-               mimo_tensor_text(view, text, sizeof text), (int)view->memory, (int)memory);
+               mimo_tensor_text(text, sizeof text, view), (int)view->memory, (int)memory);
     MIMO_CHECK(view->data || elements == 0, MIMO_ERR_ARGUMENT, "%s tile %s has data NULL", role,
-               mimo_tensor_text(view, text, sizeof text));
+               mimo_tensor_text(text, sizeof text, view));
     return MIMO_OK;
 }
 
@@ -53,8 +53,8 @@ static mimo_status check_address(const mimo_tensor *view, const char *role)
 {
     char text[MIMO_VIEW_TEXT], what[MIMO_VIEW_TEXT + 16];
     int64_t elements;
-    MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
-    snprintf(what, sizeof what, "%s tile %s", role, mimo_tensor_text(view, text, sizeof text));
+    MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
+    snprintf(what, sizeof what, "%s tile %s", role, mimo_tensor_text(text, sizeof text, view));
     return mimo_check_address(what, view->data, elements, view->dtype);
 }
 
@@ -67,8 +67,8 @@ mimo_status mimo_tile_check_addresses(const mimo_tensor *src, const mimo_tensor 
 mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b)
 {
     int64_t a_bytes, b_bytes;
-    MIMO_TRY(mimo_tensor_extent(a, NULL, &a_bytes));
-    MIMO_TRY(mimo_tensor_extent(b, NULL, &b_bytes));
+    MIMO_TRY(mimo_tensor_extent(NULL, &a_bytes, a));
+    MIMO_TRY(mimo_tensor_extent(NULL, &b_bytes, b));
     uintptr_t at = (uintptr_t)a->data, bt = (uintptr_t)b->data;
     bool apart = a_bytes == 0 || b_bytes == 0 || at + (uintptr_t)a_bytes <= bt ||
                  bt + (uintptr_t)b_bytes <= at;

@@ -94,7 +94,7 @@ static mimo_status outcome(const mimo_op *op)
                : mimo_fail(op->progress.status, "%s", op->progress.sentence);
 }
 
-mimo_status mimo_op_test(mimo_op *op, bool *done)
+mimo_status mimo_op_test(bool *done, mimo_op *op)
 {
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     mimo_bridge_progress(op->bridge);

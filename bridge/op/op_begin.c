@@ -47,8 +47,8 @@ static mimo_status check_alike(const mimo_op *op)
                    MIMO_ERR_SHAPE,
                    "tensor %d, src tile %s, is cut otherwise than tensor 0, src tile %s: one call "
                    "moves tensors of the same samples and positions",
-                   i, mimo_tensor_text(&b->src.view, other, sizeof other),
-                   mimo_tensor_text(&a->src.view, first, sizeof first));
+                   i, mimo_tensor_text(other, sizeof other, &b->src.view),
+                   mimo_tensor_text(first, sizeof first, &a->src.view));
     }
     return MIMO_OK;
 }

@@ -34,8 +34,8 @@ void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *
     if (op->call.chunks > 1)
         mimo_op_append(op, " in %d chunks", op->call.chunks);
     if (to && from && n > 0 && op->bridge->names_tensors)
-        mimo_op_append(op, ": %s from %s", mimo_tensor_text(&to[0], first, sizeof first),
-                       mimo_tensor_text(&from[0], second, sizeof second));
+        mimo_op_append(op, ": %s from %s", mimo_tensor_text(first, sizeof first, &to[0]),
+                       mimo_tensor_text(second, sizeof second, &from[0]));
 }
 
 void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_t tensor)
@@ -50,8 +50,8 @@ void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_
         mimo_call_append(call, " in %d chunks", op->call.chunks);
     if (n > 1)
         mimo_call_append(call, ", tensor %" PRId64, tensor);
-    mimo_tensor_text(op->call.backward ? &pair->src.view : &pair->dst.view, to, sizeof to);
-    mimo_tensor_text(op->call.backward ? &pair->dst.view : &pair->src.view, from, sizeof from);
+    mimo_tensor_text(to, sizeof to, op->call.backward ? &pair->src.view : &pair->dst.view);
+    mimo_tensor_text(from, sizeof from, op->call.backward ? &pair->dst.view : &pair->src.view);
     mimo_call_append(call, ": %s from %s", to, from);
     const mimo_buffer *buffer = mimo_op_target(&offset, op, (int)tensor);
     if (buffer)

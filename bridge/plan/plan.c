@@ -275,7 +275,7 @@ void mimo_plan_destroy(mimo_plan *plan)
 
 /* ---------------------------------------- questions ----------------------------------------- */
 
-const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind, int64_t *count)
+const mimo_block *mimo_plan_blocks(int64_t *count, const mimo_plan *plan, mimo_block_kind kind)
 {
     bool known = (unsigned)kind <= MIMO_LOCAL;
     *count = known ? plan->blocks[kind].count : 0;

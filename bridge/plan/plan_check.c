@@ -159,7 +159,7 @@ static mimo_status check_receiver(plan_proof *proof, int64_t rank)
 {
     const mimo_plan *plan = proof->plans[rank - proof->first];
     int64_t rows, bytes, classes = proof->src->dims.klass.size;
-    MIMO_TRY(mimo_layout_rows(proof->dst, rank, &rows));
+    MIMO_TRY(mimo_layout_rows(&rows, proof->dst, rank));
     MIMO_TRY(mimo_mul(&bytes, rows, classes));
     MIMO_TRY(reserve_marks(proof, bytes));
     const mimo_block_kind kinds[] = {MIMO_RECV, MIMO_LOCAL};

@@ -33,7 +33,7 @@ static bool print_plan(FILE *stream, const mimo_plan *plan)
     return written;
 }
 
-mimo_status mimo_plan_print(const mimo_plan *plan, FILE *stream)
+mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan)
 {
     MIMO_CHECK(plan && stream, MIMO_ERR_ARGUMENT, "mimo_plan_print: %s is NULL",
                plan ? "stream" : "plan");

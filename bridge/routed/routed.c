@@ -31,7 +31,7 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
     bool holds = mimo_layout_cell(&cell, op->bridge->routed->roles[side], op->bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
-               mimo_side_names[side], mimo_tensor_text(&tile->view, text, sizeof text),
+               mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
                mimo_side_names[side]);
     return MIMO_OK;
 }
@@ -68,7 +68,7 @@ static mimo_status prepare_given(mimo_op *op)
         MIMO_CHECK(tile->batch == samples, MIMO_ERR_SHAPE,
                    "%s tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64
                    " samples",
-                   mimo_side_names[side], mimo_tensor_text(&tile->view, text, sizeof text),
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view),
                    op->bridge->batch, samples);
     }
     return prepare_split(op, split);
@@ -90,8 +90,8 @@ static mimo_status prepare_measured(mimo_op *op)
                "src tile %s on dp=%" PRId64 " and dst tile %s on dp=%" PRId64
                " are no even cuts of one batch: a bridge whose executors were measured takes "
                "others only where its sizes say any_batch",
-               mimo_tensor_text(&src->view, from, sizeof from), src_dp,
-               mimo_tensor_text(&dst->view, to, sizeof to), dst_dp);
+               mimo_tensor_text(from, sizeof from, &src->view), src_dp,
+               mimo_tensor_text(to, sizeof to, &dst->view), dst_dp);
     MIMO_TRY(mimo_batch_splits_even(&split, &op->bridge->routed->splits, batch));
     return prepare_split(op, split);
 }
@@ -161,7 +161,7 @@ static mimo_status sign_targets(mimo_op *op)
         MIMO_CHECK(buffer || executor != MIMO_EXECUTOR_ZERO_COPY, MIMO_ERR_ARGUMENT,
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
                    "the communicator that the bridge was made from",
-                   i, mimo_tensor_text(&tile->view, text, sizeof text), tile->view.data);
+                   i, mimo_tensor_text(text, sizeof text, &tile->view), tile->view.data);
         op->claim.signature = mimo_target_sign(op->claim.signature, buffer, offset);
         if (buffer && i == 0)
             mimo_op_append(op, " at byte %" PRId64 " of buffer %" PRIu64, offset, buffer->serial);

@@ -37,7 +37,7 @@ mimo_placed_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const 
 const mimo_block *mimo_transfer_blocks(const mimo_transfer *transfer, mimo_block_kind kind)
 {
     int64_t count;
-    return mimo_plan_blocks(transfer->plan, kind, &count);
+    return mimo_plan_blocks(&count, transfer->plan, kind);
 }
 
 int mimo_peer_of(const mimo_transfers *transfers, const mimo_peer_blocks *blocks)

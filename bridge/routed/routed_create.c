@@ -8,7 +8,7 @@
 
 static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
 {
-    int64_t first = mimo_grid_offset(grid), size = mimo_grid_size(grid);
+    int64_t first = mimo_grid_rank_offset(grid), size = mimo_grid_size(grid);
     MIMO_CHECK(first + size <= bridge->size, MIMO_ERR_GRID,
                "bridge: the %s grid spans ranks [%" PRId64 ", %" PRId64
                "), the communicator has %" PRId64 " ranks",
@@ -74,11 +74,11 @@ static void set_shards(mimo_routed *own, const mimo_grid *dst)
 /* The routed executor needs no pairing. Where there is one, the accessors show it. */
 static mimo_status show_pairing(mimo_bridge *bridge)
 {
-    int64_t first = mimo_grid_offset(bridge->src);
+    int64_t first = mimo_grid_rank_offset(bridge->src);
     if (mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst) != MIMO_OK ||
         bridge->rank < first || bridge->rank >= first + mimo_grid_size(bridge->src))
         return MIMO_OK;
-    return mimo_pairing_place(bridge->src, bridge->dst, bridge->rank, NULL, &bridge->slot);
+    return mimo_pairing_slot(NULL, &bridge->slot, bridge->src, bridge->dst, bridge->rank);
 }
 
 mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc)

@@ -55,7 +55,7 @@ static void append_peers(mimo_message_maker *maker, const mimo_transfers *transf
                          mimo_block_kind kind)
 {
     int64_t count, end;
-    const mimo_block *block = mimo_plan_blocks(transfers->list[0].plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, transfers->list[0].plan, kind);
     for (int64_t first = 0; first < count; first = end) {
         for (end = first; end < count && block[end].peer == block[first].peer;)
             end++;
@@ -68,7 +68,7 @@ static void append_copies(mimo_message_maker *maker, const mimo_transfers *trans
     for (int i = 0; i < transfers->count; i++) {
         int64_t blocks;
         const mimo_transfer *transfer = &transfers->list[i];
-        const mimo_block *block = mimo_plan_blocks(transfer->plan, MIMO_LOCAL, &blocks);
+        const mimo_block *block = mimo_plan_blocks(&blocks, transfer->plan, MIMO_LOCAL);
         for (int64_t at = 0; at < blocks && transfer->row_bytes > 0; at++)
             maker->copies[maker->copy_count++] =
                 (mimo_placed_copy){mimo_transfer_target_rows(transfer, &block[at]),
@@ -81,7 +81,7 @@ static mimo_status reserve_lists(mimo_message_maker *maker, const mimo_transfers
 {
     int64_t blocks[MIMO_LOCAL + 1], rows[MIMO_LOCAL + 1];
     for (int kind = 0; kind <= MIMO_LOCAL; kind++) {
-        mimo_plan_blocks(transfers->list[0].plan, (mimo_block_kind)kind, &blocks[kind]);
+        mimo_plan_blocks(&blocks[kind], transfers->list[0].plan, (mimo_block_kind)kind);
         MIMO_TRY(mimo_mul(&rows[kind], blocks[kind], transfers->count));
     }
     mimo_message_list *receives = &maker->receives, *sends = &maker->sends;

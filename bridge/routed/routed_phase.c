@@ -36,7 +36,7 @@ static void append_sums(mimo_phase_chunk *chunk, const mimo_transfer *transfer, 
     static const mimo_block_kind kinds[] = {MIMO_RECV, MIMO_LOCAL};
     for (int k = 0; k < 2; k++) {
         int64_t count;
-        const mimo_block *blocks = mimo_plan_blocks(transfer->plan, kinds[k], &count);
+        const mimo_block *blocks = mimo_plan_blocks(&count, transfer->plan, kinds[k]);
         for (int64_t i = 0; i < count; i++)
             if (blocks[i].klass == 0)
                 chunk->sums[chunk->sum_count++] = sum_of(transfer, classes, &blocks[i]);
@@ -59,8 +59,8 @@ static mimo_status list_sums(mimo_phase_chunk *chunk, const mimo_transfers *tran
     if (phase->classes == 1)
         return MIMO_OK;
     for (int i = 0; i < transfers->count; i++) {
-        mimo_plan_blocks(transfers->list[i].plan, MIMO_RECV, &received);
-        mimo_plan_blocks(transfers->list[i].plan, MIMO_LOCAL, &local);
+        mimo_plan_blocks(&received, transfers->list[i].plan, MIMO_RECV);
+        mimo_plan_blocks(&local, transfers->list[i].plan, MIMO_LOCAL);
         most += received + local;
     }
     MIMO_TRY(mimo_reserve(&chunk->sums, most, sizeof *chunk->sums));

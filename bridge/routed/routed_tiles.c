@@ -52,8 +52,8 @@ static mimo_status full_sequence(int64_t *out, const mimo_routed *own,
                MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: with a partition a tile of the call must be sbh "
                "or bsh, as flat tiles do not say where sequences end",
-               mimo_tensor_text(&tiles[MIMO_SRC][0], from, sizeof from),
-               mimo_tensor_text(&tiles[MIMO_DST][0], to, sizeof to));
+               mimo_tensor_text(from, sizeof from, &tiles[MIMO_SRC][0]),
+               mimo_tensor_text(to, sizeof to, &tiles[MIMO_DST][0]));
     *out = 1;
     return MIMO_OK;
 }
@@ -80,16 +80,16 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
     int64_t local = seq / own->sequence_ranks[side];
     MIMO_CHECK(seq % own->sequence_ranks[side] == 0, MIMO_ERR_SHAPE,
                "%s tile %s: %" PRId64 " ranks can't share a sequence of %" PRId64 " positions",
-               mimo_side_names[side], mimo_tensor_text(view, text, sizeof text),
+               mimo_side_names[side], mimo_tensor_text(text, sizeof text, view),
                own->sequence_ranks[side], seq);
     if (mimo_tile_is_flat(view))
         MIMO_CHECK((local > 0 ? view->shape[0] % local : view->shape[0]) == 0, MIMO_ERR_SHAPE,
                    "%s tile %s is not a whole number of samples of %" PRId64 " positions",
-                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), local);
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, view), local);
     else
         MIMO_CHECK(mimo_tensor_size(view, 's') == local, MIMO_ERR_SHAPE,
                    "%s tile is %s; sequences of %" PRId64 " positions need s = %" PRId64,
-                   mimo_side_names[side], mimo_tensor_text(view, text, sizeof text), seq, local);
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, view), seq, local);
     return mimo_tile_read(out, view, local);
 }
 
@@ -121,10 +121,10 @@ static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
     MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
                "bsh",
-               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+               mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
     MIMO_CHECK(src->shape[0] == rows, MIMO_ERR_SHAPE,
                "src tile is %s; the spans of this rank's samples have %" PRId64 " rows",
-               mimo_tensor_text(src, from, sizeof from), rows);
+               mimo_tensor_text(from, sizeof from, src), rows);
     MIMO_TRY(mimo_mul(&out->seq, mimo_tensor_size(dst, 's'), own->sequence_ranks[MIMO_DST]));
     MIMO_TRY(mimo_tile_read(&out->src, src, 1));
     return read_side(&out->dst, own, MIMO_DST, dst, out->seq);
@@ -146,7 +146,7 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
     mimo_tile_pair pair;
     MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
-               mimo_tensor_text(src, from, sizeof from), mimo_tensor_text(dst, to, sizeof to));
+               mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
     if (op->bridge->routed->ragged)
         MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
     else

@@ -41,9 +41,9 @@ mimo_status mimo_replicas_outcome(const mimo_op *op)
     int64_t group, member, *ranks;
     if (!bridge->src_tp || op->memory.hashes[1 + bridge->src_tp->rank] == op->memory.hashes[1])
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_group_of(bridge->src, "tp", bridge->rank, &group, &member));
+    MIMO_TRY(mimo_grid_group_of(&group, &member, bridge->src, "tp", bridge->rank));
     MIMO_TRY(mimo_reserve(&ranks, bridge->src_tp->size, sizeof *ranks));
-    mimo_status status = mimo_grid_group_at(bridge->src, "tp", group, ranks);
+    mimo_status status = mimo_grid_group_at(ranks, bridge->src, "tp", group);
     if (status == MIMO_OK)
         status = mimo_fail(MIMO_ERR_MISMATCH,
                            "source of %s differs between src tp replicas: rank %" PRId64

@@ -138,7 +138,7 @@ static mimo_status create_side(test_side *out, const self_test *test, const mimo
     full.batch = test->batch;
     full.seq = test->seq;
     MIMO_TRY(mimo_layout_create(&out->layout, &full));
-    MIMO_TRY(mimo_layout_rows(out->layout, comm->rank, &out->rows));
+    MIMO_TRY(mimo_layout_rows(&out->rows, out->layout, comm->rank));
     out->holds = mimo_layout_cell(&out->cell, out->layout, comm->rank);
     out->counts = out->holds && mimo_layout_first_rank(out->layout, &out->cell) == comm->rank;
     int64_t samples = mimo_layout_samples(out->layout, 0).count;

@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     blas_kernels_choose(argv);
     if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         return EXIT_FAILED;
-    mimo_status status = mimo_comm_from_mpi(&world, MPI_COMM_WORLD);
+    mimo_status status = mimo_comm_create_mpi(&world, MPI_COMM_WORLD, NULL);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, options_parse(&options, argc, argv));
     if (status == MIMO_OK)

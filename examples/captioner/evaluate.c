@@ -32,7 +32,7 @@ mimo_status evaluate_loss(captioner_model *model, const batch_item *items, int64
     if (status == MIMO_OK)
         status = add_losses(model, items, count, rotation, picked);
     if (status == MIMO_OK)
-        status = mimo_gradient_count(model->topology->gradient, NULL, loss);
+        status = mimo_gradient_count(NULL, loss, model->topology->gradient);
     mimo_release(picked);
     return status;
 }

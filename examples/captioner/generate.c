@@ -89,8 +89,8 @@ static mimo_status share_predictions(name_drafts *draft)
 {
     mimo_comm *world = draft->model->topology->world;
     int64_t count = draft->count;
-    MIMO_TRY(mimo_comm_collect(world, draft->heard, draft->next,
-                               (int)(count * (int64_t)sizeof *draft->next)));
+    MIMO_TRY(mimo_comm_host_allgather(world, draft->heard, draft->next,
+                                      (int)(count * (int64_t)sizeof *draft->next)));
     for (int64_t i = 0; i < mimo_comm_size(world) * count; i++)
         if (draft->heard[i] > draft->next[i % count])
             draft->next[i % count] = draft->heard[i];

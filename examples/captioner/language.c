@@ -63,10 +63,10 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
  * alike, that the mask of attention and the position table need. */
 static mimo_status find_positions(language_model *out, const language_desc *desc)
 {
-    MIMO_TRY(mimo_partition_rows(desc->partition, MIMO_LABELS, desc->seq, &out->share));
+    MIMO_TRY(mimo_partition_rows(&out->share, desc->partition, MIMO_LABELS, desc->seq));
     out->rows = out->share * desc->sentences;
     MIMO_TRY(mimo_reserve(&out->positions, out->share, sizeof *out->positions));
-    return mimo_partition_index(desc->partition, MIMO_LABELS, desc->seq, out->positions);
+    return mimo_partition_index(out->positions, desc->partition, MIMO_LABELS, desc->seq);
 }
 
 mimo_status language_create(language_model *out, const language_desc *desc)

@@ -30,7 +30,7 @@ enum options_progress { OPTIONS_PROGRESS_AUTO, OPTIONS_PROGRESS_BAR, OPTIONS_PRO
 struct options {
     enum options_action action;
 
-    const char *encoder; /* grids as mimo_grid_parse reads them */
+    const char *encoder; /* grids as mimo_grid_create_text reads them */
     const char *llm;
 
     int64_t image_size; /* pixels a side, a multiple of the patch of 8 */

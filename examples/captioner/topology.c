@@ -8,7 +8,7 @@
  * command line, before the library says it in the words of grids. */
 static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spec, int64_t ranks)
 {
-    MIMO_TRY(mimo_grid_parse(out, spec, 0));
+    MIMO_TRY(mimo_grid_create_text(out, spec, 0));
     MIMO_CHECK(mimo_grid_size(*out) == ranks, MIMO_ERR_GRID,
                "%s %s is a grid of %" PRId64 " ranks, but %" PRId64
                " were started: launch as many, or give another grid",
@@ -54,7 +54,7 @@ static mimo_status connect_grids(rank_topology *out)
  * "nothing to talk to". */
 static mimo_status find_group(const mimo_grid *grid, const char *dim, mimo_comm **out)
 {
-    return has_groups(grid, dim) ? mimo_grid_group(grid, dim, out) : MIMO_OK;
+    return has_groups(grid, dim) ? mimo_grid_group(out, grid, dim) : MIMO_OK;
 }
 
 static mimo_status find_place(rank_topology *out)
@@ -66,14 +66,14 @@ static mimo_status find_place(rank_topology *out)
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
     out->llm_dp = mimo_grid_dim_size(out->llm, "dp");
-    MIMO_TRY(mimo_grid_coord(out->encoder, rank, "dp", &out->encoder_dp_rank));
-    MIMO_TRY(mimo_grid_coord(out->llm, rank, "tp", &out->llm_tp_rank));
-    MIMO_TRY(mimo_grid_coord(out->llm, rank, "cp", &out->llm_cp_rank));
-    MIMO_TRY(mimo_grid_coord(out->llm, rank, "dp", &out->llm_dp_rank));
+    MIMO_TRY(mimo_grid_coord(&out->encoder_dp_rank, out->encoder, rank, "dp"));
+    MIMO_TRY(mimo_grid_coord(&out->llm_tp_rank, out->llm, rank, "tp"));
+    MIMO_TRY(mimo_grid_coord(&out->llm_cp_rank, out->llm, rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&out->llm_dp_rank, out->llm, rank, "dp"));
 
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {out->llm_cp_rank, out->llm_cp, out->llm_tp_rank,
-                                  mimo_grid_dim_size(out->llm, "tp")};
+    mimo_partition_coords place = {out->llm_cp_rank, out->llm_cp, out->llm_tp_rank,
+                                   mimo_grid_dim_size(out->llm, "tp")};
     return mimo_partition_create(&out->partition, &rule, &place);
 }
 
@@ -101,5 +101,5 @@ void topology_destroy(rank_topology *topology)
 mimo_status topology_samples(const rank_topology *topology, mimo_side side, int64_t batch,
                              int64_t *first, int64_t *count)
 {
-    return mimo_bridge_samples(topology->bridge, side, batch, first, count);
+    return mimo_bridge_samples(first, count, topology->bridge, side, batch);
 }

@@ -10,7 +10,7 @@ enum { WARMUP_STEPS = 100 };
 
 static mimo_status add_spans(step_trainer *out, nn_params *params)
 {
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *spans;
     int n;
     MIMO_TRY(nn_params_spans(params, &spans, &n));
     for (int i = 0; i < n; i++)
@@ -67,9 +67,9 @@ static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
 {
     mimo_gradient *gradient = trainer->gradient;
     mimo_stream stream = nn_runtime_or_host(trainer->model->desc.runtime)->stream;
-    MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
     MIMO_TRY(mimo_gradient_finalize(gradient, trainer->spans, trainer->span_count, stream));
-    MIMO_TRY(mimo_gradient_norm(gradient, trainer->spans, trainer->span_count, &result->grad_norm,
+    MIMO_TRY(mimo_gradient_norm(&result->grad_norm, gradient, trainer->spans, trainer->span_count,
                                 stream));
     MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
                "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,

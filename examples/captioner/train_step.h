@@ -17,7 +17,7 @@ typedef struct step_trainer {
     trainer_desc desc;
     captioner_model *model;
     mimo_gradient *gradient;
-    mimo_gradient_span spans[2 * NN_RULES]; /* of both modules: one norm over both */
+    mimo_gradient_bucket spans[2 * NN_RULES]; /* of both modules: one norm over both */
     int span_count;
     int64_t *chosen;      /* [global_batch] */
     batch_item *gathered; /* [global_batch] */

@@ -54,8 +54,8 @@ int main(int argc, char **argv)
     mimo_bridge *bridge;
     mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    check(mimo_grid_parse(&encoder, encoder_dims, 0), "encoder grid");
-    check(mimo_grid_parse(&llm, llm_dims, 0), "LLM grid");
+    check(mimo_grid_create_text(&encoder, encoder_dims, 0), "encoder grid");
+    check(mimo_grid_create_text(&llm, llm_dims, 0), "LLM grid");
     desc.src = encoder;
     desc.dst = llm;
     desc.partition = &zigzag;

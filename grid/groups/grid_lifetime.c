@@ -53,7 +53,7 @@ void mimo_grid_destroy(mimo_grid *grid)
         return;
     int bridges = __atomic_load_n(&grid->users[MIMO_GRID_BRIDGE], __ATOMIC_RELAXED);
     int gradients = __atomic_load_n(&grid->users[MIMO_GRID_GRADIENT], __ATOMIC_RELAXED);
-    mimo_grid_text(grid, text, sizeof text);
+    mimo_grid_text(text, sizeof text, grid);
     mimo_grid_release_groups(grid);
     if (!drop_holder(grid))
         mimo_fail(MIMO_ERR_STATE,

@@ -28,9 +28,9 @@ static mimo_status connect_check(const mimo_grid *grid, const mimo_comm *comm)
     MIMO_CHECK(grid, MIMO_ERR_ARGUMENT, "mimo_grid_connect: grid is NULL");
     MIMO_CHECK(!grid->base, MIMO_ERR_STATE,
                "view '%s' (%s) cannot be connected: connect its base, which connects its views",
-               grid->view_name, mimo_grid_text(grid, text, sizeof text));
+               grid->view_name, mimo_grid_text(text, sizeof text, grid));
     MIMO_CHECK(!grid->comm, MIMO_ERR_STATE, "grid %s is connected already, to %d ranks",
-               mimo_grid_text(grid, text, sizeof text), mimo_comm_size(grid->comm));
+               mimo_grid_text(text, sizeof text, grid), mimo_comm_size(grid->comm));
     return mimo_grid_check_world(grid, mimo_comm_size(comm));
 }
 
@@ -44,7 +44,7 @@ mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
         /* Views are not compared here: the creation of a view's first group does it. */
         signature = mimo_grid_hash(signature, grid);
         snprintf(call, sizeof call, "connect grid %s at offset %" PRId64,
-                 mimo_grid_text(grid, text, sizeof text), grid->offset);
+                 mimo_grid_text(text, sizeof text, grid), grid->offset);
     }
     MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CREATE, status, signature, call));
     grid->comm = comm;
@@ -92,7 +92,7 @@ static mimo_status prepare_entry(mimo_group_entry **out, const mimo_grid *grid, 
     MIMO_TRY(mimo_dim_set_key(&entry->key, entry->owner, dims));
     MIMO_CHECK(!find_entry(entry->owner, entry->key), MIMO_ERR_EXISTS,
                "the groups along '%s' of grid %s were created before", entry->key,
-               mimo_grid_text(entry->owner, text, sizeof text));
+               mimo_grid_text(text, sizeof text, entry->owner));
     return MIMO_OK;
 }
 
@@ -105,7 +105,7 @@ static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_gr
         signature = mimo_grid_hash(signature, entry->owner);
         signature = mimo_hash_bytes(signature, entry->key, strlen(entry->key));
         snprintf(call, sizeof call, "create_group '%s' of grid %s", entry->key,
-                 mimo_grid_text(entry->owner, text, sizeof text));
+                 mimo_grid_text(text, sizeof text, entry->owner));
     }
     return mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, call);
 }
@@ -116,7 +116,7 @@ static mimo_status split_entry(mimo_group_entry *entry, mimo_comm *comm)
 {
     int64_t index = -1, position = 0, rank = mimo_comm_rank(comm);
     if (mimo_grid_contains(entry->owner, rank))
-        MIMO_TRY(mimo_grid_group_of(entry->owner, entry->key, rank, &index, &position));
+        MIMO_TRY(mimo_grid_group_of(&index, &position, entry->owner, entry->key, rank));
     /* A split has the same outcome on all ranks: all keep the groups, or none does. */
     return mimo_comm_split(&entry->comm, comm, (int)index, (int)position);
 }
@@ -127,7 +127,7 @@ static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char 
     MIMO_CHECK(grid, MIMO_ERR_ARGUMENT, "%s: grid is NULL", what);
     mimo_comm *comm = mimo_grid_comm(grid);
     MIMO_CHECK(comm, MIMO_ERR_STATE, "%s: grid %s is not connected to a communicator", what,
-               mimo_grid_text(grid, text, sizeof text));
+               mimo_grid_text(text, sizeof text, grid));
     *out = comm;
     return MIMO_OK;
 }
@@ -149,7 +149,7 @@ fail:
     return status;
 }
 
-mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out)
+mimo_status mimo_grid_group(mimo_comm **out, const mimo_grid *grid, const char *dims)
 {
     char text[MIMO_GRID_TEXT], *key;
     mimo_comm *comm = NULL;
@@ -161,7 +161,7 @@ mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm *
     const mimo_group_entry *entry = find_entry(owner, key);
     mimo_release(key);
     MIMO_CHECK(entry, MIMO_ERR_NOT_FOUND, "no groups along '%s' of grid %s were created", dims,
-               mimo_grid_text(grid, text, sizeof text));
+               mimo_grid_text(text, sizeof text, grid));
     MIMO_TRY(mimo_grid_check_rank(owner, mimo_comm_rank(comm)));
     *out = entry->comm;
     return MIMO_OK;

@@ -55,8 +55,8 @@ MIMO_API mimo_status mimo_alignment_update(mimo_alignment *alignment, const mimo
 
 /** How many rows a modality takes (-1: text rows) with the ids in force. MIMO_ERR_STATE before the
  *  first update; MIMO_ERR_ARGUMENT (no such modality). */
-MIMO_API mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality,
-                                         int64_t *rows);
+MIMO_API mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *alignment,
+                                         int modality);
 
 /**
  * Merge: to, "sbh" [S, B, H] or "bsh" [B, S, H], from the modalities' rows and the text rows. Every

@@ -360,7 +360,7 @@ MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stre
 /** Move the bridge's operations on, without blocking. *done says whether this one has ended, with
  *  or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
  *  mimo_op_wait is due in any case. */
-MIMO_API mimo_status mimo_op_test(mimo_op *op, bool *done);
+MIMO_API mimo_status mimo_op_test(bool *done, mimo_op *op);
 
 /** Wait for the end, release the operation and null the handle. Where the bridge was destroyed
  * meanwhile, the last of these calls also releases the bridge. Returns the operation's status. A
@@ -397,22 +397,22 @@ MIMO_API mimo_pairing mimo_bridge_pairing(const mimo_bridge *bridge);
 
 /** This rank's gather group in slot order, into ranks[pairing.group_size], and its slot. Where
  * EQUAL, no ranks and slot 0. MIMO_ERR_GRID where the grids do not pair or do not hold the rank. */
-MIMO_API mimo_status mimo_bridge_gather_group(const mimo_bridge *bridge, int64_t *ranks,
-                                              int64_t *slot);
+MIMO_API mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot,
+                                              const mimo_bridge *bridge);
 
 /** This rank's slice [*start, *start + *length) of a gathered batch of `batch` samples. Where the
  * bridge narrows, the rank keeps this slice. Where it gathers, the rank's own samples are this
  * slice. MIMO_ERR_SHAPE where the scale does not divide the batch; MIMO_ERR_GRID as
  * mimo_bridge_gather_group. */
-MIMO_API mimo_status mimo_bridge_slice(const mimo_bridge *bridge, int64_t batch, int64_t *start,
-                                       int64_t *length);
+MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
+                                              const mimo_bridge *bridge, int64_t batch);
 
 /** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
  *  (MIMO_DST). Routed deals uneven batches out, and gives 0 samples to a rank that holds none.
  *  MIMO_ERR_SHAPE where the side's dp does not divide the batch, and a pass is collective or was
  *  measured against collective (mimo_bridge_create_fastest). */
-MIMO_API mimo_status mimo_bridge_samples(const mimo_bridge *bridge, mimo_side side, int64_t batch,
-                                         int64_t *first, int64_t *count);
+MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
+                                         mimo_side side, int64_t batch);
 
 MIMO_END_DECLS
 

@@ -59,7 +59,7 @@
  *   - on a device once the stream of the call is done, on this rank and on each peer
  *     (cudaStreamSynchronize returns there), or the peer's process is gone. The end of a family on
  *     one rank ends that rank's waiting kernels; kernels of its peers go on. This holds for memory
- *     of mimo_buffer_register as well: the caller neither uses nor frees it before.
+ *     of mimo_buffer_borrow as well: the caller neither uses nor frees it before.
  * The library does not tell when that is. The caller finds out, for example by a barrier on another
  * communicator.
  */
@@ -92,8 +92,8 @@ MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int6
  * Errors, the same on every rank: as mimo_buffer_create; MIMO_ERR_ARGUMENT (NULL, alignment, sizes
  * that differ between ranks: the sentence has both).
  */
-MIMO_API mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data,
-                                          int64_t bytes);
+MIMO_API mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data,
+                                        int64_t bytes);
 
 /** Release a buffer. Collective in effect: all ranks release their buffers in the same order, each
  *  after its last call has ended on all ranks. NULL is fine. After a deadline or an abort each rank

@@ -97,7 +97,8 @@ MIMO_API mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *
 /** Gather `bytes` bytes of host memory of every rank at `to`, in rank order. `to` and `from` are
  *  host memory on every backend: it is for sizes, counts and names, not for tensors. Collective,
  *  blocking the host. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
-MIMO_API mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes);
+MIMO_API mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from,
+                                              int bytes);
 
 /** Copy `bytes` bytes at `data` from rank `root` to all. Collective; blocking on the host, enqueued
  *  with a stream. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_COMM. */
@@ -131,7 +132,7 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  * whole on a rank: afterwards every call fails at once with the same status and sentence. What
  * remains is to destroy bridges, groups, grids and communicators, and none of that waits. The
  * process goes on. What is local can be used (grids, plans, partitions, tensors), and so can
- * communicators of another mimo_comm_from_mpi or mimo_comm_create_nccl. The ranks that are left can
+ * communicators of another mimo_comm_create_mpi or mimo_comm_create_nccl. The ranks that are left can
  * make a new one.
  *
  *  - MPI can't cancel collectives, nor a message that has begun to move. So where a deadline is in

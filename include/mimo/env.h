@@ -53,7 +53,7 @@ MIMO_API const mimo_env_row *mimo_env_table(int *count);
 
 /** The value in force: the environment's, or the default. MIMO_ERR_ARGUMENT where the environment
  *  holds a value that the row does not allow. Thread-safe while no thread calls setenv. */
-MIMO_API mimo_status mimo_env_get(mimo_env_id id, int64_t *out);
+MIMO_API mimo_status mimo_env_get(int64_t *out, mimo_env_id id);
 
 MIMO_END_DECLS
 

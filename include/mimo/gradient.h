@@ -24,7 +24,7 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_gradient mimo_gradient;
 
 /** One run of parameters whose gradients lie together and follow the same rule. */
-typedef struct mimo_gradient_span {
+typedef struct mimo_gradient_bucket {
     const char *name; /* for explain and errors; borrowed during the call */
     void *grad;       /* borrowed; summed and scaled in place; at a multiple of the element size */
     int64_t count;    /* elements on this rank */
@@ -38,7 +38,7 @@ typedef struct mimo_gradient_span {
      * q/k norms with heads split over tp, and for replicated low-rank factors beside a sharded one.
      * "" where there are none. */
     const char *partial;
-} mimo_gradient_span;
+} mimo_gradient_bucket;
 
 /**
  * Create over the two grids of a step. Collective over `comm` (rank r of it is rank r of both
@@ -64,7 +64,7 @@ MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum,
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
  * the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
  *  communicator, blocking. Errors: MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
-MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double *loss);
+MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
@@ -82,14 +82,15 @@ MIMO_API mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *token
  * (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
-                                            const mimo_gradient_span *spans, int n,
+                                            const mimo_gradient_bucket *spans, int n,
                                             mimo_stream stream);
 
 /** The global L2 norm over both modules: each parameter element counts once, and partial sums are
  *  in f64. Call it after finalize, with its stream. Collective, blocking the host. Errors as
  *  finalize. */
-MIMO_API mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans,
-                                        int n, double *norm, mimo_stream stream);
+MIMO_API mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
+                                        const mimo_gradient_bucket *spans, int n,
+                                        mimo_stream stream);
 
 /** Begin the next step: forget losses and counts. Local. */
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
@@ -97,8 +98,8 @@ MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
 /** Print every factor that finalize applies to each span, with the reason: the dims that are summed
  *  over with their number of ranks, the dims that are not and why, and the scale with N. Local.
  *  Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own spans. */
-MIMO_API mimo_status mimo_gradient_explain(const mimo_gradient *gradient,
-                                           const mimo_gradient_span *spans, int n, FILE *stream);
+MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
+                                           const mimo_gradient_bucket *spans, int n);
 
 MIMO_END_DECLS
 

@@ -49,7 +49,7 @@ MIMO_API mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int
 
 /** The same from one string, "tp=2,cp=2,pp=1,dp=2" (grids are printed in this form). Errors: as
  *  above; MIMO_ERR_ARGUMENT names the part that does not parse. */
-MIMO_API mimo_status mimo_grid_parse(mimo_grid **out, const char *spec, int64_t offset);
+MIMO_API mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset);
 
 /**
  * Release a grid, its views and its groups. NULL is fine. Collective in effect once groups were
@@ -67,7 +67,7 @@ MIMO_API mimo_status mimo_grid_check_world(const mimo_grid *grid, int64_t world)
 
 /** Number of ranks of the grid, and its first rank. */
 MIMO_API int64_t mimo_grid_size(const mimo_grid *grid);
-MIMO_API int64_t mimo_grid_offset(const mimo_grid *grid);
+MIMO_API int64_t mimo_grid_rank_offset(const mimo_grid *grid);
 
 /** True where `rank` lies in [offset, offset + size). */
 MIMO_API bool mimo_grid_contains(const mimo_grid *grid, int64_t rank);
@@ -86,17 +86,17 @@ MIMO_API int mimo_grid_find(const mimo_grid *grid, const char *name);
 MIMO_API int64_t mimo_grid_dim_size(const mimo_grid *grid, const char *name);
 
 /** Write the grid as "tp=2,cp=2,dp=2" into `text` (always terminated) and return `text`. */
-MIMO_API char *mimo_grid_text(const mimo_grid *grid, char *text, size_t capacity);
+MIMO_API char *mimo_grid_text(char *text, size_t capacity, const mimo_grid *grid);
 
 /** Coordinates of `rank`: coords[ndims], in dimension order. MIMO_ERR_GRID outside the grid. */
-MIMO_API mimo_status mimo_grid_coords(const mimo_grid *grid, int64_t rank, int64_t *coords);
+MIMO_API mimo_status mimo_grid_coords(int64_t *coords, const mimo_grid *grid, int64_t rank);
 
 /** One coordinate by name, 0 for an absent dimension. MIMO_ERR_GRID outside the grid. */
-MIMO_API mimo_status mimo_grid_coord(const mimo_grid *grid, int64_t rank, const char *name,
-                                     int64_t *out);
+MIMO_API mimo_status mimo_grid_coord(int64_t *out, const mimo_grid *grid, int64_t rank,
+                                     const char *name);
 
 /** The rank at coords[ndims]. MIMO_ERR_GRID where a coordinate is outside its dimension. */
-MIMO_API mimo_status mimo_grid_rank(const mimo_grid *grid, const int64_t *coords, int64_t *out);
+MIMO_API mimo_status mimo_grid_rank(int64_t *out, const mimo_grid *grid, const int64_t *coords);
 
 /**
  * The groups along a set of dimensions, without building them: how many groups there are and how
@@ -104,19 +104,19 @@ MIMO_API mimo_status mimo_grid_rank(const mimo_grid *grid, const int64_t *coords
  *
  * Errors: MIMO_ERR_GRID where the set is empty, repeats a name or names an unknown dimension.
  */
-MIMO_API mimo_status mimo_grid_group_count(const mimo_grid *grid, const char *dims, int64_t *groups,
-                                           int64_t *group_size);
+MIMO_API mimo_status mimo_grid_group_count(int64_t *groups, int64_t *group_size,
+                                           const mimo_grid *grid, const char *dims);
 
 /** The ranks of group `index` (0 <= index < groups), ascending in grid order of the set, into
  *  ranks[group_size]. Costs O(group_size + ndims), whatever the size of the grid. Errors: as
  *  mimo_grid_group_count; MIMO_ERR_ARGUMENT (index). */
-MIMO_API mimo_status mimo_grid_group_at(const mimo_grid *grid, const char *dims, int64_t index,
-                                        int64_t *ranks);
+MIMO_API mimo_status mimo_grid_group_at(int64_t *ranks, const mimo_grid *grid, const char *dims,
+                                        int64_t index);
 
 /** The index of the group along `dims` that holds `rank`, and the rank's index in it, *place.
  *  Either output may be NULL. Errors: as mimo_grid_group_count; MIMO_ERR_GRID outside the grid. */
-MIMO_API mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims, int64_t rank,
-                                        int64_t *index, int64_t *place);
+MIMO_API mimo_status mimo_grid_group_of(int64_t *index, int64_t *place, const mimo_grid *grid,
+                                        const char *dims, int64_t rank);
 
 /**
  * Add a view: a second factorisation of the same ranks, such as experts [etp, ep, edp, pp] beside
@@ -126,8 +126,8 @@ MIMO_API mimo_status mimo_grid_group_of(const mimo_grid *grid, const char *dims,
  * product, or a dimension of the same name in both that does not enumerate identically, alone and
  * jointly with the other shared ones).
  */
-MIMO_API mimo_status mimo_grid_add_view(mimo_grid **out, mimo_grid *base, const char *name,
-                                        const mimo_dim *dims, int ndims);
+MIMO_API mimo_status mimo_grid_create_view(mimo_grid **out, mimo_grid *base, const char *name,
+                                           const mimo_dim *dims, int ndims);
 
 /** A view by name. MIMO_ERR_NOT_FOUND. *out is owned by `base`. */
 MIMO_API mimo_status mimo_grid_view(mimo_grid **out, mimo_grid *base, const char *name);
@@ -157,7 +157,7 @@ MIMO_API mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims);
 /** This rank's group along `dims`, owned by the grid. Local. MIMO_ERR_NOT_FOUND where it was not
  *  created; MIMO_ERR_GRID on a rank outside the grid, or where the grid can have no such set;
  *  MIMO_ERR_STATE where not connected. */
-MIMO_API mimo_status mimo_grid_group(const mimo_grid *grid, const char *dims, mimo_comm **out);
+MIMO_API mimo_status mimo_grid_group(mimo_comm **out, const mimo_grid *grid, const char *dims);
 
 /** The communicator given to mimo_grid_connect, or NULL. Local. */
 MIMO_API mimo_comm *mimo_grid_comm(const mimo_grid *grid);

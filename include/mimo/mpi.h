@@ -29,7 +29,7 @@ MIMO_BEGIN_DECLS
  * MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
  * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
  */
-MIMO_API mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi);
+MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi);
 
 /**
  * A communicator on `mpi` itself, without a duplicate. The library uses `mpi` until

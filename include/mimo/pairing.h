@@ -20,21 +20,21 @@
 
 MIMO_BEGIN_DECLS
 
-typedef enum mimo_direction {
-    MIMO_EQUAL = 0,
+typedef enum mimo_fan {
+    MIMO_FAN_NONE = 0,
     MIMO_FAN_IN = 1,
     MIMO_FAN_OUT = 2,
-} mimo_direction;
+} mimo_fan;
 
 typedef struct mimo_pairing {
-    mimo_direction direction;
+    mimo_fan direction;
     int64_t scale;      /* k; 1 where EQUAL */
     int64_t groups;     /* number of gather groups; 0 where EQUAL */
     int64_t group_size; /* k, or 0 where EQUAL */
 } mimo_pairing;
 
 /** "equal", "fan_in" or "fan_out". Never NULL. */
-MIMO_API const char *mimo_direction_name(mimo_direction direction);
+MIMO_API const char *mimo_fan_name(mimo_fan direction);
 
 /**
  * Check the rules of the `collective` executor and say how the grids pair up.
@@ -49,20 +49,20 @@ MIMO_API mimo_status mimo_pairing_of(mimo_pairing *out, const mimo_grid *src, co
 /** The ranks of gather group `index` in slot order, into ranks[group_size]. Groups are listed as
  *  the loops of the table run, the first loop outermost. Errors: as mimo_pairing_of;
  * MIMO_ERR_ARGUMENT (index). */
-MIMO_API mimo_status mimo_pairing_group(const mimo_grid *src, const mimo_grid *dst, int64_t index,
-                                        int64_t *ranks);
+MIMO_API mimo_status mimo_pairing_group(int64_t *ranks, const mimo_grid *src, const mimo_grid *dst,
+                                        int64_t index);
 
 /** The gather group of `rank` and its slot there. EQUAL gives index -1 and slot 0. Either output
  *  may be NULL. Errors: as mimo_pairing_of; MIMO_ERR_GRID (rank outside the grids). */
-MIMO_API mimo_status mimo_pairing_place(const mimo_grid *src, const mimo_grid *dst, int64_t rank,
-                                        int64_t *index, int64_t *slot);
+MIMO_API mimo_status mimo_pairing_slot(int64_t *index, int64_t *slot, const mimo_grid *src,
+                                       const mimo_grid *dst, int64_t rank);
 
 /** The samples [*first, *first + *count) of a global batch that `rank` has in `grid`: those of its
  *  dp coordinate. In the encoder's grid it loads them, in the LLM's grid it holds them. Errors:
  *  MIMO_ERR_GRID (rank outside the grid), MIMO_ERR_SHAPE (the grid's dp does not divide the batch).
  */
-MIMO_API mimo_status mimo_pairing_samples(const mimo_grid *grid, int64_t rank, int64_t batch,
-                                          int64_t *first, int64_t *count);
+MIMO_API mimo_status mimo_pairing_samples(int64_t *first, int64_t *count, const mimo_grid *grid,
+                                          int64_t rank, int64_t batch);
 
 MIMO_END_DECLS
 

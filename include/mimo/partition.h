@@ -51,10 +51,10 @@ typedef struct mimo_partition_rule {
     }
 
 /** Which rank this is: its cp and tp coordinates, and their sizes. */
-typedef struct mimo_partition_place {
+typedef struct mimo_partition_coords {
     int64_t cp_rank, cp_size;
     int64_t tp_rank, tp_size; /* used under sp only */
-} mimo_partition_place;
+} mimo_partition_coords;
 
 /** What a tensor holds; it decides whether sp applies. */
 typedef enum mimo_content {
@@ -71,7 +71,7 @@ typedef enum mimo_content {
  * somewhere. Sequences of length zero and repeated last entries are valid.
  */
 MIMO_API mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
-                                           const mimo_partition_place *place);
+                                           const mimo_partition_coords *place);
 
 /** Release. NULL is fine. */
 MIMO_API void mimo_partition_destroy(mimo_partition *partition);
@@ -86,14 +86,14 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  *   strict          2*cp*tp divides seq (cp = 1: tp does), of labels as well; tp is 1 without sp
  * cp = 1 without sp takes any seq.
  */
-MIMO_API mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content,
-                                         int64_t seq, int64_t *rows);
+MIMO_API mimo_status mimo_partition_rows(int64_t *rows, const mimo_partition *partition,
+                                         mimo_content content, int64_t seq);
 
 /** The index map: global[i] is the global row of local row i, for i < rows. An attention layer
  * needs it for its mask, a rotary embedding for its positions. Local. Errors as
  * mimo_partition_rows. */
-MIMO_API mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content content,
-                                          int64_t seq, int64_t *global);
+MIMO_API mimo_status mimo_partition_index(int64_t *global, const mimo_partition *partition,
+                                          mimo_content content, int64_t seq);
 
 /**
  * Keep this rank's rows: `to` (shard) from `from` (full). Local; enqueued with a stream.
@@ -130,8 +130,8 @@ MIMO_API mimo_status mimo_partition_adjoint(const mimo_partition *partition, mim
  * multiple of `multiple` (2cp, or 2*cp*tp under sp). Pad with token 0 and label -100. Local.
  * Errors: MIMO_ERR_ARGUMENT (negative length, multiple < 1), MIMO_ERR_OVERFLOW.
  */
-MIMO_API mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
-                                        int32_t *cu_padded);
+MIMO_API mimo_status mimo_partition_pad(int32_t *cu_padded, const int32_t *lengths,
+                                        int64_t sequences, int64_t multiple);
 
 /**
  * Padding helper: copy rows to where the padded lengths put them. `to` is "t" [cu_padded[n]],

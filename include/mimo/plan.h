@@ -111,11 +111,11 @@ MIMO_API void mimo_layout_destroy(mimo_layout *layout);
 /** The boxes of `rank`, in ascending local row (ragged: by sample and row), into boxes[capacity].
  *  *count is the number of all its boxes; call with capacity 0 to learn it. A rank outside the
  *  grid has none. Thread-safe. */
-MIMO_API mimo_status mimo_layout_boxes(const mimo_layout *layout, int64_t rank, mimo_box *boxes,
-                                       int64_t capacity, int64_t *count);
+MIMO_API mimo_status mimo_layout_boxes(int64_t *count, mimo_box *boxes, int64_t capacity,
+                                       const mimo_layout *layout, int64_t rank);
 
 /** Number of local rows of `rank`. Thread-safe. */
-MIMO_API mimo_status mimo_layout_rows(const mimo_layout *layout, int64_t rank, int64_t *rows);
+MIMO_API mimo_status mimo_layout_rows(int64_t *rows, const mimo_layout *layout, int64_t rank);
 
 /* ------------------------------------------ plans ------------------------------------------- */
 
@@ -168,8 +168,8 @@ MIMO_API void mimo_plan_destroy(mimo_plan *plan);
 
 /** The blocks of a kind, and their number in *count. A kind that does not exist has none. Owned by
  *  the plan. Thread-safe. */
-MIMO_API const mimo_block *mimo_plan_blocks(const mimo_plan *plan, mimo_block_kind kind,
-                                            int64_t *count);
+MIMO_API const mimo_block *mimo_plan_blocks(int64_t *count, const mimo_plan *plan,
+                                            mimo_block_kind kind);
 
 /** Rows in all blocks of a kind. Thread-safe. */
 MIMO_API int64_t mimo_plan_rows(const mimo_plan *plan, mimo_block_kind kind);
@@ -191,7 +191,7 @@ MIMO_API mimo_status mimo_plan_check(const mimo_layout *src, const mimo_layout *
 
 /** Print the blocks, one on each line, in a form that is stable enough to be stored as golden text.
  *  MIMO_ERR_IO where the stream fails. */
-MIMO_API mimo_status mimo_plan_print(const mimo_plan *plan, FILE *stream);
+MIMO_API mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan);
 
 MIMO_END_DECLS
 

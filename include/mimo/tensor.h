@@ -83,11 +83,11 @@ MIMO_API int64_t mimo_tensor_size(const mimo_tensor *tensor, char letter);
 /** Elements and bytes of a whole view, overflow-checked. MIMO_ERR_OVERFLOW, MIMO_ERR_SHAPE
  *  (negative size, no letters, a letter twice), MIMO_ERR_ARGUMENT (unknown dtype). Either output
  *  may be NULL. Thread-safe. */
-MIMO_API mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements,
-                                        int64_t *bytes);
+MIMO_API mimo_status mimo_tensor_extent(int64_t *elements, int64_t *bytes,
+                                        const mimo_tensor *tensor);
 
 /** Write "bf16 sbh[577,4,1024]" into `text` (always terminated) and return `text`. Thread-safe. */
-MIMO_API char *mimo_tensor_text(const mimo_tensor *tensor, char *text, size_t capacity);
+MIMO_API char *mimo_tensor_text(char *text, size_t capacity, const mimo_tensor *tensor);
 
 MIMO_END_DECLS
 

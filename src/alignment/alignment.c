@@ -100,8 +100,8 @@ static int64_t id_at(const mimo_tensor *ids, int64_t i)
 static mimo_status check_ids(const mimo_tensor *ids, int64_t *count)
 {
     char text[VIEW_TEXT];
-    MIMO_TRY(mimo_tensor_extent(ids, count, NULL));
-    mimo_tensor_text(ids, text, sizeof text);
+    MIMO_TRY(mimo_tensor_extent(count, NULL, ids));
+    mimo_tensor_text(text, sizeof text, ids);
     MIMO_CHECK(strncmp(ids->letters, "bs", 3) == 0, MIMO_ERR_SHAPE,
                "alignment: ids are %s, they must be bs[B,S]", text);
     MIMO_CHECK(ids->dtype == MIMO_I32 || ids->dtype == MIMO_I64, MIMO_ERR_SHAPE,
@@ -203,7 +203,7 @@ static int64_t rows_of(const mimo_alignment *alignment, int source)
     return alignment->first[source + 1] - alignment->first[source];
 }
 
-mimo_status mimo_alignment_rows(const mimo_alignment *alignment, int modality, int64_t *rows)
+mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *alignment, int modality)
 {
     MIMO_CHECK(alignment && rows, MIMO_ERR_ARGUMENT, "mimo_alignment_rows: %s is NULL",
                alignment ? "rows" : "alignment");
@@ -237,8 +237,8 @@ static mimo_status check_tile(merge_call *call)
     const mimo_tensor *tile = call->tile;
     const mimo_alignment *alignment = call->alignment;
     int64_t bytes;
-    MIMO_TRY(mimo_tensor_extent(tile, NULL, &bytes));
-    mimo_tensor_text(tile, text, sizeof text);
+    MIMO_TRY(mimo_tensor_extent(NULL, &bytes, tile));
+    mimo_tensor_text(text, sizeof text, tile);
     MIMO_CHECK(strncmp(tile->letters, "sbh", 4) == 0 || strncmp(tile->letters, "bsh", 4) == 0,
                MIMO_ERR_SHAPE, "alignment: the merged tile is %s, it must be sbh or bsh", text);
     MIMO_CHECK(mimo_tensor_size(tile, 'b') == alignment->batch &&
@@ -276,9 +276,9 @@ static mimo_status check_source(const merge_call *call, int source)
     int64_t wanted = rows_of(call->alignment, source), bytes;
     if (!is_text)
         snprintf(name, sizeof name, "modality %d", source);
-    MIMO_TRY(mimo_tensor_extent(view, NULL, &bytes));
-    mimo_tensor_text(view, text, sizeof text);
-    mimo_tensor_text(call->tile, tile, sizeof tile);
+    MIMO_TRY(mimo_tensor_extent(NULL, &bytes, view));
+    mimo_tensor_text(text, sizeof text, view);
+    mimo_tensor_text(tile, sizeof tile, call->tile);
     int64_t got = count_rows(view, is_text);
     MIMO_CHECK(got >= 0, MIMO_ERR_SHAPE, "alignment: rows of %s are %s, they must be %s", name,
                text, is_text ? "th" : "th, bh, sbh or bsh");

@@ -24,7 +24,7 @@ static void start_state(mimo_agreement *agreement, mimo_status started, int stat
 
 static mimo_status read_level(int64_t *out)
 {
-    MIMO_TRY(mimo_env_get(MIMO_ENV_AGREE, out));
+    MIMO_TRY(mimo_env_get(out, MIMO_ENV_AGREE));
     MIMO_CHECK(*out == 0 || *out == 1, MIMO_ERR_ARGUMENT,
                "environment MIMO_AGREE=%" PRId64 " is neither 0 nor 1", *out);
     return MIMO_OK;
@@ -33,7 +33,7 @@ static mimo_status read_level(int64_t *out)
 static mimo_status read_calls(bool *out)
 {
     int64_t checks;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    MIMO_TRY(mimo_env_get(&checks, MIMO_ENV_CHECK));
     *out = (checks & MIMO_CHECK_CALLS) != 0;
     return MIMO_OK;
 }

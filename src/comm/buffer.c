@@ -135,7 +135,7 @@ mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes
     return create_and_report(comm, &own);
 }
 
-mimo_status mimo_buffer_register(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
+mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
     const creation own = {"buffer register", out, true, data, bytes};
     return create_and_report(comm, &own);

@@ -228,7 +228,7 @@ static mimo_status collect_check(mimo_comm *comm, const void *to, const void *fr
     return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
-mimo_status mimo_comm_collect(mimo_comm *comm, void *to, const void *from, int bytes)
+mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from, int bytes)
 {
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;

@@ -31,7 +31,7 @@ int64_t mimo_now(void)
 mimo_status mimo_family_init(mimo_family *family)
 {
     int64_t deadline;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_DEADLINE, &deadline));
+    MIMO_TRY(mimo_env_get(&deadline, MIMO_ENV_DEADLINE));
     MIMO_CHECK(deadline >= 0 && deadline <= MIMO_DEADLINE_MOST, MIMO_ERR_ARGUMENT,
                "environment MIMO_DEADLINE_MS=%" PRId64 " is not in [0, %" PRId64 "]", deadline,
                (int64_t)MIMO_DEADLINE_MOST);

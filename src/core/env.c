@@ -57,7 +57,7 @@ static mimo_status read_words(int64_t *out, const mimo_env_row *row, const char 
     return MIMO_OK;
 }
 
-mimo_status mimo_env_get(mimo_env_id id, int64_t *out)
+mimo_status mimo_env_get(int64_t *out, mimo_env_id id)
 {
     MIMO_CHECK(out && (unsigned)id < ROWS, MIMO_ERR_ARGUMENT, "mimo_env_get: row %d of %d%s",
                (int)id, (int)ROWS, out ? "" : ", and out is NULL");

@@ -20,7 +20,7 @@ int64_t mimo_tensor_size(const mimo_tensor *tensor, char letter)
     return -1;
 }
 
-mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements, int64_t *bytes)
+mimo_status mimo_tensor_extent(int64_t *elements, int64_t *bytes, const mimo_tensor *tensor)
 {
     char text[96];
     int64_t count = 1, total;
@@ -32,9 +32,9 @@ mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements, int
     for (int i = 0; i < ndim; i++) {
         MIMO_CHECK(!strchr(tensor->letters + i + 1, tensor->letters[i]), MIMO_ERR_SHAPE,
                    "tensor %s has the letter '%c' twice",
-                   mimo_tensor_text(tensor, text, sizeof text), tensor->letters[i]);
+                   mimo_tensor_text(text, sizeof text, tensor), tensor->letters[i]);
         MIMO_CHECK(tensor->shape[i] >= 0, MIMO_ERR_SHAPE, "tensor %s has a negative size",
-                   mimo_tensor_text(tensor, text, sizeof text));
+                   mimo_tensor_text(text, sizeof text, tensor));
         MIMO_TRY(mimo_mul(&count, count, tensor->shape[i]));
     }
     MIMO_TRY(mimo_mul(&total, count, (int64_t)size));
@@ -45,7 +45,7 @@ mimo_status mimo_tensor_extent(const mimo_tensor *tensor, int64_t *elements, int
     return MIMO_OK;
 }
 
-char *mimo_tensor_text(const mimo_tensor *tensor, char *text, size_t capacity)
+char *mimo_tensor_text(char *text, size_t capacity, const mimo_tensor *tensor)
 {
     int ndim = mimo_tensor_ndim(tensor);
     int used =

@@ -27,8 +27,8 @@ static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst)
     if (!src || !dst)
         return hash;
     snprintf(text, MIMO_CALL_TEXT, "gradient create src %s dst %s",
-             mimo_grid_text(src, src_text, sizeof src_text),
-             mimo_grid_text(dst, dst_text, sizeof dst_text));
+             mimo_grid_text(src_text, sizeof src_text, src),
+             mimo_grid_text(dst_text, sizeof dst_text, dst));
     return mimo_grid_hash(mimo_grid_hash(hash, src), dst);
 }
 
@@ -111,12 +111,12 @@ static bool counts_tokens(const mimo_gradient *gradient)
 {
     const mimo_grid *llm = gradient->grid[MIMO_DST];
     int64_t rank = gradient->comm->rank, tp, pp;
-    return mimo_grid_contains(llm, rank) && mimo_grid_coord(llm, rank, "tp", &tp) == MIMO_OK &&
-           mimo_grid_coord(llm, rank, "pp", &pp) == MIMO_OK && tp == 0 &&
+    return mimo_grid_contains(llm, rank) && mimo_grid_coord(&tp, llm, rank, "tp") == MIMO_OK &&
+           mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK && tp == 0 &&
            pp == mimo_grid_dim_size(llm, "pp") - 1;
 }
 
-mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double *loss)
+mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient)
 {
     mimo_share *all = NULL, mine = {0, 0}, sum;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
@@ -130,7 +130,7 @@ mimo_status mimo_gradient_count(mimo_gradient *gradient, int64_t *tokens, double
     if (MIMO_MUTATED("n-over-dp")) {
         int64_t c;
         MIMO_TRY_GOTO(status, done,
-                      mimo_grid_coord(gradient->grid[MIMO_DST], comm->rank, "cp", &c));
+                      mimo_grid_coord(&c, gradient->grid[MIMO_DST], comm->rank, "cp"));
         mine.count = c > 0 ? 0 : mine.count;
     }
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));

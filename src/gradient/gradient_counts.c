@@ -24,7 +24,7 @@ static uint64_t weigh_counts(const mimo_span_call *call)
     const mimo_gradient *gradient = call->gradient;
     uint64_t sum = 0;
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *span = &call->spans[i];
         const mimo_grid *grid = gradient->grid[span->module];
         unsigned shard = call->rules[i].shard;
         uint64_t hash = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, i), span->count);
@@ -43,7 +43,7 @@ static mimo_status compare_counts(const mimo_span_call *call, int i)
 {
     char dims[16];
     const mimo_span_rule *rule = &call->rules[i];
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *span = &call->spans[i];
     const mimo_grid *grid = call->gradient->grid[span->module];
     for (int rank = 0; rank < call->gradient->comm->size; rank++) {
         int64_t first = mimo_rule_representative(rule->shard, grid, rank);

@@ -55,7 +55,7 @@ static void explain_dim(const mimo_span_rule *rule, int dim, const mimo_grid *gr
                 name, size);
 }
 
-static void explain_span(const mimo_gradient *gradient, const mimo_gradient_span *span,
+static void explain_span(const mimo_gradient *gradient, const mimo_gradient_bucket *span,
                          const mimo_span_rule *rule, FILE *stream)
 {
     const mimo_grid *grid = gradient->grid[span->module];
@@ -63,7 +63,7 @@ static void explain_span(const mimo_gradient *gradient, const mimo_gradient_span
     int64_t n = gradient->total > 0 ? gradient->total : 1;
     int64_t ranks = mimo_rule_ranks(mimo_rule_sum(rule), grid);
     fprintf(stream, "%s (%s %s, %" PRId64 " elements here, %s): ", span->name,
-            mimo_module_name(span->module), mimo_grid_text(grid, text, sizeof text), span->count,
+            mimo_module_name(span->module), mimo_grid_text(text, sizeof text, grid), span->count,
             mimo_dtype_name(span->dtype));
     if (ranks > 1)
         fprintf(stream, "SUM over %" PRId64 " ranks, then ", ranks);
@@ -77,8 +77,8 @@ static void explain_span(const mimo_gradient *gradient, const mimo_gradient_span
         fprintf(stream, "  no sum: one rank holds all of the gradient.\n");
 }
 
-mimo_status mimo_gradient_explain(const mimo_gradient *gradient, const mimo_gradient_span *spans,
-                                  int n, FILE *stream)
+mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
+                                  const mimo_gradient_bucket *spans, int n)
 {
     mimo_span_rule *rules = NULL;
     MIMO_CHECK(gradient && stream, MIMO_ERR_ARGUMENT, "mimo_gradient_explain: %s is NULL",

@@ -16,8 +16,8 @@ static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigne
     if (mask == 0 || gradient->made[module][mask])
         return MIMO_OK;
     if (mimo_grid_contains(grid, gradient->comm->rank))
-        MIMO_TRY(mimo_grid_group_of(grid, mimo_rule_text(mask, dims), gradient->comm->rank, &index,
-                                    &position));
+        MIMO_TRY(mimo_grid_group_of(&index, &position, grid, mimo_rule_text(mask, dims),
+                                    gradient->comm->rank));
     MIMO_TRY(
         mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)position));
     gradient->made[module][mask] = true;
@@ -43,7 +43,7 @@ static mimo_comm *group_of(const mimo_span_call *call, int i)
 static mimo_status prepare_sums(const mimo_span_call *call)
 {
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *span = &call->spans[i];
         if (group_of(call, i))
             MIMO_TRY(mimo_guard_prepare(group_of(call, i), call->guarded, span->count,
                                         (int64_t)mimo_dtype_size(span->dtype)));
@@ -55,7 +55,7 @@ static mimo_status prepare_sums(const mimo_span_call *call)
 
 static mimo_status sum_span(const mimo_span_call *call, int i, mimo_stream stream)
 {
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *span = &call->spans[i];
     mimo_comm *group = group_of(call, i);
     mimo_request *request = NULL;
     char text[MIMO_CALL_TEXT];
@@ -79,7 +79,7 @@ static mimo_status sum_span(const mimo_span_call *call, int i, mimo_stream strea
 static mimo_status divide_by_own_count(const mimo_span_call *call, int i, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *span = &call->spans[i];
     const mimo_grid *llm = gradient->grid[MIMO_DST];
     double ranks = (double)(mimo_grid_dim_size(llm, "cp") * mimo_grid_dim_size(llm, "dp"));
     double own = (double)(gradient->tokens > 0 ? gradient->tokens : 1);
@@ -110,7 +110,7 @@ static mimo_status is_known(bool *out, const mimo_span_call *call, mimo_status l
 {
     int64_t checks;
     const mimo_gradient *gradient = call->gradient;
-    MIMO_TRY(mimo_env_get(MIMO_ENV_CHECK, &checks));
+    MIMO_TRY(mimo_env_get(&checks, MIMO_ENV_CHECK));
     *out = gradient->comm->device->enqueues && !(checks & MIMO_CHECK_CALLS) &&
            gradient->has_agreed &&
            (local != MIMO_OK || gradient->agreed == mimo_span_call_hash(call));
@@ -131,8 +131,8 @@ static mimo_status agree_and_group(const mimo_span_call *call, mimo_status local
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
-                                   mimo_stream stream)
+mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_bucket *spans,
+                                   int n, mimo_stream stream)
 {
     mimo_span_call call = {gradient, spans, n, NULL, NULL, false};
     mimo_status status;

@@ -11,7 +11,7 @@ static mimo_status sum_own_squares(const mimo_span_call *call, double *sum, mimo
     const mimo_comm *comm = call->gradient->comm;
     *sum = 0;
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *span = &call->spans[i];
         double squares;
         if (!mimo_rule_is_representative(call->rules[i].shard, call->gradient->grid[span->module],
                                          comm->rank) &&
@@ -23,8 +23,8 @@ static mimo_status sum_own_squares(const mimo_span_call *call, double *sum, mimo
     return MIMO_OK;
 }
 
-mimo_status mimo_gradient_norm(mimo_gradient *gradient, const mimo_gradient_span *spans, int n,
-                               double *norm, mimo_stream stream)
+mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
+                               const mimo_gradient_bucket *spans, int n, mimo_stream stream)
 {
     mimo_span_call call = {gradient, spans, n, NULL, NULL, false};
     mimo_share mine = {0, 0}, sum;

@@ -12,7 +12,7 @@
 /* ----------------------------------------- reading ---------------------------------------- */
 
 static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient,
-                             const mimo_gradient_span *span, int i)
+                             const mimo_gradient_bucket *span, int i)
 {
     int64_t bytes;
     char what[MIMO_CALL_TEXT];
@@ -42,7 +42,7 @@ static mimo_status read_span(mimo_span_rule *rule, const mimo_gradient *gradient
 }
 
 mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient *gradient,
-                                     const mimo_gradient_span *spans, int n)
+                                     const mimo_gradient_bucket *spans, int n)
 {
     for (int i = 0; i < n; i++)
         MIMO_TRY(read_span(&rules[i], gradient, &spans[i], i));
@@ -74,7 +74,7 @@ void mimo_span_call_release(mimo_span_call *call)
 /* What every rank must pass alike of a span: name, module, dims and dtype. */
 static uint64_t hash_span(uint64_t hash, const mimo_span_call *call, int i)
 {
-    const mimo_gradient_span *span = &call->spans[i];
+    const mimo_gradient_bucket *span = &call->spans[i];
     hash = mimo_hash_bytes(hash, span->name, strlen(span->name));
     hash = mimo_hash_int(mimo_hash_int(hash, span->module), span->dtype);
     return mimo_hash_int(mimo_hash_int(hash, call->rules[i].partial), call->rules[i].shard);
@@ -94,7 +94,7 @@ static mimo_status name_span(const mimo_span_call *call, const char *verb)
 {
     char text[MIMO_CALL_TEXT], partial[16], shard[16];
     for (int i = 0; i < call->n; i++) {
-        const mimo_gradient_span *span = &call->spans[i];
+        const mimo_gradient_bucket *span = &call->spans[i];
         snprintf(text, sizeof text, "%s with span %d '%s' %s %s partial '%s' shard '%s'", verb, i,
                  span->name, mimo_module_name(span->module), mimo_dtype_name(span->dtype),
                  mimo_rule_text(call->rules[i].partial, partial),

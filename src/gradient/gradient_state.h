@@ -35,12 +35,12 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
 
 /* Check the spans as far as one rank can, and read rules[n] from them. Local. */
 mimo_status mimo_gradient_read_spans(mimo_span_rule *rules, const mimo_gradient *gradient,
-                                     const mimo_gradient_span *spans, int n);
+                                     const mimo_gradient_bucket *spans, int n);
 
 /* A call over spans: its arguments, and what was read from them. */
 typedef struct mimo_span_call {
     mimo_gradient *gradient;
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *spans;
     int n;
     mimo_span_rule *rules; /* [n] */
     mimo_share *shares;    /* [comm size] */

@@ -74,8 +74,8 @@ static bool is_on_grid(const mimo_grid *grid, const char *name, size_t length)
     return false;
 }
 
-static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_gradient_span *span,
-                             const char *dims)
+static mimo_status read_dims(unsigned *mask, const mimo_grid *grid,
+                             const mimo_gradient_bucket *span, const char *dims)
 {
     char text[96];
     *mask = 0;
@@ -84,7 +84,7 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
         unsigned dim = find_dim(dims, length);
         MIMO_CHECK(dim || is_on_grid(grid, dims, length), MIMO_ERR_GRID,
                    "gradient span '%s': the %s grid %s has no dimension '%.*s'", span->name,
-                   mimo_module_name(span->module), mimo_grid_text(grid, text, sizeof text),
+                   mimo_module_name(span->module), mimo_grid_text(text, sizeof text, grid),
                    (int)length, dims);
         MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient span '%s': '%.*s' is named twice",
                    span->name, (int)length, dims);
@@ -95,7 +95,7 @@ static mimo_status read_dims(unsigned *mask, const mimo_grid *grid, const mimo_g
     return MIMO_OK;
 }
 
-static mimo_status refuse(unsigned dims, const mimo_gradient_span *span, const char *why)
+static mimo_status refuse(unsigned dims, const mimo_gradient_bucket *span, const char *why)
 {
     char text[16];
     MIMO_CHECK(dims == 0, MIMO_ERR_GRID, "gradient span '%s' (%s): '%s' %s", span->name,
@@ -104,7 +104,7 @@ static mimo_status refuse(unsigned dims, const mimo_gradient_span *span, const c
 }
 
 mimo_status mimo_span_rule_of(mimo_span_rule *out, const mimo_grid *grid,
-                              const mimo_gradient_span *span)
+                              const mimo_gradient_bucket *span)
 {
     unsigned shard, partial, data = span->module == MIMO_SRC ? DP : DP | CP;
     MIMO_TRY(read_dims(&shard, grid, span, span->shard));
@@ -145,7 +145,7 @@ bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t r
         return false;
     for (int i = 0; i < MIMO_RULE_DIMS; i++)
         if (!(mask & 1u << i) &&
-            (mimo_grid_coord(grid, rank, mimo_rule_dims[i], &coordinate) != MIMO_OK ||
+            (mimo_grid_coord(&coordinate, grid, rank, mimo_rule_dims[i]) != MIMO_OK ||
              coordinate != 0))
             return false;
     return true;
@@ -153,7 +153,7 @@ bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t r
 
 int64_t mimo_rule_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
 {
-    int64_t stride = 1, index = rank - mimo_grid_offset(grid), representative = rank;
+    int64_t stride = 1, index = rank - mimo_grid_rank_offset(grid), representative = rank;
     if (!mimo_grid_contains(grid, rank))
         return -1;
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {

@@ -39,7 +39,7 @@ mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module);
 /* Read a span. MIMO_ERR_GRID: an unknown or repeated dim, a dim both sharded and partial, a data
  * dim in either string. */
 mimo_status mimo_span_rule_of(mimo_span_rule *out, const mimo_grid *grid,
-                              const mimo_gradient_span *span);
+                              const mimo_gradient_bucket *span);
 
 /* Write a mask into text[16] as grids read it, "tp,cp"; "" where it is empty. Returns `text`. */
 char *mimo_rule_text(unsigned mask, char text[16]);

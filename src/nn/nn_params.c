@@ -19,7 +19,7 @@ struct nn_params {
     nn_param *list;
     nn_real *arena; /* value | grad | m | v, `total` elements each; NULL before seal */
     int64_t total;
-    mimo_gradient_span spans[NN_RULES];
+    mimo_gradient_bucket spans[NN_RULES];
     char *span_names[NN_RULES];
     int n_spans;
     int64_t steps;
@@ -196,7 +196,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
     char text[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(text, params->name, names[rule]));
     MIMO_TRY(mimo_copy_string(&params->span_names[rule], text));
-    params->spans[params->n_spans++] = (mimo_gradient_span){
+    params->spans[params->n_spans++] = (mimo_gradient_bucket){
         .name = params->span_names[rule],
         .grad = params->arena + params->total + begin,
         .count = *offset - begin,
@@ -309,7 +309,7 @@ int nn_params_tp_size(const nn_params *params)
     return params->tp_size;
 }
 
-mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n)
+mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_bucket **spans, int *n)
 {
     MIMO_CHECK(params && spans && n, MIMO_ERR_ARGUMENT, "spans: NULL argument");
     MIMO_CHECK(params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is not sealed", params->name);

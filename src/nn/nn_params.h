@@ -116,7 +116,7 @@ int nn_params_tp_size(const nn_params *params);
 /** The spans for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
  * ones. Every rank has the same number of them in the same order. The store owns them. Errors:
  * MIMO_ERR_STATE (not sealed). */
-mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_span **spans, int *n);
+mimo_status nn_params_spans(const nn_params *params, const mimo_gradient_bucket **spans, int *n);
 
 /** Set all gradients to 0. Before seal it does nothing. */
 mimo_status nn_params_zero_grad(nn_params *params);

@@ -15,8 +15,8 @@ static mimo_status padded_length(int64_t *out, int32_t length, int64_t multiple,
     return mimo_add(out, length, short_by);
 }
 
-mimo_status mimo_partition_pad(const int32_t *lengths, int64_t sequences, int64_t multiple,
-                               int32_t *cu_padded)
+mimo_status mimo_partition_pad(int32_t *cu_padded, const int32_t *lengths, int64_t sequences,
+                               int64_t multiple)
 {
     int64_t total = 0, length = 0;
     MIMO_CHECK(sequences >= 0 && multiple >= 1, MIMO_ERR_ARGUMENT,
@@ -44,8 +44,8 @@ static mimo_status check_packed_view(const mimo_tensor *view, const char *role, 
     char text[96];
     int64_t elements;
     MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "mimo_partition_pad_rows: %s is NULL", role);
-    MIMO_TRY(mimo_tensor_extent(view, &elements, NULL));
-    mimo_tensor_text(view, text, sizeof text);
+    MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
+    mimo_tensor_text(text, sizeof text, view);
     MIMO_CHECK(strcmp(view->letters, "t") == 0 && elements == rows &&
                    (view->dtype == MIMO_I32 || view->dtype == MIMO_I64),
                MIMO_ERR_SHAPE,

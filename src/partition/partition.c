@@ -88,14 +88,14 @@ static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_r
 
 static void hash_shared(mimo_partition *partition)
 {
-    const mimo_partition_place *place = &partition->place;
+    const mimo_partition_coords *place = &partition->place;
     const int64_t shared[] = {partition->format, partition->sp,  partition->strict,
                               place->cp_rank,    place->cp_size, place->tp_size};
     partition->hash = mimo_hash_bytes(MIMO_HASH_START, shared, sizeof shared);
 }
 
 mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
-                                  const mimo_partition_place *place)
+                                  const mimo_partition_coords *place)
 {
     mimo_partition_rule own = MIMO_PARTITION_RULE_INIT;
     mimo_partition *partition;
@@ -147,7 +147,7 @@ bool mimo_partition_run(mimo_run *out, const mimo_partition_runs *runs, int64_t 
 mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,
                                    mimo_content content, int64_t seq)
 {
-    const mimo_partition_place *place = &partition->place;
+    const mimo_partition_coords *place = &partition->place;
     bool sp = partition->sp && content == MIMO_EMBEDDINGS;
     MIMO_CHECK(content == MIMO_EMBEDDINGS || content == MIMO_LABELS, MIMO_ERR_ARGUMENT,
                "partition: unknown content %d", (int)content);
@@ -166,8 +166,8 @@ mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partitio
     return MIMO_OK;
 }
 
-mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content content, int64_t seq,
-                                int64_t *rows)
+mimo_status mimo_partition_rows(int64_t *rows, const mimo_partition *partition,
+                                mimo_content content, int64_t seq)
 {
     mimo_partition_runs runs;
     MIMO_CHECK(partition && rows, MIMO_ERR_ARGUMENT, "mimo_partition_rows: %s is NULL",
@@ -177,8 +177,8 @@ mimo_status mimo_partition_rows(const mimo_partition *partition, mimo_content co
     return MIMO_OK;
 }
 
-mimo_status mimo_partition_index(const mimo_partition *partition, mimo_content content, int64_t seq,
-                                 int64_t *global)
+mimo_status mimo_partition_index(int64_t *global, const mimo_partition *partition,
+                                 mimo_content content, int64_t seq)
 {
     mimo_partition_runs runs;
     mimo_run run;

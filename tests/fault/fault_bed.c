@@ -118,7 +118,7 @@ mimo_status fault_create_gradient(fault_bed *bed)
 static mimo_status create_partition(fault_bed *bed)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    const mimo_partition_place place = {bed->rank / 2, 2, bed->rank % 2, 2};
+    const mimo_partition_coords place = {bed->rank / 2, 2, bed->rank % 2, 2};
     rule.sp = true;
     MIMO_TRY(mimo_comm_split(&bed->tp, bed->comm, bed->rank / 2, bed->rank));
     return mimo_partition_create(&bed->partition, &rule, &place);
@@ -130,8 +130,8 @@ mimo_status fault_bed_begin(fault_bed *out, mimo_comm *comm, mimo_executor execu
     out->comm = comm;
     out->rank = mimo_comm_rank(comm);
     out->executor = executor;
-    MIMO_TRY(mimo_grid_parse(&out->src, "tp=2,dp=2", 0));
-    return mimo_grid_parse(&out->dst, "tp=2,cp=2,dp=1", 0);
+    MIMO_TRY(mimo_grid_create_text(&out->src, "tp=2,dp=2", 0));
+    return mimo_grid_create_text(&out->dst, "tp=2,cp=2,dp=1", 0);
 }
 
 mimo_status fault_bed_create(fault_bed *bed, unsigned what)
@@ -196,21 +196,21 @@ mimo_status fault_adjoint(fault_bed *bed)
     return mimo_partition_adjoint(bed->partition, MIMO_EMBEDDINGS, &to, &from, bed->tp, NULL);
 }
 
-static mimo_gradient_span span_of(fault_bed *bed)
+static mimo_gradient_bucket span_of(fault_bed *bed)
 {
-    return (mimo_gradient_span){"weights", bed->weights, FAULT_H, MIMO_F32, MIMO_DST, "", "tp"};
+    return (mimo_gradient_bucket){"weights", bed->weights, FAULT_H, MIMO_F32, MIMO_DST, "", "tp"};
 }
 
 static mimo_status count(fault_bed *bed)
 {
     mimo_gradient_reset(bed->gradient);
     MIMO_TRY(mimo_gradient_add(bed->gradient, 1.0, 2));
-    return mimo_gradient_count(bed->gradient, NULL, NULL);
+    return mimo_gradient_count(NULL, NULL, bed->gradient);
 }
 
 static mimo_status finalize(fault_bed *bed)
 {
-    const mimo_gradient_span span = span_of(bed);
+    const mimo_gradient_bucket span = span_of(bed);
     for (int i = 0; i < FAULT_H; i++)
         bed->weights[i] = 1;
     return mimo_gradient_finalize(bed->gradient, &span, 1, NULL);
@@ -219,8 +219,8 @@ static mimo_status finalize(fault_bed *bed)
 static mimo_status norm(fault_bed *bed)
 {
     double length;
-    const mimo_gradient_span span = span_of(bed);
-    return mimo_gradient_norm(bed->gradient, &span, 1, &length, NULL);
+    const mimo_gradient_bucket span = span_of(bed);
+    return mimo_gradient_norm(&length, bed->gradient, &span, 1, NULL);
 }
 
 mimo_status fault_gradient_step(fault_bed *bed)
@@ -258,7 +258,7 @@ static mimo_status broadcast(fault_bed *bed)
 static mimo_status collect(fault_bed *bed)
 {
     int all[FAULT_RANKS];
-    return mimo_comm_collect(bed->comm, all, &bed->rank, sizeof bed->rank);
+    return mimo_comm_host_allgather(bed->comm, all, &bed->rank, sizeof bed->rank);
 }
 
 static mimo_status split(fault_bed *bed)
@@ -292,7 +292,7 @@ static mimo_status another_buffer(fault_bed *bed)
 static mimo_status register_memory(fault_bed *bed)
 {
     mimo_buffer *buffer = NULL;
-    mimo_status status = mimo_buffer_register(&buffer, bed->comm, bed->full, sizeof bed->full);
+    mimo_status status = mimo_buffer_borrow(&buffer, bed->comm, bed->full, sizeof bed->full);
     mimo_buffer_destroy(buffer);
     return status == MIMO_ERR_UNSUPPORTED ? MIMO_OK : status;
 }

@@ -68,7 +68,7 @@ static mimo_status go_on(fault_bed *bed)
     MPI_Comm mpi;
     mimo_comm *comm;
     MIMO_TRY(dead_rank_leave_out(&mpi, VICTIM));
-    MIMO_TRY(mimo_comm_from_mpi(&comm, mpi));
+    MIMO_TRY(mimo_comm_create_mpi(&comm, mpi, NULL));
     mimo_status status = mimo_comm_allreduce(comm, &sum, 1, MIMO_I32, MIMO_SUM, NULL);
     mimo_comm_destroy(comm);
     return status == MIMO_OK && sum != 4 ? mimo_fail(MIMO_ERR_INTERNAL, "%d", sum) : status;
@@ -80,7 +80,7 @@ static int live(const char *const *arguments, int rank)
     mimo_comm *comm;
     const fault_call *call = fault_find_call(arguments[0]);
     bool collective = strcmp(arguments[3], "collective") == 0;
-    if (!call || mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) != MIMO_OK ||
+    if (!call || mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL) != MIMO_OK ||
         fault_bed_begin(&bed, comm, collective ? MIMO_EXECUTOR_COLLECTIVE : MIMO_EXECUTOR_ROUTED) !=
             MIMO_OK ||
         fault_bed_create(&bed, FAULT_ALL) != MIMO_OK ||

@@ -160,8 +160,8 @@ MPI_TEST(checks, many_batches_in_flight)
     mimo_partition_rule cut = MIMO_PARTITION_RULE_INIT;
     mimo_grid *src = NULL, *dst = NULL;
     setenv("MIMO_CHECK", "samples", 1);
-    MPI_EXPECT_OK(mimo_grid_parse(&src, "dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, "cp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "cp=2,dp=2", 0));
     desc.src = src;
     desc.dst = dst;
     desc.partition = &cut;
@@ -192,7 +192,7 @@ MPI_TEST(checks, call_that_is_left_out)
     MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
     MPI_EXPECT_OK(mimo_comm_set_deadline(bed.comm, 60000)); /* a hang becomes a timeout */
     MPI_EXPECT_OK(fault_forward(&bed));                     /* rank 2 left out the first one */
-    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(bed.gradient, NULL, NULL)
+    MPI_EXPECT_STATUS(bed.rank == LEAVES_OUT ? mimo_gradient_count(NULL, NULL, bed.gradient)
                                              : fault_forward(&bed),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called gradient count, rank 0 called bridge 1 forward of 1: f32 "
@@ -265,7 +265,7 @@ static mimo_status test_second(fault_bed *bed)
 
 static mimo_status count_tokens(fault_bed *bed)
 {
-    return mimo_gradient_count(bed->gradient, NULL, NULL);
+    return mimo_gradient_count(NULL, NULL, bed->gradient);
 }
 
 static mimo_status wait_for_all(fault_bed *bed)

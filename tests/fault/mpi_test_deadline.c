@@ -125,8 +125,8 @@ MPI_TEST(deadline, late_for_creation)
     MPI_Barrier(MPI_COMM_WORLD);
     if (mpi_test_rank() == LATE)
         MPI_Barrier(MPI_COMM_WORLD);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_TIMEOUT);
-    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: given up after ");
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_TIMEOUT);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: given up after ");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     if (mpi_test_rank() != LATE)
         MPI_Barrier(MPI_COMM_WORLD);
@@ -151,7 +151,7 @@ MPI_TEST(deadline, values)
     MPI_EXPECT_OK(mimo_comm_barrier(half)); /* a family outlives its first communicator */
     mimo_comm_destroy(half);
     setenv("MIMO_DEADLINE_MS", "soon", 1);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_DEADLINE_MS='soon'");
     setenv("MIMO_DEADLINE_MS", "0", 1);
     comm = mpi_test_comm_new();
@@ -193,7 +193,7 @@ MPI_TEST(deadline, operations_in_flight)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&ops[i], bed.bridge, &to[i], &from, 1, NULL));
     mimo_status status = MIMO_OK;
     while (ops[1] && !done)
-        status = mimo_op_test(ops[1], &done);
+        status = mimo_op_test(&done, ops[1]);
     MPI_EXPECT(status == (bed.rank == LATE ? MIMO_OK : MIMO_ERR_TIMEOUT), "%s",
                mimo_status_name(status));
     for (int i = 0; i < 2 && bed.rank != LATE; i++)

@@ -78,9 +78,9 @@ static void one_life(int number)
     mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridges[2] = {NULL, NULL};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD));
-    MPI_EXPECT_OK(mimo_grid_parse(&src, "tp=1,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, "tp=1,cp=2,dp=1", 0));
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=2,dp=1", 0));
     desc.src = src;
     desc.dst = dst;
     for (int i = 0; i < 2; i++) {
@@ -298,7 +298,7 @@ MPI_TEST(lives, operations_outlive_their_bridge)
     MPI_EXPECT_OK(fault_bed_begin(&bed, comm, MIMO_EXECUTOR_COLLECTIVE));
     mimo_grid *whole = bed.src;
     const mimo_dim dims[] = {{"tp", 2}, {"dp", 2}};
-    MPI_EXPECT_OK(mimo_grid_add_view(&bed.src, whole, "again", dims, 2));
+    MPI_EXPECT_OK(mimo_grid_create_view(&bed.src, whole, "again", dims, 2));
     MPI_EXPECT_OK(fault_create_bridge(&bed));
     mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.shard);
     mimo_tensor second = fault_shard_view(bed.second);
@@ -315,7 +315,7 @@ MPI_TEST(lives, operations_outlive_their_bridge)
     mimo_comm_destroy(comm);
     for (int i = 0; i < FLIGHTS; i++) {
         bool done;
-        MPI_EXPECT_OK(mimo_op_test(ops[(i + 1) % FLIGHTS], &done));
+        MPI_EXPECT_OK(mimo_op_test(&done, ops[(i + 1) % FLIGHTS]));
         MPI_EXPECT_OK(mimo_op_wait(&ops[(i + 1) % FLIGHTS]));
     }
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");

@@ -253,7 +253,7 @@ static bool nth_of_a_communicator_fails(int failing, int n)
     bool here = mpi_test_rank() == failing;
     if (here)
         mimo_fail_allocation(n);
-    mimo_status status = mimo_comm_from_mpi(&comm, MPI_COMM_WORLD);
+    mimo_status status = mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL);
     int failed = here && mimo_fail_allocation(0) == 0;
     MPI_Bcast(&failed, 1, MPI_INT, failing, MPI_COMM_WORLD);
     MPI_EXPECT(status == (failed ? MIMO_ERR_MEMORY : MIMO_OK), "allocation %d: %s (%s)", n,

@@ -379,7 +379,7 @@ static mimo_status create(fault_bed *bed, const char *dst, bool sp, mimo_executo
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, dst, 0));
     rule.sp = sp;
     desc.src = bed->src;
     desc.dst = grid;
@@ -467,7 +467,7 @@ static void mistakes_of_buffers(const fault_bed *bed)
     mimo_buffer *buffer = NULL;
     MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, bed->comm, wrong ? -1 : 64), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 2: buffer create: -1 bytes");
-    MPI_EXPECT_STATUS(wrong ? mimo_buffer_register(&buffer, bed->comm, here, sizeof here)
+    MPI_EXPECT_STATUS(wrong ? mimo_buffer_borrow(&buffer, bed->comm, here, sizeof here)
                             : mimo_buffer_create(&buffer, bed->comm, sizeof here),
                       MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_SENTENCE("rank 2: buffer register: host memory that is there already can't be");
@@ -520,9 +520,9 @@ static void differ_in(const char *name, const char *value, const char *words)
     }
     if (bed.rank == WRONG)
         setenv(name, value, 1);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_WORLD), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL), MIMO_ERR_MISMATCH);
     unsetenv(name);
-    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_from_mpi");
+    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_create_mpi");
     MPI_EXPECT(!comm, "a communicator in spite of the error");
     fault_bed_end(&bed);
 }

@@ -114,7 +114,7 @@ static mimo_status adjoint(torn *it)
 
 static mimo_status finalize(torn *it)
 {
-    const mimo_gradient_span span = {"weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
+    const mimo_gradient_bucket span = {"weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
     return mimo_gradient_finalize(it->gradient, &span, 1, NULL);
 }
 
@@ -207,7 +207,7 @@ static void create_gradient(torn *it)
 {
     MPI_EXPECT_OK(mimo_gradient_create(&it->gradient, it->comm, it->src, it->dst));
     MPI_EXPECT_OK(mimo_gradient_add(it->gradient, 1.0, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(it->gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it->gradient));
     MPI_EXPECT_OK(finalize(it));
     for (unsigned mask = 0; mask < MIMO_RULE_MASKS; mask++)
         if (it->gradient->group[MIMO_SRC][mask])
@@ -217,7 +217,7 @@ static void create_gradient(torn *it)
 static void create_partition(torn *it)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    const mimo_partition_place place = {0, 1, mpi_test_rank(), 2};
+    const mimo_partition_coords place = {0, 1, mpi_test_rank(), 2};
     rule.sp = true;
     MPI_EXPECT_OK(mimo_partition_create(&it->partition, &rule, &place));
 }
@@ -237,8 +237,8 @@ static void make(torn *it, const torn_case *c)
     it->comm = it->waiting = mpi_test_comm_new();
     it->from = memory_of(2 * TILE);
     it->to = memory_of(2 * TILE);
-    MPI_EXPECT_OK(mimo_grid_parse(&it->src, "tp=1,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&it->dst, "tp=1,cp=2,dp=1", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it->dst, "tp=1,cp=2,dp=1", 0));
     if (c->object == BRIDGE)
         create_bridge(it, c->executor);
     if (c->object == GRADIENT)

@@ -42,7 +42,7 @@ static void build(void)
                         .bridge_dtype = MIMO_F32};
     trainer_desc trainer = {
         .items = &run.item, .samples = 1, .steps = 1, .global_batch = 1, .seed = 1, .lr = 0.01};
-    must(mimo_comm_from_mpi(&run.world, MPI_COMM_WORLD), "communicator");
+    must(mimo_comm_create_mpi(&run.world, MPI_COMM_WORLD, NULL), "communicator");
     must(topology_create(&run.topology, run.world, "tp=1,dp=1", "tp=1,cp=1,dp=1"), "topology");
     must(model_create(&run.model, &run.topology, &model), "model");
     must(trainer_create(&run.trainer, &run.model, &trainer), "trainer");

@@ -13,10 +13,10 @@ static void print_and_parse(const mimo_grid *grid, size_t spec_length)
 {
     char text[512];
     mimo_grid *again = NULL;
-    mimo_grid_text(grid, text, sizeof text);
+    mimo_grid_text(text, sizeof text, grid);
     if (spec_length >= sizeof text / 2)
         return;
-    mimo_status status = mimo_grid_parse(&again, text, mimo_grid_offset(grid));
+    mimo_status status = mimo_grid_create_text(&again, text, mimo_grid_rank_offset(grid));
     FUZZ_EXPECT(status == MIMO_OK, "the grid prints itself as '%s', which is refused", text);
     FUZZ_EXPECT(mimo_grid_ndims(again) == mimo_grid_ndims(grid), "'%s' has other dims", text);
     for (int i = 0; i < mimo_grid_ndims(grid); i++)
@@ -31,10 +31,10 @@ static void walk_rank(const mimo_grid *grid, int64_t rank)
     int64_t back = -1;
     int64_t *coords = calloc((size_t)mimo_grid_ndims(grid), sizeof *coords);
     FUZZ_EXPECT(coords, "out of memory");
-    mimo_status status = mimo_grid_coords(grid, rank, coords);
+    mimo_status status = mimo_grid_coords(coords, grid, rank);
     FUZZ_EXPECT((status == MIMO_OK) == mimo_grid_contains(grid, rank), "rank %" PRId64, rank);
     if (status == MIMO_OK)
-        FUZZ_EXPECT(mimo_grid_rank(grid, coords, &back) == MIMO_OK && back == rank,
+        FUZZ_EXPECT(mimo_grid_rank(&back, grid, coords) == MIMO_OK && back == rank,
                     "rank %" PRId64 " comes back as %" PRId64, rank, back);
     free(coords);
 }
@@ -43,7 +43,7 @@ static void walk_rank(const mimo_grid *grid, int64_t rank)
 static void walk_group(const mimo_grid *grid, const char *set, int64_t rank)
 {
     int64_t groups, size, index, place;
-    if (mimo_grid_group_count(grid, set, &groups, &size) != MIMO_OK)
+    if (mimo_grid_group_count(&groups, &size, grid, set) != MIMO_OK)
         return;
     FUZZ_EXPECT(groups * size == mimo_grid_size(grid), "%" PRId64 " groups of %" PRId64, groups,
                 size);
@@ -51,10 +51,10 @@ static void walk_group(const mimo_grid *grid, const char *set, int64_t rank)
         return;
     int64_t *ranks = calloc((size_t)size, sizeof *ranks);
     FUZZ_EXPECT(ranks, "out of memory");
-    FUZZ_EXPECT(mimo_grid_group_of(grid, set, rank, &index, &place) == MIMO_OK && index >= 0 &&
+    FUZZ_EXPECT(mimo_grid_group_of(&index, &place, grid, set, rank) == MIMO_OK && index >= 0 &&
                     index < groups && place >= 0 && place < size,
                 "rank %" PRId64 " has no group along '%s'", rank, set);
-    FUZZ_EXPECT(mimo_grid_group_at(grid, set, index, ranks) == MIMO_OK && ranks[place] == rank,
+    FUZZ_EXPECT(mimo_grid_group_at(ranks, grid, set, index) == MIMO_OK && ranks[place] == rank,
                 "rank %" PRId64 " is not in its group along '%s'", rank, set);
     free(ranks);
 }
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t length = strcspn(spec, "\n");
     const char *set = spec[length] ? spec + length + 1 : "";
     spec[length] = '\0';
-    if (mimo_grid_parse(&grid, spec, offset) == MIMO_OK) {
+    if (mimo_grid_create_text(&grid, spec, offset) == MIMO_OK) {
         int64_t within = offset + (int64_t)((uint64_t)rank % (uint64_t)mimo_grid_size(grid));
         print_and_parse(grid, length);
         walk_rank(grid, rank);

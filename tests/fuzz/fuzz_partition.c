@@ -23,12 +23,12 @@ static void read_lengths(int32_t *cu, int64_t count, fuzz_input *input)
 static void mark(uint8_t *seen, const mimo_partition *partition, mimo_content content, int64_t seq)
 {
     int64_t rows = -1;
-    FUZZ_EXPECT(mimo_partition_rows(partition, content, seq, &rows) == MIMO_OK && rows >= 0 &&
+    FUZZ_EXPECT(mimo_partition_rows(&rows, partition, content, seq) == MIMO_OK && rows >= 0 &&
                     rows <= seq,
                 "%" PRId64 " rows of %" PRId64, rows, seq);
     int64_t *global = calloc((size_t)rows + 1, sizeof *global);
     FUZZ_EXPECT(global, "out of memory");
-    FUZZ_EXPECT(mimo_partition_index(partition, content, seq, global) == MIMO_OK, "no index");
+    FUZZ_EXPECT(mimo_partition_index(global, partition, content, seq) == MIMO_OK, "no index");
     for (int64_t i = 0; i < rows; i++) {
         FUZZ_EXPECT(global[i] >= 0 && global[i] < seq, "row %" PRId64 " is %" PRId64, i, global[i]);
         FUZZ_EXPECT(!seen[global[i]], "row %" PRId64 " is held twice", global[i]);
@@ -39,7 +39,7 @@ static void mark(uint8_t *seen, const mimo_partition *partition, mimo_content co
 
 /* All places together hold every row once: labels over cp; embeddings over cp and, under sp, over
  * tp. */
-static void check_cover(const mimo_partition_rule *rule, const mimo_partition_place *sizes,
+static void check_cover(const mimo_partition_rule *rule, const mimo_partition_coords *sizes,
                         mimo_content content, int64_t seq)
 {
     int64_t along_tp = rule->sp && content == MIMO_EMBEDDINGS ? sizes->tp_size : 1;
@@ -47,7 +47,7 @@ static void check_cover(const mimo_partition_rule *rule, const mimo_partition_pl
     FUZZ_EXPECT(seen, "out of memory");
     for (int64_t i = 0; i < sizes->cp_size * along_tp; i++) {
         mimo_partition *partition = NULL;
-        mimo_partition_place place = {i / along_tp, sizes->cp_size, i % along_tp, sizes->tp_size};
+        mimo_partition_coords place = {i / along_tp, sizes->cp_size, i % along_tp, sizes->tp_size};
         FUZZ_EXPECT(mimo_partition_create(&partition, rule, &place) == MIMO_OK,
                     "place %" PRId64 " is refused, the first was not", i);
         mark(seen, partition, content, seq);
@@ -58,7 +58,7 @@ static void check_cover(const mimo_partition_rule *rule, const mimo_partition_pl
     free(seen);
 }
 
-static void split(const mimo_partition_rule *rule, const mimo_partition_place *place, int64_t seq)
+static void split(const mimo_partition_rule *rule, const mimo_partition_coords *place, int64_t seq)
 {
     mimo_partition *partition = NULL;
     int64_t rows;
@@ -67,7 +67,7 @@ static void split(const mimo_partition_rule *rule, const mimo_partition_place *p
         return;
     }
     for (int content = MIMO_EMBEDDINGS; content <= MIMO_LABELS; content++)
-        if (mimo_partition_rows(partition, (mimo_content)content, seq, &rows) == MIMO_OK &&
+        if (mimo_partition_rows(&rows, partition, (mimo_content)content, seq) == MIMO_OK &&
             seq <= MOST_ROWS)
             check_cover(rule, place, (mimo_content)content, seq);
     mimo_partition_destroy(partition);
@@ -76,7 +76,7 @@ static void split(const mimo_partition_rule *rule, const mimo_partition_place *p
 static void pad(const int32_t *lengths, int64_t sequences, int64_t multiple)
 {
     int32_t padded[MOST_SEQUENCES + 1];
-    if (mimo_partition_pad(lengths, sequences, multiple, padded) != MIMO_OK)
+    if (mimo_partition_pad(padded, lengths, sequences, multiple) != MIMO_OK)
         return;
     FUZZ_EXPECT(padded[0] == 0, "padding begins at %" PRId32, padded[0]);
     for (int64_t i = 0; i < sequences; i++) {
@@ -98,8 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_input input = {data, size};
     int32_t cu[MOST_SEQUENCES + 1], cu_padded[MOST_SEQUENCES + 1];
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {.cp_size = fuzz_number(&input, 1, 5),
-                                  .tp_size = fuzz_number(&input, 1, 4)};
+    mimo_partition_coords place = {.cp_size = fuzz_number(&input, 1, 5),
+                                   .tp_size = fuzz_number(&input, 1, 4)};
     uint8_t bits = fuzz_byte(&input);
     rule.format = bits & 1 ? MIMO_THD : MIMO_SBHD;
     rule.sp = bits & 2;

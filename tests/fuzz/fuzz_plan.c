@@ -137,7 +137,7 @@ static void try_wild_sizes(layout_parts *parts, fuzz_input *input)
     if (mimo_layout_create(&layout, &parts->desc) != MIMO_OK)
         return;
     for (int64_t rank = 0; rank < 4; rank++)
-        FUZZ_EXPECT(mimo_layout_rows(layout, rank, &rows) == MIMO_OK && rows >= 0,
+        FUZZ_EXPECT(mimo_layout_rows(&rows, layout, rank) == MIMO_OK && rows >= 0,
                     "%" PRId64 " rows", rows);
     mimo_layout_destroy(layout);
 }

@@ -124,8 +124,8 @@ static mimo_status make_bridge(ranks *it)
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     snprintf(src, sizeof src, "tp=1,dp=%d", it->size);
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", it->size);
-    MIMO_TRY(mimo_grid_parse(&it->src, src, 0));
-    MIMO_TRY(mimo_grid_parse(&it->dst, dst, 0));
+    MIMO_TRY(mimo_grid_create_text(&it->src, src, 0));
+    MIMO_TRY(mimo_grid_create_text(&it->dst, dst, 0));
     desc.src = it->src;
     desc.dst = it->dst;
     desc.partition = &rule;

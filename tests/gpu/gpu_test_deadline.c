@@ -232,8 +232,8 @@ static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
     char src[32], dst[32];
     snprintf(src, sizeof src, "dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "cp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
     desc.src = grid[0];
     desc.dst = grid[1];
     desc.partition = &zigzag;

@@ -126,7 +126,7 @@ static void make_grids(void)
     static const char *const formats[] = {"tp=1,dp=%d", "tp=1,cp=%d,dp=1", "tp=%d,dp=1"};
     for (int i = 0; i < GRIDS; i++) {
         snprintf(specs[i], sizeof specs[i], formats[i], mpi_test_size());
-        MPI_EXPECT_OK(mimo_grid_parse(&grids[i], specs[i], 0));
+        MPI_EXPECT_OK(mimo_grid_create_text(&grids[i], specs[i], 0));
     }
 }
 
@@ -162,7 +162,7 @@ static mimo_status split_and_collect(void)
     mimo_status status = mimo_comm_split(&made, mpi_test_comm(), 0, mpi_test_rank());
     if (status == MIMO_OK) {
         char *all = calloc((size_t)mpi_test_size(), BYTES);
-        status = mimo_comm_collect(made, all, mine, BYTES);
+        status = mimo_comm_host_allgather(made, all, mine, BYTES);
         free(all);
     }
     mimo_comm_destroy(made);
@@ -184,11 +184,11 @@ static mimo_status bridge(void)
 static mimo_status finish_step(mimo_gradient *gradient, float *weights)
 {
     double norm;
-    const mimo_gradient_span span = {"weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
+    const mimo_gradient_bucket span = {"weights", weights, 100, MIMO_F32, MIMO_DST, "tp", ""};
     MIMO_TRY(mimo_gradient_add(gradient, 1, 2));
-    MIMO_TRY(mimo_gradient_count(gradient, NULL, NULL));
+    MIMO_TRY(mimo_gradient_count(NULL, NULL, gradient));
     MIMO_TRY(mimo_gradient_finalize(gradient, &span, 1, test_stream()));
-    return mimo_gradient_norm(gradient, &span, 1, &norm, test_stream());
+    return mimo_gradient_norm(&norm, gradient, &span, 1, test_stream());
 }
 
 static mimo_status gradient_step(void)

@@ -158,9 +158,9 @@ MPI_TEST(nccl, nonblocking_zero_copy)
         MPI_EXPECT(mimo_buffer_reach(buffer) == mimo_buffer_reach(blocking), "%d ranks, not %d",
                    mimo_buffer_reach(buffer), mimo_buffer_reach(blocking));
     snprintf(grid, sizeof grid, "dp=%d", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&src, grid, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, grid, 0));
     snprintf(grid, sizeof grid, "tp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, grid, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, grid, 0));
     desc.src = src;
     desc.dst = dst;
     desc.executor = MIMO_EXECUTOR_ZERO_COPY;
@@ -191,11 +191,11 @@ MPI_TEST(nccl, borrowed)
 {
     mimo_comm *comm = NULL, *half = NULL;
     ncclComm_t raw = raw_communicator();
-    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(NULL, raw), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(&comm, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(NULL, raw, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_borrow_nccl(&comm, NULL, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT(!comm, "a failed call made an object");
     for (int again = 0; again < 2; again++) {
-        MPI_EXPECT_OK(mimo_comm_borrow_nccl(&comm, raw));
+        MPI_EXPECT_OK(mimo_comm_borrow_nccl(&comm, raw, NULL));
         MPI_EXPECT(mimo_comm_rank(comm) == mpi_test_rank() &&
                        mimo_comm_size(comm) == mpi_test_size(),
                    "rank %d of %d", mimo_comm_rank(comm), mimo_comm_size(comm));
@@ -264,7 +264,7 @@ MPI_TEST(nccl, sharing)
     expect_report(comm, 1, 2);
     MPI_EXPECT_STATUS(mimo_nccl_report_of(NULL, comm), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, NULL), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_OK(mimo_comm_from_mpi(&other, MPI_COMM_WORLD));
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&other, MPI_COMM_WORLD, NULL));
     MPI_EXPECT_STATUS(mimo_nccl_report_of(&report, other), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("backend 'mpi'");
     mimo_comm_destroy(other);
@@ -358,8 +358,8 @@ static mimo_bridge_desc twin_desc(mimo_grid *grid[2])
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
     desc.src = grid[0];
     desc.dst = grid[1];
     desc.partition = &zigzag;
@@ -412,12 +412,12 @@ MPI_TEST(nccl, registered_memory)
     EXPECT_NCCL(ncclMemAlloc(&given, (size_t)(2 * twin_bytes())));
     int64_t other = twin_bytes() + (mpi_test_rank() == size - 1) * 4096;
     MPI_EXPECT_STATUS(
-        mimo_buffer_register(&buffer, mpi_test_comm(), (char *)given + 16, twin_bytes()),
+        mimo_buffer_borrow(&buffer, mpi_test_comm(), (char *)given + 16, twin_bytes()),
         MIMO_ERR_ARGUMENT);
     if (size > 1)
-        MPI_EXPECT_STATUS(mimo_buffer_register(&buffer, mpi_test_comm(), given, other),
+        MPI_EXPECT_STATUS(mimo_buffer_borrow(&buffer, mpi_test_comm(), given, other),
                           MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_OK(mimo_buffer_register(&buffer, mpi_test_comm(), given, 2 * twin_bytes()));
+    MPI_EXPECT_OK(mimo_buffer_borrow(&buffer, mpi_test_comm(), given, 2 * twin_bytes()));
     MPI_EXPECT(mimo_buffer_data(buffer) == given, "%p", mimo_buffer_data(buffer));
     twins from = twins_new(buffer, 0, size * TWIN_SEQ, 1);
     twins to = twins_new(buffer, twin_bytes(), TWIN_SEQ, size);

@@ -5,5 +5,6 @@
 int main(void)
 {
     mimo_grid *grid = NULL;
-    return mimo_grid_parse(&grid, "tp", 0) == MIMO_ERR_ARGUMENT && mimo_last_error()[0] ? 0 : 1;
+    return mimo_grid_create_text(&grid, "tp", 0) == MIMO_ERR_ARGUMENT && mimo_last_error()[0] ? 0
+                                                                                              : 1;
 }

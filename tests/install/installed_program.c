@@ -10,11 +10,12 @@ int main(int argc, char **argv)
     mimo_grid *grid = NULL;
     mimo_comm *comm = NULL;
     MPI_Init(&argc, &argv);
-    if (mimo_comm_from_mpi(&comm, MPI_COMM_WORLD) || mimo_grid_parse(&grid, "tp=1,dp=1", 0)) {
+    if (mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, NULL) ||
+        mimo_grid_create_text(&grid, "tp=1,dp=1", 0)) {
         fprintf(stderr, "%s\n", mimo_last_error());
         return 1;
     }
-    printf("%d of %s\n", mimo_comm_size(comm), mimo_grid_text(grid, text, sizeof text));
+    printf("%d of %s\n", mimo_comm_size(comm), mimo_grid_text(text, sizeof text, grid));
     mimo_grid_destroy(grid);
     mimo_comm_destroy(comm);
     MPI_Finalize();

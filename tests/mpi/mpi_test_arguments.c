@@ -44,8 +44,8 @@ static void copies(mimo_comm *comm)
     ARGUMENT(mimo_comm_broadcast(comm, NULL, 1, 0, NULL), "broadcast: data is NULL, 1 bytes");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, 2, NULL), "broadcast: root 2 is not one of 2 ranks");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, -1, NULL), "broadcast: root -1");
-    ARGUMENT(mimo_comm_collect(NULL, all, &own, 1), "collect: comm is NULL");
-    ARGUMENT(mimo_comm_collect(comm, all, &own, -1), "collect: -1 bytes");
+    ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "collect: comm is NULL");
+    ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "collect: -1 bytes");
     MPI_EXPECT(all[0] == '\0', "a failed call wrote");
 }
 
@@ -63,7 +63,7 @@ MPI_TEST(arguments, of_communicators)
     ARGUMENT(mimo_comm_abort(NULL, "why"), "mimo_comm_abort: comm is NULL");
     ARGUMENT(mimo_comm_state(NULL), "mimo_comm_state: comm is NULL");
     setenv("MIMO_DEADLINE_MS", "-1", 1);
-    ARGUMENT(mimo_comm_from_mpi(&none, MPI_COMM_WORLD), "environment MIMO_DEADLINE_MS=-1");
+    ARGUMENT(mimo_comm_create_mpi(&none, MPI_COMM_WORLD, NULL), "environment MIMO_DEADLINE_MS=-1");
     unsetenv("MIMO_DEADLINE_MS");
     MPI_EXPECT(!none, "a failed call made a communicator");
     MPI_EXPECT_OK(mimo_comm_barrier(comm));
@@ -95,20 +95,20 @@ MPI_TEST(arguments, of_gradients)
     mimo_gradient *gradient = NULL;
     float grad = 1;
     double norm = -5;
-    const mimo_gradient_span odd = {.name = "odd", .dtype = (mimo_dtype)77, .grad = &grad};
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, "dp=2", 0));
+    const mimo_gradient_bucket odd = {.name = "odd", .dtype = (mimo_dtype)77, .grad = &grad};
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "dp=2", 0));
     ARGUMENT(mimo_gradient_create(NULL, mpi_test_comm(), grid, grid), "gradient: out is NULL");
     MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid, grid));
-    MPI_EXPECT_OK(mimo_gradient_count(gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     ARGUMENT(mimo_gradient_add(NULL, 1, 1), "mimo_gradient_add: gradient is NULL");
     ARGUMENT(mimo_gradient_count(NULL, NULL, NULL), "mimo_gradient_count: gradient is NULL");
     ARGUMENT(mimo_gradient_finalize(NULL, NULL, 0, NULL), "finalize: gradient is NULL");
-    ARGUMENT(mimo_gradient_norm(NULL, NULL, 0, &norm, NULL), "norm: gradient is NULL");
+    ARGUMENT(mimo_gradient_norm(&norm, NULL, NULL, 0, NULL), "norm: gradient is NULL");
     ARGUMENT(mimo_gradient_finalize(gradient, NULL, 1, NULL), "gradient: 1 spans at ");
     ARGUMENT(mimo_gradient_finalize(gradient, &odd, 1, NULL), "span 'odd': unknown dtype 77");
-    ARGUMENT(mimo_gradient_explain(gradient, &odd, -1, stderr), "gradient: -1 spans");
-    ARGUMENT(mimo_gradient_explain(gradient, NULL, 1, stderr), "gradient: 1 spans");
-    ARGUMENT(mimo_gradient_explain(NULL, &odd, 1, stderr), "explain: gradient is NULL");
+    ARGUMENT(mimo_gradient_explain(stderr, gradient, &odd, -1), "gradient: -1 spans");
+    ARGUMENT(mimo_gradient_explain(stderr, gradient, NULL, 1), "gradient: 1 spans");
+    ARGUMENT(mimo_gradient_explain(stderr, NULL, &odd, 1), "explain: gradient is NULL");
     MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, NULL, 0, NULL));
     mimo_gradient_destroy(gradient);
@@ -127,8 +127,8 @@ typedef struct pair {
 static void pair_begin(pair *p, const char *src, const char *dst)
 {
     *p = (pair){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT};
-    MPI_EXPECT_OK(mimo_grid_parse(&p->src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&p->dst, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&p->src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&p->dst, dst, 0));
     p->desc.src = p->src;
     p->desc.dst = p->dst;
     p->desc.executor = MIMO_EXECUTOR_ROUTED;
@@ -199,18 +199,18 @@ MPI_TEST(arguments, of_creation)
 static void questions(const mimo_bridge *bridge)
 {
     int64_t ranks[8], a = -7, b = -7;
-    ARGUMENT(mimo_bridge_gather_group(NULL, ranks, &a), "gather group: NULL");
-    ARGUMENT(mimo_bridge_gather_group(bridge, NULL, &a), "gather group: NULL");
-    ARGUMENT(mimo_bridge_gather_group(bridge, ranks, NULL), "gather group: NULL");
-    ARGUMENT(mimo_bridge_slice(NULL, 4, &a, &b), "slice: NULL");
-    ARGUMENT(mimo_bridge_slice(bridge, 4, NULL, &b), "slice: NULL");
-    ARGUMENT(mimo_bridge_slice(bridge, 4, &a, NULL), "slice: NULL");
-    WRONG(mimo_bridge_slice(bridge, 4, &a, &b), MIMO_ERR_GRID, "the grids do not pair");
-    ARGUMENT(mimo_bridge_samples(NULL, MIMO_SRC, 4, &a, &b), "samples: NULL");
-    ARGUMENT(mimo_bridge_samples(bridge, MIMO_SRC, 4, NULL, &b), "samples: NULL");
-    ARGUMENT(mimo_bridge_samples(bridge, MIMO_SRC, 4, &a, NULL), "samples: NULL");
-    ARGUMENT(mimo_bridge_samples(bridge, (mimo_side)7, 4, &a, &b), "samples: unknown side 7");
-    WRONG(mimo_bridge_samples(bridge, MIMO_DST, -4, &a, &b), MIMO_ERR_SHAPE, "a batch of -4");
+    ARGUMENT(mimo_bridge_gather_group(ranks, &a, NULL), "gather group: NULL");
+    ARGUMENT(mimo_bridge_gather_group(NULL, &a, bridge), "gather group: NULL");
+    ARGUMENT(mimo_bridge_gather_group(ranks, NULL, bridge), "gather group: NULL");
+    ARGUMENT(mimo_bridge_slot_samples(&a, &b, NULL, 4), "slice: NULL");
+    ARGUMENT(mimo_bridge_slot_samples(NULL, &b, bridge, 4), "slice: NULL");
+    ARGUMENT(mimo_bridge_slot_samples(&a, NULL, bridge, 4), "slice: NULL");
+    WRONG(mimo_bridge_slot_samples(&a, &b, bridge, 4), MIMO_ERR_GRID, "the grids do not pair");
+    ARGUMENT(mimo_bridge_samples(&a, &b, NULL, MIMO_SRC, 4), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(NULL, &b, bridge, MIMO_SRC, 4), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(&a, NULL, bridge, MIMO_SRC, 4), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(&a, &b, bridge, (mimo_side)7, 4), "samples: unknown side 7");
+    WRONG(mimo_bridge_samples(&a, &b, bridge, MIMO_DST, -4), MIMO_ERR_SHAPE, "a batch of -4");
     MPI_EXPECT(a == -7 && b == -7, "a failed call wrote its output");
 }
 
@@ -266,8 +266,8 @@ static void operations(mimo_bridge *bridge)
     mimo_op *op = NULL;
     bool done = false;
     MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bridge, &dst, &src, 1, NULL));
-    ARGUMENT(mimo_op_test(NULL, &done), "mimo_op_test: op is NULL");
-    ARGUMENT(mimo_op_test(op, NULL), "mimo_op_test: done is NULL");
+    ARGUMENT(mimo_op_test(&done, NULL), "mimo_op_test: op is NULL");
+    ARGUMENT(mimo_op_test(NULL, op), "mimo_op_test: done is NULL");
     ARGUMENT(mimo_op_wait(NULL), "mimo_op_wait: NULL");
     MPI_EXPECT_OK(mimo_op_wait(&op));
 }

@@ -117,8 +117,8 @@ static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid *
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     rule.sp = c->sp;
-    MPI_EXPECT_OK(mimo_grid_parse(src, c->grids.src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(dst, c->grids.dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(src, c->grids.src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(dst, c->grids.dst, 0));
     desc.src = *src;
     desc.dst = *dst;
     desc.partition = c->partition ? &rule : NULL;
@@ -244,22 +244,22 @@ MPI_TEST(bridge, accessors)
     mimo_bridge *bridge = make_bridge(&fan_in, &src, &dst);
     mimo_pairing pairing = mimo_bridge_pairing(bridge);
     MPI_EXPECT(pairing.direction == MIMO_FAN_IN && pairing.scale == 2 && pairing.groups == 4,
-               "%s by %d, %d groups", mimo_direction_name(pairing.direction), (int)pairing.scale,
+               "%s by %d, %d groups", mimo_fan_name(pairing.direction), (int)pairing.scale,
                (int)pairing.groups);
-    MPI_EXPECT_OK(mimo_bridge_gather_group(bridge, ranks, &slot));
+    MPI_EXPECT_OK(mimo_bridge_gather_group(ranks, &slot, bridge));
     MPI_EXPECT(ranks[0] == group_of[rank] && ranks[1] == ranks[0] + 2, "group {%d, %d}",
                (int)ranks[0], (int)ranks[1]);
     MPI_EXPECT(ranks[slot] == rank, "slot %d", (int)slot);
-    MPI_EXPECT_OK(mimo_bridge_slice(bridge, 4, &start, &length));
+    MPI_EXPECT_OK(mimo_bridge_slot_samples(&start, &length, bridge, 4));
     MPI_EXPECT(start == slot * 2 && length == 2, "slice [%d, +%d)", (int)start, (int)length);
-    MPI_EXPECT_STATUS(mimo_bridge_slice(bridge, 5, &start, &length), MIMO_ERR_SHAPE);
-    MPI_EXPECT_OK(mimo_bridge_samples(bridge, MIMO_SRC, 8, &first, &count));
+    MPI_EXPECT_STATUS(mimo_bridge_slot_samples(&start, &length, bridge, 5), MIMO_ERR_SHAPE);
+    MPI_EXPECT_OK(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, 8));
     MPI_EXPECT(first == rank / 2 * 2 && count == 2, "src samples [%d, +%d)", (int)first,
                (int)count);
-    MPI_EXPECT_OK(mimo_bridge_samples(bridge, MIMO_DST, 8, &first, &count));
+    MPI_EXPECT_OK(mimo_bridge_samples(&first, &count, bridge, MIMO_DST, 8));
     MPI_EXPECT(first == rank / 4 * 4 && count == 4, "dst samples [%d, +%d)", (int)first,
                (int)count);
-    MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, 6, &first, &count), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, 6), MIMO_ERR_SHAPE);
     drop_bridge(bridge, src, dst);
 }
 
@@ -294,7 +294,7 @@ MPI_TEST(bridge, several_in_flight)
         }
         bool done;
         for (int64_t tests = 0; tests < rank * 7; tests++)
-            MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
+            MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
     }
     for (int i = 0; i < FLIGHTS; i++) {
         int which = (int)((i * 2 + rank) % FLIGHTS);
@@ -525,8 +525,8 @@ static mimo_status create_with(const char *src_spec, const char *dst_spec, int64
     mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    MPI_EXPECT_OK(mimo_grid_parse(&src, src_spec, offset));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, dst_spec, offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, src_spec, offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, dst_spec, offset));
     desc.src = src;
     desc.dst = dst;
     desc.partition = rule;
@@ -618,8 +618,8 @@ MPI_TEST(bridge, descriptors_that_differ)
     mimo_grid *src = NULL, *dst = NULL;
     mimo_bridge *bridge = NULL;
     int rank = mpi_test_rank();
-    MPI_EXPECT_OK(mimo_grid_parse(&src, "dp=4", 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&dst, "cp=2,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "cp=2,dp=2", 0));
     for (int field = -1; field <= FIELDS; field++) {
         creation it = {MIMO_BRIDGE_DESC_INIT,
                        MIMO_PARTITION_RULE_INIT,

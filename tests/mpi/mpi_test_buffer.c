@@ -53,7 +53,7 @@ MPI_TEST(buffer, no_memory)
     mimo_buffer *buffer = NULL;
     char memory[64];
     int rank = mpi_test_rank();
-    MPI_EXPECT_STATUS(mimo_buffer_register(&buffer, comm, memory, 64), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(mimo_buffer_borrow(&buffer, comm, memory, 64), MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_STATUS(mimo_buffer_create(&buffer, comm, INT64_C(1) << 60), MIMO_ERR_MEMORY);
     MPI_EXPECT_SENTENCE("of memory that the ranks of a host share");
     MPI_EXPECT(!buffer, "a buffer in spite of the error");
@@ -200,7 +200,7 @@ static void call_late(bool idle)
             MPI_EXPECT_OK(
                 mimo_bridge_forward_start(&op, bed.bridge, &to.view, &from.view, 1, test_stream()));
         for (int tests = 0; sends && tests < 100; tests++)
-            MPI_EXPECT_OK(mimo_op_test(op, &done));
+            MPI_EXPECT_OK(mimo_op_test(&done, op));
         MPI_EXPECT(!sends || done == idle, "call %d has%s ended", (int)seed, done ? "" : " not");
         MPI_Barrier(MPI_COMM_WORLD);
         if (!sends)

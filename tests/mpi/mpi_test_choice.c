@@ -32,8 +32,8 @@ static void set_up(choice *c, const char *src, const char *dst, bool cut)
 {
     *c = (choice){NULL, NULL, MIMO_PARTITION_RULE_INIT, MIMO_BRIDGE_DESC_INIT,
                   MIMO_BRIDGE_SIZES_INIT};
-    MPI_EXPECT_OK(mimo_grid_parse(&c->src, src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&c->dst, dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&c->src, src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&c->dst, dst, 0));
     c->desc.src = c->src;
     c->desc.dst = c->dst;
     c->desc.partition = cut ? &c->rule : NULL;
@@ -123,7 +123,7 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 2 * dp;
     MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch), MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_STATUS(mimo_bridge_samples(bridge, MIMO_SRC, dp + 1, &first, &count),
+    MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, dp + 1),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* another batch than measured, evenly split */
     bool more = mpi_test_rank() == 0;

@@ -204,11 +204,11 @@ MPI_TEST(comm, agreement)
     test_pull(&tile.room);
     MPI_EXPECT(here[3] == size, "%d", here[3]);
     setenv("MIMO_AGREE", "maybe", 1); /* the wrong argument is reported, not the wrong variable */
-    MPI_EXPECT_STATUS(mimo_comm_collect(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
     setenv("MIMO_AGREE", "7", 1);
     int32_t mine = rank, all[8];
-    MPI_EXPECT_STATUS(mimo_comm_collect(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("MIMO_AGREE=7 is neither 0 nor 1");
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_OK(mimo_comm_allreduce(comm, values, 4, MIMO_I32, MIMO_SUM, stream));
@@ -332,23 +332,23 @@ MPI_TEST(comm, wrong_handles)
     mimo_comm *comm = NULL;
     MPI_Comm null = MPI_COMM_NULL, solo, inter;
     mimo_bootstrap bootstrap;
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(NULL, MPI_COMM_WORLD), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, MPI_COMM_NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(NULL, MPI_COMM_WORLD, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, MPI_COMM_NULL, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("mimo_comm_from_mpi: the communicator is a handle that was never set");
-    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&comm, (MPI_Comm)0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, (MPI_Comm)0, NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("mimo_comm_create_mpi: the communicator is a handle that was never set");
+    MPI_EXPECT_STATUS(mimo_comm_borrow_mpi(&comm, (MPI_Comm)0, NULL), MIMO_ERR_ARGUMENT);
     null = (MPI_Comm)0;
     MPI_EXPECT_STATUS(mimo_bootstrap_from_mpi(&bootstrap, &null), MIMO_ERR_ARGUMENT);
     MPI_Comm_split(MPI_COMM_WORLD, mpi_test_rank(), 0, &solo);
     MPI_Intercomm_create(solo, 0, MPI_COMM_WORLD, 1 - mpi_test_rank(), 7, &inter);
-    MPI_EXPECT_STATUS(mimo_comm_from_mpi(&comm, inter), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_comm_create_mpi(&comm, inter, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("intercommunicator");
     MPI_EXPECT(comm == NULL, "a failed call wrote its output");
     MPI_Comm_free(&inter);
 
     /* Borrowed: ours to use, not to free. */
-    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, solo));
+    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, solo, NULL));
     MPI_EXPECT(mimo_comm_size(comm) == 1, "size %d", mimo_comm_size(comm));
     mimo_comm_destroy(comm);
     int size = 0;

@@ -11,7 +11,7 @@
 static mimo_grid *grid_of(const char *spec, int64_t offset)
 {
     mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, spec, offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
     return grid;
 }
 
@@ -28,13 +28,13 @@ static mimo_status finalize(mimo_gradient *gradient, float *encoder, int64_t cou
 {
     bool trains = mpi_test_rank() < 2;
     float llm = 1;
-    const mimo_gradient_span spans[] = {
+    const mimo_gradient_bucket spans[] = {
         {"encoder", encoder, trains ? count : 0, MIMO_F32, MIMO_SRC, "", ""},
         {"llm", &llm, trains ? 0 : 1, MIMO_F32, MIMO_DST, "", ""},
     };
     mimo_gradient_reset(gradient);
     MPI_EXPECT_OK(mimo_gradient_add(gradient, 1, 1));
-    MPI_EXPECT_OK(mimo_gradient_count(gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, gradient));
     mimo_status status = mimo_gradient_finalize(gradient, spans, 2, NULL);
     MPI_EXPECT(status != MIMO_OK || trains || llm == 1, "a sum over 2 ranks of 2 tokens is %g",
                (double)llm);

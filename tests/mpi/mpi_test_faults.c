@@ -48,7 +48,7 @@ static void refuse_gather(bool guarded)
     enum { SIZE = 4, FAILING = 1 };
     mimo_comm *comm = NULL;
     int to[SIZE * WORDS], poison[SIZE * WORDS], from[WORDS], rank = mpi_test_rank();
-    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, MPI_COMM_WORLD));
+    MPI_EXPECT_OK(mimo_comm_borrow_mpi(&comm, MPI_COMM_WORLD, NULL));
     memset(to, 0x5a, sizeof to);
     memcpy(poison, to, sizeof to);
     for (int i = 0; i < WORDS; i++)

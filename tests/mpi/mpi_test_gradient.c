@@ -41,7 +41,7 @@ static mimo_grid *grid_of(const sizes *s)
     mimo_grid *grid = NULL;
     snprintf(spec, sizeof spec, "tp=%" PRId64 ",remat=1,cp=%" PRId64 ",pp=%" PRId64 ",dp=%" PRId64,
              s->tp, s->cp, s->pp, s->dp);
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, spec, s->offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, s->offset));
     return grid;
 }
 
@@ -186,7 +186,7 @@ static double expected_gradient(const span_case *span, int64_t sum, int64_t n)
 
 /* Each span has room for MOST doubles. */
 typedef struct step_spans {
-    mimo_gradient_span list[SPANS];
+    mimo_gradient_bucket list[SPANS];
     test_room room;
 } step_spans;
 
@@ -226,7 +226,7 @@ static void fill_spans(step_spans *spans, const grid_pair *pair, uint64_t seed)
         const span_case *it = &span_cases[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
-        spans->list[k] = (mimo_gradient_span){
+        spans->list[k] = (mimo_gradient_bucket){
             .name = it->name,
             .grad = (double *)spans->room.place + k * MOST,
             .count = at.inside ? it->count : 0,
@@ -246,7 +246,7 @@ static void expect_final(const step_spans *spans, const grid_pair *pair, uint64_
     test_pull(&spans->room);
     for (int k = 0; k < SPANS; k++) {
         const span_case *it = &span_cases[k];
-        const mimo_gradient_span *span = &spans->list[k];
+        const mimo_gradient_bucket *span = &spans->list[k];
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
         const double *room = span_room(spans, k);
@@ -308,13 +308,13 @@ static void check_step(mimo_gradient *gradient, const grid_pair *pair, uint64_t 
     double loss = -1, wanted, norm = -1;
     add_step(gradient, pair, seed);
     int64_t n = expected_count(pair, seed, &wanted);
-    MPI_EXPECT_OK(mimo_gradient_count(gradient, &tokens, &loss));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, gradient));
     MPI_EXPECT(tokens == n, "N is %" PRId64 ", not %" PRId64, tokens, n);
     MPI_EXPECT(loss == wanted, "loss is %a, not %a", loss, wanted);
     fill_spans(&spans, pair, seed);
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, pair, seed, n);
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans.list, SPANS, &norm, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_norm(&norm, gradient, spans.list, SPANS, test_stream()));
     wanted = expected_norm(pair, seed, n);
     MPI_EXPECT(fabs(norm - wanted) <= 1e-12 * wanted, "norm is %.17g, not %.17g", norm, wanted);
     mimo_gradient_reset(gradient);
@@ -352,9 +352,9 @@ MPI_TEST(gradient, no_tokens_at_all)
     int64_t tokens = -1;
     double loss = -1;
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 0));
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, &tokens, &loss));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, &loss, it.gradient));
     MPI_EXPECT(tokens == 0 && loss == 0, "N %" PRId64 ", loss %g", tokens, loss);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     fill_spans(&spans, first_pair(), 9);
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()));
     expect_final(&spans, first_pair(), 9, 0);
@@ -374,16 +374,16 @@ MPI_TEST(gradient, spans_of_16_bits)
     fixture it = fixture_of(pair);
     test_room room = test_room_new(6 * sizeof(uint16_t));
     uint16_t *here = room.host, *place = room.place;
-    mimo_gradient_span spans[2];
+    mimo_gradient_bucket spans[2];
     int64_t places = pair->side[MIMO_SRC].dp;
     MPI_EXPECT((places & (places - 1)) == 0, "dp %d is no power of two", (int)places);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < 3; i++)
             here[3 * k + i] = one[k];
-        spans[k] = (mimo_gradient_span){"ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
+        spans[k] = (mimo_gradient_bucket){"ones", place + 3 * k, 3, dtypes[k], MIMO_SRC, "tp", ""};
     }
     test_push(&room);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, spans, 2, test_stream()));
     test_pull(&room);
     for (int k = 0; k < 2; k++)
@@ -418,13 +418,13 @@ MPI_TEST(gradient, odd_addresses)
     fill_spans(&good, first_pair(), 3);
     fill_spans(&spans, first_pair(), 3);
     spans.list[5].grad = (char *)spans.list[5].grad + (last ? 4 : 0);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, spans.list, SPANS, test_stream()),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("rank 3: gradient span 'llm.replicated': grad lies at 0x");
     MPI_EXPECT_SENTENCE("f64 numbers have to lie at a multiple of 8 bytes");
     expect_unchanged(&spans, &good, "a gradient was touched");
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, spans.list, SPANS, test_stream()),
                       MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
     free_spans(&spans);
@@ -498,16 +498,16 @@ MPI_TEST(gradient, mistakes_of_one_rank)
     } while (0)
 
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "mimo_gradient_count was not called");
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     if (last)
         MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 13));
     FAILS_EVERYWHERE((void)0, MIMO_ERR_STATE, "13 tokens");
     MPI_EXPECT_SENTENCE(rank_text);
-    MPI_EXPECT_STATUS(mimo_gradient_norm(it.gradient, spans.list, SPANS, &norm, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, spans.list, SPANS, test_stream()),
                       MIMO_ERR_STATE);
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
 
-    mimo_gradient_span *span = &spans.list[5];
+    mimo_gradient_bucket *span = &spans.list[5];
     FAILS_EVERYWHERE(span->shard = "tp,ep", MIMO_ERR_GRID, "no dimension 'ep'");
     MPI_EXPECT_SENTENCE(rank_text);
     FAILS_EVERYWHERE(span->shard = "tp,,pp", MIMO_ERR_GRID, "no dimension ''");
@@ -543,7 +543,7 @@ MPI_TEST(gradient, mistakes_of_one_rank)
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("-1 spans");
     MPI_EXPECT_STATUS(
-        mimo_gradient_norm(it.gradient, spans.list, SPANS, last ? NULL : &norm, test_stream()),
+        mimo_gradient_norm(last ? NULL : &norm, it.gradient, spans.list, SPANS, test_stream()),
         MIMO_ERR_ARGUMENT);
     MPI_EXPECT(norm == -5, "a failed call wrote its output");
     MPI_EXPECT_STATUS(mimo_gradient_add(it.gradient, 1, -2), MIMO_ERR_ARGUMENT);
@@ -561,7 +561,7 @@ MPI_TEST(gradient, elements_outside_the_grid)
     const grid_pair pair = {4, {{1, 1, 1, 2, 0}, {1, 2, 1, 2, 0}}};
     fixture it = fixture_of(&pair);
     step_spans spans = new_spans(), good = new_spans();
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     fill_spans(&good, &pair, 3);
     fill_spans(&spans, &pair, 3);
     if (mpi_test_rank() == 3)
@@ -578,8 +578,8 @@ static void expect_creation(const char *src, const char *dst, mimo_status status
 {
     mimo_grid *grid[2] = {NULL, NULL};
     mimo_gradient *gradient = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[0], src, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grid[1], dst, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid[1], dst, 0));
     MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), grid[0], grid[1]), status);
     MPI_EXPECT_SENTENCE(words);
     MPI_EXPECT(!gradient, "a failed call made an object");
@@ -613,7 +613,7 @@ static void expect_explained(const fixture *it, const step_spans *spans,
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(it->gradient, spans->list, SPANS, stream));
+    MPI_EXPECT_OK(mimo_gradient_explain(stream, it->gradient, spans->list, SPANS));
     fclose(stream);
     for (size_t i = 0; i < count; i++)
         MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
@@ -643,17 +643,17 @@ MPI_TEST(gradient, explain)
     fill_spans(&spans, &pair, 3);
     expect_explained(&it, &spans, &(const char *){"N is not known yet"}, 1);
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
-    MPI_EXPECT_OK(mimo_gradient_count(it.gradient, NULL, NULL));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
     expect_explained(&it, &spans, sentences, sizeof sentences / sizeof sentences[0]);
     FILE *stream = fopen("/dev/full", "w");
     if (stream) {
-        MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stream),
+        MPI_EXPECT_STATUS(mimo_gradient_explain(stream, it.gradient, spans.list, SPANS),
                           MIMO_ERR_IO);
         fclose(stream);
     }
     spans.list[2].shard = "wide";
-    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, stderr), MIMO_ERR_GRID);
-    MPI_EXPECT_STATUS(mimo_gradient_explain(it.gradient, spans.list, SPANS, test_stream()),
+    MPI_EXPECT_STATUS(mimo_gradient_explain(stderr, it.gradient, spans.list, SPANS), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(mimo_gradient_explain(test_stream(), it.gradient, spans.list, SPANS),
                       MIMO_ERR_ARGUMENT);
     free_spans(&spans);
     release(&it);

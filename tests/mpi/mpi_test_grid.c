@@ -11,7 +11,7 @@
 static mimo_grid *parse(const char *spec, int64_t offset)
 {
     mimo_grid *grid = NULL;
-    MPI_EXPECT_OK(mimo_grid_parse(&grid, spec, offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, spec, offset));
     return grid;
 }
 
@@ -33,9 +33,9 @@ static void check_members(const mimo_grid *grid, const char *dims, mimo_comm *gr
 {
     int64_t index, place, size, mine = mpi_test_rank(), sum = word_of(mine), expected = 0;
     int64_t ranks[16], gathered[16];
-    MPI_EXPECT_OK(mimo_grid_group_of(grid, dims, mine, &index, &place));
-    MPI_EXPECT_OK(mimo_grid_group_count(grid, dims, NULL, &size));
-    MPI_EXPECT_OK(mimo_grid_group_at(grid, dims, index, ranks));
+    MPI_EXPECT_OK(mimo_grid_group_of(&index, &place, grid, dims, mine));
+    MPI_EXPECT_OK(mimo_grid_group_count(NULL, &size, grid, dims));
+    MPI_EXPECT_OK(mimo_grid_group_at(ranks, grid, dims, index));
     MPI_EXPECT(mimo_comm_size(group) == size && mimo_comm_rank(group) == place,
                "group along %s: place %d of %d, not %" PRId64 " of %" PRId64, dims,
                mimo_comm_rank(group), mimo_comm_size(group), place, size);
@@ -73,14 +73,14 @@ static void check_all_groups(const char *spec, int64_t offset)
     for (unsigned set = 1; set < sets; set++) {
         mimo_comm *group = NULL;
         write_set(dims, grid, set);
-        MPI_EXPECT_STATUS(mimo_grid_group(grid, dims, &group), MIMO_ERR_NOT_FOUND);
+        MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, dims), MIMO_ERR_NOT_FOUND);
         MPI_EXPECT_OK(mimo_grid_create_group(grid, dims));
         MPI_EXPECT_STATUS(mimo_grid_create_group(grid, dims), MIMO_ERR_EXISTS);
     }
     for (unsigned set = 1; set < sets; set++) { /* all alive at once */
         mimo_comm *group = NULL;
         write_set(dims, grid, set);
-        MPI_EXPECT_STATUS(mimo_grid_group(grid, dims, &group), inside ? MIMO_OK : MIMO_ERR_GRID);
+        MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, dims), inside ? MIMO_OK : MIMO_ERR_GRID);
         MPI_EXPECT(inside == (group != NULL), "group %p", (void *)group);
         if (group)
             check_members(grid, dims, group);
@@ -121,13 +121,13 @@ MPI_TEST(grid, keys_ignore_the_written_order)
     MPI_EXPECT_OK(mimo_grid_create_group(grid, "dp,tp"));
     MPI_EXPECT_STATUS(mimo_grid_create_group(grid, "tp,dp"), MIMO_ERR_EXISTS);
     MPI_EXPECT_SENTENCE("'tp,dp'");
-    MPI_EXPECT_OK(mimo_grid_group(grid, "dp,tp", &one));
-    MPI_EXPECT_OK(mimo_grid_group(grid, "tp,dp", &other));
+    MPI_EXPECT_OK(mimo_grid_group(&one, grid, "dp,tp"));
+    MPI_EXPECT_OK(mimo_grid_group(&other, grid, "tp,dp"));
     MPI_EXPECT(one && one == other, "%p and %p", (void *)one, (void *)other);
     /* The same members, but another set: a dimension of size 1 is part of the key. */
-    MPI_EXPECT_STATUS(mimo_grid_group(grid, "dp", &other), MIMO_ERR_NOT_FOUND);
+    MPI_EXPECT_STATUS(mimo_grid_group(&other, grid, "dp"), MIMO_ERR_NOT_FOUND);
     MPI_EXPECT_OK(mimo_grid_create_group(grid, "dp"));
-    MPI_EXPECT_OK(mimo_grid_group(grid, "dp", &other));
+    MPI_EXPECT_OK(mimo_grid_group(&other, grid, "dp"));
     MPI_EXPECT(one != other, "dp and tp,dp are one group");
     mimo_grid_destroy(grid);
 }
@@ -141,7 +141,7 @@ MPI_TEST(grid, states)
     mimo_grid *grid = parse(spec, 0), *large = parse(spec, 3);
     MPI_EXPECT_STATUS(mimo_grid_create_group(grid, "dp"), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE(spec);
-    MPI_EXPECT_STATUS(mimo_grid_group(grid, "dp", &group), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, "dp"), MIMO_ERR_STATE);
     MPI_EXPECT_STATUS(mimo_grid_connect(grid, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_grid_connect(NULL, comm), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_grid_connect(large, comm), MIMO_ERR_GRID);
@@ -155,8 +155,8 @@ MPI_TEST(grid, states)
     MPI_EXPECT_STATUS(mimo_grid_create_group(grid, "cp"), MIMO_ERR_GRID);
     MPI_EXPECT_STATUS(mimo_grid_create_group(grid, NULL), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_STATUS(mimo_grid_create_group(NULL, "dp"), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_STATUS(mimo_grid_group(grid, "cp", &group), MIMO_ERR_GRID);
-    MPI_EXPECT_STATUS(mimo_grid_group(grid, "dp", NULL), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, "cp"), MIMO_ERR_GRID);
+    MPI_EXPECT_STATUS(mimo_grid_group(NULL, grid, "dp"), MIMO_ERR_ARGUMENT);
     MPI_EXPECT(!group, "a failed call set its output");
     mimo_grid_destroy(large);
     mimo_grid_destroy(grid);
@@ -191,9 +191,9 @@ MPI_TEST(grid, ranks_that_disagree)
     snprintf(words, sizeof words, "rank %d: the set of dimensions 'dp,cp' names 'cp'", last);
     MPI_EXPECT_SENTENCE(words);
 
-    MPI_EXPECT_STATUS(mimo_grid_group(grid, "dp", &group), MIMO_ERR_NOT_FOUND);
+    MPI_EXPECT_STATUS(mimo_grid_group(&group, grid, "dp"), MIMO_ERR_NOT_FOUND);
     MPI_EXPECT_OK(mimo_grid_create_group(grid, rank == last ? "tp,dp" : "dp,tp"));
-    MPI_EXPECT_OK(mimo_grid_group(grid, "dp,tp", &group));
+    MPI_EXPECT_OK(mimo_grid_group(&group, grid, "dp,tp"));
     if (group)
         check_members(grid, "dp,tp", group);
     mimo_grid_destroy(shifted);
@@ -210,7 +210,7 @@ MPI_TEST(grid, views)
     snprintf(spec, sizeof spec, "tp=2,cp=1,dp=%d", half);
     mimo_dim dims[] = {{"ep", 2}, {"edp", 1}, {"dp", half}}, flat[] = {{"ep", 2 * half}};
     mimo_grid *base = parse(spec, 0), *view = NULL, *late = NULL, *odd = NULL;
-    MPI_EXPECT_OK(mimo_grid_add_view(&view, base, "experts", dims, 3));
+    MPI_EXPECT_OK(mimo_grid_create_view(&view, base, "experts", dims, 3));
     MPI_EXPECT_STATUS(mimo_grid_create_group(view, "dp"), MIMO_ERR_STATE);
     MPI_EXPECT_STATUS(mimo_grid_connect(view, comm), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("'experts'");
@@ -221,29 +221,29 @@ MPI_TEST(grid, views)
     MPI_EXPECT_OK(mimo_grid_create_group(view, "dp"));
     MPI_EXPECT_STATUS(mimo_grid_create_group(base, "dp"), MIMO_ERR_EXISTS);
     MPI_EXPECT_STATUS(mimo_grid_create_group(view, "dp"), MIMO_ERR_EXISTS);
-    MPI_EXPECT_OK(mimo_grid_group(view, "dp", &mine));
-    MPI_EXPECT_OK(mimo_grid_group(base, "dp", &base_group));
+    MPI_EXPECT_OK(mimo_grid_group(&mine, view, "dp"));
+    MPI_EXPECT_OK(mimo_grid_group(&base_group, base, "dp"));
     MPI_EXPECT(mine && mine == base_group, "%p and %p", (void *)mine, (void *)base_group);
 
     /* ep and "ep,dp" are the view's own; the base does not know them. */
     MPI_EXPECT_OK(mimo_grid_create_group(view, "dp,ep"));
     MPI_EXPECT_OK(mimo_grid_create_group(view, "ep"));
-    MPI_EXPECT_STATUS(mimo_grid_group(base, "ep", &experts), MIMO_ERR_GRID);
-    MPI_EXPECT_OK(mimo_grid_group(view, "ep", &experts));
+    MPI_EXPECT_STATUS(mimo_grid_group(&experts, base, "ep"), MIMO_ERR_GRID);
+    MPI_EXPECT_OK(mimo_grid_group(&experts, view, "ep"));
     if (experts)
         check_members(view, "ep", experts);
 
     /* The same name in two views makes two keys. */
-    MPI_EXPECT_OK(mimo_grid_add_view(&late, base, "late", flat, 1));
-    MPI_EXPECT_STATUS(mimo_grid_group(late, "ep", &mine), MIMO_ERR_NOT_FOUND);
+    MPI_EXPECT_OK(mimo_grid_create_view(&late, base, "late", flat, 1));
+    MPI_EXPECT_STATUS(mimo_grid_group(&mine, late, "ep"), MIMO_ERR_NOT_FOUND);
     MPI_EXPECT_OK(mimo_grid_create_group(late, "ep"));
-    MPI_EXPECT_OK(mimo_grid_group(late, "ep", &mine));
+    MPI_EXPECT_OK(mimo_grid_group(&mine, late, "ep"));
     MPI_EXPECT(mine != experts && mimo_comm_size(mine) == 2 * half, "group of another view");
 
     /* One name and one key, with another factorisation on rank 1. */
     int64_t here = mpi_test_rank() == 1 ? 2 * half : 1;
     mimo_dim uneven[] = {{"a", here}, {"b", 2 * half / here}};
-    MPI_EXPECT_OK(mimo_grid_add_view(&odd, base, "odd", uneven, 2));
+    MPI_EXPECT_OK(mimo_grid_create_view(&odd, base, "odd", uneven, 2));
     MPI_EXPECT_STATUS(mimo_grid_create_group(odd, "a"), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 1 called create_group 'a' of grid a=");
     mimo_grid_destroy(base);

@@ -19,7 +19,7 @@ static mimo_partition *partition_of(const sp_case *it, const int32_t *cu, int64_
 {
     mimo_partition *partition = NULL;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {it->c, it->cp, mpi_test_rank(), mpi_test_size()};
+    mimo_partition_coords place = {it->c, it->cp, mpi_test_rank(), mpi_test_size()};
     rule.sp = true;
     if (strchr(it->letters, 't')) {
         rule.format = MIMO_THD;
@@ -122,7 +122,7 @@ MPI_TEST(partition, sp_errors)
     test_tile full_tile = tile_of(&it, 4 * size), shard_tile = tile_of(&it, 2);
     mimo_tensor full = full_tile.view, shard = shard_tile.view, bad = shard;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {1, 2, (rank + 1) % size, size};
+    mimo_partition_coords place = {1, 2, (rank + 1) % size, size};
     rule.sp = true;
     test_agree_on_data();
     char words[64];

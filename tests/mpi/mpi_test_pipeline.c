@@ -81,8 +81,8 @@ static void set_up(step *x)
     x->src_first = ref_coord(x->src_spec, "dp", x->rank) * x->src_batch;
     x->dst_first = ref_coord(x->dst_spec, "dp", x->rank) * x->dst_batch;
     x->shard_rows = x->seq / (cp * (x->sp ? tp : 1));
-    MPI_EXPECT_OK(mimo_grid_parse(&x->src, x->src_spec, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&x->dst, x->dst_spec, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&x->src, x->src_spec, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&x->dst, x->dst_spec, 0));
     MPI_EXPECT_OK(mimo_grid_connect(x->dst, mpi_test_comm()));
     MPI_EXPECT_OK(mimo_grid_create_group(x->dst, "tp"));
     bridge.src = x->src;
@@ -98,8 +98,8 @@ static void set_up(step *x)
     align.memory = test_memory();
     MPI_EXPECT_OK(mimo_alignment_create(&x->alignment, &align));
     rule.sp = x->sp;
-    mimo_partition_place place = {ref_coord(x->dst_spec, "cp", x->rank), cp,
-                                  ref_coord(x->dst_spec, "tp", x->rank), tp};
+    mimo_partition_coords place = {ref_coord(x->dst_spec, "cp", x->rank), cp,
+                                   ref_coord(x->dst_spec, "tp", x->rank), tp};
     MPI_EXPECT_OK(mimo_partition_create(&x->partition, &rule, &place));
     int64_t text_rows = (x->seq - rows_per_sample[0] - rows_per_sample[1]) * x->dst_batch;
     x->text = new_tile("th", text_rows, HIDDEN, 1);
@@ -188,7 +188,7 @@ static void backward(step *x)
     mimo_stream stream = test_stream();
     mimo_comm *tp = NULL;
     mimo_tensor rows[MODALITIES];
-    MPI_EXPECT_OK(mimo_grid_group(x->dst, "tp", &tp));
+    MPI_EXPECT_OK(mimo_grid_group(&tp, x->dst, "tp"));
     test_push(&x->shard.room);
     MPI_EXPECT_OK(mimo_partition_adjoint(x->partition, MIMO_EMBEDDINGS, &x->merged.view,
                                          &x->shard.view, tp, stream));

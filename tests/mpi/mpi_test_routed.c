@@ -143,7 +143,7 @@ static void fly(mimo_executor forward, mimo_executor backward, bool buffer)
             MPI_EXPECT_OK((back ? mimo_bridge_backward_start : mimo_bridge_forward_start)(
                 &ops[i], bed.bridge, &to[i].view, &from[i].view, 1, test_stream()));
             for (int tests = 0; tests < rank * 7; tests++)
-                MPI_EXPECT_OK(mimo_op_test(ops[i], &done));
+                MPI_EXPECT_OK(mimo_op_test(&done, ops[i]));
         }
         for (int i = 0; i < FLIGHTS; i++)
             MPI_EXPECT_OK(mimo_op_wait(&ops[(i * 2 + rank) % FLIGHTS]));

@@ -737,7 +737,7 @@ BED_TEST(routed_general, batches_that_change)
         bed_move(&now, true, i);
         reference_release(&now.src);
         reference_release(&now.dst);
-        MPI_EXPECT_OK(mimo_bridge_samples(bed.bridge, MIMO_SRC, batches[i], &first, &count));
+        MPI_EXPECT_OK(mimo_bridge_samples(&first, &count, bed.bridge, MIMO_SRC, batches[i]));
         int64_t held = reference_samples(&c.src, batches[i], mpi_test_rank(), &expected_first);
         MPI_EXPECT(first == expected_first && count == held, "samples [%d, +%d) of %d", (int)first,
                    (int)count, (int)batches[i]);
@@ -829,8 +829,8 @@ MPI_TEST(routed_general, accessors_outside)
     int64_t ranks[2], slot, start = -1, length = -1, rank = mpi_test_rank();
     mimo_status wanted = rank == 1 || rank == 2 ? MIMO_OK : MIMO_ERR_GRID;
     bed_create(&bed, &c);
-    MPI_EXPECT_STATUS(mimo_bridge_gather_group(bed.bridge, ranks, &slot), wanted);
-    MPI_EXPECT_STATUS(mimo_bridge_slice(bed.bridge, 4, &start, &length), wanted);
+    MPI_EXPECT_STATUS(mimo_bridge_gather_group(ranks, &slot, bed.bridge), wanted);
+    MPI_EXPECT_STATUS(mimo_bridge_slot_samples(&start, &length, bed.bridge, 4), wanted);
     if (wanted == MIMO_OK)
         MPI_EXPECT(slot == rank - 1 && start == slot * 2 && length == 2, "slot %d, [%d, +%d)",
                    (int)slot, (int)start, (int)length);

@@ -133,7 +133,7 @@ static void test_in_flight(const bridge_bed *bed, uint64_t round)
     MPI_EXPECT_OK(
         mimo_bridge_forward_start(&op, bed->bridge, &to.view, &from.view, 1, test_stream()));
     for (uint64_t tests = 0; tests < (uint64_t)mpi_test_rank() * round; tests++)
-        MPI_EXPECT_OK(mimo_op_test(op, &done));
+        MPI_EXPECT_OK(mimo_op_test(&done, op));
     MPI_EXPECT_STATUS(mimo_bridge_self_test(bed->bridge, 3), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("rank 0: bridge ");
     MPI_EXPECT_SENTENCE(": self-test: an operation is in flight");

@@ -344,7 +344,7 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
                               int step)
 {
     progress p = {0};
-    const mimo_gradient_span *spans = NULL;
+    const mimo_gradient_bucket *spans = NULL;
     int n = 0;
     MPI_EXPECT_OK(nn_params_zero_grad(m->params));
     mimo_gradient_reset(gradient);
@@ -353,9 +353,9 @@ static progress step_together(model *m, const team *t, mimo_gradient *gradient, 
         MPI_EXPECT_OK(mimo_gradient_add(gradient, r->sum, r->tokens));
     }
     MPI_EXPECT_OK(nn_params_spans(m->params, &spans, &n));
-    MPI_EXPECT_OK(mimo_gradient_count(gradient, &p.tokens, &p.loss));
+    MPI_EXPECT_OK(mimo_gradient_count(&p.tokens, &p.loss, gradient));
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, spans, n, test_stream()));
-    MPI_EXPECT_OK(mimo_gradient_norm(gradient, spans, n, &p.norm, test_stream()));
+    MPI_EXPECT_OK(mimo_gradient_norm(&p.norm, gradient, spans, n, test_stream()));
     MPI_EXPECT_OK(nn_adamw_step(&adamw, m->params, p.norm));
     return p;
 }
@@ -366,8 +366,8 @@ static mimo_gradient *make_gradient(mimo_comm *comm, const team *t, mimo_grid **
     mimo_gradient *gradient = NULL;
     snprintf(encoder, sizeof encoder, "tp=1,dp=%d", mimo_comm_size(comm));
     snprintf(llm, sizeof llm, "tp=%d,cp=%d,dp=%d", t->tp_size, t->cp_size, t->dp_size);
-    MPI_EXPECT_OK(mimo_grid_parse(&grids[0], encoder, 0));
-    MPI_EXPECT_OK(mimo_grid_parse(&grids[1], llm, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grids[0], encoder, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grids[1], llm, 0));
     MPI_EXPECT_OK(mimo_gradient_create(&gradient, comm, grids[0], grids[1]));
     return gradient;
 }

@@ -109,7 +109,7 @@ Test(nn_params, normal_numbers_are_normal_and_keyed)
 Test(nn_params, arenas_hold_one_rule_after_the_other)
 {
     nn_params *params = nn_test_store(0, 2);
-    const mimo_gradient_span *spans;
+    const mimo_gradient_bucket *spans;
     int n;
     NN_FAILS(nn_params_spans(params, &spans, &n), MIMO_ERR_STATE, "not sealed");
     int a = add(params, "a", NN_SHARDED, 0), b = add(params, "b", NN_REPLICATED, 0);

@@ -173,7 +173,7 @@ static int run_mode(oracle_run *run)
 static int run_on_ranks(const oracle_options *options)
 {
     oracle_run run = {.options = options};
-    if (mimo_comm_from_mpi(&run.host, MPI_COMM_WORLD) != MIMO_OK)
+    if (mimo_comm_create_mpi(&run.host, MPI_COMM_WORLD, NULL) != MIMO_OK)
         return EXIT_FAILED;
     int code = run_mode(&run);
     compute_place_close(&run.place);

@@ -40,11 +40,11 @@ static mimo_status create_modules(oracle_candidate *out)
 static mimo_status list_spans(oracle_candidate *out)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
-        const mimo_gradient_span *spans;
+        const mimo_gradient_bucket *spans;
         int n;
         MIMO_TRY(nn_params_spans(out->stores[store], &spans, &n));
         for (int i = 0; i < n; i++) {
-            mimo_gradient_span *span = &out->spans[out->span_count++];
+            mimo_gradient_bucket *span = &out->spans[out->span_count++];
             *span = spans[i];
             if (out->stores[store] == out->llm.row_params && out->topology->sp)
                 span->partial = "tp";
@@ -98,10 +98,10 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
     out->topology = topology;
     out->sizes = *sizes;
     out->shape = *shape;
-    MIMO_TRY(mimo_bridge_samples(topology->bridge, MIMO_SRC, shape->micro_batch,
-                                 &out->first_picture, &out->pictures));
-    MIMO_TRY(mimo_bridge_samples(topology->bridge, MIMO_DST, shape->micro_batch,
-                                 &out->first_sentence, &out->sentences));
+    MIMO_TRY(mimo_bridge_samples(&out->first_picture, &out->pictures, topology->bridge, MIMO_SRC,
+                                 shape->micro_batch));
+    MIMO_TRY(mimo_bridge_samples(&out->first_sentence, &out->sentences, topology->bridge, MIMO_DST,
+                                 shape->micro_batch));
     MIMO_TRY(create_modules(out));
     MIMO_TRY(list_spans(out));
     MIMO_TRY(reserve_rooms(out));
@@ -382,12 +382,12 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                           oracle_step_result *result)
 {
     mimo_gradient *gradient = candidate->topology->gradient;
-    const mimo_gradient_span *spans = candidate->spans;
+    const mimo_gradient_bucket *spans = candidate->spans;
     int n = candidate->span_count;
     mimo_stream stream = candidate->topology->runtime->stream;
-    MIMO_TRY(mimo_gradient_count(gradient, &result->tokens, &result->loss));
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
     MIMO_TRY(mimo_gradient_finalize(gradient, spans, n, stream));
-    MIMO_TRY(mimo_gradient_norm(gradient, spans, n, &result->norm, stream));
+    MIMO_TRY(mimo_gradient_norm(&result->norm, gradient, spans, n, stream));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);

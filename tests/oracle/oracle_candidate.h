@@ -20,7 +20,7 @@ typedef struct oracle_candidate {
     vision_encoder encoder;
     oracle_llm llm;
     nn_params *stores[ORACLE_STORES]; /* of the encoder and the LLM; borrowed */
-    mimo_gradient_span spans[ORACLE_STORES * NN_RULES];
+    mimo_gradient_bucket spans[ORACLE_STORES * NN_RULES];
     int span_count;
     int64_t first_picture, pictures;   /* of a micro-batch: those that this rank encodes */
     int64_t first_sentence, sentences; /* those that this rank holds as part of the LLM */

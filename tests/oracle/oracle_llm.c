@@ -14,13 +14,13 @@ static mimo_status find_positions(oracle_llm *out)
 {
     const mimo_partition *partition = out->topology->partition;
     int64_t seq = out->sizes.seq;
-    MIMO_TRY(mimo_partition_rows(partition, MIMO_LABELS, seq, &out->share));
-    MIMO_TRY(mimo_partition_rows(partition, MIMO_EMBEDDINGS, seq, &out->own));
+    MIMO_TRY(mimo_partition_rows(&out->share, partition, MIMO_LABELS, seq));
+    MIMO_TRY(mimo_partition_rows(&out->own, partition, MIMO_EMBEDDINGS, seq));
     out->first = out->topology->sp ? out->topology->tp_rank * out->own : 0;
     MIMO_TRY(mimo_reserve(&out->share_positions, out->share, sizeof *out->share_positions));
     MIMO_TRY(mimo_reserve(&out->own_positions, out->own, sizeof *out->own_positions));
-    MIMO_TRY(mimo_partition_index(partition, MIMO_LABELS, seq, out->share_positions));
-    MIMO_TRY(mimo_partition_index(partition, MIMO_EMBEDDINGS, seq, out->own_positions));
+    MIMO_TRY(mimo_partition_index(out->share_positions, partition, MIMO_LABELS, seq));
+    MIMO_TRY(mimo_partition_index(out->own_positions, partition, MIMO_EMBEDDINGS, seq));
     nn_sequence_desc sequence = {.cp = out->topology->cp,
                                  .causal = true,
                                  .rows = out->share,

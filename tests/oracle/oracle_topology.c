@@ -32,7 +32,7 @@ static mimo_status check_dims(const mimo_grid *grid, const char *flag, const cha
 static mimo_status check_spec(const char *flag, const char *spec, const char *const *modelled)
 {
     mimo_grid *grid;
-    MIMO_TRY(mimo_grid_parse(&grid, spec, 0));
+    MIMO_TRY(mimo_grid_create_text(&grid, spec, 0));
     mimo_status status = check_dims(grid, flag, spec, modelled);
     mimo_grid_destroy(grid);
     return status;
@@ -46,7 +46,7 @@ mimo_status oracle_spec_check(const oracle_spec *spec)
 
 static mimo_status parse(mimo_grid **out, const char *flag, const char *spec, mimo_comm *world)
 {
-    MIMO_TRY(mimo_grid_parse(out, spec, 0));
+    MIMO_TRY(mimo_grid_create_text(out, spec, 0));
     MIMO_CHECK(mimo_grid_size(*out) == mimo_comm_size(world), MIMO_ERR_GRID,
                "%s %s is a grid of %" PRId64 " ranks, and %d were started", flag, spec,
                mimo_grid_size(*out), mimo_comm_size(world));
@@ -58,16 +58,16 @@ static mimo_status group_along(mimo_comm **out, mimo_grid *grid, const char *dim
     if (mimo_grid_dim_size(grid, dim) == 1)
         return MIMO_OK;
     MIMO_TRY(mimo_grid_create_group(grid, dim));
-    return mimo_grid_group(grid, dim, out);
+    return mimo_grid_group(out, grid, dim);
 }
 
 static mimo_status make_partition(oracle_topology *out)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {0, mimo_grid_dim_size(out->llm, "cp"), 0, out->tp_size};
+    mimo_partition_coords place = {0, mimo_grid_dim_size(out->llm, "cp"), 0, out->tp_size};
     int64_t rank = mimo_comm_rank(out->world);
-    MIMO_TRY(mimo_grid_coord(out->llm, rank, "cp", &place.cp_rank));
-    MIMO_TRY(mimo_grid_coord(out->llm, rank, "tp", &out->tp_rank));
+    MIMO_TRY(mimo_grid_coord(&place.cp_rank, out->llm, rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&out->tp_rank, out->llm, rank, "tp"));
     place.tp_rank = out->tp_rank;
     rule.sp = out->sp;
     return mimo_partition_create(&out->partition, &rule, &place);

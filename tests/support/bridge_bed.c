@@ -88,8 +88,8 @@ void bed_create(bridge_bed *out, const bed_case *c)
     out->c.dst.partial = true;
     out->src = reference_of(&out->c.src, c->batch, c->seq);
     out->dst = reference_of(&out->c.dst, c->batch, c->seq);
-    MPI_EXPECT_OK(mimo_grid_parse(&out->src_grid, c->src.grid, c->src.offset));
-    MPI_EXPECT_OK(mimo_grid_parse(&out->dst_grid, c->dst.grid, c->dst.offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&out->src_grid, c->src.grid, c->src.offset));
+    MPI_EXPECT_OK(mimo_grid_create_text(&out->dst_grid, c->dst.grid, c->dst.offset));
     desc.src = out->src_grid;
     desc.dst = out->dst_grid;
     desc.src_partition = c->src.partition ? &src_rule : NULL;

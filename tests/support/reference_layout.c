@@ -179,7 +179,7 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_parse(grid, layout->grid, layout->offset), MIMO_OK, "%s: %s",
+    cr_assert_eq(mimo_grid_create_text(grid, layout->grid, layout->offset), MIMO_OK, "%s: %s",
                  layout->grid, mimo_last_error());
     int64_t dp = ref_size(layout->grid, "dp"), first;
     int64_t *samples = calloc((size_t)dp, sizeof *samples);

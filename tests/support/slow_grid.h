@@ -21,7 +21,8 @@ typedef struct slow_grid {
 
 static inline slow_grid slow_grid_of(const mimo_grid *grid)
 {
-    slow_grid slow = {.ndims = mimo_grid_ndims(grid), .offset = mimo_grid_offset(grid), .size = 1};
+    slow_grid slow = {
+        .ndims = mimo_grid_ndims(grid), .offset = mimo_grid_rank_offset(grid), .size = 1};
     for (int i = 0; i < slow.ndims; i++) {
         slow.names[i] = mimo_grid_dim(grid, i).name;
         slow.sizes[i] = mimo_grid_dim(grid, i).size;

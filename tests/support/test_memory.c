@@ -111,7 +111,7 @@ static test_tile tile_in(test_room (*room_new)(int64_t bytes), const mimo_tensor
 {
     test_tile tile = {.view = *view};
     int64_t bytes = 0;
-    MPI_EXPECT_OK(mimo_tensor_extent(view, NULL, &bytes));
+    MPI_EXPECT_OK(mimo_tensor_extent(NULL, &bytes, view));
     tile.room = room_new(bytes);
     tile.view.data = tile.room.place;
     tile.view.memory = test_memory();

@@ -25,7 +25,7 @@ const char *test_memory_lacks(void)
 
 mimo_status test_comm_create(mimo_comm **out)
 {
-    return mimo_comm_from_mpi(out, MPI_COMM_WORLD);
+    return mimo_comm_create_mpi(out, MPI_COMM_WORLD, NULL);
 }
 
 void *test_place_new(void *host, int64_t bytes)

@@ -40,9 +40,9 @@ Test(alignment, golden)
     mimo_tensor text = mimo_tensor_2d((void *)words, MIMO_F32, "th", 5, 1);
     mimo_tensor to = mimo_tensor_3d(out, MIMO_F32, "bsh", 2, 4, 1);
     cr_assert_eq(mimo_alignment_update(alignment, &view, NULL), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_alignment_rows(alignment, 0, &count), MIMO_OK);
+    cr_assert_eq(mimo_alignment_rows(&count, alignment, 0), MIMO_OK);
     cr_assert_eq(count, 3);
-    cr_assert_eq(mimo_alignment_rows(alignment, -1, &count), MIMO_OK);
+    cr_assert_eq(mimo_alignment_rows(&count, alignment, -1), MIMO_OK);
     cr_assert_eq(count, 5);
     cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK, "%s",
                  mimo_last_error());
@@ -112,7 +112,7 @@ static mimo_tensor draw_source(uint64_t *state, const random_case *it, int64_t n
 static int64_t bytes_of(const mimo_tensor *view)
 {
     int64_t bytes;
-    cr_assert_eq(mimo_tensor_extent(view, NULL, &bytes), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(NULL, &bytes, view), MIMO_OK);
     return bytes;
 }
 
@@ -287,7 +287,7 @@ Test(alignment, errors_of_ids)
     mimo_alignment *alignment = alignment_of(2, special, 10);
     mimo_tensor view = mimo_tensor_2d((void *)ids, MIMO_I64, "bs", 2, 3), bad;
     int64_t rows = -7;
-    FAILS(mimo_alignment_rows(alignment, 0, &rows), MIMO_ERR_STATE, "no ids");
+    FAILS(mimo_alignment_rows(&rows, alignment, 0), MIMO_ERR_STATE, "no ids");
     FAILS(mimo_alignment_update(alignment, &view, NULL), MIMO_ERR_ARGUMENT, "id 10", "sample 0",
           "position 2", "vocabulary of 10");
     bad = mimo_tensor_2d((void *)ids, MIMO_I64, "sb", 2, 3);
@@ -303,10 +303,10 @@ Test(alignment, errors_of_ids)
     FAILS(mimo_alignment_update(alignment, &bad, NULL), MIMO_ERR_SHAPE, "bs[-1,3]");
     FAILS(mimo_alignment_update(alignment, NULL, NULL), MIMO_ERR_ARGUMENT, "ids is NULL");
     FAILS(mimo_alignment_update(NULL, &view, NULL), MIMO_ERR_ARGUMENT, "alignment is NULL");
-    FAILS(mimo_alignment_rows(alignment, 2, &rows), MIMO_ERR_ARGUMENT, "modality 2 among 2");
-    FAILS(mimo_alignment_rows(alignment, -2, &rows), MIMO_ERR_ARGUMENT, "modality -2");
-    FAILS(mimo_alignment_rows(NULL, 0, &rows), MIMO_ERR_ARGUMENT, "alignment is NULL");
-    FAILS(mimo_alignment_rows(alignment, 0, NULL), MIMO_ERR_ARGUMENT, "rows is NULL");
+    FAILS(mimo_alignment_rows(&rows, alignment, 2), MIMO_ERR_ARGUMENT, "modality 2 among 2");
+    FAILS(mimo_alignment_rows(&rows, alignment, -2), MIMO_ERR_ARGUMENT, "modality -2");
+    FAILS(mimo_alignment_rows(&rows, NULL, 0), MIMO_ERR_ARGUMENT, "alignment is NULL");
+    FAILS(mimo_alignment_rows(NULL, alignment, 0), MIMO_ERR_ARGUMENT, "rows is NULL");
     cr_assert_eq(rows, -7);
     mimo_alignment_destroy(alignment);
 }

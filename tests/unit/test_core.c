@@ -76,7 +76,7 @@ static void expect_value(mimo_env_id id, const char *name, const char *text, int
         setenv(name, text, 1);
     else
         unsetenv(name);
-    cr_assert_eq(mimo_env_get(id, &value), MIMO_OK);
+    cr_assert_eq(mimo_env_get(&value, id), MIMO_OK);
     cr_assert_eq(value, expected, "%s=%s", name, text ? text : "(unset)");
 }
 
@@ -86,7 +86,7 @@ Test(env, default_value_and_nonsense)
     expect_value(MIMO_ENV_AGREE, "MIMO_AGREE", NULL, 1);
     expect_value(MIMO_ENV_AGREE, "MIMO_AGREE", "0", 0);
     setenv("MIMO_AGREE", "yes", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, &value), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(&value, MIMO_ENV_AGREE), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "MIMO_AGREE='yes'"));
 }
 
@@ -100,11 +100,11 @@ Test(env, table)
     for (int i = 0; i < count; i++) {
         cr_assert(strncmp(rows[i].name, "MIMO_", 5) == 0 && *rows[i].help);
         unsetenv(rows[i].name);
-        cr_assert_eq(mimo_env_get((mimo_env_id)i, &value), MIMO_OK);
+        cr_assert_eq(mimo_env_get(&value, (mimo_env_id)i), MIMO_OK);
         cr_assert_eq(value, rows[i].value);
     }
-    cr_assert_eq(mimo_env_get((mimo_env_id)count, &value), MIMO_ERR_ARGUMENT);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_AGREE, NULL), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(&value, (mimo_env_id)count), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(NULL, MIMO_ENV_AGREE), MIMO_ERR_ARGUMENT);
 }
 
 Test(env, lists_of_words)
@@ -116,10 +116,10 @@ Test(env, lists_of_words)
     expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", "calls", MIMO_CHECK_CALLS);
     expect_value(MIMO_ENV_CHECK, "MIMO_CHECK", "", 0);
     setenv("MIMO_CHECK", "calls,call", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "'call' is none of replicas,calls,samples"));
     setenv("MIMO_CHECK", ",", 1);
-    cr_assert_eq(mimo_env_get(MIMO_ENV_CHECK, &value), MIMO_ERR_ARGUMENT);
+    cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT);
 }
 
 Test(tensor, extent_size_and_text)
@@ -127,27 +127,27 @@ Test(tensor, extent_size_and_text)
     char text[64];
     int64_t elements, bytes;
     mimo_tensor view = mimo_tensor_3d(NULL, MIMO_BF16, "sbh", 577, 4, 1024);
-    cr_assert_eq(mimo_tensor_extent(&view, &elements, &bytes), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&elements, &bytes, &view), MIMO_OK);
     cr_assert_eq(elements, 577 * 4 * 1024);
     cr_assert_eq(bytes, 2 * elements);
     cr_assert_eq(mimo_tensor_size(&view, 'b'), 4);
     cr_assert_eq(mimo_tensor_size(&view, 't'), -1);
-    cr_assert_str_eq(mimo_tensor_text(&view, text, sizeof text), "bf16 sbh[577,4,1024]");
-    cr_assert_str_eq(mimo_tensor_text(&view, text, 9), "bf16 sbh");
+    cr_assert_str_eq(mimo_tensor_text(text, sizeof text, &view), "bf16 sbh[577,4,1024]");
+    cr_assert_str_eq(mimo_tensor_text(text, 9, &view), "bf16 sbh");
 }
 
 Test(tensor, errors_name_the_view)
 {
     mimo_tensor huge = mimo_tensor_3d(NULL, MIMO_F64, "sbh", INT64_MAX / 2, 4, 4);
-    cr_assert_eq(mimo_tensor_extent(&huge, NULL, NULL), MIMO_ERR_OVERFLOW);
+    cr_assert_eq(mimo_tensor_extent(NULL, NULL, &huge), MIMO_ERR_OVERFLOW);
     cr_assert_eq(mimo_tensor_extent(NULL, NULL, NULL), MIMO_ERR_ARGUMENT);
     mimo_tensor twice = mimo_tensor_3d(NULL, MIMO_F32, "ssh", 1, 2, 3);
-    cr_assert_eq(mimo_tensor_extent(&twice, NULL, NULL), MIMO_ERR_SHAPE);
+    cr_assert_eq(mimo_tensor_extent(NULL, NULL, &twice), MIMO_ERR_SHAPE);
     mimo_tensor negative = mimo_tensor_2d(NULL, MIMO_F32, "th", -1, 3);
-    cr_assert_eq(mimo_tensor_extent(&negative, NULL, NULL), MIMO_ERR_SHAPE);
+    cr_assert_eq(mimo_tensor_extent(NULL, NULL, &negative), MIMO_ERR_SHAPE);
     cr_assert(strstr(mimo_last_error(), "f32 th[-1,3]"));
     mimo_tensor bare = mimo_tensor_2d(NULL, MIMO_F32, "", 1, 3);
-    FAILS(mimo_tensor_extent(&bare, NULL, NULL), MIMO_ERR_SHAPE, "no layout letters");
+    FAILS(mimo_tensor_extent(NULL, NULL, &bare), MIMO_ERR_SHAPE, "no layout letters");
 }
 
 Test(checked, overflow_is_an_error)

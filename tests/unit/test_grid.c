@@ -16,7 +16,8 @@ enum { MAX_DIMS = SLOW_DIMS, MAX_RANKS = 4096 };
 static mimo_grid *parse(const char *spec, int64_t offset)
 {
     mimo_grid *grid = NULL;
-    cr_assert_eq(mimo_grid_parse(&grid, spec, offset), MIMO_OK, "%s: %s", spec, mimo_last_error());
+    cr_assert_eq(mimo_grid_create_text(&grid, spec, offset), MIMO_OK, "%s: %s", spec,
+                 mimo_last_error());
     return grid;
 }
 
@@ -52,14 +53,14 @@ static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set
     char dims[256];
     int64_t groups, group_size, index = 0;
     write_set(dims, w, set, seed);
-    cr_assert_eq(mimo_grid_group_count(grid, dims, &groups, &group_size), MIMO_OK, "%s",
+    cr_assert_eq(mimo_grid_group_count(&groups, &group_size, grid, dims), MIMO_OK, "%s",
                  mimo_last_error());
     int64_t *ranks = calloc((size_t)group_size, sizeof *ranks);
     bool *seen = calloc((size_t)w->size, sizeof *seen);
     for (int64_t first = 0; first < w->size; first++) { /* groups by ascending first rank */
         if (seen[first])
             continue;
-        cr_assert_eq(mimo_grid_group_at(grid, dims, index, ranks), MIMO_OK, "%s",
+        cr_assert_eq(mimo_grid_group_at(ranks, grid, dims, index), MIMO_OK, "%s",
                      mimo_last_error());
         int64_t place = 0;
         for (int64_t r = first; r < w->size; r++) { /* ranks ascend in a group */
@@ -72,7 +73,7 @@ static void check_groups(const mimo_grid *grid, const slow_grid *w, unsigned set
                          "group %" PRId64 " along %s place %" PRId64 ": %" PRId64
                          " instead of %" PRId64,
                          index, dims, place, ranks[place], w->offset + r);
-            cr_assert_eq(mimo_grid_group_of(grid, dims, w->offset + r, &got_index, &got_place),
+            cr_assert_eq(mimo_grid_group_of(&got_index, &got_place, grid, dims, w->offset + r),
                          MIMO_OK);
             cr_assert(got_index == index && got_place == place,
                       "rank %" PRId64 " along %s: group %" PRId64 " place %" PRId64
@@ -92,14 +93,14 @@ static void check_coords(const mimo_grid *grid, const slow_grid *w)
 {
     for (int64_t r = 0; r < w->size; r++) {
         int64_t coords[MAX_DIMS], rank = -1;
-        cr_assert_eq(mimo_grid_coords(grid, w->offset + r, coords), MIMO_OK);
+        cr_assert_eq(mimo_grid_coords(coords, grid, w->offset + r), MIMO_OK);
         for (int i = 0; i < w->ndims; i++) {
             int64_t one = -1;
             cr_assert_eq(coords[i], w->coords[r][i]);
-            cr_assert_eq(mimo_grid_coord(grid, w->offset + r, w->names[i], &one), MIMO_OK);
+            cr_assert_eq(mimo_grid_coord(&one, grid, w->offset + r, w->names[i]), MIMO_OK);
             cr_assert_eq(one, coords[i]);
         }
-        cr_assert_eq(mimo_grid_rank(grid, coords, &rank), MIMO_OK);
+        cr_assert_eq(mimo_grid_rank(&rank, grid, coords), MIMO_OK);
         cr_assert_eq(rank, w->offset + r);
     }
 }
@@ -111,10 +112,10 @@ static void expect_groups(const char *spec, int64_t offset, const char *dims, in
 {
     mimo_grid *grid = parse(spec, offset);
     int64_t got_groups, got_size, ranks[16];
-    cr_assert_eq(mimo_grid_group_count(grid, dims, &got_groups, &got_size), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_count(&got_groups, &got_size, grid, dims), MIMO_OK);
     cr_assert(got_groups == groups && got_size == group_size, "%s along %s", spec, dims);
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(grid, dims, g, ranks), MIMO_OK);
+        cr_assert_eq(mimo_grid_group_at(ranks, grid, dims, g), MIMO_OK);
         cr_assert_arr_eq(ranks, expected + g * group_size, (size_t)group_size * sizeof *ranks,
                          "%s along %s group %" PRId64, spec, dims, g);
     }
@@ -137,11 +138,11 @@ Test(grid, text_and_questions)
 {
     char text[64];
     mimo_grid *grid = parse("tp=2,cp=2,pp=1,dp=2", 8);
-    cr_assert_str_eq(mimo_grid_text(grid, text, sizeof text), "tp=2,cp=2,pp=1,dp=2");
-    cr_assert_str_eq(mimo_grid_text(grid, text, 7), "tp=2,c");
-    cr_assert_str_eq(mimo_grid_text(grid, text, 1), "");
+    cr_assert_str_eq(mimo_grid_text(text, sizeof text, grid), "tp=2,cp=2,pp=1,dp=2");
+    cr_assert_str_eq(mimo_grid_text(text, 7, grid), "tp=2,c");
+    cr_assert_str_eq(mimo_grid_text(text, 1, grid), "");
     cr_assert_eq(mimo_grid_size(grid), 8);
-    cr_assert_eq(mimo_grid_offset(grid), 8);
+    cr_assert_eq(mimo_grid_rank_offset(grid), 8);
     cr_assert_eq(mimo_grid_ndims(grid), 4);
     cr_assert(mimo_grid_contains(grid, 8) && mimo_grid_contains(grid, 15));
     cr_assert(!mimo_grid_contains(grid, 7) && !mimo_grid_contains(grid, 16));
@@ -154,7 +155,7 @@ Test(grid, text_and_questions)
     cr_assert_eq(mimo_grid_dim_size(grid, "cp"), 2);
     cr_assert_eq(mimo_grid_dim_size(grid, "ep"), 1);
     int64_t coord = -1;
-    cr_assert_eq(mimo_grid_coord(grid, 15, "ep", &coord), MIMO_OK);
+    cr_assert_eq(mimo_grid_coord(&coord, grid, 15, "ep"), MIMO_OK);
     cr_assert_eq(coord, 0, "the coordinate of an absent dimension is 0");
     cr_assert_eq(mimo_grid_check_world(grid, 16), MIMO_OK);
     cr_assert_null(mimo_grid_comm(grid));
@@ -210,9 +211,9 @@ Test(grid, text_round_trip)
     char text[128], again[128];
     for (int trial = 0; trial < 50; trial++) {
         mimo_grid *grid = random_grid(&state);
-        mimo_grid_text(grid, text, sizeof text);
-        mimo_grid *copy = parse(text, mimo_grid_offset(grid));
-        cr_assert_str_eq(mimo_grid_text(copy, again, sizeof again), text);
+        mimo_grid_text(text, sizeof text, grid);
+        mimo_grid *copy = parse(text, mimo_grid_rank_offset(grid));
+        cr_assert_str_eq(mimo_grid_text(again, sizeof again, copy), text);
         mimo_grid_destroy(copy);
         mimo_grid_destroy(grid);
     }
@@ -224,19 +225,19 @@ Test(grid, the_own_groups_of_a_rank_among_65536)
     mimo_grid *grid = parse("tp=8,cp=16,pp=4,dp=128", 7);
     int64_t rank = 7 + 5 + 3 * 8 + 2 * 128 + 100 * 512, index, place, ranks[2048];
     cr_assert_eq(mimo_grid_size(grid), 65536);
-    cr_assert_eq(mimo_grid_group_of(grid, "dp,cp", rank, &index, &place), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_of(&index, &place, grid, "dp,cp", rank), MIMO_OK);
     cr_assert_eq(index, 5 + 2 * 8);
     cr_assert_eq(place, 3 + 100 * 16);
-    cr_assert_eq(mimo_grid_group_at(grid, "cp,dp", index, ranks), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_at(ranks, grid, "cp,dp", index), MIMO_OK);
     for (int64_t d = 0; d < 128; d++)
         for (int64_t c = 0; c < 16; c++)
             cr_assert_eq(ranks[d * 16 + c], 7 + 5 + c * 8 + 2 * 128 + d * 512);
     /* Together the groups hold each rank of the grid once. */
     int64_t groups, size;
     char *seen = calloc(65536, 1);
-    cr_assert_eq(mimo_grid_group_count(grid, "tp,pp", &groups, &size), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_count(&groups, &size, grid, "tp,pp"), MIMO_OK);
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(grid, "tp,pp", g, ranks), MIMO_OK);
+        cr_assert_eq(mimo_grid_group_at(ranks, grid, "tp,pp", g), MIMO_OK);
         for (int64_t i = 0; i < size; i++)
             cr_assert_eq(seen[ranks[i] - 7]++, 0, "rank %" PRId64 " is in two groups", ranks[i]);
     }
@@ -249,7 +250,7 @@ Test(grid, the_largest_span)
 {
     mimo_grid *grid = parse("a=2,b=1073741824", 0); /* last rank 2^31 - 1 */
     int64_t coords[2];
-    cr_assert_eq(mimo_grid_coords(grid, INT32_MAX, coords), MIMO_OK);
+    cr_assert_eq(mimo_grid_coords(coords, grid, INT32_MAX), MIMO_OK);
     cr_assert(coords[0] == 1 && coords[1] == 1073741823);
     mimo_grid_destroy(grid);
 }
@@ -292,15 +293,15 @@ Test(grid, parse_errors)
                                       "tp=0x2", "tp=2.0", "tp=2;dp=2"};
     mimo_grid *grid = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        FAILS(mimo_grid_parse(&grid, bad[i], 0), MIMO_ERR_ARGUMENT, bad[i]);
-    FAILS(mimo_grid_parse(&grid, "dp=2,tp=99999999999999999999", 0), MIMO_ERR_OVERFLOW, "part 2",
-          "'tp=99999999999999999999'", "does not fit 64 bits");
-    FAILS(mimo_grid_parse(&grid, "tp=2,dp=x,cp=2", 0), MIMO_ERR_ARGUMENT, "part 2", "'dp=x'");
-    FAILS(mimo_grid_parse(&grid, "tp=-2", 0), MIMO_ERR_GRID, "size -2");
-    FAILS(mimo_grid_parse(&grid, "=2", 0), MIMO_ERR_GRID, "empty name");
-    FAILS(mimo_grid_parse(&grid, "tp=2,tp=2", 0), MIMO_ERR_GRID, "'tp'");
-    FAILS(mimo_grid_parse(&grid, NULL, 0), MIMO_ERR_ARGUMENT, "spec is NULL");
-    FAILS(mimo_grid_parse(NULL, "tp=2", 0), MIMO_ERR_ARGUMENT, "out is NULL");
+        FAILS(mimo_grid_create_text(&grid, bad[i], 0), MIMO_ERR_ARGUMENT, bad[i]);
+    FAILS(mimo_grid_create_text(&grid, "dp=2,tp=99999999999999999999", 0), MIMO_ERR_OVERFLOW,
+          "part 2", "'tp=99999999999999999999'", "does not fit 64 bits");
+    FAILS(mimo_grid_create_text(&grid, "tp=2,dp=x,cp=2", 0), MIMO_ERR_ARGUMENT, "part 2", "'dp=x'");
+    FAILS(mimo_grid_create_text(&grid, "tp=-2", 0), MIMO_ERR_GRID, "size -2");
+    FAILS(mimo_grid_create_text(&grid, "=2", 0), MIMO_ERR_GRID, "empty name");
+    FAILS(mimo_grid_create_text(&grid, "tp=2,tp=2", 0), MIMO_ERR_GRID, "'tp'");
+    FAILS(mimo_grid_create_text(&grid, NULL, 0), MIMO_ERR_ARGUMENT, "spec is NULL");
+    FAILS(mimo_grid_create_text(NULL, "tp=2", 0), MIMO_ERR_ARGUMENT, "out is NULL");
     cr_assert_null(grid);
 }
 
@@ -309,26 +310,26 @@ Test(grid, rank_and_set_errors)
     mimo_grid *grid = parse("tp=2,cp=1,dp=2", 4);
     int64_t coords[3] = {-7, -7, -7}, out = -7;
     FAILS(mimo_grid_check_world(grid, 7), MIMO_ERR_GRID, "offset 4", "needs 8", "are 7");
-    FAILS(mimo_grid_coords(grid, 3, coords), MIMO_ERR_GRID, "rank 3", "4 to 7", "tp=2,cp=1,dp=2");
-    FAILS(mimo_grid_coords(grid, 8, coords), MIMO_ERR_GRID, "rank 8");
-    FAILS(mimo_grid_coord(grid, 8, "tp", &out), MIMO_ERR_GRID, "rank 8");
-    FAILS(mimo_grid_coord(grid, -1, "none", &out), MIMO_ERR_GRID, "rank -1");
-    FAILS(mimo_grid_rank(grid, (int64_t[]){0, 0, 2}, &out), MIMO_ERR_GRID, "coordinate 2", "'dp'",
+    FAILS(mimo_grid_coords(coords, grid, 3), MIMO_ERR_GRID, "rank 3", "4 to 7", "tp=2,cp=1,dp=2");
+    FAILS(mimo_grid_coords(coords, grid, 8), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_coord(&out, grid, 8, "tp"), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_coord(&out, grid, -1, "none"), MIMO_ERR_GRID, "rank -1");
+    FAILS(mimo_grid_rank(&out, grid, (int64_t[]){0, 0, 2}), MIMO_ERR_GRID, "coordinate 2", "'dp'",
           "size 2");
-    FAILS(mimo_grid_rank(grid, (int64_t[]){0, -1, 0}, &out), MIMO_ERR_GRID, "coordinate -1",
+    FAILS(mimo_grid_rank(&out, grid, (int64_t[]){0, -1, 0}), MIMO_ERR_GRID, "coordinate -1",
           "'cp'");
-    FAILS(mimo_grid_group_count(grid, "", &out, &out), MIMO_ERR_GRID, "empty");
-    FAILS(mimo_grid_group_count(grid, "tp,dp,tp", &out, &out), MIMO_ERR_GRID, "'tp' twice",
+    FAILS(mimo_grid_group_count(&out, &out, grid, ""), MIMO_ERR_GRID, "empty");
+    FAILS(mimo_grid_group_count(&out, &out, grid, "tp,dp,tp"), MIMO_ERR_GRID, "'tp' twice",
           "'tp,dp,tp'");
-    FAILS(mimo_grid_group_count(grid, "tp,ep", &out, &out), MIMO_ERR_GRID, "'ep'",
+    FAILS(mimo_grid_group_count(&out, &out, grid, "tp,ep"), MIMO_ERR_GRID, "'ep'",
           "tp=2,cp=1,dp=2");
-    FAILS(mimo_grid_group_count(grid, "t", &out, &out), MIMO_ERR_GRID, "'t'");
-    FAILS(mimo_grid_group_count(grid, "tp,", &out, &out), MIMO_ERR_GRID, "'tp,'", "''");
-    FAILS(mimo_grid_group_count(grid, NULL, &out, &out), MIMO_ERR_ARGUMENT, "NULL");
-    FAILS(mimo_grid_group_at(grid, "tp", 2, coords), MIMO_ERR_ARGUMENT, "group 2", "2 groups");
-    FAILS(mimo_grid_group_at(grid, "tp", -1, coords), MIMO_ERR_ARGUMENT, "group -1");
-    FAILS(mimo_grid_group_of(grid, "tp", 8, &out, &out), MIMO_ERR_GRID, "rank 8");
-    FAILS(mimo_grid_group_of(grid, "pp", 4, &out, &out), MIMO_ERR_GRID, "'pp'");
+    FAILS(mimo_grid_group_count(&out, &out, grid, "t"), MIMO_ERR_GRID, "'t'");
+    FAILS(mimo_grid_group_count(&out, &out, grid, "tp,"), MIMO_ERR_GRID, "'tp,'", "''");
+    FAILS(mimo_grid_group_count(&out, &out, grid, NULL), MIMO_ERR_ARGUMENT, "NULL");
+    FAILS(mimo_grid_group_at(coords, grid, "tp", 2), MIMO_ERR_ARGUMENT, "group 2", "2 groups");
+    FAILS(mimo_grid_group_at(coords, grid, "tp", -1), MIMO_ERR_ARGUMENT, "group -1");
+    FAILS(mimo_grid_group_of(&out, &out, grid, "tp", 8), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_grid_group_of(&out, &out, grid, "pp", 4), MIMO_ERR_GRID, "'pp'");
     cr_assert(out == -7 && coords[0] == -7 && coords[2] == -7, "outputs stay untouched");
     mimo_grid_destroy(grid);
 }
@@ -338,15 +339,15 @@ Test(rank, arguments_that_are_NULL)
     mimo_grid *grid = parse("tp=2,dp=2", 0);
     int64_t out = -7, coords[2] = {-7, -7};
     FAILS(mimo_grid_check_world(NULL, 4), MIMO_ERR_ARGUMENT, "check_world: grid is NULL");
-    FAILS(mimo_grid_coords(NULL, 0, coords), MIMO_ERR_ARGUMENT, "coords: grid is NULL");
-    FAILS(mimo_grid_coords(grid, 0, NULL), MIMO_ERR_ARGUMENT, "coords: coords is NULL");
-    FAILS(mimo_grid_coord(NULL, 0, "tp", &out), MIMO_ERR_ARGUMENT, "coord: grid is NULL");
-    FAILS(mimo_grid_coord(grid, 0, NULL, &out), MIMO_ERR_ARGUMENT, "coord: name is NULL");
-    FAILS(mimo_grid_coord(grid, 0, "tp", NULL), MIMO_ERR_ARGUMENT, "coord: out is NULL");
-    FAILS(mimo_grid_rank(NULL, coords, &out), MIMO_ERR_ARGUMENT, "rank: grid is NULL");
-    FAILS(mimo_grid_rank(grid, NULL, &out), MIMO_ERR_ARGUMENT, "rank: coords is NULL");
-    FAILS(mimo_grid_rank(grid, (int64_t[]){0, 0}, NULL), MIMO_ERR_ARGUMENT, "rank: out is NULL");
-    FAILS(mimo_grid_group_at(grid, "tp", 0, NULL), MIMO_ERR_ARGUMENT, "ranks is NULL");
+    FAILS(mimo_grid_coords(coords, NULL, 0), MIMO_ERR_ARGUMENT, "coords: grid is NULL");
+    FAILS(mimo_grid_coords(NULL, grid, 0), MIMO_ERR_ARGUMENT, "coords: coords is NULL");
+    FAILS(mimo_grid_coord(&out, NULL, 0, "tp"), MIMO_ERR_ARGUMENT, "coord: grid is NULL");
+    FAILS(mimo_grid_coord(&out, grid, 0, NULL), MIMO_ERR_ARGUMENT, "coord: name is NULL");
+    FAILS(mimo_grid_coord(NULL, grid, 0, "tp"), MIMO_ERR_ARGUMENT, "coord: out is NULL");
+    FAILS(mimo_grid_rank(&out, NULL, coords), MIMO_ERR_ARGUMENT, "rank: grid is NULL");
+    FAILS(mimo_grid_rank(&out, grid, NULL), MIMO_ERR_ARGUMENT, "rank: coords is NULL");
+    FAILS(mimo_grid_rank(NULL, grid, (int64_t[]){0, 0}), MIMO_ERR_ARGUMENT, "rank: out is NULL");
+    FAILS(mimo_grid_group_at(NULL, grid, "tp", 0), MIMO_ERR_ARGUMENT, "ranks is NULL");
     cr_assert(out == -7 && coords[0] == -7, "outputs stay untouched");
     mimo_grid_destroy(grid);
 }
@@ -357,11 +358,11 @@ static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
 {
     mimo_grid *as_grid = NULL, *view = NULL;
     mimo_dim dims[MAX_DIMS];
-    cr_assert_eq(mimo_grid_parse(&as_grid, spec, 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&as_grid, spec, 0), MIMO_OK);
     int ndims = mimo_grid_ndims(as_grid);
     for (int i = 0; i < ndims; i++)
         dims[i] = mimo_grid_dim(as_grid, i);
-    mimo_status status = mimo_grid_add_view(&view, base, name, dims, ndims);
+    mimo_status status = mimo_grid_create_view(&view, base, name, dims, ndims);
     mimo_grid_destroy(as_grid);
     cr_assert_eq(status == MIMO_OK, view != NULL);
     return status;
@@ -377,9 +378,9 @@ Test(view, experts_beside_attention)
                  mimo_last_error());
     cr_assert_eq(add_view(base, "flat", "all=24"), MIMO_OK);
     cr_assert_eq(mimo_grid_view(&view, base, "experts"), MIMO_OK);
-    cr_assert_str_eq(mimo_grid_text(view, text, sizeof text), "etp=1,ep=4,edp=3,pp=2");
-    cr_assert_eq(mimo_grid_offset(view), 5, "a view has its base's span");
-    cr_assert_eq(mimo_grid_group_at(view, "ep", 1, ranks), MIMO_OK);
+    cr_assert_str_eq(mimo_grid_text(text, sizeof text, view), "etp=1,ep=4,edp=3,pp=2");
+    cr_assert_eq(mimo_grid_rank_offset(view), 5, "a view has its base's span");
+    cr_assert_eq(mimo_grid_group_at(ranks, view, "ep", 1), MIMO_OK);
     cr_assert_arr_eq(ranks, ((int64_t[]){9, 10, 11, 12}), 4 * sizeof *ranks);
     mimo_grid_destroy(base);
 }
@@ -389,13 +390,13 @@ static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid
     char dims[256];
     int64_t groups, size, other_groups, other_size, left[512], right[512];
     write_set(dims, w, set, 0);
-    cr_assert_eq(mimo_grid_group_count(a, dims, &groups, &size), MIMO_OK);
-    cr_assert_eq(mimo_grid_group_count(b, dims, &other_groups, &other_size), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_count(&groups, &size, a, dims), MIMO_OK);
+    cr_assert_eq(mimo_grid_group_count(&other_groups, &other_size, b, dims), MIMO_OK);
     if (groups != other_groups || size != other_size)
         return false;
     for (int64_t g = 0; g < groups; g++) {
-        cr_assert_eq(mimo_grid_group_at(a, dims, g, left), MIMO_OK);
-        cr_assert_eq(mimo_grid_group_at(b, dims, g, right), MIMO_OK);
+        cr_assert_eq(mimo_grid_group_at(left, a, dims, g), MIMO_OK);
+        cr_assert_eq(mimo_grid_group_at(right, b, dims, g), MIMO_OK);
         if (memcmp(left, right, (size_t)size * sizeof *left) != 0)
             return false;
     }
@@ -450,11 +451,11 @@ Test(view, errors)
     FAILS(add_view(base, "v", "x=2,dp=4"), MIMO_ERR_GRID, "'dp'", "size 4 stride 2",
           "size 2 stride 4");
     FAILS(add_view(base, "", "x=8"), MIMO_ERR_GRID, "empty");
-    cr_assert_eq(mimo_grid_add_view(&view, base, "v", one, 1), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_view(&view, base, "v", one, 1), MIMO_OK);
     FAILS(add_view(base, "v", "y=8"), MIMO_ERR_EXISTS, "'v'");
-    FAILS(mimo_grid_add_view(&none, view, "w", one, 1), MIMO_ERR_GRID, "'w'", "'v'");
-    FAILS(mimo_grid_add_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");
-    FAILS(mimo_grid_add_view(&none, base, NULL, one, 1), MIMO_ERR_ARGUMENT, "name is NULL");
+    FAILS(mimo_grid_create_view(&none, view, "w", one, 1), MIMO_ERR_GRID, "'w'", "'v'");
+    FAILS(mimo_grid_create_view(&none, base, "w", one, 0), MIMO_ERR_GRID, "0 dimensions");
+    FAILS(mimo_grid_create_view(&none, base, NULL, one, 1), MIMO_ERR_ARGUMENT, "name is NULL");
     FAILS(mimo_grid_view(&none, base, "w"), MIMO_ERR_NOT_FOUND, "'w'");
     FAILS(mimo_grid_view(NULL, base, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: out is NULL");
     FAILS(mimo_grid_view(&none, NULL, "v"), MIMO_ERR_ARGUMENT, "mimo_grid_view: base is NULL");

@@ -16,7 +16,7 @@ static void expect_boxes(const layout_case *layout, int64_t batch, int64_t seq, 
     mimo_layout *made = layout_of(layout, batch, seq, &grid);
     mimo_box boxes[4];
     int64_t found = -1;
-    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, 4, &found), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(&found, boxes, 4, made, rank), MIMO_OK);
     cr_assert_eq(found, count, "%s rank %" PRId64 ": %" PRId64 " boxes", layout->grid, rank, found);
     for (int64_t i = 0; i < count; i++)
         cr_assert(memcmp(&boxes[i], &expected[i], sizeof boxes[i]) == 0,
@@ -93,11 +93,11 @@ static void check_rank(const layout_case *layout, const mimo_layout *made,
     mimo_box boxes[ROOM], only[1], found;
     mimo_cell cell;
     int64_t count, again, rows, covered = 0, needed = 0;
-    cr_assert_eq(mimo_layout_rows(made, rank, &rows), MIMO_OK);
+    cr_assert_eq(mimo_layout_rows(&rows, made, rank), MIMO_OK);
     cr_assert_eq(rows, tile->rows, "%s rank %" PRId64 ": %" PRId64 " rows, and should be %" PRId64,
                  layout->grid, rank, rows, tile->rows);
-    cr_assert_eq(mimo_layout_boxes(made, rank, boxes, ROOM, &count), MIMO_OK);
-    cr_assert_eq(mimo_layout_boxes(made, rank, only, 1, &again), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(&count, boxes, ROOM, made, rank), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(&again, only, 1, made, rank), MIMO_OK);
     cr_assert_eq(again, count);
     for (int64_t i = 0; i < count; i++) {
         const mimo_box *box = &boxes[i];
@@ -175,7 +175,7 @@ static mimo_status attempt(const char *spec, mimo_partition_rule rule, int64_t b
     mimo_grid *grid;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_parse(&grid, spec, 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&grid, spec, 0), MIMO_OK);
     desc.grid = grid;
     desc.batch = batch;
     desc.seq = seq;
@@ -230,7 +230,7 @@ static mimo_status ragged_attempt(mimo_ragged kind, const mimo_span *spans, int6
     mimo_grid *grid;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_parse(&grid, "cp=2,dp=2", 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&grid, "cp=2,dp=2", 0), MIMO_OK);
     desc.grid = grid;
     desc.batch = 3;
     desc.seq = 8;
@@ -272,7 +272,7 @@ Test(layout, samples_of_each_coordinate)
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_box box;
     int64_t count, rows;
-    cr_assert_eq(mimo_grid_parse(&grid, "dp=3", 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&grid, "dp=3", 0), MIMO_OK);
     desc.grid = grid;
     desc.batch = 5;
     desc.seq = 2;
@@ -282,9 +282,9 @@ Test(layout, samples_of_each_coordinate)
     FAILS(mimo_layout_create(&made, &desc), MIMO_ERR_SHAPE, "coordinate 1", "-1");
     desc.samples = samples;
     cr_assert_eq(mimo_layout_create(&made, &desc), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_layout_boxes(made, 2, &box, 1, &count), MIMO_OK);
+    cr_assert_eq(mimo_layout_boxes(&count, &box, 1, made, 2), MIMO_OK);
     cr_assert(count == 1 && box.b0 == 1 && box.nb == 4 && box.row_s == 4);
-    cr_assert_eq(mimo_layout_rows(made, 1, &rows), MIMO_OK);
+    cr_assert_eq(mimo_layout_rows(&rows, made, 1), MIMO_OK);
     cr_assert_eq(rows, 0);
     mimo_layout_destroy(made);
     mimo_grid_destroy(grid);
@@ -294,7 +294,7 @@ Test(layout, wrong_descriptors)
 {
     mimo_partition_rule plain = MIMO_PARTITION_RULE_INIT;
     mimo_grid *grid;
-    cr_assert_eq(mimo_grid_parse(&grid, "tp=2,dp=2", 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&grid, "tp=2,dp=2", 0), MIMO_OK);
     mimo_layout_desc good = MIMO_LAYOUT_DESC_INIT;
     good.grid = grid;
     good.batch = 4;
@@ -334,12 +334,12 @@ Test(layout, wrong_questions)
     mimo_layout *made = layout_of(&two, 2, 2, &grid);
     mimo_box box;
     int64_t count;
-    FAILS(mimo_layout_boxes(NULL, 0, &box, 1, &count), MIMO_ERR_ARGUMENT, "layout");
-    FAILS(mimo_layout_boxes(made, 0, NULL, 1, &count), MIMO_ERR_ARGUMENT, "boxes");
-    FAILS(mimo_layout_boxes(made, 0, &box, 1, NULL), MIMO_ERR_ARGUMENT, "count");
-    FAILS(mimo_layout_boxes(made, 0, &box, -2, &count), MIMO_ERR_ARGUMENT, "-2");
-    FAILS(mimo_layout_rows(NULL, 0, &count), MIMO_ERR_ARGUMENT, "layout");
-    FAILS(mimo_layout_rows(made, 0, NULL), MIMO_ERR_ARGUMENT, "rows");
+    FAILS(mimo_layout_boxes(&count, &box, 1, NULL, 0), MIMO_ERR_ARGUMENT, "layout");
+    FAILS(mimo_layout_boxes(&count, NULL, 1, made, 0), MIMO_ERR_ARGUMENT, "boxes");
+    FAILS(mimo_layout_boxes(NULL, &box, 1, made, 0), MIMO_ERR_ARGUMENT, "count");
+    FAILS(mimo_layout_boxes(&count, &box, -2, made, 0), MIMO_ERR_ARGUMENT, "-2");
+    FAILS(mimo_layout_rows(&count, NULL, 0), MIMO_ERR_ARGUMENT, "layout");
+    FAILS(mimo_layout_rows(NULL, made, 0), MIMO_ERR_ARGUMENT, "rows");
     mimo_layout_destroy(made);
     mimo_layout_destroy(NULL);
     mimo_grid_destroy(grid);

@@ -12,7 +12,7 @@ static mimo_plan *plan_of_rank_0(void)
     mimo_plan *plan;
     for (int side = 0; side < 2; side++) {
         mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
-        cr_assert_eq(mimo_grid_parse(&grid[side], side == 0 ? "dp=2" : "tp=2", 0), MIMO_OK);
+        cr_assert_eq(mimo_grid_create_text(&grid[side], side == 0 ? "dp=2" : "tp=2", 0), MIMO_OK);
         desc.grid = grid[side];
         desc.batch = 2;
         desc.seq = 1;

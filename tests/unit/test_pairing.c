@@ -18,8 +18,8 @@ typedef struct pair {
 static pair pair_of(const char *src, const char *dst, int64_t offset)
 {
     pair p = {NULL, NULL};
-    cr_assert_eq(mimo_grid_parse(&p.src, src, offset), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(mimo_grid_parse(&p.dst, dst, offset), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_grid_create_text(&p.src, src, offset), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_grid_create_text(&p.dst, dst, offset), MIMO_OK, "%s", mimo_last_error());
     return p;
 }
 
@@ -43,12 +43,12 @@ static void expect_pairing(const char *src, const char *dst, int64_t offset, mim
     cr_assert_eq(got.groups, expected.groups);
     cr_assert_eq(got.group_size, expected.group_size);
     for (int64_t g = 0; g < got.groups; g++) {
-        cr_assert_eq(mimo_pairing_group(p.src, p.dst, g, ranks), MIMO_OK);
+        cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, g), MIMO_OK);
         for (int64_t j = 0; j < got.group_size; j++) {
             int64_t wanted = offset + groups[g * got.group_size + j], index, slot;
             cr_assert_eq(ranks[j], wanted, "%s -> %s group %" PRId64 " slot %" PRId64 ": %" PRId64,
                          src, dst, g, j, ranks[j]);
-            cr_assert_eq(mimo_pairing_place(p.src, p.dst, wanted, &index, &slot), MIMO_OK);
+            cr_assert_eq(mimo_pairing_slot(&index, &slot, p.src, p.dst, wanted), MIMO_OK);
             cr_assert(index == g && slot == j);
         }
     }
@@ -59,7 +59,7 @@ Test(pairing, goldens)
 {
     const int64_t apart[] = {0, 2, 1, 3, 4, 6, 5, 7}, adjacent[] = {0, 1, 2, 3};
     mimo_pairing fan_in = {MIMO_FAN_IN, 2, 4, 2}, fan_out = {MIMO_FAN_OUT, 2, 4, 2};
-    mimo_pairing equal = {MIMO_EQUAL, 1, 0, 0}, half = {MIMO_FAN_IN, 2, 2, 2};
+    mimo_pairing equal = {MIMO_FAN_NONE, 1, 0, 0}, half = {MIMO_FAN_IN, 2, 2, 2};
     expect_pairing("tp=2,dp=4", "tp=2,cp=2,dp=2", 0, fan_in, apart);
     expect_pairing("tp=2,dp=4", "tp=2,cp=2,pp=1,dp=2", 16, fan_in, apart);
     expect_pairing("tp=4,dp=2", "tp=1,cp=2,dp=4", 0, fan_out, apart);
@@ -78,16 +78,16 @@ Test(pairing, fan_out_groups_are_split_per_cp)
     mimo_pairing got;
     cr_assert_eq(mimo_pairing_of(&got, p.src, p.dst), MIMO_OK);
     cr_assert(got.groups == 2 && got.group_size == 4);
-    cr_assert_eq(mimo_pairing_group(p.src, p.dst, 1, ranks), MIMO_OK);
+    cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, 1), MIMO_OK);
     cr_assert_arr_eq(ranks, ((int64_t[]){1, 3, 5, 7}), sizeof ranks);
     release(p);
 }
 
 Test(pairing, names_of_directions)
 {
-    cr_assert_str_eq(mimo_direction_name(MIMO_EQUAL), "equal");
-    cr_assert_str_eq(mimo_direction_name(MIMO_FAN_IN), "fan_in");
-    cr_assert_str_eq(mimo_direction_name(MIMO_FAN_OUT), "fan_out");
+    cr_assert_str_eq(mimo_fan_name(MIMO_FAN_NONE), "equal");
+    cr_assert_str_eq(mimo_fan_name(MIMO_FAN_IN), "fan_in");
+    cr_assert_str_eq(mimo_fan_name(MIMO_FAN_OUT), "fan_out");
 }
 
 Test(pairing, samples_follow_the_dp_coordinate)
@@ -95,13 +95,13 @@ Test(pairing, samples_follow_the_dp_coordinate)
     pair p = pair_of("tp=2,dp=4", "tp=2,cp=2,dp=2", 10);
     for (int64_t r = 0; r < 8; r++) {
         int64_t first, count;
-        cr_assert_eq(mimo_pairing_samples(p.src, 10 + r, 12, &first, &count), MIMO_OK);
+        cr_assert_eq(mimo_pairing_samples(&first, &count, p.src, 10 + r, 12), MIMO_OK);
         cr_assert(first == r / 2 * 3 && count == 3);
-        cr_assert_eq(mimo_pairing_samples(p.dst, 10 + r, 12, &first, &count), MIMO_OK);
+        cr_assert_eq(mimo_pairing_samples(&first, &count, p.dst, 10 + r, 12), MIMO_OK);
         cr_assert(first == r / 4 * 6 && count == 6);
     }
     int64_t first = -1, count = -1;
-    cr_assert_eq(mimo_pairing_samples(p.src, 10, 0, &first, &count), MIMO_OK);
+    cr_assert_eq(mimo_pairing_samples(&first, &count, p.src, 10, 0), MIMO_OK);
     cr_assert(first == 0 && count == 0, "an empty batch is a batch");
     release(p);
 }
@@ -133,7 +133,7 @@ static void check_gather_groups(const pair *p, const slow_grid *src, const slow_
     for (int64_t d = 0; d < few; d++)
         for (int64_t t = 0; t < slow_size(wide, "tp"); t++)
             for (int64_t c = 0; c < cp; c++, index++) {
-                cr_assert_eq(mimo_pairing_group(p->src, p->dst, index, ranks), MIMO_OK);
+                cr_assert_eq(mimo_pairing_group(ranks, p->src, p->dst, index), MIMO_OK);
                 for (int64_t r = 0; r < wide->size; r++) {
                     int64_t j = slow_coord(wide, r, "dp") - d * k, got_index, got_slot;
                     if (j < 0 || j >= k || slow_coord(wide, r, "tp") != t ||
@@ -141,7 +141,7 @@ static void check_gather_groups(const pair *p, const slow_grid *src, const slow_
                         continue;
                     int64_t rank = wide->offset + r;
                     cr_assert_eq(ranks[j], rank, "group %" PRId64 " slot %" PRId64, index, j);
-                    cr_assert_eq(mimo_pairing_place(p->src, p->dst, rank, &got_index, &got_slot),
+                    cr_assert_eq(mimo_pairing_slot(&got_index, &got_slot, p->src, p->dst, rank),
                                  MIMO_OK);
                     cr_assert(got_index == index && got_slot == j);
                 }
@@ -156,10 +156,10 @@ static void check_equal(const pair *p, const slow_grid *src)
 {
     mimo_pairing got;
     cr_assert_eq(mimo_pairing_of(&got, p->src, p->dst), MIMO_OK);
-    cr_assert(got.direction == MIMO_EQUAL && got.scale == 1 && got.groups == 0);
+    cr_assert(got.direction == MIMO_FAN_NONE && got.scale == 1 && got.groups == 0);
     for (int64_t r = 0; r < src->size; r++) {
         int64_t index = 7, slot = 7;
-        cr_assert_eq(mimo_pairing_place(p->src, p->dst, src->offset + r, &index, &slot), MIMO_OK);
+        cr_assert_eq(mimo_pairing_slot(&index, &slot, p->src, p->dst, src->offset + r), MIMO_OK);
         cr_assert(index == -1 && slot == 0);
     }
 }
@@ -245,11 +245,11 @@ Test(pairing, gather_groups_partition_16384_ranks)
     cr_assert_eq(mimo_pairing_of(&got, p.src, p.dst), MIMO_OK, "%s", mimo_last_error());
     cr_assert(got.direction == MIMO_FAN_IN && got.groups == 1024 && got.group_size == 16);
     for (int64_t g = 0; g < got.groups; g++) {
-        cr_assert_eq(mimo_pairing_group(p.src, p.dst, g, ranks), MIMO_OK);
+        cr_assert_eq(mimo_pairing_group(ranks, p.src, p.dst, g), MIMO_OK);
         for (int64_t j = 0; j < 16; j++) {
             int64_t index, slot;
             cr_assert_eq(seen[ranks[j] - 100]++, 0, "rank %" PRId64 " is in two groups", ranks[j]);
-            cr_assert_eq(mimo_pairing_place(p.src, p.dst, ranks[j], &index, &slot), MIMO_OK);
+            cr_assert_eq(mimo_pairing_slot(&index, &slot, p.src, p.dst, ranks[j]), MIMO_OK);
             cr_assert(index == g && slot == j);
         }
     }
@@ -292,8 +292,8 @@ Test(pairing, offsets_must_agree)
 {
     mimo_grid *src, *dst;
     mimo_pairing out;
-    cr_assert_eq(mimo_grid_parse(&src, "tp=2,dp=2", 0), MIMO_OK);
-    cr_assert_eq(mimo_grid_parse(&dst, "tp=2,dp=2", 4), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&src, "tp=2,dp=2", 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&dst, "tp=2,dp=2", 4), MIMO_OK);
     FAILS(mimo_pairing_of(&out, src, dst), MIMO_ERR_GRID, "offset 0", "offset 4");
     release((pair){src, dst});
 }
@@ -306,22 +306,22 @@ Test(pairing, arguments)
     FAILS(mimo_pairing_of(NULL, good.src, good.dst), MIMO_ERR_ARGUMENT, "out is NULL");
     FAILS(mimo_pairing_of(&out, NULL, good.dst), MIMO_ERR_ARGUMENT, "src is NULL");
     FAILS(mimo_pairing_of(&out, good.src, NULL), MIMO_ERR_ARGUMENT, "dst is NULL");
-    FAILS(mimo_pairing_group(good.src, good.dst, 4, ranks), MIMO_ERR_ARGUMENT, "group 4",
+    FAILS(mimo_pairing_group(ranks, good.src, good.dst, 4), MIMO_ERR_ARGUMENT, "group 4",
           "4 groups");
-    FAILS(mimo_pairing_group(good.src, good.dst, -1, ranks), MIMO_ERR_ARGUMENT, "group -1");
-    FAILS(mimo_pairing_group(good.src, good.dst, 0, NULL), MIMO_ERR_ARGUMENT, "ranks is NULL");
-    FAILS(mimo_pairing_group(good.src, good.src, 0, ranks), MIMO_ERR_ARGUMENT, "0 groups");
-    FAILS(mimo_pairing_group(bad.src, bad.dst, 0, ranks), MIMO_ERR_GRID, "'tp'");
-    FAILS(mimo_pairing_place(good.src, good.dst, 8, &a, &b), MIMO_ERR_GRID, "rank 8", "0 to 7");
-    FAILS(mimo_pairing_place(bad.src, bad.dst, 0, &a, &b), MIMO_ERR_GRID, "'tp'");
-    FAILS(mimo_pairing_samples(good.src, 8, 8, &a, &b), MIMO_ERR_GRID, "rank 8");
-    FAILS(mimo_pairing_samples(good.src, 0, 6, &a, &b), MIMO_ERR_SHAPE, "batch of 6", "dp = 4",
+    FAILS(mimo_pairing_group(ranks, good.src, good.dst, -1), MIMO_ERR_ARGUMENT, "group -1");
+    FAILS(mimo_pairing_group(NULL, good.src, good.dst, 0), MIMO_ERR_ARGUMENT, "ranks is NULL");
+    FAILS(mimo_pairing_group(ranks, good.src, good.src, 0), MIMO_ERR_ARGUMENT, "0 groups");
+    FAILS(mimo_pairing_group(ranks, bad.src, bad.dst, 0), MIMO_ERR_GRID, "'tp'");
+    FAILS(mimo_pairing_slot(&a, &b, good.src, good.dst, 8), MIMO_ERR_GRID, "rank 8", "0 to 7");
+    FAILS(mimo_pairing_slot(&a, &b, bad.src, bad.dst, 0), MIMO_ERR_GRID, "'tp'");
+    FAILS(mimo_pairing_samples(&a, &b, good.src, 8, 8), MIMO_ERR_GRID, "rank 8");
+    FAILS(mimo_pairing_samples(&a, &b, good.src, 0, 6), MIMO_ERR_SHAPE, "batch of 6", "dp = 4",
           "tp=2,dp=4");
-    FAILS(mimo_pairing_samples(good.src, 0, -4, &a, &b), MIMO_ERR_SHAPE, "batch of -4");
-    FAILS(mimo_pairing_samples(NULL, 0, 4, &a, &b), MIMO_ERR_ARGUMENT,
+    FAILS(mimo_pairing_samples(&a, &b, good.src, 0, -4), MIMO_ERR_SHAPE, "batch of -4");
+    FAILS(mimo_pairing_samples(&a, &b, NULL, 0, 4), MIMO_ERR_ARGUMENT,
           "mimo_pairing_samples: grid is NULL");
-    FAILS(mimo_pairing_samples(good.src, 0, 4, NULL, &b), MIMO_ERR_ARGUMENT, "first is NULL");
-    FAILS(mimo_pairing_samples(good.src, 0, 4, &a, NULL), MIMO_ERR_ARGUMENT, "count is NULL");
+    FAILS(mimo_pairing_samples(NULL, &b, good.src, 0, 4), MIMO_ERR_ARGUMENT, "first is NULL");
+    FAILS(mimo_pairing_samples(&a, NULL, good.src, 0, 4), MIMO_ERR_ARGUMENT, "count is NULL");
     cr_assert(a == -7 && b == -7 && ranks[0] == -7, "outputs stay untouched");
     release(good);
     release(bad);

@@ -13,7 +13,7 @@
 #include "cases_ran.h"
 #include "same_bits.h"
 
-typedef mimo_partition_place place;
+typedef mimo_partition_coords place;
 
 static mimo_partition *partition_of(const mimo_partition_rule *rule, place at)
 {
@@ -48,10 +48,10 @@ static void expect_index(const mimo_partition_rule *rule, place at, mimo_content
 {
     mimo_partition *partition = partition_of(rule, at);
     int64_t rows, index[64];
-    cr_assert_eq(mimo_partition_rows(partition, content, seq, &rows), MIMO_OK, "%s",
+    cr_assert_eq(mimo_partition_rows(&rows, partition, content, seq), MIMO_OK, "%s",
                  mimo_last_error());
     cr_assert_eq(rows, count, "%" PRId64 " rows, not %" PRId64, rows, count);
-    cr_assert_eq(mimo_partition_index(partition, content, seq, index), MIMO_OK);
+    cr_assert_eq(mimo_partition_index(index, partition, content, seq), MIMO_OK);
     for (int64_t i = 0; i < count; i++)
         cr_assert_eq(index[i], expected[i], "row %" PRId64 " is %" PRId64 ", not %" PRId64, i,
                      index[i], expected[i]);
@@ -124,8 +124,8 @@ Test(partition, packed_formula_and_one_sequence)
             mimo_partition_rule whole = sbhd(false, false), one = thd(cu, NULL, 1, false);
             mimo_partition *a = partition_of(&whole, (place){c, cp, 0, 1});
             mimo_partition *b = partition_of(&one, (place){c, cp, 0, 1});
-            cr_assert_eq(mimo_partition_index(a, MIMO_LABELS, seq, zigzag), MIMO_OK);
-            cr_assert_eq(mimo_partition_index(b, MIMO_LABELS, seq, packed), MIMO_OK);
+            cr_assert_eq(mimo_partition_index(zigzag, a, MIMO_LABELS, seq), MIMO_OK);
+            cr_assert_eq(mimo_partition_index(packed, b, MIMO_LABELS, seq), MIMO_OK);
             for (int64_t i = 0; i < 6; i++) {
                 int64_t row = i + 3 * (i < 3 ? c : 2 * (cp - 1) - c);
                 cr_assert(zigzag[i] == row && packed[i] == row,
@@ -188,10 +188,10 @@ Test(partition, random_index_maps)
         random_case it = draw_case(&state, i & 1, i & 2);
         mimo_partition *partition = partition_of_case(&it);
         int64_t rows, *index = guarded_new(it.rows * 8);
-        cr_assert_eq(mimo_partition_rows(partition, it.content, it.cu[it.sequences], &rows),
+        cr_assert_eq(mimo_partition_rows(&rows, partition, it.content, it.cu[it.sequences]),
                      MIMO_OK, "%s", mimo_last_error());
         cr_assert_eq(rows, it.rows);
-        cr_assert_eq(mimo_partition_index(partition, it.content, it.cu[it.sequences], index),
+        cr_assert_eq(mimo_partition_index(index, partition, it.content, it.cu[it.sequences]),
                      MIMO_OK);
         EXPECT_BITS(bits_of(index, it.global, rows * 8, 8, 0), "case %d", i);
         EXPECT_BITS(bits_of_guards(index, rows * 8), "a guard band of case %d", i);
@@ -278,8 +278,8 @@ static bool check_moves(uint64_t seed, const char *letters, mimo_dtype dtype, co
     mimo_partition *partition = partition_of_case(it);
     mimo_tensor full = draw_view(seed, letters, dtype, it->cu[it->sequences]);
     mimo_tensor shard = draw_view(seed, letters, dtype, it->rows);
-    cr_assert_eq(mimo_tensor_extent(&full, &full_count, &full_bytes), MIMO_OK);
-    cr_assert_eq(mimo_tensor_extent(&shard, &shard_count, &shard_bytes), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&full_count, &full_bytes, &full), MIMO_OK);
+    cr_assert_eq(mimo_tensor_extent(&shard_count, &shard_bytes, &shard), MIMO_OK);
     full.data = guarded_new(full_bytes);
     shard.data = guarded_new(shard_bytes);
     fill_elements(full.data, seed, full_count, (int64_t)mimo_dtype_size(dtype));
@@ -432,22 +432,22 @@ Test(partition, errors_of_division)
     mimo_partition *s = partition_of(&strict, (place){0, 2, 0, 4});
     mimo_partition *t = partition_of(&packed, (place){0, 2, 0, 1});
     int64_t rows = -7, index[16] = {-7};
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 10, &rows), MIMO_ERR_SHAPE, "10 rows", "= 4");
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, 12, &rows), MIMO_ERR_SHAPE, "12 rows", "leave 6",
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, 10), MIMO_ERR_SHAPE, "10 rows", "= 4");
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, 12), MIMO_ERR_SHAPE, "12 rows", "leave 6",
           "tp 4");
-    FAILS(mimo_partition_rows(p, MIMO_EMBEDDINGS, -8, &rows), MIMO_ERR_SHAPE, "-8");
-    FAILS(mimo_partition_rows(s, MIMO_EMBEDDINGS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "16",
+    FAILS(mimo_partition_rows(&rows, p, MIMO_EMBEDDINGS, -8), MIMO_ERR_SHAPE, "-8");
+    FAILS(mimo_partition_rows(&rows, s, MIMO_EMBEDDINGS, 8), MIMO_ERR_SHAPE, "8 rows", "16",
           "strict");
-    FAILS(mimo_partition_rows(s, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "strict");
-    FAILS(mimo_partition_rows(t, MIMO_LABELS, 8, &rows), MIMO_ERR_SHAPE, "8 rows", "have 16");
-    FAILS(mimo_partition_rows(t, (mimo_content)5, 16, &rows), MIMO_ERR_ARGUMENT, "content 5");
-    FAILS(mimo_partition_rows(NULL, MIMO_LABELS, 16, &rows), MIMO_ERR_ARGUMENT, "partition");
-    FAILS(mimo_partition_rows(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "rows is NULL");
-    FAILS(mimo_partition_index(p, MIMO_EMBEDDINGS, 12, index), MIMO_ERR_SHAPE, "leave 6");
-    FAILS(mimo_partition_index(t, MIMO_LABELS, 16, NULL), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
-    FAILS(mimo_partition_index(NULL, MIMO_LABELS, 16, index), MIMO_ERR_ARGUMENT, "NULL");
+    FAILS(mimo_partition_rows(&rows, s, MIMO_LABELS, 8), MIMO_ERR_SHAPE, "strict");
+    FAILS(mimo_partition_rows(&rows, t, MIMO_LABELS, 8), MIMO_ERR_SHAPE, "8 rows", "have 16");
+    FAILS(mimo_partition_rows(&rows, t, (mimo_content)5, 16), MIMO_ERR_ARGUMENT, "content 5");
+    FAILS(mimo_partition_rows(&rows, NULL, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "partition");
+    FAILS(mimo_partition_rows(NULL, t, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "rows is NULL");
+    FAILS(mimo_partition_index(index, p, MIMO_EMBEDDINGS, 12), MIMO_ERR_SHAPE, "leave 6");
+    FAILS(mimo_partition_index(NULL, t, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL for 8 rows");
+    FAILS(mimo_partition_index(index, NULL, MIMO_LABELS, 16), MIMO_ERR_ARGUMENT, "NULL");
     cr_assert(rows == -7 && index[0] == -7, "a failed call wrote its output");
-    cr_assert_eq(mimo_partition_rows(p, MIMO_LABELS, 12, &rows), MIMO_OK);
+    cr_assert_eq(mimo_partition_rows(&rows, p, MIMO_LABELS, 12), MIMO_OK);
     cr_assert_eq(rows, 6, "labels are not cut by sp");
     mimo_partition_destroy(p);
     mimo_partition_destroy(s);
@@ -519,17 +519,17 @@ Test(partition, pad)
     const int32_t lengths[] = {3, 0, 8, 9}, expected[] = {0, 4, 4, 12, 24};
     const int32_t negative[] = {4, -2}, huge[] = {INT32_MAX, 1};
     int32_t cu[5];
-    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, cu), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(cu, lengths, 4, 4), MIMO_OK);
     EXPECT_BITS(bits_of(cu, expected, sizeof cu, sizeof *cu, 0), "padded lengths");
-    cr_assert_eq(mimo_partition_pad(NULL, 0, 4, cu), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(cu, NULL, 0, 4), MIMO_OK);
     memset(cu, GUARD_POISON, sizeof cu);
-    FAILS(mimo_partition_pad(negative, 2, 4, cu), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
-    FAILS(mimo_partition_pad(lengths, 2, 0, cu), MIMO_ERR_ARGUMENT, "multiple 0");
-    FAILS(mimo_partition_pad(lengths, -2, 4, cu), MIMO_ERR_ARGUMENT, "-2 sequences");
-    FAILS(mimo_partition_pad(huge, 2, 1, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 1");
-    FAILS(mimo_partition_pad(huge, 1, 4, cu), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
-    FAILS(mimo_partition_pad(NULL, 2, 4, cu), MIMO_ERR_ARGUMENT, "lengths is NULL");
-    FAILS(mimo_partition_pad(lengths, 2, 4, NULL), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
+    FAILS(mimo_partition_pad(cu, negative, 2, 4), MIMO_ERR_ARGUMENT, "sequence 1", "-2");
+    FAILS(mimo_partition_pad(cu, lengths, 2, 0), MIMO_ERR_ARGUMENT, "multiple 0");
+    FAILS(mimo_partition_pad(cu, lengths, -2, 4), MIMO_ERR_ARGUMENT, "-2 sequences");
+    FAILS(mimo_partition_pad(cu, huge, 2, 1), MIMO_ERR_OVERFLOW, "2147483648", "sequence 1");
+    FAILS(mimo_partition_pad(cu, huge, 1, 4), MIMO_ERR_OVERFLOW, "2147483648", "sequence 0");
+    FAILS(mimo_partition_pad(cu, NULL, 2, 4), MIMO_ERR_ARGUMENT, "lengths is NULL");
+    FAILS(mimo_partition_pad(NULL, lengths, 2, 4), MIMO_ERR_ARGUMENT, "cu_padded is NULL");
     EXPECT_BITS(bits_of_poison(cu, 0, sizeof cu), "written by a failed call");
 }
 
@@ -542,7 +542,7 @@ Test(padding, rows_go_to_their_padded_places)
     int32_t padded[5];
     int64_t out[12];
     memset(out, 0x5a, sizeof out);
-    cr_assert_eq(mimo_partition_pad(lengths, 4, 4, padded), MIMO_OK);
+    cr_assert_eq(mimo_partition_pad(padded, lengths, 4, 4), MIMO_OK);
     mimo_tensor to = mimo_tensor_2d(out, MIMO_I64, "t", 12, 1);
     mimo_tensor from = mimo_tensor_2d((void *)tokens, MIMO_I64, "t", 8, 1);
     cr_assert_eq(mimo_partition_pad_rows(&to, &from, cu, padded, 4, -100), MIMO_OK, "%s",

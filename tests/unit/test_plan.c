@@ -81,7 +81,7 @@ static void expect_plan_text(const mimo_plan *plan, const char *expected)
     char *text = NULL;
     size_t length;
     FILE *stream = open_memstream(&text, &length);
-    cr_assert_eq(mimo_plan_print(plan, stream), MIMO_OK);
+    cr_assert_eq(mimo_plan_print(stream, plan), MIMO_OK);
     fclose(stream);
     cr_assert_str_eq(text, expected);
     free(text);
@@ -249,7 +249,7 @@ static const mimo_block *next_sent(const moved *m, int64_t sender, int64_t recei
                                    int64_t *cursor)
 {
     int64_t count;
-    const mimo_block *sends = mimo_plan_blocks(m->made->set.plans[sender], MIMO_SEND, &count);
+    const mimo_block *sends = mimo_plan_blocks(&count, m->made->set.plans[sender], MIMO_SEND);
     while (*cursor < count && sends[*cursor].peer != receiver)
         ++*cursor;
     cr_assert_lt(*cursor, count, "rank %" PRId64 " expects more than rank %" PRId64 " sends",
@@ -263,7 +263,7 @@ static void move_all(moved *m)
     int64_t *cursors = calloc((size_t)ranks, sizeof *cursors);
     for (int64_t r = 0; r < ranks; r++) {
         const mimo_plan *plan = m->made->set.plans[r];
-        const mimo_block *list = mimo_plan_blocks(plan, MIMO_RECV, &count);
+        const mimo_block *list = mimo_plan_blocks(&count, plan, MIMO_RECV);
         memset(cursors, 0, (size_t)ranks * sizeof *cursors);
         for (int64_t i = 0; i < count; i++) {
             int64_t peer = list[i].peer;
@@ -271,10 +271,10 @@ static void move_all(moved *m)
             copy_block(m, peer, next_sent(m, peer, r, &cursors[peer]), r, &list[i]);
         }
         received += count;
-        list = mimo_plan_blocks(plan, MIMO_LOCAL, &count);
+        list = mimo_plan_blocks(&count, plan, MIMO_LOCAL);
         for (int64_t i = 0; i < count; i++)
             copy_block(m, r, &list[i], r, &list[i]);
-        mimo_plan_blocks(plan, MIMO_SEND, &count);
+        mimo_plan_blocks(&count, plan, MIMO_SEND);
         sent += count;
     }
     cr_assert_eq(sent, received, "%" PRId64 " blocks sent, %" PRId64 " received", sent, received);
@@ -376,7 +376,7 @@ static void check_minimal(const pair_case *pair, const moved *m)
                      describe(pair));
         for (int kind = 0; kind < MIMO_BLOCK_KINDS; kind++) {
             int64_t sum = 0;
-            const mimo_block *list = mimo_plan_blocks(plan, (mimo_block_kind)kind, &count);
+            const mimo_block *list = mimo_plan_blocks(&count, plan, (mimo_block_kind)kind);
             for (int64_t i = 0; i < count; i++)
                 sum += list[i].nb * list[i].ns;
             cr_assert_eq(sum, mimo_plan_rows(plan, (mimo_block_kind)kind));
@@ -1030,11 +1030,11 @@ Test(plan, wrong_arguments)
     cr_assert_null(plan, "a failed call leaves its output");
 
     cr_assert_eq(mimo_plan_create(&plan, good, good, 99), MIMO_OK, "a rank of neither span");
-    FAILS(mimo_plan_print(NULL, stdout), MIMO_ERR_ARGUMENT, "plan");
-    FAILS(mimo_plan_print(plan, NULL), MIMO_ERR_ARGUMENT, "stream");
+    FAILS(mimo_plan_print(stdout, NULL), MIMO_ERR_ARGUMENT, "plan");
+    FAILS(mimo_plan_print(NULL, plan), MIMO_ERR_ARGUMENT, "stream");
     FILE *full = fopen("/dev/full", "w");
     cr_assert_not_null(full);
-    FAILS(mimo_plan_print(plan, full), MIMO_ERR_IO, "rank 99");
+    FAILS(mimo_plan_print(full, plan), MIMO_ERR_IO, "rank 99");
     fclose(full);
     mimo_plan_destroy(plan);
     mimo_plan_destroy(NULL);

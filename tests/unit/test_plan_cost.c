@@ -79,8 +79,8 @@ static void add_backward(bed *b)
 static bed bed_shaped(const char *src, const char *dst, const mimo_cost_case *shape)
 {
     bed b = {.of = *shape};
-    cr_assert_eq(mimo_grid_parse(&b.grids[0], src, 0), MIMO_OK);
-    cr_assert_eq(mimo_grid_parse(&b.grids[1], dst, 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&b.grids[0], src, 0), MIMO_OK);
+    cr_assert_eq(mimo_grid_create_text(&b.grids[1], dst, 0), MIMO_OK);
     b.of.src = b.grids[0];
     b.of.dst = b.grids[1];
     if (mimo_pairing_of(&b.of.pairing, b.of.src, b.of.dst) != MIMO_OK)
@@ -186,7 +186,7 @@ static bool rows_follow(const mimo_block *block, int64_t blocks, bool receiver)
 static int64_t packed_rows(const mimo_plan *plan, mimo_block_kind kind)
 {
     int64_t count, packed = 0, end;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t first = 0; first < count; first = end) {
         int64_t rows = 0;
         for (end = first; end < count && block[end].peer == block[first].peer; end++)

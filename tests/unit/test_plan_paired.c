@@ -45,8 +45,8 @@ static bool make_bed(bed *b, const paired_case *of)
 {
     mimo_pairing pairing;
     for (int side = 0; side < 2; side++)
-        cr_assert_eq(mimo_grid_parse(&b->grids[side], of->spec[side], of->offset), MIMO_OK, "%s",
-                     of->spec[side]);
+        cr_assert_eq(mimo_grid_create_text(&b->grids[side], of->spec[side], of->offset), MIMO_OK,
+                     "%s", of->spec[side]);
     bool pairs = mimo_pairing_of(&pairing, b->grids[0], b->grids[1]) == MIMO_OK;
     for (int side = 0; side < 2; side++)
         if (pairs)
@@ -75,7 +75,7 @@ static mimo_plan_load paired_load(const bed *b, int way)
 static int64_t peers_of(const mimo_plan *plan, mimo_block_kind kind)
 {
     int64_t count, peers = 0;
-    const mimo_block *block = mimo_plan_blocks(plan, kind, &count);
+    const mimo_block *block = mimo_plan_blocks(&count, plan, kind);
     for (int64_t i = 0; i < count; i++)
         peers += i == 0 || block[i].peer != block[i - 1].peer;
     return peers;

@@ -11,7 +11,7 @@ static const int64_t HUGE_SIZE = INT64_C(1) << 61;
 static mimo_tile_rules fan_in_by(int64_t scale)
 {
     mimo_tile_rules rules = {
-        .pairing = {scale > 1 ? MIMO_FAN_IN : MIMO_EQUAL, scale, scale > 1, scale},
+        .pairing = {scale > 1 ? MIMO_FAN_IN : MIMO_FAN_NONE, scale, scale > 1, scale},
         .memory = MIMO_MEMORY_HOST,
         .cuts = 1,
     };
@@ -23,7 +23,7 @@ static mimo_partition *partition_over_two(mimo_tile_rules *rules)
 {
     mimo_partition *partition = NULL;
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
-    mimo_partition_place place = {0, 2, 0, 1};
+    mimo_partition_coords place = {0, 2, 0, 1};
     cr_assert_eq(mimo_partition_create(&partition, &rule, &place), MIMO_OK, "%s",
                  mimo_last_error());
     rules->partition = partition;
@@ -55,7 +55,7 @@ Test(tile, words_of_a_misfit)
     FAILS(mimo_tile_pair_of(&pair, &rules, &src, &dst), MIMO_ERR_SHAPE,
           "dst tile is f32 sbh[2,5,4]; fan_in by 2 from src tile f32 sbh[2,3,4] needs f32 "
           "sbh[2,6,4]");
-    rules.pairing.direction = MIMO_EQUAL;
+    rules.pairing.direction = MIMO_FAN_NONE;
     rules.pairing.scale = 1;
     FAILS(mimo_tile_pair_of(&pair, &rules, &src, &dst), MIMO_ERR_SHAPE,
           "dst tile is f32 sbh[2,5,4]; as src and dst dp are equal, src tile f32 sbh[2,3,4] needs "

@@ -126,9 +126,9 @@ static void end_in_flight(life *it, mimo_executor executor)
 
 static void begin(life *it)
 {
-    MUST(mimo_comm_from_mpi(&it->comm, MPI_COMM_WORLD));
-    MUST(mimo_grid_parse(&it->encoder, "tp=1,dp=2", 0));
-    MUST(mimo_grid_parse(&it->llm, "tp=1,cp=2,dp=1", 0));
+    MUST(mimo_comm_create_mpi(&it->comm, MPI_COMM_WORLD, NULL));
+    MUST(mimo_grid_create_text(&it->encoder, "tp=1,dp=2", 0));
+    MUST(mimo_grid_create_text(&it->llm, "tp=1,cp=2,dp=1", 0));
 }
 
 int main(int argc, char **argv)

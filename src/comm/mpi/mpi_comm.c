@@ -386,7 +386,7 @@ static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
     }
     MPI_Errhandler_free(&handler);
     MIMO_TRY(mimo_mpi_status(code, "MPI_Comm_idup"));
-    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_create_mpi"));
     MIMO_TRY_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
     return MIMO_OK;
 }
@@ -402,7 +402,7 @@ static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status loca
     MIMO_TRY(rank_in(handle, &rank, &size));
     *value = local == MIMO_OK ? 0 : (uint64_t)(size - rank) << 8 | (uint64_t)local;
     MIMO_TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, value, 1, MPI_UINT64_T, MPI_MAX, handle, &request));
-    MIMO_TRY(wait_for(&request, comm, "mimo_comm_from_mpi"));
+    MIMO_TRY(wait_for(&request, comm, "mimo_comm_create_mpi"));
     if (*value == 0)
         return MIMO_OK;
     int failing = size - (int)(*value >> 8);
@@ -426,11 +426,11 @@ static void first_destroy(mpi_comm *comm, MPI_Comm handle)
         mimo_comm_destroy(&comm->base);
 }
 
-mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
+mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi)
 {
     mpi_comm *comm = NULL;
     MPI_Comm own = MPI_COMM_NULL;
-    MIMO_TRY(check_handle(out, mpi, "mimo_comm_from_mpi"));
+    MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
     mimo_status local = first_create(&comm, mpi);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);
@@ -442,7 +442,7 @@ mimo_status mimo_comm_from_mpi(mimo_comm **out, MPI_Comm mpi)
     }
     set_handle(comm, comm->handle, true);
     status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK,
-                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_from_mpi");
+                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
     if (status != MIMO_OK) {
         mimo_comm_destroy(&comm->base);
         return status;

@@ -31,8 +31,8 @@ static mimo_status misfit(const mimo_tensor *full, const mimo_tensor *shard, con
 {
     char full_text[VIEW_TEXT], shard_text[VIEW_TEXT];
     return mimo_fail(MIMO_ERR_SHAPE, "partition: full %s and shard %s %s",
-                     mimo_tensor_text(full, full_text, sizeof full_text),
-                     mimo_tensor_text(shard, shard_text, sizeof shard_text), what);
+                     mimo_tensor_text(full_text, sizeof full_text, full),
+                     mimo_tensor_text(shard_text, sizeof shard_text, shard), what);
 }
 
 /* Check that everything except the sequence dimension agrees. That is dimension *at. */
@@ -44,7 +44,7 @@ static mimo_status check_alike(int *at, const mimo_tensor *full, const mimo_tens
     if (strncmp(full->letters, shard->letters, MIMO_TENSOR_DIMS) != 0)
         return misfit(full, shard, "have different letters");
     MIMO_CHECK(found, MIMO_ERR_SHAPE, "partition: %s has no sequence dimension '%c'",
-               mimo_tensor_text(full, text, sizeof text), letter);
+               mimo_tensor_text(text, sizeof text, full), letter);
     *at = (int)(found - full->letters);
     if (full->dtype != shard->dtype)
         return misfit(full, shard, "have different dtypes");
@@ -96,13 +96,13 @@ static mimo_status pair_of(shard_pair *out, const mimo_partition *partition, mim
     int at = -1;
     MIMO_CHECK(partition && full && shard, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
                partition ? "a view" : "the partition");
-    MIMO_TRY(mimo_tensor_extent(full, NULL, &out->full_bytes));
-    MIMO_TRY(mimo_tensor_extent(shard, NULL, &out->shard_bytes));
+    MIMO_TRY(mimo_tensor_extent(NULL, &out->full_bytes, full));
+    MIMO_TRY(mimo_tensor_extent(NULL, &out->shard_bytes, shard));
     MIMO_TRY(check_alike(&at, full, shard, partition->format == MIMO_SBHD ? 's' : 't'));
     mimo_status status = mimo_partition_runs_of(&out->runs, partition, content, full->shape[at]);
     if (status != MIMO_OK)
         return mimo_fail_prefix(status,
-                                "partition of %s: ", mimo_tensor_text(full, text, sizeof text));
+                                "partition of %s: ", mimo_tensor_text(text, sizeof text, full));
     if (shard->shape[at] != out->runs.shard_rows) {
         snprintf(want, sizeof want,
                  "do not fit: the shard has %" PRId64 " rows, it must have %" PRId64,
@@ -272,7 +272,7 @@ static mimo_status gather_shards(const shard_pair *pair, char *staging, const sp
 
 static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
 {
-    const mimo_partition_place *place = &partition->place;
+    const mimo_partition_coords *place = &partition->place;
     MIMO_CHECK(tp->size == place->tp_size && tp->rank == place->tp_rank, MIMO_ERR_ARGUMENT,
                "partition: the tp communicator has rank %d of %d, the place says %" PRId64
                " of %" PRId64,
@@ -315,7 +315,7 @@ static mimo_status adjoint_sp(const sp_call *it)
     mimo_status status = prepare_gather(&pair, &staging, it);
     uint64_t signature = status == MIMO_OK ? signature_of(it->partition, it->from) : 0;
     snprintf(call, sizeof call, "partition adjoint of %s",
-             it->from ? mimo_tensor_text(it->from, text, sizeof text) : "NULL");
+             it->from ? mimo_tensor_text(text, sizeof text, it->from) : "NULL");
     MIMO_TRY(mimo_agree_as(tp, MIMO_AGREE_DATA, status, signature, call));
     MIMO_TRY(gather_shards(&pair, staging, it));
     return put_back(&pair, staging, it->stream);
