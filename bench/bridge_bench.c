@@ -21,6 +21,9 @@
  * is pinned to the same executor, the longer time over the shorter one. Both figures use the least
  * time of the repeats, not the median. The last lines count these ratios. They also count those of
  * a bridge that chooses nothing, by default: zero-copy into buffers, p2p elsewhere.
+ *
+ * Behind them stands how long small calls take whose tensors lie elsewhere each time, beside calls
+ * whose tensors stay (bench_addresses.h; wanted: at most 1.3 times as long).
  */
 #include <argp.h>
 #include <inttypes.h>
@@ -35,6 +38,7 @@
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 
+#include "bench_addresses.h"
 #include "executors.h"
 #include "bench_support.h"
 
@@ -440,6 +444,19 @@ static void run_case(tally *tallies, const pair_case *pair, int kib, bool cut, c
     bed_destroy(&b);
 }
 
+static void *host_room(int64_t bytes)
+{
+    return filled(bytes);
+}
+
+static void report_addresses(FILE *to)
+{
+    bench_memory memory = {NULL, NULL, host_room, free};
+    bench_must(mimo_comm_create_mpi(&memory.comm, MPI_COMM_WORLD, NULL), "communicator");
+    bench_fresh_addresses(&memory, to);
+    mimo_comm_destroy(memory.comm);
+}
+
 static const struct argp_option options[] = {
     {"repeats", 'r', "N", 0, "Timed repeats of each call (default 11)", 0},
     {"kib", 'k', "K", 0,
@@ -506,6 +523,7 @@ int main(int argc, char **argv)
     }
     if (rank == 0 && !s.json)
         print_tallies(tallies);
+    report_addresses(s.json ? stderr : stdout);
     MPI_Finalize();
     return 0;
 }

@@ -25,6 +25,9 @@
  * timed, the result of every way is compared with that of `collective`, bit for bit. Where one
  * differs, that pass is not timed and the exit status is 1.
  *
+ * The last lines compare the host's time of small calls whose tensors stay with that of calls whose
+ * tensors lie elsewhere each time (bench_addresses.h; wanted: at most 1.1 times as long).
+ *
  * With --graph a CUDA graph captures the CALLS calls and is replayed. Without it the host's
  * launches bound the small cases. The wall clock never uses a graph.
  */
@@ -38,6 +41,7 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
+#include "bench_addresses.h"
 #include "bench_support.h"
 #include "nccl_chunks.h"
 
@@ -406,6 +410,26 @@ static void open_world(nccl_world *world)
     world->floor = link_floor_create(world->bare, MOST_FLOOR);
 }
 
+static void *device_room(int64_t bytes)
+{
+    void *room;
+    nccl_must_cuda(cudaMalloc(&room, (size_t)bytes), "cudaMalloc");
+    nccl_must_cuda(cudaMemset(room, 0x3c, (size_t)bytes), "cudaMemset");
+    return room;
+}
+
+static void free_room(void *room)
+{
+    nccl_must_cuda(cudaFree(room), "cudaFree");
+}
+
+static void report_addresses(const nccl_world *world, FILE *to)
+{
+    const bench_memory memory = {world->comm, world->stream, device_room, free_room};
+    bench_stage("fresh addresses");
+    bench_fresh_addresses(&memory, to);
+}
+
 static void report_memory(const nccl_world *world, FILE *to)
 {
     mimo_nccl_report held;
@@ -438,6 +462,7 @@ int main(int argc, char **argv)
             if (wanted)
                 same = run_case(&world, &c, &asked) && same;
         }
+    report_addresses(&world, asked.json ? stderr : stdout);
     report_memory(&world, asked.json ? stderr : stdout);
     link_floor_destroy(world.floor);
     ncclCommDestroy(world.bare);

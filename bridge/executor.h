@@ -61,6 +61,9 @@ typedef struct mimo_executor_table {
     /* ------ moving ------ */
 
     const mimo_step *forward, *backward;
+    /* The steps of a prepare, of either pass: they move no row. NULL: the steps of the pass, on
+     * other memory than the caller's. */
+    const mimo_step *connect_steps;
     /* The steps run for all tensors at once, one chunk after the other. If not, they run for one
      * tensor after the other, whole: chunks mean nothing to them. */
     bool at_once;

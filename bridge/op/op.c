@@ -55,15 +55,19 @@ static mimo_status begin_whole(mimo_op **out, mimo_bridge *bridge, bool backward
 
 /* A descriptor that can't be read is an error of this rank's checks: all ranks get it from the
  * agreement. */
-static mimo_status begin_chunked(mimo_op **out, mimo_bridge *bridge, bool backward,
-                                 const mimo_move_desc *desc)
+static mimo_status begin_described(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *asked,
+                                   const mimo_move_desc *desc)
 {
-    mimo_op_request request = {.backward = backward, .chunked = true, .move = MIMO_MOVE_DESC_INIT};
+    mimo_op_request request = *asked;
+    request.move = (mimo_move_desc)MIMO_MOVE_DESC_INIT;
+    request.chunked = true;
     if (desc)
         request.read = mimo_read_descriptor(&request.move, sizeof request.move, desc, "move");
     else
-        request.read =
-            mimo_fail(MIMO_ERR_ARGUMENT, "%s: desc is NULL", backward ? "backward" : "forward");
+        request.read = mimo_fail(MIMO_ERR_ARGUMENT, "%s: desc is NULL",
+                                 request.prepares   ? "prepare"
+                                 : request.backward ? "backward"
+                                                    : "forward");
     return begin(out, bridge, &request);
 }
 
@@ -85,14 +89,14 @@ mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge
                                               const mimo_move_desc *desc)
 {
     MIMO_RANGE();
-    return begin_chunked(out, bridge, false, desc);
+    return begin_described(out, bridge, &(mimo_op_request){.backward = false}, desc);
 }
 
 mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_bridge *bridge,
                                                const mimo_move_desc *desc)
 {
     MIMO_RANGE();
-    return begin_chunked(out, bridge, true, desc);
+    return begin_described(out, bridge, &(mimo_op_request){.backward = true}, desc);
 }
 
 static mimo_status outcome(const mimo_op *op)
@@ -144,6 +148,23 @@ mimo_status mimo_op_wait(mimo_op **handle)
     if (bridge->destroyed && bridge->unwaited == 0)
         mimo_bridge_destroy(bridge);
     return status;
+}
+
+mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward, const mimo_move_desc *move)
+{
+    mimo_op *op;
+    const mimo_op_request request = {.backward = backward, .prepares = true};
+    MIMO_RANGE();
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge prepare: bridge is NULL");
+    MIMO_ENTER(bridge->comm, "bridge prepare");
+    MIMO_TRY(begin_described(&op, bridge, &request, move));
+    mimo_op_progress_to(op, INT_MAX);
+    mimo_status finished = MIMO_OK;
+    if (op->progress.status == MIMO_OK && bridge->comm->device->enqueues)
+        finished = mimo_comm_synchronize(bridge->comm, op->call.stream);
+    mimo_op_release_substitutes(op);
+    mimo_status status = mimo_op_wait(&op);
+    return status == MIMO_OK ? finished : status;
 }
 
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,

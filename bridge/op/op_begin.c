@@ -110,6 +110,10 @@ static mimo_status reserve_hashes(mimo_op *op)
 static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
     const mimo_bridge *bridge = op->bridge;
+    const mimo_device *device = bridge->comm->device;
+    bool recorded = op->call.prepares && device->records && device->records(op->call.stream);
+    MIMO_CHECK(!recorded, MIMO_ERR_STATE, "%s: its stream is being captured; prepare comes before",
+               op->claim.words);
     MIMO_CHECK(n > 0, MIMO_ERR_ARGUMENT, "%s: %d tensors", op->claim.words, n);
     MIMO_CHECK(op->call.chunks > 0, MIMO_ERR_ARGUMENT, "%s: %d chunks", op->claim.words,
                op->call.chunks);
@@ -121,7 +125,9 @@ static mimo_status check_tensors(mimo_op *op, const mimo_tensor *to, const mimo_
     MIMO_TRY(mimo_op_reserve_events(op));
     if (bridge->check_samples)
         MIMO_TRY(mimo_origins_prepare(op));
-    return op->executor->prepare(op);
+    MIMO_TRY(op->executor->prepare(op));
+    return op->call.prepares && !op->executor->connect_steps ? mimo_op_take_substitutes(op)
+                                                             : MIMO_OK;
 }
 
 /* ------------------------------------- beginning ------------------------------------ */
@@ -136,6 +142,7 @@ static void reset(mimo_op *op, mimo_bridge *bridge, const mimo_op_request *reque
     op->call = (mimo_op_call){.backward = request->backward,
                               .guarded = mimo_is_guarding(bridge->comm),
                               .chunked = request->chunked,
+                              .prepares = request->prepares,
                               .chunks = move->chunks,
                               .stream = move->stream};
     op->tensors.count = op->progress.item = op->progress.step = 0;

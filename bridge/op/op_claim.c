@@ -13,6 +13,7 @@ void mimo_op_begin_signature(mimo_op *op, int n)
     op->claim.head = mimo_hash_int(op->bridge->id, MIMO_CALL_BRIDGE_MOVE);
     op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
+    op->claim.head = mimo_hash_int(op->claim.head, op->call.prepares);
     op->claim.signature = op->claim.head;
 }
 
@@ -54,9 +55,17 @@ static mimo_status recall_local(const mimo_op *op)
                                       : mimo_fail(op->claim.local, "%s", op->progress.sentence);
 }
 
+/* A prepare creates something, and its host waits anyway. */
+static mimo_agree_kind kind_of(const mimo_op *op)
+{
+    if (op->call.prepares)
+        return MIMO_AGREE_CREATE;
+    return op->claim.unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA;
+}
+
 mimo_claim mimo_op_claim_of(const mimo_op *op)
 {
-    return (mimo_claim){.kind = op->claim.unsure ? MIMO_AGREE_CALL : MIMO_AGREE_DATA,
+    return (mimo_claim){.kind = kind_of(op),
                         .local = recall_local(op),
                         .signature = op->claim.signature,
                         .call = op->claim.words,

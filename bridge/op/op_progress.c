@@ -37,7 +37,7 @@ static void agree_on(mimo_op *op, mimo_status outcome, const char *check, mimo_o
 /* All has moved. This is the end, unless the samples check follows. */
 static void on_moved(mimo_op *op)
 {
-    if (op->bridge->check_samples)
+    if (op->bridge->check_samples && !op->call.prepares)
         agree_on(op, mimo_origins_outcome(op), "samples check", MIMO_OP_AGREEING_ORIGINS);
     else
         mimo_op_end(op, MIMO_OK);
@@ -50,11 +50,18 @@ static mimo_status end_item(mimo_op *op)
     return mimo_op_record_item(op);
 }
 
+static const mimo_step *steps_of(const mimo_op *op)
+{
+    if (op->call.prepares && op->executor->connect_steps)
+        return op->executor->connect_steps;
+    return op->call.backward ? op->executor->backward : op->executor->forward;
+}
+
 /* Run steps until one leaves a request, or the last item has moved. */
 static void run_steps(mimo_op *op)
 {
     const mimo_executor_table *executor = op->executor;
-    const mimo_step *steps = op->call.backward ? executor->backward : executor->forward;
+    const mimo_step *steps = steps_of(op);
     int items = executor->at_once ? op->call.chunks : op->tensors.count;
     while (!op->progress.request) {
         if (op->progress.item == items) {
@@ -114,7 +121,7 @@ static void on_agreed(mimo_op *op)
         mimo_op_end(op, op->claim.agreement.result);
     else if (first && !ready)
         enter(op, MIMO_OP_RESOLVING, op->executor->resolve_start);
-    else if (first && bridge->check_replicas && !op->call.backward)
+    else if (first && bridge->check_replicas && !op->call.backward && !op->call.prepares)
         enter(op, MIMO_OP_HASHING_REPLICAS, mimo_replicas_start);
     else
         op->progress.state = MIMO_OP_MOVING;

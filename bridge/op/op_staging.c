@@ -17,10 +17,3 @@ mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot,
     *out = NULL;
     return bytes > 0 ? mimo_staging_get(out, staging_of(op), &key, bytes) : MIMO_OK;
 }
-
-bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes)
-{
-    int64_t there;
-    const mimo_staging_key key = key_of(op, slot);
-    return mimo_staging_find(&there, staging_of(op), &key) == area && bytes <= there;
-}

@@ -13,9 +13,10 @@
 /* What the caller asked for. */
 typedef struct mimo_op_call {
     bool backward;
-    bool guarded; /* a deadline was in force when it began: see comm_backend.h */
-    bool chunked; /* its chunks can be waited for */
-    int chunks;   /* 1 where it is not chunked */
+    bool guarded;  /* a deadline was in force when it began: see comm_backend.h */
+    bool chunked;  /* its chunks can be waited for */
+    bool prepares; /* it makes a call ready, and moves none of the tensors */
+    int chunks;    /* 1 where it is not chunked */
     mimo_stream stream;
 } mimo_op_call;
 
@@ -36,7 +37,7 @@ typedef struct mimo_op_claim {
     uint64_t head;      /* the signature without the tensors */
     bool unsure;        /* the batch split is a guess, so the ranks agree on devices as well */
     char words[MIMO_CALL_TEXT];
-    int64_t worded; /* what `words` describe where they name no tensors: 2 n + backward */
+    int64_t worded; /* what `words` describe where they name no tensors */
     mimo_agreement agreement;
 } mimo_op_claim;
 
@@ -68,6 +69,7 @@ typedef struct mimo_op_memory {
     mimo_event **events;  /* events[event_count]: on a device, when each chunk has arrived */
     int64_t event_count;  /* as many as the operation with the most chunks had */
     uint64_t *hashes;     /* replica check: the own hash, then those of all src tp ranks */
+    char *substitutes;    /* of a prepare: see mimo_op_take_substitutes */
     int64_t *samples;     /* routed: this rank's samples of either side, then those of all ranks */
 } mimo_op_memory;
 
@@ -91,9 +93,6 @@ struct mimo_op {
  * operations one after the other: so its size depends on the largest operation, not on their
  * number. */
 mimo_status mimo_op_get_staging(void **out, mimo_op *op, mimo_staging_slot slot, int64_t bytes);
-
-/* Whether `bytes` bytes at `area` are what mimo_op_get_staging would give. */
-bool mimo_op_has_staging(mimo_op *op, mimo_staging_slot slot, const void *area, int64_t bytes);
 
 /* --------------------------- the call in words (op_words.c) --------------------------------- */
 
@@ -134,11 +133,19 @@ mimo_status mimo_op_record_item(mimo_op *op);
 mimo_status mimo_op_wait_event(const mimo_op *op, int chunk, mimo_stream stream);
 void mimo_op_release_events(mimo_op *op);
 
+/* ------------------------------- prepares (op_substitutes.c) -------------------------------- */
+
+/* Let a prepare move memory of the library, all zero, in place of the caller's tensors. Local. */
+mimo_status mimo_op_take_substitutes(mimo_op *op);
+
+/* Release it after the prepare, whose work on a stream is done. */
+void mimo_op_release_substitutes(mimo_op *op);
+
 /* ---------------------------------- beginning (op_begin.c) ---------------------------------- */
 
 /* What a public call asks for. */
 typedef struct mimo_op_request {
-    bool backward, chunked;
+    bool backward, chunked, prepares;
     mimo_move_desc move;
     mimo_status read; /* whether the descriptor could be read; if not, see mimo_last_error() */
 } mimo_op_request;

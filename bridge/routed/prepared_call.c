@@ -1,12 +1,17 @@
 /*
  * Prepared calls: an operation made ready for its tensors, in one phase or two.
  *
+ * Rows are placed behind bases: the operation's staging, and the tiles of each tensor. So a call
+ * serves tensors at any addresses. The alignment of a tile is part of what it serves, because it
+ * decides in which words a device moves rows.
+ *
  * One phase moves rows from where they are to where they are read. Where the dst cp ranks hold
  * contributions and many src ranks read the sum, one phase would send all contributions to each of
  * these. Then there are two: the first brings the contributions of each row to one rank, as if a
  * partition cut the dst tiles; the second moves the sums from there.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #include "bridge/routed/routed_types.h"
@@ -15,7 +20,12 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-enum { STAGING_ALIGNMENT = 64, CALLS_KEPT = 64 };
+/* The calls kept: 64 shapes, forward and backward. */
+enum { STAGING_ALIGNMENT = 64, CALLS_KEPT = 128 };
+
+/* The numbers of the bases. The src tile of tensor i is TILES + 2 i, its dst tile the next one. In
+ * a fixed call ANYWHERE is NULL, so that what lies behind it is an address. */
+enum { STAGING, TILES, ANYWHERE = TILES };
 
 /* ------------------------------------------ phases ------------------------------------------ */
 
@@ -101,7 +111,6 @@ static mimo_status plan_phase(const call_maker *maker, int r)
     MIMO_TRY(mimo_reserve(&phase->transfers, count, sizeof *phase->transfers));
     phase->count = count;
     phase->chunk_count = maker->call->chunks;
-    phase->signature = mimo_hash_int(maker->call->signature, r);
     phase->guarded = maker->call->guarded;
     for (int i = 0; i < count; i++) {
         const mimo_tile *to = tile_at(maker->call, maker->routes[r].to, i);
@@ -123,26 +132,26 @@ static mimo_status plan_phase(const call_maker *maker, int r)
 
 /* ----------------------------------------- staging ------------------------------------------ */
 
-/* Hands out staging. With base NULL it only counts the bytes. */
-typedef struct staging_cursor {
-    char *base;
-    int64_t used;
-} staging_cursor;
-
-static mimo_status take(char **out, staging_cursor *staging, int64_t copies, int64_t bytes)
+/* Take `copies` times `bytes` bytes of staging, behind the *used bytes that are taken. */
+static mimo_status take(mimo_place *out, int64_t *used, int64_t copies, int64_t bytes)
 {
     int64_t all, end;
-    *out = staging->base ? staging->base + staging->used : NULL;
     MIMO_TRY(mimo_mul(&all, copies, bytes));
-    MIMO_TRY(mimo_add(&end, staging->used, all));
+    MIMO_TRY(mimo_add(&end, *used, all));
     MIMO_TRY(mimo_add(&end, end, STAGING_ALIGNMENT - 1));
-    staging->used = end / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+    *out = (mimo_place){STAGING, *used};
+    *used = end / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
     return MIMO_OK;
 }
 
-static char *data_at(const mimo_prepared_call *call, mimo_endpoint end, int i, char *shards)
+static mimo_place place_at(const mimo_prepared_call *call, mimo_endpoint end, int i,
+                           const mimo_place *shards)
 {
-    return end == MIMO_AT_SHARDS ? shards : tile_at(call, end, i)->view.data;
+    if (end == MIMO_AT_SHARDS)
+        return *shards;
+    if (call->fixed)
+        return (mimo_place){ANYWHERE, (intptr_t)tile_at(call, end, i)->view.data};
+    return (mimo_place){TILES + 2 * i + (end == MIMO_AT_DST), 0};
 }
 
 static bool pushes(const mimo_op *op)
@@ -158,46 +167,84 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
     return mimo_buffer_holding(op->bridge->parent, tile->view.data, mimo_tile_bytes(tile));
 }
 
+/* The buffer that tensor i of an operation is pushed into. */
+static mimo_buffer *target_buffer(const mimo_op *op, int i)
+{
+    const mimo_tile_pair *pair = &op->tensors.pairs[i];
+    return mimo_pushed_buffer(op, op->call.backward ? &pair->src : &pair->dst);
+}
+
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
-static mimo_status set_tensor(const call_maker *maker, int i, staging_cursor *staging)
+static mimo_status set_tensor(const call_maker *maker, int i)
 {
     mimo_prepared_call *call = maker->call;
-    char *shards = NULL;
+    mimo_place shards = {0, 0};
     if (call->phase_count > 1)
-        MIMO_TRY(take(&shards, staging, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
+        MIMO_TRY(take(&shards, &call->staging_bytes, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
+    call->buffers[i] = target_buffer(maker->op, i);
     for (int r = 0; r < call->phase_count; r++) {
         mimo_transfer *transfer = &call->phases[r].transfers[i];
         if (maker->routes[r].to != MIMO_AT_SHARDS)
-            transfer->buffer = mimo_pushed_buffer(maker->op, tile_at(call, maker->routes[r].to, i));
-        transfer->from = data_at(call, maker->routes[r].from, i, shards);
+            transfer->buffer = call->buffers[i];
+        transfer->from = place_at(call, maker->routes[r].from, i, &shards);
         if (r > 0 && MIMO_MUTATED("part-for-sum"))
             transfer->from = call->phases[0].transfers[i].classes;
-        transfer->to = data_at(call, maker->routes[r].to, i, shards);
-        MIMO_TRY(take(&transfer->classes, staging, call->phases[r].classes - 1, transfer->bytes));
+        transfer->to = place_at(call, maker->routes[r].to, i, &shards);
+        MIMO_TRY(take(&transfer->classes, &call->staging_bytes, call->phases[r].classes - 1,
+                      transfer->bytes));
     }
     return MIMO_OK;
 }
 
-static mimo_status set_tensors(const call_maker *maker, staging_cursor *staging)
+static mimo_status set_tensors(const call_maker *maker)
 {
-    for (int i = 0; i < maker->call->count; i++)
-        MIMO_TRY(set_tensor(maker, i, staging));
+    mimo_prepared_call *call = maker->call;
+    MIMO_TRY(mimo_reserve(&call->buffers, call->count, sizeof(mimo_buffer *)));
+    for (int i = 0; i < call->count; i++)
+        MIMO_TRY(set_tensor(maker, i));
     return MIMO_OK;
 }
 
-/* The first pass counts the bytes, the second sets the addresses. */
-static mimo_status set_staging(const call_maker *maker)
+/* ------------------------------------------ bases ------------------------------------------- */
+
+static mimo_status reserve_bases(mimo_prepared_call *call, const mimo_comm_backend *backend)
 {
-    mimo_prepared_call *call = maker->call;
-    staging_cursor staging = {NULL, 0};
-    void *area = NULL;
-    MIMO_TRY(set_tensors(maker, &staging));
-    if (staging.used > 0)
-        MIMO_TRY(mimo_op_get_staging(&area, maker->op, MIMO_STAGING_CONTRIBUTIONS, staging.used));
-    call->staging = area;
-    call->staging_bytes = staging.used;
-    staging = (staging_cursor){area, 0};
-    return set_tensors(maker, &staging);
+    int most = backend->most_bases;
+    MIMO_CHECK(call->count <= (INT_MAX - TILES) / 2, MIMO_ERR_OVERFLOW, "%d tensors in one call",
+               call->count);
+    call->bases.count = TILES + 2 * call->count;
+    call->fixed = most > 0 && call->bases.count > most;
+    if (call->fixed)
+        call->bases.count = ANYWHERE + 1;
+    return mimo_reserve(&call->bases.at, call->bases.count, sizeof(char *));
+}
+
+static void set_bases(const mimo_prepared_call *call, const mimo_op *op, char *staging)
+{
+    call->bases.at[STAGING] = staging;
+    for (int i = 0; i < call->count && !call->fixed; i++) {
+        call->bases.at[TILES + 2 * i] = op->tensors.pairs[i].src.view.data;
+        call->bases.at[TILES + 2 * i + 1] = op->tensors.pairs[i].dst.view.data;
+    }
+}
+
+/* What must be the same on ranks that push to each other: the operation and the batch split. */
+static uint64_t sign_call(const mimo_op *op)
+{
+    return mimo_hash_int(op->claim.signature, (int64_t)op->prepared->split);
+}
+
+/* Have the operation's call move these tensors, through the staging of this operation. */
+static mimo_status bind_call(const mimo_op *op, char *staging)
+{
+    mimo_prepared_call *call = op->prepared;
+    bool stays = call->bases.at[STAGING] == staging && MIMO_MUTATED("last-addresses");
+    if (!stays)
+        set_bases(call, op, staging);
+    for (int r = 0; r < call->phase_count; r++)
+        MIMO_TRY(mimo_phase_bind(&call->phases[r], op->bridge->comm, &call->bases,
+                                 mimo_hash_int(sign_call(op), r)));
+    return MIMO_OK;
 }
 
 /* ------------------------------------------ making ------------------------------------------ */
@@ -209,6 +256,8 @@ static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
     for (int r = 0; r < MIMO_PHASES; r++)
         mimo_phase_release(&call->phases[r], bridge->comm);
     mimo_release(call->pairs);
+    mimo_release(call->buffers);
+    mimo_release(call->bases.at);
     mimo_release(call);
 }
 
@@ -227,11 +276,11 @@ static mimo_status compile_phases(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
     mimo_bridge *bridge = maker->op->bridge;
+    const mimo_phase_place place = {bridge->comm, &bridge->routed->push_rule, &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
     for (int r = 0; r < call->phase_count && status == MIMO_OK; r++)
-        status =
-            mimo_phase_compile(&call->phases[r], bridge->comm, &bridge->routed->push_rule, tiles);
+        status = mimo_phase_compile(&call->phases[r], &place, tiles);
     mimo_layout_destroy(tiles);
     return status;
 }
@@ -243,17 +292,13 @@ static mimo_status fill_call(call_maker *maker)
     MIMO_TRY(mimo_reserve(&call->pairs, op->tensors.count, sizeof *call->pairs));
     memcpy(call->pairs, op->tensors.pairs, (size_t)op->tensors.count * sizeof *call->pairs);
     call->count = op->tensors.count;
+    MIMO_TRY(reserve_bases(call, op->bridge->comm->backend));
     set_routes(maker);
     for (int r = 0; r < call->phase_count; r++)
         MIMO_TRY(plan_phase(maker, r));
-    MIMO_TRY(set_staging(maker));
+    MIMO_TRY(set_tensors(maker));
+    set_bases(call, op, NULL);
     return compile_phases(maker);
-}
-
-/* What must be the same on ranks that push to each other: the operation and the batch split. */
-static uint64_t sign_call(const mimo_op *op, uint64_t split)
-{
-    return mimo_hash_int(op->claim.signature, (int64_t)split);
 }
 
 static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_batch_split *split)
@@ -265,7 +310,6 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     call->pushes = pushes(op);
     call->chunks = op->call.chunks;
     call->split = split->hash;
-    call->signature = sign_call(op, split->hash);
     call->buffer_changes = op->bridge->parent->buffer_changes;
     call_maker maker = {.op = op, .split = split, .call = call};
     mimo_status status = fill_call(&maker);
@@ -276,9 +320,14 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     return status;
 }
 
-static bool same_tile(const mimo_tile *a, const mimo_tile *b)
+static bool same_place(const void *a, const void *b, bool fixed)
 {
-    return a->view.data == b->view.data && a->view.dtype == b->view.dtype &&
+    return fixed ? a == b : mimo_alignment_of(a) == mimo_alignment_of(b);
+}
+
+static bool same_tile(const mimo_tile *a, const mimo_tile *b, bool fixed)
+{
+    return same_place(a->view.data, b->view.data, fixed) && a->view.dtype == b->view.dtype &&
            strcmp(a->view.letters, b->view.letters) == 0 && a->batch == b->batch &&
            a->seq == b->seq && a->row_bytes == b->row_bytes;
 }
@@ -287,7 +336,7 @@ static bool same_tile(const mimo_tile *a, const mimo_tile *b)
 
 /* What a kept call must serve. */
 typedef struct wanted_call {
-    mimo_op *op;
+    const mimo_op *op;
     uint64_t split;
 } wanted_call;
 
@@ -296,29 +345,27 @@ static bool same_call(const mimo_prepared_call *call, const mimo_op *op, uint64_
     return call->buffer_changes == op->bridge->parent->buffer_changes &&
            call->backward == op->call.backward && call->guarded == op->call.guarded &&
            call->chunks == op->call.chunks && call->pushes == pushes(op) && call->split == split &&
-           call->count == op->tensors.count && call->signature == sign_call(op, split);
+           call->count == op->tensors.count;
 }
 
 static bool same_tensors(const mimo_prepared_call *call, const mimo_op *op)
 {
     bool same = true;
-    for (int i = 0; same && i < op->tensors.count; i++)
-        same = call->pairs[i].seq == op->tensors.pairs[i].seq &&
-               same_tile(&call->pairs[i].src, &op->tensors.pairs[i].src) &&
-               same_tile(&call->pairs[i].dst, &op->tensors.pairs[i].dst);
+    for (int i = 0; same && i < op->tensors.count; i++) {
+        const mimo_tile_pair *a = &call->pairs[i], *b = &op->tensors.pairs[i];
+        same = a->seq == b->seq && same_tile(&a->src, &b->src, call->fixed) &&
+               same_tile(&a->dst, &b->dst, call->fixed) && call->buffers[i] == target_buffer(op, i);
+    }
     return same;
 }
 
-/* Whether a kept call does what the operation asks, in the staging that the operation has. */
+/* Whether a kept call does what the operation asks. */
 static bool serves(const mimo_recent_entry *entry, const void *context)
 {
     const wanted_call *wanted = context;
     const mimo_prepared_call *call = (const mimo_prepared_call *)entry;
-    mimo_op *op = wanted->op;
-    bool usable = !call->failed && (!call->recorded || call->stream == op->call.stream);
-    bool staged = !call->staging || mimo_op_has_staging(op, MIMO_STAGING_CONTRIBUTIONS,
-                                                        call->staging, call->staging_bytes);
-    return usable && staged && same_call(call, op, wanted->split) && same_tensors(call, op);
+    return !call->failed && same_call(call, wanted->op, wanted->split) &&
+           same_tensors(call, wanted->op);
 }
 
 static bool is_recorded(const mimo_recent_entry *entry)
@@ -337,11 +384,14 @@ mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
     mimo_routed *own = op->bridge->routed;
     const wanted_call wanted = {op, split->hash};
+    void *staging;
     op->prepared = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
     if (!op->prepared)
         MIMO_TRY(make_call(&op->prepared, op, split));
     mimo_batch_splits_find(&own->splits, split->hash)->users++;
-    return MIMO_OK;
+    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS,
+                                 op->prepared->staging_bytes));
+    return bind_call(op, staging);
 }
 
 void mimo_prepared_call_put_back(mimo_op *op)

@@ -9,28 +9,29 @@
 
 enum { MIMO_PHASES = 2 };
 
-/* An operation made ready for fixed tensors, all of them together. It serves one operation at a
- * time, and is kept for the next one with the same tensors. */
+/* An operation made ready for tensors of fixed shapes, all of them together. It serves one
+ * operation at a time, and is kept for the next one with tensors like these, wherever they lie:
+ * only the alignment of each, and the buffer of each destination, are the same. */
 typedef struct mimo_prepared_call {
     mimo_recent_entry entry; /* while it is idle */
     bool backward;
-    bool guarded;       /* it was made under a deadline: its messages are guarded */
-    bool pushes;        /* rows whose destination lies in a buffer are pushed */
-    bool recorded;      /* a graph replays it: it stays until an update or the end of the bridge */
-    mimo_stream stream; /* recorded: the only stream that it serves, whose staging it uses */
-    bool failed;        /* it can't be started again */
+    bool guarded;  /* it was made under a deadline: its messages are guarded */
+    bool pushes;   /* rows whose destination lies in a buffer are pushed */
+    bool recorded; /* a graph replays it: it stays until an update or the end of the bridge */
+    bool failed;   /* it can't be started again */
+    bool fixed;    /* it has more tensors than the backend has bases: it serves these alone */
 
-    uint64_t signature;      /* of the operation and its split */
     uint64_t split;          /* the hash of the batch split */
     uint64_t buffer_changes; /* of the communicator, when it was made */
     int count;
-    mimo_tile_pair *pairs; /* pairs[count], the tensors that this is for */
+    mimo_tile_pair *pairs; /* pairs[count], the tensors that this was made for */
+    mimo_buffer **buffers; /* buffers[count]: that destinations lie in; NULL: none */
 
     mimo_phase phases[MIMO_PHASES];
     int phase_count;
-    int chunks;    /* of each phase, moved one after the other */
-    char *staging; /* the operation's staging: contributions, and sums between two phases */
-    int64_t staging_bytes;
+    int chunks;            /* of each phase, moved one after the other */
+    int64_t staging_bytes; /* contributions, and sums between two phases */
+    mimo_bases bases;      /* of the operation that it serves */
 } mimo_prepared_call;
 
 /* Whether a pass over sequences of this length takes two phases. */

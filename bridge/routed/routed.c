@@ -241,7 +241,6 @@ static void note_recording(const mimo_op *op)
     if (!device->records || !device->records(op->call.stream))
         return;
     op->prepared->recorded = true;
-    op->prepared->stream = op->call.stream;
 }
 
 static mimo_status move_phase(mimo_op *op, int phase)
@@ -262,7 +261,7 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 static mimo_status add_contributions(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
-    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, op->call.stream);
+    return mimo_phase_add(chunk_of(op, 0), op->bridge->comm, &op->prepared->bases, op->call.stream);
 }
 
 static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
@@ -271,6 +270,16 @@ static mimo_status move_sums(mimo_op *op, const mimo_tile_pair *tiles)
     return move_phase(op, 1);
 }
 
+/* A prepare: what the steps below would take for the first time. */
+static mimo_status connect_phases(mimo_op *op, const mimo_tile_pair *tiles)
+{
+    (void)tiles;
+    for (int phase = 0; phase < op->prepared->phase_count; phase++)
+        MIMO_TRY(mimo_phase_connect(chunk_of(op, phase), op->bridge->comm, op->call.stream));
+    return MIMO_OK;
+}
+
+static const mimo_step connect_steps[] = {connect_phases, NULL};
 static const mimo_step forward_steps[] = {move_rows, NULL};
 static const mimo_step backward_steps[] = {move_rows, add_contributions, move_sums, NULL};
 
@@ -290,6 +299,7 @@ const mimo_executor_table mimo_routed_executor = {
     .resolve_finish = routed_resolve_finish,
     .forward = forward_steps,
     .backward = backward_steps,
+    .connect_steps = connect_steps,
     .at_once = true,
     .finish = mimo_prepared_call_put_back,
 };

@@ -2,8 +2,8 @@
 
 #include "core/mutation.h"
 
-mimo_rows mimo_block_rows(const mimo_block *block, mimo_block_end end, void *base,
-                          int64_t row_bytes)
+mimo_placed_rows mimo_block_rows(const mimo_block *block, mimo_block_end end,
+                                 const mimo_place *tile, int64_t row_bytes)
 {
     bool along_samples = block->nb > 1 && block->dst_b == 1;
     int64_t first = end == MIMO_SENDER ? block->src_row : block->dst_row;
@@ -11,24 +11,27 @@ mimo_rows mimo_block_rows(const mimo_block *block, mimo_block_end end, void *bas
         along_samples = false;
     int64_t b = end == MIMO_SENDER ? block->src_b : block->dst_b;
     int64_t s = end == MIMO_SENDER ? block->src_s : block->dst_s;
+    mimo_rows rows = {NULL, row_bytes, first, block->nb, b, block->ns, s};
     if (along_samples)
-        return (mimo_rows){base, row_bytes, first, block->ns, s, block->nb, b};
-    return (mimo_rows){base, row_bytes, first, block->nb, b, block->ns, s};
+        rows = (mimo_rows){NULL, row_bytes, first, block->ns, s, block->nb, b};
+    return (mimo_placed_rows){rows, *tile};
 }
 
-mimo_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block)
+mimo_placed_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    char *base =
-        block->klass > 0 ? transfer->classes + (block->klass - 1) * transfer->bytes : transfer->to;
-    return mimo_block_rows(block, MIMO_RECEIVER, base, transfer->row_bytes);
+    mimo_place tile = block->klass > 0 ? transfer->classes : transfer->to;
+    if (block->klass > 0)
+        tile.offset += (block->klass - 1) * transfer->bytes;
+    return mimo_block_rows(block, MIMO_RECEIVER, &tile, transfer->row_bytes);
 }
 
-mimo_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const mimo_block *block)
+mimo_placed_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    mimo_rows rows = mimo_block_rows(block, MIMO_SENDER, transfer->from, transfer->row_bytes);
+    mimo_placed_rows source =
+        mimo_block_rows(block, MIMO_SENDER, &transfer->from, transfer->row_bytes);
     if (MIMO_MUTATED("row-before"))
-        rows.first -= rows.first > 0;
-    return rows;
+        source.rows.first -= source.rows.first > 0;
+    return source;
 }
 
 const mimo_block *mimo_transfer_blocks(const mimo_transfer *transfer, mimo_block_kind kind)

@@ -13,17 +13,17 @@ typedef struct mimo_peer_blocks {
     int64_t first, end;
 } mimo_peer_blocks;
 
-/* The rows of a block in a tile, or in staging with the strides of a tile. The inner loop runs
- * along samples where that gives the receiver longer runs. Both ends decide by the receiver's
- * strides, so that their rows come in the same order. */
-mimo_rows mimo_block_rows(const mimo_block *block, mimo_block_end end, void *base,
-                          int64_t row_bytes);
+/* The rows of a block in the tile at a place, or in staging with the strides of a tile. The inner
+ * loop runs along samples where that gives the receiver longer runs. Both ends decide by the
+ * receiver's strides, so that their rows come in the same order. */
+mimo_placed_rows mimo_block_rows(const mimo_block *block, mimo_block_end end,
+                                 const mimo_place *tile, int64_t row_bytes);
 
 /* Where the rows of a block arrive on this rank: class 0 in the tile, other classes in staging. */
-mimo_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block);
+mimo_placed_rows mimo_transfer_target_rows(const mimo_transfer *transfer, const mimo_block *block);
 
 /* Where the rows of a block lie on this rank. */
-mimo_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const mimo_block *block);
+mimo_placed_rows mimo_transfer_source_rows(const mimo_transfer *transfer, const mimo_block *block);
 
 /* The blocks of a kind in a transfer's plan. */
 const mimo_block *mimo_transfer_blocks(const mimo_transfer *transfer, mimo_block_kind kind);

@@ -22,7 +22,7 @@ static void append_message(mimo_message_list *list, const mimo_transfers *transf
                            const mimo_peer_blocks *blocks)
 {
     mimo_message *message = &list->messages[list->count];
-    mimo_rows *rows = &list->rows[list->row_count];
+    mimo_placed_rows *rows = &list->rows[list->row_count];
     bool reversed = blocks->kind == MIMO_RECV && MIMO_MUTATED("tensors-reversed");
     *message = (mimo_message){mimo_peer_of(transfers, blocks), 0, rows};
     for (int i = 0; i < transfers->count; i++) {
@@ -71,8 +71,8 @@ static void append_copies(mimo_message_maker *maker, const mimo_transfers *trans
         const mimo_block *block = mimo_plan_blocks(&blocks, transfer->plan, MIMO_LOCAL);
         for (int64_t at = 0; at < blocks && transfer->row_bytes > 0; at++)
             maker->copies[maker->copy_count++] =
-                (mimo_row_copy){mimo_transfer_target_rows(transfer, &block[at]),
-                                mimo_transfer_source_rows(transfer, &block[at])};
+                (mimo_placed_copy){mimo_transfer_target_rows(transfer, &block[at]),
+                                   mimo_transfer_source_rows(transfer, &block[at])};
     }
 }
 

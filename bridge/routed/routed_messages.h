@@ -9,9 +9,9 @@
 /* How one tensor moves in a phase. */
 typedef struct mimo_transfer {
     const mimo_plan *plan; /* read while the phase is made */
-    char *from, *to;       /* tiles whose rows the plan counts */
+    mimo_place from, to;   /* tiles whose rows the plan counts */
     mimo_buffer *buffer;   /* that `to` lies in on all ranks, so that peers can push; NULL: none */
-    char *classes;         /* contribution classes 1, 2, ... one after the other, each like `to` */
+    mimo_place classes;    /* contribution classes 1, 2, ... one after the other, each like `to` */
     int64_t row_bytes;
     int64_t bytes; /* of `to` */
     mimo_dtype dtype;
@@ -26,14 +26,14 @@ typedef struct mimo_transfers {
  * them, one after the other. */
 typedef struct mimo_message_list {
     mimo_message *messages;
-    mimo_rows *rows;
+    mimo_placed_rows *rows;
     int count;
     int64_t row_count;
 } mimo_message_list;
 
 typedef struct mimo_push_list {
     mimo_push *pushes;
-    mimo_row_copy *rows;
+    mimo_placed_copy *rows;
     int count;
     int64_t row_count;
 } mimo_push_list;
@@ -44,7 +44,7 @@ typedef struct mimo_message_maker {
     mimo_push_list pushes;
     int *pushers;
     int pusher_count;
-    mimo_row_copy *copies;
+    mimo_placed_copy *copies;
     int64_t copy_count;
     mimo_messages made; /* points into the above */
 } mimo_message_maker;

@@ -8,24 +8,26 @@
 /* ------------------------------------------ sums -------------------------------------------- */
 
 /* What is added to some rows of a target: classes 1, 2, ... of these rows. A block names them. */
-static mimo_addends sum_of(const mimo_transfer *transfer, int64_t classes, const mimo_block *rows)
+static mimo_placed_sum sum_of(const mimo_transfer *transfer, int64_t classes,
+                              const mimo_block *rows)
 {
     int64_t size = (int64_t)mimo_dtype_size(transfer->dtype), width = transfer->row_bytes / size;
     int64_t begin = rows->dst_row * transfer->row_bytes;
     bool along_samples = rows->dst_b == 1; /* otherwise rows of a sample follow each other */
-    mimo_addends sum = {.data = transfer->to + begin,
-                        .terms = transfer->classes + begin,
-                        .n = classes - 1,
+    mimo_addends sum = {.n = classes - 1,
                         .step = transfer->bytes / size,
                         .stretches = along_samples ? rows->ns : rows->nb,
                         .pitch = (along_samples ? rows->dst_s : rows->dst_b) * width,
                         .count = (along_samples ? rows->nb : rows->ns) * width,
                         .dtype = transfer->dtype};
+    mimo_placed_sum placed = {sum, transfer->to, transfer->classes};
+    placed.data.offset += begin;
+    placed.terms.offset += begin;
     if (MIMO_MUTATED("class-behind") && sum.count > 0) {
-        sum.data = transfer->to + begin + transfer->row_bytes;
-        sum.count -= width;
+        placed.data.offset += transfer->row_bytes;
+        placed.sum.count -= width;
     }
-    return sum;
+    return placed;
 }
 
 /* The rows that a chunk brings to a transfer. The blocks of class 0 list each of them once. */
@@ -73,23 +75,25 @@ static mimo_status list_sums(mimo_phase_chunk *chunk, const mimo_transfers *tran
 /* A phase in making. */
 typedef struct phase_maker {
     mimo_phase *phase;
-    mimo_comm *comm;
-    const mimo_push_rule *rule;
+    const mimo_phase_place *place;
 } phase_maker;
 
 static mimo_status exchange_of(mimo_exchange **out, const phase_maker *it,
-                               const mimo_transfers *transfers, int64_t chunk)
+                               const mimo_transfers *transfers)
 {
     mimo_message_maker maker = {0};
+    mimo_comm *comm = it->place->comm;
+    const mimo_push_rule *rule = it->place->rule;
     mimo_status status = mimo_messages_make(&maker, transfers);
+    maker.made.bases = it->place->bases->at;
+    maker.made.base_count = it->place->bases->count;
     maker.made.guarded = it->phase->guarded;
-    maker.made.pushes.signature = mimo_hash_int(it->phase->signature, chunk);
-    maker.made.pushes.idle = it->rule->idle;
-    maker.made.pushes.ctas = it->rule->ctas;
-    if (it->rule->flags && maker.made.pushes.buffer)
-        maker.made.pushes.buffer = it->rule->flags;
+    maker.made.pushes.idle = rule->idle;
+    maker.made.pushes.ctas = rule->ctas;
+    if (rule->flags && maker.made.pushes.buffer)
+        maker.made.pushes.buffer = rule->flags;
     if (status == MIMO_OK)
-        status = it->comm->backend->exchange_create(out, it->comm, &maker.made);
+        status = comm->backend->exchange_create(out, comm, &maker.made);
     mimo_messages_release(&maker);
     return status;
 }
@@ -99,7 +103,7 @@ static mimo_status compile_chunk(const phase_maker *it, int64_t index, mimo_tran
     const mimo_transfers transfers = {list, it->phase->count};
     mimo_phase_chunk *chunk = &it->phase->chunks[index];
     MIMO_TRY(list_sums(chunk, &transfers, it->phase));
-    return exchange_of(&chunk->exchange, it, &transfers, index);
+    return exchange_of(&chunk->exchange, it, &transfers);
 }
 
 /* The phase's transfers with those blocks of their plans that move one chunk. */
@@ -124,10 +128,10 @@ static mimo_status cut_chunk(const phase_maker *it, const mimo_chunk *chunk)
     return status;
 }
 
-mimo_status mimo_phase_compile(mimo_phase *phase, mimo_comm *comm, const mimo_push_rule *rule,
+mimo_status mimo_phase_compile(mimo_phase *phase, const mimo_phase_place *place,
                                const mimo_layout *tiles)
 {
-    const phase_maker maker = {phase, comm, rule};
+    const phase_maker maker = {phase, place};
     mimo_chunk chunk = {tiles, 0, phase->chunk_count};
     MIMO_TRY(mimo_reserve(&phase->chunks, phase->chunk_count, sizeof *phase->chunks));
     if (phase->chunk_count == 1)
@@ -149,15 +153,37 @@ void mimo_phase_release(mimo_phase *phase, mimo_comm *comm)
 
 /* ----------------------------------------- running ------------------------------------------ */
 
+mimo_status mimo_phase_bind(mimo_phase *phase, mimo_comm *comm, const mimo_bases *bases,
+                            uint64_t signature)
+{
+    for (int64_t i = 0; i < phase->chunk_count; i++)
+        MIMO_TRY(comm->backend->exchange_bind(phase->chunks[i].exchange, bases->at,
+                                              mimo_hash_int(signature, i)));
+    return MIMO_OK;
+}
+
+mimo_status mimo_phase_connect(const mimo_phase_chunk *chunk, mimo_comm *comm, mimo_stream stream)
+{
+    const mimo_comm_backend *backend = comm->backend;
+    return backend->exchange_connect ? backend->exchange_connect(comm, chunk->exchange, stream)
+                                     : MIMO_OK;
+}
+
 mimo_status mimo_phase_move(mimo_request **out, const mimo_phase_chunk *chunk, mimo_comm *comm,
                             mimo_stream stream)
 {
     return comm->backend->exchange_start(out, comm, chunk->exchange, stream);
 }
 
-mimo_status mimo_phase_add(const mimo_phase_chunk *chunk, mimo_comm *comm, mimo_stream stream)
+mimo_status mimo_phase_add(const mimo_phase_chunk *chunk, mimo_comm *comm, const mimo_bases *bases,
+                           mimo_stream stream)
 {
-    for (int64_t i = 0; i < chunk->sum_count && !MIMO_MUTATED("first-class-only"); i++)
-        MIMO_TRY(comm->device->accumulate(&chunk->sums[i], stream));
+    for (int64_t i = 0; i < chunk->sum_count && !MIMO_MUTATED("first-class-only"); i++) {
+        const mimo_placed_sum *placed = &chunk->sums[i];
+        mimo_addends sum = placed->sum;
+        sum.data = mimo_address_of(&placed->data, bases->at);
+        sum.terms = mimo_address_of(&placed->terms, bases->at);
+        MIMO_TRY(comm->device->accumulate(&sum, stream));
+    }
     return MIMO_OK;
 }

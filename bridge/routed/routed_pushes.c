@@ -8,23 +8,25 @@ bool mimo_transfer_pushes(const mimo_transfer *transfer, const mimo_block *block
     return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
 }
 
-/* The same offset in the peer's memory of the buffer. */
-static mimo_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
+/* The same offset in the peer's memory of the buffer: the two memories lie at a fixed distance. */
+static mimo_placed_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
     const mimo_buffer *buffer = transfer->buffer;
     int64_t rank = MIMO_MUTATED("push-to-self") ? buffer->comm->rank : block->peer;
-    char *tile = buffer->data[rank] + (transfer->to - (char *)mimo_buffer_data(buffer));
-    mimo_rows rows = mimo_block_rows(block, MIMO_RECEIVER, tile, transfer->row_bytes);
+    intptr_t there = (intptr_t)buffer->data[rank], here = (intptr_t)mimo_buffer_data(buffer);
+    mimo_place tile = transfer->to;
+    tile.offset += there - here;
+    mimo_placed_rows pushed = mimo_block_rows(block, MIMO_RECEIVER, &tile, transfer->row_bytes);
     if (MIMO_MUTATED("push-row-before"))
-        rows.first -= rows.first > 0;
-    return rows;
+        pushed.rows.first -= pushed.rows.first > 0;
+    return pushed;
 }
 
 void mimo_push_list_append(mimo_push_list *list, const mimo_transfers *transfers,
                            const mimo_peer_blocks *blocks)
 {
     mimo_push *push = &list->pushes[list->count];
-    mimo_row_copy *rows = &list->rows[list->row_count];
+    mimo_placed_copy *rows = &list->rows[list->row_count];
     *push = (mimo_push){mimo_peer_of(transfers, blocks), 0, rows};
     for (int i = 0; i < transfers->count; i++) {
         const mimo_transfer *transfer = &transfers->list[i];
@@ -32,8 +34,8 @@ void mimo_push_list_append(mimo_push_list *list, const mimo_transfers *transfers
         for (int64_t at = blocks->first; at < blocks->end && transfer->row_bytes > 0; at++)
             if (mimo_transfer_pushes(transfer, &block[at]))
                 rows[push->count++] =
-                    (mimo_row_copy){pushed_rows(transfer, &block[at]),
-                                    mimo_transfer_source_rows(transfer, &block[at])};
+                    (mimo_placed_copy){pushed_rows(transfer, &block[at]),
+                                       mimo_transfer_source_rows(transfer, &block[at])};
     }
     list->row_count += push->count;
     if (push->count > 0)

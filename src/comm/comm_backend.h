@@ -66,14 +66,16 @@ typedef struct mimo_gather {
 typedef struct mimo_message {
     int peer; /* another rank; the first field (comm/peer_order.h) */
     int64_t count;
-    const mimo_rows *rows; /* rows[count], of any number of tensors */
+    const mimo_placed_rows *rows; /* rows[count], of any number of tensors */
 } mimo_message;
 
 /* Rows that this rank writes straight into a peer's memory. */
 typedef struct mimo_push {
     int peer; /* another rank, within reach of the buffer that its rows lie in; the first field */
     int64_t count;
-    const mimo_row_copy *rows; /* rows[count]; `to` is the peer's memory as this rank sees it */
+    /* rows[count]. `to` is the peer's memory as this rank sees it: it lies at a fixed distance from
+     * this rank's own part of the buffer, and is placed behind a base there. */
+    const mimo_placed_copy *rows;
 } mimo_push;
 
 /* The pushes of an exchange, peers ascending. */
@@ -83,7 +85,6 @@ typedef struct mimo_pushes {
     int count;
     const int *pushers; /* pushers[pusher_count], ascending: the ranks that push rows here */
     int pusher_count;
-    uint64_t signature; /* a hash of what must be the same at both ends of a push */
     bool idle; /* no rank has used a destination since the call before: no rank has to wait */
     int ctas;  /* the largest number of thread blocks on a device; 0: the backend chooses */
 } mimo_pushes;
@@ -91,16 +92,18 @@ typedef struct mimo_pushes {
 /* What one rank sends, receives, pushes and keeps: at most one message to each peer and one from
  * each, peers ascending. No row is written twice, and none is both written and read. */
 typedef struct mimo_messages {
+    char *const *bases; /* bases[base_count], of the alignment that later ones will have */
+    int base_count;
     const mimo_message *receives, *sends;
     int receive_count, send_count;
     mimo_pushes pushes;
-    const mimo_row_copy *copies; /* copies[copy_count]: rows that stay on this rank */
+    const mimo_placed_copy *copies; /* copies[copy_count]: rows that stay on this rank */
     int64_t copy_count;
     bool guarded; /* of messages only: a rank itself copies rows that stay or are pushed */
 } mimo_messages;
 
-/* Messages prepared for fixed memory: datatypes, requests, tables and staging for packing exist
- * already, so that each start costs the transfer alone. */
+/* Messages prepared for rows behind bases: datatypes, tables and programs exist already. Where the
+ * bases lie can change from one start to the next. */
 typedef struct mimo_exchange mimo_exchange;
 
 typedef struct mimo_comm_backend {
@@ -135,11 +138,22 @@ typedef struct mimo_comm_backend {
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
 
+    /* The largest number of bases of an exchange; 0: any number. */
+    int most_bases;
     /* Prepare messages, and the memory of guarded ones. Local: it comes before the agreement. The
-     * lists are read during the call only. The memory of the rows stays where it is until
-     * exchange_destroy. */
+     * lists, and the addresses of the bases, are read during the call only. */
     mimo_status (*exchange_create)(mimo_exchange **out, mimo_comm *comm,
                                    const mimo_messages *messages);
+    /* Say where the bases lie in the starts that follow, each aligned as it was when the exchange
+     * was created (mimo_alignment_of); and the signature of these starts, a hash of what must be
+     * the same at both ends of a push. To be called before the first start, and not while the
+     * exchange is in flight. Local: it comes before the agreement. On a device it allocates
+     * nothing and waits for nothing. After an error it is to be called again before a start. */
+    mimo_status (*exchange_bind)(mimo_exchange *exchange, char *const *bases, uint64_t signature);
+    /* Have all that a start on this stream would take for the first time: staging, and connections
+     * to the peers. Collective over the ranks that have messages; no row moves. NULL: there is
+     * nothing of the kind. */
+    mimo_status (*exchange_connect)(mimo_comm *comm, mimo_exchange *exchange, mimo_stream stream);
     /* Send, receive, push and copy. Every rank that has a message starts its exchange, in the same
      * order among its other operations; a rank without messages need not. An exchange is not
      * started again before its request is done, nor after an error. With a stream, work is

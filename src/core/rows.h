@@ -22,6 +22,44 @@ typedef struct mimo_row_copy {
     mimo_rows to, from;
 } mimo_row_copy;
 
+/* A place in memory whose address is known later: this number of bytes behind the base of this
+ * number. Each use brings an array of bases. */
+typedef struct mimo_place {
+    int base;
+    int64_t offset;
+} mimo_place;
+
+/* Rows whose tile begins at a place; `rows.base` is not read. */
+typedef struct mimo_placed_rows {
+    mimo_rows rows;
+    mimo_place at;
+} mimo_placed_rows;
+
+typedef struct mimo_placed_copy {
+    mimo_placed_rows to, from;
+} mimo_placed_copy;
+
+/* The address of a place. The offset may lead to memory of a peer, so this is no arithmetic of C's
+ * pointers. */
+static inline char *mimo_address_of(const mimo_place *place, char *const *bases)
+{
+    return (char *)((uintptr_t)bases[place->base] + (uintptr_t)place->offset);
+}
+
+static inline mimo_rows mimo_rows_at(const mimo_placed_rows *placed, char *const *bases)
+{
+    mimo_rows rows = placed->rows;
+    rows.base = mimo_address_of(&placed->at, bases);
+    return rows;
+}
+
+/* How a base is aligned: the largest power of two that divides the address, up to 16 bytes. */
+static inline int64_t mimo_alignment_of(const void *base)
+{
+    uintptr_t bits = (uintptr_t)base | 16;
+    return (int64_t)(bits & (~bits + 1));
+}
+
 /* Where row (0, 0) begins. */
 static inline char *mimo_rows_begin(const mimo_rows *rows)
 {

@@ -93,13 +93,6 @@ mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_stagi
     return MIMO_OK;
 }
 
-void *mimo_staging_find(int64_t *bytes, const mimo_staging *staging, const mimo_staging_key *key)
-{
-    const mimo_staging_area *area = find(staging, key);
-    *bytes = area ? area->bytes : 0;
-    return area ? area->data : NULL;
-}
-
 static mimo_staging_area *take_first(mimo_staging *staging)
 {
     mimo_staging_area *area = staging->first;

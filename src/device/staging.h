@@ -51,9 +51,6 @@ typedef struct mimo_staging_key {
 mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
                              int64_t bytes);
 
-/* The area of `key` as it is, and its size; NULL and 0 where there is none. */
-void *mimo_staging_find(int64_t *bytes, const mimo_staging *staging, const mimo_staging_key *key);
-
 /* Release all areas. */
 void mimo_staging_release(mimo_staging *staging);
 

@@ -312,6 +312,16 @@ static mimo_status update(fault_bed *bed)
     return mimo_bridge_update(bed->bridge, &batch);
 }
 
+static mimo_status prepare_backward(fault_bed *bed)
+{
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    mimo_tensor to = fault_full_view(bed), from = fault_shard_view(bed->shard);
+    move.to = &to;
+    move.from = &from;
+    move.n = 1;
+    return mimo_bridge_prepare(bed->bridge, true, &move);
+}
+
 static mimo_status self_test(fault_bed *bed)
 {
     return mimo_bridge_self_test(bed->bridge, 1);
@@ -373,6 +383,8 @@ const fault_call fault_calls[] = {
     {"chunks", forward_in_chunks,
      "bridge 1 forward of 1 in 2 chunks: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"update", update, "bridge 1 update to a batch of ", FAULT_BRIDGE},
+    {"prepare", prepare_backward,
+     "bridge 1 prepare of backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
     {"self-test", self_test, "bridge 1 self-test with seed 1: ", FAULT_BRIDGE},
     {"create", another_bridge, "bridge create src tp=2,dp=2", 0},
     {"fastest", fastest_bridge, "bridge create by measurement: ", 0},

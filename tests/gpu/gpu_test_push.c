@@ -9,6 +9,7 @@
 #include "gpu_calls.h"
 #include "guarded.h"
 #include "mpi_test.h"
+#include "placed_rows.h"
 #include "test_memory.h"
 #include "same_bits.h"
 
@@ -52,23 +53,43 @@ static void check_list(const copies *c, const mimo_row_copy *placed, const test_
     free(before);
 }
 
-static void run(const copies *c, int ctas)
+/* The copies as a program takes them: from one base to the other, behind `unused` bases. */
+static void place_behind_bases(mimo_placed_copy *out, const copies *c, int unused)
+{
+    for (int64_t i = 0; i < c->count; i++) {
+        const mimo_row_copy *copy = &c->list[i];
+        out[i] = (mimo_placed_copy){{copy->to, {unused, (intptr_t)copy->to.base}},
+                                    {copy->from, {unused + 1, (intptr_t)copy->from.base}}};
+    }
+}
+
+/* A program runs any number of times, wherever the tiles lie: first into another tile, then twice
+ * into the right one. The number of bases decides in which arguments they travel. */
+static void run_behind(const copies *c, int ctas, int unused)
 {
     mimo_push_program program = {0};
     mimo_row_copy placed[MOST_COPIES];
+    mimo_placed_copy behind[MOST_COPIES];
+    char *bases[MIMO_PUSH_MOST_BASES] = {NULL};
     const mimo_push_context place = {&mimo_device_cuda, 0, NULL};
     mimo_flags *page[1];
     mimo_buffer buffer = {.flags = page};
-    mimo_messages messages = {.pushes.buffer = &buffer, .copies = placed, .copy_count = c->count};
+    const mimo_messages messages = {.bases = bases,
+                                    .base_count = unused + 2,
+                                    .pushes = {.buffer = &buffer, .ctas = ctas},
+                                    .copies = behind,
+                                    .copy_count = c->count};
     test_room flags = test_room_new(sizeof **page), to = test_room_new(c->bytes),
-              from = test_room_new(c->bytes), source = test_room_new(c->bytes);
-    char *expected = malloc((size_t)c->bytes);
+              from = test_room_new(c->bytes), source = test_room_new(c->bytes),
+              other = test_room_new(c->bytes);
+    char *expected = malloc((size_t)c->bytes), *before = malloc((size_t)c->bytes);
     memset(flags.host, 0, sizeof **page);
     test_push(&flags);
     page[0] = flags.place;
     fill_elements(source.host, 5, c->bytes, 1);
     fill_elements(to.host, 6, c->bytes, 1);
     memcpy(expected, to.host, (size_t)c->bytes);
+    memcpy(before, to.host, (size_t)c->bytes);
     test_push(&to);
     test_push(&source);
     for (int64_t i = 0; i < c->count; i++) {
@@ -80,11 +101,19 @@ static void run(const copies *c, int ctas)
         fill_late(&from, &source);
         check_list(c, placed, &to, expected);
     }
-    messages.pushes.ctas = ctas;
+    place_behind_bases(behind, c, unused);
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
-    for (int turn = 0; turn < 2; turn++) { /* a program can run any number of times */
+    for (int turn = 0; turn < 3; turn++) {
+        bases[unused] = turn == 0 ? other.place : to.place;
+        bases[unused + 1] = turn == 0 ? source.place : from.place;
         fill_late(&from, &source);
+        mimo_push_program_bind(&program, bases, 0);
         MPI_EXPECT_OK(mimo_push_program_run(&program, test_stream()));
+        if (turn == 0) {
+            test_pull(&to);
+            MPI_EXPECT_BITS(bits_of(to.host, before, c->bytes, 1, 0), "%s",
+                            "the tile is not bound");
+        }
     }
     test_pull(&to);
     MPI_EXPECT_BITS(bits_of(to.host, expected, c->bytes, 1, 0),
@@ -92,10 +121,17 @@ static void run(const copies *c, int ctas)
                     (int)c->list[0].to.row_bytes, ctas);
     mimo_push_program_release(&program, &mimo_device_cuda);
     free(expected);
+    free(before);
     test_room_free(&flags);
     test_room_free(&to);
     test_room_free(&from);
     test_room_free(&source);
+    test_room_free(&other);
+}
+
+static void run(const copies *c, int ctas)
+{
+    run_behind(c, ctas, 0);
 }
 
 /* Two blocks in a tile of n x m rows: one transposed, one with gaps. `shift` moves the tiles'
@@ -160,7 +196,11 @@ MPI_TEST(push, many_blocks)
                 const mimo_rows from = {NULL, row_bytes, 7 * (c.count - 1 - i), 1, 1, 1 + i % 7, 1};
                 c.list[i] = (mimo_row_copy){to, from};
             }
-            run(&c, 0);
+            run_behind(&c, 0, 0);
+            run_behind(&c, 0, 7);
+            run_behind(&c, 0, 31);
+            run_behind(&c, 0, 32);
+            run_behind(&c, 0, MIMO_PUSH_MOST_BASES - 2);
         }
 }
 
@@ -185,18 +225,18 @@ typedef struct team {
 
 /* Reader `reader` takes every ranks-th row of a rank's tile, from row `reader` on. They go to the
  * writer's part of the reader's tile, one after the other. */
-static mimo_row_copy rows_between(const team *x, int writer, int reader)
+static mimo_placed_copy rows_between(const team *x, int writer, int reader)
 {
     const int64_t share = TEAM_ROWS / x->ranks;
     const mimo_rows from = {x->from[writer].place, x->row_bytes, reader, 1, 1, share, x->ranks};
     const mimo_rows to = {x->to[reader].place, x->row_bytes, writer * share, 1, 1, share, 1};
-    return (mimo_row_copy){to, from};
+    return placed_copy(&(mimo_row_copy){to, from});
 }
 
 static void make_team_program(team *x, int rank, bool idle, int ctas)
 {
     const mimo_push_context place = {&mimo_device_cuda, rank, &x->notes[rank]};
-    mimo_row_copy rows[MOST_RANKS];
+    mimo_placed_copy rows[MOST_RANKS];
     mimo_push pushes[MOST_RANKS];
     int peers[MOST_RANKS], count = 0;
     for (int peer = 0; peer < x->ranks; peer++) {
@@ -206,17 +246,19 @@ static void make_team_program(team *x, int rank, bool idle, int ctas)
         peers[count] = peer;
         pushes[count++] = (mimo_push){peer, 1, &rows[peer]};
     }
-    const mimo_messages messages = {.pushes = {.buffer = &x->buffer,
+    const mimo_messages messages = {.bases = no_base,
+                                    .base_count = 1,
+                                    .pushes = {.buffer = &x->buffer,
                                                .list = pushes,
                                                .count = count,
                                                .pushers = peers,
                                                .pusher_count = count,
-                                               .signature = 0xabc000 + (rank == x->odd),
                                                .idle = idle,
                                                .ctas = ctas},
                                     .copies = &rows[rank],
                                     .copy_count = 1};
     MPI_EXPECT_OK(mimo_push_program_make(&x->program[rank], &place, &messages));
+    mimo_push_program_bind(&x->program[rank], no_base, 0xabc000 + (rank == x->odd));
     MPI_EXPECT(x->program[rank].ctas <= ctas, "%d thread blocks, %d were asked for",
                x->program[rank].ctas, ctas);
 }
@@ -454,16 +496,14 @@ static void push_to_many(int64_t row_bytes, int ctas)
     mimo_flags *here = (mimo_flags *)(void *)pages.host, *there = (mimo_flags *)(void *)pages.place;
     mimo_flags *places[RANKS];
     mimo_buffer buffer = {.flags = places};
-    mimo_row_copy rows[TARGETS];
+    mimo_placed_copy rows[TARGETS];
     mimo_push pushes[TARGETS];
     memset(pages.host, 0, (size_t)bytes);
     for (int64_t i = 0; i < RANKS; i++)
         places[i] = there + i * RANKS;
     for (int64_t t = 0; t < TARGETS; t++) {
         const mimo_rows run = {NULL, row_bytes, t * TARGET_ROWS, 1, 1, TARGET_ROWS, 1};
-        rows[t] = (mimo_row_copy){run, run};
-        rows[t].to.base = to.place;
-        rows[t].from.base = from.place;
+        rows[t] = (mimo_placed_copy){{run, {0, 0}}, {run, {1, 0}}};
         pushes[t] = (mimo_push){(int)t + 1, 1, &rows[t]};
     }
     fill_elements(from.host, 8, from.bytes, 1);
@@ -471,9 +511,13 @@ static void push_to_many(int64_t row_bytes, int ctas)
     mimo_push_program program = {0};
     mimo_push_note *note = notes_new(1);
     const mimo_push_context place = {&mimo_device_cuda, 0, note};
+    char *const bases[] = {to.place, from.place};
     const mimo_messages messages = {
+        .bases = bases,
+        .base_count = 2,
         .pushes = {.buffer = &buffer, .list = pushes, .count = TARGETS, .ctas = ctas}};
     MPI_EXPECT_OK(mimo_push_program_make(&program, &place, &messages));
+    mimo_push_program_bind(&program, bases, 0);
     for (uint64_t call = 1; call <= TARGET_CALLS; call++) {
         for (int64_t t = 1; t < RANKS; t++)
             here[t].ready = mimo_ready_value(call, 0);

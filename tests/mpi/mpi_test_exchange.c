@@ -7,6 +7,7 @@
 #include "free_memory.h"
 #include "guarded.h"
 #include "mpi_test.h"
+#include "placed_rows.h"
 #include "reference_grid.h"
 #include "test_memory.h"
 #include "cases_ran.h"
@@ -17,12 +18,15 @@ enum {
     PIECES = 3,
     PIECE_ROWS = 12,
     ROW = 9,
-    ROOM = RANKS * PIECES * PIECE_ROWS * 2 * ROW
+    HALF = RANKS * PIECES * PIECE_ROWS * 2 * ROW, /* a multiple of 16 */
+    ROOM = 2 * HALF,
+    BASES = 2 * PIECES /* of this rank's sends, then of its receives: one for each piece */
 };
 
-/* One end of all messages: their pieces, each with rows in a tile of PIECE_ROWS * 2 rows. */
+/* One end of all messages: their pieces, each with rows in a tile of PIECE_ROWS * 2 rows. In each
+ * start a piece lies in the other half of the room than in the start before. */
 typedef struct end {
-    mimo_rows rows[RANKS][PIECES];
+    mimo_placed_rows rows[RANKS][PIECES];
     mimo_message messages[RANKS];
     int count;
     test_room room;
@@ -36,10 +40,10 @@ static uint64_t pair_seed(uint64_t seed, int from, int to)
 
 /* The rows of piece `piece` between two ranks. The pair decides their number, this end their
  * strides. */
-static mimo_rows piece_of(uint64_t pair, int piece, bool sender, unsigned char *tile)
+static mimo_rows piece_of(uint64_t pair, int piece, bool sender)
 {
     uint64_t shape = ref_word(pair, piece, 0, 0), lie = ref_word(pair, piece, 1, sender);
-    mimo_rows rows = {tile, 1 + (int64_t)(shape % ROW),    0, 1 + (int64_t)(shape / 16 % 3),
+    mimo_rows rows = {NULL, 1 + (int64_t)(shape % ROW),    0, 1 + (int64_t)(shape / 16 % 3),
                       0,    1 + (int64_t)(shape / 64 % 4), 0};
     int64_t gap = 1 + (int64_t)(lie % 2);
     rows.outer = lie / 2 % 2 ? gap : gap * rows.n_inner;
@@ -61,29 +65,50 @@ static void list_end(end *out, uint64_t seed, bool sender)
         if (peer == rank || pieces == 0)
             continue;
         for (int p = 0; p < pieces; p++)
-            out->rows[peer][p] = piece_of(pair, p, sender,
-                                          (unsigned char *)out->room.place +
-                                              (peer * PIECES + p) * PIECE_ROWS * 2 * ROW);
+            out->rows[peer][p] = (mimo_placed_rows){
+                piece_of(pair, p, sender),
+                {sender ? p : PIECES + p, (peer * PIECES + p) * PIECE_ROWS * 2 * ROW}};
         out->messages[out->count++] = (mimo_message){peer, pieces, out->rows[peer]};
     }
 }
 
+static int64_t half_of(int piece, int start)
+{
+    return (piece + start + mpi_test_rank()) % 2 * (int64_t)HALF;
+}
+
+static void set_bases(char **bases, const end *out, const end *in, int start)
+{
+    for (int p = 0; p < PIECES; p++) {
+        bases[p] = (char *)out->room.place + half_of(p, start);
+        bases[PIECES + p] = (char *)in->room.place + half_of(p, start);
+    }
+}
+
 /* Write the rows of an end into an image of its room. */
-static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender)
+static void draw(const end *e, unsigned char *image, uint64_t seed, bool sender, int start)
 {
     int rank = mpi_test_rank();
     for (int m = 0; m < e->count; m++)
         for (int p = 0; p < (int)e->messages[m].count; p++) {
-            const mimo_rows *r = &e->messages[m].rows[p];
+            const mimo_rows *r = &e->messages[m].rows[p].rows;
+            int64_t tile = half_of(p, start) + e->messages[m].rows[p].at.offset;
             int peer = e->messages[m].peer;
             uint64_t pair = sender ? pair_seed(seed, rank, peer) : pair_seed(seed, peer, rank);
             for (int64_t i = 0; i < r->n_outer; i++)
                 for (int64_t j = 0; j < r->n_inner; j++)
                     for (int64_t b = 0; b < r->row_bytes; b++)
-                        image[(char *)r->base - (char *)e->room.place + b +
-                              (r->first + i * r->outer + j * r->inner) * r->row_bytes] =
+                        image[tile + b + (r->first + i * r->outer + j * r->inner) * r->row_bytes] =
                             (unsigned char)ref_word(pair, p, i * 8 + j, b);
         }
+}
+
+static mimo_exchange *new_exchange(mimo_comm *comm, const mimo_messages *messages)
+{
+    mimo_exchange *exchange = NULL;
+    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, messages));
+    MPI_EXPECT_OK(comm->backend->exchange_bind(exchange, messages->bases, 0));
+    return exchange;
 }
 
 static void run(mimo_comm *comm, mimo_exchange *exchange)
@@ -100,25 +125,33 @@ MPI_TEST(exchange, random_messages)
     int64_t sent = 0, peers = mpi_test_size() - 1;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         end out, in;
-        mimo_exchange *exchange = NULL;
+        char *bases[BASES];
         list_end(&out, seed, true);
         list_end(&in, seed, false);
-        draw(&in, in.expected, seed, false);
-        const mimo_messages messages = {.receives = in.messages,
+        set_bases(bases, &out, &in, 0);
+        const mimo_messages messages = {.bases = bases,
+                                        .base_count = BASES,
+                                        .receives = in.messages,
                                         .sends = out.messages,
                                         .receive_count = in.count,
                                         .send_count = out.count,
                                         .guarded = ref_word(seed, mpi_test_rank(), 0, 0) % 2};
-        MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
-        draw(&out, out.room.host, seed, true);
-        test_push(&out.room);
-        for (int again = 0; again < 3; again++) {
+        mimo_exchange *exchange = new_exchange(comm, &messages);
+        for (int start = 0; start < 4; start++) {
+            int lie = start / 2; /* every other start finds them where they were */
+            set_bases(bases, &out, &in, lie);
+            MPI_EXPECT_OK(comm->backend->exchange_bind(exchange, bases, 0));
+            memset(out.room.host, GUARD_POISON, ROOM);
             memset(in.room.host, GUARD_POISON, ROOM);
+            memset(in.expected, GUARD_POISON, ROOM);
+            draw(&out, out.room.host, seed, true, lie);
+            draw(&in, in.expected, seed, false, lie);
+            test_push(&out.room);
             test_push(&in.room);
             run(comm, exchange);
             test_pull(&in.room);
             MPI_EXPECT_BITS(bits_of(in.room.host, in.expected, ROOM, 1, 0), "seed %d, start %d",
-                            (int)seed, again);
+                            (int)seed, start);
         }
         sent += out.count;
         comm->backend->exchange_destroy(exchange);
@@ -141,16 +174,20 @@ MPI_TEST(exchange, two_in_flight)
     mimo_exchange *exchange[2];
     mimo_request *request[2];
     for (int i = 0; i < 2; i++) {
-        mimo_rows from = {(int64_t *)out.place + i, 8, 0, 1, 1, 1, 1};
-        mimo_rows to = {(int64_t *)in.place + i, 8, 0, 1, 1, 1, 1};
+        const mimo_placed_rows from =
+            placed_rows(&(mimo_rows){(int64_t *)out.place + i, 8, 0, 1, 1, 1, 1});
+        const mimo_placed_rows to =
+            placed_rows(&(mimo_rows){(int64_t *)in.place + i, 8, 0, 1, 1, 1, 1});
         sent[i] = rank + 100 * i;
         mimo_message send = {next, 1, &from}, receive = {last, 1, &to};
-        const mimo_messages messages = {.receives = &receive,
+        const mimo_messages messages = {.bases = no_base,
+                                        .base_count = 1,
+                                        .receives = &receive,
                                         .sends = &send,
                                         .receive_count = 1,
                                         .send_count = 1,
                                         .guarded = rank % 2 == 0};
-        MPI_EXPECT_OK(comm->backend->exchange_create(&exchange[i], comm, &messages));
+        exchange[i] = new_exchange(comm, &messages);
     }
     test_push(&out);
     for (int i = 0; i < 2; i++)
@@ -174,18 +211,22 @@ static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
                                 const test_room *in, int i)
 {
     mimo_comm *comm = mpi_test_comm();
-    mimo_exchange *exchange = NULL;
     int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
     int64_t *from = (int64_t *)out->place + (ptrdiff_t)i * WORDS;
     int64_t place = (char *)in->place - (char *)mimo_buffer_data(buffer);
     int64_t *there = (int64_t *)(void *)(buffer->data[next] + place) + (ptrdiff_t)i * WORDS;
     int64_t *here = (int64_t *)in->place + (ptrdiff_t)i * WORDS;
-    const mimo_rows sent = {from, 8, 1, 1, 1, 1, 1}, received = {here, 8, 1, 1, 1, 1, 1};
-    const mimo_row_copy pushed = {{there, 8, 0, 1, 1, 1, 1}, {from, 8, 0, 1, 1, 1, 1}};
-    const mimo_row_copy kept = {{here, 8, 2, 1, 1, 2, 1}, {from, 8, 2, 1, 1, 2, 1}};
+    const mimo_placed_rows sent = placed_rows(&(mimo_rows){from, 8, 1, 1, 1, 1, 1});
+    const mimo_placed_rows received = placed_rows(&(mimo_rows){here, 8, 1, 1, 1, 1, 1});
+    const mimo_placed_copy pushed =
+        placed_copy(&(mimo_row_copy){{there, 8, 0, 1, 1, 1, 1}, {from, 8, 0, 1, 1, 1, 1}});
+    const mimo_placed_copy kept =
+        placed_copy(&(mimo_row_copy){{here, 8, 2, 1, 1, 2, 1}, {from, 8, 2, 1, 1, 2, 1}});
     const mimo_message send = {next, 1, &sent}, receive = {last, 1, &received};
     const mimo_push push = {next, 1, &pushed};
-    const mimo_messages messages = {.receives = &receive,
+    const mimo_messages messages = {.bases = no_base,
+                                    .base_count = 1,
+                                    .receives = &receive,
                                     .sends = &send,
                                     .receive_count = 1,
                                     .send_count = 1,
@@ -197,8 +238,7 @@ static mimo_exchange *every_way(const mimo_buffer *buffer, const test_room *out,
                                     .copies = &kept,
                                     .copy_count = 1,
                                     .guarded = comm->rank % 2 == 0};
-    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
-    return exchange;
+    return new_exchange(comm, &messages);
 }
 
 /* Exchanges that push, send and keep, several in flight, again and again. They end in the reverse
@@ -241,20 +281,20 @@ MPI_TEST(exchange, pushes_in_flight)
 static mimo_exchange *pushed_up(mimo_buffer *buffer, int64_t *from, int64_t first, int64_t words)
 {
     mimo_comm *comm = mpi_test_comm();
-    mimo_exchange *exchange = NULL;
     int peer = comm->rank ^ 1;
     bool paired = peer < comm->size, above = comm->rank % 2 == 1;
     int64_t *to = (int64_t *)(void *)buffer->data[paired ? peer : comm->rank];
-    const mimo_row_copy rows = {{to + first, 8 * words, 0, 1, 1, 1, 1},
-                                {from + first, 8 * words, 0, 1, 1, 1, 1}};
+    const mimo_placed_copy rows = placed_copy(&(mimo_row_copy){
+        {to + first, 8 * words, 0, 1, 1, 1, 1}, {from + first, 8 * words, 0, 1, 1, 1, 1}});
     const mimo_push push = {peer, 1, &rows};
-    const mimo_messages messages = {.pushes = {.buffer = buffer,
+    const mimo_messages messages = {.bases = no_base,
+                                    .base_count = 1,
+                                    .pushes = {.buffer = buffer,
                                                .list = &push,
                                                .count = paired && !above,
                                                .pushers = &peer,
                                                .pusher_count = paired && above}};
-    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
-    return exchange;
+    return new_exchange(comm, &messages);
 }
 
 /* Of two calls in flight the first one's rows are written first, so they are all here when it ends.
@@ -299,21 +339,22 @@ MPI_TEST(exchange, past_2_31_bytes)
     int rank = mpi_test_rank();
     skip_unless_free(2 * TENSORS * bytes * 3);
     unsigned char *room[TENSORS];
-    mimo_rows rows[TENSORS];
-    mimo_exchange *exchange = NULL;
+    mimo_placed_rows rows[TENSORS];
     for (int t = 0; t < TENSORS; t++) {
         room[t] = malloc((size_t)(2 * bytes));
-        rows[t] = (mimo_rows){room[t], row, 0, ROWS, 1 + rank, 1, 1};
+        rows[t] = placed_rows(&(mimo_rows){room[t], row, 0, ROWS, 1 + rank, 1, 1});
         for (int64_t i = 0; rank == 0 && i < bytes; i += 4099)
             room[t][i] = (unsigned char)ref_word(3, t, i / row, i % row);
     }
     mimo_message message = {1 - rank, TENSORS, rows};
-    const mimo_messages messages = {.receives = &message,
+    const mimo_messages messages = {.bases = no_base,
+                                    .base_count = 1,
+                                    .receives = &message,
                                     .sends = &message,
                                     .receive_count = rank,
                                     .send_count = 1 - rank,
                                     .guarded = rank == 1};
-    MPI_EXPECT_OK(comm->backend->exchange_create(&exchange, comm, &messages));
+    mimo_exchange *exchange = new_exchange(comm, &messages);
     run(comm, exchange);
     for (int t = 0; t < TENSORS; t++)
         for (int64_t i = 0; i < bytes; i += 4099)

@@ -30,10 +30,11 @@ static void write_down(asked *out, const mimo_messages *messages)
     *out = (asked){.ctas = pushes->ctas, .sends = messages->send_count, .pushes = pushes->count};
     for (int i = 0; i < messages->send_count; i++)
         for (int64_t j = 0; j < messages->sends[i].count; j++)
-            out->bytes[messages->sends[i].peer] += mimo_rows_bytes(&messages->sends[i].rows[j]);
+            out->bytes[messages->sends[i].peer] +=
+                mimo_rows_bytes(&messages->sends[i].rows[j].rows);
     for (int i = 0; i < pushes->count; i++)
         for (int64_t j = 0; j < pushes->list[i].count; j++)
-            out->bytes[pushes->list[i].peer] += mimo_rows_bytes(&pushes->list[i].rows[j].to);
+            out->bytes[pushes->list[i].peer] += mimo_rows_bytes(&pushes->list[i].rows[j].to.rows);
 }
 
 static mimo_status recording_create(mimo_exchange **out, mimo_comm *comm,

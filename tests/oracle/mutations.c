@@ -64,6 +64,8 @@ static const oracle_mutation table[] = {
      ZERO_COPY, true},
     {"push-all-but-last", "the last block for each peer is not pushed", PHASE_BRIDGE, ZERO_COPY,
      true},
+    {"last-addresses", "routed moves rows where the tensors of a call like this lay before",
+     PHASE_BRIDGE, ROUTED, false},
     /* alignment and partition */
     {"sequence-major", "rows are taken as they lie, not sample-major", PHASE_ALIGNMENT, FAN_IN,
      false},

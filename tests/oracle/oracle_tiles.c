@@ -12,9 +12,20 @@ static int64_t rows_of(const oracle_tiles *tiles, int side)
     return tiles->desc.tokens * tiles->desc.samples[side];
 }
 
+/* All parts of a call lie in one of two rooms. Those of a forward lie in another room than those of
+ * the forward before. So what moves has other addresses from one micro-batch to the next. */
+enum { ROOMS = 2, ALIGNED = 64 };
+
+/* Elements of a room. */
+static int64_t parts_of(const oracle_tiles *tiles)
+{
+    int64_t count = (rows_of(tiles, MIMO_SRC) + rows_of(tiles, MIMO_DST)) * tiles->desc.hidden;
+    return (count + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
 static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topology)
 {
-    int64_t count = (rows_of(out, MIMO_SRC) + rows_of(out, MIMO_DST)) * out->desc.hidden;
+    int64_t count = ROOMS * parts_of(out);
     if (!topology->zero_copy)
         return nn_runtime_reserve(out->runtime, &out->room, count, sizeof *out->room);
     MIMO_TRY(mimo_buffer_create(&out->buffer, topology->world, count * (int64_t)sizeof *out->room));
@@ -25,7 +36,7 @@ static mimo_status reserve_room(oracle_tiles *out, const oracle_topology *topolo
 /* One after the other, so at the same offset on all ranks where they hold equally many samples. */
 static void place_parts(oracle_tiles *out)
 {
-    nn_real *at = out->room;
+    nn_real *at = out->room + out->turn * parts_of(out);
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < out->desc.tensors; i++) {
             out->part[side][i] = at;
@@ -105,6 +116,10 @@ static mimo_status move(oracle_tiles *tiles, bool backward)
 
 mimo_status oracle_tiles_forward(oracle_tiles *tiles)
 {
+    if (tiles->desc.tensors > 1) { /* otherwise the tile itself is the only part */
+        tiles->turn = (tiles->turn + 1) % ROOMS;
+        place_parts(tiles);
+    }
     return move(tiles, false);
 }
 

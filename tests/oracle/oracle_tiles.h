@@ -25,7 +25,8 @@ typedef struct oracle_tiles {
     nn_real *tile[2];                 /* [P, samples, H] */
     nn_real *part[2][ORACLE_TENSORS]; /* [P, samples, width]; one tensor: the tile itself */
     int64_t width[ORACLE_TENSORS];
-    nn_real *room;       /* all parts; zero-copy: the buffer's memory, otherwise our own */
+    nn_real *room; /* two rooms for all parts; zero-copy: the buffer's memory, otherwise our own */
+    int turn;      /* which of them has the parts */
     mimo_buffer *buffer; /* NULL: not zero-copy */
 } oracle_tiles;
 

@@ -38,14 +38,16 @@ Test(messages, flags_of_a_buffer_within_reach)
     mimo_plan *plan = plan_of_rank_0();
     char from[8];
     const mimo_transfer list[] = {
-        {.plan = plan, .from = from, .to = here[0], .buffer = &near, .row_bytes = 8, .bytes = 16},
-        {.plan = plan, .from = from, .to = here[1], .buffer = &wide, .row_bytes = 8, .bytes = 16}};
+        {.plan = plan, .from = {0, 0}, .to = {1, 0}, .buffer = &near, .row_bytes = 8, .bytes = 16},
+        {.plan = plan, .from = {0, 0}, .to = {2, 8}, .buffer = &wide, .row_bytes = 8, .bytes = 16}};
+    char *const bases[] = {from, here[0], here[1] + 16};
     mimo_message_maker maker = {0};
     cr_assert_eq(mimo_messages_make(&maker, &(mimo_transfers){list, 2}), MIMO_OK);
     cr_assert(maker.made.send_count == 1 && maker.made.sends[0].count == 1);
     cr_assert(maker.made.receive_count == 1 && maker.made.receives[0].count == 1);
     cr_assert(maker.made.pushes.count == 1 && maker.made.pushes.pusher_count == 1);
-    cr_assert_eq(maker.made.pushes.list[0].rows[0].to.base, there);
+    /* 24 bytes behind the beginning of this rank's part, so 24 behind that of the peer's */
+    cr_assert_eq(mimo_rows_at(&maker.made.pushes.list[0].rows[0].to, bases).base, there + 24);
     cr_assert_eq(maker.made.pushes.buffer, &wide, "the flags are out of the peer's reach");
     mimo_messages_release(&maker);
     mimo_plan_destroy(plan);

@@ -12,14 +12,15 @@ struct mimo_host_push {
     bool idle;
     bool refused; /* by this rank or by a peer */
     uint64_t signature;
+    char *const *bases; /* the exchange's */
     int count, pusher_count;
-    mimo_push *list;     /* list[count] */
-    mimo_row_copy *rows; /* of all of them */
-    int *pushers;        /* pushers[pusher_count] */
-    uint64_t *writing;   /* writing[count]: the number of this call; 0 once the rows are written */
-    uint64_t *awaiting;  /* awaiting[pusher_count]: the same; 0 once the rows have arrived */
-    bool *ready_sent;    /* ready_sent[pusher_count]: READY is set, or not needed */
-    int remaining;       /* how many of writing and awaiting are not 0 */
+    mimo_push *list;        /* list[count] */
+    mimo_placed_copy *rows; /* of all of them */
+    int *pushers;           /* pushers[pusher_count] */
+    uint64_t *writing;  /* writing[count]: the number of this call; 0 once the rows are written */
+    uint64_t *awaiting; /* awaiting[pusher_count]: the same; 0 once the rows have arrived */
+    bool *ready_sent;   /* ready_sent[pusher_count]: READY is set, or not needed */
+    int remaining;      /* how many of writing and awaiting are not 0 */
 };
 
 /* ----------------------------------------- flags ------------------------------------------ */
@@ -48,7 +49,7 @@ static void copy_pushes(mimo_host_push *push, const mimo_pushes *pushes)
 {
     int rank = pushes->buffer->comm->rank;
     int first = mimo_first_peer(rank, pushes->list, pushes->count, sizeof *pushes->list);
-    mimo_row_copy *rows = push->rows;
+    mimo_placed_copy *rows = push->rows;
     for (int i = 0; i < pushes->count; i++) {
         push->list[i] = pushes->list[(first + i) % pushes->count];
         memcpy(rows, push->list[i].rows, (size_t)push->list[i].count * sizeof *rows);
@@ -65,7 +66,6 @@ static mimo_status fill(mimo_host_push *push, const mimo_pushes *pushes)
         rows += pushes->list[i].count;
     push->buffer = pushes->buffer;
     push->idle = pushes->idle;
-    push->signature = pushes->signature;
     push->pusher_count = pushes->pusher_count;
     MIMO_TRY(mimo_reserve(&push->list, pushes->count, sizeof *push->list));
     MIMO_TRY(mimo_reserve(&push->rows, rows, sizeof *push->rows));
@@ -104,6 +104,12 @@ void mimo_host_push_destroy(mimo_host_push *push)
     mimo_release(push->awaiting);
     mimo_release(push->ready_sent);
     mimo_release(push);
+}
+
+void mimo_host_push_bind(mimo_host_push *push, char *const *bases, uint64_t signature)
+{
+    push->bases = bases;
+    push->signature = signature;
 }
 
 /* ---------------------------------------- progress ---------------------------------------- */
@@ -171,8 +177,11 @@ static mimo_status write_rows(mimo_host_push *push, int i)
     int64_t count = rows->count - MIMO_MUTATED("push-all-but-last");
     if (refuses(push, rows->peer, push->writing[i], ready))
         count = 0;
-    for (int64_t n = 0; n < count; n++)
-        MIMO_TRY(mimo_device_host.copy_rows(&rows->rows[n].to, &rows->rows[n].from, NULL));
+    for (int64_t n = 0; n < count; n++) {
+        const mimo_rows to = mimo_rows_at(&rows->rows[n].to, push->bases);
+        const mimo_rows from = mimo_rows_at(&rows->rows[n].from, push->bases);
+        MIMO_TRY(mimo_device_host.copy_rows(&to, &from, NULL));
+    }
     __atomic_fetch_add(&peer_flags(push->buffer, rows->peer)->done, MIMO_PUSH_UNIT,
                        __ATOMIC_RELEASE);
     push->writing[i] = 0;

@@ -20,6 +20,10 @@ typedef struct mimo_host_pushes_in_flight {
 mimo_status mimo_host_push_create(mimo_host_push **out, const mimo_pushes *pushes);
 void mimo_host_push_destroy(mimo_host_push *push);
 
+/* Say where the rows of the next starts lie, and their signature. The push reads `bases` until it
+ * is complete. */
+void mimo_host_push_bind(mimo_host_push *push, char *const *bases, uint64_t signature);
+
 /* Whether it may be started: MIMO_ERR_MISMATCH where an earlier call with these flags was
  * refused. */
 mimo_status mimo_host_push_check(const mimo_host_push *push);

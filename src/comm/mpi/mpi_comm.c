@@ -308,6 +308,7 @@ static const mimo_comm_backend mpi_backend = {
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,
     .exchange_create = exchange_create,
+    .exchange_bind = mimo_mpi_exchange_bind,
     .exchange_start = exchange_start,
     .exchange_destroy = mimo_mpi_exchange_destroy,
     .buffer_open = mimo_host_buffer_open,

@@ -10,6 +10,7 @@
 /* The backend's slots, as comm_backend.h says; `handle` is the communicator's. */
 mimo_status mimo_mpi_exchange_create(mimo_exchange **out, const mimo_comm *comm, MPI_Comm handle,
                                      const mimo_messages *messages);
+mimo_status mimo_mpi_exchange_bind(mimo_exchange *exchange, char *const *bases, uint64_t signature);
 void mimo_mpi_exchange_destroy(mimo_exchange *exchange);
 
 /* What a request for it needs: the number of messages, and the bytes of memory (0 where it is not

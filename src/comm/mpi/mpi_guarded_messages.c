@@ -17,9 +17,10 @@ typedef struct guarded_message {
 struct mimo_mpi_guarded_messages {
     MPI_Comm comm;
     int tag;
-    int count, receives;   /* messages made; the receives come first */
-    guarded_message *list; /* list[count] */
-    mimo_rows *rows;       /* of all messages, in their order */
+    int count, receives;      /* messages made; the receives come first */
+    guarded_message *list;    /* list[count] */
+    mimo_placed_rows *placed; /* of all messages, in their order */
+    mimo_rows *rows;          /* the same at the bases of now */
     int64_t row_count, received_rows;
     int64_t bytes;
 };
@@ -27,9 +28,12 @@ struct mimo_mpi_guarded_messages {
 static mimo_status add_message(mimo_mpi_guarded_messages *made, const mimo_message *message)
 {
     mimo_rows *rows = made->rows + made->row_count;
-    int64_t bytes = mimo_mpi_packed_bytes(message->rows, message->count);
     guarded_message *it = &made->list[made->count];
-    memcpy(rows, message->rows, (size_t)message->count * sizeof *rows);
+    memcpy(made->placed + made->row_count, message->rows,
+           (size_t)message->count * sizeof *made->placed);
+    for (int64_t i = 0; i < message->count; i++)
+        rows[i] = message->rows[i].rows;
+    int64_t bytes = mimo_mpi_packed_bytes(rows, message->count);
     *it = (guarded_message){message->peer, rows, message->count, made->bytes, MPI_DATATYPE_NULL};
     MIMO_TRY(mimo_mpi_bytes_type(&it->type, bytes));
     made->count++;
@@ -45,6 +49,7 @@ static mimo_status fill(mimo_mpi_guarded_messages *made, const mimo_mpi_message_
         rows += from->list[i].count;
     MIMO_TRY(mimo_reserve(&made->list, count, sizeof *made->list));
     MIMO_TRY(mimo_reserve(&made->rows, rows, sizeof *made->rows));
+    MIMO_TRY(mimo_reserve(&made->placed, rows, sizeof *made->placed));
     for (int64_t i = 0; i < count; i++) {
         MIMO_TRY(add_message(made, &from->list[i]));
         if (i < from->receives)
@@ -77,6 +82,7 @@ void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages, bool
         MPI_Type_free(&messages->list[i].type);
     mimo_release(messages->list);
     mimo_release(messages->rows);
+    mimo_release(messages->placed);
     mimo_release(messages);
 }
 
@@ -88,6 +94,12 @@ int mimo_mpi_guarded_messages_count(const mimo_mpi_guarded_messages *messages)
 int64_t mimo_mpi_guarded_messages_bytes(const mimo_mpi_guarded_messages *messages)
 {
     return messages->bytes;
+}
+
+void mimo_mpi_guarded_messages_bind(mimo_mpi_guarded_messages *messages, char *const *bases)
+{
+    for (int64_t i = 0; i < messages->row_count; i++)
+        messages->rows[i] = mimo_rows_at(&messages->placed[i], bases);
 }
 
 mimo_status mimo_mpi_guarded_messages_start(const mimo_mpi_guarded_messages *messages,

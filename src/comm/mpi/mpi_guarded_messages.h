@@ -25,6 +25,9 @@ void mimo_mpi_guarded_messages_destroy(mimo_mpi_guarded_messages *messages, bool
 int mimo_mpi_guarded_messages_count(const mimo_mpi_guarded_messages *messages);
 int64_t mimo_mpi_guarded_messages_bytes(const mimo_mpi_guarded_messages *messages);
 
+/* Take rows behind these bases from now on. */
+void mimo_mpi_guarded_messages_bind(mimo_mpi_guarded_messages *messages, char *const *bases);
+
 /* Start them all in a request of that count and with that memory. Its test writes the rows once all
  * have arrived. */
 mimo_status mimo_mpi_guarded_messages_start(const mimo_mpi_guarded_messages *messages,

@@ -9,7 +9,7 @@
  *   receives   (rank - peer) mod size
  * All ranks form the same groups. So the groups of a large plan are bounded and still match.
  */
-#include <limits.h>
+#include <string.h>
 
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_packing.h"
@@ -23,8 +23,9 @@ enum { DISTANCES_PER_GROUP = 32 };
 typedef struct nccl_message {
     int peer, distance;
     int64_t bytes;
-    char *run;      /* the rows where they are one run, otherwise NULL */
-    int64_t offset; /* in the staging where they are not */
+    bool is_run;    /* the rows are one run */
+    mimo_place run; /* where it is one */
+    int64_t offset; /* in the staging where it is not */
 } nccl_message;
 
 typedef struct nccl_messages {
@@ -35,6 +36,8 @@ typedef struct nccl_messages {
 } nccl_messages;
 
 struct mimo_exchange {
+    char **bases; /* bases[base_count], where the next start finds them */
+    int base_count;
     nccl_messages receives; /* without pushes, rows that stay are copied with the unpacking */
     nccl_messages sends;
     mimo_push_program pushes; /* with pushes, it copies rows that stay */
@@ -49,11 +52,12 @@ typedef struct exchange_start {
     ncclComm_t handle;
     mimo_stream stream;
     char *arriving, *leaving; /* staging of the packed receives, and of the packed sends */
+    bool connects;            /* one byte of staging travels in place of each message */
 } exchange_start;
 
 static bool is_run(const mimo_message *message)
 {
-    return message->count == 1 && mimo_rows_are_one_run(&message->rows[0]);
+    return message->count == 1 && mimo_rows_are_one_run(&message->rows[0].rows);
 }
 
 static mimo_status read_message(nccl_messages *out, const mimo_message *from, const mimo_comm *comm)
@@ -64,14 +68,17 @@ static mimo_status read_message(nccl_messages *out, const mimo_message *from, co
     it->peer = from->peer;
     it->distance = (distance + comm->size) % comm->size;
     it->offset = out->bytes;
-    if (is_run(from))
-        it->run = mimo_rows_begin(&from->rows[0]);
-    for (int64_t j = 0; j < from->count; j++) {
-        if (!it->run)
-            mimo_packing_add(&out->packing, &from->rows[j], it->offset + it->bytes);
-        MIMO_TRY(mimo_add(&it->bytes, it->bytes, mimo_rows_bytes(&from->rows[j])));
+    it->is_run = is_run(from);
+    if (it->is_run) {
+        it->run = from->rows[0].at;
+        it->run.offset += from->rows[0].rows.first * from->rows[0].rows.row_bytes;
     }
-    if (it->run)
+    for (int64_t j = 0; j < from->count; j++) {
+        if (!it->is_run)
+            mimo_packing_add(&out->packing, &from->rows[j], it->offset + it->bytes);
+        MIMO_TRY(mimo_add(&it->bytes, it->bytes, mimo_rows_bytes(&from->rows[j].rows)));
+    }
+    if (it->is_run)
         return MIMO_OK;
     return mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
@@ -105,6 +112,8 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
 {
     bool pushes = all->pushes.count + all->pushes.pusher_count > 0;
     int64_t stay = pushes ? 0 : all->copy_count;
+    MIMO_TRY(mimo_reserve(&made->bases, all->base_count, sizeof(char *)));
+    made->base_count = all->base_count;
     MIMO_TRY(read_messages(&made->receives, all, comm, false, stay));
     MIMO_TRY(read_messages(&made->sends, all, comm, true, 0));
     for (int64_t i = 0; i < stay; i++)
@@ -137,9 +146,29 @@ static mimo_status get_staging(char **out, mimo_comm *comm, const exchange_start
     return MIMO_OK;
 }
 
-static char *rows_at(const nccl_message *it, char *staging)
+mimo_status mimo_nccl_exchange_bind(mimo_exchange *exchange, char *const *bases, uint64_t signature)
 {
-    return it->run ? it->run : staging + it->offset;
+    memcpy(exchange->bases, bases, (size_t)exchange->base_count * sizeof *bases);
+    if (exchange->buffer)
+        mimo_push_program_bind(&exchange->pushes, bases, signature);
+    return MIMO_OK;
+}
+
+/* What message number `i` of a list sends or receives. */
+typedef struct sent_bytes {
+    char *at;
+    size_t count;
+} sent_bytes;
+
+static sent_bytes bytes_of(const exchange_start *start, const nccl_messages *list, int i,
+                           char *staging)
+{
+    const nccl_message *it = &list->list[i];
+    if (start->connects)
+        return (sent_bytes){staging + i, 1};
+    char *at =
+        it->is_run ? mimo_address_of(&it->run, start->exchange->bases) : staging + it->offset;
+    return (sent_bytes){at, (size_t)it->bytes};
 }
 
 static bool is_in_group(const nccl_message *it, int group)
@@ -153,15 +182,15 @@ static ncclResult_t enqueue_group(const exchange_start *it, int group)
     const nccl_messages *receives = &it->exchange->receives, *sends = &it->exchange->sends;
     for (int i = 0; i < receives->count && code == ncclSuccess; i++) {
         const nccl_message *from = &receives->list[i];
+        const sent_bytes to = bytes_of(it, receives, i, it->arriving);
         if (is_in_group(from, group))
-            code = ncclRecv(rows_at(from, it->arriving), (size_t)from->bytes, ncclUint8, from->peer,
-                            it->handle, it->stream);
+            code = ncclRecv(to.at, to.count, ncclUint8, from->peer, it->handle, it->stream);
     }
     for (int i = 0; i < sends->count && code == ncclSuccess; i++) {
         const nccl_message *to = &sends->list[i];
+        const sent_bytes from = bytes_of(it, sends, i, it->leaving);
         if (is_in_group(to, group))
-            code = ncclSend(rows_at(to, it->leaving), (size_t)to->bytes, ncclUint8, to->peer,
-                            it->handle, it->stream);
+            code = ncclSend(from.at, from.count, ncclUint8, to->peer, it->handle, it->stream);
     }
     return code;
 }
@@ -175,18 +204,48 @@ static mimo_status move_group(const exchange_start *it, int group)
     return mimo_nccl_status(ended, it->comm, it->handle, "ncclGroupEnd");
 }
 
+static mimo_status move_groups(const exchange_start *it)
+{
+    for (int group = 0; group * DISTANCES_PER_GROUP < it->comm->base.size - 1; group++)
+        MIMO_TRY(move_group(it, group));
+    return MIMO_OK;
+}
+
 static mimo_status move_messages(mimo_comm *comm, const nccl_shared_comm *shared,
                                  mimo_exchange *exchange, mimo_stream stream)
 {
     nccl_messages *receives = &exchange->receives, *sends = &exchange->sends;
-    exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL};
+    exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL, false};
     MIMO_TRY(mimo_nccl_check(shared));
     MIMO_TRY(get_staging(&it.arriving, comm, &it, MIMO_STAGING_GATHERED, receives->bytes));
     MIMO_TRY(get_staging(&it.leaving, comm, &it, MIMO_STAGING_PACKED, sends->bytes));
-    MIMO_TRY(mimo_packing_run(&sends->packing, comm->device, it.leaving, stream));
-    for (int group = 0; group * DISTANCES_PER_GROUP < comm->size - 1; group++)
-        MIMO_TRY(move_group(&it, group));
-    return mimo_packing_run(&receives->packing, comm->device, it.arriving, stream);
+    const mimo_packing_bases packed = {exchange->bases, it.leaving};
+    const mimo_packing_bases unpacked = {exchange->bases, it.arriving};
+    MIMO_TRY(mimo_packing_run(&sends->packing, comm->device, &packed, stream));
+    MIMO_TRY(move_groups(&it));
+    return mimo_packing_run(&receives->packing, comm->device, &unpacked, stream);
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* NCCL connects two ranks when the first message between them is enqueued, with all channels that a
+ * message of any size uses. */
+mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange, mimo_stream stream)
+{
+    const nccl_shared_comm *shared = ((nccl_comm *)comm)->shared;
+    const nccl_messages *receives = &exchange->receives, *sends = &exchange->sends;
+    if (!shared || receives->count + sends->count == 0)
+        return MIMO_OK;
+    exchange_start it = {exchange, (nccl_comm *)comm, shared->handle, stream, NULL, NULL, true};
+    MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(get_staging(&it.arriving, comm, &it, MIMO_STAGING_GATHERED,
+                         most(receives->bytes, receives->count)));
+    MIMO_TRY(
+        get_staging(&it.leaving, comm, &it, MIMO_STAGING_PACKED, most(sends->bytes, sends->count)));
+    return move_groups(&it);
 }
 
 static mimo_status push(const nccl_shared_comm *shared, mimo_exchange *exchange, mimo_stream stream)
@@ -195,6 +254,13 @@ static mimo_status push(const nccl_shared_comm *shared, mimo_exchange *exchange,
         MIMO_TRY(mimo_nccl_check(shared));
     MIMO_TRY(mimo_nccl_buffer_enter(exchange->buffer, stream));
     return mimo_push_program_run(&exchange->pushes, stream);
+}
+
+static mimo_status copy_staying(mimo_exchange *exchange, const mimo_device *device,
+                                mimo_stream stream)
+{
+    const mimo_packing_bases at = {exchange->bases, NULL};
+    return mimo_packing_run(&exchange->receives.packing, device, &at, stream);
 }
 
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
@@ -207,7 +273,7 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
     if (shared && exchange->receives.count + exchange->sends.count > 0)
         MIMO_TRY(move_messages(comm, shared, exchange, stream));
     else
-        MIMO_TRY(mimo_packing_run(&exchange->receives.packing, comm->device, NULL, stream));
+        MIMO_TRY(copy_staying(exchange, comm->device, stream));
     return exchange->buffer ? push(shared, exchange, stream) : MIMO_OK;
 }
 
@@ -218,6 +284,7 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_packing_release(&exchange->receives.packing);
     mimo_packing_release(&exchange->sends.packing);
     mimo_push_program_release(&exchange->pushes, exchange->device);
+    mimo_release(exchange->bases);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);
     mimo_release(exchange);

@@ -7,9 +7,10 @@
 
 typedef struct mimo_packing {
     bool packs;            /* into the staging; otherwise out of it */
-    mimo_row_copy *copies; /* copies[count]; the first `packed` have one end in the staging */
-    int64_t *offset;       /* offset[packed]: of that end */
-    int64_t packed, count;
+    mimo_row_copy *copies; /* copies[count]: a run sets where they lie */
+    mimo_place *places[2]; /* places[0][count] of `to`, places[1][count] of `from`; of an end
+                                  in the staging, the base counts for nothing */
+    int64_t packed, count; /* the first `packed` have one end in the staging */
 } mimo_packing;
 
 /* Allocate for `packed` rows with an end in the staging and `stay` rows that stay. *packing is all
@@ -18,12 +19,18 @@ mimo_status mimo_packing_reserve(mimo_packing *packing, int64_t packed, int64_t 
 
 /* Add rows, which lie one after the other at `offset` of the staging. All of these come before any
  * that stay. */
-void mimo_packing_add(mimo_packing *packing, const mimo_rows *rows, int64_t offset);
-void mimo_packing_add_staying(mimo_packing *packing, const mimo_row_copy *copy);
+void mimo_packing_add(mimo_packing *packing, const mimo_placed_rows *rows, int64_t offset);
+void mimo_packing_add_staying(mimo_packing *packing, const mimo_placed_copy *copy);
+
+/* Where the rows and the staging lie in one run. */
+typedef struct mimo_packing_bases {
+    char *const *bases;
+    char *staging;
+} mimo_packing_bases;
 
 /* Enqueue all copies. */
-mimo_status mimo_packing_run(mimo_packing *packing, const mimo_device *device, char *staging,
-                             mimo_stream stream);
+mimo_status mimo_packing_run(mimo_packing *packing, const mimo_device *device,
+                             const mimo_packing_bases *at, mimo_stream stream);
 
 void mimo_packing_release(mimo_packing *packing);
 

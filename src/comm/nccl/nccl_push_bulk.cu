@@ -109,14 +109,15 @@ struct Segment {
 
 // This lane's row of a block's segment. Where rows are longer than `unit` bytes, a segment is
 // `unit` bytes of one row.
-__device__ Segment segment_of(const mimo_push_block &block, uint32_t index, uint32_t unit)
+__device__ Segment segment_of(const mimo_push_block &block, char *const *bases, uint32_t index,
+                              uint32_t unit)
 {
     uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
     uint32_t i = divide(group, block.by_groups),
              j = (group - i * block.groups) * block.segment_rows;
     uint32_t skip = chunk * unit, row = j + threadIdx.x;
-    return {block.from + i * block.from_outer + row * block.from_inner + skip,
-            block.to + i * block.to_outer + row * block.to_inner + skip,
+    return {from_of(block, bases) + i * block.from_outer + row * block.from_inner + skip,
+            to_of(block, bases) + i * block.to_outer + row * block.to_inner + skip,
             min(block.segment_rows, block.n_inner - j), min(unit, block.row_words - skip)};
 }
 
@@ -193,7 +194,8 @@ template <class Program> class Mover
 
     __device__ Segment segment_of(const Piece &piece) const
     {
-        return ::segment_of(program.blocks[piece.block], piece.index, program.head.piece);
+        return ::segment_of(program.blocks[piece.block], program.bases, piece.index,
+                            program.head.piece);
     }
 
     __device__ Answer await_target(int wanted)
@@ -265,6 +267,8 @@ cudaError_t mimo_push_bulk_fits(int *per_multiprocessor)
     status = allow_shared_memory<mimo_push_small>();
     if (status == cudaSuccess)
         status = allow_shared_memory<mimo_push_large>();
+    if (status == cudaSuccess)
+        status = allow_shared_memory<Listed>();
     if (status == cudaSuccess)
         status = allow_shared_memory<Tiny>();
     if (status == cudaSuccess)

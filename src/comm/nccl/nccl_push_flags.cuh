@@ -244,16 +244,38 @@ __device__ void run_call(const mimo_push_head &head, const mimo_push_peer *peers
 
 // ----------------------------------------- launches -----------------------------------------
 
-// A small program with even fewer peers and blocks. The host needs time for the arguments of a
-// launch, 0.5 us for those of a mimo_push_small.
+// The host needs time for the arguments of a launch, 0.5 us for those of a mimo_push_small. So
+// programs with even fewer peers, blocks and bases have shorter arguments.
+
+// A small program.
 struct Tiny {
     mimo_push_head head;
     mimo_push_peer peers[8];
     mimo_push_block blocks[8];
+    char *bases[9];
+};
+
+// A large program.
+struct Listed {
+    mimo_push_head head;
+    const mimo_push_peer *peers;
+    const mimo_push_block *blocks;
+    char *bases[9];
 };
 
 constexpr int kTinyPeers = sizeof(Tiny::peers) / sizeof(mimo_push_peer);
 constexpr int kTinyBlocks = sizeof(Tiny::blocks) / sizeof(mimo_push_block);
+constexpr int kTinyBases = sizeof(Tiny::bases) / sizeof(char *);
+
+template <class With> cudaError_t launch_large(const mimo_push_program &program, With with)
+{
+    const mimo_push_large &large = program.as.large;
+    if (program.base_count > kTinyBases)
+        return with(large);
+    Listed listed = {large.head, large.peers, large.blocks, {}};
+    std::copy_n(large.bases, kTinyBases, listed.bases);
+    return with(listed);
+}
 
 // Calls with(as), where `as` is the program in the form that a kernel takes.
 template <class With> cudaError_t launch(const mimo_push_program &program, With with)
@@ -261,14 +283,16 @@ template <class With> cudaError_t launch(const mimo_push_program &program, With 
     const mimo_push_small &small = program.as.small;
     const mimo_push_block_list *list = small.head.list;
     if (program.lists)
-        return with(program.as.large);
+        return launch_large(program, with);
     if (small.head.targets + small.head.sources > kTinyPeers ||
-        list[MIMO_PUSH_REMOTE].count + list[MIMO_PUSH_LOCAL].count > kTinyBlocks)
+        list[MIMO_PUSH_REMOTE].count + list[MIMO_PUSH_LOCAL].count > kTinyBlocks ||
+        program.base_count > kTinyBases)
         return with(small);
     Tiny tiny;
     tiny.head = small.head;
     std::copy_n(small.peers, kTinyPeers, tiny.peers);
     std::copy_n(small.blocks, kTinyBlocks, tiny.blocks);
+    std::copy_n(small.bases, kTinyBases, tiny.bases);
     return with(tiny);
 }
 

@@ -4,7 +4,8 @@
  * with the same kind, the link would be idle while all of them copy local rows.
  *
  * A *program* is what one exchange does. A small program is the kernel's argument, so a CUDA graph
- * that captured the launch owns it. The lists of a large program lie in device memory.
+ * that captured the launch owns it. The lists of a large program lie in device memory. Where rows
+ * lie is an argument of every launch: blocks say how far behind which base.
  */
 #ifndef MIMO_COMM_NCCL_PUSH_KERNEL_H
 #define MIMO_COMM_NCCL_PUSH_KERNEL_H
@@ -38,8 +39,7 @@ typedef struct mimo_push_divisor {
  *                       bytes
  *   bulk kernel         a segment is head.piece bytes; row_words counts bytes */
 typedef struct mimo_push_block {
-    char *to;
-    const char *from;
+    int64_t to, from; /* bytes behind their bases */
     int64_t to_outer, to_inner, from_outer, from_inner;
     uint32_t segments, row_words, n_inner;
     uint32_t begin;        /* the number of pieces of its list that come before */
@@ -49,6 +49,7 @@ typedef struct mimo_push_block {
     uint32_t width;
     int32_t target; /* the peer, among the targets; -1: local rows */
     mimo_push_divisor by_row, by_chunks, by_groups;
+    uint16_t to_base, from_base; /* numbers of their bases */
 } mimo_push_block;
 
 /* The blocks of remote or of local rows. A *piece* is what a thread block moves at a time:
@@ -89,6 +90,8 @@ enum {
     MIMO_PUSH_SEGMENT_ROWS = 32, /* the most rows of a segment in the bulk kernel */
     MIMO_PUSH_SMALL_PEERS = 16,
     MIMO_PUSH_SMALL_BLOCKS = 24,
+    MIMO_PUSH_SMALL_BASES = 33, /* 16 tensors */
+    MIMO_PUSH_MOST_BASES = 257, /* 128 tensors: 2 KiB of the 4 that a kernel's arguments have */
 };
 
 /* A program with few peers and blocks. */
@@ -96,17 +99,20 @@ typedef struct mimo_push_small {
     mimo_push_head head;
     mimo_push_peer peers[MIMO_PUSH_SMALL_PEERS];    /* targets, then sources */
     mimo_push_block blocks[MIMO_PUSH_SMALL_BLOCKS]; /* remote, then local */
+    char *bases[MIMO_PUSH_SMALL_BASES];
 } mimo_push_small;
 
-/* Any other program: both lists are in device memory. */
+/* Any other program: peers and blocks are in device memory. */
 typedef struct mimo_push_large {
     mimo_push_head head;
     const mimo_push_peer *peers;
     const mimo_push_block *blocks;
+    char *bases[MIMO_PUSH_MOST_BASES];
 } mimo_push_large;
 
 typedef struct mimo_push_program {
     int32_t ctas; /* 0: nothing to do */
+    int32_t base_count;
     bool bulk;
     void *lists; /* device memory of a large program; NULL: it is small */
     union {

@@ -79,13 +79,13 @@ template <bool kRemote, class Word> __device__ void store(char *to, Word word)
 // Move segments [first, first + count) of a block, by all threads. They are written only where
 // ready() returns WRITE.
 template <bool kRemote, class Word, class Ready>
-__device__ Answer move_segments(const mimo_push_block &block, uint32_t first, uint32_t count,
-                                Ready ready)
+__device__ Answer move_segments(const mimo_push_block &block, char *const *bases, uint32_t first,
+                                uint32_t count, Ready ready)
 {
     const Lane lane(block);
     const int64_t bytes = lane.column * sizeof(Word);
-    const char *from = block.from + lane.row * block.from_inner + bytes;
-    char *to = block.to + lane.row * block.to_inner + bytes;
+    const char *from = from_of(block, bases) + lane.row * block.from_inner + bytes;
+    char *to = to_of(block, bases) + lane.row * block.to_inner + bytes;
     Word words[MIMO_PUSH_PIECE];
     Cursor<Word> reads(block, first);
 #pragma unroll
@@ -106,42 +106,42 @@ __device__ Answer move_segments(const mimo_push_block &block, uint32_t first, ui
     return WRITE;
 }
 
-template <bool kRemote, class Ready>
-__device__ Answer move_piece(const mimo_push_head &head, const mimo_push_block &block,
-                             uint32_t index, Ready ready)
+template <bool kRemote, class Program, class Ready>
+__device__ Answer move_piece(const Program &program, const Piece &piece, Ready ready)
 {
-    const uint32_t first = index * head.piece, count = min(head.piece, block.segments - first);
+    const mimo_push_block &block = program.blocks[piece.block];
+    const uint32_t first = piece.index * program.head.piece;
+    const uint32_t count = min(program.head.piece, block.segments - first);
     switch (block.width) {
     case 4:
-        return move_segments<kRemote, uint4>(block, first, count, ready);
+        return move_segments<kRemote, uint4>(block, program.bases, first, count, ready);
     case 3:
-        return move_segments<kRemote, uint2>(block, first, count, ready);
+        return move_segments<kRemote, uint2>(block, program.bases, first, count, ready);
     case 2:
-        return move_segments<kRemote, unsigned int>(block, first, count, ready);
+        return move_segments<kRemote, unsigned int>(block, program.bases, first, count, ready);
     case 1:
-        return move_segments<kRemote, unsigned short>(block, first, count, ready);
+        return move_segments<kRemote, unsigned short>(block, program.bases, first, count, ready);
     default:
-        return move_segments<kRemote, unsigned char>(block, first, count, ready);
+        return move_segments<kRemote, unsigned char>(block, program.bases, first, count, ready);
     }
 }
 
 // ------------------------------------------ kernel ------------------------------------------
 
 // False: aborted.
-__device__ bool move_all(const mimo_push_head &head, const mimo_push_peer *targets,
-                         const mimo_push_block *blocks, uint32_t &wrote)
+template <class Program> __device__ bool move_all(const Program &program, uint32_t &wrote)
 {
     ReadyTargets ready;
     Piece piece;
-    PieceQueue<MIMO_PUSH_THREADS> queue(head, blocks);
+    PieceQueue<MIMO_PUSH_THREADS> queue(program.head, program.blocks);
     while (queue.next(piece)) {
-        const mimo_push_block &block = blocks[piece.block];
         if (!piece.remote) {
-            move_piece<false>(head, block, piece.index, [] { return WRITE; });
+            move_piece<false>(program, piece, [] { return WRITE; });
             continue;
         }
-        const auto await = [&] { return await_ready(head, targets, block.target, ready); };
-        if (move_piece<true>(head, block, piece.index, await) == ABORTED)
+        const int target = program.blocks[piece.block].target;
+        const auto await = [&] { return await_ready(program.head, program.peers, target, ready); };
+        if (move_piece<true>(program, piece, await) == ABORTED)
             return false;
         wrote++;
     }
@@ -152,9 +152,8 @@ template <class Program>
 __global__ void __launch_bounds__(MIMO_PUSH_THREADS, 2)
     push_load_store(const __grid_constant__ Program program)
 {
-    run_call(program.head, program.peers, [&](uint32_t &wrote) {
-        return move_all(program.head, program.peers, program.blocks, wrote);
-    });
+    run_call(program.head, program.peers,
+             [&](uint32_t &wrote) { return move_all(program, wrote); });
 }
 
 } // namespace

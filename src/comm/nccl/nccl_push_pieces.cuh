@@ -16,6 +16,17 @@ __device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
     return (uint32_t)(((uint64_t)n * by.factor) >> by.shift);
 }
 
+// Where the rows of a block begin.
+__device__ const char *from_of(const mimo_push_block &block, char *const *bases)
+{
+    return bases[block.from_base] + block.from;
+}
+
+__device__ char *to_of(const mimo_push_block &block, char *const *bases)
+{
+    return bases[block.to_base] + block.to;
+}
+
 // A piece: its block in the program, and its number in that block. All threads have the same
 // values.
 struct Piece {

@@ -31,11 +31,11 @@ static const int64_t MOST_SEGMENTS = INT32_MAX;
 
 /* Rows that will become a block. Strides are bytes. */
 typedef struct draft {
-    char *to;
-    const char *from;
+    mimo_place to, from; /* of the first row */
     int64_t row, n_inner, n_outer;
     int64_t to_inner, from_inner, to_outer, from_outer;
     int target;
+    int64_t alignment; /* of both bases */
 } draft;
 
 /* A program that is being built. */
@@ -59,18 +59,28 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static draft read_rows(const mimo_row_copy *rows)
+/* Where row (0, 0) begins. */
+static mimo_place begin_of(const mimo_placed_rows *placed)
 {
-    int64_t bytes = rows->to.row_bytes;
-    return (draft){.to = mimo_rows_begin(&rows->to),
-                   .from = mimo_rows_begin(&rows->from),
+    return (mimo_place){placed->at.base,
+                        placed->at.offset + placed->rows.first * placed->rows.row_bytes};
+}
+
+static draft read_rows(const mimo_placed_copy *copy, char *const *bases)
+{
+    const mimo_rows *to = &copy->to.rows, *from = &copy->from.rows;
+    int64_t bytes = to->row_bytes;
+    return (draft){.to = begin_of(&copy->to),
+                   .from = begin_of(&copy->from),
                    .row = bytes,
-                   .n_inner = rows->to.n_inner,
-                   .n_outer = rows->to.n_outer,
-                   .to_inner = rows->to.inner * bytes,
-                   .from_inner = rows->from.inner * bytes,
-                   .to_outer = rows->to.outer * bytes,
-                   .from_outer = rows->from.outer * bytes};
+                   .n_inner = to->n_inner,
+                   .n_outer = to->n_outer,
+                   .to_inner = to->inner * bytes,
+                   .from_inner = from->inner * bytes,
+                   .to_outer = to->outer * bytes,
+                   .from_outer = from->outer * bytes,
+                   .alignment = least(mimo_alignment_of(bases[copy->to.at.base]),
+                                      mimo_alignment_of(bases[copy->from.at.base]))};
 }
 
 /* Merge loops into the row. Rows that lie one after the other at both ends are one longer row, and
@@ -104,10 +114,11 @@ static void swap_loops(draft *it)
     it->from_outer = was.from_inner;
 }
 
-/* The widest word that divides rows, strides and both addresses. */
+/* The widest word that divides rows, strides and both addresses, wherever bases of this alignment
+ * lie. */
 static uint32_t width_of(const draft *it)
 {
-    uintptr_t bits = (uintptr_t)it->to | (uintptr_t)it->from | (uintptr_t)it->row;
+    uintptr_t bits = (uintptr_t)(it->to.offset | it->from.offset | it->alignment | it->row);
     uint32_t width = 0;
     if (it->n_inner > 1)
         bits |= (uintptr_t)(it->to_inner | it->from_inner);
@@ -138,18 +149,18 @@ static mimo_status append_halves(builder *it, const draft *rows)
     if (rows->n_outer > 1) {
         first.n_outer = rows->n_outer / 2;
         second.n_outer -= first.n_outer;
-        second.to += first.n_outer * rows->to_outer;
-        second.from += first.n_outer * rows->from_outer;
+        second.to.offset += first.n_outer * rows->to_outer;
+        second.from.offset += first.n_outer * rows->from_outer;
     } else if (rows->n_inner > 1) {
         first.n_inner = rows->n_inner / 2;
         second.n_inner -= first.n_inner;
-        second.to += first.n_inner * rows->to_inner;
-        second.from += first.n_inner * rows->from_inner;
+        second.to.offset += first.n_inner * rows->to_inner;
+        second.from.offset += first.n_inner * rows->from_inner;
     } else {
         first.row = rows->row / 2 >> WIDEST << WIDEST;
         second.row -= first.row;
-        second.to += first.row;
-        second.from += first.row;
+        second.to.offset += first.row;
+        second.from.offset += first.row;
     }
     MIMO_TRY(append(it, &first));
     return append(it, &second);
@@ -174,8 +185,10 @@ static mimo_status append(builder *it, const draft *rows)
         it->capacity = capacity;
     }
     it->blocks[it->count++] =
-        (mimo_push_block){.to = rows->to,
-                          .from = rows->from,
+        (mimo_push_block){.to = rows->to.offset,
+                          .from = rows->from.offset,
+                          .to_base = (uint16_t)rows->to.base,
+                          .from_base = (uint16_t)rows->from.base,
                           .to_outer = rows->to_outer,
                           .to_inner = rows->to_inner,
                           .from_outer = rows->from_outer,
@@ -195,11 +208,11 @@ static mimo_status append(builder *it, const draft *rows)
 }
 
 /* Draft rows into it->drafts, which is long enough. */
-static void draft_rows(builder *it, const mimo_row_copy *rows, int64_t count, int target)
+static void draft_rows(builder *it, const mimo_placed_copy *rows, int64_t count, int target)
 {
     for (int64_t i = 0; i < count; i++) {
         draft *made = &it->drafts[it->draft_count];
-        *made = read_rows(&rows[i]);
+        *made = read_rows(&rows[i], it->messages->bases);
         if (made->row == 0 || made->n_inner == 0 || made->n_outer == 0)
             continue;
         made->target = target;
@@ -385,13 +398,14 @@ static mimo_status make(mimo_push_program *out, builder *it)
     MIMO_TRY(draft_all(it));
     it->head.idle = pushes->idle;
     it->head.note = it->context->note;
-    it->head.signature = pushes->signature;
     it->head.own = &pushes->buffer->flags[it->context->rank][it->context->rank];
     if (it->draft_count == 0 && it->head.targets + it->head.sources == 0)
         return MIMO_OK;
+    out->base_count = it->messages->base_count;
     MIMO_TRY(assign_ctas(it, out));
     int64_t peers = (int64_t)it->head.targets + it->head.sources;
-    bool small = peers <= MIMO_PUSH_SMALL_PEERS && it->count <= MIMO_PUSH_SMALL_BLOCKS;
+    bool small = peers <= MIMO_PUSH_SMALL_PEERS && it->count <= MIMO_PUSH_SMALL_BLOCKS &&
+                 it->messages->base_count <= MIMO_PUSH_SMALL_BASES;
     return small ? set_small(out, it, peers) : set_large(out, it, peers);
 }
 
@@ -406,6 +420,17 @@ mimo_status mimo_push_program_make(mimo_push_program *out, const mimo_push_conte
     if (status != MIMO_OK)
         mimo_push_program_release(out, context->device);
     return status;
+}
+
+void mimo_push_program_bind(mimo_push_program *program, char *const *bases, uint64_t signature)
+{
+    mimo_push_small *small = &program->as.small;
+    mimo_push_large *large = &program->as.large;
+    if (program->ctas == 0)
+        return;
+    memcpy(program->lists ? large->bases : small->bases, bases,
+           (size_t)program->base_count * sizeof *bases);
+    (program->lists ? &large->head : &small->head)->signature = signature;
 }
 
 mimo_status mimo_push_program_run(const mimo_push_program *program, mimo_stream stream)

@@ -133,6 +133,10 @@ mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_gather *gather, mimo_stream stream);
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages);
+mimo_status mimo_nccl_exchange_bind(mimo_exchange *exchange, char *const *bases,
+                                    uint64_t signature);
+mimo_status mimo_nccl_exchange_connect(mimo_comm *comm, mimo_exchange *exchange,
+                                       mimo_stream stream);
 mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_exchange *exchange,
                                      mimo_stream stream);
 void mimo_nccl_exchange_destroy(mimo_exchange *exchange);

@@ -1,0 +1,491 @@
+/* Calls on devices whose tensors lie elsewhere each time: what they ask of CUDA after the first
+ * one, graphs that live through them, and graphs that are captured before any call. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu_calls.h"
+#include "tile_arena.h"
+
+/* ------------------------------------ calls of CUDA ----------------------------------------- */
+
+/* Calls that take memory, give it back, make the host wait or change a kernel, while `counts`. */
+static bool counts;
+static int64_t counted;
+static const char *last_counted = "none";
+
+/* The next function of this name, which the definition here replaces. */
+static void find_next(void *function, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    memcpy(function, &found, sizeof found);
+    if (counts) {
+        counted++;
+        last_counted = name;
+    }
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    cudaError_t (*next)(void **, size_t);
+    find_next(&next, "cudaMalloc");
+    return next(out, bytes);
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    cudaError_t (*next)(void **, size_t);
+    find_next(&next, "cudaMallocHost");
+    return next(out, bytes);
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    cudaError_t (*next)(void **, size_t, unsigned);
+    find_next(&next, "cudaHostAlloc");
+    return next(out, bytes, flags);
+}
+
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t (*next)(void **, size_t, cudaStream_t);
+    find_next(&next, "cudaMallocAsync");
+    return next(out, bytes, stream);
+}
+
+cudaError_t cudaFree(void *room)
+{
+    cudaError_t (*next)(void *);
+    find_next(&next, "cudaFree");
+    return next(room);
+}
+
+cudaError_t cudaFreeHost(void *room)
+{
+    cudaError_t (*next)(void *);
+    find_next(&next, "cudaFreeHost");
+    return next(room);
+}
+
+cudaError_t cudaFreeAsync(void *room, cudaStream_t stream)
+{
+    cudaError_t (*next)(void *, cudaStream_t);
+    find_next(&next, "cudaFreeAsync");
+    return next(room, stream);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t (*next)(cudaStream_t);
+    find_next(&next, "cudaStreamSynchronize");
+    return next(stream);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    cudaError_t (*next)(void);
+    find_next(&next, "cudaDeviceSynchronize");
+    return next();
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    cudaError_t (*next)(cudaEvent_t);
+    find_next(&next, "cudaEventSynchronize");
+    return next(event);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    cudaError_t (*next)(void *, const void *, size_t, enum cudaMemcpyKind);
+    find_next(&next, "cudaMemcpy");
+    return next(to, from, bytes, kind);
+}
+
+/* Copies on the device are what calls are for. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    cudaError_t (*next)(void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t);
+    bool were = counts;
+    counts = counts && kind != cudaMemcpyDeviceToDevice;
+    find_next(&next, "cudaMemcpyAsync");
+    counts = were;
+    return next(to, from, bytes, kind, stream);
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
+{
+    cudaError_t (*next)(const void *, enum cudaFuncAttribute, int);
+    find_next(&next, "cudaFuncSetAttribute");
+    return next(kernel, attribute, value);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, const void *kernel,
+                                                                   int threads, size_t shared,
+                                                                   unsigned flags)
+{
+    cudaError_t (*next)(int *, const void *, int, size_t, unsigned);
+    find_next(&next, "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
+    return next(out, kernel, threads, shared, flags);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *out, const void *kernel, int threads,
+                                                          size_t shared)
+{
+    cudaError_t (*next)(int *, const void *, int, size_t);
+    find_next(&next, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    return next(out, kernel, threads, shared);
+}
+
+static void begin_count(void)
+{
+    counted = 0;
+    last_counted = "none";
+    counts = true;
+}
+
+static void end_count(const bed_case *c, const char *what)
+{
+    counts = false;
+    MPI_EXPECT(counted == 0, "%s: %s ask for %d things of CUDA, %s the last one", bed_text(c), what,
+               (int)counted, last_counted);
+}
+
+/* ------------------------------------------ cases ------------------------------------------- */
+
+enum { SPREAD = 1 << 12, MOST = 12 };
+
+/* By `way`: p2p; zero-copy of a few blocks of rows; of the many blocks of many tensors, whose list
+ * lies in device memory; of many bytes, which move in bulk; and `collective`. Backward adds
+ * contributions where there is no partition. */
+enum { P2P, FEW_BLOCKS, MANY_BLOCKS, IN_BULK, COLLECTIVE, WAYS };
+
+static bed_case case_of(int way, bool partition)
+{
+    static char src[32], dst[32];
+    bed_case c = {.src = {.grid = src}, .dst = {.grid = dst, .partition = partition}};
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
+    c.src_letters = c.dst_letters = "sbh";
+    c.executor = way == P2P          ? MIMO_EXECUTOR_P2P
+                 : way == COLLECTIVE ? MIMO_EXECUTOR_COLLECTIVE
+                                     : MIMO_EXECUTOR_ZERO_COPY;
+    c.buffer = c.executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.dtype = MIMO_F32;
+    c.hidden = way == IN_BULK ? 256 : 8;
+    c.batch = 2 * mpi_test_size();
+    c.seq = (way == IN_BULK ? 32 : 4) * mpi_test_size();
+    c.told = true;
+    c.ctas = way == IN_BULK ? 2 : 0; /* so that a thread block has much to move */
+    c.sums = way != COLLECTIVE;
+    return c;
+}
+
+/* One pass of a case, with memory for the tiles of its tensors. */
+typedef struct passage {
+    bool backward;
+    int n;
+    arena from[MOST], to[MOST];
+} passage;
+
+static passage passage_new(const bridge_bed *bed, bool backward, int way)
+{
+    passage made = {.backward = backward, .n = way == MANY_BLOCKS ? MOST : 1};
+    for (int i = 0; i < made.n; i++) {
+        made.from[i] = arena_new(bed, backward ? MIMO_DST : MIMO_SRC, false, SPREAD);
+        made.to[i] = arena_new(bed, backward ? MIMO_SRC : MIMO_DST, bed->c.buffer, SPREAD);
+    }
+    return made;
+}
+
+static void passage_free(passage *it)
+{
+    for (int i = 0; i < it->n; i++) {
+        arena_free(&it->from[i]);
+        arena_free(&it->to[i]);
+    }
+}
+
+static test_tile source_at(const passage *it, int i, int64_t turn)
+{
+    return tile_at(&it->from[i], 16 * (37 * turn + 5 * i + mpi_test_rank()));
+}
+
+static test_tile target_at(const passage *it, int i, int64_t turn)
+{
+    return tile_at(&it->to[i], 16 * (11 * turn + 3 * i));
+}
+
+/* The tensors of a call. Narrower ones stand for other shapes: `hidden` > 0. */
+static void view(const passage *it, int64_t turn, int64_t hidden, mimo_tensor *to,
+                 mimo_tensor *from)
+{
+    for (int i = 0; i < it->n; i++) {
+        to[i] = target_at(it, i, turn).view;
+        from[i] = source_at(it, i, turn).view;
+        if (hidden > 0)
+            to[i].shape[2] = from[i].shape[2] = hidden;
+    }
+}
+
+static void move_narrow(const bridge_bed *bed, const passage *it, int64_t turn, int64_t hidden)
+{
+    mimo_tensor to[MOST], from[MOST];
+    view(it, turn, hidden, to, from);
+    MPI_EXPECT_OK((it->backward ? mimo_bridge_backward : mimo_bridge_forward)(
+        bed->bridge, to, from, it->n, test_stream()));
+}
+
+static void move(const bridge_bed *bed, const passage *it, int64_t turn)
+{
+    move_narrow(bed, it, turn, 0);
+}
+
+/* No peer writes before all ranks have poisoned their targets. */
+static void fill(const bridge_bed *bed, const passage *it, int64_t turn, uint64_t seed)
+{
+    for (int i = 0; i < it->n; i++) {
+        const test_tile from = source_at(it, i, turn), to = target_at(it, i, turn);
+        poison(&to);
+        bed_fill(bed, &from, it->backward, seed + (uint64_t)i);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void check(const bridge_bed *bed, const passage *it, int64_t turn, uint64_t seed)
+{
+    for (int i = 0; i < it->n; i++) {
+        const test_tile to = target_at(it, i, turn);
+        bed_check_target(bed, &to, it->backward, seed + (uint64_t)i);
+        check_guards(&to);
+    }
+}
+
+static void move_and_check(const bridge_bed *bed, const passage *it, int64_t turn)
+{
+    fill(bed, it, turn, (uint64_t)(100 * turn));
+    move(bed, it, turn);
+    check(bed, it, turn, (uint64_t)(100 * turn));
+}
+
+/* -------------------------------------- what calls ask for ---------------------------------- */
+
+static void count_calls(int way, bool partition)
+{
+    enum { CALLS = 10000, LOOKS = 1000 };
+    bridge_bed bed;
+    bed_case c = case_of(way, partition);
+    bed_create(&bed, &c);
+    passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
+    for (int64_t turn = 0; turn < CALLS; turn++) {
+        if (turn % LOOKS == 0) {
+            move_and_check(&bed, &there, turn);
+            move_and_check(&bed, &back, turn);
+            begin_count();
+        }
+        move(&bed, &there, turn);
+        move(&bed, &back, turn);
+        if (turn % LOOKS == LOOKS - 1)
+            end_count(&c, "calls at fresh addresses");
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    passage_free(&there);
+    passage_free(&back);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(fresh, p2p_asks_for_nothing)
+{
+    count_calls(P2P, true);
+    count_calls(P2P, false);
+}
+
+MPI_TEST(fresh, zero_copy_asks_for_nothing)
+{
+    for (int way = FEW_BLOCKS; way <= IN_BULK; way++)
+        count_calls(way, true);
+    count_calls(FEW_BLOCKS, false);
+}
+
+/* 64 shapes in turn, forward and backward. */
+static void count_shapes(int way)
+{
+    enum { SHAPES = 64, TURNS = 3 };
+    bridge_bed bed;
+    bed_case c = case_of(way, true);
+    c.hidden = SHAPES;
+    bed_create(&bed, &c);
+    passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
+    move(&bed, &there, 0); /* the largest one: staging grows to what it needs */
+    move(&bed, &back, 0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (turn == 1)
+            begin_count();
+        for (int shape = 1; shape <= SHAPES; shape++) {
+            move_narrow(&bed, &there, turn * SHAPES + shape, shape);
+            move_narrow(&bed, &back, turn * SHAPES + shape, shape);
+        }
+    }
+    end_count(&c, "shapes in turn");
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    passage_free(&there);
+    passage_free(&back);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(fresh, shapes_in_turn)
+{
+    count_shapes(P2P);
+    count_shapes(FEW_BLOCKS);
+    count_shapes(MANY_BLOCKS);
+}
+
+/* ----------------------------------------- alignment ---------------------------------------- */
+
+/* An odd base after an aligned one of the same shape: neither the bulk kernel nor wide words. */
+MPI_TEST(fresh, odd_after_even)
+{
+    static const int64_t offsets[] = {0, 16, 8, 4, 2, 1, 3, 32};
+    for (int way = P2P; way <= IN_BULK; way++) {
+        bridge_bed bed;
+        bed_case c = case_of(way, true);
+        bed_create(&bed, &c);
+        passage it = passage_new(&bed, false, way);
+        for (size_t i = 0; i < 2 * sizeof offsets / sizeof *offsets; i++) {
+            const test_tile from = tile_at(&it.from[0], i % 2 ? 0 : offsets[i / 2]);
+            const test_tile to = tile_at(&it.to[0], i % 2 ? offsets[i / 2] : 0);
+            poison(&to);
+            bed_fill(&bed, &from, false, i);
+            EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+            MPI_Barrier(MPI_COMM_WORLD);
+            MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
+            bed_check_target(&bed, &to, false, i);
+            check_guards(&to);
+        }
+        passage_free(&it);
+        bed_destroy(&bed);
+    }
+}
+
+/* --------------------------------------- many tensors --------------------------------------- */
+
+/* More tensors than bases travel with a launch, twice with each set of addresses. */
+MPI_TEST(fresh, many_tensors)
+{
+    enum { TENSORS = 150, TURNS = 6 };
+    static const int ways[] = {P2P, FEW_BLOCKS};
+    for (size_t w = 0; w < 2; w++) {
+        bridge_bed bed;
+        bed_case c = case_of(ways[w], true);
+        test_tile from[TENSORS], to[TENSORS];
+        mimo_tensor sources[TENSORS], targets[TENSORS];
+        bed_create(&bed, &c);
+        for (int i = 0; i < TENSORS; i++) {
+            from[i] = bed_tile_new(&bed, MIMO_SRC);
+            to[i] = bed_target_new(&bed, MIMO_DST);
+        }
+        for (int turn = 0; turn < TURNS; turn++) {
+            int n = turn % 2 ? TENSORS : 100; /* of 100 tensors each base travels */
+            for (int i = 0; i < n; i++) {
+                int other = (i + turn / 2) % n;
+                bed_fill(&bed, &from[other], false, (uint64_t)(turn * TENSORS + i));
+                sources[i] = from[other].view;
+                targets[i] = to[n - 1 - other].view;
+            }
+            MPI_EXPECT_OK(mimo_bridge_forward(bed.bridge, targets, sources, n, test_stream()));
+            for (int i = 0; i < n; i++)
+                bed_check_target(&bed, &to[n - 1 - (i + turn / 2) % n], false,
+                                 (uint64_t)(turn * TENSORS + i));
+        }
+        for (int i = 0; i < TENSORS; i++) {
+            test_tile_free(&from[i]);
+            test_tile_free(&to[i]);
+        }
+        bed_destroy(&bed);
+    }
+}
+
+/* ------------------------------------------ graphs ------------------------------------------ */
+
+static void prepare(const bridge_bed *bed, const passage *it, int64_t turn)
+{
+    mimo_tensor to[MOST], from[MOST];
+    mimo_move_desc desc = MIMO_MOVE_DESC_INIT;
+    view(it, turn, 0, to, from);
+    desc.to = to;
+    desc.from = from;
+    desc.n = it->n;
+    desc.stream = test_stream();
+    MPI_EXPECT_OK(mimo_bridge_prepare(bed->bridge, it->backward, &desc));
+}
+
+static cudaGraphExec_t capture(const bridge_bed *bed, const passage *there, const passage *back)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t made = NULL;
+    EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
+    move(bed, there, 0);
+    move(bed, back, 0);
+    EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
+    if (graph) {
+        EXPECT_CUDA(cudaGraphInstantiateWithFlags(&made, graph, 0));
+        EXPECT_CUDA(cudaGraphDestroy(graph));
+    }
+    return made;
+}
+
+/* A replay moves the tensors that were captured. */
+static void replay(const bridge_bed *bed, cudaGraphExec_t graph, const passage *const both[2],
+                   uint64_t seed)
+{
+    fill(bed, both[0], 0, seed);
+    fill(bed, both[1], 0, seed + MOST);
+    EXPECT_CUDA(cudaGraphLaunch(graph, test_stream()));
+    check(bed, both[0], 0, seed);
+    check(bed, both[1], 0, seed + MOST);
+}
+
+/* No call comes before the capture: the calls are prepared. Replays alternate with calls at other
+ * addresses, and with more shapes than a bridge keeps. */
+static void graph_among_calls(int way, bool partition)
+{
+    enum { ROUNDS = 6, SHAPES = 150 };
+    bridge_bed bed;
+    bed_case c = case_of(way, partition);
+    c.hidden = way == MANY_BLOCKS ? 16 : way == IN_BULK ? 256 : SHAPES + 2;
+    bed_create(&bed, &c);
+    passage there = passage_new(&bed, false, way), back = passage_new(&bed, true, way);
+    const passage *const both[] = {&there, &back};
+    prepare(&bed, &there, 1);
+    prepare(&bed, &back, 1);
+    cudaGraphExec_t graph = capture(&bed, &there, &back);
+    for (int64_t round = 1; graph && round <= ROUNDS; round++) {
+        replay(&bed, graph, both, (uint64_t)(100 * round));
+        for (int64_t turn = 0; turn < 20; turn++)
+            move(&bed, both[turn % 2], 20 * round + turn);
+        move_and_check(&bed, &there, 1000 + round);
+        move_and_check(&bed, &back, 1000 + round);
+        for (int shape = 0; round == ROUNDS / 2 && shape < SHAPES; shape++)
+            move_narrow(&bed, &there, shape, 1 + shape % c.hidden);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    if (graph)
+        EXPECT_CUDA(cudaGraphExecDestroy(graph));
+    passage_free(&there);
+    passage_free(&back);
+    bed_destroy(&bed);
+}
+
+MPI_TEST(fresh, prepared_graphs)
+{
+    for (int way = 0; way < WAYS; way++) {
+        graph_among_calls(way, true);
+        graph_among_calls(way, false);
+    }
+}

@@ -1,0 +1,260 @@
+/* Calls that are prepared before they move anything: what a prepare leaves alone, what the first
+ * call then finds, and mistakes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bridge/routed/routed_types.h"
+#include "bridge_bed.h"
+#include "core/memory.h"
+#include "guarded.h"
+#include "reference_grid.h"
+
+enum { PLENTY = 1 << 30 };
+
+static struct {
+    const mimo_comm_backend *real;
+    mimo_comm_backend table;
+    int exchanges; /* that were created */
+} asked;
+
+static mimo_status count_exchange(mimo_exchange **out, mimo_comm *comm,
+                                  const mimo_messages *messages)
+{
+    asked.exchanges++;
+    return asked.real->exchange_create(out, comm, messages);
+}
+
+static void count_exchanges(mimo_bridge *bridge)
+{
+    asked.real = bridge->comm->backend;
+    asked.exchanges = 0;
+    asked.table = *asked.real;
+    asked.table.exchange_create = count_exchange;
+    bridge->comm->backend = &asked.table;
+}
+
+/* Backward adds contributions. With many ranks it has two phases. */
+static bed_case case_of(mimo_executor executor, int chunks)
+{
+    static char src[32], dst[32];
+    bed_case c = {.src = {.grid = src}, .dst = {.grid = dst}};
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
+    c.src_letters = "bsh";
+    c.dst_letters = "sbh";
+    c.executor = executor;
+    c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.dtype = MIMO_F32;
+    c.hidden = 8;
+    c.batch = 2 * mpi_test_size();
+    c.told = true;
+    c.seq = 4 * mpi_test_size();
+    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
+    c.chunks = chunks;
+    return c;
+}
+
+static mimo_move_desc describe(const bridge_bed *bed, const test_tile *to, const test_tile *from)
+{
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    move.to = &to->view;
+    move.from = &from->view;
+    move.n = 1;
+    move.chunks = bed->c.chunks;
+    move.stream = test_stream();
+    return move;
+}
+
+static mimo_status call(const bridge_bed *bed, bool backward, const mimo_move_desc *move)
+{
+    mimo_op *op = NULL;
+    MIMO_TRY((backward ? mimo_bridge_backward_start_chunked
+                       : mimo_bridge_forward_start_chunked)(&op, bed->bridge, move));
+    return mimo_op_wait(&op);
+}
+
+static void expect_poison(const test_tile *tile)
+{
+    test_pull(&tile->room);
+    MPI_EXPECT(guarded_poison(tile->room.host, 0, tile->room.bytes), "%s",
+               "a prepare has written a tensor");
+}
+
+/* Prepare with one pair of tiles, call with another one. */
+static void prepare_and_call(const bridge_bed *bed, bool backward, bool looks)
+{
+    mimo_side give = backward ? MIMO_DST : MIMO_SRC, take = backward ? MIMO_SRC : MIMO_DST;
+    test_tile from[2], to[2];
+    for (int i = 0; i < 2; i++) {
+        from[i] = bed_tile_new(bed, give);
+        to[i] = bed_target_new(bed, take);
+    }
+    bed_fill(bed, &from[1], backward, 8);
+    const mimo_move_desc first = describe(bed, &to[0], &from[0]);
+    const mimo_move_desc second = describe(bed, &to[1], &from[1]);
+    MPI_EXPECT_OK(mimo_bridge_prepare(bed->bridge, backward, &first));
+    expect_poison(&to[0]);
+    expect_poison(&from[0]);
+    int made = asked.exchanges;
+    (void)mimo_fail_allocation(PLENTY);
+    MPI_EXPECT_OK(call(bed, backward, &second));
+    int64_t took = PLENTY - mimo_fail_allocation(0);
+    MPI_EXPECT(!looks || (took == 0 && asked.exchanges == made),
+               "%s: the first call takes %d allocations and %d exchanges", bed_text(&bed->c),
+               (int)took, asked.exchanges - made);
+    bed_check_target(bed, &to[1], backward, 8);
+    for (int i = 0; i < 2; i++) {
+        test_tile_free(&from[i]);
+        test_tile_free(&to[i]);
+    }
+}
+
+static void each_way(const char *checks)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
+                                              MIMO_EXECUTOR_ZERO_COPY};
+    for (int i = 0; i < 6; i++) {
+        bed_case c = case_of(executors[i / 2], i % 2 ? 3 : 1);
+        bridge_bed bed;
+        setenv("MIMO_CHECK", checks, 1);
+        bed_create(&bed, &c);
+        unsetenv("MIMO_CHECK");
+        count_exchanges(bed.bridge);
+        prepare_and_call(&bed, false, !*checks);
+        prepare_and_call(&bed, true, !*checks);
+        bed_destroy(&bed);
+    }
+}
+
+MPI_TEST(prepare, first_calls)
+{
+    each_way("");
+}
+
+/* The checks at run time look at nothing that a prepare moves. */
+MPI_TEST(prepare, under_checks)
+{
+    each_way("samples,replicas");
+    each_way("calls");
+}
+
+/* ------------------------------------------ mistakes ---------------------------------------- */
+
+MPI_TEST(prepare, mistakes)
+{
+    bed_case c = case_of(MIMO_EXECUTOR_P2P, 1);
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    const mimo_move_desc right = describe(&bed, &to, &from);
+    bool here = mpi_test_rank() == mpi_test_size() - 1;
+    MPI_EXPECT_STATUS(mimo_bridge_prepare(NULL, false, &right), MIMO_ERR_ARGUMENT);
+    test_agree_on_data();
+    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, here ? NULL : &right),
+                      MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("desc is NULL");
+    mimo_move_desc wrong = right;
+    wrong.n = here ? 0 : 1;
+    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("prepare of forward of 0: 0 tensors");
+    wrong = right;
+    wrong.chunks = 1 + here;
+    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_MISMATCH);
+    test_tile narrow = from;
+    narrow.view.shape[2] -= here;
+    wrong = describe(&bed, &to, &narrow);
+    MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_SHAPE);
+    expect_poison(&to);
+    MPI_EXPECT_OK(mimo_bridge_prepare(bed.bridge, false, &right));
+    bed_fill(&bed, &from, false, 3);
+    MPI_EXPECT_OK(call(&bed, false, &right));
+    bed_check_target(&bed, &to, false, 3);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+/* One rank prepares what the others call. */
+MPI_TEST(prepare, beside_a_call)
+{
+    bed_case c = case_of(MIMO_EXECUTOR_P2P, 1);
+    bridge_bed bed;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    const mimo_move_desc move = describe(&bed, &to, &from);
+    mimo_status status = mpi_test_rank() == 1 ? mimo_bridge_prepare(bed.bridge, false, &move)
+                                              : call(&bed, false, &move);
+    MPI_EXPECT_STATUS(status, MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("prepare of forward");
+    expect_poison(&to);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
+
+/* ---------------------------------------- a device's rules ---------------------------------- */
+
+static bool always_records(mimo_stream stream)
+{
+    (void)stream;
+    return true;
+}
+
+static mimo_status no_event(mimo_event **out)
+{
+    *out = NULL;
+    return MIMO_OK;
+}
+
+static void forget_event(mimo_event *event)
+{
+    (void)event;
+}
+
+static mimo_status pass_event(mimo_event *event, mimo_stream stream)
+{
+    (void)event, (void)stream;
+    return MIMO_OK;
+}
+
+static mimo_device enqueuing(void)
+{
+    mimo_device device = mimo_device_host;
+    device.enqueues = true;
+    device.event_create = no_event;
+    device.event_destroy = forget_event;
+    device.event_record = device.event_wait = pass_event;
+    return device;
+}
+
+/* A table that says that work is enqueued stands before the host's functions. Ranks agree on a
+ * prepare there as well; in a capture it is an error. */
+MPI_TEST(prepare, where_calls_enqueue)
+{
+    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P};
+    for (int i = 0; i < 2; i++) {
+        bed_case c = case_of(executors[i], 1);
+        bridge_bed bed;
+        mimo_device device = enqueuing();
+        bed_create(&bed, &c);
+        bed.bridge->comm->device = &device;
+        count_exchanges(bed.bridge);
+        test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+        const mimo_move_desc right = describe(&bed, &to, &from);
+        mimo_move_desc wrong = right;
+        wrong.n = mpi_test_rank() == 1 ? 0 : 1;
+        MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &wrong), MIMO_ERR_ARGUMENT);
+        device.records = always_records;
+        MPI_EXPECT_STATUS(mimo_bridge_prepare(bed.bridge, false, &right), MIMO_ERR_STATE);
+        MPI_EXPECT_SENTENCE("is being captured");
+        device.records = NULL;
+        MPI_EXPECT_OK(mimo_bridge_prepare(bed.bridge, false, &right));
+        MPI_EXPECT_OK(mimo_bridge_prepare(
+            bed.bridge, true, &(mimo_move_desc){sizeof right, right.from, right.to, 1, 1, NULL}));
+        expect_poison(&to);
+        expect_poison(&from);
+        test_tile_free(&from);
+        test_tile_free(&to);
+        bed_destroy(&bed);
+    }
+}
