@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "bench_support.h"
+#include "executors.h"
 
 /* 151 places of each tensor: a set of addresses comes back after 151 calls at the earliest. That is
  * more than a bridge keeps of anything. */
@@ -26,7 +27,7 @@ static int64_t bytes_of(const mimo_tensor *view)
     return (bytes + 255) / 256 * 256;
 }
 
-static void bed_create(address_bed *out, const bench_memory *memory, mimo_executor executor)
+static void bed_create(address_bed *out, const bench_memory *memory, executor_id executor)
 {
     char src[32], dst[32];
     int size = mimo_comm_size(memory->comm);
@@ -40,7 +41,7 @@ static void bed_create(address_bed *out, const bench_memory *memory, mimo_execut
     desc.src = out->src;
     desc.dst = out->dst;
     desc.partition = &rule;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     desc.batch = size;
     bench_must(mimo_bridge_create(&out->bridge, memory->comm, &desc), "bridge");
     out->from = mimo_tensor_3d(NULL, MIMO_BF16, "sbh", (int64_t)SEQ * size, 1, HIDDEN);
@@ -49,7 +50,7 @@ static void bed_create(address_bed *out, const bench_memory *memory, mimo_execut
     out->from_step = bytes_of(&out->from);
     out->step = bytes_of(&out->to);
     out->from.data = memory->reserve(PLACES * out->from_step);
-    if (executor == MIMO_EXECUTOR_ZERO_COPY) {
+    if (executor == EXECUTOR_ZERO_COPY) {
         bench_must(mimo_buffer_create(&out->buffer, memory->comm, PLACES * out->step), "buffer");
         out->to.data = mimo_buffer_data(out->buffer);
     } else {
@@ -123,7 +124,7 @@ static void time_both(const address_bed *bed, int n, const char *name, FILE *to)
 
 void bench_fresh_addresses(const bench_memory *memory, FILE *to)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[] = {EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"p2p", "zero-copy"};
     static const int tensors[] = {1, 2, MOST};
     for (int e = 0; e < 2; e++)

@@ -126,7 +126,7 @@ static mimo_status stage_collective_forward(areas *out, const staged_pass *it)
 {
     const mimo_collective *own = it->bridge->collective;
     int64_t bytes = mimo_tile_bytes(&it->tile[MIMO_SRC]);
-    if (it->bridge->pairing.direction != MIMO_FAN_IN)
+    if (it->bridge->pairing.fan != MIMO_FAN_IN)
         return MIMO_OK;
     return own->partition ? mimo_mul(&out->full, bytes, own->gather->size)
                           : add_gather(out, own->gather, bytes);
@@ -143,7 +143,7 @@ static mimo_status stage_collective_backward(areas *out, const staged_pass *it)
         MIMO_TRY(mimo_mul(&out->joined, mimo_tile_bytes(dst), own->sp_join->size));
         MIMO_TRY(add_gather(out, own->sp_join, mimo_tile_bytes(dst)));
     }
-    return it->bridge->pairing.direction == MIMO_FAN_OUT
+    return it->bridge->pairing.fan == MIMO_FAN_OUT
                ? add_gather(out, own->gather, mimo_tile_bytes(&full))
                : MIMO_OK;
 }

@@ -89,8 +89,8 @@ MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
                                               const mimo_comm_desc *desc);
 
 /* Add a user; drop one. The last one releases the family by the backend's slot. */
-void mimo_family_hold(mimo_family *family);
-void mimo_family_drop(mimo_family *family);
+MIMO_BACKEND_API void mimo_family_hold(mimo_family *family);
+MIMO_BACKEND_API void mimo_family_drop(mimo_family *family);
 
 static inline bool mimo_family_is_forgotten(const mimo_family *family)
 {

@@ -37,7 +37,7 @@ static crowd *new_crowd(void)
     return kept[count++];
 }
 
-static void begin(crowd *it, mimo_executor executor)
+static void begin(crowd *it, executor_id executor)
 {
     memset(it, 0, sizeof *it);
     it->comm = mpi_test_comm_new();
@@ -130,7 +130,7 @@ MPI_TEST(forget, ends_in_any_order)
     enum { ROUNDS = 12 };
     for (int round = 0; round < ROUNDS; round++) {
         crowd *it = new_crowd();
-        begin(it, round % 2 ? MIMO_EXECUTOR_ROUTED : MIMO_EXECUTOR_COLLECTIVE);
+        begin(it, round % 2 ? EXECUTOR_ROUTED : EXECUTOR_COLLECTIVE);
         start(it);
         run(one_order, it);
         MPI_EXPECT(mpi_callers_wrong() == 0, "round %d: %d calls of MPI", round,
@@ -178,7 +178,7 @@ MPI_TEST(forget, by_many_threads)
         pthread_t threads[THREADS];
         share shares[THREADS];
         crowd *it = new_crowd();
-        begin(it, MIMO_EXECUTOR_ROUTED);
+        begin(it, EXECUTOR_ROUTED);
         make_more(it);
         start(it);
         mimo_comm_forget(it->comm);
@@ -234,7 +234,7 @@ MPI_TEST(forget, after_the_last_call)
 MPI_TEST(forget, after_an_abort)
 {
     crowd *it = new_crowd();
-    begin(it, MIMO_EXECUTOR_ROUTED);
+    begin(it, EXECUTOR_ROUTED);
     if (it->bed.rank == LATE) {
         MPI_EXPECT_OK(mimo_comm_abort(it->comm, "the disk is full"));
     } else {
@@ -243,7 +243,7 @@ MPI_TEST(forget, after_an_abort)
     }
     run(one_order, it);
     MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
-    begin(it, MIMO_EXECUTOR_ROUTED);
+    begin(it, EXECUTOR_ROUTED);
     MPI_EXPECT(fault_wrong_shard(&it->bed, it->bed.shard) == 0, "a wrong shard");
     mimo_comm *comm = it->comm;
     mimo_buffer_destroy(it->buffer);

@@ -74,7 +74,7 @@ static void use(fault_bed *bed)
 }
 
 /* All ranks fork while an operation is in flight. The parents go on. */
-static void fork_in(mimo_executor executor)
+static void fork_in(executor_id executor)
 {
     fault_bed bed;
     mimo_op *op = NULL;
@@ -101,6 +101,6 @@ static void fork_in(mimo_executor executor)
 
 MPI_TEST(fork, child_is_refused)
 {
-    fork_in(MIMO_EXECUTOR_ROUTED);
-    fork_in(MIMO_EXECUTOR_COLLECTIVE);
+    fork_in(EXECUTOR_ROUTED);
+    fork_in(EXECUTOR_COLLECTIVE);
 }

@@ -30,7 +30,7 @@ int mpi_test_level(void)
     abort();
 }
 
-static void begin(fault_bed *bed, mimo_executor executor)
+static void begin(fault_bed *bed, executor_id executor)
 {
     MPI_EXPECT_OK(fault_bed_begin(bed, mpi_test_comm_new(), executor));
     MPI_EXPECT_OK(fault_bed_create(bed, FAULT_ALL));
@@ -87,7 +87,7 @@ static void *destroy_some(void *of)
 MPI_TEST(threads, below_serialized)
 {
     fault_bed bed;
-    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    begin(&bed, EXECUTOR_ROUTED);
     run(call_all, &bed);
     MPI_EXPECT_OK(fault_forward(&bed));
     MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
@@ -114,7 +114,7 @@ MPI_TEST(threads, take_turns)
 {
     enum { TURNS = 8 };
     fault_bed bed;
-    begin(&bed, MIMO_EXECUTOR_ROUTED);
+    begin(&bed, EXECUTOR_ROUTED);
     mimo_tensor from = fault_full_view(&bed), to = fault_shard_view(bed.second);
     for (int turn = 0; turn < TURNS; turn++) {
         mimo_op *op = NULL;
@@ -188,7 +188,7 @@ static bool waits(const fault_bed *bed, const fault_call *call)
 
 /* One rank does not come. A thread of the last rank aborts the call in which all others wait. MPI
  * is called by the thread that waits. */
-static void abort_one(const fault_call *call, mimo_executor executor)
+static void abort_one(const fault_call *call, executor_id executor)
 {
     fault_bed bed;
     pthread_t watchdog;
@@ -215,7 +215,7 @@ static void abort_one(const fault_call *call, mimo_executor executor)
 MPI_TEST(threads, abort_of_any_call)
 {
     for (const fault_call *call = fault_calls; call->name; call++)
-        abort_one(call, MIMO_EXECUTOR_ROUTED);
+        abort_one(call, EXECUTOR_ROUTED);
 }
 
 static void *abort_now(void *of)

@@ -90,11 +90,10 @@ static void destroy(mimo_comm *comm)
     backend->destroy(comm);
 }
 
-static void end(mimo_comm *comm, const mimo_farewell *mine, int64_t patience, char *text,
-                size_t capacity)
+static void end(mimo_family *family, const mimo_last_words *words)
 {
     look();
-    backend->end(comm, mine, patience, text, capacity);
+    backend->end(family, words);
 }
 
 static mimo_status reserve(void **out, int64_t bytes)
@@ -164,7 +163,7 @@ static void expect_visit(const char *call, int from)
 /* What a call gives here; `again`: the second time. */
 static mimo_status expected_of(const fault_call *call, const fault_bed *bed, bool again)
 {
-    if (strcmp(call->name, "update") == 0 && bed->executor == MIMO_EXECUTOR_COLLECTIVE)
+    if (strcmp(call->name, "update") == 0 && bed->executor == EXECUTOR_COLLECTIVE)
         return MIMO_ERR_UNSUPPORTED;
     return again && strcmp(call->name, "group") == 0 ? MIMO_ERR_EXISTS : MIMO_OK;
 }
@@ -239,7 +238,7 @@ static void release_all(fault_bed *bed)
 
 MPI_TEST(visits, of_any_call)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_ROUTED, MIMO_EXECUTOR_COLLECTIVE};
+    static const executor_id executors[] = {EXECUTOR_ROUTED, EXECUTOR_COLLECTIVE};
     for (int i = 0; i < 2; i++) {
         fault_bed bed;
         mimo_comm *comm = mpi_test_comm_new();

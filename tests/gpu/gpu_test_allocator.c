@@ -53,7 +53,7 @@ typedef struct passage {
     int64_t most; /* as mimo_bridge_staging says */
 } passage;
 
-static passage begin(mimo_comm *comm, mimo_executor executor)
+static passage begin(mimo_comm *comm, executor_id executor)
 {
     passage it = {0};
     char src[32], dst[32];
@@ -67,7 +67,7 @@ static passage begin(mimo_comm *comm, mimo_executor executor)
     MPI_EXPECT_OK(mimo_grid_create_text(&it.dst, dst, 0));
     desc.src = it.src;
     desc.dst = it.dst;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     desc.batch = sizes.batch = 2 * size;
     MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, comm, &desc));
     sizes.seq = S;
@@ -113,7 +113,7 @@ static mimo_comm *create(void)
     return comm;
 }
 
-static void check_staging(mimo_comm *comm, mimo_executor executor)
+static void check_staging(mimo_comm *comm, executor_id executor)
 {
     passage it = begin(comm, executor);
     int before = seen.reserves;
@@ -135,8 +135,8 @@ MPI_TEST(allocator, staging_of_the_host)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    check_staging(comm, MIMO_EXECUTOR_COLLECTIVE);
-    check_staging(comm, MIMO_EXECUTOR_P2P);
+    check_staging(comm, EXECUTOR_COLLECTIVE);
+    check_staging(comm, EXECUTOR_P2P);
     mimo_comm_destroy(comm);
 }
 
@@ -146,7 +146,7 @@ MPI_TEST(allocator, without_memory)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    passage it = begin(comm, MIMO_EXECUTOR_COLLECTIVE);
+    passage it = begin(comm, EXECUTOR_COLLECTIVE);
     seen.none = true;
     MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
                       MIMO_ERR_MEMORY);
@@ -165,7 +165,7 @@ MPI_TEST(allocator, captured_too_early)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    passage it = begin(comm, MIMO_EXECUTOR_COLLECTIVE);
+    passage it = begin(comm, EXECUTOR_COLLECTIVE);
     EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
     MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
                       MIMO_ERR_STATE);

@@ -78,7 +78,7 @@ MPI_TEST(current, of_communicators)
 
 /* Forward and backward by this executor, its staging taken and its bridge made with the other
  * device current. */
-static void move_away(mimo_executor executor)
+static void move_away(executor_id executor)
 {
     char src[32], dst[32];
     bridge_bed bed;
@@ -88,7 +88,7 @@ static void move_away(mimo_executor executor)
     c.src_letters = "sbh";
     c.dst_letters = "bsh";
     c.executor = executor;
-    c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.buffer = executor == EXECUTOR_ZERO_COPY;
     c.dtype = MIMO_F32;
     c.batch = 2 * mpi_test_size();
     c.seq = 64;
@@ -118,9 +118,9 @@ static void move_away(mimo_executor executor)
 MPI_TEST(current, of_bridges)
 {
     choose_devices();
-    move_away(MIMO_EXECUTOR_COLLECTIVE);
-    move_away(MIMO_EXECUTOR_P2P);
-    move_away(MIMO_EXECUTOR_ZERO_COPY);
+    move_away(EXECUTOR_COLLECTIVE);
+    move_away(EXECUTOR_P2P);
+    move_away(EXECUTOR_ZERO_COPY);
 }
 
 MPI_TEST(current, of_buffers)

@@ -172,10 +172,10 @@ static bed_case case_of(int way, bool partition)
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
     c.src_letters = c.dst_letters = "sbh";
-    c.executor = way == P2P          ? MIMO_EXECUTOR_P2P
-                 : way == COLLECTIVE ? MIMO_EXECUTOR_COLLECTIVE
-                                     : MIMO_EXECUTOR_ZERO_COPY;
-    c.buffer = c.executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.executor = way == P2P          ? EXECUTOR_P2P
+                 : way == COLLECTIVE ? EXECUTOR_COLLECTIVE
+                                     : EXECUTOR_ZERO_COPY;
+    c.buffer = c.executor == EXECUTOR_ZERO_COPY;
     c.dtype = MIMO_F32;
     c.hidden = way == IN_BULK ? 256 : 8;
     c.batch = 2 * mpi_test_size();

@@ -102,7 +102,7 @@ static int run_rank(file_store *store)
     int gpus = 0;
     mimo_comm *comm;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
-    const mimo_bootstrap bootstrap = {store->rank, store->size, gather, store};
+    const mimo_bootstrap bootstrap = {sizeof bootstrap, store->rank, store->size, gather, store};
     if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus < store->size) {
         printf("%d GPUs for %d ranks\n", gpus, store->size);
         return SKIPPED;

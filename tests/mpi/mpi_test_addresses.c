@@ -125,7 +125,7 @@ static bed_case case_of(bool buffer)
     snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
     snprintf(dst, sizeof dst, "tp=1,cp=%d,dp=1", mpi_test_size());
     c.src_letters = c.dst_letters = "sbh";
-    c.executor = MIMO_EXECUTOR_P2P;
+    c.executor = EXECUTOR_P2P;
     c.buffer = buffer;
     c.dtype = MIMO_F32;
     c.hidden = 4; /* rows of 16 bytes */

@@ -34,7 +34,7 @@ static void count_exchanges(mimo_bridge *bridge)
 }
 
 /* Backward adds contributions. With many ranks it has two phases. */
-static bed_case case_of(mimo_executor executor, int chunks)
+static bed_case case_of(executor_id executor, int chunks)
 {
     static char src[32], dst[32];
     bed_case c = {.src = {.grid = src}, .dst = {.grid = dst}};
@@ -43,13 +43,13 @@ static bed_case case_of(mimo_executor executor, int chunks)
     c.src_letters = "bsh";
     c.dst_letters = "sbh";
     c.executor = executor;
-    c.buffer = executor == MIMO_EXECUTOR_ZERO_COPY;
+    c.buffer = executor == EXECUTOR_ZERO_COPY;
     c.dtype = MIMO_F32;
     c.hidden = 8;
     c.batch = 2 * mpi_test_size();
     c.told = true;
     c.seq = 4 * mpi_test_size();
-    c.sums = executor != MIMO_EXECUTOR_COLLECTIVE;
+    c.sums = executor != EXECUTOR_COLLECTIVE;
     c.chunks = chunks;
     return c;
 }
@@ -111,8 +111,7 @@ static void prepare_and_call(const bridge_bed *bed, bool backward, bool looks)
 
 static void each_way(const char *checks)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P,
-                                              MIMO_EXECUTOR_ZERO_COPY};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     for (int i = 0; i < 6; i++) {
         bed_case c = case_of(executors[i / 2], i % 2 ? 3 : 1);
         bridge_bed bed;
@@ -142,7 +141,7 @@ MPI_TEST(prepare, under_checks)
 
 MPI_TEST(prepare, mistakes)
 {
-    bed_case c = case_of(MIMO_EXECUTOR_P2P, 1);
+    bed_case c = case_of(EXECUTOR_P2P, 1);
     bridge_bed bed;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
@@ -177,7 +176,7 @@ MPI_TEST(prepare, mistakes)
 /* One rank prepares what the others call. */
 MPI_TEST(prepare, beside_a_call)
 {
-    bed_case c = case_of(MIMO_EXECUTOR_P2P, 1);
+    bed_case c = case_of(EXECUTOR_P2P, 1);
     bridge_bed bed;
     bed_create(&bed, &c);
     test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
@@ -231,7 +230,7 @@ static mimo_device enqueuing(void)
  * prepare there as well; in a capture it is an error. */
 MPI_TEST(prepare, where_calls_enqueue)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_COLLECTIVE, MIMO_EXECUTOR_P2P};
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P};
     for (int i = 0; i < 2; i++) {
         bed_case c = case_of(executors[i], 1);
         bridge_bed bed;

@@ -80,7 +80,7 @@ static bool check(const bed_case *c)
 /* Both executors on every pair, whole sequences and shards, also over tp. */
 MPI_TEST(staging, as_announced)
 {
-    static const mimo_executor executors[] = {MIMO_EXECUTOR_P2P, MIMO_EXECUTOR_COLLECTIVE};
+    static const executor_id executors[] = {EXECUTOR_P2P, EXECUTOR_COLLECTIVE};
     int ran = 0, took = 0;
     count_staging(mpi_test_comm());
     FOR_EACH_PAIR(i)

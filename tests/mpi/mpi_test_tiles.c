@@ -1,6 +1,7 @@
 /* What mimo_bridge_tile says beyond the cases of bridge_bed.h, and what it refuses. */
 #include <string.h>
 
+#include "executors.h"
 #include "mpi_test.h"
 
 #define REFUSED(call, status, words)     \
@@ -16,7 +17,7 @@ typedef struct tiles_bed {
     mimo_bridge_sizes sizes;
 } tiles_bed;
 
-static tiles_bed begin(mimo_executor executor, const mimo_partition_rule *rule, int64_t batch)
+static tiles_bed begin(executor_id executor, const mimo_partition_rule *rule, int64_t batch)
 {
     tiles_bed it = {.sizes = MIMO_BRIDGE_SIZES_INIT};
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
@@ -25,7 +26,7 @@ static tiles_bed begin(mimo_executor executor, const mimo_partition_rule *rule, 
     desc.src = it.src;
     desc.dst = it.dst;
     desc.partition = rule;
-    desc.executor = executor;
+    desc.executor = executor_of(executor);
     desc.batch = batch;
     desc.name = "tiles";
     MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, mpi_test_comm(), &desc));
@@ -70,7 +71,7 @@ static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
 /* The example of docs/concepts.md, twice as large: letters, batches and flat sides. */
 MPI_TEST(tiles, letters_and_batches)
 {
-    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    tiles_bed it = begin(EXECUTOR_ROUTED, &zigzag, -1);
     expect(&it, MIMO_SRC, "f32 sbh[8,1,3]");
     expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
     it.sizes.src_letters = "bsh";
@@ -102,7 +103,7 @@ MPI_TEST(tiles, packed)
     packs.format = MIMO_THD;
     packs.cu = cu;
     packs.sequences = 2;
-    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &packs, -1);
+    tiles_bed it = begin(EXECUTOR_ROUTED, &packs, -1);
     it.sizes.seq = 0;
     expect(&it, MIMO_SRC, "f32 sbh[12,1,3]");
     it.sizes.seq = 12;
@@ -119,7 +120,7 @@ MPI_TEST(tiles, ragged)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 1}, {1, 1, 5, 2}, {3, 0, 2, 4}};
     static const char *const rows[] = {"f32 th[2,3]", "f32 th[3,3]", "f32 th[0,3]", "f32 th[4,3]"};
-    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    tiles_bed it = begin(EXECUTOR_ROUTED, &zigzag, -1);
     batch.batch = 4;
     batch.ragged = true;
     batch.spans = spans;
@@ -141,7 +142,7 @@ MPI_TEST(tiles, ragged)
 MPI_TEST(tiles, refused)
 {
     mimo_tensor tile;
-    tiles_bed it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, 4);
+    tiles_bed it = begin(EXECUTOR_ROUTED, &zigzag, 4);
     const mimo_bridge_sizes good = it.sizes;
     REFUSED(mimo_bridge_tile(NULL, it.bridge, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "out is NULL");
     REFUSED(mimo_bridge_tile(&tile, NULL, MIMO_SRC, &good), MIMO_ERR_ARGUMENT, "bridge is NULL");
@@ -169,7 +170,7 @@ MPI_TEST(tiles, refused)
     it.sizes.dtype = (mimo_dtype)77;
     expect_error(&it, MIMO_DST, MIMO_ERR_ARGUMENT, "77");
     end(&it);
-    it = begin(MIMO_EXECUTOR_ROUTED, &zigzag, -1);
+    it = begin(EXECUTOR_ROUTED, &zigzag, -1);
     it.sizes.batch = -1;
     expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "a batch of -1, and the bridge was told none");
     end(&it);
@@ -178,7 +179,7 @@ MPI_TEST(tiles, refused)
 /* What collective refuses in a call, it refuses here. */
 MPI_TEST(tiles, of_collective)
 {
-    tiles_bed it = begin(MIMO_EXECUTOR_COLLECTIVE, &zigzag, -1);
+    tiles_bed it = begin(EXECUTOR_COLLECTIVE, &zigzag, -1);
     expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
     it.sizes.src_letters = "th";
     expect(&it, MIMO_SRC, "f32 th[8,3]");
@@ -188,7 +189,7 @@ MPI_TEST(tiles, of_collective)
     it.sizes.dst_letters = "th";
     expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "letters 'th' of dst: with a partition");
     end(&it);
-    it = begin(MIMO_EXECUTOR_COLLECTIVE, NULL, -1);
+    it = begin(EXECUTOR_COLLECTIVE, NULL, -1);
     it.sizes.dst_letters = "th";
     expect(&it, MIMO_DST, "f32 th[16,3]");
     end(&it);

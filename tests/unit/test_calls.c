@@ -34,7 +34,8 @@ static const mimo_comm_backend fake_backend = {
 static mimo_comm comm_of(fake *it, bool any_thread_ends)
 {
     memset(it, 0, sizeof *it);
-    cr_assert_eq(mimo_family_init(&it->base, &fake_backend), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_family_init(&it->base, &fake_backend, NULL), MIMO_OK, "%s",
+                 mimo_last_error());
     mimo_family_hold(&it->base);
     it->base.any_thread_ends = any_thread_ends;
     return (mimo_comm){
