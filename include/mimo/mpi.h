@@ -36,9 +36,10 @@ MIMO_BEGIN_DECLS
  * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
  * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized, or not for this thread; or
  * the environment is torchrun's with WORLD_SIZE above 1, and MPI, which did not start the
- * processes, knows of this one alone. MPI_COMM_SELF is taken there: its one rank is meant); on every
- * rank MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MISMATCH (MIMO_AGREE or
- * MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT, MIMO_ERR_COMM.
+ * processes, knows of this one alone. MPI_COMM_SELF is taken there: its one rank is meant); on
+ * every rank MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment),
+ * MIMO_ERR_MISMATCH (MIMO_AGREE or MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT,
+ * MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi,
                                           const mimo_comm_desc *desc);

@@ -81,9 +81,9 @@ typedef struct mimo_wait_clock {
     unsigned polls;     /* of mimo_poll_termination */
 } mimo_wait_clock;
 
-/* Begin, without a user, as the descriptor of the family's first communicator says; NULL: all as the
- * environment says. MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is outside
- * its range. */
+/* Begin, without a user, as the descriptor of the family's first communicator says; NULL: all as
+ * the environment says. MIMO_ERR_ARGUMENT where a field, or a deadline of the environment, is
+ * outside its range. */
 MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
                                               const struct mimo_comm_backend *backend,
                                               const mimo_comm_desc *desc);

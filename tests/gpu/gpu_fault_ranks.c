@@ -108,7 +108,7 @@ static mimo_tensor view(void *data, int64_t seq, int64_t batch)
     return tensor;
 }
 
-static executor_id executor_of(const char *name)
+static executor_id executor_named(const char *name)
 {
     if (strcmp(name, "p2p") == 0)
         return EXECUTOR_P2P;
@@ -130,7 +130,7 @@ static mimo_status make_bridge(ranks *it)
     desc.src = it->src;
     desc.dst = it->dst;
     desc.partition = &rule;
-    desc.executor = executor_of(executor_of(it->call));
+    desc.executor = executor_of(executor_named(it->call));
     MIMO_TRY(mimo_bridge_create(&it->bridge, it->comm, &desc));
     MIMO_TRY(mimo_buffer_create(&it->buffer, it->comm, bytes));
     to = mimo_buffer_data(it->buffer);
