@@ -25,6 +25,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->size = comm->size;
     bridge->memory = comm->memory;
     bridge->batch = desc->batch;
+    bridge->pairing.size = sizeof bridge->pairing;
     return mimo_executors_create(bridge, desc);
 }
 

@@ -16,6 +16,10 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
 {
     int64_t bytes;
     char what[MIMO_CALL_TEXT];
+    MIMO_CHECK(bucket->size == sizeof *bucket, MIMO_ERR_ARGUMENT,
+               "gradient bucket %d: its size is %zu, and this library knows %zu (start from its "
+               "_INIT)",
+               i, bucket->size, sizeof *bucket);
     MIMO_CHECK(bucket->name, MIMO_ERR_ARGUMENT, "gradient bucket %d has no name", i);
     MIMO_CHECK(bucket->module == MIMO_SRC || bucket->module == MIMO_DST, MIMO_ERR_ARGUMENT,
                "gradient bucket '%s': unknown module %d", bucket->name, (int)bucket->module);

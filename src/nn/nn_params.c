@@ -197,6 +197,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
     MIMO_TRY(nn_join(text, params->name, names[rule]));
     MIMO_TRY(mimo_copy_string(&params->bucket_names[rule], text));
     params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
+        .size = sizeof(mimo_gradient_bucket),
         .name = params->bucket_names[rule],
         .grad = params->arena + params->total + begin,
         .count = *offset - begin,

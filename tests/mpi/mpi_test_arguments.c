@@ -96,7 +96,10 @@ MPI_TEST(arguments, of_gradients)
     mimo_gradient *gradient = NULL;
     float grad = 1;
     double norm = -5;
-    const mimo_gradient_bucket odd = {.name = "odd", .dtype = (mimo_dtype)77, .grad = &grad};
+    mimo_gradient_bucket odd = MIMO_GRADIENT_BUCKET_INIT, unsized = {.name = "unsized"};
+    odd.name = "odd";
+    odd.dtype = (mimo_dtype)77;
+    odd.grad = &grad;
     MPI_EXPECT_OK(mimo_grid_create_text(&grid, "dp=2", 0));
     ARGUMENT(mimo_gradient_create(NULL, mpi_test_comm(), grid, grid), "gradient: out is NULL");
     MPI_EXPECT_OK(mimo_gradient_create(&gradient, mpi_test_comm(), grid, grid));
@@ -108,7 +111,9 @@ MPI_TEST(arguments, of_gradients)
     ARGUMENT(mimo_gradient_finalize(gradient, NULL, 1, NULL), "gradient: 1 buckets at ");
     ARGUMENT(mimo_gradient_finalize(gradient, &odd, 1, NULL), "bucket 'odd': unknown dtype 77");
     ARGUMENT(mimo_gradient_explain(stderr, gradient, &odd, -1), "gradient: -1 buckets");
-    ARGUMENT(mimo_gradient_explain(stderr, gradient, NULL, 1), "gradient: 1 spans");
+    ARGUMENT(mimo_gradient_explain(stderr, gradient, NULL, 1), "gradient: 1 buckets");
+    ARGUMENT(mimo_gradient_explain(stderr, gradient, &unsized, 1), "bucket 0: its size is 0, and");
+    ARGUMENT(mimo_gradient_text(NULL, NULL, 4, gradient, NULL, 0), "text of 4 bytes at");
     ARGUMENT(mimo_gradient_explain(stderr, NULL, &odd, 1), "explain: gradient is NULL");
     MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");
     MPI_EXPECT_OK(mimo_gradient_finalize(gradient, NULL, 0, NULL));

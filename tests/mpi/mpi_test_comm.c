@@ -327,6 +327,58 @@ MPI_TEST(comm, bootstrap)
                all[1], all[2]);
 }
 
+static mimo_status create(mimo_comm **out, int agree, int checks, int64_t deadline)
+{
+    mimo_comm_desc desc = MIMO_COMM_DESC_INIT;
+    desc.agree = agree;
+    desc.checks = checks;
+    desc.deadline = deadline;
+    return mimo_comm_create_mpi(out, MPI_COMM_WORLD, &desc);
+}
+
+/* What the descriptor says wins over the environment, which is then not even read. */
+MPI_TEST(comm, policy)
+{
+    bool last = mpi_test_rank() == mpi_test_size() - 1;
+    mimo_comm *comm = NULL, *half = NULL;
+    mimo_grid *grid = NULL;
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    setenv("MIMO_AGREE", last ? "0" : "1", 1);
+    setenv("MIMO_CHECK", "nonsense", 1);
+    setenv("MIMO_DEADLINE_MS", "soon", 1);
+    MPI_EXPECT_OK(create(&comm, 1, 0, 45000));
+    MPI_EXPECT(comm && mimo_comm_deadline(comm) == 45000, "a deadline");
+    MPI_EXPECT_OK(mimo_comm_split(&half, comm, 0, 0));
+    MPI_EXPECT(mimo_comm_deadline(half) == 45000, "a deadline of the family");
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "dp=3", 0));
+    desc.src = desc.dst = grid;
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, half, &desc));
+    mimo_bridge_destroy(bridge);
+    mimo_comm_destroy(half);
+    mimo_comm_destroy(comm);
+    comm = NULL;
+    setenv("MIMO_AGREE", "1", 1);
+    setenv("MIMO_CHECK", "", 1);
+    MPI_EXPECT_STATUS(create(&comm, !last, MIMO_FROM_ENV, 0), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_create_mpi under MIMO_AGREE=0");
+    MPI_EXPECT_STATUS(create(&comm, 1, last ? MIMO_CHECK_CALLS : 0, 0), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 2 called mimo_comm_create_mpi under MIMO_CHECK=calls");
+    MPI_EXPECT_STATUS(create(&comm, 1, MIMO_FROM_ENV, MIMO_FROM_ENV), MIMO_ERR_ARGUMENT);
+    unsetenv("MIMO_DEADLINE_MS");
+    static const int wrong[][3] = {{2, 0, 0}, {-2, 0, 0}, {0, 8, 0}, {0, -2, 0}, {0, 0, -2}};
+    static const char *const words[] = {"agree = 2 is neither", "agree = -2 is", "checks = 8 has",
+                                        "checks = -2 has", "deadline=-2 is not in [0, "};
+    for (int i = 0; i < 5; i++) {
+        MPI_EXPECT_STATUS(create(&comm, wrong[i][0], wrong[i][1], wrong[i][2]), MIMO_ERR_ARGUMENT);
+        MPI_EXPECT_SENTENCE(words[i]);
+    }
+    MPI_EXPECT(!comm, "a failed call made a communicator");
+    mimo_grid_destroy(grid);
+    unsetenv("MIMO_AGREE");
+    unsetenv("MIMO_CHECK");
+}
+
 MPI_TEST(comm, wrong_handles)
 {
     mimo_comm *comm = NULL;

@@ -227,6 +227,7 @@ static void fill_buckets(step_buckets *buckets, const grid_pair *pair, uint64_t 
         const sizes *s = &pair->side[it->module];
         coords at = coords_of(s, mpi_test_rank());
         buckets->list[k] = (mimo_gradient_bucket){
+            .size = sizeof(mimo_gradient_bucket),
             .name = it->name,
             .grad = (double *)buckets->room.place + k * MOST,
             .count = at.inside ? it->count : 0,

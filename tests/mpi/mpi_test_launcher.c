@@ -24,7 +24,8 @@ static void calls(const setting *settings, MPI_Comm mpi, const char *words)
 {
     mimo_status expected = words ? MIMO_ERR_STATE : MIMO_OK;
     mimo_comm *made = NULL, *borrowed = NULL;
-    mimo_bootstrap bootstrap = {.rank = -7};
+    mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
+    bootstrap.rank = -7;
     set_all(settings, true);
     MPI_EXPECT_STATUS(mimo_comm_create_mpi(&made, mpi, NULL), expected);
     if (words) {
