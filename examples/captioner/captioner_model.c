@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "core/check.h"
+#include "captioner_support.h"
 #include "nn/nn_ops.h"
 
 /* Everything that must fit, in one place and before anything is built, so that a wrong flag is
@@ -12,22 +12,20 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
     int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
     int64_t heads = desc->heads;
-    MIMO_CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
-               "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side,
-               PATCH);
-    MIMO_CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
-               "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden,
-               heads);
-    MIMO_CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
-               "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
-    MIMO_CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
-               "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
-    MIMO_CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
-               "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
-               llm_tp);
-    MIMO_CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
-               "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
-               2 * topology->llm_cp);
+    CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
+          "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side, PATCH);
+    CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
+          "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden, heads);
+    CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
+          "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
+    CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
+          "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
+    CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
+          "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
+          llm_tp);
+    CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
+          "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
+          2 * topology->llm_cp);
     return MIMO_OK;
 }
 
@@ -45,7 +43,7 @@ static mimo_status create_modules(captioner_model *out)
                             .heads = desc->heads,
                             .layers = desc->encoder_layers,
                             .llm_hidden = desc->hidden};
-    MIMO_TRY(encoder_create(&out->encoder, &encoder));
+    TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
                               .runtime = desc->runtime,
@@ -63,17 +61,17 @@ static mimo_status create_modules(captioner_model *out)
 static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
-    MIMO_TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
-    MIMO_TRY(create_modules(out));
+    TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
+    TRY(create_modules(out));
     const nn_runtime *runtime = desc->runtime;
     int64_t rows = out->batch.tokens * out->batch.pictures;
     int64_t src = rows * desc->hidden,
             dst = out->batch.tokens * out->batch.sentences * desc->hidden;
     if (nn_runtime_or_host(runtime)->memory != MIMO_MEMORY_HOST)
-        MIMO_TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->dst_tile, dst, sizeof *out->dst_tile));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
+        TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
+    TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
+    TRY(nn_runtime_reserve(runtime, &out->dst_tile, dst, sizeof *out->dst_tile));
+    TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
     return nn_runtime_reserve(runtime, &out->dst_half, dst, sizeof *out->dst_half);
 }
 
@@ -81,12 +79,12 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    MIMO_TRY(check_desc(desc, topology)); /* the same answer on every rank */
+    TRY(check_desc(desc, topology)); /* the same answer on every rank */
     out->desc = *desc;
     out->topology = topology;
-    MIMO_TRY(mimo_comm_agree(topology->world, reserve_model(out)));
+    TRY(mimo_comm_agree(topology->world, reserve_model(out)));
     batch.batch = out->batch.total; /* told, so that on a device calls only enqueue */
-    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch));
+    TRY(mimo_bridge_update(topology->bridge, &batch));
     return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 
@@ -157,12 +155,12 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     view_tiles(model, &src, &dst);
 
     mimo_status read = language_read(&model->language, batch);
-    MIMO_TRY(mimo_comm_agree(model->topology->world, read));
-    MIMO_TRY(bring_patches(model, &patches));
-    MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, patches));
-    MIMO_TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures));
-    MIMO_TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
-    MIMO_TRY(from_bridge(model, model->dst_tile, model->dst_half, batch->sentences));
+    TRY(mimo_comm_agree(model->topology->world, read));
+    TRY(bring_patches(model, &patches));
+    TRY(encoder_forward(&model->encoder, model->src_tile, patches));
+    TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures));
+    TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
+    TRY(from_bridge(model, model->dst_tile, model->dst_half, batch->sentences));
     return language_forward(&model->language, model->dst_tile, batch, loss_sum, tokens);
 }
 
@@ -173,9 +171,9 @@ mimo_status model_backward(captioner_model *model)
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     view_tiles(model, &src, &dst);
 
-    MIMO_TRY(language_backward(&model->language, model->dst_tile));
-    MIMO_TRY(to_bridge(model, model->dst_half, model->dst_tile, batch->sentences));
-    MIMO_TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
-    MIMO_TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures));
+    TRY(language_backward(&model->language, model->dst_tile));
+    TRY(to_bridge(model, model->dst_half, model->dst_tile, batch->sentences));
+    TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
+    TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures));
     return encoder_backward(&model->encoder, model->src_tile);
 }
