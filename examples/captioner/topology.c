@@ -44,8 +44,10 @@ static mimo_status connect_grids(rank_topology *out)
     TRY(create_groups(out->llm, "cp"));
 
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     desc.src = out->encoder;
     desc.dst = out->llm;
+    desc.partition = &rule;
     TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
     return mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm);
 }
