@@ -59,8 +59,8 @@ static mimo_status create_modules(captioner_model *out)
     return language_create(&out->language, &language);
 }
 
-/* The bridge takes image rows sample after sample, the encoder gives them position after position.
- * A merge of samples that are all image rows puts them in the bridge's order, and its split back. */
+/* The bridge takes rows sample after sample, the encoder gives them position after position. A
+ * merge of samples that are all image rows puts them in the bridge's order, and its split back. */
 static mimo_status create_order(captioner_model *out)
 {
     const micro_batch *batch = &out->batch;

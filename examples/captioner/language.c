@@ -137,7 +137,7 @@ void language_destroy(language_model *language)
     *language = (struct language_model){0};
 }
 
-/* The views that merge and split work on. `image` has no data: its rows come and go by the bridge. */
+/* The views that merge and split work on. `image` has no data: the bridge moves its rows. */
 typedef struct language_views {
     mimo_tensor image, text, tile;
 } language_views;
