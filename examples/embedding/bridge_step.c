@@ -8,6 +8,7 @@
  *
  * MPI starts the ranks, on GPUs too; docs/gpu.md says how to start without it.
  */
+#define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_log_set */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
+#define MIMO_EXPERIMENTAL /* mimo_nccl_device */
 #include "step_place.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
