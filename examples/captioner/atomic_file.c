@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 enum { NEW_FILE_MODE = 0666 };
 
@@ -31,8 +31,8 @@ static void widen_mode(int fd)
 static mimo_status check_target(const char *path)
 {
     struct stat target;
-    MIMO_CHECK(stat(path, &target) != 0 || S_ISREG(target.st_mode), MIMO_ERR_IO,
-               "cannot write %s: it exists and is no regular file", path);
+    CHECK(stat(path, &target) != 0 || S_ISREG(target.st_mode), MIMO_ERR_IO,
+          "cannot write %s: it exists and is no regular file", path);
     return MIMO_OK;
 }
 
@@ -42,10 +42,9 @@ mimo_status atomic_file_open(struct atomic_file *file, const char *path)
     struct atomic_file opened = ATOMIC_FILE_INIT;
     mimo_status status;
     size_t length = strlen(path);
-    MIMO_TRY(check_target(path));
-    MIMO_TRY_GOTO(status, fail, mimo_copy_string(&opened.path, path));
-    MIMO_TRY_GOTO(status, fail,
-                  mimo_reserve(&opened.temporary, (int64_t)(length + sizeof tail), 1));
+    TRY(check_target(path));
+    TRY_GOTO(status, fail, memory_copy_string(&opened.path, path));
+    TRY_GOTO(status, fail, memory_reserve(&opened.temporary, (int64_t)(length + sizeof tail), 1));
     memcpy(opened.temporary, path, length);
     memcpy(opened.temporary + length, tail, sizeof tail);
     opened.fd = mkstemp(opened.temporary);
@@ -57,8 +56,8 @@ mimo_status atomic_file_open(struct atomic_file *file, const char *path)
     *file = opened;
     return MIMO_OK;
 fail:
-    mimo_release(opened.path);
-    mimo_release(opened.temporary);
+    memory_release(opened.path);
+    memory_release(opened.temporary);
     return status;
 }
 
@@ -129,7 +128,7 @@ mimo_status atomic_file_commit(struct atomic_file *file)
         status = failed(file, "rename a finished file to", errno);
     if (status == MIMO_OK) {
         sync_folder(file->path);
-        mimo_release(file->temporary);
+        memory_release(file->temporary);
         file->temporary = NULL;
     }
     atomic_file_discard(file);
@@ -142,8 +141,8 @@ void atomic_file_discard(struct atomic_file *file)
         close(file->fd);
     if (file->temporary)
         unlink(file->temporary);
-    mimo_release(file->temporary);
-    mimo_release(file->path);
+    memory_release(file->temporary);
+    memory_release(file->path);
     *file = (struct atomic_file)ATOMIC_FILE_INIT;
 }
 

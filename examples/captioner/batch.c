@@ -2,9 +2,8 @@
 
 #include <string.h>
 
-#include "core/check.h"
-#include "core/hash.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 /* Up to a multiple of both dp sizes: of the larger, as the bridge takes only sizes of which one
  * divides the other. */
@@ -23,19 +22,19 @@ mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_
     out->tokens = (side / PATCH) * (side / PATCH);
     out->seq = seq;
     out->total = total;
-    MIMO_TRY(topology_samples(topology, MIMO_SRC, total, &out->first_picture, &out->pictures));
-    MIMO_TRY(topology_samples(topology, MIMO_DST, total, &out->first_sentence, &out->sentences));
-    MIMO_TRY(mimo_reserve(&out->patches, out->tokens * out->pictures * PATCH_VALUES,
-                          sizeof *out->patches));
-    MIMO_TRY(mimo_reserve(&out->ids, out->sentences * seq, sizeof *out->ids));
-    return mimo_reserve(&out->labels, out->sentences * seq, sizeof *out->labels);
+    TRY(topology_samples(topology, MIMO_SRC, total, &out->first_picture, &out->pictures));
+    TRY(topology_samples(topology, MIMO_DST, total, &out->first_sentence, &out->sentences));
+    TRY(memory_reserve(&out->patches, out->tokens * out->pictures * PATCH_VALUES,
+                       sizeof *out->patches));
+    TRY(memory_reserve(&out->ids, out->sentences * seq, sizeof *out->ids));
+    return memory_reserve(&out->labels, out->sentences * seq, sizeof *out->labels);
 }
 
 void batch_destroy(micro_batch *batch)
 {
-    mimo_release(batch->patches);
-    mimo_release(batch->ids);
-    mimo_release(batch->labels);
+    memory_release(batch->patches);
+    memory_release(batch->ids);
+    memory_release(batch->labels);
     *batch = (struct micro_batch){0};
 }
 
@@ -113,7 +112,7 @@ static int64_t permute(int64_t index, int64_t samples, uint64_t key)
     do {
         uint64_t left = x >> half, right = x & mask;
         for (uint64_t round = 0; round < 6; round++) {
-            uint64_t mixed = left ^ (mimo_mix64(key + (round << 40) + right) & mask);
+            uint64_t mixed = left ^ (hash_mix(key + (round << 40) + right) & mask);
             left = right;
             right = mixed;
         }
@@ -126,7 +125,7 @@ void batch_choose(int64_t *chosen, int64_t count, int64_t step, uint64_t seed, i
 {
     for (int64_t i = 0; i < count; i++) {
         int64_t position = step * count + i;
-        uint64_t key = mimo_mix64(mimo_mix64(seed) + (uint64_t)(position / samples));
+        uint64_t key = hash_mix(hash_mix(seed) + (uint64_t)(position / samples));
         chosen[i] = permute(position % samples, samples, key);
     }
 }

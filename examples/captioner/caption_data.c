@@ -2,8 +2,8 @@
 
 #include <inttypes.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 static struct sample_source source_of(const struct options *options)
 {
@@ -28,7 +28,7 @@ static mimo_status find_file(char **path, mimo_comm *world, const struct options
 {
     mimo_status status;
     if (options->samples) {
-        status = mimo_copy_string(path, options->samples);
+        status = memory_copy_string(path, options->samples);
     } else if (mimo_comm_rank(world) == 0) {
         struct sample_source source = source_of(options);
         status = sample_cache_fill(path, &source);
@@ -42,8 +42,8 @@ static mimo_status deal_out(caption_data *out)
 {
     const struct samples *samples = &out->samples;
     int64_t training = samples->count - samples->held_out_count;
-    MIMO_TRY(mimo_reserve(&out->training, training, sizeof *out->training));
-    MIMO_TRY(mimo_reserve(&out->held_out, samples->held_out_count, sizeof *out->held_out));
+    TRY(memory_reserve(&out->training, training, sizeof *out->training));
+    TRY(memory_reserve(&out->held_out, samples->held_out_count, sizeof *out->held_out));
     for (int64_t i = 0; i < samples->count; i++) {
         int64_t length = samples->name_length[i];
         batch_item item = {sample_image(samples, i), sample_name(samples, i), length, false};
@@ -59,25 +59,24 @@ static mimo_status deal_out(caption_data *out)
 
 static mimo_status check_samples(const caption_data *data, const struct options *options)
 {
-    MIMO_CHECK(data->samples.image_size == options->image_size, MIMO_ERR_SHAPE,
-               "the samples are pictures of %d pixels a side, but --image-size is %" PRId64,
-               data->samples.image_size, options->image_size);
-    MIMO_CHECK(data->training_count > 0 && data->held_out_count > 1, MIMO_ERR_SHAPE,
-               "%" PRId64 " training and %" PRId64
-               " held-out samples are too few: at least 1 and 2",
-               data->training_count, data->held_out_count);
+    CHECK(data->samples.image_size == options->image_size, MIMO_ERR_SHAPE,
+          "the samples are pictures of %d pixels a side, but --image-size is %" PRId64,
+          data->samples.image_size, options->image_size);
+    CHECK(data->training_count > 0 && data->held_out_count > 1, MIMO_ERR_SHAPE,
+          "%" PRId64 " training and %" PRId64 " held-out samples are too few: at least 1 and 2",
+          data->training_count, data->held_out_count);
     int64_t side = options->image_size / PATCH, least = side * side + data->longest_name;
-    MIMO_CHECK(options->seq >= least, MIMO_ERR_SHAPE,
-               "--seq %" PRId64 " is too small: %" PRId64
-               " image tokens and the longest name, %" PRId64 " bytes, need %" PRId64,
-               options->seq, side * side, data->longest_name, least);
+    CHECK(options->seq >= least, MIMO_ERR_SHAPE,
+          "--seq %" PRId64 " is too small: %" PRId64 " image tokens and the longest name, %" PRId64
+          " bytes, need %" PRId64,
+          options->seq, side * side, data->longest_name, least);
     return MIMO_OK;
 }
 
 static mimo_status read_samples(caption_data *out, const char *path, const struct options *options)
 {
-    MIMO_TRY(sample_file_read(&out->samples, path));
-    MIMO_TRY(deal_out(out));
+    TRY(sample_file_read(&out->samples, path));
+    TRY(deal_out(out));
     return check_samples(out, options);
 }
 
@@ -87,14 +86,14 @@ mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct 
     mimo_status status = find_file(&path, world, options);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, read_samples(out, path, options));
-    mimo_release(path);
+    memory_release(path);
     return status;
 }
 
 void caption_data_release(caption_data *data)
 {
-    mimo_release(data->training);
-    mimo_release(data->held_out);
+    memory_release(data->training);
+    memory_release(data->held_out);
     samples_release(&data->samples);
     *data = (caption_data){0};
 }

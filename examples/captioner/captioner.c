@@ -9,10 +9,9 @@
 
 #include <mimo/mpi.h>
 
-#include "core/check.h"
-
 #include "blas_kernels.h"
 #include "caption_data.h"
+#include "captioner_support.h"
 #include "options.h"
 #include "options_compare.h"
 #include "training_run.h"

@@ -2,7 +2,8 @@
 
 #include <inttypes.h>
 
-#include "core/check.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "nn/nn_ops.h"
 
 /* Everything that must fit, in one place and before anything is built, so that a wrong flag is
@@ -12,22 +13,20 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     int64_t encoder_tp = mimo_grid_dim_size(topology->encoder, "tp");
     int64_t llm_tp = mimo_grid_dim_size(topology->llm, "tp");
     int64_t heads = desc->heads;
-    MIMO_CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
-               "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side,
-               PATCH);
-    MIMO_CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
-               "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden,
-               heads);
-    MIMO_CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
-               "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
-    MIMO_CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
-               "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
-    MIMO_CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
-               "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
-               llm_tp);
-    MIMO_CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
-               "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
-               2 * topology->llm_cp);
+    CHECK(desc->side % PATCH == 0 && desc->side > 0, MIMO_ERR_SHAPE,
+          "--image-size %" PRId64 " is not a multiple of the patch, %d pixels", desc->side, PATCH);
+    CHECK(desc->hidden % heads == 0, MIMO_ERR_SHAPE,
+          "hidden size %" PRId64 " does not divide into %" PRId64 " heads", desc->hidden, heads);
+    CHECK(heads % encoder_tp == 0, MIMO_ERR_SHAPE,
+          "%" PRId64 " heads do not divide over the encoder's tp=%" PRId64, heads, encoder_tp);
+    CHECK(heads % llm_tp == 0, MIMO_ERR_SHAPE,
+          "%" PRId64 " heads do not divide over the LLM's tp=%" PRId64, heads, llm_tp);
+    CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
+          "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
+          llm_tp);
+    CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
+          "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
+          2 * topology->llm_cp);
     return MIMO_OK;
 }
 
@@ -45,7 +44,7 @@ static mimo_status create_modules(captioner_model *out)
                             .heads = desc->heads,
                             .layers = desc->encoder_layers,
                             .llm_hidden = desc->hidden};
-    MIMO_TRY(encoder_create(&out->encoder, &encoder));
+    TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
                               .runtime = desc->runtime,
@@ -60,20 +59,50 @@ static mimo_status create_modules(captioner_model *out)
     return language_create(&out->language, &language);
 }
 
+/* The bridge takes rows sample after sample, the encoder gives them position after position. A
+ * merge of samples that are all image rows puts them in the bridge's order, and its split back. */
+static mimo_status create_order(captioner_model *out)
+{
+    const micro_batch *batch = &out->batch;
+    int64_t image = 0, rows = batch->pictures * batch->tokens, *ids;
+    mimo_alignment_desc desc = MIMO_ALIGNMENT_DESC_INIT;
+    desc.modalities = 1;
+    desc.special = &image;
+    desc.memory = nn_runtime_or_host(out->desc.runtime)->memory;
+    TRY(mimo_alignment_create(&out->order, &desc));
+    TRY(memory_reserve(&ids, rows, sizeof *ids)); /* zeros: `image` */
+    mimo_tensor view = mimo_tensor_2d(ids, MIMO_I64, "bs", batch->pictures, batch->tokens);
+    mimo_status status =
+        mimo_alignment_update(out->order, &view, nn_runtime_or_host(out->desc.runtime)->stream);
+    memory_release(ids);
+    return status;
+}
+
+/* Every sentence begins with its image rows, masked ones too. */
+static mimo_status list_spans(captioner_model *out)
+{
+    const micro_batch *batch = &out->batch;
+    TRY(memory_reserve(&out->spans, batch->sentences, sizeof *out->spans));
+    for (int64_t i = 0; i < batch->sentences; i++)
+        out->spans[i] = (mimo_span){.sample = batch->first_sentence + i, .length = batch->tokens};
+    return MIMO_OK;
+}
+
 static mimo_status reserve_model(captioner_model *out)
 {
     const model_desc *desc = &out->desc;
-    MIMO_TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
-    MIMO_TRY(create_modules(out));
+    TRY(batch_create(&out->batch, out->topology, desc->side, desc->seq, desc->micro_batch));
+    TRY(create_modules(out));
     const nn_runtime *runtime = desc->runtime;
     int64_t rows = out->batch.tokens * out->batch.pictures;
-    int64_t src = rows * desc->hidden,
-            dst = out->batch.tokens * out->batch.sentences * desc->hidden;
+    int64_t src = rows * desc->hidden, dst = out->language.rows * desc->hidden;
+    TRY(create_order(out));
+    TRY(list_spans(out));
     if (nn_runtime_or_host(runtime)->memory != MIMO_MEMORY_HOST)
-        MIMO_TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->dst_tile, dst, sizeof *out->dst_tile));
-    MIMO_TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
+        TRY(nn_runtime_reserve(runtime, &out->patches, rows * PATCH_VALUES, sizeof(nn_real)));
+    TRY(nn_runtime_reserve(runtime, &out->encoded, src, sizeof *out->encoded));
+    TRY(nn_runtime_reserve(runtime, &out->src_tile, src, sizeof *out->src_tile));
+    TRY(nn_runtime_reserve(runtime, &out->src_half, src, sizeof *out->src_half));
     return nn_runtime_reserve(runtime, &out->dst_half, dst, sizeof *out->dst_half);
 }
 
@@ -81,12 +110,15 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    MIMO_TRY(check_desc(desc, topology)); /* the same answer on every rank */
+    TRY(check_desc(desc, topology)); /* the same answer on every rank */
     out->desc = *desc;
     out->topology = topology;
-    MIMO_TRY(mimo_comm_agree(topology->world, reserve_model(out)));
-    batch.batch = out->batch.total; /* told, so that on a device calls only enqueue */
-    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch));
+    TRY(mimo_comm_agree(topology->world, reserve_model(out)));
+    batch.batch = out->batch.total;
+    batch.ragged = true;
+    batch.spans = out->spans;
+    batch.span_count = out->batch.sentences;
+    TRY(mimo_bridge_update(topology->bridge, &batch));
     return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 
@@ -96,44 +128,66 @@ void model_destroy(captioner_model *model)
     nn_runtime_free(model->desc.runtime, model->src_half);
     nn_runtime_free(model->desc.runtime, model->dst_half);
     nn_runtime_free(model->desc.runtime, model->src_tile);
-    nn_runtime_free(model->desc.runtime, model->dst_tile);
+    nn_runtime_free(model->desc.runtime, model->encoded);
+    mimo_alignment_destroy(model->order);
+    memory_release(model->spans);
     language_destroy(&model->language);
     encoder_destroy(&model->encoder);
     batch_destroy(&model->batch);
     *model = (captioner_model){0};
 }
 
-/* The tiles of both sides as the bridge sees them, in f32 or in bf16. */
-static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *dst)
+/* The tiles of both sides as the bridge sees them, in f32 (the LLM's at `dst_data`) or in bf16. */
+static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *dst,
+                       nn_real *dst_data)
 {
-    bool half = model->desc.bridge_dtype == MIMO_BF16;
+    mimo_dtype dtype = model->desc.bridge_dtype;
+    bool half = dtype == MIMO_BF16;
+    const micro_batch *batch = &model->batch;
+    int64_t hidden = model->desc.hidden, share = model->language.share;
+    *src = mimo_tensor_2d(half ? (void *)model->src_half : (void *)model->src_tile, dtype, "th",
+                          batch->pictures * batch->tokens, hidden);
+    *dst = mimo_tensor_3d(half ? (void *)model->dst_half : (void *)dst_data, dtype, "sbh", share,
+                          batch->sentences, hidden);
+    src->memory = dst->memory = nn_runtime_or_host(model->desc.runtime)->memory;
+}
+
+/* The encoder's rows in both orders, and no text. */
+typedef struct order_views {
+    mimo_tensor encoded, tile, text;
+} order_views;
+
+static order_views view_order(const captioner_model *model)
+{
     const micro_batch *batch = &model->batch;
     int64_t hidden = model->desc.hidden;
-    void *src_data = half ? (void *)model->src_half : (void *)model->src_tile;
-    void *dst_data = half ? (void *)model->dst_half : (void *)model->dst_tile;
-    mimo_dtype dtype = model->desc.bridge_dtype;
-    *src = mimo_tensor_3d(src_data, dtype, "sbh", batch->tokens, batch->pictures, hidden);
-    *dst = mimo_tensor_3d(dst_data, dtype, "sbh", batch->tokens, batch->sentences, hidden);
-    src->memory = dst->memory = nn_runtime_or_host(model->desc.runtime)->memory;
+    order_views views;
+    views.encoded =
+        mimo_tensor_3d(model->encoded, NN_DTYPE, "sbh", batch->tokens, batch->pictures, hidden);
+    views.tile =
+        mimo_tensor_3d(model->src_tile, NN_DTYPE, "bsh", batch->pictures, batch->tokens, hidden);
+    views.text = mimo_tensor_2d(NULL, NN_DTYPE, "th", 0, hidden);
+    views.encoded.memory = views.tile.memory = views.text.memory =
+        nn_runtime_or_host(model->desc.runtime)->memory;
+    return views;
 }
 
 /* Between a side's tile and the one that crosses the bridge, where that is in bf16. */
 static mimo_status to_bridge(const captioner_model *model, uint16_t *half, const nn_real *tile,
-                             int64_t samples)
+                             int64_t rows)
 {
     const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
-    int64_t count = model->batch.tokens * model->desc.hidden * samples;
-    return model->desc.bridge_dtype == MIMO_BF16 ? runtime->ops->to_bf16(runtime, half, tile, count)
-                                                 : MIMO_OK;
+    return model->desc.bridge_dtype == MIMO_BF16
+               ? runtime->ops->to_bf16(runtime, half, tile, rows * model->desc.hidden)
+               : MIMO_OK;
 }
 
 static mimo_status from_bridge(const captioner_model *model, nn_real *tile, const uint16_t *half,
-                               int64_t samples)
+                               int64_t rows)
 {
     const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
-    int64_t count = model->batch.tokens * model->desc.hidden * samples;
     return model->desc.bridge_dtype == MIMO_BF16
-               ? runtime->ops->from_bf16(runtime, tile, half, count)
+               ? runtime->ops->from_bf16(runtime, tile, half, rows * model->desc.hidden)
                : MIMO_OK;
 }
 
@@ -154,28 +208,34 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     const nn_real *patches;
     const micro_batch *batch = &model->batch;
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
-    view_tiles(model, &src, &dst);
+    order_views order = view_order(model);
+    nn_real *tile = language_tile(&model->language);
+    view_tiles(model, &src, &dst, tile);
 
     mimo_status read = language_read(&model->language, batch);
-    MIMO_TRY(mimo_comm_agree(model->topology->world, read));
-    MIMO_TRY(bring_patches(model, &patches));
-    MIMO_TRY(encoder_forward(&model->encoder, model->src_tile, patches));
-    MIMO_TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures));
-    MIMO_TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
-    MIMO_TRY(from_bridge(model, model->dst_tile, model->dst_half, batch->sentences));
-    return language_forward(&model->language, model->dst_tile, batch, loss_sum, tokens);
+    TRY(mimo_comm_agree(model->topology->world, read));
+    TRY(bring_patches(model, &patches));
+    TRY(encoder_forward(&model->encoder, model->encoded, patches));
+    TRY(mimo_alignment_merge(model->order, &order.tile, &order.encoded, &order.text, stream));
+    TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures * batch->tokens));
+    TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
+    TRY(from_bridge(model, tile, model->dst_half, model->language.rows));
+    return language_forward(&model->language, batch, loss_sum, tokens);
 }
 
 mimo_status model_backward(captioner_model *model)
 {
     mimo_tensor src, dst;
+    nn_real *d_tile;
     const micro_batch *batch = &model->batch;
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
-    view_tiles(model, &src, &dst);
+    order_views order = view_order(model);
 
-    MIMO_TRY(language_backward(&model->language, model->dst_tile));
-    MIMO_TRY(to_bridge(model, model->dst_half, model->dst_tile, batch->sentences));
-    MIMO_TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
-    MIMO_TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures));
-    return encoder_backward(&model->encoder, model->src_tile);
+    TRY(language_backward(&model->language, &d_tile));
+    view_tiles(model, &src, &dst, d_tile);
+    TRY(to_bridge(model, model->dst_half, d_tile, model->language.rows));
+    TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
+    TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures * batch->tokens));
+    TRY(mimo_alignment_split(model->order, &order.encoded, &order.text, &order.tile, stream));
+    return encoder_backward(&model->encoder, model->encoded);
 }

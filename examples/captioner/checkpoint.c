@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/memory.h"
-
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "safetensors.h"
 #include "whole_tensor.h"
 
@@ -53,18 +52,18 @@ static mimo_status list_entries(entry_list *out, const captioner_model *model)
 {
     nn_params *encoder = model->encoder.params, *language = model->language.params;
     int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
-    MIMO_TRY(mimo_reserve(&out->entries, count, sizeof *out->entries));
+    TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
     list_store(out, encoder, model->topology->encoder_tp);
     list_store(out, language, model->topology->llm_tp);
-    MIMO_TRY(mimo_reserve(&out->slice, out->largest, sizeof *out->slice));
-    return mimo_reserve(&out->whole, out->largest, sizeof *out->whole);
+    TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
+    return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
 
 static void release_entries(entry_list *list)
 {
-    mimo_release(list->entries);
-    mimo_release(list->slice);
-    mimo_release(list->whole);
+    memory_release(list->entries);
+    memory_release(list->slice);
+    memory_release(list->whole);
 }
 
 /* Numbers that must be the same when the run goes on. */
@@ -109,7 +108,7 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     metadata[FACTS] = (struct safetensors_text){"step", digits[FACTS]};
 
     struct safetensors_tensor *tensors = NULL;
-    MIMO_TRY(mimo_reserve(&tensors, list->count, sizeof *tensors));
+    TRY(memory_reserve(&tensors, list->count, sizeof *tensors));
     for (int64_t i = 0; i < list->count; i++) {
         const saved_tensor *entry = &list->entries[i];
         tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
@@ -117,7 +116,7 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     }
     struct safetensors_content content = {tensors, list->count, metadata, FACTS + 1};
     mimo_status status = safetensors_create(out, path, &content);
-    mimo_release(tensors);
+    memory_release(tensors);
     return status;
 }
 
@@ -134,10 +133,9 @@ static mimo_status prepare_save(save_state *save, const char *path, const step_t
                                 int64_t step)
 {
     entry_list *list = &save->list;
-    MIMO_TRY(list_entries(list, trainer->model));
+    TRY(list_entries(list, trainer->model));
     save->runtime = trainer->model->desc.runtime;
-    MIMO_TRY(
-        nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
+    TRY(nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
     if (mimo_comm_rank(trainer->model->topology->world) != 0)
         return MIMO_OK;
     return begin_file(&save->writer, path, list, trainer, step);
@@ -167,7 +165,7 @@ static mimo_status write_entries(const save_state *save)
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
-        MIMO_TRY(gather_whole(&rooms, &list->entries[i].place));
+        TRY(gather_whole(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
             written = safetensors_write(save->writer, i, 0, param->shape[0] * param->shape[1],
                                         list->whole);
@@ -200,9 +198,9 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
     const char *text = safetensors_metadata(file, key);
     char *end = NULL;
     uint64_t value = text ? strtoull(text, &end, 10) : 0;
-    MIMO_CHECK(text && end != text && *end == '\0', MIMO_ERR_IO,
-               "%s is no checkpoint of this program: its metadata say \"%s\" for %s", path,
-               text ? text : "nothing", key);
+    CHECK(text && end != text && *end == '\0', MIMO_ERR_IO,
+          "%s is no checkpoint of this program: its metadata say \"%s\" for %s", path,
+          text ? text : "nothing", key);
     *out = value;
     return MIMO_OK;
 }
@@ -214,10 +212,10 @@ static mimo_status check_facts(const safetensors_file *file, const char *path,
     list_facts(facts, trainer);
     for (int i = 0; i < FACTS; i++) {
         uint64_t saved;
-        MIMO_TRY(read_number(&saved, file, path, facts[i].key));
-        MIMO_CHECK(saved == facts[i].value, MIMO_ERR_SHAPE,
-                   "%s was saved with %s %" PRIu64 ", but this run has %" PRIu64, path,
-                   facts[i].words, saved, facts[i].value);
+        TRY(read_number(&saved, file, path, facts[i].key));
+        CHECK(saved == facts[i].value, MIMO_ERR_SHAPE,
+              "%s was saved with %s %" PRIu64 ", but this run has %" PRIu64, path, facts[i].words,
+              saved, facts[i].value);
     }
     return MIMO_OK;
 }
@@ -227,16 +225,16 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
 {
     const nn_param *param = entry->param;
     int64_t index = safetensors_find(file, entry->name);
-    MIMO_CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, entry->name);
+    CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, entry->name);
     const struct safetensors_tensor *saved = safetensors_at(file, index);
     bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
     for (int i = 0; same && i < param->ndim; i++)
         same = saved->shape[i] == param->shape[i];
-    MIMO_CHECK(same, MIMO_ERR_SHAPE,
-               "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
-               entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
-               param->shape[1]);
-    MIMO_TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], list->whole));
+    CHECK(same, MIMO_ERR_SHAPE,
+          "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
+          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
+          param->shape[1]);
+    TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], list->whole));
     slice_whole(list->slice, list->whole, param);
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }
@@ -268,7 +266,7 @@ mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *st
     if (status == MIMO_OK)
         status = read_file(file, path, trainer, &saved);
     safetensors_close(file);
-    MIMO_TRY(mimo_comm_agree(model->topology->world, status));
+    TRY(mimo_comm_agree(model->topology->world, status));
     *step = saved;
     nn_params_set_steps(model->encoder.params, saved); /* bias correction goes on where it was */
     nn_params_set_steps(model->language.params, saved);

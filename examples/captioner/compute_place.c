@@ -1,7 +1,6 @@
 #include "compute_place.h"
 
-#include "core/check.h"
-
+#include "captioner_support.h"
 #include "gpu_place.h"
 
 /* What a rank does alone; the others must hear of a failure. */
@@ -9,7 +8,7 @@ static mimo_status open_runtime(compute_place *out, nn_precision precision)
 {
     nn_runtime_desc desc = {.memory = mimo_comm_memory(out->world), .precision = precision};
     if (out->gpu_world)
-        MIMO_TRY(gpu_stream_create(&out->stream));
+        TRY(gpu_stream_create(&out->stream));
     desc.stream = out->stream;
     return nn_runtime_init(&out->runtime, &desc);
 }
@@ -19,7 +18,7 @@ mimo_status compute_place_open(compute_place *out, mimo_comm *world, mimo_memory
 {
     out->world = world;
     if (memory == MIMO_MEMORY_CUDA) {
-        MIMO_TRY(gpu_world_create(&out->gpu_world));
+        TRY(gpu_world_create(&out->gpu_world));
         out->world = out->gpu_world;
     }
     return mimo_comm_agree(world, open_runtime(out, precision));

@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/hash.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "utf8.h"
 
 #define SKIN_TONE " skin tone"
@@ -68,14 +67,14 @@ bool emoji_is_held_out(const char *name)
 {
     char base[EMOJI_NAME_CAPACITY + 1];
     emoji_base_name(base, name);
-    return mimo_hash_bytes(MIMO_HASH_START, base, strlen(base)) % HELD_OUT_ONE_IN == 0;
+    return hash_bytes(HASH_START, base, strlen(base)) % HELD_OUT_ONE_IN == 0;
 }
 
 static mimo_status push_code(struct list_reader *reader, uint32_t code)
 {
     if (reader->code_count == reader->code_room) {
         int64_t room = reader->code_room ? 2 * reader->code_room : 4096;
-        MIMO_TRY(mimo_regrow(&reader->list.codes, reader->code_room, room, sizeof code));
+        TRY(memory_regrow(&reader->list.codes, reader->code_room, room, sizeof code));
         reader->code_room = room;
     }
     reader->list.codes[reader->code_count++] = code;
@@ -87,7 +86,7 @@ static mimo_status push_emoji(struct list_reader *reader, const struct emoji *em
     struct emoji_list *list = &reader->list;
     if (list->count == reader->emoji_room) {
         int64_t room = reader->emoji_room ? 2 * reader->emoji_room : 1024;
-        MIMO_TRY(mimo_regrow(&list->emoji, reader->emoji_room, room, sizeof *emoji));
+        TRY(memory_regrow(&list->emoji, reader->emoji_room, room, sizeof *emoji));
         reader->emoji_room = room;
     }
     list->emoji[list->count++] = *emoji;
@@ -102,10 +101,10 @@ static mimo_status parse_codes(struct list_reader *reader, struct emoji *emoji, 
         char *rest;
         errno = 0;
         unsigned long code = strtoul(at, &rest, 16);
-        MIMO_CHECK(rest > at && rest <= end && errno == 0 && code > 0 && code <= HIGHEST_CODE_POINT,
-                   MIMO_ERR_IO, "%s, line %" PRId64 ": \"%.*s\" is no list of code points",
-                   reader->path, reader->line, (int)(end - text), text);
-        MIMO_TRY(push_code(reader, (uint32_t)code));
+        CHECK(rest > at && rest <= end && errno == 0 && code > 0 && code <= HIGHEST_CODE_POINT,
+              MIMO_ERR_IO, "%s, line %" PRId64 ": \"%.*s\" is no list of code points", reader->path,
+              reader->line, (int)(end - text), text);
+        TRY(push_code(reader, (uint32_t)code));
         emoji->code_count++;
         at = rest + strspn(rest, " ");
     }
@@ -118,16 +117,16 @@ static mimo_status parse_name(const struct list_reader *reader, struct emoji *em
 {
     const char *version = strstr(comment, " E");
     const char *name = version ? strchr(version + 2, ' ') : NULL;
-    MIMO_CHECK(name && name[1], MIMO_ERR_IO, "%s, line %" PRId64 ": the emoji has no name",
-               reader->path, reader->line);
+    CHECK(name && name[1], MIMO_ERR_IO, "%s, line %" PRId64 ": the emoji has no name", reader->path,
+          reader->line);
     name++;
     size_t length = strlen(name);
-    MIMO_CHECK(length <= EMOJI_NAME_CAPACITY, MIMO_ERR_IO,
-               "%s, line %" PRId64 ": the name has %zu bytes, at most %d are allowed", reader->path,
-               reader->line, length, EMOJI_NAME_CAPACITY);
-    MIMO_CHECK(utf8_printable(name, length) == length, MIMO_ERR_IO,
-               "%s, line %" PRId64 ": the name is not UTF-8 at its byte %zu", reader->path,
-               reader->line, utf8_printable(name, length));
+    CHECK(length <= EMOJI_NAME_CAPACITY, MIMO_ERR_IO,
+          "%s, line %" PRId64 ": the name has %zu bytes, at most %d are allowed", reader->path,
+          reader->line, length, EMOJI_NAME_CAPACITY);
+    CHECK(utf8_printable(name, length) == length, MIMO_ERR_IO,
+          "%s, line %" PRId64 ": the name is not UTF-8 at its byte %zu", reader->path, reader->line,
+          utf8_printable(name, length));
     memcpy(emoji->name, name, length + 1);
     return MIMO_OK;
 }
@@ -137,17 +136,16 @@ static mimo_status parse_data(struct list_reader *reader, const char *text)
 {
     const char *semicolon = strchr(text, ';');
     const char *hash = semicolon ? strchr(semicolon, '#') : NULL;
-    MIMO_CHECK(hash, MIMO_ERR_IO,
-               "%s, line %" PRId64 ": expected \"code points ; status # emoji name\"", reader->path,
-               reader->line);
+    CHECK(hash, MIMO_ERR_IO, "%s, line %" PRId64 ": expected \"code points ; status # emoji name\"",
+          reader->path, reader->line);
     const char *state = semicolon + 1 + strspn(semicolon + 1, " ");
     if (strncmp(state, "fully-qualified", 15) != 0)
         return MIMO_OK;
     struct emoji emoji = {.code_count = 0};
-    MIMO_TRY(parse_codes(reader, &emoji, text, semicolon));
-    MIMO_CHECK(emoji.code_count > 0, MIMO_ERR_IO, "%s, line %" PRId64 ": no code points",
-               reader->path, reader->line);
-    MIMO_TRY(parse_name(reader, &emoji, hash + 1));
+    TRY(parse_codes(reader, &emoji, text, semicolon));
+    CHECK(emoji.code_count > 0, MIMO_ERR_IO, "%s, line %" PRId64 ": no code points", reader->path,
+          reader->line);
+    TRY(parse_name(reader, &emoji, hash + 1));
     emoji.held_out = emoji_is_held_out(emoji.name);
     return push_emoji(reader, &emoji);
 }
@@ -179,25 +177,25 @@ static mimo_status parse_file(struct list_reader *reader, FILE *file)
     }
     int error = ferror(file) ? errno : 0;
     free(line);
-    MIMO_TRY(status);
-    MIMO_CHECK(error == 0, MIMO_ERR_IO, "cannot read the emoji list %s: %s", reader->path,
-               strerror(error));
+    TRY(status);
+    CHECK(error == 0, MIMO_ERR_IO, "cannot read the emoji list %s: %s", reader->path,
+          strerror(error));
     return MIMO_OK;
 }
 
 /* The file tells its own end and its own count, so a cut-off copy is found out. */
 static mimo_status check_complete(const struct list_reader *reader)
 {
-    MIMO_CHECK(reader->complete, MIMO_ERR_IO,
-               "the emoji list %s is cut short or no emoji-test.txt: no \"#EOF\" after %" PRId64
-               " lines and %" PRId64 " fully-qualified emoji",
-               reader->path, reader->line, reader->list.count);
-    MIMO_CHECK(reader->list.count > 0, MIMO_ERR_IO,
-               "the emoji list %s holds no fully-qualified emoji", reader->path);
-    MIMO_CHECK(reader->promised < 0 || reader->promised == reader->list.count, MIMO_ERR_IO,
-               "the emoji list %s holds %" PRId64 " fully-qualified emoji, but says that it has "
-               "%" PRId64,
-               reader->path, reader->list.count, reader->promised);
+    CHECK(reader->complete, MIMO_ERR_IO,
+          "the emoji list %s is cut short or no emoji-test.txt: no \"#EOF\" after %" PRId64
+          " lines and %" PRId64 " fully-qualified emoji",
+          reader->path, reader->line, reader->list.count);
+    CHECK(reader->list.count > 0, MIMO_ERR_IO, "the emoji list %s holds no fully-qualified emoji",
+          reader->path);
+    CHECK(reader->promised < 0 || reader->promised == reader->list.count, MIMO_ERR_IO,
+          "the emoji list %s holds %" PRId64 " fully-qualified emoji, but says that it has "
+          "%" PRId64,
+          reader->path, reader->list.count, reader->promised);
     return MIMO_OK;
 }
 
@@ -205,9 +203,8 @@ mimo_status emoji_list_read(struct emoji_list *out, const char *path)
 {
     struct list_reader reader = {.path = path, .promised = -1};
     FILE *file = fopen(path, "re");
-    MIMO_CHECK(file, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
-               "cannot open the emoji list %s: %s (Debian package unicode-data)", path,
-               strerror(errno));
+    CHECK(file, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
+          "cannot open the emoji list %s: %s (Debian package unicode-data)", path, strerror(errno));
     mimo_status status = parse_file(&reader, file);
     fclose(file);
     if (status == MIMO_OK)
@@ -228,7 +225,7 @@ mimo_status emoji_list_read(struct emoji_list *out, const char *path)
 
 void emoji_list_release(struct emoji_list *list)
 {
-    mimo_release(list->emoji);
-    mimo_release(list->codes);
+    memory_release(list->emoji);
+    memory_release(list->codes);
     *list = (struct emoji_list){0};
 }

@@ -2,9 +2,8 @@
 
 #include <stdio.h>
 
-#include "core/check.h"
-#include "core/memory.h"
-
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "layer_widths.h"
 
 static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
@@ -12,14 +11,14 @@ static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
     out->layers = desc->layers;
     out->hidden = desc->hidden;
     out->rows = desc->tokens * desc->pictures;
-    MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
-    MIMO_TRY(mimo_reserve(&out->places, desc->tokens, sizeof *out->places));
+    TRY(memory_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
+    TRY(memory_reserve(&out->places, desc->tokens, sizeof *out->places));
     for (int64_t i = 0; i < desc->tokens; i++)
         out->places[i] = i;
-    MIMO_TRY(mimo_reserve(&out->activations, desc->layers + 2, sizeof *out->activations));
+    TRY(memory_reserve(&out->activations, desc->layers + 2, sizeof *out->activations));
     for (int64_t i = 0; i < desc->layers + 2; i++)
-        MIMO_TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * out->hidden,
-                                    sizeof(nn_real)));
+        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * out->hidden,
+                               sizeof(nn_real)));
     return nn_runtime_reserve(out->runtime, &out->gradient, out->rows * out->hidden,
                               sizeof *out->gradient);
 }
@@ -33,19 +32,19 @@ static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
                             NN_SPLIT_NONE,
                             true,
                             fan_in_std(desc->patch_values)};
-    MIMO_TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
-    MIMO_TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens,
-                               hidden, EMBEDDING_STD));
-    MIMO_TRY(nn_embedding_reserve(&out->position, desc->tokens));
+    TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
+    TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens, hidden,
+                          EMBEDDING_STD));
+    TRY(nn_embedding_reserve(&out->position, desc->tokens));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "encoder.block%d", (int)i);
         nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
         block.max_rows = desc->tokens;
         block.max_batch = desc->pictures;
-        MIMO_TRY(nn_block_init(&out->blocks[i], out->params, desc->tp, &block));
+        TRY(nn_block_init(&out->blocks[i], out->params, desc->tp, &block));
     }
-    MIMO_TRY(nn_norm_init(&out->norm, out->params, "encoder.norm", hidden, out->rows));
+    TRY(nn_norm_init(&out->norm, out->params, "encoder.norm", hidden, out->rows));
     nn_linear_desc project = {"encoder.project", hidden, desc->llm_hidden,
                               NN_SPLIT_NONE,     true,   fan_in_std(hidden)};
     return nn_linear_init(&out->project, out->params, desc->tp, &project);
@@ -60,12 +59,12 @@ mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
                             .seed = desc->seed,
                             .runtime = desc->runtime};
     out->runtime = desc->runtime;
-    MIMO_TRY(nn_params_create(&out->params, &store));
-    MIMO_TRY(reserve_rooms(out, desc));
-    MIMO_TRY(add_layers(out, desc));
+    TRY(nn_params_create(&out->params, &store));
+    TRY(reserve_rooms(out, desc));
+    TRY(add_layers(out, desc));
     nn_sequence_desc sequence = {
         .rows = desc->tokens, .batch = desc->pictures, .runtime = desc->runtime};
-    MIMO_TRY(nn_sequence_init(&out->sequence, &sequence));
+    TRY(nn_sequence_init(&out->sequence, &sequence));
     return nn_params_seal(out->params);
 }
 
@@ -80,9 +79,9 @@ void encoder_destroy(vision_encoder *encoder)
     nn_linear_release(&encoder->patch);
     for (int64_t i = 0; encoder->activations && i < encoder->layers + 2; i++)
         nn_runtime_free(encoder->runtime, encoder->activations[i]);
-    mimo_release(encoder->activations);
-    mimo_release(encoder->blocks);
-    mimo_release(encoder->places);
+    memory_release(encoder->activations);
+    memory_release(encoder->blocks);
+    memory_release(encoder->places);
     nn_runtime_free(encoder->runtime, encoder->gradient);
     nn_params_destroy(encoder->params);
     *encoder = (struct vision_encoder){0};
@@ -92,21 +91,21 @@ mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_rea
 {
     nn_real **x = encoder->activations;
     int64_t tokens = encoder->sequence.rows, pictures = encoder->sequence.batch;
-    MIMO_TRY(nn_linear_forward(&encoder->patch, x[0], patches, encoder->rows));
-    MIMO_TRY(nn_embedding_add(&encoder->position, x[0], encoder->places, tokens, pictures));
+    TRY(nn_linear_forward(&encoder->patch, x[0], patches, encoder->rows));
+    TRY(nn_embedding_add(&encoder->position, x[0], encoder->places, tokens, pictures));
     for (int64_t i = 0; i < encoder->layers; i++, x++)
-        MIMO_TRY(nn_block_forward(&encoder->blocks[i], x[1], x[0], &encoder->sequence));
-    MIMO_TRY(nn_norm_forward(&encoder->norm, x[1], x[0], encoder->rows));
+        TRY(nn_block_forward(&encoder->blocks[i], x[1], x[0], &encoder->sequence));
+    TRY(nn_norm_forward(&encoder->norm, x[1], x[0], encoder->rows));
     return nn_linear_forward(&encoder->project, rows, x[1], encoder->rows);
 }
 
 mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows)
 {
     nn_real *d = encoder->gradient;
-    MIMO_TRY(nn_linear_backward(&encoder->project, d, d_rows));
-    MIMO_TRY(nn_norm_backward(&encoder->norm, d, d, NULL));
+    TRY(nn_linear_backward(&encoder->project, d, d_rows));
+    TRY(nn_norm_backward(&encoder->norm, d, d, NULL));
     for (int64_t i = encoder->layers; i-- > 0;)
-        MIMO_TRY(nn_block_backward(&encoder->blocks[i], d, d));
-    MIMO_TRY(nn_embedding_backward(&encoder->position, d));
+        TRY(nn_block_backward(&encoder->blocks[i], d, d));
+    TRY(nn_embedding_backward(&encoder->position, d));
     return nn_linear_backward(&encoder->patch, NULL, d);
 }

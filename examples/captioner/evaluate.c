@@ -1,7 +1,7 @@
 #include "evaluate.h"
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 static mimo_status add_losses(captioner_model *model, const batch_item *items, int64_t count,
                               int64_t rotation, batch_item *picked)
@@ -16,8 +16,8 @@ static mimo_status add_losses(captioner_model *model, const batch_item *items, i
         double loss_sum;
         int64_t tokens;
         batch_fill(&model->batch, picked, many);
-        MIMO_TRY(model_forward(model, &loss_sum, &tokens));
-        MIMO_TRY(mimo_gradient_add(model->topology->gradient, loss_sum, tokens));
+        TRY(model_forward(model, &loss_sum, &tokens));
+        TRY(mimo_gradient_add(model->topology->gradient, loss_sum, tokens));
     }
     return MIMO_OK;
 }
@@ -26,13 +26,13 @@ mimo_status evaluate_loss(captioner_model *model, const batch_item *items, int64
                           int64_t rotation, double *loss)
 {
     batch_item *picked = NULL;
-    mimo_status status = mimo_reserve(&picked, model->batch.total, sizeof *picked);
+    mimo_status status = memory_reserve(&picked, model->batch.total, sizeof *picked);
     status = mimo_comm_agree(model->topology->world, status);
     mimo_gradient_reset(model->topology->gradient);
     if (status == MIMO_OK)
         status = add_losses(model, items, count, rotation, picked);
     if (status == MIMO_OK)
         status = mimo_gradient_count(NULL, loss, model->topology->gradient);
-    mimo_release(picked);
+    memory_release(picked);
     return status;
 }

@@ -1,7 +1,6 @@
 #include "final_report.h"
 
-#include "core/check.h"
-
+#include "captioner_support.h"
 #include "evaluate.h"
 
 /* Ten from all over the list, whose neighbours are alike. */
@@ -17,9 +16,8 @@ mimo_status final_report_make(final_report *out, captioner_model *model, const c
     /* Half the list away: never the same picture, seldom a variant of it. */
     int64_t rotation = data->held_out_count / 2;
     pick_items(out, data);
-    MIMO_TRY(evaluate_loss(model, data->held_out, data->held_out_count, 0, &out->right_loss));
-    MIMO_TRY(
-        evaluate_loss(model, data->held_out, data->held_out_count, rotation, &out->shuffled_loss));
+    TRY(evaluate_loss(model, data->held_out, data->held_out_count, 0, &out->right_loss));
+    TRY(evaluate_loss(model, data->held_out, data->held_out_count, rotation, &out->shuffled_loss));
     return generate_names(model, out->items, out->count, out->names);
 }
 

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 /* 0, or why there is no folder. */
 static int make_one(const char *folder, bool *made)
@@ -35,7 +35,7 @@ static void remove_upwards(char *path, size_t end, size_t kept)
 mimo_status make_folders(const char *path, size_t *kept)
 {
     char *folder;
-    MIMO_TRY(mimo_copy_string(&folder, path));
+    TRY(memory_copy_string(&folder, path));
     size_t first_made = strlen(path), begin = 0, end = 0;
     int error = 0;
     while (error == 0 && folder[end]) {
@@ -51,8 +51,8 @@ mimo_status make_folders(const char *path, size_t *kept)
     }
     if (error != 0)
         remove_upwards(folder, begin, first_made);
-    mimo_release(folder);
-    MIMO_CHECK(error == 0, MIMO_ERR_IO, "cannot make the folder %s: %s", path, strerror(error));
+    memory_release(folder);
+    CHECK(error == 0, MIMO_ERR_IO, "cannot make the folder %s: %s", path, strerror(error));
     *kept = first_made;
     return MIMO_OK;
 }
@@ -60,8 +60,8 @@ mimo_status make_folders(const char *path, size_t *kept)
 void remove_folders(const char *path, size_t kept)
 {
     char *folder;
-    if (mimo_copy_string(&folder, path) != MIMO_OK)
+    if (memory_copy_string(&folder, path) != MIMO_OK)
         return;
     remove_upwards(folder, strlen(folder), kept);
-    mimo_release(folder);
+    memory_release(folder);
 }

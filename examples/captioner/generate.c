@@ -2,9 +2,8 @@
 
 #include <string.h>
 
-#include "core/check.h"
-#include "core/memory.h"
-
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "utf8.h"
 
 /* One micro-batch of names in the making. */
@@ -23,21 +22,21 @@ typedef struct name_drafts {
 static mimo_status draft_reserve(name_drafts *draft)
 {
     int64_t total = draft->model->batch.total;
-    MIMO_TRY(mimo_reserve(&draft->picked, total, sizeof *draft->picked));
-    MIMO_TRY(mimo_reserve(&draft->next, total, sizeof *draft->next));
+    TRY(memory_reserve(&draft->picked, total, sizeof *draft->picked));
+    TRY(memory_reserve(&draft->next, total, sizeof *draft->next));
     int64_t ranks = mimo_comm_size(draft->model->topology->world);
-    MIMO_TRY(mimo_reserve(&draft->heard, ranks * total, sizeof *draft->heard));
-    MIMO_TRY(mimo_reserve(&draft->ended, total, sizeof *draft->ended));
-    return mimo_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
+    TRY(memory_reserve(&draft->heard, ranks * total, sizeof *draft->heard));
+    TRY(memory_reserve(&draft->ended, total, sizeof *draft->ended));
+    return memory_reserve(&draft->predicted, draft->model->language.rows, sizeof *draft->predicted);
 }
 
 static void draft_release(name_drafts *draft)
 {
-    mimo_release(draft->picked);
-    mimo_release(draft->next);
-    mimo_release(draft->heard);
-    mimo_release(draft->ended);
-    mimo_release(draft->predicted);
+    memory_release(draft->picked);
+    memory_release(draft->next);
+    memory_release(draft->heard);
+    memory_release(draft->ended);
+    memory_release(draft->predicted);
 }
 
 static void pick_beginnings(name_drafts *draft)
@@ -89,8 +88,8 @@ static mimo_status share_predictions(name_drafts *draft)
 {
     mimo_comm *world = draft->model->topology->world;
     int64_t count = draft->count;
-    MIMO_TRY(mimo_comm_host_allgather(world, draft->heard, draft->next,
-                                      (int)(count * (int64_t)sizeof *draft->next)));
+    TRY(mimo_comm_host_allgather(world, draft->heard, draft->next,
+                                 (int)(count * (int64_t)sizeof *draft->next)));
     for (int64_t i = 0; i < mimo_comm_size(world) * count; i++)
         if (draft->heard[i] > draft->next[i % count])
             draft->next[i % count] = draft->heard[i];
@@ -107,11 +106,11 @@ static mimo_status extend_all(name_drafts *draft)
         int64_t tokens;
         pick_beginnings(draft);
         batch_fill(&model->batch, draft->picked, draft->count);
-        MIMO_TRY(model_forward(model, &loss_sum, &tokens));
+        TRY(model_forward(model, &loss_sum, &tokens));
         mimo_status predicted = language_predict(&model->language, draft->predicted);
-        MIMO_TRY(mimo_comm_agree(model->topology->world, predicted));
+        TRY(mimo_comm_agree(model->topology->world, predicted));
         read_predictions(draft);
-        MIMO_TRY(share_predictions(draft));
+        TRY(share_predictions(draft));
         open = append(draft);
     }
     return MIMO_OK;

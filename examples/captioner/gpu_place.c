@@ -5,7 +5,7 @@
 #include <mimo/mpi.h>
 #include <mimo/nccl.h>
 
-#include "core/check.h"
+#include "captioner_support.h"
 
 mimo_status gpu_world_create(mimo_comm **out)
 {
@@ -13,12 +13,12 @@ mimo_status gpu_world_create(mimo_comm **out)
     mimo_bootstrap bootstrap = MIMO_BOOTSTRAP_INIT;
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     int device;
-    MIMO_TRY(mimo_bootstrap_from_mpi(&bootstrap, &world));
-    MIMO_TRY(mimo_comm_create_nccl(out, &bootstrap, &desc));
-    MIMO_TRY(mimo_nccl_device(&device, *out));
+    TRY(mimo_bootstrap_from_mpi(&bootstrap, &world));
+    TRY(mimo_comm_create_nccl(out, &bootstrap, &desc));
+    TRY(mimo_nccl_device(&device, *out));
     cudaError_t code = cudaSetDevice(device); /* that the layers work on */
-    MIMO_CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "cudaSetDevice(%d): %s", device,
-               cudaGetErrorString(code));
+    CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "cudaSetDevice(%d): %s", device,
+          cudaGetErrorString(code));
     return MIMO_OK;
 }
 
@@ -26,8 +26,8 @@ mimo_status gpu_stream_create(mimo_stream *out)
 {
     cudaStream_t stream;
     cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    MIMO_CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "cudaStreamCreateWithFlags: %s",
-               cudaGetErrorString(code));
+    CHECK(code == cudaSuccess, MIMO_ERR_DEVICE, "cudaStreamCreateWithFlags: %s",
+          cudaGetErrorString(code));
     *out = stream;
     return MIMO_OK;
 }

@@ -2,32 +2,29 @@
 
 #include <stdio.h>
 
-#include "core/check.h"
-#include "core/memory.h"
-
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "layer_widths.h"
 
 static int64_t text_count(const language_model *language)
 {
-    return language->sentences * (language->seq - language->image_tokens);
+    return language->sentences * language->share_text;
 }
 
 static mimo_status reserve_rooms(language_model *out)
 {
     int64_t width = out->hidden, text = text_count(out);
-    MIMO_TRY(mimo_reserve(&out->text_ids, text, sizeof *out->text_ids));
-    MIMO_TRY(
-        nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
-    MIMO_TRY(mimo_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
-    MIMO_TRY(mimo_reserve(&out->labels, out->rows, sizeof *out->labels));
-    MIMO_TRY(nn_runtime_reserve(out->runtime, &out->whole, out->seq * out->sentences * width,
-                                sizeof *out->whole));
-    MIMO_TRY(mimo_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
+    TRY(memory_reserve(&out->ids_share, out->rows, sizeof *out->ids_share));
+    TRY(memory_reserve(&out->text_ids, text, sizeof *out->text_ids));
+    TRY(nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
+    TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
+    TRY(memory_reserve(&out->labels, out->rows, sizeof *out->labels));
+    TRY(memory_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
     for (int64_t i = 0; i < out->layers + 2; i++)
-        MIMO_TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * width,
-                                    sizeof(nn_real)));
-    MIMO_TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
-                                sizeof *out->logits));
+        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * width,
+                               sizeof(nn_real)));
+    TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
+                           sizeof *out->logits));
     return nn_runtime_reserve(out->runtime, &out->gradient, out->rows * width,
                               sizeof *out->gradient);
 }
@@ -36,12 +33,11 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
 {
     int64_t hidden = desc->hidden;
     nn_params *params = out->params;
-    MIMO_TRY(
-        nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD));
-    MIMO_TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden,
-                               EMBEDDING_STD));
-    MIMO_TRY(nn_embedding_reserve(&out->text, text_count(out)));
-    MIMO_TRY(nn_embedding_reserve(&out->position, out->share));
+    TRY(nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD));
+    TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden,
+                          EMBEDDING_STD));
+    TRY(nn_embedding_reserve(&out->text, text_count(out)));
+    TRY(nn_embedding_reserve(&out->position, out->share));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "llm.block%d", (int)i);
@@ -49,13 +45,13 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
         block.max_rows = out->share;
         block.max_batch = desc->sentences;
         block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
-        MIMO_TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
+        TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
     }
-    MIMO_TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows));
+    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows));
     nn_linear_desc head = {"llm.head",       hidden, PADDED_VOCABULARY,
                            NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
-    MIMO_TRY(nn_linear_init(&out->head, params, desc->tp, &head));
-    MIMO_TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
+    TRY(nn_linear_init(&out->head, params, desc->tp, &head));
+    TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
     return nn_params_seal(params);
 }
 
@@ -63,10 +59,13 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
  * alike, that the mask of attention and the position table need. */
 static mimo_status find_positions(language_model *out, const language_desc *desc)
 {
-    MIMO_TRY(mimo_partition_rows(&out->share, desc->partition, MIMO_LABELS, desc->seq));
+    TRY(mimo_partition_rows(&out->share, desc->partition, MIMO_LABELS, desc->seq));
     out->rows = out->share * desc->sentences;
-    MIMO_TRY(mimo_reserve(&out->positions, out->share, sizeof *out->positions));
-    return mimo_partition_index(out->positions, desc->partition, MIMO_LABELS, desc->seq);
+    TRY(memory_reserve(&out->positions, out->share, sizeof *out->positions));
+    TRY(mimo_partition_index(out->positions, desc->partition, MIMO_LABELS, desc->seq));
+    for (int64_t i = 0; i < out->share; i++)
+        out->share_text += out->positions[i] >= desc->image_tokens;
+    return MIMO_OK;
 }
 
 mimo_status language_create(language_model *out, const language_desc *desc)
@@ -85,8 +84,8 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
                             .runtime = desc->runtime};
-    MIMO_TRY(nn_params_create(&out->params, &store));
-    MIMO_TRY(find_positions(out, desc));
+    TRY(nn_params_create(&out->params, &store));
+    TRY(find_positions(out, desc));
 
     int64_t special = TOKEN_IMAGE;
     mimo_alignment_desc alignment = MIMO_ALIGNMENT_DESC_INIT;
@@ -94,9 +93,9 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     alignment.special = &special;
     alignment.vocabulary = TEXT_VOCABULARY;
     alignment.memory = nn_runtime_or_host(desc->runtime)->memory;
-    MIMO_TRY(mimo_alignment_create(&out->alignment, &alignment));
-    MIMO_TRY(mimo_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
-    MIMO_TRY(add_layers(out, desc));
+    TRY(mimo_alignment_create(&out->alignment, &alignment));
+    TRY(memory_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
+    TRY(add_layers(out, desc));
     return reserve_rooms(out);
 }
 
@@ -124,23 +123,23 @@ void language_destroy(language_model *language)
     nn_embedding_release(&language->text);
     for (int64_t i = 0; language->activations && i < language->layers + 2; i++)
         nn_runtime_free(language->runtime, language->activations[i]);
-    mimo_release(language->activations);
-    mimo_release(language->blocks);
-    mimo_release(language->positions);
-    mimo_release(language->text_ids);
-    mimo_release(language->labels_share);
-    mimo_release(language->labels);
+    memory_release(language->activations);
+    memory_release(language->blocks);
+    memory_release(language->positions);
+    memory_release(language->ids_share);
+    memory_release(language->text_ids);
+    memory_release(language->labels_share);
+    memory_release(language->labels);
     nn_runtime_free(language->runtime, language->text_rows);
-    nn_runtime_free(language->runtime, language->whole);
     nn_runtime_free(language->runtime, language->logits);
     nn_runtime_free(language->runtime, language->gradient);
     nn_params_destroy(language->params);
     *language = (struct language_model){0};
 }
 
-/* The views that merge, split, shard and adjoint work on. */
+/* The views that merge and split work on. `image` has no data: the bridge moves its rows. */
 typedef struct language_views {
-    mimo_tensor image, text, whole, share;
+    mimo_tensor image, text, tile;
 } language_views;
 
 static mimo_stream stream_of(const language_model *language)
@@ -148,90 +147,96 @@ static mimo_stream stream_of(const language_model *language)
     return nn_runtime_or_host(language->runtime)->stream;
 }
 
-static language_views views_of(language_model *language, const nn_real *image, nn_real *share)
+static language_views views_of(language_model *language, nn_real *tile)
 {
-    int64_t count = language->sentences, width = language->hidden;
-    mimo_memory memory = nn_runtime_or_host(language->runtime)->memory;
+    int64_t count = language->sentences, width = language->hidden, text = text_count(language);
     language_views views;
-    views.image = mimo_tensor_3d((void *)(uintptr_t)image, NN_DTYPE, "sbh", language->image_tokens,
-                                 count, width);
-    views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text_count(language), width);
-    views.whole = mimo_tensor_3d(language->whole, NN_DTYPE, "sbh", language->seq, count, width);
-    views.share = mimo_tensor_3d(share, NN_DTYPE, "sbh", language->share, count, width);
-    views.image.memory = views.text.memory = memory;
-    views.whole.memory = views.share.memory = memory;
+    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->rows - text, width);
+    views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text, width);
+    views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->share, count, width);
+    views.image.memory = views.text.memory = views.tile.memory =
+        nn_runtime_or_host(language->runtime)->memory;
     return views;
+}
+
+/* Ids and labels are split by the map of the embeddings. */
+static mimo_status split_tokens(const language_model *language, int64_t *share, int64_t *whole)
+{
+    int64_t sentences = language->sentences;
+    mimo_tensor from = mimo_tensor_2d(whole, MIMO_I64, "bs", sentences, language->seq);
+    mimo_tensor to = mimo_tensor_2d(share, MIMO_I64, "bs", sentences, language->share);
+    return mimo_partition_shard(language->partition, MIMO_LABELS, &to, &from, NULL);
+}
+
+nn_real *language_tile(const language_model *language)
+{
+    return language->activations[0];
 }
 
 mimo_status language_read(language_model *language, const micro_batch *batch)
 {
+    TRY(split_tokens(language, language->ids_share, batch->ids));
     mimo_tensor ids =
-        mimo_tensor_2d(batch->ids, MIMO_I64, "bs", language->sentences, language->seq);
+        mimo_tensor_2d(language->ids_share, MIMO_I64, "bs", language->sentences, language->share);
     return mimo_alignment_update(language->alignment, &ids, stream_of(language));
 }
 
-/* Ids and image rows become this rank's share of the embedded sequence. */
-static mimo_status embed(language_model *language, const nn_real *image_rows,
-                         const micro_batch *batch)
+/* Text rows come between the image rows of this rank's share. */
+static mimo_status embed(language_model *language)
 {
     int64_t texts = 0;
-    for (int64_t i = 0; i < language->sentences * language->seq; i++)
-        if (batch->ids[i] != TOKEN_IMAGE)
-            language->text_ids[texts++] = batch->ids[i];
-    MIMO_TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
+    for (int64_t i = 0; i < language->rows; i++)
+        if (language->ids_share[i] != TOKEN_IMAGE)
+            language->text_ids[texts++] = language->ids_share[i];
+    TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
 
-    nn_real *share = language->activations[0];
-    language_views views = views_of(language, image_rows, share);
-    MIMO_TRY(mimo_alignment_merge(language->alignment, &views.whole, &views.image, &views.text,
-                                  stream_of(language)));
-    MIMO_TRY(mimo_partition_shard(language->partition, MIMO_EMBEDDINGS, &views.share, &views.whole,
-                                  stream_of(language)));
-    return nn_embedding_add(&language->position, share, language->positions, language->share,
+    nn_real *tile = language_tile(language);
+    language_views views = views_of(language, tile);
+    TRY(mimo_alignment_merge(language->alignment, &views.tile, &views.image, &views.text,
+                             stream_of(language)));
+    return nn_embedding_add(&language->position, tile, language->positions, language->share,
                             language->sentences);
 }
 
-/* Labels are split by the map of the embeddings, then put in the order of the rows. */
+/* Labels are split, then put in the order of the rows. */
 static mimo_status split_labels(language_model *language, const micro_batch *batch)
 {
     int64_t sentences = language->sentences, share = language->share;
-    mimo_tensor whole = mimo_tensor_2d(batch->labels, MIMO_I64, "bs", sentences, language->seq);
-    mimo_tensor mine = mimo_tensor_2d(language->labels_share, MIMO_I64, "bs", sentences, share);
-    MIMO_TRY(mimo_partition_shard(language->partition, MIMO_LABELS, &mine, &whole, NULL));
+    TRY(split_tokens(language, language->labels_share, batch->labels));
     for (int64_t s = 0; s < share; s++)
         for (int64_t b = 0; b < sentences; b++)
             language->labels[s * sentences + b] = language->labels_share[b * share + s];
     return MIMO_OK;
 }
 
-mimo_status language_forward(language_model *language, const nn_real *image_rows,
-                             const micro_batch *batch, double *loss_sum, int64_t *tokens)
+mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+                             int64_t *tokens)
 {
     nn_real **x = language->activations;
-    MIMO_TRY(embed(language, image_rows, batch));
-    MIMO_TRY(split_labels(language, batch));
+    TRY(embed(language));
+    TRY(split_labels(language, batch));
     for (int64_t i = 0; i < language->layers; i++, x++)
-        MIMO_TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
-    MIMO_TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
-    MIMO_TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
-    MIMO_TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
+        TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
+    TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
+    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
+    TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }
 
-mimo_status language_backward(language_model *language, nn_real *d_image)
+mimo_status language_backward(language_model *language, nn_real **d_tile)
 {
     nn_real *d = language->gradient;
-    MIMO_TRY(nn_loss_backward(&language->loss, language->logits));
-    MIMO_TRY(nn_linear_backward(&language->head, d, language->logits));
-    MIMO_TRY(nn_norm_backward(&language->norm, d, d, NULL));
+    TRY(nn_loss_backward(&language->loss, language->logits));
+    TRY(nn_linear_backward(&language->head, d, language->logits));
+    TRY(nn_norm_backward(&language->norm, d, d, NULL));
     for (int64_t i = language->layers; i-- > 0;)
-        MIMO_TRY(nn_block_backward(&language->blocks[i], d, d));
-    MIMO_TRY(nn_embedding_backward(&language->position, d));
+        TRY(nn_block_backward(&language->blocks[i], d, d));
+    TRY(nn_embedding_backward(&language->position, d));
 
-    language_views views = views_of(language, d_image, d);
-    MIMO_TRY(mimo_partition_adjoint(language->partition, MIMO_EMBEDDINGS, &views.whole,
-                                    &views.share, NULL, stream_of(language)));
-    MIMO_TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.whole,
-                                  stream_of(language)));
+    language_views views = views_of(language, d);
+    TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.tile,
+                             stream_of(language)));
+    *d_tile = d;
     return nn_embedding_backward(&language->text, language->text_rows);
 }
 

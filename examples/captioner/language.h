@@ -1,9 +1,10 @@
 /*
- * The LLM: image rows [P, B, H] and ids [B, S] -> logits of this rank's share of positions and of
- * the vocabulary. B samples of this rank, S tokens per sample, P of them image tokens, H hidden.
+ * The LLM: a tile [S/cp, B, H] that holds image rows, and ids [B, S] -> logits of this rank's share
+ * of positions and of the vocabulary. B samples of this rank, S tokens per sample, P of them image
+ * tokens, H hidden.
  *
- *   text rows looked up -> merged with the image rows [S, B, H] -> cp share [S/cp, B, H]
- *   -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
+ *   image rows of the cp share, where the bridge put them -> text rows looked up and put between
+ *   them -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
  */
 #ifndef CAPTIONER_LANGUAGE_H
 #define CAPTIONER_LANGUAGE_H
@@ -39,12 +40,13 @@ typedef struct language_model {
     mimo_comm *cp;
     int64_t layers, hidden, seq, image_tokens, sentences;
     int64_t share, rows;   /* positions of this rank, S/cp, and rows, S/cp * B */
+    int64_t share_text;    /* those of its positions that are text: of every sample as many */
     int64_t *positions;    /* [share] global position of each local one */
-    int64_t *text_ids;     /* [B * (S - P)] ids of the text positions, in the order of alignment */
+    int64_t *ids_share;    /* [B, share] */
+    int64_t *text_ids;     /* [B * share_text] ids of the text, in the order of alignment */
     int64_t *labels_share; /* [B, share] */
     int64_t *labels;       /* [share, B]: in the order of the rows */
-    nn_real *text_rows;    /* [B * (S - P), H] */
-    nn_real *whole;        /* [S, B, H] the merged sequence; in backward its gradient */
+    nn_real *text_rows;    /* [B * share_text, H] */
     nn_real **activations; /* [layers + 2]: into each block, out of the last, out of the norm */
     nn_real *logits;       /* [rows, vocabulary / tp] */
     nn_real *gradient;     /* [rows, H] */
@@ -58,18 +60,23 @@ void language_destroy(language_model *language);
  *  cp. */
 mimo_status language_connect(language_model *language);
 
+/** The tile [share, B, H] that the bridge writes this rank's image rows into, at their positions,
+ *  between language_read and language_forward. */
+nn_real *language_tile(const language_model *language);
+
 /** Find the image tokens of the batch to come. Local, and the one step of a forward that takes
  *  memory: the caller sees to it that all ranks agree on its status. */
 mimo_status language_read(language_model *language, const micro_batch *batch);
 
-/** Forward from the image rows [P, B, H] and the batch's ids and labels: the sum of the losses of
- *  this rank's labels, and how many these are. After language_read. Collective over tp and cp. */
-mimo_status language_forward(language_model *language, const nn_real *image_rows,
-                             const micro_batch *batch, double *loss_sum, int64_t *tokens);
+/** Forward from the image rows in language_tile and the batch's ids and labels: the sum of the
+ *  losses of this rank's labels, and how many these are. After language_read. Collective over tp
+ *  and cp. */
+mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+                             int64_t *tokens);
 
-/** d_image [P, B, H]: this cp rank's contribution, zero where other cp ranks hold the position.
- *  Collective over tp and cp. */
-mimo_status language_backward(language_model *language, nn_real *d_image);
+/** *d_tile: the gradient of language_tile [share, B, H], image and text rows; borrowed until the
+ *  next call. Collective over tp and cp. */
+mimo_status language_backward(language_model *language, nn_real **d_tile);
 
 /** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
  *  Takes memory at its end, so the caller sees to an agreement here too. */

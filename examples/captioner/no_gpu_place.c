@@ -1,6 +1,6 @@
 #include "gpu_place.h"
 
-#include "core/check.h"
+#include "captioner_support.h"
 
 mimo_status gpu_world_create(mimo_comm **out)
 {

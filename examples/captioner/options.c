@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 #define PROGRAM "captioner"
 
@@ -146,9 +146,9 @@ static mimo_status parse_int(int64_t *out, const char *flag, const char *text, i
     errno = 0;
     long long value = strtoll(text, &end, 10);
     bool number = end != text && *end == '\0' && strspn(text, "+-0123456789") == strlen(text);
-    MIMO_CHECK(number, MIMO_ERR_ARGUMENT, "%s needs a whole number, not \"%s\"", flag, text);
-    MIMO_CHECK(errno == 0 && value >= low && value <= high, MIMO_ERR_ARGUMENT,
-               "%s must be from %" PRId64 " to %" PRId64 ", not %s", flag, low, high, text);
+    CHECK(number, MIMO_ERR_ARGUMENT, "%s needs a whole number, not \"%s\"", flag, text);
+    CHECK(errno == 0 && value >= low && value <= high, MIMO_ERR_ARGUMENT,
+          "%s must be from %" PRId64 " to %" PRId64 ", not %s", flag, low, high, text);
     *out = value;
     return MIMO_OK;
 }
@@ -158,10 +158,10 @@ static mimo_status parse_seed(uint64_t *out, const char *flag, const char *text)
     char *end;
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
-    MIMO_CHECK(end != text && *end == '\0' && strspn(text, "0123456789") == strlen(text),
-               MIMO_ERR_ARGUMENT, "%s needs a whole number from 0, not \"%s\"", flag, text);
-    MIMO_CHECK(errno == 0, MIMO_ERR_ARGUMENT, "%s must be at most %" PRIu64 ", not %s", flag,
-               UINT64_MAX, text);
+    CHECK(end != text && *end == '\0' && strspn(text, "0123456789") == strlen(text),
+          MIMO_ERR_ARGUMENT, "%s needs a whole number from 0, not \"%s\"", flag, text);
+    CHECK(errno == 0, MIMO_ERR_ARGUMENT, "%s must be at most %" PRIu64 ", not %s", flag, UINT64_MAX,
+          text);
     *out = value;
     return MIMO_OK;
 }
@@ -170,10 +170,10 @@ static mimo_status parse_rate(double *out, const char *flag, const char *text)
 {
     char *end;
     double value = strtod(text, &end);
-    MIMO_CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
-               MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
-    MIMO_CHECK(isfinite(value) && value > 0 && value <= 1, MIMO_ERR_ARGUMENT,
-               "%s must be above 0 and at most 1, not %s", flag, text);
+    CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
+          MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
+    CHECK(isfinite(value) && value > 0 && value <= 1, MIMO_ERR_ARGUMENT,
+          "%s must be above 0 and at most 1, not %s", flag, text);
     *out = value;
     return MIMO_OK;
 }
@@ -196,7 +196,7 @@ static mimo_status parse_choice(int *out, const char *flag, const char *text, co
 
 static mimo_status parse_text(const char **out, const char *flag, const char *text)
 {
-    MIMO_CHECK(text[0] != '\0', MIMO_ERR_ARGUMENT, "%s needs a value, not an empty one", flag);
+    CHECK(text[0] != '\0', MIMO_ERR_ARGUMENT, "%s needs a value, not an empty one", flag);
     *out = text;
     return MIMO_OK;
 }
@@ -206,7 +206,7 @@ enum { MOST_LAYERS = 1000 };
 static mimo_status parse_float(mimo_dtype *out, const char *flag, const char *text)
 {
     int choice = 0;
-    MIMO_TRY(parse_choice(&choice, flag, text, "f32|bf16"));
+    TRY(parse_choice(&choice, flag, text, "f32|bf16"));
     *out = choice == 0 ? MIMO_F32 : MIMO_BF16;
     return MIMO_OK;
 }
@@ -214,14 +214,14 @@ static mimo_status parse_float(mimo_dtype *out, const char *flag, const char *te
 static mimo_status parse_layers(struct options *options, const char *text)
 {
     const char *comma = strchr(text, ',');
-    MIMO_CHECK(comma, MIMO_ERR_ARGUMENT, "--layers needs two numbers, \"2,4\", not \"%s\"", text);
+    CHECK(comma, MIMO_ERR_ARGUMENT, "--layers needs two numbers, \"2,4\", not \"%s\"", text);
     char *encoder;
-    MIMO_TRY(mimo_copy_string(&encoder, text));
+    TRY(memory_copy_string(&encoder, text));
     encoder[comma - text] = '\0';
     mimo_status status =
         parse_int(&options->encoder_layers, "--layers (encoder)", encoder, 1, MOST_LAYERS);
-    mimo_release(encoder);
-    MIMO_TRY(status);
+    memory_release(encoder);
+    TRY(status);
     return parse_int(&options->llm_layers, "--layers (LLM)", comma + 1, 1, MOST_LAYERS);
 }
 
@@ -264,7 +264,7 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
     case KEY_LR:
         return parse_rate(&o->lr, "--lr", text);
     case KEY_DEVICE:
-        MIMO_TRY(parse_choice(&choice, "--device", text, "cpu|cuda"));
+        TRY(parse_choice(&choice, "--device", text, "cpu|cuda"));
         o->device = choice == 0 ? OPTIONS_CPU : OPTIONS_CUDA;
         return MIMO_OK;
     case KEY_DTYPE:
@@ -297,7 +297,7 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
     case KEY_RESUME:
         return parse_text(&o->resume, "--resume", text);
     default:
-        MIMO_TRY(parse_choice(&choice, "--progress", text, "auto|bar|lines"));
+        TRY(parse_choice(&choice, "--progress", text, "auto|bar|lines"));
         o->progress = (enum options_progress)choice;
         return MIMO_OK;
     }
@@ -366,24 +366,23 @@ static const struct argp description = {
 
 static mimo_status check_together(const struct options *o)
 {
-    MIMO_CHECK(o->image_size % PATCH == 0, MIMO_ERR_ARGUMENT,
-               "--image-size must be a multiple of the patch of %d, not %" PRId64, PATCH,
-               o->image_size);
+    CHECK(o->image_size % PATCH == 0, MIMO_ERR_ARGUMENT,
+          "--image-size must be a multiple of the patch of %d, not %" PRId64, PATCH, o->image_size);
     int64_t side = o->image_size / PATCH;
-    MIMO_CHECK(o->seq > side * side, MIMO_ERR_ARGUMENT,
-               "--seq %" PRId64 " leaves no room for a name after %" PRId64
-               " image tokens (--image-size %" PRId64 ")",
-               o->seq, side * side, o->image_size);
-    MIMO_CHECK(o->hidden % o->heads == 0, MIMO_ERR_ARGUMENT,
-               "--hidden %" PRId64 " is no multiple of --heads %" PRId64, o->hidden, o->heads);
-    MIMO_CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
-               "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
-               o->micro_batches, o->global_batch);
-    MIMO_CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
-               "--samples reads a file and --prepare makes one: give one of them");
-    MIMO_CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,
-               "--samples is rendered already: %s does not go with it",
-               o->font ? "--font" : "--emoji-test");
+    CHECK(o->seq > side * side, MIMO_ERR_ARGUMENT,
+          "--seq %" PRId64 " leaves no room for a name after %" PRId64
+          " image tokens (--image-size %" PRId64 ")",
+          o->seq, side * side, o->image_size);
+    CHECK(o->hidden % o->heads == 0, MIMO_ERR_ARGUMENT,
+          "--hidden %" PRId64 " is no multiple of --heads %" PRId64, o->hidden, o->heads);
+    CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
+          "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
+          o->micro_batches, o->global_batch);
+    CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
+          "--samples reads a file and --prepare makes one: give one of them");
+    CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,
+          "--samples is rendered already: %s does not go with it",
+          o->font ? "--font" : "--emoji-test");
     return MIMO_OK;
 }
 
@@ -393,10 +392,10 @@ mimo_status options_parse(struct options *out, int argc, char **argv)
     /* In order, and so without reordering argv, which MPI may look at again. */
     const unsigned flags = ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP | ARGP_IN_ORDER;
     error_t error = argc > 1 ? argp_parse(&description, argc, argv, flags, NULL, &parse) : 0;
-    MIMO_TRY(parse.status);
-    MIMO_CHECK(error == 0, MIMO_ERR_ARGUMENT, "cannot read the command line: %s", strerror(error));
+    TRY(parse.status);
+    CHECK(error == 0, MIMO_ERR_ARGUMENT, "cannot read the command line: %s", strerror(error));
     if (parse.options.action == OPTIONS_TRAIN || parse.options.action == OPTIONS_PREPARE)
-        MIMO_TRY(check_together(&parse.options));
+        TRY(check_together(&parse.options));
     *out = parse.options;
     return MIMO_OK;
 }

@@ -3,8 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/hash.h"
+#include "captioner_support.h"
 
 enum { MOST_OPTIONS = 32, VALUE_CAPACITY = 96 };
 
@@ -25,7 +24,7 @@ static void add_text(option_list *list, const char *flag, const char *text)
     option_value *value = &list->value[list->count];
     const char *said = text ? text : "not given";
     list->flag[list->count++] = flag;
-    value->hash = mimo_hash_bytes(MIMO_HASH_START, said, strlen(said));
+    value->hash = hash_bytes(HASH_START, said, strlen(said));
     snprintf(value->text, sizeof value->text, "%s", said);
 }
 
@@ -79,9 +78,9 @@ static void add_files(option_list *list, const struct options *o)
 static mimo_status compare(const option_list *mine, const option_value *first)
 {
     for (int i = 0; i < mine->count; i++)
-        MIMO_CHECK(mine->value[i].hash == first[i].hash, MIMO_ERR_ARGUMENT,
-                   "%s is %s on this rank and %s on rank 0: start every rank with the same options",
-                   mine->flag[i], mine->value[i].text, first[i].text);
+        CHECK(mine->value[i].hash == first[i].hash, MIMO_ERR_ARGUMENT,
+              "%s is %s on this rank and %s on rank 0: start every rank with the same options",
+              mine->flag[i], mine->value[i].text, first[i].text);
     return MIMO_OK;
 }
 
@@ -96,6 +95,6 @@ mimo_status options_compare(const struct options *options, mimo_comm *world)
 
     option_value first[MOST_OPTIONS];
     memcpy(first, mine.value, sizeof first);
-    MIMO_TRY(mimo_comm_broadcast(world, first, sizeof first, 0, NULL));
+    TRY(mimo_comm_broadcast(world, first, sizeof first, 0, NULL));
     return mimo_comm_agree(world, compare(&mine, first));
 }

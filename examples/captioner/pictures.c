@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "atomic_file.h"
-#include "core/check.h"
+#include "captioner_support.h"
 #include "pictures_module.h"
 #include "plugin.h"
 
@@ -43,7 +43,7 @@ static mimo_status write_picture(const char *path, const struct subject *subject
 {
     struct plugin plugin = {.handle = NULL};
     struct atomic_file file = ATOMIC_FILE_INIT;
-    MIMO_TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
+    TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
     mimo_status status = atomic_file_open(&file, path);
     if (status == MIMO_OK)
         status = draw(plugin.interface, subject, &file);
@@ -57,7 +57,7 @@ static mimo_status write_picture(const char *path, const struct subject *subject
 mimo_status picture_probe(const char *path, const char *module_folder)
 {
     struct plugin plugin = {.handle = NULL};
-    MIMO_TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
+    TRY(plugin_open(&plugin, &pictures_plugin, module_folder));
     plugin_close(&plugin);
     return atomic_file_probe(path);
 }
@@ -65,8 +65,8 @@ mimo_status picture_probe(const char *path, const char *module_folder)
 mimo_status picture_contact_sheet(const char *path, const struct contact_sheet *sheet,
                                   const char *module_folder)
 {
-    MIMO_CHECK(sheet->count >= 1 && sheet->image_size >= 1, MIMO_ERR_ARGUMENT,
-               "a contact sheet of %d images of %d pixels", sheet->count, sheet->image_size);
+    CHECK(sheet->count >= 1 && sheet->image_size >= 1, MIMO_ERR_ARGUMENT,
+          "a contact sheet of %d images of %d pixels", sheet->count, sheet->image_size);
     const struct subject subject = {.sheet = sheet};
     return write_picture(path, &subject, module_folder);
 }
@@ -74,8 +74,7 @@ mimo_status picture_contact_sheet(const char *path, const struct contact_sheet *
 mimo_status picture_loss_curve(const char *path, const struct loss_curve *curve,
                                const char *module_folder)
 {
-    MIMO_CHECK(curve->count >= 1, MIMO_ERR_ARGUMENT, "a loss curve of %" PRId64 " steps",
-               curve->count);
+    CHECK(curve->count >= 1, MIMO_ERR_ARGUMENT, "a loss curve of %" PRId64 " steps", curve->count);
     const struct subject subject = {.curve = curve};
     return write_picture(path, &subject, module_folder);
 }

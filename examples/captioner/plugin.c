@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 #ifndef CAPTIONER_MODULE_DIR
 #error "the build defines CAPTIONER_MODULE_DIR, the folder that the modules are installed to"
@@ -16,7 +16,7 @@
 static mimo_status join(char **out, const char *folder, const char *file)
 {
     size_t bytes = strlen(folder) + 1 + strlen(file) + 1;
-    MIMO_TRY(mimo_reserve(out, (int64_t)bytes, 1));
+    TRY(memory_reserve(out, (int64_t)bytes, 1));
     snprintf(*out, bytes, "%s/%s", folder, file);
     return MIMO_OK;
 }
@@ -25,7 +25,7 @@ static mimo_status join(char **out, const char *folder, const char *file)
 static mimo_status program_folder(char folder[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", folder, PATH_MAX - 1);
-    MIMO_CHECK(length > 0, MIMO_ERR_UNSUPPORTED, "cannot read /proc/self/exe");
+    CHECK(length > 0, MIMO_ERR_UNSUPPORTED, "cannot read /proc/self/exe");
     folder[length] = '\0';
     char *slash = strrchr(folder, '/');
     if (slash)
@@ -38,16 +38,16 @@ static mimo_status find_module(char **path, const struct plugin_name *name, cons
     char beside[PATH_MAX];
     if (folder)
         return join(path, folder, name->file);
-    MIMO_TRY(program_folder(beside));
-    MIMO_TRY(join(path, beside, name->file));
+    TRY(program_folder(beside));
+    TRY(join(path, beside, name->file));
     if (access(*path, F_OK) == 0)
         return MIMO_OK;
-    mimo_release(*path);
+    memory_release(*path);
     *path = NULL;
-    MIMO_TRY(join(path, CAPTIONER_MODULE_DIR, name->file));
+    TRY(join(path, CAPTIONER_MODULE_DIR, name->file));
     if (access(*path, F_OK) == 0)
         return MIMO_OK;
-    mimo_release(*path);
+    memory_release(*path);
     *path = NULL;
     return mimo_fail(
         MIMO_ERR_UNSUPPORTED,
@@ -60,15 +60,14 @@ static mimo_status load(struct plugin *plugin, const struct plugin_name *name, c
     /* Libraries below a module (fontconfig) keep caches that they cannot find again once they were
      * unloaded and loaded anew: what is loaded stays. */
     plugin->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    MIMO_CHECK(plugin->handle, MIMO_ERR_UNSUPPORTED,
-               "cannot load %s (it needs the Debian packages %s): %s", path, name->packages,
-               dlerror());
+    CHECK(plugin->handle, MIMO_ERR_UNSUPPORTED,
+          "cannot load %s (it needs the Debian packages %s): %s", path, name->packages, dlerror());
     plugin->interface = dlsym(plugin->handle, name->symbol);
-    MIMO_CHECK(plugin->interface, MIMO_ERR_UNSUPPORTED, "%s has no symbol %s", path, name->symbol);
+    CHECK(plugin->interface, MIMO_ERR_UNSUPPORTED, "%s has no symbol %s", path, name->symbol);
     unsigned version;
     memcpy(&version, plugin->interface, sizeof version);
-    MIMO_CHECK(version == name->version, MIMO_ERR_UNSUPPORTED,
-               "%s has version %u, this program needs %u", path, version, name->version);
+    CHECK(version == name->version, MIMO_ERR_UNSUPPORTED,
+          "%s has version %u, this program needs %u", path, version, name->version);
     return MIMO_OK;
 }
 
@@ -76,9 +75,9 @@ mimo_status plugin_open(struct plugin *out, const struct plugin_name *name, cons
 {
     char *path = NULL;
     struct plugin plugin = {.handle = NULL};
-    MIMO_TRY(find_module(&path, name, folder));
+    TRY(find_module(&path, name, folder));
     mimo_status status = load(&plugin, name, path);
-    mimo_release(path);
+    memory_release(path);
     if (status != MIMO_OK) {
         plugin_close(&plugin);
         return status;

@@ -2,8 +2,7 @@
 
 #include <inttypes.h>
 
-#include "core/check.h"
-
+#include "captioner_support.h"
 #include "pictures.h"
 
 enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128 };
@@ -12,8 +11,8 @@ static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet
 static mimo_status join_path(char *path, const char *folder, const char *file)
 {
     int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
-    MIMO_CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT,
-               "--out is longer than %d bytes", PATH_CAPACITY);
+    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
+          PATH_CAPACITY);
     return MIMO_OK;
 }
 
@@ -21,7 +20,7 @@ static mimo_status draw_curve(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
     char path[PATH_CAPACITY];
-    MIMO_TRY(join_path(path, pictures->folder, curve_file));
+    TRY(join_path(path, pictures->folder, curve_file));
     struct loss_level levels[] = {{"held out, right images", report->right_loss},
                                   {"held out, images shuffled", report->shuffled_loss}};
     struct loss_curve curve = {.title = "Loss per token",
@@ -37,7 +36,7 @@ static mimo_status draw_sheet(const run_pictures *pictures)
 {
     const final_report *report = pictures->report;
     char path[PATH_CAPACITY], subtitle[LINE_CAPACITY];
-    MIMO_TRY(join_path(path, pictures->folder, sheet_file));
+    TRY(join_path(path, pictures->folder, sheet_file));
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
@@ -56,17 +55,17 @@ static mimo_status draw_sheet(const run_pictures *pictures)
 mimo_status run_pictures_probe(const char *folder)
 {
     char path[PATH_CAPACITY];
-    MIMO_TRY(join_path(path, folder, sheet_file));
-    MIMO_TRY(picture_probe(path, NULL));
-    MIMO_TRY(join_path(path, folder, curve_file));
+    TRY(join_path(path, folder, sheet_file));
+    TRY(picture_probe(path, NULL));
+    TRY(join_path(path, folder, curve_file));
     return picture_probe(path, NULL);
 }
 
 mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream)
 {
-    MIMO_TRY(draw_sheet(pictures));
+    TRY(draw_sheet(pictures));
     if (pictures->count > 0)
-        MIMO_TRY(draw_curve(pictures));
+        TRY(draw_curve(pictures));
     fprintf(stream, "pictures: %s/%s%s%s\n", pictures->folder, sheet_file,
             pictures->count > 0 ? ", " : "", pictures->count > 0 ? curve_file : "");
     return MIMO_OK;

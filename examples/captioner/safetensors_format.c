@@ -3,8 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/checked.h"
+#include "captioner_support.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors data is little-endian, and is copied here as it lies in memory"
@@ -41,10 +40,10 @@ mimo_status safetensors_elements(int64_t *out, const struct safetensors_tensor *
 {
     int64_t elements = 1;
     for (int i = 0; i < tensor->ndim; i++) {
-        MIMO_CHECK(tensor->shape[i] >= 0, MIMO_ERR_ARGUMENT,
-                   "tensor \"%s\" has size %" PRId64 " in dimension %d", tensor->name,
-                   tensor->shape[i], i);
-        MIMO_TRY(mimo_mul(&elements, elements, tensor->shape[i]));
+        CHECK(tensor->shape[i] >= 0, MIMO_ERR_ARGUMENT,
+              "tensor \"%s\" has size %" PRId64 " in dimension %d", tensor->name, tensor->shape[i],
+              i);
+        TRY(size_mul(&elements, elements, tensor->shape[i]));
     }
     *out = elements;
     return MIMO_OK;
@@ -53,10 +52,10 @@ mimo_status safetensors_elements(int64_t *out, const struct safetensors_tensor *
 mimo_status safetensors_bytes(int64_t *out, const struct safetensors_tensor *tensor)
 {
     int64_t elements, bytes;
-    MIMO_TRY(safetensors_elements(&elements, tensor));
-    MIMO_TRY(mimo_mul(&bytes, elements, (int64_t)mimo_dtype_size(tensor->dtype)));
-    MIMO_CHECK(bytes <= SAFETENSORS_MOST_BYTES, MIMO_ERR_OVERFLOW,
-               "tensor \"%s\" has %" PRId64 " bytes", tensor->name, bytes);
+    TRY(safetensors_elements(&elements, tensor));
+    TRY(size_mul(&bytes, elements, (int64_t)mimo_dtype_size(tensor->dtype)));
+    CHECK(bytes <= SAFETENSORS_MOST_BYTES, MIMO_ERR_OVERFLOW, "tensor \"%s\" has %" PRId64 " bytes",
+          tensor->name, bytes);
     *out = bytes;
     return MIMO_OK;
 }
@@ -65,11 +64,11 @@ mimo_status safetensors_check_slice(const struct safetensors_tensor *tensor, int
                                     int64_t count)
 {
     int64_t elements;
-    MIMO_TRY(safetensors_elements(&elements, tensor));
-    MIMO_CHECK(first >= 0 && count >= 0 && first <= elements && count <= elements - first,
-               MIMO_ERR_ARGUMENT,
-               "elements [%" PRId64 ", +%" PRId64 ") lie outside the %" PRId64 " of tensor \"%s\"",
-               first, count, elements, tensor->name);
+    TRY(safetensors_elements(&elements, tensor));
+    CHECK(first >= 0 && count >= 0 && first <= elements && count <= elements - first,
+          MIMO_ERR_ARGUMENT,
+          "elements [%" PRId64 ", +%" PRId64 ") lie outside the %" PRId64 " of tensor \"%s\"",
+          first, count, elements, tensor->name);
     return MIMO_OK;
 }
 

@@ -11,9 +11,8 @@
 
 #include <cjson/cJSON.h>
 
-#include "core/check.h"
-#include "core/checked.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "little_endian.h"
 #include "safetensors_format.h"
 #include "utf8.h"
@@ -41,9 +40,9 @@ static mimo_status read_at(const safetensors_file *file, void *to, int64_t bytes
         ssize_t got = pread(file->fd, next, (size_t)bytes, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
-        MIMO_CHECK(got >= 0, MIMO_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
-        MIMO_CHECK(got > 0, MIMO_ERR_IO, "%s ends at byte %" PRId64 ", %" PRId64 " are missing",
-                   file->path, at, bytes);
+        CHECK(got >= 0, MIMO_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
+        CHECK(got > 0, MIMO_ERR_IO, "%s ends at byte %" PRId64 ", %" PRId64 " are missing",
+              file->path, at, bytes);
         next += got;
         at += got;
         bytes -= got;
@@ -55,17 +54,17 @@ static mimo_status read_at(const safetensors_file *file, void *to, int64_t bytes
 static mimo_status read_header(safetensors_file *file, int64_t size)
 {
     unsigned char prefix[SAFETENSORS_PREFIX];
-    MIMO_CHECK(size >= SAFETENSORS_PREFIX, MIMO_ERR_IO, "cut short: %" PRId64 " bytes", size);
-    MIMO_TRY(read_at(file, prefix, sizeof prefix, 0));
+    CHECK(size >= SAFETENSORS_PREFIX, MIMO_ERR_IO, "cut short: %" PRId64 " bytes", size);
+    TRY(read_at(file, prefix, sizeof prefix, 0));
     uint64_t length = get_little_endian(prefix, SAFETENSORS_PREFIX);
-    MIMO_CHECK(length <= SAFETENSORS_MOST_HEADER, MIMO_ERR_IO,
-               "the header promises %" PRIu64 " bytes, the format allows %d", length,
-               SAFETENSORS_MOST_HEADER);
-    MIMO_CHECK(length <= (uint64_t)(size - SAFETENSORS_PREFIX), MIMO_ERR_IO,
-               "cut short: the header promises %" PRIu64 " bytes, %" PRId64 " follow", length,
-               size - SAFETENSORS_PREFIX);
+    CHECK(length <= SAFETENSORS_MOST_HEADER, MIMO_ERR_IO,
+          "the header promises %" PRIu64 " bytes, the format allows %d", length,
+          SAFETENSORS_MOST_HEADER);
+    CHECK(length <= (uint64_t)(size - SAFETENSORS_PREFIX), MIMO_ERR_IO,
+          "cut short: the header promises %" PRIu64 " bytes, %" PRId64 " follow", length,
+          size - SAFETENSORS_PREFIX);
     char *json;
-    MIMO_TRY(mimo_reserve(&json, (int64_t)length + 1, 1));
+    TRY(memory_reserve(&json, (int64_t)length + 1, 1));
     mimo_status status = read_at(file, json, (int64_t)length, SAFETENSORS_PREFIX);
     const char *end = NULL;
     if (status == MIMO_OK) {
@@ -75,7 +74,7 @@ static mimo_status read_header(safetensors_file *file, int64_t size)
             status =
                 mimo_fail(MIMO_ERR_IO, "the header of %" PRIu64 " bytes is no JSON object", length);
     }
-    mimo_release(json);
+    memory_release(json);
     file->data_at = SAFETENSORS_PREFIX + (int64_t)length;
     file->data_bytes = size - file->data_at;
     return status;
@@ -84,10 +83,9 @@ static mimo_status read_header(safetensors_file *file, int64_t size)
 static mimo_status whole_number(int64_t *out, const cJSON *item, const char *what, const char *name)
 {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    MIMO_CHECK(value >= 0 && value <= (double)SAFETENSORS_MOST_BYTES &&
-                   value == (double)(int64_t)value,
-               MIMO_ERR_IO, "tensor \"%s\" has a %s that is no whole number from 0 to %" PRId64,
-               name, what, SAFETENSORS_MOST_BYTES);
+    CHECK(value >= 0 && value <= (double)SAFETENSORS_MOST_BYTES && value == (double)(int64_t)value,
+          MIMO_ERR_IO, "tensor \"%s\" has a %s that is no whole number from 0 to %" PRId64, name,
+          what, SAFETENSORS_MOST_BYTES);
     *out = (int64_t)value;
     return MIMO_OK;
 }
@@ -100,26 +98,26 @@ static mimo_status parse_tensor(const safetensors_file *file, struct stored *out
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
     const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
-    MIMO_CHECK(utf8_printable(name, strlen(name)) == strlen(name) && name[0], MIMO_ERR_IO,
-               "a tensor's name is not printable UTF-8");
-    MIMO_CHECK(cJSON_IsString(dtype) && cJSON_IsArray(shape) && cJSON_IsArray(offsets) &&
-                   cJSON_GetArraySize(offsets) == 2,
-               MIMO_ERR_IO, "tensor \"%s\" lacks a dtype, a shape or two data_offsets", name);
+    CHECK(utf8_printable(name, strlen(name)) == strlen(name) && name[0], MIMO_ERR_IO,
+          "a tensor's name is not printable UTF-8");
+    CHECK(cJSON_IsString(dtype) && cJSON_IsArray(shape) && cJSON_IsArray(offsets) &&
+              cJSON_GetArraySize(offsets) == 2,
+          MIMO_ERR_IO, "tensor \"%s\" lacks a dtype, a shape or two data_offsets", name);
     struct stored stored = {.tensor = {.name = name, .shape = sizes}};
-    MIMO_TRY(safetensors_dtype_parse(&stored.tensor.dtype, dtype->valuestring, name));
+    TRY(safetensors_dtype_parse(&stored.tensor.dtype, dtype->valuestring, name));
     const cJSON *size;
     cJSON_ArrayForEach(size, shape)
-        MIMO_TRY(whole_number(&sizes[stored.tensor.ndim++], size, "size", name));
-    MIMO_TRY(whole_number(&stored.begin, offsets->child, "data offset", name));
-    MIMO_TRY(whole_number(&stored.end, offsets->child->next, "data offset", name));
+        TRY(whole_number(&sizes[stored.tensor.ndim++], size, "size", name));
+    TRY(whole_number(&stored.begin, offsets->child, "data offset", name));
+    TRY(whole_number(&stored.end, offsets->child->next, "data offset", name));
     int64_t bytes;
-    MIMO_TRY(safetensors_bytes(&bytes, &stored.tensor));
-    MIMO_CHECK(stored.begin <= stored.end && stored.end <= file->data_bytes, MIMO_ERR_IO,
-               "tensor \"%s\" lies at [%" PRId64 ", %" PRId64 "), the data has %" PRId64 " bytes",
-               name, stored.begin, stored.end, file->data_bytes);
-    MIMO_CHECK(stored.end - stored.begin == bytes, MIMO_ERR_IO,
-               "tensor \"%s\" has %" PRId64 " bytes by its shape and %" PRId64 " by its offsets",
-               name, bytes, stored.end - stored.begin);
+    TRY(safetensors_bytes(&bytes, &stored.tensor));
+    CHECK(stored.begin <= stored.end && stored.end <= file->data_bytes, MIMO_ERR_IO,
+          "tensor \"%s\" lies at [%" PRId64 ", %" PRId64 "), the data has %" PRId64 " bytes", name,
+          stored.begin, stored.end, file->data_bytes);
+    CHECK(stored.end - stored.begin == bytes, MIMO_ERR_IO,
+          "tensor \"%s\" has %" PRId64 " bytes by its shape and %" PRId64 " by its offsets", name,
+          bytes, stored.end - stored.begin);
     *out = stored;
     return MIMO_OK;
 }
@@ -127,9 +125,9 @@ static mimo_status parse_tensor(const safetensors_file *file, struct stored *out
 static mimo_status check_metadata(const cJSON *metadata)
 {
     const cJSON *item;
-    MIMO_CHECK(cJSON_IsObject(metadata), MIMO_ERR_IO, "__metadata__ is no JSON object");
+    CHECK(cJSON_IsObject(metadata), MIMO_ERR_IO, "__metadata__ is no JSON object");
     cJSON_ArrayForEach(item, metadata)
-        MIMO_CHECK(cJSON_IsString(item), MIMO_ERR_IO, "metadata \"%s\" is no text", item->string);
+        CHECK(cJSON_IsString(item), MIMO_ERR_IO, "metadata \"%s\" is no text", item->string);
     return MIMO_OK;
 }
 
@@ -142,19 +140,19 @@ static mimo_status parse_header(safetensors_file *file)
         count++;
         dims += cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(item, "shape"));
     }
-    MIMO_TRY(mimo_reserve(&file->stored, count, sizeof *file->stored));
-    MIMO_TRY(mimo_reserve(&file->sizes, dims, sizeof *file->sizes));
+    TRY(memory_reserve(&file->stored, count, sizeof *file->stored));
+    TRY(memory_reserve(&file->sizes, dims, sizeof *file->sizes));
     int64_t *sizes = file->sizes;
     bool described = false;
     cJSON_ArrayForEach(item, file->header)
     {
         if (strcmp(item->string, SAFETENSORS_METADATA) == 0) {
-            MIMO_CHECK(!described, MIMO_ERR_IO, "__metadata__ is there twice");
-            MIMO_TRY(check_metadata(item));
+            CHECK(!described, MIMO_ERR_IO, "__metadata__ is there twice");
+            TRY(check_metadata(item));
             described = true;
             continue;
         }
-        MIMO_TRY(parse_tensor(file, &file->stored[file->count], sizes, item));
+        TRY(parse_tensor(file, &file->stored[file->count], sizes, item));
         sizes += file->stored[file->count++].tensor.ndim;
     }
     return MIMO_OK;
@@ -175,32 +173,32 @@ static mimo_status check_cover(safetensors_file *file)
     qsort(file->stored, (size_t)file->count, sizeof *file->stored, by_place);
     for (int64_t i = 0; i < file->count; i++) {
         const struct stored *stored = &file->stored[i];
-        MIMO_CHECK(
-            stored->begin == at, MIMO_ERR_IO,
-            "tensor \"%s\" begins at byte %" PRId64 ", %s %" PRId64, stored->tensor.name,
-            stored->begin,
-            stored->begin < at ? "inside the one before, which ends at" : "behind a hole from", at);
+        CHECK(stored->begin == at, MIMO_ERR_IO,
+              "tensor \"%s\" begins at byte %" PRId64 ", %s %" PRId64, stored->tensor.name,
+              stored->begin,
+              stored->begin < at ? "inside the one before, which ends at" : "behind a hole from",
+              at);
         at = stored->end;
     }
-    MIMO_CHECK(at == file->data_bytes, MIMO_ERR_IO,
-               "the tensors end at byte %" PRId64 " of the data, which has %" PRId64, at,
-               file->data_bytes);
+    CHECK(at == file->data_bytes, MIMO_ERR_IO,
+          "the tensors end at byte %" PRId64 " of the data, which has %" PRId64, at,
+          file->data_bytes);
     qsort(file->stored, (size_t)file->count, sizeof *file->stored, safetensors_by_name);
     for (int64_t i = 1; i < file->count; i++)
-        MIMO_CHECK(strcmp(file->stored[i - 1].tensor.name, file->stored[i].tensor.name) != 0,
-                   MIMO_ERR_IO, "two tensors are named \"%s\"", file->stored[i].tensor.name);
+        CHECK(strcmp(file->stored[i - 1].tensor.name, file->stored[i].tensor.name) != 0,
+              MIMO_ERR_IO, "two tensors are named \"%s\"", file->stored[i].tensor.name);
     return MIMO_OK;
 }
 
 static mimo_status open_path(safetensors_file *file, const char *path)
 {
-    MIMO_TRY(mimo_copy_string(&file->path, path));
+    TRY(memory_copy_string(&file->path, path));
     file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
-    MIMO_CHECK(file->fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
-               "cannot open %s: %s", path, strerror(errno));
+    CHECK(file->fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s",
+          path, strerror(errno));
     struct stat found;
-    MIMO_CHECK(fstat(file->fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO,
-               "%s is no ordinary file", path);
+    CHECK(fstat(file->fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO,
+          "%s is no ordinary file", path);
     mimo_status status = read_header(file, found.st_size);
     if (status == MIMO_OK)
         status = parse_header(file);
@@ -209,14 +207,14 @@ static mimo_status open_path(safetensors_file *file, const char *path)
     if (status == MIMO_ERR_OVERFLOW) /* a hostile shape is damage like any other */
         status = MIMO_ERR_IO;
     if (status != MIMO_OK && status != MIMO_ERR_MEMORY)
-        mimo_fail_prefix(status, "%s is no sound safetensors file: ", path);
+        fail_prefix(status, "%s is no sound safetensors file: ", path);
     return status;
 }
 
 mimo_status safetensors_open(safetensors_file **out, const char *path)
 {
     safetensors_file *file;
-    MIMO_TRY(mimo_reserve(&file, 1, sizeof *file));
+    TRY(memory_reserve(&file, 1, sizeof *file));
     file->fd = -1;
     mimo_status status = open_path(file, path);
     if (status != MIMO_OK) {
@@ -234,10 +232,10 @@ void safetensors_close(safetensors_file *file)
     if (file->fd >= 0)
         close(file->fd);
     cJSON_Delete(file->header);
-    mimo_release(file->stored);
-    mimo_release(file->sizes);
-    mimo_release(file->path);
-    mimo_release(file);
+    memory_release(file->stored);
+    memory_release(file->sizes);
+    memory_release(file->path);
+    memory_release(file);
 }
 
 int64_t safetensors_count(const safetensors_file *file)
@@ -267,11 +265,11 @@ const char *safetensors_metadata(const safetensors_file *file, const char *key)
 mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_t first,
                              int64_t count, void *data)
 {
-    MIMO_CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
-               "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
-               file->path);
+    CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
+          "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
+          file->path);
     const struct stored *stored = &file->stored[index];
-    MIMO_TRY(safetensors_check_slice(&stored->tensor, first, count));
+    TRY(safetensors_check_slice(&stored->tensor, first, count));
     int64_t size = (int64_t)mimo_dtype_size(stored->tensor.dtype);
     return read_at(file, data, count * size, file->data_at + stored->begin + first * size);
 }
@@ -279,17 +277,16 @@ mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_
 mimo_status safetensors_read_rows(const safetensors_file *file, int64_t index, int64_t first,
                                   int64_t rows, void *data)
 {
-    MIMO_CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
-               "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
-               file->path);
+    CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
+          "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
+          file->path);
     const struct safetensors_tensor *tensor = &file->stored[index].tensor;
-    MIMO_CHECK(tensor->ndim > 0, MIMO_ERR_ARGUMENT, "tensor \"%s\" is a single value, not rows",
-               tensor->name);
-    MIMO_CHECK(first >= 0 && rows >= 0 && first <= tensor->shape[0] &&
-                   rows <= tensor->shape[0] - first,
-               MIMO_ERR_ARGUMENT,
-               "rows [%" PRId64 ", +%" PRId64 ") lie outside the %" PRId64 " of tensor \"%s\"",
-               first, rows, tensor->shape[0], tensor->name);
+    CHECK(tensor->ndim > 0, MIMO_ERR_ARGUMENT, "tensor \"%s\" is a single value, not rows",
+          tensor->name);
+    CHECK(first >= 0 && rows >= 0 && first <= tensor->shape[0] && rows <= tensor->shape[0] - first,
+          MIMO_ERR_ARGUMENT,
+          "rows [%" PRId64 ", +%" PRId64 ") lie outside the %" PRId64 " of tensor \"%s\"", first,
+          rows, tensor->shape[0], tensor->name);
     if (rows == 0) /* where there is none, the other sizes may multiply to anything */
         return MIMO_OK;
     int64_t width = 1;

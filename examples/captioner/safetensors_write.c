@@ -8,9 +8,8 @@
 #include <cjson/cJSON.h>
 
 #include "atomic_file.h"
-#include "core/check.h"
-#include "core/checked.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "little_endian.h"
 #include "safetensors_format.h"
 #include "utf8.h"
@@ -34,14 +33,14 @@ struct safetensors_writer {
 static mimo_status check_tensor(const struct safetensors_tensor *tensor)
 {
     const char *name = tensor->name;
-    MIMO_CHECK(name && name[0] && utf8_printable(name, strlen(name)) == strlen(name) &&
-                   strcmp(name, SAFETENSORS_METADATA) != 0,
-               MIMO_ERR_ARGUMENT, "a tensor cannot be named \"%s\"", name ? name : "");
-    MIMO_CHECK(tensor->ndim >= 0 && (tensor->ndim == 0 || tensor->shape), MIMO_ERR_ARGUMENT,
-               "tensor \"%s\" has %d dimensions%s", name, tensor->ndim,
-               tensor->shape ? "" : " and no shape");
-    MIMO_CHECK(safetensors_dtype_text(tensor->dtype), MIMO_ERR_ARGUMENT,
-               "tensor \"%s\" has dtype %d", name, (int)tensor->dtype);
+    CHECK(name && name[0] && utf8_printable(name, strlen(name)) == strlen(name) &&
+              strcmp(name, SAFETENSORS_METADATA) != 0,
+          MIMO_ERR_ARGUMENT, "a tensor cannot be named \"%s\"", name ? name : "");
+    CHECK(tensor->ndim >= 0 && (tensor->ndim == 0 || tensor->shape), MIMO_ERR_ARGUMENT,
+          "tensor \"%s\" has %d dimensions%s", name, tensor->ndim,
+          tensor->shape ? "" : " and no shape");
+    CHECK(safetensors_dtype_text(tensor->dtype), MIMO_ERR_ARGUMENT, "tensor \"%s\" has dtype %d",
+          name, (int)tensor->dtype);
     return MIMO_OK;
 }
 
@@ -49,7 +48,7 @@ static mimo_status check_unique(const struct safetensors_content *content)
 {
     struct safetensors_tensor *sorted;
     int64_t count = content->tensor_count;
-    MIMO_TRY(mimo_reserve(&sorted, count, sizeof *sorted));
+    TRY(memory_reserve(&sorted, count, sizeof *sorted));
     for (int64_t i = 0; i < count; i++)
         sorted[i] = content->tensors[i];
     qsort(sorted, (size_t)count, sizeof *sorted, safetensors_by_name);
@@ -57,7 +56,7 @@ static mimo_status check_unique(const struct safetensors_content *content)
     for (int64_t i = 1; i < count && status == MIMO_OK; i++)
         if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
             status = mimo_fail(MIMO_ERR_EXISTS, "two tensors are named \"%s\"", sorted[i].name);
-    mimo_release(sorted);
+    memory_release(sorted);
     return status;
 }
 
@@ -67,22 +66,22 @@ static mimo_status copy_tensors(safetensors_writer *writer,
     int64_t dims = 0;
     for (int64_t i = 0; i < content->tensor_count; i++)
         dims += content->tensors[i].ndim;
-    MIMO_TRY(mimo_reserve(&writer->outgoing, content->tensor_count, sizeof *writer->outgoing));
-    MIMO_TRY(mimo_reserve(&writer->names, content->tensor_count, sizeof *writer->names));
-    MIMO_TRY(mimo_reserve(&writer->sizes, dims, sizeof *writer->sizes));
+    TRY(memory_reserve(&writer->outgoing, content->tensor_count, sizeof *writer->outgoing));
+    TRY(memory_reserve(&writer->names, content->tensor_count, sizeof *writer->names));
+    TRY(memory_reserve(&writer->sizes, dims, sizeof *writer->sizes));
     writer->count = content->tensor_count;
     int64_t *sizes = writer->sizes;
     for (int64_t i = 0; i < writer->count; i++) {
         const struct safetensors_tensor *from = &content->tensors[i];
         struct outgoing *to = &writer->outgoing[i];
-        MIMO_TRY(mimo_copy_string(&writer->names[i], from->name));
+        TRY(memory_copy_string(&writer->names[i], from->name));
         for (int d = 0; d < from->ndim; d++)
             sizes[d] = from->shape[d];
         to->tensor = *from;
         to->tensor.name = writer->names[i];
         to->tensor.shape = sizes;
         sizes += from->ndim;
-        MIMO_TRY(safetensors_bytes(&to->bytes, &to->tensor));
+        TRY(safetensors_bytes(&to->bytes, &to->tensor));
     }
     return MIMO_OK;
 }
@@ -97,9 +96,9 @@ static mimo_status place_tensors(safetensors_writer *writer, int64_t *total)
             if (mimo_dtype_size(tensor->tensor.dtype) != size)
                 continue;
             tensor->begin = at;
-            MIMO_TRY(mimo_add(&at, at, tensor->bytes));
-            MIMO_CHECK(at <= SAFETENSORS_MOST_BYTES, MIMO_ERR_OVERFLOW,
-                       "the tensors have more than %" PRId64 " bytes", SAFETENSORS_MOST_BYTES);
+            TRY(size_add(&at, at, tensor->bytes));
+            CHECK(at <= SAFETENSORS_MOST_BYTES, MIMO_ERR_OVERFLOW,
+                  "the tensors have more than %" PRId64 " bytes", SAFETENSORS_MOST_BYTES);
         }
     }
     *total = at;
@@ -147,14 +146,14 @@ static mimo_status check_metadata(const struct safetensors_content *content)
 {
     for (int64_t i = 0; i < content->metadata_count; i++) {
         const struct safetensors_text *text = &content->metadata[i];
-        MIMO_CHECK(text->key && text->value, MIMO_ERR_ARGUMENT,
-                   "metadata %" PRId64 " has no key or no value", i);
-        MIMO_CHECK(utf8_printable(text->key, strlen(text->key)) == strlen(text->key) &&
-                       utf8_printable(text->value, strlen(text->value)) == strlen(text->value),
-                   MIMO_ERR_ARGUMENT, "metadata \"%s\" is not printable UTF-8", text->key);
+        CHECK(text->key && text->value, MIMO_ERR_ARGUMENT,
+              "metadata %" PRId64 " has no key or no value", i);
+        CHECK(utf8_printable(text->key, strlen(text->key)) == strlen(text->key) &&
+                  utf8_printable(text->value, strlen(text->value)) == strlen(text->value),
+              MIMO_ERR_ARGUMENT, "metadata \"%s\" is not printable UTF-8", text->key);
         for (int64_t j = 0; j < i; j++)
-            MIMO_CHECK(strcmp(content->metadata[j].key, text->key) != 0, MIMO_ERR_EXISTS,
-                       "two metadata are named \"%s\"", text->key);
+            CHECK(strcmp(content->metadata[j].key, text->key) != 0, MIMO_ERR_EXISTS,
+                  "two metadata are named \"%s\"", text->key);
     }
     return MIMO_OK;
 }
@@ -166,14 +165,14 @@ static mimo_status write_header(safetensors_writer *writer, const char *json)
     size_t length = strlen(json);
     size_t padding = (SAFETENSORS_ALIGNMENT - length % SAFETENSORS_ALIGNMENT) %
                      SAFETENSORS_ALIGNMENT; /* the prefix is a multiple itself */
-    MIMO_CHECK(length + padding <= SAFETENSORS_MOST_HEADER, MIMO_ERR_OVERFLOW,
-               "the header of %s has %zu bytes, the format allows %d", writer->file.path, length,
-               SAFETENSORS_MOST_HEADER);
+    CHECK(length + padding <= SAFETENSORS_MOST_HEADER, MIMO_ERR_OVERFLOW,
+          "the header of %s has %zu bytes, the format allows %d", writer->file.path, length,
+          SAFETENSORS_MOST_HEADER);
     unsigned char prefix[SAFETENSORS_PREFIX];
     put_little_endian(prefix, length + padding, SAFETENSORS_PREFIX);
-    MIMO_TRY(atomic_file_write(&writer->file, prefix, sizeof prefix));
-    MIMO_TRY(atomic_file_write(&writer->file, json, length));
-    MIMO_TRY(atomic_file_write(&writer->file, spaces, padding));
+    TRY(atomic_file_write(&writer->file, prefix, sizeof prefix));
+    TRY(atomic_file_write(&writer->file, json, length));
+    TRY(atomic_file_write(&writer->file, spaces, padding));
     writer->data_at = (int64_t)(SAFETENSORS_PREFIX + length + padding);
     return MIMO_OK;
 }
@@ -184,8 +183,8 @@ static mimo_status print_header(char **json, const safetensors_writer *writer,
     cJSON *header = cJSON_CreateObject();
     char *text = header && add_all(header, writer, content) ? cJSON_PrintUnformatted(header) : NULL;
     cJSON_Delete(header);
-    MIMO_CHECK(text, MIMO_ERR_MEMORY, "out of memory for the header of %" PRId64 " tensors",
-               writer->count);
+    CHECK(text, MIMO_ERR_MEMORY, "out of memory for the header of %" PRId64 " tensors",
+          writer->count);
     *json = text;
     return MIMO_OK;
 }
@@ -196,17 +195,17 @@ static mimo_status begin(safetensors_writer *writer, const char *path,
     int64_t total = 0;
     char *json = NULL;
     for (int64_t i = 0; i < content->tensor_count; i++)
-        MIMO_TRY(check_tensor(&content->tensors[i]));
-    MIMO_TRY(check_unique(content));
-    MIMO_TRY(check_metadata(content));
-    MIMO_TRY(copy_tensors(writer, content));
-    MIMO_TRY(place_tensors(writer, &total));
-    MIMO_TRY(print_header(&json, writer, content));
+        TRY(check_tensor(&content->tensors[i]));
+    TRY(check_unique(content));
+    TRY(check_metadata(content));
+    TRY(copy_tensors(writer, content));
+    TRY(place_tensors(writer, &total));
+    TRY(print_header(&json, writer, content));
     mimo_status status = atomic_file_open(&writer->file, path);
     if (status == MIMO_OK)
         status = write_header(writer, json);
     cJSON_free(json);
-    MIMO_TRY(status);
+    TRY(status);
     return atomic_file_reserve(&writer->file, writer->data_at + total);
 }
 
@@ -214,7 +213,7 @@ mimo_status safetensors_create(safetensors_writer **out, const char *path,
                                const struct safetensors_content *content)
 {
     safetensors_writer *writer;
-    MIMO_TRY(mimo_reserve(&writer, 1, sizeof *writer));
+    TRY(memory_reserve(&writer, 1, sizeof *writer));
     writer->file = (struct atomic_file)ATOMIC_FILE_INIT;
     mimo_status status = begin(writer, path, content);
     if (status != MIMO_OK) {
@@ -228,13 +227,13 @@ mimo_status safetensors_create(safetensors_writer **out, const char *path,
 mimo_status safetensors_write(safetensors_writer *writer, int64_t index, int64_t first,
                               int64_t count, const void *data)
 {
-    MIMO_CHECK(index >= 0 && index < writer->count, MIMO_ERR_ARGUMENT,
-               "there is no tensor %" PRId64 " among %" PRId64, index, writer->count);
+    CHECK(index >= 0 && index < writer->count, MIMO_ERR_ARGUMENT,
+          "there is no tensor %" PRId64 " among %" PRId64, index, writer->count);
     struct outgoing *tensor = &writer->outgoing[index];
-    MIMO_TRY(safetensors_check_slice(&tensor->tensor, first, count));
+    TRY(safetensors_check_slice(&tensor->tensor, first, count));
     int64_t size = (int64_t)mimo_dtype_size(tensor->tensor.dtype);
-    MIMO_TRY(atomic_file_write_at(&writer->file, data, (size_t)(count * size),
-                                  writer->data_at + tensor->begin + first * size));
+    TRY(atomic_file_write_at(&writer->file, data, (size_t)(count * size),
+                             writer->data_at + tensor->begin + first * size));
     tensor->written += count * size;
     return MIMO_OK;
 }
@@ -263,9 +262,9 @@ void safetensors_discard(safetensors_writer *writer)
         return;
     atomic_file_discard(&writer->file);
     for (int64_t i = 0; i < writer->count; i++)
-        mimo_release(writer->names[i]);
-    mimo_release(writer->names);
-    mimo_release(writer->outgoing);
-    mimo_release(writer->sizes);
-    mimo_release(writer);
+        memory_release(writer->names[i]);
+    memory_release(writer->names);
+    memory_release(writer->outgoing);
+    memory_release(writer->sizes);
+    memory_release(writer);
 }

@@ -8,10 +8,8 @@
 #include <unistd.h>
 
 #include "atomic_file.h"
-#include "core/check.h"
-#include "core/checked.h"
-#include "core/hash.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "little_endian.h"
 #include "utf8.h"
 
@@ -34,16 +32,16 @@ struct header {
 
 mimo_status samples_create(struct samples *out, int64_t count, int64_t image_size)
 {
-    MIMO_CHECK(image_size >= SAMPLE_SMALLEST_IMAGE && image_size <= SAMPLE_LARGEST_IMAGE,
-               MIMO_ERR_ARGUMENT, "images are %d to %d pixels a side, not %" PRId64,
-               SAMPLE_SMALLEST_IMAGE, SAMPLE_LARGEST_IMAGE, image_size);
+    CHECK(image_size >= SAMPLE_SMALLEST_IMAGE && image_size <= SAMPLE_LARGEST_IMAGE,
+          MIMO_ERR_ARGUMENT, "images are %d to %d pixels a side, not %" PRId64,
+          SAMPLE_SMALLEST_IMAGE, SAMPLE_LARGEST_IMAGE, image_size);
     struct samples samples = {.count = count, .image_size = (int)image_size};
     mimo_status status;
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&samples.names, count, SAMPLE_NAME_CAPACITY + 1));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&samples.name_length, count, 1));
-    MIMO_TRY_GOTO(status, fail, mimo_reserve(&samples.held_out, count, sizeof(bool)));
-    MIMO_TRY_GOTO(status, fail,
-                  mimo_reserve(&samples.images, count, (size_t)(image_size * image_size * 3)));
+    TRY_GOTO(status, fail, memory_reserve(&samples.names, count, SAMPLE_NAME_CAPACITY + 1));
+    TRY_GOTO(status, fail, memory_reserve(&samples.name_length, count, 1));
+    TRY_GOTO(status, fail, memory_reserve(&samples.held_out, count, sizeof(bool)));
+    TRY_GOTO(status, fail,
+             memory_reserve(&samples.images, count, (size_t)(image_size * image_size * 3)));
     *out = samples;
     return MIMO_OK;
 fail:
@@ -53,10 +51,10 @@ fail:
 
 void samples_release(struct samples *samples)
 {
-    mimo_release(samples->names);
-    mimo_release(samples->name_length);
-    mimo_release(samples->held_out);
-    mimo_release(samples->images);
+    memory_release(samples->names);
+    memory_release(samples->name_length);
+    memory_release(samples->held_out);
+    memory_release(samples->images);
     *samples = (struct samples){0};
 }
 
@@ -100,12 +98,12 @@ static mimo_status write_records(struct atomic_file *file, const struct samples 
             (int64_t)(RECORD_PREFIX + samples->name_length[i] + image_bytes(samples->image_size));
     unsigned char bytes[HEADER_BYTES];
     put_header(bytes, &header);
-    MIMO_TRY(atomic_file_write(file, bytes, sizeof bytes));
-    header.checksum = mimo_hash_bytes(MIMO_HASH_START, bytes, HASHED_BYTES);
+    TRY(atomic_file_write(file, bytes, sizeof bytes));
+    header.checksum = hash_bytes(HASH_START, bytes, HASHED_BYTES);
     for (int64_t i = 0; i < samples->count; i++) {
         size_t length = put_record(record, samples, i);
-        header.checksum = mimo_hash_bytes(header.checksum, record, length);
-        MIMO_TRY(atomic_file_write(file, record, length));
+        header.checksum = hash_bytes(header.checksum, record, length);
+        TRY(atomic_file_write(file, record, length));
     }
     put_header(bytes, &header);
     return atomic_file_write_at(file, bytes, sizeof bytes, 0);
@@ -116,14 +114,14 @@ mimo_status sample_file_write(const char *path, const struct samples *samples)
     struct atomic_file file = ATOMIC_FILE_INIT;
     unsigned char *record;
     size_t room = RECORD_PREFIX + SAMPLE_NAME_CAPACITY + image_bytes(samples->image_size);
-    MIMO_TRY(mimo_reserve(&record, (int64_t)room, 1));
+    TRY(memory_reserve(&record, (int64_t)room, 1));
     mimo_status status = atomic_file_open(&file, path);
     if (status == MIMO_OK)
         status = write_records(&file, samples, record);
     if (status == MIMO_OK)
         status = atomic_file_commit(&file);
     atomic_file_discard(&file);
-    mimo_release(record);
+    memory_release(record);
     return status;
 }
 
@@ -136,12 +134,10 @@ static mimo_status read_bytes(int fd, unsigned char *to, int64_t bytes, const ch
         ssize_t got = read(fd, to + done, (size_t)(bytes - done));
         if (got < 0 && errno == EINTR)
             continue;
-        MIMO_CHECK(got >= 0, MIMO_ERR_IO, "cannot read the sample file %s: %s", path,
-                   strerror(errno));
-        MIMO_CHECK(got > 0, MIMO_ERR_IO,
-                   "the sample file %s shrank to %" PRId64 " of %" PRId64
-                   " bytes while it was read",
-                   path, done, bytes);
+        CHECK(got >= 0, MIMO_ERR_IO, "cannot read the sample file %s: %s", path, strerror(errno));
+        CHECK(got > 0, MIMO_ERR_IO,
+              "the sample file %s shrank to %" PRId64 " of %" PRId64 " bytes while it was read",
+              path, done, bytes);
         done += got;
     }
     return MIMO_OK;
@@ -151,20 +147,20 @@ static mimo_status read_whole(unsigned char **out, int64_t *size, const char *pa
 {
     /* O_NONBLOCK: a pipe with nobody at its other end must not hold us. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    MIMO_CHECK(fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
-               "cannot open the sample file %s: %s", path, strerror(errno));
+    CHECK(fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO,
+          "cannot open the sample file %s: %s", path, strerror(errno));
     unsigned char *bytes = NULL;
     struct stat found;
     mimo_status status = MIMO_OK;
     if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode))
         status = mimo_fail(MIMO_ERR_IO, "the sample file %s is no ordinary file", path);
     if (status == MIMO_OK)
-        status = mimo_reserve(&bytes, found.st_size, 1);
+        status = memory_reserve(&bytes, found.st_size, 1);
     if (status == MIMO_OK)
         status = read_bytes(fd, bytes, found.st_size, path);
     close(fd);
     if (status != MIMO_OK) {
-        mimo_release(bytes);
+        memory_release(bytes);
         return status;
     }
     *out = bytes;
@@ -175,28 +171,28 @@ static mimo_status read_whole(unsigned char **out, int64_t *size, const char *pa
 static mimo_status get_header(struct header *header, const unsigned char *bytes, int64_t size,
                               const char *path)
 {
-    MIMO_CHECK(size >= HEADER_BYTES, MIMO_ERR_IO,
-               "the sample file %s is cut short: %" PRId64 " bytes, the header alone has %d", path,
-               size, HEADER_BYTES);
-    MIMO_CHECK(memcmp(bytes, magic, sizeof magic) == 0, MIMO_ERR_IO,
-               "%s is no sample file: it does not begin with \"MIMOEMJI\"", path);
+    CHECK(size >= HEADER_BYTES, MIMO_ERR_IO,
+          "the sample file %s is cut short: %" PRId64 " bytes, the header alone has %d", path, size,
+          HEADER_BYTES);
+    CHECK(memcmp(bytes, magic, sizeof magic) == 0, MIMO_ERR_IO,
+          "%s is no sample file: it does not begin with \"MIMOEMJI\"", path);
     uint64_t version = get_little_endian(bytes + 8, 4);
-    MIMO_CHECK(version == VERSION, MIMO_ERR_IO,
-               "the sample file %s has version %" PRIu64 ", this program reads %d", path, version,
-               VERSION);
+    CHECK(version == VERSION, MIMO_ERR_IO,
+          "the sample file %s has version %" PRIu64 ", this program reads %d", path, version,
+          VERSION);
     uint64_t image_size = get_little_endian(bytes + 12, 4);
     uint64_t count = get_little_endian(bytes + 16, 8);
     uint64_t body = get_little_endian(bytes + 24, 8);
-    MIMO_CHECK(image_size >= SAMPLE_SMALLEST_IMAGE && image_size <= SAMPLE_LARGEST_IMAGE,
-               MIMO_ERR_IO, "the sample file %s has images of %" PRIu64 " pixels, not %d to %d",
-               path, image_size, SAMPLE_SMALLEST_IMAGE, SAMPLE_LARGEST_IMAGE);
-    MIMO_CHECK(body == (uint64_t)(size - HEADER_BYTES), MIMO_ERR_IO,
-               "the sample file %s promises %" PRIu64 " bytes of samples and has %" PRId64, path,
-               body, size - HEADER_BYTES);
+    CHECK(image_size >= SAMPLE_SMALLEST_IMAGE && image_size <= SAMPLE_LARGEST_IMAGE, MIMO_ERR_IO,
+          "the sample file %s has images of %" PRIu64 " pixels, not %d to %d", path, image_size,
+          SAMPLE_SMALLEST_IMAGE, SAMPLE_LARGEST_IMAGE);
+    CHECK(body == (uint64_t)(size - HEADER_BYTES), MIMO_ERR_IO,
+          "the sample file %s promises %" PRIu64 " bytes of samples and has %" PRId64, path, body,
+          size - HEADER_BYTES);
     uint64_t smallest = RECORD_PREFIX + 1 + image_bytes((int64_t)image_size);
-    MIMO_CHECK(count >= 1 && count <= body / smallest, MIMO_ERR_IO,
-               "the sample file %s promises %" PRIu64 " samples in %" PRIu64 " bytes", path, count,
-               body);
+    CHECK(count >= 1 && count <= body / smallest, MIMO_ERR_IO,
+          "the sample file %s promises %" PRIu64 " samples in %" PRIu64 " bytes", path, count,
+          body);
     *header = (struct header){.image_size = (int64_t)image_size,
                               .count = (int64_t)count,
                               .body_bytes = (int64_t)body,
@@ -211,18 +207,18 @@ static mimo_status get_record(struct samples *samples, int64_t i, const unsigned
 {
     int64_t pixels = (int64_t)image_bytes(samples->image_size);
     int64_t length = left >= RECORD_PREFIX ? record[1] : 0;
-    MIMO_CHECK(left >= RECORD_PREFIX + length + pixels, MIMO_ERR_IO,
-               "sample %" PRId64 " of %" PRId64 " is cut short: %" PRId64 " bytes are left", i,
-               samples->count, left);
-    MIMO_CHECK(record[0] <= 1, MIMO_ERR_IO, "sample %" PRId64 " has held-out mark %d, not 0 or 1",
-               i, record[0]);
-    MIMO_CHECK(length >= 1 && length <= SAMPLE_NAME_CAPACITY, MIMO_ERR_IO,
-               "sample %" PRId64 " has a name of %" PRId64 " bytes, not 1 to %d", i, length,
-               SAMPLE_NAME_CAPACITY);
+    CHECK(left >= RECORD_PREFIX + length + pixels, MIMO_ERR_IO,
+          "sample %" PRId64 " of %" PRId64 " is cut short: %" PRId64 " bytes are left", i,
+          samples->count, left);
+    CHECK(record[0] <= 1, MIMO_ERR_IO, "sample %" PRId64 " has held-out mark %d, not 0 or 1", i,
+          record[0]);
+    CHECK(length >= 1 && length <= SAMPLE_NAME_CAPACITY, MIMO_ERR_IO,
+          "sample %" PRId64 " has a name of %" PRId64 " bytes, not 1 to %d", i, length,
+          SAMPLE_NAME_CAPACITY);
     const char *name = (const char *)record + RECORD_PREFIX;
     size_t good = utf8_printable(name, (size_t)length);
-    MIMO_CHECK(good == (size_t)length, MIMO_ERR_IO,
-               "sample %" PRId64 " has a name that is not UTF-8 at its byte %zu", i, good);
+    CHECK(good == (size_t)length, MIMO_ERR_IO,
+          "sample %" PRId64 " has a name that is not UTF-8 at its byte %zu", i, good);
     samples->held_out[i] = record[0];
     samples->held_out_count += record[0];
     samples->name_length[i] = (uint8_t)length;
@@ -235,21 +231,20 @@ static mimo_status get_record(struct samples *samples, int64_t i, const unsigned
 static mimo_status get_records(struct samples *samples, const unsigned char *bytes,
                                const struct header *header)
 {
-    uint64_t checksum = mimo_hash_bytes(MIMO_HASH_START, bytes, HASHED_BYTES);
+    uint64_t checksum = hash_bytes(HASH_START, bytes, HASHED_BYTES);
     const unsigned char *record = bytes + HEADER_BYTES;
     int64_t left = header->body_bytes;
     for (int64_t i = 0; i < header->count; i++) {
         int64_t used = 0;
-        MIMO_TRY(get_record(samples, i, record, left, &used));
-        checksum = mimo_hash_bytes(checksum, record, (size_t)used);
+        TRY(get_record(samples, i, record, left, &used));
+        checksum = hash_bytes(checksum, record, (size_t)used);
         record += used;
         left -= used;
     }
-    MIMO_CHECK(left == 0, MIMO_ERR_IO, "%" PRId64 " bytes follow the last of %" PRId64 " samples",
-               left, header->count);
-    MIMO_CHECK(checksum == header->checksum, MIMO_ERR_IO,
-               "checksum %016" PRIx64 " where the header says %016" PRIx64, checksum,
-               header->checksum);
+    CHECK(left == 0, MIMO_ERR_IO, "%" PRId64 " bytes follow the last of %" PRId64 " samples", left,
+          header->count);
+    CHECK(checksum == header->checksum, MIMO_ERR_IO,
+          "checksum %016" PRIx64 " where the header says %016" PRIx64, checksum, header->checksum);
     return MIMO_OK;
 }
 
@@ -260,15 +255,15 @@ mimo_status sample_file_read(struct samples *out, const char *path)
     struct header header = {0};
     struct samples samples = {0};
     mimo_status status;
-    MIMO_TRY_GOTO(status, done, read_whole(&bytes, &size, path));
-    MIMO_TRY_GOTO(status, done, get_header(&header, bytes, size, path));
-    MIMO_TRY_GOTO(status, done, samples_create(&samples, header.count, header.image_size));
+    TRY_GOTO(status, done, read_whole(&bytes, &size, path));
+    TRY_GOTO(status, done, get_header(&header, bytes, size, path));
+    TRY_GOTO(status, done, samples_create(&samples, header.count, header.image_size));
     samples.source = header.source;
     status = get_records(&samples, bytes, &header);
     if (status != MIMO_OK)
-        mimo_fail_prefix(status, "the sample file %s is damaged: ", path);
+        fail_prefix(status, "the sample file %s is damaged: ", path);
 done:
-    mimo_release(bytes);
+    memory_release(bytes);
     if (status == MIMO_OK)
         *out = samples;
     else

@@ -8,9 +8,8 @@
 #include <sys/stat.h>
 
 #include "folders.h"
-#include "core/check.h"
-#include "core/hash.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "emoji_list.h"
 #include "render_module.h"
 
@@ -37,21 +36,20 @@ static const char *list_path(const struct sample_source *source)
 static mimo_status hash_file(uint64_t *hash, const char *path)
 {
     struct stat found;
-    MIMO_CHECK(stat(path, &found) == 0, MIMO_ERR_NOT_FOUND, "cannot find %s: %s", path,
-               strerror(errno));
-    *hash = mimo_hash_bytes(*hash, path, strlen(path));
-    *hash = mimo_hash_int(*hash, found.st_size);
-    *hash = mimo_hash_int(*hash, found.st_mtim.tv_sec);
-    *hash = mimo_hash_int(*hash, found.st_mtim.tv_nsec);
+    CHECK(stat(path, &found) == 0, MIMO_ERR_NOT_FOUND, "cannot find %s: %s", path, strerror(errno));
+    *hash = hash_bytes(*hash, path, strlen(path));
+    *hash = hash_int(*hash, found.st_size);
+    *hash = hash_int(*hash, found.st_mtim.tv_sec);
+    *hash = hash_int(*hash, found.st_mtim.tv_nsec);
     return MIMO_OK;
 }
 
 /* Which font and list these are, by path, size and time of change; never 0. */
 static mimo_status identify(uint64_t *out, const struct sample_source *source)
 {
-    uint64_t hash = MIMO_HASH_START;
-    MIMO_TRY(hash_file(&hash, font_path(source)));
-    MIMO_TRY(hash_file(&hash, list_path(source)));
+    uint64_t hash = HASH_START;
+    TRY(hash_file(&hash, font_path(source)));
+    TRY(hash_file(&hash, list_path(source)));
     *out = hash ? hash : 1;
     return MIMO_OK;
 }
@@ -64,7 +62,7 @@ static mimo_status draw_all(struct samples *samples, const struct emoji_list *li
         const struct emoji *emoji = &list->emoji[i];
         mimo_status status = module->draw(font, emoji->codes, emoji->code_count,
                                           samples->image_size, sample_image(samples, i), &why);
-        MIMO_CHECK(status == MIMO_OK, status, "cannot draw \"%s\": %s", emoji->name, why.text);
+        CHECK(status == MIMO_OK, status, "cannot draw \"%s\": %s", emoji->name, why.text);
         size_t length = strlen(emoji->name);
         memcpy(sample_name(samples, i), emoji->name, length + 1);
         samples->name_length[i] = (uint8_t)length;
@@ -79,7 +77,7 @@ static mimo_status render_list(struct samples *samples, const struct emoji_list 
                                const struct sample_source *source)
 {
     struct plugin plugin = {.handle = NULL};
-    MIMO_TRY(plugin_open(&plugin, &render_plugin, source->module_folder));
+    TRY(plugin_open(&plugin, &render_plugin, source->module_folder));
     const struct render_module *module = plugin.interface;
     struct render_font *font = NULL;
     struct plugin_sentence why = {.text = ""};
@@ -98,10 +96,10 @@ mimo_status samples_render(struct samples *out, const struct sample_source *sour
     struct emoji_list list = {0};
     struct samples samples = {0};
     mimo_status status;
-    MIMO_TRY(emoji_list_read(&list, list_path(source)));
-    MIMO_TRY_GOTO(status, done, samples_create(&samples, list.count, source->image_size));
-    MIMO_TRY_GOTO(status, done, render_list(&samples, &list, source));
-    MIMO_TRY_GOTO(status, done, identify(&samples.source, source));
+    TRY(emoji_list_read(&list, list_path(source)));
+    TRY_GOTO(status, done, samples_create(&samples, list.count, source->image_size));
+    TRY_GOTO(status, done, render_list(&samples, &list, source));
+    TRY_GOTO(status, done, identify(&samples.source, source));
     *out = samples;
     samples = (struct samples){0};
 done:
@@ -113,7 +111,7 @@ done:
 mimo_status sample_file_prepare(const char *path, const struct sample_source *source)
 {
     struct samples samples = {0};
-    MIMO_TRY(samples_render(&samples, source));
+    TRY(samples_render(&samples, source));
     mimo_status status = sample_file_write(path, &samples);
     samples_release(&samples);
     return status;
@@ -128,11 +126,11 @@ static mimo_status cache_folder(char **out)
         base = getenv("HOME");
         tail = "/.cache/mimo-bridge";
     }
-    MIMO_CHECK(base && base[0], MIMO_ERR_NOT_FOUND,
-               "neither XDG_CACHE_HOME nor HOME is set, so there is no cache of samples: make a "
-               "file with --prepare and name it with --samples");
+    CHECK(base && base[0], MIMO_ERR_NOT_FOUND,
+          "neither XDG_CACHE_HOME nor HOME is set, so there is no cache of samples: make a "
+          "file with --prepare and name it with --samples");
     size_t bytes = strlen(base) + strlen(tail) + 1;
-    MIMO_TRY(mimo_reserve(out, (int64_t)bytes, 1));
+    TRY(memory_reserve(out, (int64_t)bytes, 1));
     snprintf(*out, bytes, "%s%s", base, tail);
     return MIMO_OK;
 }
@@ -140,15 +138,15 @@ static mimo_status cache_folder(char **out)
 mimo_status sample_cache_path(char **out, int64_t image_size)
 {
     char *folder;
-    MIMO_TRY(cache_folder(&folder));
+    TRY(cache_folder(&folder));
     size_t bytes = strlen(folder) + sizeof "/emoji-.samples" + 20; /* 20: any 64-bit number */
     char *path;
-    mimo_status status = mimo_reserve(&path, (int64_t)bytes, 1);
+    mimo_status status = memory_reserve(&path, (int64_t)bytes, 1);
     if (status == MIMO_OK) {
         snprintf(path, bytes, "%s/emoji-%" PRId64 ".samples", folder, image_size);
         *out = path;
     }
-    mimo_release(folder);
+    memory_release(folder);
     return status;
 }
 
@@ -171,21 +169,21 @@ static mimo_status refill(const char *path, const struct sample_source *source)
 {
     char *folder;
     size_t kept;
-    MIMO_TRY(cache_folder(&folder));
+    TRY(cache_folder(&folder));
     mimo_status status = make_folders(folder, &kept);
-    mimo_release(folder);
-    MIMO_TRY(status);
+    memory_release(folder);
+    TRY(status);
     return sample_file_prepare(path, source);
 }
 
 mimo_status sample_cache_fill(char **path, const struct sample_source *source)
 {
     char *cache;
-    MIMO_TRY(sample_cache_path(&cache, source->image_size));
+    TRY(sample_cache_path(&cache, source->image_size));
     mimo_status status = cache_is_good(cache, source) ? MIMO_OK : refill(cache, source);
     if (status == MIMO_OK)
         *path = cache;
     else
-        mimo_release(cache);
+        memory_release(cache);
     return status;
 }

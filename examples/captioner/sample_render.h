@@ -32,15 +32,15 @@ mimo_status samples_render(struct samples *out, const struct sample_source *sour
 mimo_status sample_file_prepare(const char *path, const struct sample_source *source);
 
 /** The cache of samples of one size: emoji-N.samples in $XDG_CACHE_HOME/mimo-bridge or
- *  $HOME/.cache/mimo-bridge; the caller releases *out with mimo_release. MIMO_ERR_NOT_FOUND where
+ *  $HOME/.cache/mimo-bridge; the caller releases *out with memory_release. MIMO_ERR_NOT_FOUND where
  *  neither variable is set. */
 mimo_status sample_cache_path(char **out, int64_t image_size);
 
 /**
  * Make sure that the cache holds the samples of this source, rendering them where it does not,
  * holds others or is damaged. To be called on one rank; then all ranks read the file at *path
- * (released with mimo_release). Where the installed font or list is gone, a sound cache is used as
- * it is; one that the source names must be there.
+ * (released with memory_release). Where the installed font or list is gone, a sound cache is used
+ * as it is; one that the source names must be there.
  */
 mimo_status sample_cache_fill(char **path, const struct sample_source *source);
 

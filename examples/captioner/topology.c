@@ -2,17 +2,17 @@
 
 #include <inttypes.h>
 
-#include "core/check.h"
+#include "captioner_support.h"
 
 /* A spec that wants another number of ranks is the most common mistake: say it in the words of the
  * command line, before the library says it in the words of grids. */
 static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spec, int64_t ranks)
 {
-    MIMO_TRY(mimo_grid_create_text(out, spec, 0));
-    MIMO_CHECK(mimo_grid_size(*out) == ranks, MIMO_ERR_GRID,
-               "%s %s is a grid of %" PRId64 " ranks, but %" PRId64
-               " were started: launch as many, or give another grid",
-               flag, spec, mimo_grid_size(*out), ranks);
+    TRY(mimo_grid_create_text(out, spec, 0));
+    CHECK(mimo_grid_size(*out) == ranks, MIMO_ERR_GRID,
+          "%s %s is a grid of %" PRId64 " ranks, but %" PRId64
+          " were started: launch as many, or give another grid",
+          flag, spec, mimo_grid_size(*out), ranks);
     return MIMO_OK;
 }
 
@@ -20,8 +20,8 @@ static mimo_status parse_grids(rank_topology *out, const char *encoder_spec, con
 {
     int64_t ranks = mimo_comm_size(out->world);
     mimo_pairing pairing = MIMO_PAIRING_INIT;
-    MIMO_TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
-    MIMO_TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
+    TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
+    TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
     return mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
 
@@ -37,16 +37,18 @@ static mimo_status create_groups(mimo_grid *grid, const char *dim)
 
 static mimo_status connect_grids(rank_topology *out)
 {
-    MIMO_TRY(mimo_grid_connect(out->encoder, out->world));
-    MIMO_TRY(mimo_grid_connect(out->llm, out->world));
-    MIMO_TRY(create_groups(out->encoder, "tp"));
-    MIMO_TRY(create_groups(out->llm, "tp"));
-    MIMO_TRY(create_groups(out->llm, "cp"));
+    TRY(mimo_grid_connect(out->encoder, out->world));
+    TRY(mimo_grid_connect(out->llm, out->world));
+    TRY(create_groups(out->encoder, "tp"));
+    TRY(create_groups(out->llm, "tp"));
+    TRY(create_groups(out->llm, "cp"));
 
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     desc.src = out->encoder;
     desc.dst = out->llm;
-    MIMO_TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
+    desc.partition = &rule;
+    TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
     return mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm);
 }
 
@@ -59,17 +61,17 @@ static mimo_status find_group(const mimo_grid *grid, const char *dim, mimo_comm 
 
 static mimo_status find_place(rank_topology *out)
 {
-    MIMO_TRY(find_group(out->encoder, "tp", &out->encoder_tp));
-    MIMO_TRY(find_group(out->llm, "tp", &out->llm_tp));
-    MIMO_TRY(find_group(out->llm, "cp", &out->llm_cp_group));
+    TRY(find_group(out->encoder, "tp", &out->encoder_tp));
+    TRY(find_group(out->llm, "tp", &out->llm_tp));
+    TRY(find_group(out->llm, "cp", &out->llm_cp_group));
     int64_t rank = mimo_comm_rank(out->world);
     out->encoder_dp = mimo_grid_dim_size(out->encoder, "dp");
     out->llm_cp = mimo_grid_dim_size(out->llm, "cp");
     out->llm_dp = mimo_grid_dim_size(out->llm, "dp");
-    MIMO_TRY(mimo_grid_coord(&out->encoder_dp_rank, out->encoder, rank, "dp"));
-    MIMO_TRY(mimo_grid_coord(&out->llm_tp_rank, out->llm, rank, "tp"));
-    MIMO_TRY(mimo_grid_coord(&out->llm_cp_rank, out->llm, rank, "cp"));
-    MIMO_TRY(mimo_grid_coord(&out->llm_dp_rank, out->llm, rank, "dp"));
+    TRY(mimo_grid_coord(&out->encoder_dp_rank, out->encoder, rank, "dp"));
+    TRY(mimo_grid_coord(&out->llm_tp_rank, out->llm, rank, "tp"));
+    TRY(mimo_grid_coord(&out->llm_cp_rank, out->llm, rank, "cp"));
+    TRY(mimo_grid_coord(&out->llm_dp_rank, out->llm, rank, "dp"));
 
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_partition_coords place = {sizeof(mimo_partition_coords), out->llm_cp_rank, out->llm_cp,
@@ -83,8 +85,8 @@ mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *en
                             const char *llm_spec)
 {
     out->world = world;
-    MIMO_TRY(mimo_comm_agree(world, parse_grids(out, encoder_spec, llm_spec)));
-    MIMO_TRY(connect_grids(out));
+    TRY(mimo_comm_agree(world, parse_grids(out, encoder_spec, llm_spec)));
+    TRY(connect_grids(out));
     return mimo_comm_agree(world, find_place(out));
 }
 

@@ -18,8 +18,8 @@ typedef struct rank_topology {
     int64_t encoder_dp_rank, encoder_dp;
     int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
 
-    /* No partition is attached to the bridge: an LLM rank receives whole image sequences, merges
-     * them with its text, and only then keeps its cp share of the merged sequence. */
+    /* The bridge has the LLM's partition: an LLM rank receives the image rows of its own cp share
+     * alone, each at its position. `partition` splits the ids and labels in the same way. */
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 struct train_log {
     FILE *file;
@@ -18,8 +18,8 @@ struct train_log {
 mimo_status train_log_open(struct train_log **out, const char *path, bool append)
 {
     struct train_log *log;
-    MIMO_TRY(mimo_reserve(&log, 1, sizeof *log));
-    mimo_status status = mimo_copy_string(&log->path, path);
+    TRY(memory_reserve(&log, 1, sizeof *log));
+    mimo_status status = memory_copy_string(&log->path, path);
     if (status == MIMO_OK && !(log->file = fopen(path, append ? "ae" : "we")))
         status = mimo_fail(MIMO_ERR_IO, "cannot open the log %s: %s", path, strerror(errno));
     if (status != MIMO_OK) {
@@ -56,9 +56,9 @@ mimo_status train_log_write(struct train_log *log, const struct train_log_line *
                           ",\"grad_norm\":%s,\"ms\":%s}\n",
                           line->step, spell(loss, line->loss), line->tokens,
                           spell(norm, line->grad_norm), spell(ms, line->ms));
-    MIMO_CHECK(printed > 0 && fflush(log->file) == 0, MIMO_ERR_IO,
-               "cannot write step %" PRId64 " to the log %s: %s", line->step, log->path,
-               strerror(errno));
+    CHECK(printed > 0 && fflush(log->file) == 0, MIMO_ERR_IO,
+          "cannot write step %" PRId64 " to the log %s: %s", line->step, log->path,
+          strerror(errno));
     return MIMO_OK;
 }
 
@@ -69,7 +69,7 @@ mimo_status train_log_close(struct train_log *log)
         return MIMO_OK;
     if (log->file && fclose(log->file) != 0)
         status = mimo_fail(MIMO_ERR_IO, "cannot finish the log %s: %s", log->path, strerror(errno));
-    mimo_release(log->path);
-    mimo_release(log);
+    memory_release(log->path);
+    memory_release(log);
     return status;
 }

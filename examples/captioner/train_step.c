@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-#include "core/check.h"
-#include "core/memory.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 
 enum { WARMUP_STEPS = 100 };
 #define PI 3.14159265358979323846
@@ -12,7 +12,7 @@ static mimo_status add_buckets(step_trainer *out, nn_params *params)
 {
     const mimo_gradient_bucket *buckets;
     int n;
-    MIMO_TRY(nn_params_buckets(params, &buckets, &n));
+    TRY(nn_params_buckets(params, &buckets, &n));
     for (int i = 0; i < n; i++)
         out->buckets[out->bucket_count++] = buckets[i];
     return MIMO_OK;
@@ -23,16 +23,16 @@ mimo_status trainer_create(step_trainer *out, captioner_model *model, const trai
     out->desc = *desc;
     out->model = model;
     out->gradient = model->topology->gradient;
-    MIMO_TRY(add_buckets(out, model->encoder.params));
-    MIMO_TRY(add_buckets(out, model->language.params));
-    MIMO_TRY(mimo_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
-    return mimo_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
+    TRY(add_buckets(out, model->encoder.params));
+    TRY(add_buckets(out, model->language.params));
+    TRY(memory_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
+    return memory_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
 }
 
 void trainer_destroy(step_trainer *trainer)
 {
-    mimo_release(trainer->chosen);
-    mimo_release(trainer->gathered);
+    memory_release(trainer->chosen);
+    memory_release(trainer->gathered);
     *trainer = (struct step_trainer){0};
 }
 
@@ -55,9 +55,9 @@ static mimo_status accumulate(step_trainer *trainer)
         double loss_sum;
         int64_t tokens;
         batch_fill(&model->batch, trainer->gathered + first, many);
-        MIMO_TRY(model_forward(model, &loss_sum, &tokens));
-        MIMO_TRY(mimo_gradient_add(trainer->gradient, loss_sum, tokens));
-        MIMO_TRY(model_backward(model));
+        TRY(model_forward(model, &loss_sum, &tokens));
+        TRY(mimo_gradient_add(trainer->gradient, loss_sum, tokens));
+        TRY(model_backward(model));
     }
     return MIMO_OK;
 }
@@ -67,13 +67,12 @@ static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
 {
     mimo_gradient *gradient = trainer->gradient;
     mimo_stream stream = nn_runtime_or_host(trainer->model->desc.runtime)->stream;
-    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
-    MIMO_TRY(mimo_gradient_finalize(gradient, trainer->buckets, trainer->bucket_count, stream));
-    MIMO_TRY(mimo_gradient_norm(&result->grad_norm, gradient, trainer->buckets,
-                                trainer->bucket_count, stream));
-    MIMO_CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
-               "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm,
-               result->loss);
+    TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
+    TRY(mimo_gradient_finalize(gradient, trainer->buckets, trainer->bucket_count, stream));
+    TRY(mimo_gradient_norm(&result->grad_norm, gradient, trainer->buckets, trainer->bucket_count,
+                           stream));
+    CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
+          "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm, result->loss);
     return MIMO_OK;
 }
 
@@ -87,12 +86,12 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
 
     mimo_gradient_reset(trainer->gradient);
     for (int i = 0; i < 2; i++)
-        MIMO_TRY(nn_params_zero_grad(stores[i]));
-    MIMO_TRY(accumulate(trainer));
-    MIMO_TRY(finish_gradients(trainer, result));
+        TRY(nn_params_zero_grad(stores[i]));
+    TRY(accumulate(trainer));
+    TRY(finish_gradients(trainer, result));
     nn_adamw rule = NN_ADAMW_INIT;
     rule.lr = learning_rate(desc, step);
     for (int i = 0; i < 2; i++)
-        MIMO_TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
+        TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
     return MIMO_OK;
 }

@@ -3,11 +3,10 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "core/check.h"
-#include "core/memory.h"
-
 #include "blas_kernels.h"
 #include "caption_data.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
 #include "checkpoint.h"
 #include "compute_place.h"
 #include "final_report.h"
@@ -46,7 +45,7 @@ static mimo_status build_model(run_state *run)
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype};
-    MIMO_TRY(model_create(&run->model, &run->topology, &desc));
+    TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.items = run->data.training,
                             .samples = run->data.training_count,
                             .steps = options->steps,
@@ -68,11 +67,11 @@ static mimo_status try_results(run_state *run)
 {
     const struct options *options = run->options;
     if (options->save)
-        MIMO_TRY(checkpoint_probe(options->save, &run->trainer));
+        TRY(checkpoint_probe(options->save, &run->trainer));
     if (options->out)
-        MIMO_TRY(run_pictures_probe(options->out));
+        TRY(run_pictures_probe(options->out));
     if (options->log)
-        MIMO_TRY(train_log_open(&run->log, options->log, run->first_step > 0));
+        TRY(train_log_open(&run->log, options->log, run->first_step > 0));
     return MIMO_OK;
 }
 
@@ -83,7 +82,7 @@ static mimo_status open_on_lead(run_state *run)
     const char *folder = run->options->out;
     size_t kept = 0;
     if (folder)
-        MIMO_TRY(make_folders(folder, &kept));
+        TRY(make_folders(folder, &kept));
     mimo_status status = try_results(run);
     if (status != MIMO_OK && folder)
         remove_folders(folder, kept);
@@ -93,8 +92,8 @@ static mimo_status open_on_lead(run_state *run)
 static mimo_status open_results(run_state *run)
 {
     int64_t steps = run->options->steps - run->first_step;
-    mimo_status status = mimo_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
-    MIMO_TRY(mimo_comm_agree(run->world, status));
+    mimo_status status = memory_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
+    TRY(mimo_comm_agree(run->world, status));
     return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
 
@@ -123,10 +122,10 @@ static mimo_status take_steps(run_state *run)
     for (int64_t step = run->first_step; step < run->options->steps; step++) {
         step_result result;
         double start = now_ms();
-        MIMO_TRY(train_step(&run->trainer, step, &result));
+        TRY(train_step(&run->trainer, step, &result));
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
-        MIMO_TRY(log_step(run, step + 1, &result, end - start));
+        TRY(log_step(run, step + 1, &result, end - start));
         if (run->lead && step == run->first_step && run->options->device != OPTIONS_CUDA)
             blas_kernels_print(stderr);
         if (run->lead)
@@ -171,12 +170,12 @@ static mimo_status finish(run_state *run)
 {
     const struct options *options = run->options;
     final_report report;
-    MIMO_TRY(final_report_make(&report, &run->model, &run->data));
+    TRY(final_report_make(&report, &run->model, &run->data));
     if (run->lead) {
         final_report_print(&report, stdout);
         putchar('\n');
     }
-    MIMO_TRY(draw_pictures(run, &report));
+    TRY(draw_pictures(run, &report));
     if (run->lead && options->log)
         printf("log: %s\n", options->log);
     if (run->lead && options->save)
@@ -187,19 +186,19 @@ static mimo_status finish(run_state *run)
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
-    MIMO_TRY(compute_place_open(
-        &run->place, run->world,
-        options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
-        options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL));
-    MIMO_TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
-    MIMO_TRY(caption_data_load(&run->data, run->world, run->options));
-    MIMO_TRY(build_model(run));
+    TRY(compute_place_open(&run->place, run->world,
+                           options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
+                           options->precision == MIMO_BF16 ? NN_PRECISION_BF16
+                                                           : NN_PRECISION_FULL));
+    TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
+    TRY(caption_data_load(&run->data, run->world, run->options));
+    TRY(build_model(run));
     if (run->options->resume)
-        MIMO_TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
-    MIMO_TRY(open_results(run));
-    MIMO_TRY(train(run));
+        TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
+    TRY(open_results(run));
+    TRY(train(run));
     if (run->options->save)
-        MIMO_TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
+        TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
     return finish(run);
 }
 
@@ -210,7 +209,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     mimo_status closed = train_log_close(run.log);
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
-    mimo_release(run.losses);
+    memory_release(run.losses);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/check.h"
+#include "captioner_support.h"
 
 /* A tensor cut along dimension 1 is rows of slices; one cut along dimension 0 lies in one piece. */
 typedef struct slice_shape {
@@ -29,9 +29,9 @@ mimo_status gather_whole(const whole_rooms *rooms, const param_part *from)
     if (!from->tp || param->rule != NN_SHARDED)
         return nn_params_read(from->params, from->index, from->part, rooms->whole);
     int64_t ranks = mimo_comm_size(from->tp);
-    MIMO_TRY(mimo_comm_allgather(from->tp, rooms->gathered, array_of(param, from->part), bytes,
-                                 runtime->stream));
-    MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, ranks * bytes));
+    TRY(mimo_comm_allgather(from->tp, rooms->gathered, array_of(param, from->part), bytes,
+                            runtime->stream));
+    TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, ranks * bytes));
     slice_shape shape = shape_of(param);
     for (int64_t t = 0; t < ranks; t++)
         for (int64_t row = 0; row < shape.rows; row++)

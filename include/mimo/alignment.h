@@ -61,13 +61,16 @@ MIMO_API mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *al
                                          int modality);
 
 /**
- * Merge: to, "sbh" [S, B, H] or "bsh" [B, S, H], from the modalities' rows and the text rows. Every
- * row of `to` is written. Enqueued with a stream.
+ * Merge: to, "sbh" [S, B, H] or "bsh" [B, S, H], from the modalities' rows and the text rows. Each
+ * row of `to` is written once. Enqueued with a stream.
  *
  * rows[M]: per modality "th" or "bh" [N_m, H], sample-major; or "bsh" [b, s, H], or "sbh" [s, b,
  * H], b*s = N_m, whose rows are taken sample-major by their letters (never as they lie). A modality
  * without rows passes an empty view. text: "th" [N_text, H]. All share H, dtype and memory, and
  * none may overlap `to` (which is not checked). `rows` may be NULL where M = 0.
+ *
+ * A view with data NULL (and its true shape) is skipped: its positions of `to` are left alone. A
+ * ragged bridge (mimo_bridge_update) can have written a modality's rows there itself.
  *
  * Errors: MIMO_ERR_SHAPE where a count differs (prints both; a special id present without rows is
  * this error) or a view does not fit; MIMO_ERR_STATE before the first update.

@@ -226,7 +226,6 @@ typedef struct merge_call {
     const mimo_tensor *tile;
     const mimo_tensor *rows; /* [modalities] */
     const mimo_tensor *text;
-    bool skip_null; /* split: a view without data is skipped */
     int64_t row_bytes;
 } merge_call;
 
@@ -277,10 +276,10 @@ static mimo_status check_source(const merge_call *call, int source)
     char name[32] = "text", text[VIEW_TEXT], tile[VIEW_TEXT];
     const mimo_tensor *view = source_view(call, source);
     bool is_text = source == call->alignment->modalities;
-    int64_t wanted = rows_of(call->alignment, source), bytes;
+    int64_t wanted = rows_of(call->alignment, source);
     if (!is_text)
         snprintf(name, sizeof name, "modality %d", source);
-    MIMO_TRY(mimo_tensor_extent(NULL, &bytes, view));
+    MIMO_TRY(mimo_tensor_extent(NULL, NULL, view));
     mimo_tensor_text(text, sizeof text, view);
     mimo_tensor_text(tile, sizeof tile, call->tile);
     int64_t got = count_rows(view, is_text);
@@ -295,8 +294,6 @@ static mimo_status check_source(const merge_call *call, int source)
         MIMO_ERR_SHAPE,
         "alignment: rows of %s are %s, the merged tile is %s: H, dtype and memory must agree", name,
         text, tile);
-    MIMO_CHECK(view->data || bytes == 0 || call->skip_null, MIMO_ERR_ARGUMENT,
-               "alignment: rows of %s are %s, and data is NULL", name, text);
     return MIMO_OK;
 }
 
@@ -342,12 +339,13 @@ mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const mimo_ten
                                  mimo_stream stream)
 {
     MIMO_RANGE();
-    merge_call call = {alignment, to, rows, text, false, 0};
+    merge_call call = {alignment, to, rows, text, 0};
     MIMO_TRY(check_call(&call));
     for (int source = 0; source <= alignment->modalities; source++) {
+        const void *packed = source_view(&call, source)->data;
         mimo_row_map map = map_of(&call, source);
-        MIMO_TRY(alignment->device->scatter_rows(to->data, source_view(&call, source)->data, &map,
-                                                 stream));
+        if (packed)
+            MIMO_TRY(alignment->device->scatter_rows(to->data, packed, &map, stream));
     }
     return MIMO_OK;
 }
@@ -357,7 +355,7 @@ mimo_status mimo_alignment_split(const mimo_alignment *alignment, const mimo_ten
                                  mimo_stream stream)
 {
     MIMO_RANGE();
-    merge_call call = {alignment, from, rows, text, true, 0};
+    merge_call call = {alignment, from, rows, text, 0};
     MIMO_TRY(check_call(&call));
     for (int source = 0; source <= alignment->modalities; source++) {
         void *packed = source_view(&call, source)->data;

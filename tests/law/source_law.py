@@ -4,9 +4,9 @@
     source_law.py ROOT          check the tree; one line per broken rule, exit status 1
     source_law.py --self-test   break every rule in a small tree and see that each is noticed
 
-Rules: who may include whom (docs/architecture.md), which folders are pure, where MPI, NCCL and CUDA
-may be named, unique file names, the length of functions and of their parameter lists, no machine
-paths or leftovers. That no two files need each other is file_cycles.py's.
+Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
+pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
+parameter lists, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
 """
 import os
 import re
@@ -36,8 +36,11 @@ MAY_INCLUDE = {
          GRADIENT},
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
 }
-# Users of the library are free to include anything.
+# Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
+# Tests and benches may include anything. Examples are what others copy: public headers and their own,
+# directly and through what they include. The captioner may include the layers as well.
+EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [
@@ -153,6 +156,7 @@ class Law:
         self.unique_names()
         for name in self.sources:
             self.parts(name)
+            self.examples(name)
             self.backends(name)
             self.functions(name)
         for name, text in self.files.items():
@@ -188,6 +192,25 @@ class Law:
             other = part_of(target)
             if other != part and other not in MAY_INCLUDE[part]:
                 self.find(name, line, f"{part} may not include {other} ({include})")
+
+    def examples(self, name):
+        if name.startswith(EXAMPLES):
+            layers = ("src/nn/",) if name.startswith(LAYERED_EXAMPLE) else ()
+            chain = self.reaches_private(name, (EXAMPLES, PUBLIC) + layers, {name})
+            if chain:
+                self.find(name, 1, "an example reaches a private header: " + " -> ".join(chain))
+
+    def reaches_private(self, name, allowed, seen):
+        """The chain of includes from a file to a header outside of the allowed folders, or None."""
+        for _, _, include in includes(self.files[name]):
+            target = resolve(name, include, self.files)
+            if target is None or target in seen:
+                continue
+            seen.add(target)
+            chain = [] if not target.startswith(allowed) else self.reaches_private(target, allowed, seen)
+            if chain is not None:
+                return [include] + chain
+        return None
 
     def reaches_backend(self, name, seen):
         """The chain of includes from a file to a backend header, or None."""
@@ -323,6 +346,14 @@ SAMPLES = [
     ("include/mimo/stray.h", "int x;\n", "the file belongs to no part"),
     ("src/nowhere/a.c", "int x;\n", "the file belongs to no part"),
     ("bridge/linear.h", "int x;\n", "file name linear.h is taken"),
+    ("examples/captioner/deep.c", '#include "bridge/op/steps.h"\n',
+     "an example reaches a private header: bridge/op/steps.h"),
+    ("examples/captioner/core.c", '#include "core/inner.h"\n',
+     "an example reaches a private header: core/inner.h"),
+    ("examples/captioner/far.c", '#include "nn/inside.h"\n',
+     "an example reaches a private header: nn/inside.h -> core/inner.h"),
+    ("examples/layers.c", '#include "nn/linear.h"\n',
+     "an example reaches a private header: nn/linear.h"),
     ("grid/long.c", LONG, "grown has 82 lines"),
     ("grid/wide.c", "static int wide(int a, int b, int c,\n    int d, int e, int f, int g)\n{\n}\n",
      "wide has 7 parameters"),
@@ -346,6 +377,10 @@ GOOD = {
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
     "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",
     "src/nn/linear.h": "#include <mimo/mimo.h>\n",
+    "src/nn/inside.h": '#include "core/inner.h"\n',
+    "src/core/inner.h": "int z;\n",
+    "examples/captioner/model.c": '#include "nn/linear.h"\n#include "model.h"\n#include <mpi.h>\n',
+    "examples/captioner/model.h": "#include <mimo/mimo.h>\n",
     "bridge/op/steps.h": "int x;\n",
     "src/partition/shard/moves.h": "int y;\n",
     "bridge/plan/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',

@@ -249,6 +249,26 @@ Test(alignment, skipped_views_and_updates)
     mimo_alignment_destroy(alignment);
 }
 
+/* A merge leaves the positions of a source without data alone: a bridge has written them. */
+Test(alignment, merge_beside_rows_that_are_there)
+{
+    const int64_t special[] = {9}, id[] = {1, 9, 9, 1};
+    float tile[] = {5, 6, 7, 8}, words[] = {1, 2}, images[] = {3, 4};
+    mimo_alignment *alignment = alignment_of(1, special, 0);
+    mimo_tensor ids = mimo_tensor_2d((void *)id, MIMO_I64, "bs", 2, 2);
+    mimo_tensor rows = mimo_tensor_2d(NULL, MIMO_F32, "th", 2, 1);
+    mimo_tensor text = mimo_tensor_2d(words, MIMO_F32, "th", 2, 1);
+    const mimo_tensor to = mimo_tensor_3d(tile, MIMO_F32, "bsh", 2, 2, 1);
+    const float beside_images[] = {1, 6, 7, 2}, beside_text[] = {1, 3, 4, 2};
+    cr_assert_eq(mimo_alignment_update(alignment, &ids, NULL), MIMO_OK);
+    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK);
+    cr_assert_arr_eq(tile, beside_images, sizeof tile);
+    rows.data = images, text.data = NULL;
+    cr_assert_eq(mimo_alignment_merge(alignment, &to, &rows, &text, NULL), MIMO_OK);
+    cr_assert_arr_eq(tile, beside_text, sizeof tile);
+    mimo_alignment_destroy(alignment);
+}
+
 /* ------------------------------------------ errors ------------------------------------------ */
 
 static mimo_status create(int modalities, const int64_t *special, int64_t vocabulary)
@@ -341,8 +361,6 @@ Test(alignment, errors_of_views)
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "memory must agree");
     rows[0] = image, memcpy(rows[0].letters, "bs", 2);
     FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "bs[2,2]", "th, bh, sbh or bsh");
-    rows[0] = image, rows[0].data = NULL;
-    FAILS(MERGE(to, text), MIMO_ERR_ARGUMENT, "modality 0", "th[2,2]", "NULL");
     rows[0] = image, bad = text, bad.shape[0] = 3;
     FAILS(MERGE(to, bad), MIMO_ERR_SHAPE, "text has 3 rows", "take 2");
     bad = text, memcpy(bad.letters, "bh", 2);
@@ -363,6 +381,7 @@ Test(alignment, errors_of_views)
     FAILS(mimo_alignment_split(NULL, rows, &text, &to, NULL), MIMO_ERR_ARGUMENT, "alignment");
     rows[0].shape[0] = 3, rows[0].data = NULL; /* skipped, but its shape is checked */
     FAILS(mimo_alignment_split(a, rows, &text, &to, NULL), MIMO_ERR_SHAPE, "modality 0 has 3 rows");
+    FAILS(MERGE(to, text), MIMO_ERR_SHAPE, "modality 0 has 3 rows");
     EXPECT_BITS(bits_of_poison(out, 0, sizeof out), "written by a failed call");
     mimo_alignment_destroy(a);
 }
