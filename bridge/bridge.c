@@ -26,6 +26,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->memory = comm->memory;
     bridge->pairing = (mimo_pairing)MIMO_PAIRING_INIT;
     bridge->batch = desc->batch;
+    bridge->batch_count = 1;
     return mimo_executors_create(bridge, desc);
 }
 

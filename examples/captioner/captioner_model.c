@@ -86,7 +86,7 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     out->topology = topology;
     MIMO_TRY(mimo_comm_agree(topology->world, reserve_model(out)));
     batch.batch = out->batch.total; /* told, so that on a device calls only enqueue */
-    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch));
+    MIMO_TRY(mimo_bridge_update(topology->bridge, &batch, 1));
     return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 

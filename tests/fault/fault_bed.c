@@ -309,7 +309,7 @@ static mimo_status update(fault_bed *bed)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = FAULT_BATCH;
-    return mimo_bridge_update(bed->bridge, &batch);
+    return mimo_bridge_update(bed->bridge, &batch, 1);
 }
 
 static mimo_status prepare_backward(fault_bed *bed)

@@ -173,7 +173,7 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     MPI_EXPECT_SENTENCE("while a graph is captured: tell the batch by mimo_bridge_update");
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 10;
-    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));
     votes = 0;
     expect_samples(bridge, cuts[0]);
     MPI_EXPECT(votes == 0, "a call whose batch is told votes %d times", votes);

@@ -565,7 +565,7 @@ static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *s
     desc.ragged = spans;
     desc.spans = spans;
     desc.span_count = count;
-    return mimo_bridge_update(bridge, &desc);
+    return mimo_bridge_update(bridge, &desc, 1);
 }
 
 /* Forward of the spans' rows. Rank 1 holds all of them, `rows` in number. */
@@ -592,7 +592,7 @@ static void update_in_flight(const bridge_bed *bed)
     if (rank == 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
-    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL, 0), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("rank 0: bridge 1: update: an operation is in flight");
     if (rank > 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
@@ -693,7 +693,7 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
     MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 2 samples");
-    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL));
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0));
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
     c.told = true;
@@ -703,7 +703,7 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_SENTENCE("of a batch of 7 this rank holds");
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
     MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
-    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL)); /* back to the descriptor's */
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* back to the descriptor's */
     bed_move(&bed, true, 5);
     MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 2));
     bed_destroy(&bed);

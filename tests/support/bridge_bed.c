@@ -73,7 +73,7 @@ void bed_update(const bridge_bed *bed)
     batch.batch = bed->c.batch;
     batch.ragged = true;
     batch.spans = known;
-    MPI_EXPECT_OK(mimo_bridge_update(bed->bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(bed->bridge, &batch, 1));
     free(known);
 }
 
