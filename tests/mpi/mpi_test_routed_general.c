@@ -97,27 +97,9 @@ BED_TEST(routed_general, chosen_pairs)
 /* Cases with long sequences are dropped, as they take long. */
 enum { MOST_POSITIONS = 96, PAIRS = 120, PAIRS_AT_LEAST = 90, BATCHES = 60, BATCHES_AT_LEAST = 40 };
 
-/* Some dimensions in some order over a part of this launch's ranks. */
-static void draw_grid(uint64_t *random, char text[64], int64_t *offset)
-{
-    const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
-    int64_t ranks = 1, limit = mpi_test_size();
-    size_t used = (size_t)snprintf(text, 64, "x=1");
-    for (int i = 0; i < 5; i++) {
-        int64_t j = i + random_below(random, 5 - i), size = 1 + random_below(random, 4);
-        const char *dim = dims[j];
-        dims[j] = dims[i];
-        if (ranks * size > limit)
-            size = 1;
-        ranks *= size;
-        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d", dim, (int)size);
-    }
-    *offset = random_below(random, limit - ranks + 1);
-}
-
 static void draw_side(uint64_t *random, layout_case *side, char text[64])
 {
-    draw_grid(random, text, &side->offset);
+    bed_draw_grid(random, text, &side->offset);
     side->grid = text;
     side->partition = random_below(random, 2);
     side->sp = side->partition && random_below(random, 2);
