@@ -45,7 +45,9 @@ static mimo_status prepare_split(mimo_op *op, const mimo_batch_split *split)
 /* Where all tiles are flat and no packing gives S, rows are split over the ranks, not samples. */
 static bool counts_rows(const mimo_op *op)
 {
-    bool flat = mimo_routed_flat_counts_rows(op->bridge);
+    const mimo_layout_desc *layouts = op->bridge->routed->layouts;
+    bool flat = !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
+                !mimo_rule_is_packed(layouts[MIMO_DST].partition);
     for (int i = 0; flat && i < op->tensors.count; i++)
         flat = mimo_tile_is_flat(&op->tensors.pairs[i].src.view) &&
                mimo_tile_is_flat(&op->tensors.pairs[i].dst.view);

@@ -12,13 +12,6 @@ mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side si
     return mimo_routed_batch_now(bridge)->layouts[side];
 }
 
-bool mimo_routed_flat_counts_rows(const mimo_bridge *bridge)
-{
-    const mimo_layout_desc *layouts = bridge->routed->layouts;
-    return !mimo_rule_is_packed(layouts[MIMO_SRC].partition) &&
-           !mimo_rule_is_packed(layouts[MIMO_DST].partition);
-}
-
 /* T where a side is packed (thd); -1 where neither is. */
 static int64_t packed_rows(const mimo_routed *own)
 {

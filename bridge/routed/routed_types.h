@@ -48,9 +48,6 @@ static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *
     return &bridge->routed->batches[bridge->selected];
 }
 
-/* Whether a call of flat tiles alone splits rows, not samples: no packing gives S. */
-bool mimo_routed_flat_counts_rows(const mimo_bridge *bridge);
-
 /* A thd rule that gives T = cu[sequences]. */
 static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)
 {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge/bridge_types.h"
 #include "bridge_bed.h"
 #include "cases_ran.h"
 #include "guarded.h"
@@ -137,7 +138,55 @@ BED_TEST(rows, beside_samples)
     bed_destroy(&bed);
 }
 
+/* More splits than are remembered do not push out the one that was told. */
+BED_TEST(rows, after_many_splits)
+{
+    enum { SPLITS = 12 };
+    bed_case c = {.src = {.grid = "dp=4", .ragged = 3},
+                  .dst = {.grid = "cp=2,dp=2", .ragged = 4},
+                  .src_letters = "th",
+                  .dst_letters = "bh",
+                  .executor = EXECUTOR_ROUTED,
+                  .buffer = buffer,
+                  .rows = true,
+                  .batch = 13,
+                  .seq = 1};
+    bridge_bed bed;
+    test_agree_on_data();
+    bed_create(&bed, &c);
+    c.rows = false;
+    c.src.ragged = c.dst.ragged = 0;
+    c.src_letters = "sbh";
+    c.seq = 4;
+    for (int i = 1; bed.bridge && i <= SPLITS; i++) {
+        c.batch = i;
+        bridge_bed shaped = with_case(&bed, &c);
+        bed_move(&shaped, false, (uint64_t)i);
+        reference_release(&shaped.src);
+        reference_release(&shaped.dst);
+    }
+    if (bed.bridge)
+        bed_move(&bed, true, 1);
+    bed_destroy(&bed);
+}
+
 /* ------------------------------------- questions ---------------------------------- */
+
+/* On a device messages are staged too: rank 0 gets 34 rows in two messages, and sends as many back.
+ * Each message takes up to 16 bytes more. */
+static void expect_messages(const bridge_bed *bed, const mimo_bridge_sizes *sizes)
+{
+    int64_t bytes = -1;
+    mimo_comm *comm = bed->bridge->comm;
+    const mimo_device *real = comm->device;
+    mimo_device device = *real;
+    device.enqueues = true;
+    comm->device = &device;
+    MPI_EXPECT_OK(mimo_bridge_staging(&bytes, bed->bridge, sizes));
+    comm->device = real;
+    MPI_EXPECT(mpi_test_rank() > 0 || bytes == 2 * (34 * 12 + 2 * 16), "%d bytes of staging",
+               (int)bytes);
+}
 
 static mimo_status tell(mimo_bridge *bridge, int64_t src, int64_t dst)
 {
@@ -192,6 +241,7 @@ MPI_TEST(rows, what_the_bridge_says)
     MPI_EXPECT(tile.shape[0] == src[rank] && tile.shape[1] == 3, "%d rows", (int)tile.shape[0]);
     MPI_EXPECT_OK(mimo_bridge_staging(&bytes, bed.bridge, &sizes));
     MPI_EXPECT(bytes == (src[rank] * 12 + 63) / 64 * 64, "%d bytes of staging", (int)bytes);
+    expect_messages(&bed, &sizes);
     sizes = flat_sizes(9, 4);
     MPI_EXPECT_OK(mimo_bridge_tile(&tile, bed.bridge, MIMO_DST, &sizes));
     MPI_EXPECT(tile.shape[0] == dst, "%d rows", (int)tile.shape[0]);
@@ -283,7 +333,7 @@ MPI_TEST(rows, mistakes)
     bed_create(&bed, &c);
     MPI_EXPECT_OK(tell(bed.bridge, src, dst));
     refuse_numbers(bed.bridge, src, dst);
-    MPI_EXPECT_STATUS(forward_flat(&bed, rank < 2 ? 4 : 4, dst), MIMO_ERR_SHAPE);
+    MPI_EXPECT_STATUS(forward_flat(&bed, 4, dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("src tile is f32 th[4,3], and this rank told the update 3 src rows");
     MPI_EXPECT_STATUS(forward_flat(&bed, src, rank == WRONG ? 1 : dst), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE(
