@@ -24,8 +24,9 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     bridge->rank = comm->rank;
     bridge->size = comm->size;
     bridge->memory = comm->memory;
+    bridge->pairing = (mimo_pairing)MIMO_PAIRING_INIT;
     bridge->batch = desc->batch;
-    bridge->pairing.size = sizeof bridge->pairing;
+    bridge->batch_count = 1;
     return mimo_executors_create(bridge, desc);
 }
 

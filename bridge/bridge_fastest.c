@@ -224,12 +224,12 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
     for (int pass = 0; pass < PASSES; pass++)
         bridge->measured[pass] = bridge->collective && collective_adds(bridge, sizes->dtype, pass);
     if (!bridge->collective)
-        MIMO_TRY(mimo_bridge_update(bridge, &batch));
+        MIMO_TRY(mimo_bridge_update(bridge, &batch, 1));
     MIMO_TRY(measure(&it));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->executor[pass] = winner(&it, pass);
     if (!bridge->collective)
-        return mimo_bridge_update(bridge, NULL);
+        return mimo_bridge_update(bridge, NULL, 0);
     if (bridge->executor[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
         bridge->executor[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
         mimo_collective_disconnect(bridge);

@@ -21,6 +21,7 @@ typedef struct staged_pass {
     bool backward;
     mimo_tile tile[2]; /* of this rank, by mimo_side */
     int64_t batch, seq;
+    const mimo_batch_split *rows; /* in place of an even batch; NULL: not told */
     bool in_buffer;
 } staged_pass;
 
@@ -54,10 +55,12 @@ static mimo_status add_area(int64_t *sum, int64_t bytes)
 static mimo_status make_layout(mimo_layout **out, const staged_pass *it, mimo_endpoint end)
 {
     mimo_side side = end == MIMO_AT_SRC ? MIMO_SRC : MIMO_DST;
-    mimo_layout_desc desc = it->bridge->routed->layouts[end];
+    mimo_layout_desc desc = mimo_routed_batch_now(it->bridge)->layouts[end];
     desc.order = it->tile[side].view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
     desc.batch = it->batch;
     desc.seq = it->seq;
+    if (it->rows)
+        desc.samples = it->rows->samples[side];
     return mimo_layout_create(out, &desc);
 }
 
@@ -105,7 +108,7 @@ static mimo_status stage_routed(areas *out, const staged_pass *it)
     if (!it->backward)
         return add_route(out, it, MIMO_AT_SRC, MIMO_AT_DST);
     bool flat = mimo_tile_is_flat(&it->tile[0].view) && mimo_tile_is_flat(&it->tile[1].view);
-    if (!mimo_routed_two_phases(bridge, true, flat ? 1 : it->seq))
+    if (!mimo_routed_two_phases(bridge, mimo_routed_batch_now(bridge), true, flat ? 1 : it->seq))
         return add_route(out, it, MIMO_AT_DST, MIMO_AT_SRC);
     MIMO_TRY(add_route(out, it, MIMO_AT_DST, MIMO_AT_SHARDS));
     return add_route(out, it, MIMO_AT_SHARDS, MIMO_AT_SRC);
@@ -186,6 +189,7 @@ static mimo_status read_pass(staged_pass *it, const mimo_bridge_sizes *given)
     MIMO_TRY(mimo_bridge_read_sizes(&sizes, bridge, given));
     it->batch = sizes.batch;
     it->seq = sizes.seq;
+    it->rows = mimo_bridge_told_rows(bridge, &sizes);
     it->in_buffer = sizes.in_buffer;
     for (int side = 0; side < 2; side++) {
         MIMO_TRY(mimo_bridge_tile(&view, bridge, (mimo_side)side, given));

@@ -20,7 +20,20 @@ typedef struct tile_question {
 
 static bool is_ragged(const mimo_bridge *bridge)
 {
-    return bridge->routed && bridge->routed->ragged;
+    return bridge->routed && mimo_routed_batch_now(bridge)->ragged;
+}
+
+static bool is_flat(const char *letters)
+{
+    return letters && (strcmp(letters, "bh") == 0 || strcmp(letters, "th") == 0);
+}
+
+const mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
+                                              const mimo_bridge_sizes *sizes)
+{
+    if (!bridge->routed || !is_flat(sizes->src_letters) || !is_flat(sizes->dst_letters))
+        return NULL;
+    return mimo_routed_batch_now(bridge)->rows;
 }
 
 static mimo_status read_letters(tile_question *it)
@@ -30,7 +43,7 @@ static mimo_status read_letters(tile_question *it)
     const char *given = it->side == MIMO_SRC ? it->sizes.src_letters : it->sizes.dst_letters;
     const char *usual = is_ragged(it->bridge) && it->side == MIMO_SRC ? "th" : "sbh";
     it->letters = given ? given : usual;
-    it->flat = strcmp(it->letters, "bh") == 0 || strcmp(it->letters, "th") == 0;
+    it->flat = is_flat(it->letters);
     MIMO_CHECK(it->flat || strcmp(it->letters, "sbh") == 0 || strcmp(it->letters, "bsh") == 0,
                MIMO_ERR_ARGUMENT, "tile: letters '%s' of %s are none of sbh, bsh, bh and th",
                it->letters, mimo_side_names[it->side]);
@@ -70,6 +83,21 @@ static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *br
     return MIMO_OK;
 }
 
+/* The rows that the ranks told, in place of samples. */
+static mimo_status read_told_rows(mimo_bridge_sizes *sizes, int64_t told)
+{
+    int64_t rows = told;
+    if (sizes->batch >= 0)
+        MIMO_TRY(mimo_mul(&rows, sizes->batch, sizes->seq));
+    MIMO_CHECK(rows == told, MIMO_ERR_SHAPE,
+               "tile: %" PRId64 " samples of %" PRId64 " positions, and the ranks told %" PRId64
+               " rows",
+               sizes->batch, sizes->seq, told);
+    sizes->batch = told;
+    sizes->seq = 1;
+    return MIMO_OK;
+}
+
 mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
                                    const mimo_bridge_sizes *given)
 {
@@ -77,8 +105,13 @@ mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *br
     MIMO_TRY(mimo_read_descriptor(&sizes, sizeof sizes, given, "bridge sizes"));
     MIMO_CHECK(sizes.hidden >= 0, MIMO_ERR_ARGUMENT, "tile: rows of %" PRId64 " elements",
                sizes.hidden);
-    MIMO_TRY(read_batch(&sizes, bridge));
-    MIMO_TRY(read_sequence(&sizes, bridge));
+    const mimo_batch_split *rows = mimo_bridge_told_rows(bridge, &sizes);
+    if (rows) {
+        MIMO_TRY(read_told_rows(&sizes, rows->batch));
+    } else {
+        MIMO_TRY(read_batch(&sizes, bridge));
+        MIMO_TRY(read_sequence(&sizes, bridge));
+    }
     *out = sizes;
     return MIMO_OK;
 }
@@ -109,8 +142,12 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     int64_t samples = 0, positions = 0, rows;
     bool along = it->letters[0] == 's';
     mimo_tensor view;
+    const mimo_batch_split *told = mimo_bridge_told_rows(it->bridge, &it->sizes);
     if (is_ragged(it->bridge) && it->side == MIMO_SRC) {
-        rows = mimo_routed_src_rows(it->bridge);
+        rows = mimo_routed_batch_src_rows(mimo_routed_batch_now(it->bridge));
+    } else if (told) {
+        rows =
+            mimo_batch_splits_samples(&mimo_routed_batch_now(it->bridge)->splits, told, it->side);
     } else {
         MIMO_TRY(count(&samples, &positions, it));
         MIMO_TRY(mimo_mul(&rows, samples, positions));

@@ -29,6 +29,8 @@ struct mimo_bridge {
     struct mimo_routed *routed;         /* NULL where neither pass is routed */
 
     int64_t batch;       /* of the calls to come, as the caller gave it; -1: not given */
+    int batch_count;     /* micro-batches that the last update told; 1 where it told one or none */
+    int selected;        /* which of them the next calls move */
     bool names_tensors;  /* words of calls name tensors: not where calls only enqueue, and nobody
                             compares them */
     bool compares_calls; /* with all other calls of the parent (MIMO_CHECK=calls) */
@@ -78,6 +80,11 @@ mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_g
  * the bridge knows. MIMO_ERR_SHAPE where these differ. Local. */
 mimo_status mimo_bridge_read_sizes(mimo_bridge_sizes *out, const mimo_bridge *bridge,
                                    const mimo_bridge_sizes *given);
+
+/* What all ranks told of their rows, where a call of tiles of these letters counts rows; otherwise
+ * NULL. `batch` of the sizes are then these rows, and S is 1. */
+const struct mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
+                                                     const mimo_bridge_sizes *sizes);
 
 /* ----------------------------- its sentences (bridge_sentences.c) --------------------------- */
 

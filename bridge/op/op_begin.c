@@ -144,6 +144,7 @@ static void reset(mimo_op *op, mimo_bridge *bridge, const mimo_op_request *reque
                               .chunked = request->chunked,
                               .prepares = request->prepares,
                               .chunks = move->chunks,
+                              .batch = bridge->selected,
                               .stream = move->stream};
     op->tensors.count = op->progress.item = op->progress.step = 0;
     op->tensors.tagged = false;

@@ -14,6 +14,7 @@ void mimo_op_begin_signature(mimo_op *op, int n)
     op->claim.head = mimo_hash_int(mimo_hash_int(op->claim.head, op->call.backward), n);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.chunks);
     op->claim.head = mimo_hash_int(op->claim.head, op->call.prepares);
+    op->claim.head = mimo_hash_int(op->claim.head, op->call.batch);
     op->claim.signature = op->claim.head;
 }
 

@@ -17,6 +17,7 @@ typedef struct mimo_op_call {
     bool chunked;  /* its chunks can be waited for */
     bool prepares; /* it makes a call ready, and moves none of the tensors */
     int chunks;    /* 1 where it is not chunked */
+    int batch;     /* which of the micro-batches that an update told it moves */
     mimo_stream stream;
 } mimo_op_call;
 
@@ -37,7 +38,7 @@ typedef struct mimo_op_claim {
     uint64_t head;      /* the signature without the tensors */
     bool unsure;        /* the batch split is a guess, so the ranks agree on devices as well */
     char words[MIMO_CALL_TEXT];
-    int64_t worded; /* what `words` describe where they name no tensors */
+    uint64_t worded; /* what `words` describe where they name no tensors */
     mimo_agreement agreement;
 } mimo_op_claim;
 

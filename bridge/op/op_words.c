@@ -4,6 +4,7 @@
 
 #include "bridge/bridge_types.h"
 #include "comm/buffer_state.h"
+#include "core/hash.h"
 
 void mimo_op_append(mimo_op *op, const char *format, ...)
 {
@@ -19,13 +20,17 @@ static void begin_words(char call[MIMO_CALL_TEXT], const mimo_op *op, int n)
 {
     snprintf(call, MIMO_CALL_TEXT, "%s %s%s of %d", op->bridge->title,
              op->call.prepares ? "prepare of " : "", op->call.backward ? "backward" : "forward", n);
+    if (op->bridge->batch_count > 1)
+        mimo_call_append(call, " in micro-batch %d", op->call.batch);
 }
 
 /* The words of the operation's last call are kept where they are the same. To write them takes a
  * fifth of the time that the host spends on a call that only enqueues. */
 void mimo_op_begin_words(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
-    const int64_t worded = 4 * (int64_t)n + 2 * op->call.prepares + op->call.backward;
+    const int64_t kind = 4 * (int64_t)n + 2 * op->call.prepares + op->call.backward;
+    const int batch = op->bridge->batch_count > 1 ? op->call.batch + 1 : 0;
+    const uint64_t worded = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, kind), batch);
     char first[64] = "", second[64] = "";
     if (!op->bridge->names_tensors && op->claim.words[0] && op->claim.worded == worded)
         return;

@@ -163,31 +163,55 @@ int64_t mimo_batch_splits_samples(const mimo_batch_splits *splits, const mimo_ba
     return samples_of(splits, split, (int)side, splits->rank);
 }
 
+mimo_range mimo_batch_splits_range(const mimo_batch_splits *splits, const mimo_batch_split *split,
+                                   mimo_side side)
+{
+    mimo_cell cell;
+    mimo_layout layout = *splits->roles[side];
+    mimo_range range = {0, 0};
+    layout.batch = split->batch;
+    if (!mimo_layout_cell(&cell, &layout, splits->rank))
+        return range;
+    if (!split->samples[side])
+        return mimo_layout_samples(&layout, cell.dp);
+    for (int64_t d = 0; d < cell.dp; d++)
+        range.first += split->samples[side][d];
+    range.count = split->samples[side][cell.dp];
+    return range;
+}
+
 /* ----------------------------------------- resolve ------------------------------------------ */
+
+/* What all ranks have: rank r has all[2 * r + side]. */
+typedef struct told_samples {
+    const int64_t *all;
+    int64_t ranks;
+    const char *unit; /* "samples" or "rows" */
+} told_samples;
 
 /* The samples of one side, from those of its ranks. */
 static mimo_status gather_side(mimo_batch_split *split, const mimo_batch_splits *splits, int side,
-                               const int64_t *all, int64_t ranks)
+                               const told_samples *told)
 {
     int64_t dp = dp_of(splits, side), *samples, *first;
     MIMO_TRY(mimo_reserve(&split->samples[side], dp, sizeof *samples));
     MIMO_TRY(mimo_reserve(&first, dp, sizeof *first)); /* the first rank of each, and one */
     samples = split->samples[side];
     mimo_status status = MIMO_OK;
-    for (int64_t rank = 0; status == MIMO_OK && rank < ranks; rank++) {
+    for (int64_t rank = 0; status == MIMO_OK && rank < told->ranks; rank++) {
         mimo_cell cell;
-        int64_t held = all[2 * rank + side];
+        int64_t held = told->all[2 * rank + side];
         if (!mimo_layout_cell(&cell, splits->roles[side], rank))
             continue;
         if (first[cell.dp] == 0) {
             first[cell.dp] = rank + 1;
             samples[cell.dp] = held;
         } else if (samples[cell.dp] != held) {
-            status = mimo_fail(
-                MIMO_ERR_SHAPE,
-                "%s tiles: rank %" PRId64 " holds %" PRId64 " samples and rank %" PRId64
-                ", at the same dp coordinate %" PRId64 ", holds %" PRId64,
-                mimo_side_names[side], rank, held, first[cell.dp] - 1, cell.dp, samples[cell.dp]);
+            status = mimo_fail(MIMO_ERR_SHAPE,
+                               "%s tiles: rank %" PRId64 " holds %" PRId64 " %s and rank %" PRId64
+                               ", at the same dp coordinate %" PRId64 ", holds %" PRId64,
+                               mimo_side_names[side], rank, held, told->unit, first[cell.dp] - 1,
+                               cell.dp, samples[cell.dp]);
         }
     }
     mimo_release(first);
@@ -214,16 +238,16 @@ static bool is_even(const mimo_batch_splits *splits, const mimo_batch_split *spl
 }
 
 static mimo_status fill_split(mimo_batch_split *split, const mimo_batch_splits *splits,
-                              const int64_t *all, int64_t ranks)
+                              const told_samples *told)
 {
     int64_t dst_batch;
-    MIMO_TRY(gather_side(split, splits, MIMO_SRC, all, ranks));
-    MIMO_TRY(gather_side(split, splits, MIMO_DST, all, ranks));
+    MIMO_TRY(gather_side(split, splits, MIMO_SRC, told));
+    MIMO_TRY(gather_side(split, splits, MIMO_DST, told));
     MIMO_TRY(sum_side(&split->batch, splits, split, MIMO_SRC));
     MIMO_TRY(sum_side(&dst_batch, splits, split, MIMO_DST));
     MIMO_CHECK(split->batch == dst_batch, MIMO_ERR_SHAPE,
-               "the src tiles of all dp ranks hold %" PRId64 " samples, the dst tiles %" PRId64,
-               split->batch, dst_batch);
+               "the src tiles of all dp ranks hold %" PRId64 " %s, the dst tiles %" PRId64,
+               split->batch, told->unit, dst_batch);
     if (is_even(splits, split)) {
         mimo_release(split->samples[MIMO_SRC]);
         mimo_release(split->samples[MIMO_DST]);
@@ -234,11 +258,12 @@ static mimo_status fill_split(mimo_batch_split *split, const mimo_batch_splits *
 }
 
 mimo_status mimo_batch_splits_resolve(const mimo_batch_split **out, mimo_batch_splits *splits,
-                                      const int64_t *all, int64_t ranks)
+                                      const int64_t *all, int64_t ranks, const char *unit)
 {
+    const told_samples told = {all, ranks, unit};
     mimo_batch_split *split;
     MIMO_TRY(mimo_reserve(&split, 1, sizeof *split));
-    mimo_status status = fill_split(split, splits, all, ranks);
+    mimo_status status = fill_split(split, splits, &told);
     if (status == MIMO_OK)
         *out = put_known(splits, split);
     else

@@ -44,11 +44,16 @@ mimo_status mimo_batch_splits_even(const mimo_batch_split **out, mimo_batch_spli
 int64_t mimo_batch_splits_samples(const mimo_batch_splits *splits, const mimo_batch_split *split,
                                   mimo_side side);
 
+/* The same, and those of the dp coordinates before this rank's. */
+mimo_range mimo_batch_splits_range(const mimo_batch_splits *splits, const mimo_batch_split *split,
+                                   mimo_side side);
+
 /* The split that gives all ranks the samples that they have: rank r has all[2 * r + side]. Every
  * rank gets the same outcome, except for MIMO_ERR_MEMORY. MIMO_ERR_SHAPE: copies of one cell have
- * different numbers of samples, or the sums of the two sides differ. */
+ * different numbers of samples, or the sums of the two sides differ. Sentences call them `unit`:
+ * where no S is known, each row counts as a sample. */
 mimo_status mimo_batch_splits_resolve(const mimo_batch_split **out, mimo_batch_splits *splits,
-                                      const int64_t *all, int64_t ranks);
+                                      const int64_t *all, int64_t ranks, const char *unit);
 
 /* The split with this hash was used: the next guess tries it first. */
 void mimo_batch_splits_touch(mimo_batch_splits *splits, uint64_t hash);

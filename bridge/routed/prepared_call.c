@@ -66,7 +66,7 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
                                .seq = maker->call->pairs[i].seq,
                                .split = split->hash,
                                .samples = {src, dst, dst}};
-    return mimo_plan_cache_get(&transfer->plan, maker->op->bridge->routed->plans, &key);
+    return mimo_plan_cache_get(&transfer->plan, mimo_routed_batch_of(maker->op)->plans, &key);
 }
 
 /*
@@ -82,12 +82,13 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
  * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
  * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
  */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, bool backward, int64_t seq)
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch,
+                            bool backward, int64_t seq)
 {
     const mimo_routed *own = bridge->routed;
     int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
-    bool possible = backward && !own->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
+    bool possible = backward && !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
@@ -97,7 +98,8 @@ static void set_routes(call_maker *maker)
     maker->call->phase_count = 1;
     maker->routes[0] =
         backward ? (mimo_route){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_route){MIMO_AT_SRC, MIMO_AT_DST};
-    if (mimo_routed_two_phases(maker->op->bridge, backward, maker->op->tensors.pairs[0].seq)) {
+    if (mimo_routed_two_phases(maker->op->bridge, mimo_routed_batch_of(maker->op), backward,
+                               maker->op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->routes[0].to = MIMO_AT_SHARDS;
         maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
@@ -265,7 +267,7 @@ static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
 static mimo_status target_layout(mimo_layout **out, const call_maker *maker)
 {
     mimo_side side = maker->op->call.backward ? MIMO_SRC : MIMO_DST;
-    mimo_layout_desc desc = mimo_routed_side_layout(maker->op->bridge, side);
+    mimo_layout_desc desc = mimo_routed_batch_of(maker->op)->layouts[side];
     desc.batch = maker->split->batch;
     desc.samples = maker->split->samples[side];
     desc.seq = maker->call->pairs[0].seq;
@@ -382,21 +384,21 @@ static const mimo_recent_kind call_kind = {is_recorded, release_entry};
 
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
-    mimo_routed *own = op->bridge->routed;
+    mimo_routed_batch *own = mimo_routed_batch_of(op);
     const wanted_call wanted = {op, split->hash};
     void *staging;
     op->prepared = (mimo_prepared_call *)mimo_recent_take(&own->prepared, serves, &wanted);
     if (!op->prepared)
         MIMO_TRY(make_call(&op->prepared, op, split));
     mimo_batch_splits_find(&own->splits, split->hash)->users++;
-    MIMO_TRY(mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS,
-                                 op->prepared->staging_bytes));
+    MIMO_TRY(
+        mimo_op_get_staging(&staging, op, MIMO_STAGING_CONTRIBUTIONS, op->prepared->staging_bytes));
     return bind_call(op, staging);
 }
 
 void mimo_prepared_call_put_back(mimo_op *op)
 {
-    mimo_routed *own = op->bridge->routed;
+    mimo_routed_batch *own = mimo_routed_batch_of(op);
     mimo_prepared_call *call = op->prepared;
     op->prepared = NULL;
     if (!call)
@@ -411,7 +413,7 @@ void mimo_prepared_call_put_back(mimo_op *op)
     mimo_recent_trim(&own->prepared, CALLS_KEPT, &call_kind, op->bridge);
 }
 
-void mimo_prepared_calls_release(mimo_bridge *bridge)
+void mimo_prepared_calls_release(mimo_bridge *bridge, mimo_recent *prepared)
 {
-    mimo_recent_clear(&bridge->routed->prepared, &call_kind, bridge);
+    mimo_recent_clear(prepared, &call_kind, bridge);
 }

@@ -3,7 +3,7 @@
 #define MIMO_BRIDGE_PREPARED_CALL_H
 
 #include "bridge/op/op_types.h"
-#include "bridge/routed/batch_split.h"
+#include "bridge/routed/routed_batch.h"
 #include "bridge/routed/routed_phase.h"
 #include "core/recent.h"
 
@@ -34,8 +34,9 @@ typedef struct mimo_prepared_call {
     mimo_bases bases;      /* of the operation that it serves */
 } mimo_prepared_call;
 
-/* Whether a pass over sequences of this length takes two phases. */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, bool backward, int64_t seq);
+/* Whether a pass over sequences of this length takes two phases in this batch. */
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch,
+                            bool backward, int64_t seq);
 
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
 mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);
@@ -48,6 +49,6 @@ mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split);
 void mimo_prepared_call_put_back(mimo_op *op);
 
 /* Release all that are idle. */
-void mimo_prepared_calls_release(mimo_bridge *bridge);
+void mimo_prepared_calls_release(mimo_bridge *bridge, mimo_recent *prepared);
 
 #endif

@@ -58,7 +58,7 @@ static bool counts_rows(const mimo_op *op)
 static mimo_status prepare_given(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
-    mimo_routed *own = op->bridge->routed;
+    mimo_routed_batch *own = mimo_routed_batch_of(op);
     const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_batch_split *split;
     MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, op->bridge->batch));
@@ -72,6 +72,22 @@ static mimo_status prepare_given(mimo_op *op)
                    op->bridge->batch, samples);
     }
     return prepare_split(op, split);
+}
+
+/* Each rank told the rows that it holds, and the update gathered them. */
+static mimo_status prepare_told_rows(mimo_op *op)
+{
+    char text[MIMO_VIEW_TEXT];
+    const mimo_routed_batch *own = mimo_routed_batch_of(op);
+    const mimo_tile *tiles[] = {&op->tensors.pairs[0].src, &op->tensors.pairs[0].dst};
+    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
+        int64_t rows = mimo_batch_splits_samples(&own->splits, own->rows, (mimo_side)side);
+        MIMO_CHECK(tiles[side]->batch == rows, MIMO_ERR_SHAPE,
+                   "%s tile is %s, and this rank told the update %" PRId64 " %s rows",
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tiles[side]->view),
+                   rows, mimo_side_names[side]);
+    }
+    return prepare_split(op, own->rows);
 }
 
 /* On a measured bridge, by the rules of collective: dp divides the batch on both sides. Rows stay
@@ -92,7 +108,7 @@ static mimo_status prepare_measured(mimo_op *op)
                "others only where its sizes say any_batch",
                mimo_tensor_text(from, sizeof from, &src->view), src_dp,
                mimo_tensor_text(to, sizeof to, &dst->view), dst_dp);
-    MIMO_TRY(mimo_batch_splits_even(&split, &op->bridge->routed->splits, batch));
+    MIMO_TRY(mimo_batch_splits_even(&split, &mimo_routed_batch_of(op)->splits, batch));
     return prepare_split(op, split);
 }
 
@@ -103,8 +119,7 @@ static mimo_status require_agreement(mimo_op *op)
     bool wanted;
     const mimo_comm *comm = op->bridge->comm;
     const mimo_device *device = comm->device;
-    const char *remedy = counts_rows(op) ? "give one of the tiles as sbh or bsh, and the batch by "
-                                           "mimo_bridge_update"
+    const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
                                          : "tell the batch by mimo_bridge_update or the descriptor";
     op->claim.unsure = comm->size > 1;
     if (!op->claim.unsure)
@@ -130,7 +145,8 @@ static mimo_status prepare_guess(mimo_op *op)
             mimo_reserve(&op->memory.samples, 2 * (1 + bridge->size), sizeof *op->memory.samples));
     op->memory.samples[MIMO_SRC] = op->tensors.pairs[0].src.batch;
     op->memory.samples[MIMO_DST] = op->tensors.pairs[0].dst.batch;
-    MIMO_TRY(mimo_batch_splits_guess(&split, &bridge->routed->splits, op->memory.samples));
+    MIMO_TRY(
+        mimo_batch_splits_guess(&split, &mimo_routed_batch_of(op)->splits, op->memory.samples));
     if (split)
         return prepare_split(op, split);
     op->claim.guess =
@@ -176,7 +192,10 @@ static mimo_status routed_prepare(mimo_op *op)
     MIMO_TRY(sign_targets(op));
     MIMO_TRY(check_role(op, MIMO_SRC));
     MIMO_TRY(check_role(op, MIMO_DST));
-    if (op->bridge->batch >= 0 && !counts_rows(op))
+    bool rows = counts_rows(op);
+    if (rows && mimo_routed_batch_of(op)->rows)
+        return prepare_told_rows(op);
+    if (!rows && op->bridge->batch >= 0)
         return prepare_given(op);
     return op->bridge->measured[op->call.backward] ? prepare_measured(op) : prepare_guess(op);
 }
@@ -195,8 +214,9 @@ static mimo_status routed_resolve_finish(mimo_op *op)
     const mimo_batch_split *split;
     mimo_bridge *bridge = op->bridge;
     mimo_prepared_call_put_back(op);
-    MIMO_TRY(mimo_batch_splits_resolve(&split, &bridge->routed->splits, op->memory.samples + 2,
-                                       bridge->size));
+    MIMO_TRY(mimo_batch_splits_resolve(&split, &mimo_routed_batch_of(op)->splits,
+                                       op->memory.samples + 2, bridge->size,
+                                       counts_rows(op) ? "rows" : "samples"));
     return prepare_split(op, split);
 }
 
@@ -206,9 +226,13 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     mimo_cell cell;
     mimo_layout layout = *bridge->routed->roles[side];
     mimo_range samples = {0, 0};
-    MIMO_CHECK(batch >= 0, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64, batch);
+    const mimo_routed_batch *now = mimo_routed_batch_now(bridge);
+    bool told = batch == -1 && now->rows;
+    MIMO_CHECK(batch >= 0 || told, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64, batch);
     layout.batch = batch;
-    if (mimo_layout_cell(&cell, &layout, bridge->rank))
+    if (told)
+        samples = mimo_batch_splits_range(&now->splits, now->rows, side);
+    else if (mimo_layout_cell(&cell, &layout, bridge->rank))
         samples = mimo_layout_samples(&layout, cell.dp);
     *first = samples.first;
     *count = samples.count;
@@ -218,8 +242,8 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
 static mimo_status routed_op_layout(mimo_layout_desc *out, const mimo_op *op, mimo_side side)
 {
     const mimo_batch_split *split =
-        mimo_batch_splits_find(&op->bridge->routed->splits, op->prepared->split);
-    *out = mimo_routed_side_layout(op->bridge, side);
+        mimo_batch_splits_find(&mimo_routed_batch_of(op)->splits, op->prepared->split);
+    *out = mimo_routed_batch_of(op)->layouts[side];
     out->batch = split->batch;
     out->samples = split->samples[side];
     return MIMO_OK;
@@ -254,7 +278,7 @@ static mimo_status move_rows(mimo_op *op, const mimo_tile_pair *tiles)
 {
     (void)tiles;
     note_recording(op);
-    mimo_batch_splits_touch(&op->bridge->routed->splits, op->prepared->split);
+    mimo_batch_splits_touch(&mimo_routed_batch_of(op)->splits, op->prepared->split);
     return move_phase(op, 0);
 }
 

@@ -95,10 +95,10 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     set_shards(own, desc->dst);
     MIMO_TRY(set_role(own, MIMO_SRC));
     MIMO_TRY(set_role(own, MIMO_DST));
-    own->splits =
-        (mimo_batch_splits){{own->roles[MIMO_SRC], own->roles[MIMO_DST]}, bridge->rank, {NULL}};
     MIMO_TRY(show_pairing(bridge));
-    return mimo_plan_cache_create(&own->plans, own->layouts, bridge->rank);
+    MIMO_TRY(mimo_routed_batches_create(&own->batches, bridge, 1));
+    own->batches[0].batch = desc->batch;
+    return MIMO_OK;
 }
 
 /* The bridge has flags of its own; buffer_state.h says why. Where ranks share no memory there are
@@ -123,11 +123,8 @@ void mimo_routed_destroy(mimo_bridge *bridge)
     mimo_routed *own = bridge->routed;
     if (!own)
         return;
-    mimo_prepared_calls_release(bridge);
+    mimo_routed_batches_destroy(bridge, own->batches, bridge->batch_count);
     mimo_buffer_destroy(own->push_rule.flags);
-    mimo_plan_cache_destroy(own->plans);
-    mimo_batch_splits_release(&own->splits);
-    mimo_release(own->spans);
     for (int side = 0; side < 2; side++) {
         mimo_layout_destroy(own->roles[side]);
         mimo_release(own->packed[side]);

@@ -9,7 +9,7 @@
 
 mimo_layout_desc mimo_routed_side_layout(const mimo_bridge *bridge, mimo_side side)
 {
-    return bridge->routed->layouts[side];
+    return mimo_routed_batch_now(bridge)->layouts[side];
 }
 
 /* T where a side is packed (thd); -1 where neither is. */
@@ -68,7 +68,7 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_SRC][i], op->bridge->memory, "src"));
         MIMO_TRY(mimo_tile_check_view(&tiles[MIMO_DST][i], op->bridge->memory, "dst"));
     }
-    if (op->bridge->routed->ragged) /* there each dst tile has it */
+    if (mimo_routed_batch_of(op)->ragged) /* there each dst tile has it */
         return MIMO_OK;
     return full_sequence(&op->tensors.seq, op->bridge->routed, tiles, n);
 }
@@ -93,31 +93,13 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
     return mimo_tile_read(out, view, local);
 }
 
-int64_t mimo_routed_src_rows(const mimo_bridge *bridge)
-{
-    const mimo_routed *own = bridge->routed;
-    mimo_layout layout = *own->roles[MIMO_SRC];
-    mimo_cell cell;
-    int64_t rows = 0;
-    layout.batch = bridge->batch;
-    if (!mimo_layout_cell(&cell, &layout, bridge->rank))
-        return 0;
-    mimo_range samples = mimo_layout_samples(&layout, cell.dp);
-    for (int64_t i = 0; i < own->layouts[MIMO_AT_SRC].span_count; i++)
-        if (own->spans[i].sample >= samples.first &&
-            own->spans[i].sample < samples.first + samples.count &&
-            mimo_add(&rows, rows, own->spans[i].length) != MIMO_OK)
-            return INT64_MAX; /* no tile has that many */
-    return rows;
-}
-
 /* The src tile has the rows of a modality, one after the other. The dst tile has S. */
 static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
                                const mimo_tensor *src, const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
     const mimo_routed *own = bridge->routed;
-    int64_t rows = mimo_routed_src_rows(bridge);
+    int64_t rows = mimo_routed_batch_src_rows(mimo_routed_batch_now(bridge));
     MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
                "bsh",
@@ -147,7 +129,7 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
     MIMO_CHECK(src->dtype == dst->dtype && mimo_tensor_size(src, 'h') == mimo_tensor_size(dst, 'h'),
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
                mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
-    if (op->bridge->routed->ragged)
+    if (mimo_routed_batch_of(op)->ragged)
         MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
     else
         MIMO_TRY(read_even(&pair, op, src, dst));

@@ -3,8 +3,8 @@
 #define MIMO_BRIDGE_ROUTED_TYPES_H
 
 #include "bridge/bridge_types.h"
-#include "bridge/plan/plan_cache.h"
 #include "bridge/routed/prepared_call.h"
+#include "bridge/routed/routed_batch.h"
 #include "comm/buffer_state.h"
 
 typedef struct mimo_routed {
@@ -22,13 +22,8 @@ typedef struct mimo_routed {
     bool can_push; /* rows can be pushed into buffers: ranks share memory */
     mimo_push_rule push_rule;
 
-    int64_t first_batch; /* as the descriptor gave it; -1: not given */
-    bool ragged;         /* the src tiles hold only the rows of `spans` */
-    mimo_span *spans;    /* that the layouts point to */
-
-    mimo_batch_splits splits;
-    mimo_plan_cache *plans;
-    mimo_recent prepared; /* calls that are idle */
+    int64_t first_batch;        /* as the descriptor gave it; -1: not given */
+    mimo_routed_batch *batches; /* batches[bridge->batch_count], told by the last update */
 } mimo_routed;
 
 /* Functions of its table: see mimo_executor_table. */
@@ -42,8 +37,16 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
                              const mimo_tensor *dst);
 uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles);
 
-/* Ragged: rows of this rank's src tile. The batch is split evenly. */
-int64_t mimo_routed_src_rows(const mimo_bridge *bridge);
+/* The micro-batch that an operation moves, and the one that the next calls move. */
+static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
+{
+    return &op->bridge->routed->batches[op->call.batch];
+}
+
+static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *bridge)
+{
+    return &bridge->routed->batches[bridge->selected];
+}
 
 /* A thd rule that gives T = cu[sequences]. */
 static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)

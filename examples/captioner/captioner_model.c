@@ -118,7 +118,7 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
     batch.ragged = true;
     batch.spans = out->spans;
     batch.span_count = out->batch.sentences;
-    TRY(mimo_bridge_update(topology->bridge, &batch));
+    TRY(mimo_bridge_update(topology->bridge, &batch, 1));
     return mimo_comm_agree(topology->world, language_connect(&out->language));
 }
 

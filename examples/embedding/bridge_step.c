@@ -34,7 +34,7 @@ static mimo_status encode(training *t, int m, int64_t start)
     desc.ragged = true;
     desc.spans = spans;
     desc.span_count = ENCODED;
-    TRY(mimo_bridge_update(t->bridge[m], &desc));
+    TRY(mimo_bridge_update(t->bridge[m], &desc, 1));
     toy_encode(host, start + t->encoded, ENCODED, m);
     return place_copy(&t->at, t->rows[m], host, ROWS, t->at.moving);
 }

@@ -44,7 +44,8 @@
  *                   split evenly. A batch that is not given may be split unevenly. No rank sees the
  *                   split from its own tiles: [7,3] over dp=2 looks even to either rank. So the
  *                   ranks agree at the beginning of each such call, on devices as well. Where their
- *                   guesses differ, they gather the sizes of all tiles.
+ *                   guesses differ, they gather the sizes of all tiles. Rows of flat tiles can be
+ *                   told for each rank instead (mimo_batch_desc.src_rows).
  *                 - Several ranks can give gradient for one row (dst cp without a partition,
  *                   all_stages). Their parts are added by ascending rank. f16 and bf16 are added in
  *                   f32 and rounded once. Ranks along other dimensions (tp) have equal parts; one
@@ -194,7 +195,7 @@ MIMO_API mimo_status mimo_bridge_create_fastest(mimo_bridge **out, mimo_comm *co
  */
 MIMO_API void mimo_bridge_destroy(mimo_bridge *bridge);
 
-/** What an update says about the calls that follow it. */
+/** What an update says about the calls of one micro-batch. */
 typedef struct mimo_batch_desc {
     size_t size;   /* set by the initializer */
     int64_t batch; /* B, split evenly along dp on either side. -1: calls find it from their tiles. A
@@ -202,26 +203,42 @@ typedef struct mimo_batch_desc {
     bool ragged;   /* each sample has its own number of src rows, at the positions of its spans */
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
     int64_t span_count;
+    /* For calls of flat tiles alone: the rows of this rank's src tile and of its dst tile. Every
+     * rank tells its own, 0 where it has none. Both -1: not told. */
+    int64_t src_rows, dst_rows;
 } mimo_batch_desc;
 
-#define MIMO_BATCH_DESC_INIT                        \
-    {                                               \
-        sizeof(mimo_batch_desc), -1, false, NULL, 0 \
+#define MIMO_BATCH_DESC_INIT                                \
+    {                                                       \
+        sizeof(mimo_batch_desc), -1, false, NULL, 0, -1, -1 \
     }
 
 MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
 
 /**
- * Tell a routed bridge what the next calls move. NULL: back to what its descriptor said. Collective
- * over the communicator, blocking the host. No operation of the bridge may be in flight (begun, and
- * not waited for). A graph that captured calls of the bridge must not be replayed afterwards.
+ * Tell a routed bridge what the next calls move: descs[n], one for each micro-batch. Each element
+ * has the size of the first one. Calls move micro-batch 0 until mimo_bridge_select chooses another
+ * one. n = 0: back to what its descriptor said, for all calls.
+ *
+ * Collective over the communicator, blocking the host. The ranks agree and gather once for all n.
+ * No operation of the bridge may be in flight (begun, and not waited for). A graph that captured
+ * calls of the bridge must not be replayed afterwards. While the update is in force, graphs of all
+ * its micro-batches stay valid, and each micro-batch keeps its own prepared calls.
  *
  * Why give the batch: ranks then know how it is split and need not agree on it.
  *   - On a device, calls then only enqueue. A call whose batch was not given makes the host wait
  *     for an agreement first. It is MIMO_ERR_STATE while a graph is captured.
  *   - With MIMO_AGREE=0, such a call is MIMO_ERR_STATE, on the host and on devices.
- *   - One kind of call always agrees first: all its tiles are flat and no packing gives S. Then
- *     rows are split over dp, not samples, and no batch describes that.
+ *   - Where all tiles of a call are flat and no packing gives S, rows are split over dp, not
+ *     samples, and no batch describes that. Such a call needs src_rows and dst_rows instead.
+ *
+ * Rows (src_rows, dst_rows): every rank tells how many rows it holds on either side. Any split will
+ * do, also with ranks that have none: images of unequal size, say.
+ *   - Rows are numbered over dp: those of dp coordinate 0 come first, then those of 1. Row i of
+ *     all src tiles is row i of all dst tiles.
+ *   - Ranks at the same dp coordinate of a side hold the same rows and tell the same number. A rank
+ *     without a place on a side (outside the grid, or another pp stage) tells 0.
+ *   - All ranks tell rows, or none does. Calls with a shaped tile go by `batch` as before.
  *
  * Ragged: each sample has its own number of rows of one modality (image tokens, say).
  *   - The src tile is flat, "th" or "bh" [rows, H]: the rows of this rank's samples, sample after
@@ -235,14 +252,30 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  *     one rank passes each sample that has rows. Ranks that pass the same sample pass the same
  *     spans.
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch of -1, and spans of a
- * batch that is not ragged), MIMO_ERR_STATE (an operation in flight), MIMO_ERR_UNSUPPORTED (a pass
- * is collective, or was measured against collective; ragged with a src or thd partition),
- * MIMO_ERR_SHAPE (no such sample), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (also a ragged batch of -1, spans of a batch
+ * that is not ragged, rows of one side alone or of a ragged batch), MIMO_ERR_STATE (an operation in
+ * flight), MIMO_ERR_UNSUPPORTED (a pass is collective, or was measured against collective; ragged
+ * with a src or thd partition; rows with any partition), MIMO_ERR_SHAPE (no such sample; the rows
+ * of both sides have different sums, ranks at one dp coordinate tell different rows, or a rank
+ * tells rows where it has no place), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
  * error the last update stays in force. Spans that are out of order, overlap or leave the sequence
  * are MIMO_ERR_SHAPE of the calls that follow, because only these know S.
  */
-MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *desc);
+MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs, int n);
+
+/**
+ * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
+ * or after one that told nothing, 0 alone exists.
+ *
+ * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
+ * These keep the micro-batch that was chosen when they began. All ranks choose alike before a call
+ * (otherwise it is MIMO_ERR_MISMATCH, where calls agree). What else depends on the batch
+ * (mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples, mimo_bridge_prepare,
+ * mimo_bridge_self_test) follows the choice too.
+ *
+ * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
+ */
+MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
 
 /**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
@@ -434,7 +467,8 @@ MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
 /** The samples of a global batch that this rank loads as encoder (MIMO_SRC) or holds as LLM
  *  (MIMO_DST). Routed deals uneven batches out, and gives 0 samples to a rank that holds none.
  *  MIMO_ERR_SHAPE where the side's dp does not divide the batch, and a pass is collective or was
- *  measured against collective (mimo_bridge_create_fastest). */
+ *  measured against collective (mimo_bridge_create_fastest). A batch of -1 asks for the rows that
+ *  the ranks told an update (mimo_batch_desc.src_rows): MIMO_ERR_SHAPE where they told none. */
 MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                          mimo_side side, int64_t batch);
 
@@ -448,6 +482,9 @@ MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const m
  *   batch    of the sizes, split evenly along dp. -1: the one that the bridge was told
  *            (mimo_bridge_desc.batch, mimo_bridge_update). Where both are given they are equal
  *   seq      S of full sequences. 0 takes T of a packing. Not read for src of a ragged batch
+ *
+ * Where both sides are flat and the ranks told their rows (mimo_batch_desc.src_rows), these are the
+ * rows of the tiles. `batch` is then -1, or batch * seq is the number of rows in all.
  *
  * A flat side has [samples * positions, H] rows; src of a ragged batch has as many as the spans of
  * this rank's samples. A rank without a role on a side gets 0 samples. `in_buffer` and `any_batch`

@@ -305,11 +305,16 @@ static mimo_status register_memory(fault_bed *bed)
     return status == MIMO_ERR_UNSUPPORTED ? MIMO_OK : status;
 }
 
+/* Two micro-batches, of which the calls that follow move the first. Rank 0 knows the other one. */
 static mimo_status update(fault_bed *bed)
 {
-    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    batch.batch = FAULT_BATCH;
-    return mimo_bridge_update(bed->bridge, &batch);
+    static const mimo_span span = {0, 0, 2, 3};
+    mimo_batch_desc batches[] = {MIMO_BATCH_DESC_INIT, MIMO_BATCH_DESC_INIT};
+    batches[0].batch = batches[1].batch = FAULT_BATCH;
+    batches[1].ragged = true;
+    batches[1].spans = &span;
+    batches[1].span_count = bed->rank == 0;
+    return mimo_bridge_update(bed->bridge, batches, 2);
 }
 
 static mimo_status prepare_backward(fault_bed *bed)
@@ -382,7 +387,7 @@ const fault_call fault_calls[] = {
      "bridge 1 backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
     {"chunks", forward_in_chunks,
      "bridge 1 forward of 1 in 2 chunks: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
-    {"update", update, "bridge 1 update to a batch of ", FAULT_BRIDGE},
+    {"update", update, "bridge 1 update to 2 micro-batches: ", FAULT_BRIDGE},
     {"prepare", prepare_backward,
      "bridge 1 prepare of backward of 1: f32 sbh[8,1,3] from f32 sbh[2,2,3]: ", FAULT_BRIDGE},
     {"self-test", self_test, "bridge 1 self-test with seed 1: ", FAULT_BRIDGE},

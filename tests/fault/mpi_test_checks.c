@@ -277,7 +277,7 @@ static mimo_status update_first(fault_bed *bed)
 {
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = FAULT_BATCH;
-    return mimo_bridge_update(bed->bridge, &batch);
+    return mimo_bridge_update(bed->bridge, &batch, 1);
 }
 
 /* A pair of calls that ranks mix up, and the names of both in the sentence. */

@@ -302,7 +302,7 @@ static mimo_status update(const fault_bed *bed, int64_t batch, bool ragged)
     mimo_batch_desc desc = MIMO_BATCH_DESC_INIT;
     desc.batch = batch;
     desc.ragged = ragged;
-    return mimo_bridge_update(bed->bridge, &desc);
+    return mimo_bridge_update(bed->bridge, &desc, 1);
 }
 
 static void updates(void)
@@ -319,7 +319,7 @@ static void updates(void)
     MPI_EXPECT_STATUS(update(&bed, 4, wrong), MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE(
         "rank 2 called bridge 1 update to a ragged batch of 4 with 0 spans, rank 0");
-    MPI_EXPECT_STATUS(wrong ? mimo_bridge_update(bed.bridge, NULL) : update(&bed, 4, false),
+    MPI_EXPECT_STATUS(wrong ? mimo_bridge_update(bed.bridge, NULL, 0) : update(&bed, 4, false),
                       MIMO_ERR_MISMATCH);
     MPI_EXPECT_SENTENCE("rank 2 called bridge 1 update to a batch that is not told, rank 0");
     fault_bed_end(&bed);

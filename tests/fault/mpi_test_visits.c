@@ -219,6 +219,8 @@ static void make_operations(fault_bed *bed)
     expect_visit("wait for a chunk", THEIRS);
     MPI_EXPECT_OK(mimo_op_wait(&op));
     expect_visit("wait behind a chunk", THEIRS);
+    MPI_EXPECT_OK(mimo_bridge_select(bed->bridge, 0));
+    expect_visit("select", THEIRS);
 }
 
 static void release_all(fault_bed *bed)

@@ -241,7 +241,7 @@ static mimo_bridge *told_bridge(mimo_grid *grid[2], mimo_comm *comm)
     desc.executor = executor_of(EXECUTOR_ROUTED);
     batch.batch = mpi_test_size();
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
-    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));
     return bridge;
 }
 

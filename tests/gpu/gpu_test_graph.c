@@ -293,3 +293,99 @@ MPI_TEST(graph, p2p)
     check(false, EXECUTOR_P2P);
     check(true, EXECUTOR_P2P);
 }
+
+/* ------------------------------------ micro-batches ---------------------------------------- */
+
+/* Rows that every rank told, of several micro-batches: a graph for each, captured before any call
+ * ran, is replayed in any order while the update is in force. */
+enum { MICRO_BATCHES = 4 };
+
+typedef struct row_batch {
+    bridge_bed bed; /* borrows the bridge of the first one */
+    test_tile from, to;
+    cudaGraphExec_t graph;
+} row_batch;
+
+static bed_case rows_case(executor_id executor, int i)
+{
+    bed_case c = case_of(false, executor);
+    c.src_letters = c.dst_letters = "th";
+    c.told = c.sums = false;
+    c.rows = true;
+    c.seq = 1;
+    c.batch = 20 + 13 * i;
+    c.src.ragged = (uint64_t)(2 * i + 1);
+    c.dst.ragged = (uint64_t)(2 * i + 2);
+    return c;
+}
+
+static void begin_rows(row_batch *x, const row_batch *first, executor_id executor, int i)
+{
+    bed_case c = rows_case(executor, i);
+    bed_create(&x->bed, &c);
+    if (i > 0) {
+        mimo_bridge_destroy(x->bed.bridge);
+        x->bed.bridge = first->bed.bridge;
+    }
+}
+
+static void capture_rows(row_batch *x)
+{
+    cudaGraph_t graph = NULL;
+    mimo_move_desc move = MIMO_MOVE_DESC_INIT;
+    x->from = bed_tile_new(&x->bed, MIMO_SRC);
+    x->to = bed_target_new(&x->bed, MIMO_DST);
+    move.to = &x->to.view;
+    move.from = &x->from.view;
+    move.n = 1;
+    move.stream = test_stream();
+    MPI_EXPECT_OK(mimo_bridge_prepare(x->bed.bridge, false, &move));
+    EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
+    MPI_EXPECT_OK(bed_call(&x->bed, false, &x->to, &x->from));
+    EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
+    EXPECT_CUDA(cudaGraphInstantiateWithFlags(&x->graph, graph, 0));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+}
+
+static void check_rows(executor_id executor)
+{
+    row_batch all[MICRO_BATCHES];
+    mimo_batch_desc descs[MICRO_BATCHES];
+    memset(all, 0, sizeof all);
+    for (int i = 0; i < MICRO_BATCHES; i++) {
+        mimo_span *unused;
+        begin_rows(&all[i], &all[0], executor, i);
+        descs[i] = bed_describe(&all[i].bed, &unused);
+        free(unused);
+    }
+    MPI_EXPECT_OK(mimo_bridge_update(all[0].bed.bridge, descs, MICRO_BATCHES));
+    for (int i = MICRO_BATCHES - 1; i >= 0; i--) { /* the largest takes the staging first */
+        MPI_EXPECT_OK(mimo_bridge_select(all[0].bed.bridge, i));
+        capture_rows(&all[i]);
+    }
+    for (uint64_t seed = 0; seed < REPLAYS / 4; seed++) {
+        row_batch *x = &all[seed * seed % MICRO_BATCHES]; /* 0, 1 */
+        row_batch *y = &all[2 + seed % 2];
+        bed_fill(&x->bed, &x->from, false, seed);
+        bed_fill(&y->bed, &y->from, false, seed + 1000);
+        EXPECT_CUDA(cudaGraphLaunch(x->graph, test_stream()));
+        EXPECT_CUDA(cudaGraphLaunch(y->graph, test_stream()));
+        bed_check_target(&x->bed, &x->to, false, seed);
+        bed_check_target(&y->bed, &y->to, false, seed + 1000);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    for (int i = MICRO_BATCHES - 1; i >= 0; i--) {
+        EXPECT_CUDA(cudaGraphExecDestroy(all[i].graph));
+        test_tile_free(&all[i].from);
+        test_tile_free(&all[i].to);
+        if (i > 0)
+            all[i].bed.bridge = NULL;
+        bed_destroy(&all[i].bed);
+    }
+}
+
+MPI_TEST(graph, micro_batches)
+{
+    check_rows(EXECUTOR_P2P);
+    check_rows(EXECUTOR_ZERO_COPY);
+}

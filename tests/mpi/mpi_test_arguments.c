@@ -228,13 +228,13 @@ static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *s
     desc.spans = spans;
     desc.span_count = count;
     desc.ragged = ragged;
-    return mimo_bridge_update(bridge, &desc);
+    return mimo_bridge_update(bridge, &desc, 1);
 }
 
 static void updates(mimo_bridge *bridge)
 {
     const mimo_span span = {0, 0, 0, 1};
-    ARGUMENT(mimo_bridge_update(NULL, NULL), "bridge update: bridge is NULL");
+    ARGUMENT(mimo_bridge_update(NULL, NULL, 0), "bridge update: bridge is NULL");
     ARGUMENT(update(bridge, -2, NULL, 0, false), "update: a batch of -2");
     ARGUMENT(update(bridge, 4, &span, -1, true), "update: -1 spans");
     ARGUMENT(update(bridge, 4, NULL, 1, true), "update: 1 spans, NULL");

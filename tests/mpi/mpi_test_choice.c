@@ -123,7 +123,7 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     int64_t first, count, dp = mpi_test_size();
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 2 * dp;
-    MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch, 1), MIMO_ERR_UNSUPPORTED);
     MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, dp + 1),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* another batch than measured, evenly split */
@@ -159,7 +159,7 @@ MPI_TEST(choice, what_is_accepted)
         MPI_EXPECT(executor_id_of(mimo_bridge_executor(bridge, way)) != EXECUTOR_COLLECTIVE,
                    "way %d", way);
     batch.batch = 3 * mpi_test_size();
-    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));
     MPI_EXPECT_OK(forward(bridge, &c, 3, 6));
     mimo_bridge_destroy(bridge);
 

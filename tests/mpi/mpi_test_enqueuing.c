@@ -173,10 +173,67 @@ MPI_TEST(enqueuing, cuts_that_nobody_told)
     MPI_EXPECT_SENTENCE("while a graph is captured: tell the batch by mimo_bridge_update");
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 10;
-    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, &batch, 1));
     votes = 0;
     expect_samples(bridge, cuts[0]);
     MPI_EXPECT(votes == 0, "a call whose batch is told votes %d times", votes);
+    bridge->comm->device = &mimo_device_host;
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(dst);
+    mimo_grid_destroy(src);
+    mimo_comm_destroy(comm);
+}
+
+/* Flat rows, numbered over the ranks of a side. Two src ranks give what two dst ranks take. */
+static void expect_rows(mimo_bridge *bridge, const int64_t held[4])
+{
+    enum { MOST = 10 };
+    int rank = mpi_test_rank();
+    float from[MOST], to[MOST];
+    int64_t first = rank == 1 ? held[0] : (rank == 3 ? held[2] : 0);
+    for (int64_t i = 0; i < MOST; i++)
+        from[i] = (float)(first + i);
+    memset(to, 0xff, sizeof to);
+    const mimo_tensor source = mimo_tensor_2d(from, MIMO_F32, "th", rank < 2 ? held[rank] : 0, 1);
+    const mimo_tensor target = mimo_tensor_2d(to, MIMO_F32, "bh", rank < 2 ? 0 : held[rank], 1);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &target, &source, 1, NULL));
+    for (int64_t i = 0; rank > 1 && i < held[rank]; i++)
+        MPI_EXPECT(to[i] == (float)(first + i), "row %d is %g", (int)i, (double)to[i]);
+}
+
+/* Calls whose rows every rank told only enqueue, also while a graph is captured: of several
+ * micro-batches, told at once. */
+MPI_TEST(enqueuing, rows_that_are_told)
+{
+    enum { SPLITS = 4 };
+    static const int64_t cuts[SPLITS][4] = {{7, 3, 5, 5}, {0, 10, 10, 0}, {1, 2, 0, 3}, {0}};
+    mimo_batch_desc descs[SPLITS];
+    mimo_device device = enqueuing();
+    mimo_comm *comm = mpi_test_comm_new();
+    mimo_grid *src = grid_of("dp=2", 0), *dst = grid_of("dp=2", 2);
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    int rank = mpi_test_rank();
+    desc.src = src;
+    desc.dst = dst;
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, 20000));
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+    for (int i = 0; i < SPLITS; i++) {
+        mimo_batch_desc_init(&descs[i], sizeof *descs);
+        descs[i].src_rows = rank < 2 ? cuts[i][rank] : 0;
+        descs[i].dst_rows = rank < 2 ? 0 : cuts[i][rank];
+    }
+    votes = 0;
+    MPI_EXPECT_OK(mimo_bridge_update(bridge, descs, SPLITS));
+    MPI_EXPECT(votes == 2, "an update votes %d times", votes);
+    device.records = always_records;
+    bridge->comm->device = &device;
+    votes = 0;
+    for (int i = 0; i < 2 * SPLITS; i++) {
+        MPI_EXPECT_OK(mimo_bridge_select(bridge, i % SPLITS));
+        expect_rows(bridge, cuts[i % SPLITS]);
+    }
+    MPI_EXPECT(votes == 0, "calls whose rows are told vote %d times", votes);
     bridge->comm->device = &mimo_device_host;
     mimo_bridge_destroy(bridge);
     mimo_grid_destroy(dst);

@@ -97,27 +97,9 @@ BED_TEST(routed_general, chosen_pairs)
 /* Cases with long sequences are dropped, as they take long. */
 enum { MOST_POSITIONS = 96, PAIRS = 120, PAIRS_AT_LEAST = 90, BATCHES = 60, BATCHES_AT_LEAST = 40 };
 
-/* Some dimensions in some order over a part of this launch's ranks. */
-static void draw_grid(uint64_t *random, char text[64], int64_t *offset)
-{
-    const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
-    int64_t ranks = 1, limit = mpi_test_size();
-    size_t used = (size_t)snprintf(text, 64, "x=1");
-    for (int i = 0; i < 5; i++) {
-        int64_t j = i + random_below(random, 5 - i), size = 1 + random_below(random, 4);
-        const char *dim = dims[j];
-        dims[j] = dims[i];
-        if (ranks * size > limit)
-            size = 1;
-        ranks *= size;
-        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d", dim, (int)size);
-    }
-    *offset = random_below(random, limit - ranks + 1);
-}
-
 static void draw_side(uint64_t *random, layout_case *side, char text[64])
 {
-    draw_grid(random, text, &side->offset);
+    bed_draw_grid(random, text, &side->offset);
     side->grid = text;
     side->partition = random_below(random, 2);
     side->sp = side->partition && random_below(random, 2);
@@ -565,7 +547,7 @@ static mimo_status update(mimo_bridge *bridge, int64_t batch, const mimo_span *s
     desc.ragged = spans;
     desc.spans = spans;
     desc.span_count = count;
-    return mimo_bridge_update(bridge, &desc);
+    return mimo_bridge_update(bridge, &desc, 1);
 }
 
 /* Forward of the spans' rows. Rank 1 holds all of them, `rows` in number. */
@@ -592,7 +574,7 @@ static void update_in_flight(const bridge_bed *bed)
     if (rank == 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
                                                 test_stream()));
-    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL), MIMO_ERR_STATE);
+    MPI_EXPECT_STATUS(mimo_bridge_update(bed->bridge, NULL, 0), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("rank 0: bridge 1: update: an operation is in flight");
     if (rank > 0)
         MPI_EXPECT_OK(mimo_bridge_forward_start(&op, bed->bridge, &target.view, &source.view, 1,
@@ -693,7 +675,7 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
     MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
     MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 2 samples");
-    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL));
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0));
     bed_move(&bed, false, 3);
     bed_destroy(&bed);
     c.told = true;
@@ -703,7 +685,7 @@ BED_TEST(routed_general, batch_that_is_told)
     MPI_EXPECT_SENTENCE("of a batch of 7 this rank holds");
     MPI_EXPECT_OK(update(bed.bridge, 8, NULL, 0));
     MPI_EXPECT_STATUS(forward_halves(&bed, 1, 2), MIMO_ERR_SHAPE);
-    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL)); /* back to the descriptor's */
+    MPI_EXPECT_OK(mimo_bridge_update(bed.bridge, NULL, 0)); /* back to the descriptor's */
     bed_move(&bed, true, 5);
     MPI_EXPECT_OK(mimo_bridge_self_test(bed.bridge, 2));
     bed_destroy(&bed);

@@ -87,7 +87,7 @@ MPI_TEST(tiles, letters_and_batches)
     expect(&it, MIMO_SRC, "bf16 bh[0,3]");
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 8;
-    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch, 1));
     it.sizes.batch = -1;
     expect(&it, MIMO_SRC, "bf16 bh[16,3]");
     it.sizes.batch = 8;
@@ -125,7 +125,7 @@ MPI_TEST(tiles, ragged)
     batch.ragged = true;
     batch.spans = spans;
     batch.span_count = 4;
-    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(it.bridge, &batch, 1));
     it.sizes.batch = -1;
     expect(&it, MIMO_SRC, rows[mpi_test_rank()]);
     expect(&it, MIMO_DST, "f32 sbh[4,2,3]");

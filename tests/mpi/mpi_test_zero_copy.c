@@ -236,7 +236,7 @@ static void create_told(bridge_bed *out, int64_t hidden)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = c.batch;
     bed_create(out, &c);
-    MPI_EXPECT_OK(mimo_bridge_update(out->bridge, &batch));
+    MPI_EXPECT_OK(mimo_bridge_update(out->bridge, &batch, 1));
 }
 
 /* On a device a call ends before its rows have moved, so the wait returns the result. */

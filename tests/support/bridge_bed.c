@@ -59,22 +59,61 @@ static mimo_partition_rule rule_of(const layout_case *layout)
 }
 
 /* This rank gives the spans of the samples that it holds as dst. */
-void bed_update(const bridge_bed *bed)
+static void describe_spans(mimo_batch_desc *batch, const bridge_bed *bed, mimo_span *known)
 {
     const layout_case *dst = &bed->c.dst;
-    int64_t relative = mpi_test_rank() - dst->offset, first = 0, held = 0;
-    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
-    mimo_span *known = calloc((size_t)dst->span_count + 1, sizeof *known);
+    int64_t relative = mpi_test_rank() - dst->offset, first = 0, samples = 0;
     if (relative >= 0 && relative < ref_ranks(dst->grid))
-        held = reference_samples(dst, bed->c.batch, ref_coord(dst->grid, "dp", relative), &first);
+        samples =
+            reference_samples(dst, bed->c.batch, ref_coord(dst->grid, "dp", relative), &first);
     for (int64_t i = 0; i < dst->span_count; i++)
-        if (dst->spans[i].sample >= first && dst->spans[i].sample < first + held)
-            known[batch.span_count++] = dst->spans[i];
-    batch.batch = bed->c.batch;
-    batch.ragged = true;
-    batch.spans = known;
-    MPI_EXPECT_OK(mimo_bridge_update(bed->bridge, &batch));
-    free(known);
+        if (dst->spans[i].sample >= first && dst->spans[i].sample < first + samples)
+            known[batch->span_count++] = dst->spans[i];
+    batch->batch = bed->c.batch;
+    batch->ragged = true;
+    batch->spans = known;
+}
+
+static reference_tile held(const bridge_bed *bed, mimo_side side);
+
+mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans)
+{
+    mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
+    *spans = calloc((size_t)bed->c.dst.span_count + 1, sizeof **spans);
+    if (bed->c.src.kind)
+        describe_spans(&batch, bed, *spans);
+    if (bed->c.told)
+        batch.batch = bed->c.batch;
+    if (bed->c.rows) {
+        batch.src_rows = held(bed, MIMO_SRC).rows;
+        batch.dst_rows = held(bed, MIMO_DST).rows;
+    }
+    return batch;
+}
+
+void bed_update(const bridge_bed *bed)
+{
+    mimo_span *spans;
+    mimo_batch_desc batch = bed_describe(bed, &spans);
+    MPI_EXPECT_OK(mimo_bridge_update(bed->bridge, &batch, 1));
+    free(spans);
+}
+
+void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset)
+{
+    const char *dims[] = {"tp", "cp", "dp", "pp", "ep"};
+    int64_t ranks = 1, limit = mpi_test_size();
+    size_t used = (size_t)snprintf(text, 64, "x=1");
+    for (int i = 0; i < 5; i++) {
+        int64_t j = i + random_below(random, 5 - i), size = 1 + random_below(random, 4);
+        const char *dim = dims[j];
+        dims[j] = dims[i];
+        if (ranks * size > limit)
+            size = 1;
+        ranks *= size;
+        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d", dim, (int)size);
+    }
+    *offset = random_below(random, limit - ranks + 1);
 }
 
 void bed_create(bridge_bed *out, const bed_case *c)
@@ -102,7 +141,7 @@ void bed_create(bridge_bed *out, const bed_case *c)
     desc.backward_executor = executor_of(c->backward_executor);
     mimo_status status = mimo_bridge_create(&out->bridge, mpi_test_comm(), &desc);
     MPI_EXPECT(status == MIMO_OK, "%s: %s", bed_text(c), mimo_last_error());
-    if (out->bridge && c->src.kind)
+    if (out->bridge && (c->src.kind || c->rows))
         bed_update(out);
 }
 
@@ -144,7 +183,7 @@ static void expect_tile(const bridge_bed *bed, mimo_side side, const mimo_tensor
     char text[128], expected[128];
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_tensor told = *tile;
-    sizes.batch = bed->c.told || bed->c.src.kind ? -1 : bed->c.batch;
+    sizes.batch = bed->c.told || bed->c.src.kind || bed->c.rows ? -1 : bed->c.batch;
     sizes.seq = bed->c.src.cu || bed->c.dst.cu ? 0 : bed->c.seq;
     sizes.hidden = bed_hidden(&bed->c);
     sizes.dtype = bed->c.dtype;
@@ -175,7 +214,7 @@ static test_tile shape_tile(const bridge_bed *bed, mimo_side side, bool shared)
 static test_tile tile_new(const bridge_bed *bed, mimo_side side, bool shared)
 {
     test_tile made = shape_tile(bed, side, shared);
-    if (bed->bridge && !(side == MIMO_SRC ? bed->c.src : bed->c.dst).ragged)
+    if (bed->bridge && (bed->c.rows || !(side == MIMO_SRC ? bed->c.src : bed->c.dst).ragged))
         expect_tile(bed, side, &made.view);
     return made;
 }

@@ -26,6 +26,7 @@ typedef struct bed_case {
     bool idle;      /* destinations are idle between calls */
     int ctas;       /* the descriptor's limit of thread blocks */
     bool told;      /* the batch is given */
+    bool rows;      /* tiles are flat, S is 1, and every rank tells its rows */
     /* Backward: each contribution is a small number of its own. Otherwise one is the whole sum. */
     bool sums;
     int chunks; /* chunks of each call in bed_move; 0: whole calls */
@@ -45,8 +46,14 @@ typedef struct bridge_bed {
 void bed_create(bridge_bed *out, const bed_case *c);
 void bed_destroy(bridge_bed *bed);
 
-/* The update of a ragged case, which bed_create does as well. Collective. */
+/* The update of a ragged case, or of one with rows, which bed_create does as well. Collective. */
 void bed_update(const bridge_bed *bed);
+
+/* What this rank tells in an update to the case. Its spans are the caller's, to be freed. */
+mimo_batch_desc bed_describe(const bridge_bed *bed, mimo_span **spans);
+
+/* Some dimensions in some order over a part of this launch's ranks. */
+void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset);
 
 /* Poisoned tiles of this rank: one on a side, and one to be a target. Making a target is
  * collective. */
