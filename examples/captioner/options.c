@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <mimo/version.h>
+
 #include "core/check.h"
 #include "core/memory.h"
 
@@ -410,5 +412,5 @@ void options_print_help(FILE *stream)
 
 void options_print_version(FILE *stream)
 {
-    fprintf(stream, PROGRAM " (mimo-bridge) %s\n", CAPTIONER_VERSION);
+    fprintf(stream, PROGRAM " (mimo-bridge) %s\n", mimo_version_text());
 }
