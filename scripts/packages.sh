@@ -32,6 +32,7 @@ libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
 binutils                | test    | nm: which symbols the library shows
+abigail-tools           | extra   | abidiff: the binary interface against the stored one
 valgrind                | extra   | watches the life of a bridge
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 gcovr                   | extra   | scripts/coverage.sh
