@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Debian packages of mimo-bridge, in one list, and their installation.
 #
-#   scripts/packages.sh [core|library|demo|test]   install what is missing (default: test, which is all)
+#   scripts/packages.sh [core|library|demo|test|docs]   install what is missing (default: test)
 #   scripts/packages.sh --list                     print the list
 #
 # Sourced by the other scripts of this folder for install_packages.
@@ -10,7 +10,7 @@ set -euo pipefail
 
 # package | who needs it | why
 # Who: core (libmimo-bridge, without MPI); library (these as well: both libraries); demo (test needs
-# these as well); test; extra (without it a test is skipped).
+# these as well); test; extra (without it a test is skipped); docs (the manual).
 packages='
 gcc                     | core    | the C compiler
 libc6-dev               | core    | C headers; gcc only recommends them
@@ -36,6 +36,7 @@ abigail-tools           | extra   | abidiff: the binary interface against the st
 valgrind                | extra   | watches the life of a bridge
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 gcovr                   | extra   | scripts/coverage.sh
+doxygen                 | docs    | meson compile -C build docs: the manual of the headers
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 
@@ -46,7 +47,7 @@ packages_for() {
         name=${name// /} who=${who// /}
         case "$purpose:$who" in
         *:) ;;
-        core:core | library:core | library:library | extra:extra) echo "$name" ;;
+        core:core | library:core | library:library | extra:extra | docs:docs) echo "$name" ;;
         demo:core | demo:library | demo:demo) echo "$name" ;;
         test:core | test:library | test:demo | test:test) echo "$name" ;;
         esac
@@ -80,7 +81,7 @@ apt_get() {
     return "$status"
 }
 
-# install_packages PURPOSE: core, library, demo or test.
+# install_packages PURPOSE: core, library, demo, test or docs.
 install_packages() {
     [ "${MIMO_INSTALL:-1}" != 0 ] || return 0
     local missing extra=()
@@ -109,8 +110,8 @@ install_packages() {
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-test}" in
-    core | library | demo | test) install_packages "${1:-test}" ;;
+    core | library | demo | test | docs) install_packages "${1:-test}" ;;
     --list) sed '/^$/d' <<<"$packages" ;;
-    *) fail "unknown argument '$1': core, library, demo, test or --list" ;;
+    *) fail "unknown argument '$1': core, library, demo, test, docs or --list" ;;
     esac
 fi
