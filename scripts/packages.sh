@@ -31,9 +31,11 @@ libcriterion-dev        | test    | the test framework
 libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
+python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows
 abigail-tools           | extra   | abidiff: the binary interface against the stored one
 valgrind                | extra   | watches the life of a bridge
+yamllint                | extra   | looks over the workflow
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 gcovr                   | extra   | scripts/coverage.sh
 doxygen                 | docs    | meson compile -C build docs: the manual of the headers
