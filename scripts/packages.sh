@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Debian packages of mimo-bridge, in one list, and their installation.
 #
-#   scripts/packages.sh [core|library|demo|test]   install what is missing (default: test, which is all)
+#   scripts/packages.sh [core|library|demo|test|docs]   install what is missing (default: test)
 #   scripts/packages.sh --list                     print the list
 #
 # Sourced by the other scripts of this folder for install_packages.
@@ -10,7 +10,7 @@ set -euo pipefail
 
 # package | who needs it | why
 # Who: core (libmimo-bridge, without MPI); library (these as well: both libraries); demo (test needs
-# these as well); test; extra (without it a test is skipped).
+# these as well); test; extra (without it a test is skipped); docs (the manual).
 packages='
 gcc                     | core    | the C compiler
 libc6-dev               | core    | C headers; gcc only recommends them
@@ -31,10 +31,14 @@ libcriterion-dev        | test    | the test framework
 libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
+python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows
+abigail-tools           | extra   | abidiff: the binary interface against the stored one
 valgrind                | extra   | watches the life of a bridge
+yamllint                | extra   | looks over the workflow
 gnuplot-nox             | extra   | bench/plot_bench.py draws with it
 gcovr                   | extra   | scripts/coverage.sh
+doxygen                 | docs    | meson compile -C build docs: the manual of the headers
 clang                   | extra   | -Wdocumentation over the public headers; libFuzzer
 '
 
@@ -45,7 +49,7 @@ packages_for() {
         name=${name// /} who=${who// /}
         case "$purpose:$who" in
         *:) ;;
-        core:core | library:core | library:library | extra:extra) echo "$name" ;;
+        core:core | library:core | library:library | extra:extra | docs:docs) echo "$name" ;;
         demo:core | demo:library | demo:demo) echo "$name" ;;
         test:core | test:library | test:demo | test:test) echo "$name" ;;
         esac
@@ -79,7 +83,7 @@ apt_get() {
     return "$status"
 }
 
-# install_packages PURPOSE: core, library, demo or test.
+# install_packages PURPOSE: core, library, demo, test or docs.
 install_packages() {
     [ "${MIMO_INSTALL:-1}" != 0 ] || return 0
     local missing extra=()
@@ -108,8 +112,8 @@ install_packages() {
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     case "${1:-test}" in
-    core | library | demo | test) install_packages "${1:-test}" ;;
+    core | library | demo | test | docs) install_packages "${1:-test}" ;;
     --list) sed '/^$/d' <<<"$packages" ;;
-    *) fail "unknown argument '$1': core, library, demo, test or --list" ;;
+    *) fail "unknown argument '$1': core, library, demo, test, docs or --list" ;;
     esac
 fi

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <mimo/version.h>
+
 #include "plan_commands.h"
 
 static bool reported; /* a sentence is printed; later errors print nothing */
@@ -123,7 +125,7 @@ static error_t watch(int key, char *argument, struct argp_state *state)
         argp_help(state->root_argp, stdout, ARGP_HELP_USAGE, state->name);
         exit(plan_finish(0));
     case 'V':
-        printf("mimo-plan %s\n", PLAN_VERSION);
+        printf("mimo-plan %s\n", mimo_version_text());
         exit(plan_finish(0));
     default:
         return ARGP_ERR_UNKNOWN;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <mimo/version.h>
+
 #include "captioner_memory.h"
 #include "captioner_support.h"
 
@@ -409,5 +411,5 @@ void options_print_help(FILE *stream)
 
 void options_print_version(FILE *stream)
 {
-    fprintf(stream, PROGRAM " (mimo-bridge) %s\n", CAPTIONER_VERSION);
+    fprintf(stream, PROGRAM " (mimo-bridge) %s\n", mimo_version_text());
 }

@@ -371,32 +371,6 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
                                                         const mimo_move_desc *desc);
 
 /**
- * Make a call ready without moving data: its plan, its staging, its program, and the connections
- * that NCCL makes at the first message between two ranks. The first such call then costs what later
- * ones cost, and can be captured in a graph where none ran before.
- *
- * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
- * is neither read nor written, but their addresses count: later calls may have their tensors at
- * other addresses, each aligned as here (to the same power of two, up to 16 bytes), and a
- * destination in the same mimo_buffer as here, at any offset, or in none as here. `chunks` is 1 for
- * a call that is not in chunks. On a device staging belongs to a stream: prepare for each stream
- * that will have such calls, the largest call first. A call in chunks and a whole one are prepared
- * apart.
- *
- * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
- * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
- * it in the same order. Where collective moves the pass, it takes memory for all tensors of the
- * call while it lasts. mimo_bridge_update undoes it.
- *
- * Errors, the same on every rank: those of mimo_bridge_forward_start_chunked and of
- * mimo_bridge_backward; MIMO_ERR_STATE also where `stream` is being captured. On that rank alone:
- * MIMO_ERR_ARGUMENT where bridge is NULL. On a device also MIMO_ERR_MEMORY, MIMO_ERR_DEVICE and
- * MIMO_ERR_COMM, where staging or a connection could not be made on that rank.
- */
-MIMO_API mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward,
-                                         const mimo_move_desc *move);
-
-/**
  * Wait for a chunk (0 <= chunk < m) of an operation that was begun in chunks. The chunk's rows of
  * `to` are then the caller's again. The other rows, and `from`, stay the operation's until
  * mimo_op_wait. Local: each rank waits for what it needs, in any order, as often as it likes.
@@ -472,6 +446,36 @@ MIMO_API mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length,
 MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                          mimo_side side, int64_t batch);
 
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Make a call ready without moving data: its plan, its staging, its program, and the connections
+ * that NCCL makes at the first message between two ranks. The first such call then costs what later
+ * ones cost, and can be captured in a graph where none ran before.
+ *
+ * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
+ * is neither read nor written, but their addresses count: later calls may have their tensors at
+ * other addresses, each aligned as here (to the same power of two, up to 16 bytes), and a
+ * destination in the same mimo_buffer as here, at any offset, or in none as here. `chunks` is 1 for
+ * a call that is not in chunks. On a device staging belongs to a stream: prepare for each stream
+ * that will have such calls, the largest call first. A call in chunks and a whole one are prepared
+ * apart.
+ *
+ * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
+ * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
+ * it in the same order. Where collective moves the pass, it takes memory for all tensors of the
+ * call while it lasts. mimo_bridge_update undoes it.
+ *
+ * Errors, the same on every rank: those of mimo_bridge_forward_start_chunked and of
+ * mimo_bridge_backward; MIMO_ERR_STATE also where `stream` is being captured. On that rank alone:
+ * MIMO_ERR_ARGUMENT where bridge is NULL. On a device also MIMO_ERR_MEMORY, MIMO_ERR_DEVICE and
+ * MIMO_ERR_COMM, where staging or a connection could not be made on that rank.
+ */
+MIMO_API mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward,
+                                         const mimo_move_desc *move);
+
 /**
  * The view that a side of a call has on this rank, for one tensor of these sizes: letters, shape,
  * dtype and kind of memory, with data NULL. A forward takes such views as `from` (MIMO_SRC) and
@@ -513,6 +517,8 @@ MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridg
  */
 MIMO_API mimo_status mimo_bridge_staging(int64_t *bytes, const mimo_bridge *bridge,
                                          const mimo_bridge_sizes *sizes);
+
+#endif
 
 MIMO_END_DECLS
 

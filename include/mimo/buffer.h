@@ -107,6 +107,14 @@ MIMO_API void *mimo_buffer_data(const mimo_buffer *buffer);
 /** Its size in bytes, the same on every rank. Local. */
 MIMO_API int64_t mimo_buffer_size(const mimo_buffer *buffer);
 
+/** How many ranks' memory this rank reaches, itself included. Rows to and from other ranks are
+ *  sent. Local. */
+MIMO_API int mimo_buffer_reach(const mimo_buffer *buffer);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
 /**
  * The buffer of a communicator that holds all of [data, data + bytes) of this rank's memory, and
  * the offset of `data` in it. With 0 bytes: the one that `data` points into. Calls of bridges that
@@ -118,9 +126,7 @@ MIMO_API int64_t mimo_buffer_size(const mimo_buffer *buffer);
 MIMO_API mimo_status mimo_buffer_find(const mimo_buffer **out, int64_t *offset,
                                       const mimo_comm *comm, const void *data, int64_t bytes);
 
-/** How many ranks' memory this rank reaches, itself included. Rows to and from other ranks are
- *  sent. Local. */
-MIMO_API int mimo_buffer_reach(const mimo_buffer *buffer);
+#endif
 
 MIMO_END_DECLS
 

@@ -119,35 +119,6 @@ typedef enum mimo_reduce {
  */
 MIMO_API void mimo_comm_destroy(mimo_comm *comm);
 
-/**
- * Leave the communicator's whole family for good, and release the communicator: for garbage
- * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
- * that waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall
- * know.) Any thread may call it, also while another one is inside a call of the family: that
- * call ends with MIMO_ERR_ABORTED. NULL is fine.
- *
- * Everything else that was made from the family (communicators split from it, bridges, buffers,
- * gradient objects, groups of grids) stays the caller's. Each is destroyed by its own function, or
- * not at all, which leaks its memory. Once no call of the family runs any more, they may be
- * destroyed in any order, by any thread, different ones by several threads at once. None of that
- * waits for a rank or calls MPI, whatever its level of threads. Operations in flight end:
- * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls fail in the same way.
- *
- * Memory that others may still use:
- *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" below).
- *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
- *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
- *    device memory wait for work on this rank's device. A rank that has ended its last call may
- *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after
- *    mimo_comm_synchronize, where the last call's results count.
- *  - Peers that do not know of it may write into this rank's buffers. On the host, and in
- *    buffers that the library allocated on a device, the physical memory lives until each peer
- *    has released its part of the buffer, so such writes are lost and harm nobody. This rank's
- *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_borrow is the caller's:
- *    <mimo/buffer.h> says when it can be used again.
- */
-MIMO_API void mimo_comm_forget(mimo_comm *comm);
-
 /** This process's rank in the communicator, 0 <= rank < size. Local. */
 MIMO_API int mimo_comm_rank(const mimo_comm *comm);
 
@@ -283,6 +254,41 @@ MIMO_API mimo_status mimo_comm_state(const mimo_comm *comm);
  *  MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED, MIMO_ERR_DEVICE, and on a device MIMO_ERR_MISMATCH where
  *  ranks called differently into a buffer of the communicator (<mimo/buffer.h>). */
 MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Leave the communicator's whole family for good, and release the communicator: for garbage
+ * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
+ * that waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall
+ * know.) Any thread may call it, also while another one is inside a call of the family: that
+ * call ends with MIMO_ERR_ABORTED. NULL is fine.
+ *
+ * Everything else that was made from the family (communicators split from it, bridges, buffers,
+ * gradient objects, groups of grids) stays the caller's. Each is destroyed by its own function, or
+ * not at all, which leaks its memory. Once no call of the family runs any more, they may be
+ * destroyed in any order, by any thread, different ones by several threads at once. None of that
+ * waits for a rank or calls MPI, whatever its level of threads. Operations in flight end:
+ * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls fail in the same way.
+ *
+ * Memory that others may still use:
+ *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" below).
+ *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
+ *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
+ *    device memory wait for work on this rank's device. A rank that has ended its last call may
+ *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after
+ *    mimo_comm_synchronize, where the last call's results count.
+ *  - Peers that do not know of it may write into this rank's buffers. On the host, and in
+ *    buffers that the library allocated on a device, the physical memory lives until each peer
+ *    has released its part of the buffer, so such writes are lost and harm nobody. This rank's
+ *    addresses end with mimo_buffer_destroy. Memory of mimo_buffer_borrow is the caller's:
+ *    <mimo/buffer.h> says when it can be used again.
+ */
+MIMO_API void mimo_comm_forget(mimo_comm *comm);
+
+#endif
 
 MIMO_END_DECLS
 

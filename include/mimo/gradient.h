@@ -105,6 +105,16 @@ MIMO_API mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
 /** Begin the next step: forget losses and counts. Local. */
 MIMO_API void mimo_gradient_reset(mimo_gradient *gradient);
 
+/** Print every factor that finalize applies to each bucket, with the reason: the dims that are
+ *  summed over with their number of ranks, the dims that are not and why, and the scale with N.
+ *  Local. Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own buckets. */
+MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
+                                           const mimo_gradient_bucket *buckets, int n);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
 /** The lines of mimo_gradient_explain as text: at most capacity - 1 characters into `text` (always
  *  terminated; NULL where capacity is 0), and the length of the whole into *length (may be NULL).
  *  Local. Errors: MIMO_ERR_ARGUMENT (capacity < 0), and those of mimo_gradient_explain. */
@@ -112,11 +122,7 @@ MIMO_API mimo_status mimo_gradient_text(int64_t *length, char *text, int64_t cap
                                         const mimo_gradient *gradient,
                                         const mimo_gradient_bucket *buckets, int n);
 
-/** Print every factor that finalize applies to each bucket, with the reason: the dims that are
- *  summed over with their number of ranks, the dims that are not and why, and the scale with N.
- *  Local. Errors: MIMO_ERR_IO, and those of finalize that concern this rank's own buckets. */
-MIMO_API mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
-                                           const mimo_gradient_bucket *buckets, int n);
+#endif
 
 MIMO_END_DECLS
 

@@ -9,6 +9,10 @@
 
 MIMO_BEGIN_DECLS
 
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
 typedef enum mimo_log_level {
     MIMO_LOG_WARNING = 1, /* it works, but more slowly than might be expected, or a family ended */
     MIMO_LOG_INFO = 2,    /* what was chosen */
@@ -22,6 +26,8 @@ typedef void (*mimo_log_function)(void *context, mimo_log_level level, const cha
 /** Have `log` called with `context` for each line of the whole process; NULL: no more lines. Local.
  *  No other thread may be inside a call of the library meanwhile. */
 MIMO_API void mimo_log_set(mimo_log_function log, void *context);
+
+#endif
 
 MIMO_END_DECLS
 

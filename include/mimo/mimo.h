@@ -19,5 +19,6 @@
 #include <mimo/plan.h>
 #include <mimo/status.h>
 #include <mimo/tensor.h>
+#include <mimo/version.h>
 
 #endif

@@ -58,7 +58,7 @@ typedef struct mimo_nccl_desc {
     int blocking;    /* ncclConfig_t.blocking: 0 lets the library poll NCCL's own waits.
                         MIMO_NCCL_DEFAULT: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
-    /* The fields below are each rank's own.
+    /* The fields below are each rank's own. They are experimental (<mimo/status.h>).
      *
      * Device memory for staging, from the host's allocator; both functions, or neither. NULL:
      * cudaMalloc and cudaFree. They serve the communicator and all that is split or made from it.
@@ -112,10 +112,6 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
                                            const mimo_nccl_desc *desc);
 
-/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
- *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
-MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
-
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
  *  Where they are neither all ranks nor an existing group, it makes another one for them. Both stay
@@ -138,6 +134,16 @@ MIMO_API void mimo_nccl_report_init(mimo_nccl_report *out, size_t size);
 /** Fill *out, from MIMO_NCCL_REPORT_INIT. Local. Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL
  *  communicator). */
 MIMO_API mimo_status mimo_nccl_report_of(mimo_nccl_report *out, const mimo_comm *comm);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/** The CUDA device of this rank: the descriptor's, or the one that the library chose. Local.
+ *  Errors: MIMO_ERR_ARGUMENT (NULL, or not an NCCL communicator). */
+MIMO_API mimo_status mimo_nccl_device(int *out, const mimo_comm *comm);
+
+#endif
 
 MIMO_END_DECLS
 

@@ -191,15 +191,21 @@ MIMO_API int64_t mimo_plan_classes(const mimo_plan *plan);
  */
 MIMO_API mimo_status mimo_plan_check(const mimo_layout *src, const mimo_layout *dst);
 
-/** Write the blocks as text, one on each line, in a form that is stable enough to be stored as
- *  golden text: at most capacity - 1 characters into `text` (always terminated; NULL where capacity
- *  is 0), and the length of the whole into *length (may be NULL). MIMO_ERR_ARGUMENT: capacity < 0.
- *  */
+/** Write the blocks to a stream, one on each line, in a form that is stable enough to be stored as
+ *  golden text. MIMO_ERR_IO where it fails. */
+MIMO_API mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/** The lines of mimo_plan_print as text: at most capacity - 1 characters into `text` (always
+ *  terminated; NULL where capacity is 0), and the length of the whole into *length (may be NULL).
+ *  MIMO_ERR_ARGUMENT: capacity < 0. */
 MIMO_API mimo_status mimo_plan_text(int64_t *length, char *text, int64_t capacity,
                                     const mimo_plan *plan);
 
-/** The same to a stream. MIMO_ERR_IO where it fails. */
-MIMO_API mimo_status mimo_plan_print(FILE *stream, const mimo_plan *plan);
+#endif
 
 MIMO_END_DECLS
 

@@ -17,6 +17,10 @@
  * caller destroys. One called borrow makes it around something of the caller's, which stays the
  * caller's and outlives it.
  *
+ * What is new in a release and may still change is experimental. It is declared only where the
+ * program defines MIMO_EXPERIMENTAL before it includes the first header of the library.
+ * docs/versions.md says what is promised of either kind.
+ *
  * These errors are not repeated with every function: MIMO_ERR_ARGUMENT for a NULL that has no
  * meaning, for an enumerator that does not exist, and for a descriptor that did not start from its
  * _INIT; MIMO_ERR_MEMORY from functions that allocate; MIMO_ERR_OVERFLOW from functions that

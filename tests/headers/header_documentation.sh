@@ -12,7 +12,7 @@ mpi=()
 [ -z "$package" ] || read -r -a mpi < <(pkg-config --cflags "$package" | sed 's/-I/-isystem /g')
 
 check() {
-    clang -x c -std=c11 -fsyntax-only -Wdocumentation -Werror -I "$root/include" "${mpi[@]}" "$@"
+    clang -x c -std=c11 -fsyntax-only -Wdocumentation -Werror -DMIMO_EXPERIMENTAL -I "$root/include" "${mpi[@]}" "$@"
 }
 
 # First see that the check can fail.

@@ -1,6 +1,11 @@
 /* A program that contains the public headers only, linked with the library. */
 #include <mimo/mimo.h>
 
+#ifndef MIMO_EXPERIMENTAL
+/* Experimental declarations are absent: this one would contradict theirs. */
+int mimo_log_set;
+#endif
+
 int main(void)
 {
     mimo_grid *grid = NULL;

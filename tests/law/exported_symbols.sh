@@ -21,12 +21,15 @@ same() {
     [ -z "$only" ] || complain "$2, but not $1" "$only"
 }
 
-# declared MACRO HEADER...: the names that headers mark with a macro, functions and objects.
+# declared MACRO PART HEADER...: the names that headers mark with a macro, functions and objects. PART
+# is 1 for those that only MIMO_EXPERIMENTAL declares, and 0 for all others.
 declared() {
-    local macro=$1
-    shift
+    local macro=$1 part=$2
+    shift 2
     [ $# -gt 0 ] || return 0
-    cat "$@" | awk -v macro="^$macro " '$0 ~ macro { on = 1 }
+    cat "$@" | awk -v macro="^$macro " -v part="$part" '
+        /^#ifdef MIMO_EXPERIMENTAL/ { inside = 1 } /^#endif/ { inside = 0 }
+        inside == part && $0 ~ macro { on = 1 }
         on { text = text " " $0 } on && /;/ { print text; text = ""; on = 0 }' |
         sed -E 's/MIMO_PRINTF\([^)]*\)//; s/^[^(;]*\b(mimo_[a-z0-9_]+) *[(;].*/\1/' | sort -u
 }
@@ -45,14 +48,18 @@ mapfile -t private < <(find "$root/src" "$root/bridge" "$root/grid" -name '*.h')
 built=()
 for header in "$@"; do [[ $header == */mpi.h ]] || built+=("$header"); done
 map=$root/src/mimo-bridge.map.in
-public=$(declared MIMO_API "${built[@]}")
+public=$(declared MIMO_API 0 "${built[@]}")
 [ "$(wc -l <<<"$public")" -gt 90 ] || complain "too few functions found in the headers" "$public"
 
 same "declared in a public header" "shown by $(basename "$core")" \
     "$public" "$(shown "$core" MIMO_BRIDGE_[0-9])"
 same "declared in a public header" "public in $(basename "$map")" \
-    "$(declared MIMO_API "${all[@]}")" "$(listed "$map" MIMO_BRIDGE_[0-9])"
-backend=$(declared MIMO_BACKEND_API "${private[@]}")
+    "$(declared MIMO_API 0 "${all[@]}")" "$(listed "$map" MIMO_BRIDGE_[0-9])"
+same "declared as experimental" "shown by $(basename "$core") as experimental" \
+    "$(declared MIMO_API 1 "${built[@]}")" "$(shown "$core" MIMO_BRIDGE_EXPERIMENTAL)"
+same "declared as experimental" "experimental in $(basename "$map")" \
+    "$(declared MIMO_API 1 "${all[@]}")" "$(listed "$map" MIMO_BRIDGE_EXPERIMENTAL)"
+backend=$(declared MIMO_BACKEND_API 0 "${private[@]}")
 same "marked MIMO_BACKEND_API" "private in $(basename "$map")" \
     "$backend" "$(listed "$map" MIMO_BRIDGE_PRIVATE)"
 same "marked MIMO_BACKEND_API" "shown by $(basename "$core") as private" \
@@ -61,7 +68,7 @@ if readelf -d "$core" | grep 'NEEDED.*libmpi'; then complain "needs MPI" "$core"
 
 if [ -n "$mpi" ]; then
     map=$root/src/comm/mpi/mimo-bridge-mpi.map
-    public=$(declared MIMO_API "$root/include/mimo/mpi.h")
+    public=$(declared MIMO_API 0 "$root/include/mimo/mpi.h")
     same "declared in <mimo/mpi.h>" "public in $(basename "$map")" \
         "$public" "$(listed "$map" MIMO_BRIDGE_MPI_[0-9])"
     same "declared in <mimo/mpi.h>" "shown by $(basename "$mpi")" \

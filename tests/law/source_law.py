@@ -53,6 +53,7 @@ FOLDERS = [
 PUBLIC = "include/mimo/"
 HEADERS = {
     "status": CORE, "export": CORE, "log": CORE, "dtype": CORE, "env": CORE, "tensor": CORE,
+    "version": CORE,
     "buffer": COMM, "comm": COMM, "mpi": COMM, "nccl": COMM, "grid": GRID,
     "partition": PARTITION,
     "alignment": ALIGNMENT, "pairing": LAYOUT, "plan": LAYOUT, "bridge": BRIDGE,

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-PROGRAM = sys.argv[1]
+PROGRAM, VERSION = sys.argv[1:3]
 failures = []
 
 
@@ -113,7 +113,7 @@ def help_and_version():
         expect(status == 0 and err == "" and out.startswith("Usage: mimo-plan"), arguments,
                f"status {status}, stdout {out!r}, stderr {err!r}")
     status, out, _ = run("--version")
-    expect(status == 0 and out.startswith("mimo-plan "), ["--version"], out)
+    expect(status == 0 and out == f"mimo-plan {VERSION}\n", ["--version"], out)
     _, out, _ = run("grid", "--help")
     expect("--dims" in out and "Usage: mimo-plan grid" in out, ["grid", "--help"], out)
 
