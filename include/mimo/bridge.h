@@ -264,20 +264,6 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
 MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs, int n);
 
 /**
- * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
- * or after one that told nothing, 0 alone exists.
- *
- * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
- * These keep the micro-batch that was chosen when they began. All ranks choose alike before a call
- * (otherwise it is MIMO_ERR_MISMATCH, where calls agree). What else depends on the batch
- * (mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples, mimo_bridge_prepare,
- * mimo_bridge_self_test) follows the choice too.
- *
- * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
- */
-MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
-
-/**
  * Move n tensors that share the layout from src tile to dst tile: to[i] from from[i]. Collective
  * over the communicator. Done on return on the host; enqueued with a stream. Each pair has one
  * dtype. No tensor of `to` may overlap another one of the call. `from` is only read. Forward
@@ -449,6 +435,20 @@ MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const m
 /* ---------------------------------------- experimental ---------------------------------------- */
 /* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
 #ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Choose which micro-batch of the last update the next calls move, 0 <= i < n. Without an update,
+ * or after one that told nothing, 0 alone exists.
+ *
+ * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
+ * These keep the micro-batch that was chosen when they began. All ranks choose alike before a call
+ * (otherwise it is MIMO_ERR_MISMATCH, where calls agree). What else depends on the batch
+ * (mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples, mimo_bridge_prepare,
+ * mimo_bridge_self_test) follows the choice too.
+ *
+ * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
+ */
+MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
 
 /**
  * Make a call ready without moving data: its plan, its staging, its program, and the connections
