@@ -1,5 +1,3 @@
-#define MIMO_EXPERIMENTAL /* mimo_nccl_device */
-
 #include "gpu_place.h"
 
 #include <cuda_runtime_api.h>
