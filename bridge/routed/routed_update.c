@@ -71,18 +71,6 @@ typedef struct update_maker {
     mimo_told_batches told;
 } update_maker;
 
-/* Each element has the size of the first one. */
-static mimo_status read_desc(mimo_batch_desc *own, const mimo_batch_desc *descs, int i)
-{
-    size_t size, first;
-    const char *at = (const char *)descs;
-    memcpy(&first, at, sizeof first);
-    memcpy(&size, at + (size_t)i * first, sizeof size);
-    MIMO_CHECK(size == first, MIMO_ERR_ARGUMENT, "its size is %zu, that of the first one %zu", size,
-               first);
-    return mimo_read_descriptor(own, sizeof *own, at + (size_t)i * first, "batch");
-}
-
 static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, int n)
 {
     mimo_told_batches *told = &it->told;
@@ -91,7 +79,8 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     told->descs[0].batch = it->bridge->routed->first_batch;
     for (int i = 0; i < n; i++) {
         told->descs[i] = (mimo_batch_desc)MIMO_BATCH_DESC_INIT;
-        mimo_status status = read_desc(&told->descs[i], descs, i);
+        mimo_status status =
+            mimo_read_element(&told->descs[i], sizeof *told->descs, descs, i, "batch");
         if (status == MIMO_OK)
             status = check_desc(it->bridge, &told->descs[i]);
         MIMO_TRY(mimo_told_batches_prefix_error(told, i, status));

@@ -33,6 +33,19 @@ static inline mimo_status mimo_read_descriptor(void *own, size_t known, const vo
     return MIMO_OK;
 }
 
+/* Read element `i` of an array of descriptors. Each has the size of the first one. */
+static inline mimo_status mimo_read_element(void *own, size_t known, const void *list, int i,
+                                            const char *what)
+{
+    size_t size, first;
+    memcpy(&first, list, sizeof first);
+    const char *at = (const char *)list + (size_t)i * first;
+    memcpy(&size, at, sizeof size);
+    MIMO_CHECK(size == first, MIMO_ERR_ARGUMENT, "%s: its size is %zu, that of the first one %zu",
+               what, size, first);
+    return mimo_read_descriptor(own, known, at, what);
+}
+
 /* Write what is known of a struct that the caller sized: all of it where the caller's header is
  * newer than the library, a part of it where it is older. `own` has its size field too. */
 static inline mimo_status mimo_write_descriptor(void *out, const void *own, size_t known,

@@ -5,6 +5,7 @@
 
 #include "core/address.h"
 #include "core/checked.h"
+#include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
 #include "gradient/gradient_state.h"
@@ -16,10 +17,6 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
 {
     int64_t bytes;
     char what[MIMO_CALL_TEXT];
-    MIMO_CHECK(bucket->size == sizeof *bucket, MIMO_ERR_ARGUMENT,
-               "gradient bucket %d: its size is %zu, and this library knows %zu (start from its "
-               "_INIT)",
-               i, bucket->size, sizeof *bucket);
     MIMO_CHECK(bucket->name, MIMO_ERR_ARGUMENT, "gradient bucket %d has no name", i);
     MIMO_CHECK(bucket->module == MIMO_SRC || bucket->module == MIMO_DST, MIMO_ERR_ARGUMENT,
                "gradient bucket '%s': unknown module %d", bucket->name, (int)bucket->module);
@@ -46,11 +43,17 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
     return mimo_bucket_rule_of(rule, gradient->grid[bucket->module], bucket);
 }
 
-mimo_status mimo_gradient_read_buckets(mimo_bucket_rule *rules, const mimo_gradient *gradient,
+mimo_status mimo_gradient_read_buckets(mimo_gradient_bucket *own, mimo_bucket_rule *rules,
+                                       const mimo_gradient *gradient,
                                        const mimo_gradient_bucket *buckets, int n)
 {
-    for (int i = 0; i < n; i++)
-        MIMO_TRY(read_bucket(&rules[i], gradient, &buckets[i], i));
+    char what[32];
+    for (int i = 0; i < n; i++) {
+        snprintf(what, sizeof what, "gradient bucket %d", i);
+        own[i] = (mimo_gradient_bucket)MIMO_GRADIENT_BUCKET_INIT;
+        MIMO_TRY(mimo_read_element(&own[i], sizeof *own, buckets, i, what));
+        MIMO_TRY(read_bucket(&rules[i], gradient, &own[i], i));
+    }
     return MIMO_OK;
 }
 
@@ -65,13 +68,17 @@ mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call)
                gradient->tokens);
     MIMO_TRY(mimo_reserve(&call->rules, call->n, sizeof *call->rules));
     MIMO_TRY(mimo_reserve(&call->shares, gradient->comm->size, sizeof *call->shares));
-    return mimo_gradient_read_buckets(call->rules, gradient, call->buckets, call->n);
+    MIMO_TRY(mimo_reserve(&call->own, call->n, sizeof *call->own));
+    MIMO_TRY(mimo_gradient_read_buckets(call->own, call->rules, gradient, call->buckets, call->n));
+    call->buckets = call->own;
+    return MIMO_OK;
 }
 
 void mimo_bucket_call_release(mimo_bucket_call *call)
 {
     mimo_release(call->rules);
     mimo_release(call->shares);
+    mimo_release(call->own);
 }
 
 /* ---------------------------------------- agreement --------------------------------------- */

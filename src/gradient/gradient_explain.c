@@ -82,21 +82,26 @@ mimo_status mimo_gradient_explain(FILE *stream, const mimo_gradient *gradient,
                                   const mimo_gradient_bucket *buckets, int n)
 {
     mimo_bucket_rule *rules = NULL;
+    mimo_gradient_bucket *own = NULL;
     MIMO_CHECK(gradient && stream, MIMO_ERR_ARGUMENT, "mimo_gradient_explain: %s is NULL",
                gradient ? "stream" : "gradient");
     MIMO_CHECK(n >= 0 && (buckets || n == 0), MIMO_ERR_ARGUMENT, "gradient: %d buckets at %p", n,
                (const void *)buckets);
-    MIMO_TRY(mimo_reserve(&rules, n, sizeof *rules));
-    mimo_status status = mimo_gradient_read_buckets(rules, gradient, buckets, n);
+    mimo_status status = mimo_reserve(&rules, n, sizeof *rules);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&own, n, sizeof *own);
+    if (status == MIMO_OK)
+        status = mimo_gradient_read_buckets(own, rules, gradient, buckets, n);
     if (status == MIMO_OK) {
         explain_count(gradient, stream);
         for (int i = 0; i < n; i++)
-            explain_bucket(gradient, &buckets[i], &rules[i], stream);
+            explain_bucket(gradient, &own[i], &rules[i], stream);
         if (fflush(stream) != 0 || ferror(stream))
             status =
                 mimo_fail(MIMO_ERR_IO, "gradient explain: the stream failed after %d buckets", n);
     }
     mimo_release(rules);
+    mimo_release(own);
     return status;
 }
 

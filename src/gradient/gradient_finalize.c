@@ -138,7 +138,7 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
                                    int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_bucket_call call = {gradient, buckets, n, NULL, NULL, false};
+    mimo_bucket_call call = {.gradient = gradient, .buckets = buckets, .n = n};
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_finalize: gradient is NULL");
     MIMO_ENTER(gradient->comm, "mimo_gradient_finalize");

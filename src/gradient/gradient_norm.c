@@ -30,7 +30,7 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
                                const mimo_gradient_bucket *buckets, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_bucket_call call = {gradient, buckets, n, NULL, NULL, false};
+    mimo_bucket_call call = {.gradient = gradient, .buckets = buckets, .n = n};
     mimo_share mine = {0, 0}, sum;
     mimo_status status;
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_norm: gradient is NULL");

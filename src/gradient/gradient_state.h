@@ -33,17 +33,20 @@ typedef struct mimo_share {
 mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, mimo_share mine,
                                      mimo_share *all);
 
-/* Check the buckets as far as one rank can, and read rules[n] from them. Local. */
-mimo_status mimo_gradient_read_buckets(mimo_bucket_rule *rules, const mimo_gradient *gradient,
+/* Read the caller's buckets into own[n], check them as far as one rank can, and read rules[n] from
+ * them. Local. */
+mimo_status mimo_gradient_read_buckets(mimo_gradient_bucket *own, mimo_bucket_rule *rules,
+                                       const mimo_gradient *gradient,
                                        const mimo_gradient_bucket *buckets, int n);
 
 /* A call over buckets: its arguments, and what was read from them. */
 typedef struct mimo_bucket_call {
     mimo_gradient *gradient;
-    const mimo_gradient_bucket *buckets;
+    const mimo_gradient_bucket *buckets; /* the caller's; from mimo_bucket_call_prepare on, `own` */
     int n;
-    mimo_bucket_rule *rules; /* [n] */
-    mimo_share *shares;      /* [comm size] */
+    mimo_gradient_bucket *own; /* [n] */
+    mimo_bucket_rule *rules;   /* [n] */
+    mimo_share *shares;        /* [comm size] */
     bool guarded;
 } mimo_bucket_call;
 

@@ -90,6 +90,29 @@ MPI_TEST(arguments, of_mpi_types)
 
 /* ----------------------------------------- gradients ---------------------------------------- */
 
+/* Buckets of a caller whose header is older: two, one behind the other, that end before `partial`. */
+static void check_old_buckets(const mimo_gradient *gradient)
+{
+    enum { OLD = offsetof(mimo_gradient_bucket, partial) };
+    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT, list[2];
+    char text[2000], *at = (char *)list;
+    float grad[2] = {1, 1};
+    int64_t length;
+    bucket.size = OLD;
+    for (int i = 0; i < 2; i++) {
+        bucket.name = i == 0 ? "first" : "second";
+        bucket.grad = &grad[i];
+        bucket.count = 1;
+        memcpy(at + i * OLD, &bucket, OLD);
+    }
+    MPI_EXPECT_OK(mimo_gradient_text(&length, text, sizeof text, gradient, list, 2));
+    MPI_EXPECT(strstr(text, "first") && strstr(text, "second"), "%s", text);
+    bucket.size = OLD - 8;
+    memcpy(at + OLD, &bucket, OLD);
+    ARGUMENT(mimo_gradient_text(&length, text, sizeof text, gradient, list, 2),
+             "gradient bucket 1: its size is");
+}
+
 MPI_TEST(arguments, of_gradients)
 {
     mimo_grid *grid = NULL;
@@ -112,7 +135,9 @@ MPI_TEST(arguments, of_gradients)
     ARGUMENT(mimo_gradient_finalize(gradient, &odd, 1, NULL), "bucket 'odd': unknown dtype 77");
     ARGUMENT(mimo_gradient_explain(stderr, gradient, &odd, -1), "gradient: -1 buckets");
     ARGUMENT(mimo_gradient_explain(stderr, gradient, NULL, 1), "gradient: 1 buckets");
-    ARGUMENT(mimo_gradient_explain(stderr, gradient, &unsized, 1), "bucket 0: its size is 0, and");
+    ARGUMENT(mimo_gradient_explain(stderr, gradient, &unsized, 1),
+             "bucket 0: the descriptor's size is 0");
+    check_old_buckets(gradient);
     ARGUMENT(mimo_gradient_text(NULL, NULL, 4, gradient, NULL, 0), "text of 4 bytes at");
     ARGUMENT(mimo_gradient_explain(stderr, NULL, &odd, 1), "explain: gradient is NULL");
     MPI_EXPECT(grad == 1 && norm == -5, "a failed call wrote");
