@@ -29,18 +29,13 @@
 #include <mimo/buffer.h>
 
 #include "comm/comm_backend.h"
+#include "core/host_device.h"
 
 /* With this unit a page counts 2^39 calls between two ranks: weeks of nothing but calls. */
 enum { MIMO_BUFFER_ALIGNMENT = 4096, MIMO_PUSH_UNIT = 1 << 24, MIMO_SIGNATURE_BITS = 20 };
 
 /* In `done`: the rows of a call were refused. It is never cleared. */
 #define MIMO_PUSH_REFUSED (UINT64_C(1) << 63)
-
-#ifdef __CUDACC__
-#define MIMO_HOST_AND_DEVICE __host__ __device__
-#else
-#define MIMO_HOST_AND_DEVICE
-#endif
 
 /* The value of READY of a call. Values of later calls are larger. */
 static inline MIMO_HOST_AND_DEVICE uint64_t mimo_ready_value(uint64_t call, uint64_t signature)

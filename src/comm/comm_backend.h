@@ -97,6 +97,9 @@ typedef struct mimo_messages {
     const mimo_message *receives, *sends;
     int receive_count, send_count;
     mimo_pushes pushes;
+    /* What messages to ranks within its reach are staged through, on every rank alike; NULL: no
+     * message is. Of a backend that has fifo_bytes. */
+    const mimo_buffer *fifos;
     const mimo_placed_copy *copies; /* copies[copy_count]: rows that stay on this rank */
     int64_t copy_count;
     bool guarded; /* of messages only: a rank itself copies rows that stay or are pushed */

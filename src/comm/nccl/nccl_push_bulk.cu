@@ -112,8 +112,8 @@ struct Segment {
 __device__ Segment segment_of(const mimo_push_block &block, char *const *bases, uint32_t index,
                               uint32_t unit)
 {
-    uint32_t group = divide(index, block.by_chunks), chunk = index - group * block.chunks;
-    uint32_t i = divide(group, block.by_groups),
+    uint32_t group = mimo_divide(index, block.by_chunks), chunk = index - group * block.chunks;
+    uint32_t i = mimo_divide(group, block.by_groups),
              j = (group - i * block.groups) * block.segment_rows;
     uint32_t skip = chunk * unit, row = j + threadIdx.x;
     return {from_of(block, bases) + i * block.from_outer + row * block.from_inner + skip,

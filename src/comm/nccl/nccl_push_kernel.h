@@ -13,6 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include "comm/buffer_state.h"
+#include "core/divisor.h"
 
 MIMO_BEGIN_DECLS
 
@@ -21,12 +22,6 @@ MIMO_BEGIN_DECLS
 typedef struct mimo_push_peer {
     mimo_flags *here, *there;
 } mimo_push_peer;
-
-/* For n < 2^31:
- *   n / divisor = (n * factor) >> shift */
-typedef struct mimo_push_divisor {
-    uint32_t factor, shift;
-} mimo_push_divisor;
 
 /* Rows in two loops, with strides in bytes at both ends.
  *
@@ -48,7 +43,7 @@ typedef struct mimo_push_block {
     uint32_t groups;       /* of segment_rows rows in one iteration of the outer loop */
     uint32_t width;
     int32_t target; /* the peer, among the targets; -1: local rows */
-    mimo_push_divisor by_row, by_chunks, by_groups;
+    mimo_divisor by_row, by_chunks, by_groups;
     uint16_t to_base, from_base; /* numbers of their bases */
 } mimo_push_block;
 

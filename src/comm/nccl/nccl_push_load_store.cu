@@ -13,7 +13,7 @@ struct Lane {
 
     __device__ explicit Lane(const mimo_push_block &block)
     {
-        row = block.segment_rows > 1 ? divide(threadIdx.x, block.by_row) : 0;
+        row = block.segment_rows > 1 ? mimo_divide(threadIdx.x, block.by_row) : 0;
         column = threadIdx.x - row * block.row_words;
     }
 };
@@ -29,8 +29,8 @@ template <class Word> struct Cursor {
 
     __device__ Cursor(const mimo_push_block &block, uint32_t segment)
     {
-        uint32_t group = divide(segment, block.by_chunks);
-        uint32_t chunk = segment - group * block.chunks, i = divide(group, block.by_groups);
+        uint32_t group = mimo_divide(segment, block.by_chunks);
+        uint32_t chunk = segment - group * block.chunks, i = mimo_divide(group, block.by_groups);
         j = (group - i * block.groups) * block.segment_rows;
         skip = chunk * MIMO_PUSH_THREADS;
         from = i * block.from_outer + j * block.from_inner + chunk * kBytes;

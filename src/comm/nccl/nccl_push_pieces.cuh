@@ -11,11 +11,6 @@
 namespace
 {
 
-__device__ uint32_t divide(uint32_t n, mimo_push_divisor by)
-{
-    return (uint32_t)(((uint64_t)n * by.factor) >> by.shift);
-}
-
 // Where the rows of a block begin.
 __device__ const char *from_of(const mimo_push_block &block, char *const *bases)
 {

@@ -129,16 +129,6 @@ static uint32_t width_of(const draft *it)
     return width;
 }
 
-/* Exact for n < 2^31, as the error of factor / 2^shift is less than
- *   1 / (2^31 * divisor) */
-static mimo_push_divisor divisor_of(uint32_t divisor)
-{
-    uint32_t bits = 0;
-    while (((uint64_t)1 << bits) < divisor)
-        bits++;
-    return (mimo_push_divisor){(uint32_t)(((uint64_t)1 << (31 + bits)) / divisor + 1), 31 + bits};
-}
-
 static mimo_status append(builder *it, const draft *rows);
 
 /* Append rows that have too many segments for one block as two halves: of the outermost loop, or of
@@ -201,9 +191,9 @@ static mimo_status append(builder *it, const draft *rows)
                           .groups = (uint32_t)groups,
                           .width = width,
                           .target = rows->target,
-                          .by_row = divisor_of((uint32_t)row),
-                          .by_chunks = divisor_of((uint32_t)chunks),
-                          .by_groups = divisor_of((uint32_t)groups)};
+                          .by_row = mimo_divisor_of((uint32_t)row),
+                          .by_chunks = mimo_divisor_of((uint32_t)chunks),
+                          .by_groups = mimo_divisor_of((uint32_t)groups)};
     return MIMO_OK;
 }
 

@@ -1,0 +1,349 @@
+/*
+ * Programs of staged messages: which messages travel through FIFOs, how they are cut into pieces, in
+ * which order the pieces move, and where their rows lie.
+ */
+#include "comm/staged/staged_program.h"
+
+#include <string.h>
+
+#include "comm/peer_order.h"
+#include "core/checked.h"
+#include "core/memory.h"
+
+enum {
+    MOST_ENTRY = 64 << 10,
+    LEAST_ENTRY = 4 << 10,
+    LEAST_ENTRIES = 8, /* where there is memory for them: fewer leave no time to copy out */
+    LEAST_PIECE = 8 << 10,
+    PIECES = 64, /* of a message that is long enough */
+    FLAGS = 2,   /* of an entry */
+    WIDEST = 4,  /* a word has at most 1 << 4 bytes */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ------------------------------------------ FIFOs ------------------------------------------- */
+
+/* As many entries as there is memory for; small ones where long ones would be few. */
+mimo_fifo_layout mimo_fifo_layout_of(const mimo_buffer *fifos)
+{
+    const int64_t flag_bytes = FLAGS * sizeof(uint64_t);
+    mimo_fifo_layout out = {0, 0, MOST_ENTRY};
+    int64_t count = mimo_buffer_reach(fifos) - 1, bytes = fifos->bytes - MIMO_BUFFER_ALIGNMENT;
+    if (count < 1 || bytes < 0)
+        return out;
+    while (out.entry_bytes > LEAST_ENTRY &&
+           bytes / count / (out.entry_bytes + flag_bytes) < LEAST_ENTRIES)
+        out.entry_bytes /= 2;
+    out.entries = (uint32_t)least(bytes / count / (out.entry_bytes + flag_bytes), INT32_MAX);
+    int64_t flags = count * out.entries * flag_bytes;
+    out.flags = (flags + MIMO_BUFFER_ALIGNMENT - 1) / MIMO_BUFFER_ALIGNMENT * MIMO_BUFFER_ALIGNMENT;
+    return out;
+}
+
+/* The number of a sender's FIFO in the memory of a receiver: the number of ranks within reach below
+ * the sender, without the receiver. All of these ranks reach the same ranks. */
+static int number_of(const mimo_buffer *fifos, int receiver, int sender)
+{
+    int number = 0;
+    for (int rank = 0; rank < sender; rank++)
+        number += fifos->data[rank] != NULL && rank != receiver;
+    return number;
+}
+
+/* The flags of the FIFOs between an owner of memory and a peer. The owner's memory has FILLED of
+ * what the peer sends, then EMPTIED of what it sends to the peer. */
+static uint64_t *flags_of(const mimo_buffer *fifos, const mimo_fifo_layout *layout, int owner,
+                          int peer)
+{
+    uint64_t *first = (uint64_t *)(void *)fifos->data[owner];
+    return first + (int64_t)FLAGS * layout->entries * number_of(fifos, owner, peer);
+}
+
+/* This rank's end of the FIFO to a peer, or of the one from it. */
+static mimo_fifo fifo_of(const mimo_buffer *fifos, const mimo_fifo_layout *layout, int peer,
+                         bool sends)
+{
+    int rank = fifos->comm->rank, receiver = sends ? peer : rank, sender = sends ? rank : peer;
+    int64_t number = number_of(fifos, receiver, sender);
+    mimo_flags *counts = &fifos->flags[rank][peer];
+    return (mimo_fifo){
+        .entries = fifos->data[receiver] + layout->flags +
+                   number * layout->entries * (int64_t)layout->entry_bytes,
+        .filled = flags_of(fifos, layout, receiver, sender),
+        .emptied = flags_of(fifos, layout, sender, receiver) + layout->entries,
+        .before = sends ? &counts->sends : &counts->receives,
+    };
+}
+
+bool mimo_is_staged(const mimo_buffer *fifos, int peer, int64_t bytes)
+{
+    return fifos && fifos->data[peer] && bytes > 0 && bytes <= INT32_MAX &&
+           mimo_fifo_layout_of(fifos).entries > 0;
+}
+
+mimo_status mimo_message_bytes(int64_t *out, const mimo_message *message)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < message->count; i++)
+        MIMO_TRY(mimo_add(&bytes, bytes, mimo_rows_bytes(&message->rows[i].rows)));
+    *out = bytes;
+    return MIMO_OK;
+}
+
+/* ------------------------------------------- rows ------------------------------------------- */
+
+/* A program that is being built. */
+typedef struct builder {
+    const mimo_messages *all;
+    mimo_staged_program *out;
+    mimo_fifo_layout layout;
+    int32_t capacity;                 /* of out->blocks */
+    int64_t bytes[MIMO_STAGED_LISTS]; /* of all pieces */
+} builder;
+
+/* Rows with both loops in bytes. */
+typedef struct loops {
+    int64_t row, n_inner, inner, n_outer, outer;
+} loops;
+
+/* Merge loops into the row, in the order of the rows. */
+static loops merged(const mimo_rows *rows)
+{
+    int64_t row = rows->row_bytes;
+    loops it = {row, rows->n_inner, rows->inner * row, rows->n_outer, rows->outer * row};
+    for (int loop = 0; loop < 2; loop++) {
+        if (it.n_inner > 1 && it.inner != it.row)
+            return it;
+        it = (loops){it.row * it.n_inner, it.n_outer, it.outer, 1, 0};
+    }
+    return it;
+}
+
+static uint32_t width_of(const loops *it, int64_t at, char *base)
+{
+    uint64_t bits = (uint64_t)(at | mimo_alignment_of(base) | it->row);
+    uint32_t width = 0;
+    if (it->n_inner > 1)
+        bits |= (uint64_t)it->inner;
+    if (it->n_outer > 1)
+        bits |= (uint64_t)it->outer;
+    while (width < WIDEST && bits % (2u << width) == 0)
+        width++;
+    return width;
+}
+
+/* Append rows to a list, whose blocks count bytes for now. */
+static mimo_status append_rows(builder *it, mimo_staged_rows *list, int64_t *bytes,
+                               const mimo_placed_rows *placed)
+{
+    const mimo_rows *rows = &placed->rows;
+    mimo_staged_program *out = it->out;
+    if (mimo_rows_bytes(rows) == 0)
+        return MIMO_OK;
+    if (out->block_count == it->capacity) {
+        MIMO_TRY(mimo_regrow(&out->blocks, it->capacity, 2 * (int64_t)it->capacity + 1,
+                             sizeof *out->blocks));
+        it->capacity = 2 * it->capacity + 1;
+    }
+    const loops made = merged(rows);
+    int64_t at = placed->at.offset + rows->first * rows->row_bytes;
+    uint32_t width = width_of(&made, at, it->all->bases[placed->at.base]);
+    list->width = width < list->width ? width : list->width;
+    list->count++;
+    out->blocks[out->block_count++] = (mimo_staged_block){.at = at,
+                                                          .outer = made.outer,
+                                                          .inner = made.inner,
+                                                          .begin = (uint32_t)*bytes,
+                                                          .row_words = (uint32_t)made.row,
+                                                          .n_inner = (uint32_t)made.n_inner,
+                                                          .base = placed->at.base};
+    *bytes += mimo_rows_bytes(rows);
+    return MIMO_OK;
+}
+
+static mimo_staged_rows no_rows(const builder *it)
+{
+    return (mimo_staged_rows){it->out->block_count, 0, WIDEST};
+}
+
+/* From bytes to words of the list's width. */
+static void count_words(mimo_staged_program *out, const mimo_staged_rows *list)
+{
+    for (int32_t i = list->first; i < list->first + list->count; i++) {
+        mimo_staged_block *block = &out->blocks[i];
+        block->begin >>= list->width;
+        block->row_words >>= list->width;
+        block->by_row = mimo_divisor_of(block->row_words);
+        block->by_inner = mimo_divisor_of(block->n_inner);
+    }
+}
+
+/* ----------------------------------------- messages ----------------------------------------- */
+
+/* Both ends cut a message alike. */
+static uint32_t piece_of(int64_t bytes, int64_t most)
+{
+    int64_t piece = least(LEAST_PIECE, most);
+    while (2 * piece <= most && PIECES * piece < bytes)
+        piece *= 2;
+    return (uint32_t)piece;
+}
+
+static mimo_status append_message(builder *it, const mimo_message *from, bool sends)
+{
+    int64_t bytes, appended = 0;
+    MIMO_TRY(mimo_message_bytes(&bytes, from));
+    if (!mimo_is_staged(it->all->fifos, from->peer, bytes))
+        return MIMO_OK;
+    mimo_staged_message *made = &it->out->messages[it->out->message_count++];
+    made->fifo = fifo_of(it->all->fifos, &it->layout, from->peer, sends);
+    made->rows = no_rows(it);
+    for (int64_t i = 0; i < from->count; i++)
+        MIMO_TRY(append_rows(it, &made->rows, &appended, &from->rows[i]));
+    count_words(it->out, &made->rows);
+    made->bytes = (uint32_t)bytes;
+    made->piece = piece_of(bytes, it->layout.entry_bytes);
+    made->pieces = (made->bytes - 1) / made->piece + 1;
+    it->bytes[sends ? MIMO_STAGED_SEND : MIMO_STAGED_RECEIVE] += bytes;
+    return MIMO_OK;
+}
+
+/* Most pieces first; otherwise as they are. */
+static void sort(mimo_staged_message *messages, int32_t count)
+{
+    for (int32_t i = 1; i < count; i++) {
+        const mimo_staged_message moved = messages[i];
+        int32_t j = i;
+        for (; j > 0 && messages[j - 1].pieces < moved.pieces; j--)
+            messages[j] = messages[j - 1];
+        messages[j] = moved;
+    }
+}
+
+/* The rounds of mimo_staged_find. Returns the number of all pieces. */
+static int64_t count_rounds(mimo_staged_message *messages, int32_t count)
+{
+    int64_t begin = 0;
+    uint32_t round = 0;
+    for (int32_t l = 0; l < count; l++) {
+        const uint32_t end = messages[count - 1 - l].pieces;
+        messages[l].begin = (uint32_t)least(begin, UINT32_MAX);
+        messages[l].round = round;
+        begin += (int64_t)(end - round) * (count - l);
+        round = end;
+    }
+    return begin;
+}
+
+/* The messages of a direction. Senders begin with the next higher rank, receivers with the next
+ * lower one, so that not all ranks begin with the same peer. */
+static mimo_status append_messages(builder *it, bool sends)
+{
+    const mimo_message *list = sends ? it->all->sends : it->all->receives;
+    int count = sends ? it->all->send_count : it->all->receive_count;
+    int step = sends ? 1 : count - 1, rank = it->all->fifos->comm->rank;
+    int which = sends ? MIMO_STAGED_SEND : MIMO_STAGED_RECEIVE;
+    mimo_staged_head *head = &it->out->head;
+    int at = count > 0 ? mimo_first_peer(rank, list, count, sizeof *list) : 0;
+    head->first[which] = it->out->message_count;
+    for (int i = 0; i < count; i++) {
+        at = sends && i == 0 ? at % count : (at + step) % count;
+        MIMO_TRY(append_message(it, &list[at], sends));
+    }
+    head->count[which] = it->out->message_count - head->first[which];
+    mimo_staged_message *messages = it->out->messages + head->first[which];
+    sort(messages, head->count[which]);
+    int64_t pieces = count_rounds(messages, head->count[which]);
+    MIMO_CHECK(pieces <= INT32_MAX, MIMO_ERR_OVERFLOW,
+               "the messages of one call are in %" PRId64 " pieces, more than %d", pieces,
+               INT32_MAX);
+    head->pieces[which] = (uint32_t)pieces;
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ copies ------------------------------------------ */
+
+static mimo_status append_copies(builder *it)
+{
+    mimo_staged_head *head = &it->out->head;
+    const mimo_messages *all = it->all;
+    int64_t to = 0, from = 0;
+    head->to = no_rows(it);
+    for (int64_t i = 0; i < all->copy_count; i++)
+        MIMO_TRY(append_rows(it, &head->to, &to, &all->copies[i].to));
+    head->from = no_rows(it);
+    for (int64_t i = 0; i < all->copy_count; i++)
+        MIMO_TRY(append_rows(it, &head->from, &from, &all->copies[i].from));
+    const uint32_t width = least(head->to.width, head->from.width);
+    head->to.width = head->from.width = width;
+    count_words(it->out, &head->to);
+    count_words(it->out, &head->from);
+    head->stay_words = (uint32_t)(to >> width);
+    head->stay_piece = piece_of(to, MOST_ENTRY) >> width;
+    head->pieces[MIMO_STAGED_STAY] = (head->stay_words + head->stay_piece - 1) / head->stay_piece;
+    it->bytes[MIMO_STAGED_STAY] = to;
+    return MIMO_OK;
+}
+
+/* ------------------------------------------ workers ----------------------------------------- */
+
+static int64_t clamp(int64_t value, int64_t low, int64_t high)
+{
+    return value < low ? low : least(value, high);
+}
+
+/* Bytes decide, as for the kernels of zero-copy (nccl_push_program.c): copying within a device is a
+ * little more than twice as fast as writing over the link. */
+static void assign_workers(builder *it, int64_t workers)
+{
+    enum { SENDS = 5, COPIES = 11 };
+    mimo_staged_head *head = &it->out->head;
+    int64_t sends = head->pieces[MIMO_STAGED_SEND];
+    int64_t copies = (int64_t)head->pieces[MIMO_STAGED_RECEIVE] + head->pieces[MIMO_STAGED_STAY];
+    double out = (double)it->bytes[MIMO_STAGED_SEND] / SENDS;
+    double in = (double)(it->bytes[MIMO_STAGED_RECEIVE] + it->bytes[MIMO_STAGED_STAY]) / COPIES;
+    if (it->out->message_count == 0)
+        return;
+    int64_t senders = (int64_t)((double)workers * out / (out + in) + 0.5);
+    senders = clamp(senders, sends > 0, least(sends, workers - (copies > 0)));
+    senders = senders < (sends > 0) ? 1 : senders;
+    head->workers[MIMO_STAGED_SEND] = (uint32_t)senders;
+    head->workers[MIMO_STAGED_RECEIVE] =
+        (uint32_t)clamp(workers - senders, copies > 0, least(copies, workers));
+}
+
+/* ------------------------------------------ program ----------------------------------------- */
+
+static mimo_status make(builder *it, bool copies, int64_t workers)
+{
+    const mimo_messages *all = it->all;
+    mimo_staged_program *out = it->out;
+    int64_t most = (int64_t)all->send_count + all->receive_count;
+    it->layout = mimo_fifo_layout_of(all->fifos);
+    out->head.entries = it->layout.entries;
+    out->head.entry_bytes = it->layout.entry_bytes;
+    MIMO_TRY(mimo_reserve(&out->messages, most, sizeof *out->messages));
+    MIMO_TRY(append_messages(it, true));
+    MIMO_TRY(append_messages(it, false));
+    if (copies && out->message_count > 0)
+        MIMO_TRY(append_copies(it));
+    assign_workers(it, workers);
+    return MIMO_OK;
+}
+
+mimo_status mimo_staged_program_make(mimo_staged_program *out, const mimo_messages *all,
+                                     bool copies, int64_t workers)
+{
+    builder it = {.all = all, .out = out};
+    return all->fifos ? make(&it, copies, workers) : MIMO_OK;
+}
+
+void mimo_staged_program_release(mimo_staged_program *program)
+{
+    mimo_release(program->messages);
+    mimo_release(program->blocks);
+}

@@ -1,0 +1,11 @@
+/* Inline functions that the host and kernels call. */
+#ifndef MIMO_CORE_HOST_DEVICE_H
+#define MIMO_CORE_HOST_DEVICE_H
+
+#ifdef __CUDACC__
+#define MIMO_HOST_AND_DEVICE __host__ __device__
+#else
+#define MIMO_HOST_AND_DEVICE
+#endif
+
+#endif
