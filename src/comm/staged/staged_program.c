@@ -123,14 +123,13 @@ static loops merged(const mimo_rows *rows)
     return it;
 }
 
+/* Where there is an outer loop, no rows were merged, and its stride is a multiple of the row. */
 static uint32_t width_of(const loops *it, int64_t at, char *base)
 {
     uint64_t bits = (uint64_t)(at | mimo_alignment_of(base) | it->row);
     uint32_t width = 0;
     if (it->n_inner > 1)
         bits |= (uint64_t)it->inner;
-    if (it->n_outer > 1)
-        bits |= (uint64_t)it->outer;
     while (width < WIDEST && bits % (2u << width) == 0)
         width++;
     return width;
