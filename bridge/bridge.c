@@ -47,6 +47,8 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)
         MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
+    if (mimo_executor_stages(bridge->executor[0]) || mimo_executor_stages(bridge->executor[1]))
+        MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
 }
 
@@ -109,6 +111,7 @@ static void release(mimo_bridge *bridge)
     for (mimo_op *op; (op = mimo_free_list_take(&bridge->spare, 0, 0));)
         mimo_op_destroy(op);
     mimo_executors_destroy(bridge);
+    mimo_fifos_leave(&bridge->fifos);
     mimo_staging_release(&bridge->staging);
     mimo_comm_destroy(bridge->src_tp);
     mimo_comm_destroy(bridge->comm);

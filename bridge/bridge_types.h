@@ -6,12 +6,14 @@
 
 #include "bridge/executor.h"
 #include "bridge/op/op_types.h"
+#include "comm/fifos.h"
 
 enum { MIMO_BRIDGE_TITLE = 64 };
 
 struct mimo_bridge {
     mimo_comm *comm;               /* own: agreements */
     mimo_comm *parent;             /* borrowed; NULL until the bridge is complete */
+    mimo_fifo_user fifos;          /* of the parent, where a pass stages its messages */
     char title[MIMO_BRIDGE_TITLE]; /* "bridge 'images'" or "bridge 2": begins its sentences */
     uint64_t id;                   /* a hash of name and number: begins its signatures */
     mimo_progress_callback callback;

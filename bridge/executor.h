@@ -83,7 +83,16 @@ static inline bool mimo_executor_is_auto(mimo_executor executor)
 /* Whether calls may write straight into buffers. */
 static inline bool mimo_executor_pushes(mimo_executor executor)
 {
-    return executor.algorithm == MIMO_ALGORITHM_ROUTED && executor.transport != MIMO_TRANSPORT_P2P;
+    return executor.algorithm == MIMO_ALGORITHM_ROUTED &&
+           (executor.transport == MIMO_TRANSPORT_AUTO ||
+            executor.transport == MIMO_TRANSPORT_ZERO_COPY);
+}
+
+/* Whether its messages are staged where ranks share memory. */
+static inline bool mimo_executor_stages(mimo_executor executor)
+{
+    return executor.algorithm == MIMO_ALGORITHM_ROUTED &&
+           executor.transport == MIMO_TRANSPORT_STAGED;
 }
 
 /* The executors of a bridge (executors.c). */

@@ -26,7 +26,7 @@ static mimo_status check(const mimo_executor *given)
 {
     MIMO_CHECK((unsigned)given->algorithm <= MIMO_ALGORITHM_ROUTED, MIMO_ERR_ARGUMENT,
                "bridge: unknown algorithm %d", (int)given->algorithm);
-    MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_ZERO_COPY, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK((unsigned)given->transport <= MIMO_TRANSPORT_STAGED, MIMO_ERR_ARGUMENT,
                "bridge: unknown transport %d", (int)given->transport);
     MIMO_CHECK(given->algorithm != MIMO_ALGORITHM_COLLECTIVE ||
                    given->transport == MIMO_TRANSPORT_AUTO,

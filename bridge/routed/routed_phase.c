@@ -88,6 +88,7 @@ static mimo_status exchange_of(mimo_exchange **out, const phase_maker *it,
     maker.made.bases = it->place->bases->at;
     maker.made.base_count = it->place->bases->count;
     maker.made.guarded = it->phase->guarded;
+    maker.made.fifos = it->place->fifos;
     maker.made.pushes.idle = rule->idle;
     maker.made.pushes.ctas = rule->ctas;
     if (rule->flags && maker.made.pushes.buffer)

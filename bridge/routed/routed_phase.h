@@ -45,6 +45,7 @@ typedef struct mimo_phase {
 typedef struct mimo_phase_place {
     mimo_comm *comm;
     const mimo_push_rule *rule;
+    mimo_buffer *fifos; /* that messages are staged through; NULL: they are not */
     const mimo_bases *bases;
 } mimo_phase_place;
 

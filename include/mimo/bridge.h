@@ -81,6 +81,10 @@ typedef enum mimo_transport {
     MIMO_TRANSPORT_P2P = 1,       /* at most one message to each peer in a call */
     MIMO_TRANSPORT_ZERO_COPY = 2, /* straight into the destination; one that is in no buffer is an
                                      error */
+    /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
+     * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
+     * next arrives. Between ranks that share none, and on the host: p2p. */
+    MIMO_TRANSPORT_STAGED = 3,
 } mimo_transport;
 
 /** What moves a pass, forward or backward. The two fields are all that there will be: it is passed

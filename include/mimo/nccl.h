@@ -76,12 +76,18 @@ typedef struct mimo_nccl_desc {
     void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
     void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
     void *context; /* borrowed; passed to both */
+    /* Device memory of each rank that messages are staged through (MIMO_TRANSPORT_STAGED), divided
+     * among the ranks within reach: once for each communicator that has such bridges, from the
+     * creation of the first of them to the end of the last. All ranks take the largest value that
+     * one of them gave. MIMO_NCCL_DEFAULT: 32 MiB. 0: none, such bridges send by p2p. Experimental.
+     */
+    int64_t staging_bytes;
 } mimo_nccl_desc;
 
 #define MIMO_NCCL_DESC_INIT                                                                    \
     {                                                                                          \
         sizeof(mimo_nccl_desc), MIMO_NCCL_DEFAULT, NULL, MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, \
-            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, NULL, NULL, NULL                             \
+            MIMO_NCCL_DEFAULT, MIMO_NCCL_DEFAULT, NULL, NULL, NULL, MIMO_NCCL_DEFAULT          \
     }
 
 MIMO_API void mimo_nccl_desc_init(mimo_nccl_desc *out, size_t size);
@@ -106,8 +112,7 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
  * and otherwise the message may never end. Local, but every rank calls it. `desc` may be NULL; of
- * its fields `common` and the allocator alone count. Errors:
- * MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
+ * its fields `common`, the allocator and `staging_bytes` alone count. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
                                            const mimo_nccl_desc *desc);

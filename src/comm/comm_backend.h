@@ -99,7 +99,7 @@ typedef struct mimo_messages {
     mimo_pushes pushes;
     /* What messages to ranks within its reach are staged through, on every rank alike; NULL: no
      * message is. Of a backend that has fifo_bytes. */
-    const mimo_buffer *fifos;
+    mimo_buffer *fifos;
     const mimo_placed_copy *copies; /* copies[copy_count]: rows that stay on this rank */
     int64_t copy_count;
     bool guarded; /* of messages only: a rank itself copies rows that stay or are pushed */
@@ -173,6 +173,9 @@ typedef struct mimo_comm_backend {
     mimo_status (*buffer_open)(mimo_buffer *buffer);
     /* Undo buffer_open, also one that failed halfway. Collective. */
     void (*buffer_close)(mimo_buffer *buffer);
+    /* Bytes of the buffer that messages are staged through, as this rank wants them; 0: none. NULL:
+     * the backend stages no messages. */
+    int64_t (*fifo_bytes)(const mimo_comm *comm);
     /* All work of a stream is done, so nothing has to be ordered after it any more. NULL: the
      * backend does not need to know. */
     void (*stream_finished)(mimo_comm *comm, mimo_stream stream);
@@ -221,6 +224,8 @@ struct mimo_comm {
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks;
     mimo_buffer *buffers;
+    mimo_buffer *fifos;      /* the one of them that messages are staged through (fifos.c), or NULL */
+    int fifo_users;
     uint64_t buffer_changes; /* how many were created and destroyed */
     int64_t bridges;         /* made from it so far */
     int reported_reach;      /* of the last buffer */

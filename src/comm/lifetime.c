@@ -28,7 +28,7 @@ static mimo_status check_unused(mimo_comm *comm)
          callback = callback->next)
         bridges++;
     for (const mimo_buffer *buffer = comm->buffers; buffer; buffer = buffer->next)
-        buffers++;
+        buffers += buffer != comm->fifos;
     pthread_mutex_unlock(&comm->family->lock);
     MIMO_CHECK(bridges + buffers == 0, MIMO_ERR_STATE,
                "a communicator of %d ranks was destroyed before bridges (%d) or buffers (%d) that "

@@ -61,7 +61,7 @@ static mimo_status take_memory(mimo_buffer *buffer, nccl_buffer *own)
     MIMO_CHECK(code == ncclSuccess, MIMO_ERR_MEMORY, /* NCCL calls it a CUDA error */
                "out of device memory that ranks share, allocating %" PRId64 " bytes: %s", bytes,
                ncclGetErrorString(code));
-    MIMO_TRY_CUDA(cudaMemset((char *)flags->memory + data, 0, (size_t)page_bytes(buffer)));
+    MIMO_TRY_CUDA(cudaMemset(flags->memory, 0, (size_t)bytes)); /* FIFOs have flags in the data */
     MIMO_TRY_CUDA(cudaHostAlloc((void **)&own->note, sizeof *own->note, cudaHostAllocMapped));
     memset(own->note, 0, sizeof *own->note);
     MIMO_TRY_CUDA(cudaHostGetDevicePointer((void **)&own->note_on_device, own->note, 0));

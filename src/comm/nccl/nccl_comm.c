@@ -44,6 +44,11 @@ static void stream_finished(mimo_comm *comm, mimo_stream stream)
             mimo_nccl_buffer_stream_finished(it, stream);
 }
 
+static int64_t fifo_bytes(const mimo_comm *comm)
+{
+    return ((const nccl_comm *)comm)->family->staging_bytes;
+}
+
 static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
     .split = mimo_nccl_split,
@@ -63,6 +68,7 @@ static const mimo_comm_backend nccl_backend = {
     .exchange_destroy = mimo_nccl_exchange_destroy,
     .buffer_open = mimo_nccl_buffer_open,
     .buffer_close = mimo_nccl_buffer_close,
+    .fifo_bytes = fifo_bytes,
     .stream_finished = stream_finished,
     .test = mimo_nccl_request_test,
     .release = mimo_nccl_request_release,
@@ -123,6 +129,8 @@ static mimo_status check_desc(const mimo_nccl_desc *desc)
                desc->reserve ? "reserve" : "release", desc->reserve ? "release" : "reserve");
     MIMO_CHECK(desc->min_ctas >= MIMO_NCCL_DEFAULT && desc->max_ctas >= MIMO_NCCL_DEFAULT,
                MIMO_ERR_ARGUMENT, "min_ctas %d, max_ctas %d", desc->min_ctas, desc->max_ctas);
+    MIMO_CHECK(desc->staging_bytes >= MIMO_NCCL_DEFAULT, MIMO_ERR_ARGUMENT,
+               "staging_bytes %" PRId64, desc->staging_bytes);
     return MIMO_OK;
 }
 
@@ -276,6 +284,7 @@ mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl, const mimo_n
     MIMO_DEVICE_VISIT(mimo_device_stay(&mimo_device_cuda));
     if (given)
         MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
+    MIMO_TRY(check_desc(&desc));
     MIMO_TRY(read_borrowed(nccl, &rank, &size, &desc.device));
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY(make_first(&made, rank, size, &desc));

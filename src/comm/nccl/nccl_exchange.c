@@ -2,7 +2,8 @@
  * Messages over grouped ncclSend and ncclRecv. A message whose rows are one contiguous run is sent
  * and received where it lies. Any other is packed in, and unpacked from, the communicator's staging
  * of the stream. It is packed as a whole: two messages between two ranks take NCCL longer than
- * packing one.
+ * packing one. Messages to ranks within reach of the communicator's FIFOs can be staged instead
+ * (comm/staged).
  *
  * Peers are grouped by their distance, a fixed number of distances for each group:
  *   sends      (peer - rank) mod size
@@ -14,6 +15,8 @@
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_packing.h"
 #include "comm/nccl/nccl_push_program.h"
+#include "comm/nccl/nccl_staged.h"
+#include "comm/staged/staged_program.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
@@ -40,6 +43,8 @@ struct mimo_exchange {
     int base_count;
     nccl_messages receives; /* without pushes, rows that stay are copied with the unpacking */
     nccl_messages sends;
+    mimo_nccl_staged staged;  /* without pushes, it copies rows that stay, if anything is staged */
+    mimo_buffer *fifos;       /* of what is staged; NULL: nothing is */
     mimo_push_program pushes; /* with pushes, it copies rows that stay */
     mimo_buffer *buffer;      /* its flags synchronise the pushes; NULL: there are none */
     const mimo_device *device;
@@ -95,8 +100,12 @@ static mimo_status read_messages(nccl_messages *out, const mimo_messages *all,
     out->packing.packs = sends;
     MIMO_TRY(mimo_reserve(&out->list, count, sizeof *out->list));
     MIMO_TRY(mimo_packing_reserve(&out->packing, packed, stay));
-    for (int i = 0; i < count; i++)
-        MIMO_TRY(read_message(out, &from[i], comm));
+    for (int i = 0; i < count; i++) {
+        int64_t bytes;
+        MIMO_TRY(mimo_message_bytes(&bytes, &from[i]));
+        if (!mimo_is_staged(all->fifos, from[i].peer, bytes))
+            MIMO_TRY(read_message(out, &from[i], comm));
+    }
     return MIMO_OK;
 }
 
@@ -108,10 +117,30 @@ static mimo_status read_pushes(mimo_exchange *made, const mimo_messages *all, co
     return mimo_push_program_make(&made->pushes, &context, all);
 }
 
+/* Whether the kernel of staged messages can copy what stays: its lists count 32-bit words. */
+static mimo_status fits_staged(bool *out, const mimo_messages *all)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < all->copy_count; i++)
+        MIMO_TRY(mimo_add(&bytes, bytes, mimo_rows_bytes(&all->copies[i].to.rows)));
+    *out = bytes <= INT32_MAX;
+    return MIMO_OK;
+}
+
+static mimo_status read_staged(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm,
+                               bool copies)
+{
+    MIMO_TRY(mimo_nccl_staged_make(&made->staged, comm, all, copies));
+    made->fifos = made->staged.runs ? all->fifos : NULL;
+    return MIMO_OK;
+}
+
 static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const mimo_comm *comm)
 {
-    bool pushes = all->pushes.count + all->pushes.pusher_count > 0;
-    int64_t stay = pushes ? 0 : all->copy_count;
+    bool pushes = all->pushes.count + all->pushes.pusher_count > 0, fits;
+    MIMO_TRY(fits_staged(&fits, all));
+    MIMO_TRY(read_staged(made, all, comm, fits && !pushes));
+    int64_t stay = pushes || (fits && made->fifos) ? 0 : all->copy_count;
     MIMO_TRY(mimo_reserve(&made->bases, all->base_count, sizeof(char *)));
     made->base_count = all->base_count;
     MIMO_TRY(read_messages(&made->receives, all, comm, false, stay));
@@ -149,6 +178,7 @@ static mimo_status get_staging(char **out, mimo_comm *comm, const exchange_start
 mimo_status mimo_nccl_exchange_bind(mimo_exchange *exchange, char *const *bases, uint64_t signature)
 {
     memcpy(exchange->bases, bases, (size_t)exchange->base_count * sizeof *bases);
+    mimo_nccl_staged_bind(&exchange->staged, bases);
     if (exchange->buffer)
         mimo_push_program_bind(&exchange->pushes, bases, signature);
     return MIMO_OK;
@@ -256,6 +286,15 @@ static mimo_status push(const nccl_shared_comm *shared, mimo_exchange *exchange,
     return mimo_push_program_run(&exchange->pushes, stream);
 }
 
+static mimo_status stage(const nccl_shared_comm *shared, mimo_exchange *exchange,
+                         mimo_stream stream)
+{
+    if (shared)
+        MIMO_TRY(mimo_nccl_check(shared));
+    MIMO_TRY(mimo_nccl_buffer_enter(exchange->fifos, stream));
+    return mimo_nccl_staged_run(&exchange->staged, stream);
+}
+
 static mimo_status copy_staying(mimo_exchange *exchange, const mimo_device *device,
                                 mimo_stream stream)
 {
@@ -274,6 +313,8 @@ mimo_status mimo_nccl_exchange_start(mimo_request **out, mimo_comm *comm, mimo_e
         MIMO_TRY(move_messages(comm, shared, exchange, stream));
     else
         MIMO_TRY(copy_staying(exchange, comm->device, stream));
+    if (exchange->fifos)
+        MIMO_TRY(stage(shared, exchange, stream));
     return exchange->buffer ? push(shared, exchange, stream) : MIMO_OK;
 }
 
@@ -284,6 +325,7 @@ void mimo_nccl_exchange_destroy(mimo_exchange *exchange)
     mimo_packing_release(&exchange->receives.packing);
     mimo_packing_release(&exchange->sends.packing);
     mimo_push_program_release(&exchange->pushes, exchange->device);
+    mimo_nccl_staged_release(&exchange->staged, exchange->device);
     mimo_release(exchange->bases);
     mimo_release(exchange->receives.list);
     mimo_release(exchange->sends.list);

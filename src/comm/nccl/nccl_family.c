@@ -1,4 +1,5 @@
 /* Families of NCCL communicators, and the communicators in them. */
+#include "comm/fifos.h"
 #include "comm/nccl/nccl_state.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
@@ -15,6 +16,8 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *
     made->config = config;
     made->device = desc->device;
     made->allocator = (mimo_allocator){desc->reserve, desc->release, desc->context};
+    made->staging_bytes =
+        desc->staging_bytes == MIMO_NCCL_DEFAULT ? MIMO_FIFO_BYTES : desc->staging_bytes;
     if (desc->min_ctas != MIMO_NCCL_DEFAULT)
         made->config.minCTAs = desc->min_ctas;
     if (desc->max_ctas != MIMO_NCCL_DEFAULT)

@@ -5,38 +5,12 @@
 
 #include <algorithm>
 
+#include "comm/nccl/nccl_flags.cuh"
 #include "comm/nccl/nccl_push_kernel.h"
 #include "device/cuda_launch.cuh"
 
 namespace
 {
-
-// A wait reads note->abort once in this number of iterations: the read crosses PCIe.
-constexpr uint32_t kSpinsPerAbortCheck = 1 << 12;
-
-// ------------------------------------------ flags -------------------------------------------
-
-__device__ uint64_t load_acquire(const uint64_t *flag)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
-    return value;
-}
-
-__device__ void store_relaxed(uint64_t *flag, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
-}
-
-__device__ void add_release(uint64_t *flag, uint64_t value)
-{
-    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
-}
-
-__device__ void or_relaxed(uint64_t *flag, uint64_t bits)
-{
-    asm volatile("red.relaxed.sys.global.or.b64 [%0], %1;" ::"l"(flag), "l"(bits) : "memory");
-}
 
 // Wait until `done` counts `calls` calls. Returns its value; 0 where the wait was aborted.
 __device__ uint64_t await_done(const uint64_t *done, uint64_t calls, const mimo_push_note *note)

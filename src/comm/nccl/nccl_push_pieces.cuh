@@ -5,6 +5,7 @@
 #ifndef MIMO_COMM_NCCL_PUSH_PIECES_CUH
 #define MIMO_COMM_NCCL_PUSH_PIECES_CUH
 
+#include "comm/nccl/nccl_flags.cuh"
 #include "comm/nccl/nccl_push_kernel.h"
 #include "device/cuda_search.cuh"
 
@@ -28,35 +29,6 @@ struct Piece {
     uint32_t block, index;
     bool remote;
 };
-
-// The first thread's value, in all threads of the thread block. `use` counts the calls.
-template <int kThreads> __device__ uint32_t from_first(uint32_t value, uint32_t use)
-{
-    if (kThreads == 32)
-        return __shfl_sync(~0u, value, 0);
-    __shared__ uint32_t shared[2]; // alternate: a slow thread may still read the other one
-    if (threadIdx.x == 0)
-        shared[use % 2] = value;
-    __syncthreads();
-    return shared[use % 2];
-}
-
-// Add 1 to a counter and return its old value; only the first thread does so. Not by atomicAdd: the
-// compiler would use its result here, and so make the thread block wait here instead of where the
-// result is needed.
-__device__ uint32_t count_up(uint64_t *counter)
-{
-    uint32_t before = 0;
-    asm volatile("{\n"
-                 ".reg .pred first;\n"
-                 "setp.eq.u32 first, %2, 0;\n"
-                 "@first atom.relaxed.gpu.global.add.u32 %0, [%1], 1;\n"
-                 "}\n"
-                 : "+r"(before)
-                 : "l"(counter), "r"(threadIdx.x)
-                 : "memory");
-    return before;
-}
 
 // The pieces that one thread block takes, one after the other. All of its threads call next().
 template <int kThreads> class PieceQueue

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "comm/nccl/nccl_programs.h"
 #include "comm/peer_order.h"
 #include "core/checked.h"
 #include "core/memory.h"
@@ -18,7 +19,6 @@
 
 enum {
     PIECES_PER_CTA = 4, /* where there are enough rows */
-    SPARE = 4,          /* multiprocessors left to NCCL's kernels: other ranks may wait for these */
     WIDEST = 4,         /* a word has at most 1 << 4 bytes, which bulk copies need */
     LEAST_BULK = 2 << 10,
     MOST_IN_FLIGHT = 2 << 20, /* bytes of one piece of every thread block: a slow thread block still
@@ -293,14 +293,9 @@ static int64_t writers_of(const builder *it, int64_t all, int64_t chip)
  * through registers only, which took 2.5 to 4 us less with three targets (H200). */
 static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *chip)
 {
-    int device, multiprocessors, bulk;
-    MIMO_TRY_CUDA(cudaGetDevice(&device));
-    MIMO_TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    int bulk;
+    MIMO_TRY(mimo_nccl_most_ctas(most, chip, it->messages->pushes.ctas));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
-    *chip = multiprocessors;
-    *most = *chip > SPARE ? *chip - SPARE : 1;
-    if (it->messages->pushes.ctas > 0)
-        *most = least(*most, it->messages->pushes.ctas);
     it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_LOAD_STORE * *most;
     it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
@@ -365,20 +360,13 @@ static mimo_status set_small(mimo_push_program *out, const builder *it, int64_t 
 /* Blocks first: their alignment is at least that of peers. */
 static mimo_status set_large(mimo_push_program *out, const builder *it, int64_t peers)
 {
-    size_t block_bytes = (size_t)it->count * sizeof *it->blocks;
-    size_t peer_bytes = (size_t)peers * sizeof *it->peers;
+    const mimo_list lists[] = {{it->blocks, (size_t)it->count * sizeof *it->blocks},
+                               {it->peers, (size_t)peers * sizeof *it->peers}};
     mimo_push_large *large = &out->as.large;
-    MIMO_TRY(it->context->device->reserve(&out->lists, (int64_t)(block_bytes + peer_bytes)));
-    char *peers_at = (char *)out->lists + block_bytes;
+    MIMO_TRY(mimo_nccl_upload(&out->lists, it->context->device, lists, 2));
     large->head = it->head;
     large->blocks = out->lists;
-    large->peers = (const mimo_push_peer *)(const void *)peers_at;
-    MIMO_TRY_CUDA(cudaMemcpy(out->lists, it->blocks, block_bytes, cudaMemcpyHostToDevice));
-    if (peers > 0)
-        MIMO_TRY_CUDA(cudaMemcpy(peers_at, it->peers, peer_bytes, cudaMemcpyHostToDevice));
-    /* From pageable memory these copies may still be in flight on the legacy stream, which the
-     * program's stream does not have to wait for. */
-    MIMO_TRY_CUDA(cudaStreamSynchronize(cudaStreamLegacy));
+    large->peers = (const mimo_push_peer *)(const void *)((char *)out->lists + lists[0].bytes);
     return MIMO_OK;
 }
 

@@ -31,6 +31,7 @@ typedef struct nccl_family {
     mimo_family base; /* its lock is of both lists */
     int device;
     mimo_allocator allocator; /* of staging; reserve NULL: CUDA's */
+    int64_t staging_bytes;    /* of the FIFOs of a communicator (comm/fifos.h) */
     struct nccl_comm *comms;
     ncclConfig_t config;
     nccl_shared_comm *shared;

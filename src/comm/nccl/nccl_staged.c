@@ -1,0 +1,75 @@
+#include "comm/nccl/nccl_staged.h"
+
+#include <string.h>
+
+#include "comm/nccl/nccl_buffer.h"
+#include "comm/nccl/nccl_programs.h"
+#include "comm/staged/staged_program.h"
+
+static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo_messages *all,
+                        const mimo_staged_program *program)
+{
+    const mimo_buffer *fifos = all->fifos;
+    const mimo_staged_shared shared = {&fifos->flags[fifos->comm->rank][fifos->comm->rank],
+                                       mimo_nccl_buffer_note(fifos)};
+    const size_t messages = (size_t)program->message_count * sizeof *program->messages;
+    const size_t blocks = (size_t)program->block_count * sizeof *program->blocks;
+    out->runs = true;
+    out->base_count = all->base_count;
+    if (program->message_count <= MIMO_STAGED_SMALL_MESSAGES &&
+        program->block_count <= MIMO_STAGED_SMALL_BLOCKS &&
+        all->base_count <= MIMO_STAGED_SMALL_BASES) {
+        mimo_staged_small *small = &out->as.small;
+        small->head = program->head;
+        small->shared = shared;
+        memcpy(small->messages, program->messages, messages);
+        memcpy(small->blocks, program->blocks, blocks);
+        return MIMO_OK;
+    }
+    mimo_staged_large *large = &out->as.large;
+    const mimo_list lists[] = {{program->messages, messages}, {program->blocks, blocks}};
+    MIMO_TRY(mimo_nccl_upload(&out->lists, comm->device, lists, 2));
+    large->head = program->head;
+    large->shared = shared;
+    large->messages = out->lists;
+    large->blocks = (const mimo_staged_block *)(const void *)((char *)out->lists + messages);
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_staged_make(mimo_nccl_staged *out, const mimo_comm *comm,
+                                  const mimo_messages *all, bool copies)
+{
+    int64_t workers, chip;
+    mimo_staged_program program = {0};
+    if (!all->fifos)
+        return MIMO_OK;
+    MIMO_TRY(mimo_nccl_most_ctas(&workers, &chip, all->pushes.ctas));
+    mimo_status status = mimo_staged_program_make(&program, all, copies, workers);
+    if (status == MIMO_OK && program.message_count > 0)
+        status = fill(out, comm, all, &program);
+    mimo_staged_program_release(&program);
+    return status;
+}
+
+void mimo_nccl_staged_bind(mimo_nccl_staged *staged, char *const *bases)
+{
+    if (staged->runs)
+        memcpy(staged->lists ? staged->as.large.bases : staged->as.small.bases, bases,
+               (size_t)staged->base_count * sizeof *bases);
+}
+
+mimo_status mimo_nccl_staged_run(const mimo_nccl_staged *staged, mimo_stream stream)
+{
+    if (!staged->runs)
+        return MIMO_OK;
+    cudaError_t code = staged->lists ? mimo_staged_enqueue_large(&staged->as.large, stream)
+                                     : mimo_staged_enqueue_small(&staged->as.small, stream);
+    return mimo_cuda_status(code, "kernel of staged messages");
+}
+
+void mimo_nccl_staged_release(mimo_nccl_staged *staged, const mimo_device *device)
+{
+    if (staged->lists)
+        device->release(staged->lists);
+    *staged = (mimo_nccl_staged){.runs = false};
+}

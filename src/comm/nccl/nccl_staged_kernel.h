@@ -1,0 +1,51 @@
+/*
+ * The kernel of staged messages: one launch sends, receives, and copies rows that stay. Its thread
+ * blocks are the workers of comm/staged.
+ *
+ * A small program is the kernel's argument, so a CUDA graph that captured the launch owns it. The lists
+ * of a large one lie in device memory. Where rows lie is an argument of every launch.
+ */
+#ifndef MIMO_COMM_NCCL_STAGED_KERNEL_H
+#define MIMO_COMM_NCCL_STAGED_KERNEL_H
+
+#include "comm/nccl/nccl_push_kernel.h"
+#include "comm/staged/staged_types.h"
+
+MIMO_BEGIN_DECLS
+
+enum {
+    MIMO_STAGED_SMALL_MESSAGES = 16,
+    MIMO_STAGED_SMALL_BLOCKS = 24,
+    MIMO_STAGED_SMALL_BASES = 33, /* 16 tensors */
+};
+
+/* What thread blocks share: this rank's entry about itself in the page of the FIFOs' buffer. The
+ * fields count thread blocks that are done (ready), and pieces that were taken: to send (done), to
+ * receive (receives), and of rows that stay (sends). Every launch leaves them at 0. */
+typedef struct mimo_staged_shared {
+    mimo_flags *own;
+    mimo_push_note *note; /* at its device address */
+} mimo_staged_shared;
+
+typedef struct mimo_staged_small {
+    mimo_staged_head head;
+    mimo_staged_shared shared;
+    mimo_staged_message messages[MIMO_STAGED_SMALL_MESSAGES];
+    mimo_staged_block blocks[MIMO_STAGED_SMALL_BLOCKS];
+    char *bases[MIMO_STAGED_SMALL_BASES];
+} mimo_staged_small;
+
+typedef struct mimo_staged_large {
+    mimo_staged_head head;
+    mimo_staged_shared shared;
+    const mimo_staged_message *messages;
+    const mimo_staged_block *blocks;
+    char *bases[MIMO_PUSH_MOST_BASES];
+} mimo_staged_large;
+
+cudaError_t mimo_staged_enqueue_small(const mimo_staged_small *program, cudaStream_t stream);
+cudaError_t mimo_staged_enqueue_large(const mimo_staged_large *program, cudaStream_t stream);
+
+MIMO_END_DECLS
+
+#endif
