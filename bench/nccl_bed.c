@@ -82,9 +82,9 @@ static void read_both_moves(nccl_bed *bed)
 
 static void make_bridges(nccl_bed *bed)
 {
-    static const executor_id executors[NCCL_AUTO] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P,
-                                                     EXECUTOR_ZERO_COPY, EXECUTOR_ZERO_COPY,
-                                                     EXECUTOR_ZERO_COPY};
+    static const executor_id executors[NCCL_AUTO] = {
+        EXECUTOR_COLLECTIVE, EXECUTOR_P2P,       EXECUTOR_STAGED,   EXECUTOR_STAGED,
+        EXECUTOR_ZERO_COPY,  EXECUTOR_ZERO_COPY, EXECUTOR_ZERO_COPY};
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
     mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
     desc.src = bed->src;
@@ -93,7 +93,7 @@ static void make_bridges(nccl_bed *bed)
     desc.batch = bed->c.batch;
     for (int way = 0; way < NCCL_AUTO; way++) {
         desc.executor = executor_of(executors[way]);
-        desc.ctas = way == NCCL_ZERO_COPY_FEW ? 32 : 0;
+        desc.ctas = way == NCCL_ZERO_COPY_FEW || way == NCCL_STAGED_FEW ? 32 : 0;
         desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
         bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
     }

@@ -31,6 +31,8 @@ typedef struct nccl_world {
 typedef enum nccl_way {
     NCCL_COLLECTIVE,
     NCCL_P2P,
+    NCCL_STAGED,
+    NCCL_STAGED_FEW, /* with 32 thread blocks */
     NCCL_ZERO_COPY,
     NCCL_ZERO_COPY_FEW,  /* with 32 thread blocks */
     NCCL_ZERO_COPY_IDLE, /* with destinations_idle */

@@ -248,8 +248,10 @@ static double ratio(double a, double b)
 /* The name of the executor that a way chose. */
 static const char *chosen(const nccl_bed *bed, nccl_way way, bool backward)
 {
-    static const char *const names[] = {
-        [NCCL_COLLECTIVE] = "collective", [NCCL_P2P] = "p2p", [NCCL_ZERO_COPY] = "zero-copy"};
+    static const char *const names[] = {[NCCL_COLLECTIVE] = "collective",
+                                        [NCCL_P2P] = "p2p",
+                                        [NCCL_STAGED] = "staged",
+                                        [NCCL_ZERO_COPY] = "zero-copy"};
     return names[nccl_bed_chosen(bed, way, backward)];
 }
 
@@ -266,7 +268,8 @@ static void print_json(const nccl_bed *bed, bool backward, const times *t)
            ",\"hidden\":%" PRId64 ",\"direction\":\"%s\",\"in_bytes\":%" PRId64
            ",\"peers\":%d,\"floor_us\":%.2f,\"floor32_us\":%.2f,\"collective_us\":%.2f,"
            "\"bare_collective_us\":%.2f,\"collective_copies_us\":%.2f,\"p2p_us\":%.2f,"
-           "\"bare_p2p_us\":%.2f,\"p2p_copies_us\":%.2f,\"zero_copy_us\":%.2f,"
+           "\"bare_p2p_us\":%.2f,\"p2p_copies_us\":%.2f,\"staged_us\":%.2f,\"staged32_us\":%.2f,"
+           "\"zero_copy_us\":%.2f,"
            "\"zero_copy32_us\":%.2f,\"zero_copy_idle_us\":%.2f,\"zero_copy_wall_us\":%.2f,"
            "\"local_copy_us\":%.2f,\"chunk_first_us\":%.2f,\"chunk_all_us\":%.2f,"
            "\"chunk_whole_us\":%.2f,\"auto\":\"%s\",\"auto_us\":%.2f,"
@@ -274,26 +277,28 @@ static void print_json(const nccl_bed *bed, bool backward, const times *t)
            bed->c.src, bed->c.dst, bed->c.batch, bed->c.seq, bed->c.hidden, passes[backward],
            bed->moves[backward].most_in, bed->moves[backward].most_peers, t->floor, t->floor_few,
            t->way[NCCL_COLLECTIVE], t->bare_collective, t->collective_copies, t->way[NCCL_P2P],
-           t->bare_p2p, t->p2p_copies, t->way[NCCL_ZERO_COPY], t->way[NCCL_ZERO_COPY_FEW],
-           t->way[NCCL_ZERO_COPY_IDLE], t->wall, t->local, t->chunks.first, t->chunks.all,
-           t->chunks.whole, chosen(bed, NCCL_AUTO, backward), t->way[NCCL_AUTO],
+           t->bare_p2p, t->p2p_copies, t->way[NCCL_STAGED], t->way[NCCL_STAGED_FEW],
+           t->way[NCCL_ZERO_COPY], t->way[NCCL_ZERO_COPY_FEW], t->way[NCCL_ZERO_COPY_IDLE], t->wall,
+           t->local, t->chunks.first, t->chunks.all, t->chunks.whole,
+           chosen(bed, NCCL_AUTO, backward), t->way[NCCL_AUTO],
            chosen(bed, NCCL_AUTO_ELSEWHERE, backward), t->way[NCCL_AUTO_ELSEWHERE]);
 }
 
 static void print_head(void)
 {
     printf("%-10s%-16s%6s %-8s|%7s %7s %7s |%8s %5s |%8s %5s |%8s %5s %8s %5s %8s %8s |%7s "
-           "|%8s %8s %8s |%10s %5s %10s %5s\n",
+           "|%8s %5s %8s %5s |%8s %8s %8s |%10s %5s %10s %5s\n",
            "src", "dst", "S", "", "in MiB", "floor", "at 32", "collect", "ratio", "p2p", "ratio",
-           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local", "first", "all", "one",
-           "auto", "ratio", "elsewhere", "ratio");
+           "zero", "ratio", "zero 32", "ratio", "idle", "wall", "local", "staged", "ratio",
+           "stgd 32", "ratio", "first", "all", "one", "auto", "ratio", "elsewhere", "ratio");
 }
 
 static void print_row(const nccl_bed *bed, bool backward, const times *t)
 {
     const double *way = t->way;
     printf("%-10s%-16s%6" PRId64 " %-8s|%7.2f %7.1f %7.1f |%8.1f %5.2f |%8.1f %5.2f |%8.1f %5.2f "
-           "%8.1f %5.2f %8.1f %8.1f |%7.1f |%8.1f %8.1f %8.1f |%10s %5.2f %10s %5.2f\n",
+           "%8.1f %5.2f %8.1f %8.1f |%7.1f |%8.1f %5.2f %8.1f %5.2f |%8.1f %8.1f %8.1f |%10s %5.2f "
+           "%10s %5.2f\n",
            bed->c.src, bed->c.dst, bed->c.seq, passes[backward],
            (double)bed->moves[backward].most_in / 1048576, t->floor, t->floor_few,
            way[NCCL_COLLECTIVE],
@@ -301,9 +306,10 @@ static void print_row(const nccl_bed *bed, bool backward, const times *t)
            ratio(way[NCCL_P2P], bed->moves[backward].most_in > 0 ? t->bare_p2p + t->p2p_copies : 0),
            way[NCCL_ZERO_COPY], ratio(way[NCCL_ZERO_COPY], t->floor), way[NCCL_ZERO_COPY_FEW],
            ratio(way[NCCL_ZERO_COPY_FEW], t->floor_few), way[NCCL_ZERO_COPY_IDLE], t->wall,
-           t->local, t->chunks.first, t->chunks.all, t->chunks.whole,
-           chosen(bed, NCCL_AUTO, backward), ratio(way[NCCL_AUTO], best(way, true)),
-           chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
+           t->local, way[NCCL_STAGED], ratio(way[NCCL_STAGED], t->floor), way[NCCL_STAGED_FEW],
+           ratio(way[NCCL_STAGED_FEW], t->floor_few), t->chunks.first, t->chunks.all,
+           t->chunks.whole, chosen(bed, NCCL_AUTO, backward),
+           ratio(way[NCCL_AUTO], best(way, true)), chosen(bed, NCCL_AUTO_ELSEWHERE, backward),
            ratio(way[NCCL_AUTO_ELSEWHERE], best(way, false)));
 }
 

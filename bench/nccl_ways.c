@@ -21,6 +21,8 @@ nccl_way nccl_bed_chosen(const nccl_bed *bed, nccl_way way, bool backward)
         return NCCL_COLLECTIVE;
     case EXECUTOR_P2P:
         return NCCL_P2P;
+    case EXECUTOR_STAGED:
+        return NCCL_STAGED;
     default:
         return is_shared(way) ? NCCL_ZERO_COPY : NCCL_P2P;
     }

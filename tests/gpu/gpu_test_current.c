@@ -120,6 +120,7 @@ MPI_TEST(current, of_bridges)
     choose_devices();
     move_away(EXECUTOR_COLLECTIVE);
     move_away(EXECUTOR_P2P);
+    move_away(EXECUTOR_STAGED);
     move_away(EXECUTOR_ZERO_COPY);
 }
 

@@ -268,8 +268,9 @@ static void check_chunks(bool partition, executor_id executor, bool backward)
 
 MPI_TEST(graph, chunks)
 {
-    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
-    for (int i = 0; i < 3; i++)
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY,
+                                            EXECUTOR_STAGED};
+    for (int i = 0; i < 4; i++)
         for (int way = 0; way < 4; way++)
             check_chunks(way % 2, executors[i], way / 2);
 }
@@ -292,6 +293,12 @@ MPI_TEST(graph, p2p)
 {
     check(false, EXECUTOR_P2P);
     check(true, EXECUTOR_P2P);
+}
+
+MPI_TEST(graph, staged)
+{
+    check(false, EXECUTOR_STAGED);
+    check(true, EXECUTOR_STAGED);
 }
 
 /* ------------------------------------ micro-batches ---------------------------------------- */

@@ -502,6 +502,7 @@ MPI_TEST(nccl, calls_only_enqueue)
     for (int partition = 0; partition < 2; partition++) {
         check_enqueues(EXECUTOR_COLLECTIVE, partition);
         check_enqueues(EXECUTOR_P2P, partition);
+        check_enqueues(EXECUTOR_STAGED, partition);
     }
 }
 
@@ -574,6 +575,7 @@ MPI_TEST(nccl, several_streams)
 {
     check_streams(EXECUTOR_COLLECTIVE);
     check_streams(EXECUTOR_P2P);
+    check_streams(EXECUTOR_STAGED);
 }
 
 /* Calls into one buffer, each on a stream that is destroyed as soon as its call has ended. */

@@ -6,7 +6,8 @@
 # FOLDER is the build's tests/gpu: the executables and launches.txt, and ../oracle/mimo-oracle beside
 # it. PATTERN, of grep, picks the lines of launches.txt to run. Launches of more ranks than this
 # machine has GPUs are left out. With -k they are kept, and skip visibly. With -p they alone run, on as
-# many pretended hosts as they need (pretend_host.sh). Exit status 1 where one failed.
+# many pretended hosts as they need (pretend_host.sh). Exit status 1 where one failed. With
+# MIMO_TEST_STAGED=1 tests that send messages stage them.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0

@@ -3,6 +3,7 @@
 #define MIMO_TESTS_EXECUTORS_H
 
 #include <mimo/bridge.h>
+#include <stdlib.h>
 
 typedef enum executor_id {
     EXECUTOR_AUTO,
@@ -10,16 +11,21 @@ typedef enum executor_id {
     EXECUTOR_ROUTED, /* zero-copy or p2p, as each call's destinations say */
     EXECUTOR_P2P,
     EXECUTOR_ZERO_COPY,
+    EXECUTOR_STAGED,
     EXECUTORS
 } executor_id;
 
+/* With MIMO_TEST_STAGED in the environment EXECUTOR_P2P stages, so that every test of messages is a
+ * test of staged ones. */
 static inline mimo_executor executor_of(executor_id id)
 {
     mimo_executor out = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO};
     if (id == EXECUTOR_AUTO || id == EXECUTOR_COLLECTIVE)
         out.algorithm = id == EXECUTOR_AUTO ? MIMO_ALGORITHM_AUTO : MIMO_ALGORITHM_COLLECTIVE;
-    if (id == EXECUTOR_P2P || id == EXECUTOR_ZERO_COPY)
-        out.transport = id == EXECUTOR_P2P ? MIMO_TRANSPORT_P2P : MIMO_TRANSPORT_ZERO_COPY;
+    if (id == EXECUTOR_P2P)
+        out.transport = getenv("MIMO_TEST_STAGED") ? MIMO_TRANSPORT_STAGED : MIMO_TRANSPORT_P2P;
+    if (id == EXECUTOR_ZERO_COPY || id == EXECUTOR_STAGED)
+        out.transport = id == EXECUTOR_STAGED ? MIMO_TRANSPORT_STAGED : MIMO_TRANSPORT_ZERO_COPY;
     return out;
 }
 

@@ -1,0 +1,174 @@
+/* Messages that are staged through FIFOs, on real GPUs. What the programs of all ranks do together is
+ * tested without one (../unit/test_staged.c). */
+#include <stdio.h>
+
+#include "bridge_bed.h"
+#include "cases_ran.h"
+#include "gpu_calls.h"
+#include "guarded.h"
+#include "test_memory.h"
+
+/* Forward and backward, twice, so that the second calls find entries that are in use. */
+static void move_both_ways(const bed_case *c)
+{
+    bridge_bed bed;
+    bed_create(&bed, c);
+    for (uint64_t round = 0; bed.bridge && round < 2; round++) {
+        bed_move(&bed, false, round);
+        bed_move(&bed, true, round);
+    }
+    bed_destroy(&bed);
+}
+
+/* Grids, orders, dtypes, rows of odd lengths, sums, chunks and limits of thread blocks. */
+MPI_TEST(staged, random_cases)
+{
+    enum { CASES = 30 };
+    static const mimo_dtype dtypes[] = {MIMO_BF16, MIMO_F32, MIMO_F64};
+    static const int64_t widths[] = {1, 3, 8, 64, 500, 4096};
+    static const int ctas[] = {0, 1, 2, 9};
+    uint64_t random = 11;
+    for (int i = 0; i < CASES; i++) {
+        char src[64], dst[64];
+        bed_case c = {.executor = EXECUTOR_STAGED, .told = true};
+        bed_draw_grid(&random, src, &c.src.offset);
+        bed_draw_grid(&random, dst, &c.dst.offset);
+        c.src.grid = src;
+        c.dst.grid = dst;
+        c.dst.partition = random_below(&random, 2);
+        c.src_letters = random_below(&random, 2) ? "sbh" : "bsh";
+        c.dst_letters = random_below(&random, 2) ? "sbh" : "bsh";
+        c.dtype = dtypes[random_below(&random, 3)];
+        c.hidden = widths[random_below(&random, 6)];
+        c.batch = 24;
+        c.seq = 48;
+        c.ctas = ctas[random_below(&random, 4)];
+        c.sums = random_below(&random, 2);
+        c.chunks = (int)random_below(&random, 3);
+        move_both_ways(&c);
+    }
+}
+
+/* ------------------------------------ FIFOs of other sizes ---------------------------------- */
+
+enum { HIDDEN = 512 };
+
+/* Every rank has samples of its own, and takes a part of every sample. */
+typedef struct crossing {
+    mimo_grid *grid[2];
+    mimo_bridge *bridge;
+    test_tile from, to;
+} crossing;
+
+static crossing crossing_new(mimo_comm *comm, executor_id executor, int64_t seq)
+{
+    static const mimo_partition_rule zigzag = MIMO_PARTITION_RULE_INIT;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    crossing it = {.bridge = NULL};
+    int size = mpi_test_size();
+    char src[32], dst[32];
+    snprintf(src, sizeof src, "dp=%d", size);
+    snprintf(dst, sizeof dst, "cp=%d", size);
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[0], src, 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[1], dst, 0));
+    desc.src = it.grid[0];
+    desc.dst = it.grid[1];
+    desc.partition = &zigzag;
+    desc.executor = executor_of(executor);
+    desc.batch = size;
+    MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, comm, &desc));
+    it.from = test_tile_new("sbh", MIMO_F32, seq * size, 1, HIDDEN);
+    it.to = test_tile_new("sbh", MIMO_F32, seq, size, HIDDEN);
+    return it;
+}
+
+static void crossing_free(crossing *it)
+{
+    mimo_bridge_destroy(it->bridge);
+    mimo_grid_destroy(it->grid[0]);
+    mimo_grid_destroy(it->grid[1]);
+    test_tile_free(&it->from);
+    test_tile_free(&it->to);
+}
+
+/* What a forward brings, in host memory of the caller. */
+static char *cross(mimo_comm *comm, executor_id executor, int64_t seq)
+{
+    crossing it = crossing_new(comm, executor, seq);
+    char *host = malloc((size_t)it.from.room.bytes);
+    fill_elements(host, (uint64_t)mpi_test_rank(), it.from.room.bytes, 1);
+    EXPECT_CUDA(
+        cudaMemcpy(it.from.view.data, host, (size_t)it.from.room.bytes, cudaMemcpyHostToDevice));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    for (int i = 0; i < 3; i++)
+        MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &it.to.view, &it.from.view, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
+    EXPECT_CUDA(
+        cudaMemcpy(host, it.to.view.data, (size_t)it.to.room.bytes, cudaMemcpyDeviceToHost));
+    crossing_free(&it);
+    return host;
+}
+
+static void compare(mimo_comm *comm, int64_t seq)
+{
+    int64_t bytes = seq * mpi_test_size() * HIDDEN * 4;
+    char *sent = cross(comm, EXECUTOR_P2P, seq), *staged = cross(comm, EXECUTOR_STAGED, seq);
+    MPI_EXPECT(memcmp(sent, staged, (size_t)bytes) == 0, "%d rows a rank", (int)seq);
+    free(sent);
+    free(staged);
+}
+
+/* Many more pieces than entries; less memory than FIFOs can use; none. */
+MPI_TEST(staged, few_entries)
+{
+    static const int64_t bytes[] = {1 << 20, 100 << 10, 20 << 10, 1 << 10, 0};
+    for (int i = 0; i < 5; i++) {
+        mimo_comm *comm = NULL;
+        mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+        desc.staging_bytes = bytes[i];
+        MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
+        compare(comm, 256);
+        mimo_comm_destroy(comm);
+    }
+}
+
+/* 64 MiB to each peer, twice what FIFOs hold. */
+MPI_TEST(staged, long_messages)
+{
+    compare(mpi_test_comm(), 32768 / mpi_test_size());
+}
+
+MPI_TEST(staged, wrong_bytes)
+{
+    mimo_comm *comm = NULL;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    desc.staging_bytes = -7;
+    MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("staging_bytes -7");
+    MPI_EXPECT(!comm, "a communicator in spite of the error");
+}
+
+/* ------------------------------------------ waits ------------------------------------------- */
+
+/* The last rank does not call: the others wait inside their GPUs, until the deadline ends that. */
+MPI_TEST(staged, late_peer)
+{
+    enum { DEADLINE = 500 };
+    mimo_comm *comm = NULL;
+    mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    bool late = mpi_test_rank() == mpi_test_size() - 1;
+    MPI_EXPECT_OK(gpu_comm_create(&comm, &desc));
+    crossing it = crossing_new(comm, EXECUTOR_STAGED, 64);
+    MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &it.to.view, &it.from.view, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_synchronize(comm, test_stream()));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(comm, DEADLINE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!late) {
+        MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &it.to.view, &it.from.view, 1, test_stream()));
+        MPI_EXPECT_STATUS(mimo_comm_synchronize(comm, test_stream()), MIMO_ERR_TIMEOUT);
+        EXPECT_CUDA(cudaStreamSynchronize(test_stream())); /* the kernel has ended */
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    crossing_free(&it);
+    mimo_comm_destroy(comm);
+}
