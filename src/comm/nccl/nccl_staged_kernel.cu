@@ -7,7 +7,7 @@
 namespace
 {
 
-constexpr int kThreads = 512;
+constexpr int kThreads = 256;
 constexpr uint32_t kWords = 8; // of a thread: it loads them all before its first store
 
 // The rows of a list, word by word.
