@@ -112,7 +112,8 @@ MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap
  * same order on every rank. Memory of tensors that is registered with it (ncclCommRegister,
  * ncclCommWindowRegister) must be registered at both ends of a message. That is NCCL's own rule,
  * and otherwise the message may never end. Local, but every rank calls it. `desc` may be NULL; of
- * its fields `common`, the allocator and `staging_bytes` alone count. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
+ * its fields `common`, the allocator and `staging_bytes` alone count. Errors: MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_COMM, MIMO_ERR_DEVICE, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
                                            const mimo_nccl_desc *desc);

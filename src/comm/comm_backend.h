@@ -224,7 +224,7 @@ struct mimo_comm {
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks;
     mimo_buffer *buffers;
-    mimo_buffer *fifos;      /* the one of them that messages are staged through (fifos.c), or NULL */
+    mimo_buffer *fifos; /* the one of them that messages are staged through, or NULL */
     int fifo_users;
     uint64_t buffer_changes; /* how many were created and destroyed */
     int64_t bridges;         /* made from it so far */

@@ -1,5 +1,6 @@
-/* The FIFOs of a communicator: a buffer that messages are staged through (comm/staged), for all objects
- * that were made from the communicator. The first user makes it, the last one releases it. */
+/* The FIFOs of a communicator: a buffer that messages are staged through (comm/staged), for all
+ * objects that were made from the communicator. The first user makes it, the last one releases it.
+ */
 #ifndef MIMO_COMM_FIFOS_H
 #define MIMO_COMM_FIFOS_H
 

@@ -1,5 +1,5 @@
-/* Divisions by a number that is known in advance: a product and a shift, which is what a device does
- * fast. */
+/* Divisions by a number that is known in advance: a product and a shift, which is what a device
+ * does fast. */
 #ifndef MIMO_CORE_DIVISOR_H
 #define MIMO_CORE_DIVISOR_H
 

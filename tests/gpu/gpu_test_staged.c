@@ -1,5 +1,5 @@
-/* Messages that are staged through FIFOs, on real GPUs. What the programs of all ranks do together is
- * tested without one (../unit/test_staged.c). */
+/* Messages that are staged through FIFOs, on real GPUs. What the programs of all ranks do together
+ * is tested without one (../unit/test_staged.c). */
 #include <stdio.h>
 
 #include "bridge_bed.h"

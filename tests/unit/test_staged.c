@@ -1,8 +1,8 @@
 /*
  * Staged messages over virtual ranks: the programs of all ranks of a call, run by workers that a
- * random schedule moves one step at a time, in the way of the kernel. Every byte is compared with rows
- * that were copied one after the other. A call whose workers all wait is a failure, so this is also
- * the test that nobody waits for ever.
+ * random schedule moves one step at a time, in the way of the kernel. Every byte is compared with
+ * rows that were copied one after the other. A call whose workers all wait is a failure, so this is
+ * also the test that nobody waits for ever.
  */
 #include <criterion/criterion.h>
 

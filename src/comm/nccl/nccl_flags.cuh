@@ -1,5 +1,5 @@
-// Flags that ranks share, and counters of thread blocks, for the kernels of this backend. Each .cu file
-// that includes this has its own copy of everything.
+// Flags that ranks share, and counters of thread blocks, for the kernels of this backend. Each .cu
+// file that includes this has its own copy of everything.
 #ifndef MIMO_COMM_NCCL_FLAGS_CUH
 #define MIMO_COMM_NCCL_FLAGS_CUH
 

@@ -6,9 +6,9 @@
 
 #include "device/device.h"
 
-/* The most thread blocks of a launch that waits for peers: one for each multiprocessor of the current
- * device, except for some that are left to NCCL's kernels, and at most `ctas` where that is not 0.
- * *chip: its multiprocessors. */
+/* The most thread blocks of a launch that waits for peers: one for each multiprocessor of the
+ * current device, except for some that are left to NCCL's kernels, and at most `ctas` where that is
+ * not 0. *chip: its multiprocessors. */
 mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *chip, int ctas);
 
 typedef struct mimo_list {
@@ -16,8 +16,8 @@ typedef struct mimo_list {
     size_t bytes;
 } mimo_list;
 
-/* Copy lists into new device memory, one behind the other. Blocking: kernels on any stream see them.
- * Not while a stream is captured. */
+/* Copy lists into new device memory, one behind the other. Blocking: kernels on any stream see
+ * them. Not while a stream is captured. */
 mimo_status mimo_nccl_upload(void **out, const mimo_device *device, const mimo_list *lists,
                              int count);
 

@@ -1,5 +1,5 @@
-// The kernel of staged messages. comm/staged/staged_types.h says what its workers do, and why none of
-// them waits for ever.
+// The kernel of staged messages. comm/staged/staged_types.h says what its workers do, and why none
+// of them waits for ever.
 #include "comm/nccl/nccl_flags.cuh"
 #include "comm/nccl/nccl_staged_kernel.h"
 #include "device/cuda_launch.cuh"
@@ -77,9 +77,9 @@ __device__ bool move_by_width(uint32_t width, const To &to, const From &from, ui
     }
 }
 
-// The pieces of a list that this thread block takes: one of its own at first where it begins with the
-// list, then others from a counter. The next one is asked for early, so that the answer arrives while
-// this one moves. Whoever asked takes the answer before the kernel ends.
+// The pieces of a list that this thread block takes: one of its own at first where it begins with
+// the list, then others from a counter. The next one is asked for early, so that the answer arrives
+// while this one moves. Whoever asked takes the answer before the kernel ends.
 class Claims
 {
   public:
@@ -265,7 +265,8 @@ template <class Program> class Worker
     }
 };
 
-// The last thread block counts the pieces of the call, once no other one reads these counts any more.
+// The last thread block counts the pieces of the call, once no other one reads these counts any
+// more.
 template <class Program> __device__ void end_call(const Program &program)
 {
     const mimo_staged_head &head = program.head;

@@ -2,8 +2,8 @@
  * The kernel of staged messages: one launch sends, receives, and copies rows that stay. Its thread
  * blocks are the workers of comm/staged.
  *
- * A small program is the kernel's argument, so a CUDA graph that captured the launch owns it. The lists
- * of a large one lie in device memory. Where rows lie is an argument of every launch.
+ * A small program is the kernel's argument, so a CUDA graph that captured the launch owns it. The
+ * lists of a large one lie in device memory. Where rows lie is an argument of every launch.
  */
 #ifndef MIMO_COMM_NCCL_STAGED_KERNEL_H
 #define MIMO_COMM_NCCL_STAGED_KERNEL_H

@@ -1,6 +1,6 @@
 /*
- * Programs of staged messages: which messages travel through FIFOs, how they are cut into pieces, in
- * which order the pieces move, and where their rows lie.
+ * Programs of staged messages: which messages travel through FIFOs, how they are cut into pieces,
+ * in which order the pieces move, and where their rows lie.
  */
 #include "comm/staged/staged_program.h"
 

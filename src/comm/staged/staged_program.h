@@ -29,9 +29,9 @@ typedef struct mimo_staged_program {
     int32_t message_count, block_count;
 } mimo_staged_program;
 
-/* Make *out (all 0 before) of those messages of `all` that are staged through all->fifos, and of the
- * copies where `copies` is true. Up to `workers` workers, and never fewer than one of each kind that
- * is needed. Without staged messages there are no workers, and no copies either. Local. To be
+/* Make *out (all 0 before) of those messages of `all` that are staged through all->fifos, and of
+ * the copies where `copies` is true. Up to `workers` workers, and never fewer than one of each kind
+ * that is needed. Without staged messages there are no workers, and no copies either. Local. To be
  * released, also after an error. MIMO_ERR_MEMORY, MIMO_ERR_OVERFLOW. */
 mimo_status mimo_staged_program_make(mimo_staged_program *out, const mimo_messages *all,
                                      bool copies, int64_t workers);

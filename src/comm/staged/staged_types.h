@@ -3,8 +3,8 @@
  * that the receiver copies one piece out while the next one arrives.
  *
  * Between each two ranks there is a FIFO for either direction, in the receiver's memory. It has
- * `entries` entries. The rows of a message, one after the other, are cut into pieces; an entry holds
- * one piece. The two ranks number their pieces over all calls, and piece n goes through entry
+ * `entries` entries. The rows of a message, one after the other, are cut into pieces; an entry
+ * holds one piece. The two ranks number their pieces over all calls, and piece n goes through entry
  * n mod entries:
  *
  *   sender     waits until piece n - entries has left the entry (EMPTIED), copies piece n in, and
@@ -13,11 +13,11 @@
  *              in the sender's memory, to n + 1
  *
  * Why nobody waits for ever: let piece q be the q-th one of its message in this call. Every rank
- * begins to send its pieces in the order of q, and to receive them in that order, by workers that do
- * only one of the two. A sender that waits with piece q needs a piece q - entries to be received.
- * Whoever receives there waits, if at all, for a piece of at most that number, so for a sender that
- * waits with a piece of at most q - entries. Numbers along this chain descend, so it ends, at a worker
- * that does not wait.
+ * begins to send its pieces in the order of q, and to receive them in that order, by workers that
+ * do only one of the two. A sender that waits with piece q needs a piece q - entries to be
+ * received. Whoever receives there waits, if at all, for a piece of at most that number, so for a
+ * sender that waits with a piece of at most q - entries. Numbers along this chain descend, so it
+ * ends, at a worker that does not wait.
  *
  * What is here is the same for the host, which makes programs, and for the kernel that runs them.
  */
@@ -46,8 +46,8 @@ typedef struct mimo_staged_block {
     mimo_divisor by_row, by_inner;
 } mimo_staged_block;
 
-/* The rows at one end of a message, one after the other: blocks [first, first + count). Words are as
- * wide as the alignment at this end allows; that of the other end can differ. */
+/* The rows at one end of a message, one after the other: blocks [first, first + count). Words are
+ * as wide as the alignment at this end allows; that of the other end can differ. */
 typedef struct mimo_staged_rows {
     int32_t first, count;
     uint32_t width;
@@ -62,8 +62,8 @@ typedef struct mimo_staged_message {
     uint32_t begin, round; /* see mimo_staged_find */
 } mimo_staged_message;
 
-/* What a rank does in a call. Workers take pieces from these lists. Rows that stay on the rank are a
- * list as well; they need no FIFO. */
+/* What a rank does in a call. Workers take pieces from these lists. Rows that stay on the rank are
+ * a list as well; they need no FIFO. */
 enum { MIMO_STAGED_SEND, MIMO_STAGED_RECEIVE, MIMO_STAGED_STAY, MIMO_STAGED_LISTS };
 
 typedef struct mimo_staged_head {
@@ -76,8 +76,8 @@ typedef struct mimo_staged_head {
     uint32_t stay_piece;           /* of a piece */
 } mimo_staged_head;
 
-/* Whether a worker begins to receive, and its number among those like it. Both kinds are spread over
- * all numbers: where a device runs only some workers at first, it runs some of either kind. */
+/* Whether a worker begins to receive, and its number among those like it. Both kinds are spread
+ * over all numbers: where a device runs only some workers at first, it runs some of either kind. */
 typedef struct mimo_staged_worker {
     int list;
     uint32_t number;
@@ -101,9 +101,9 @@ typedef struct mimo_staged_piece {
 } mimo_staged_piece;
 
 /* Piece `index` of all pieces of messages[count], in the order of their numbers. With the most
- * pieces first, the messages that have a piece of some number are the first ones of the list. In the
- * rounds from messages[l].round on, the first count - l messages have a piece; these rounds' first
- * piece is number messages[l].begin of all. */
+ * pieces first, the messages that have a piece of some number are the first ones of the list. In
+ * the rounds from messages[l].round on, the first count - l messages have a piece; these rounds'
+ * first piece is number messages[l].begin of all. */
 static inline MIMO_HOST_AND_DEVICE mimo_staged_piece
 mimo_staged_find(const mimo_staged_message *messages, int32_t count, uint32_t index)
 {
