@@ -206,10 +206,10 @@ MPI_TEST(choice, what_is_pinned)
     mimo_bridge *none = NULL;
     const mimo_executor wrong[] = {
         {(mimo_algorithm)(MIMO_ALGORITHM_ROUTED + 1), MIMO_TRANSPORT_AUTO},
-        {MIMO_ALGORITHM_ROUTED, (mimo_transport)(MIMO_TRANSPORT_ZERO_COPY + 1)},
+        {MIMO_ALGORITHM_ROUTED, (mimo_transport)(MIMO_TRANSPORT_STAGED + 1)},
         {MIMO_ALGORITHM_COLLECTIVE, MIMO_TRANSPORT_P2P},
     };
-    static const char *const words[] = {"unknown algorithm 3", "unknown transport 3",
+    static const char *const words[] = {"unknown algorithm 3", "unknown transport 4",
                                         "transport 1 is asked for with the collective algorithm"};
     for (int i = 0; i < 3; i++) {
         c.desc.backward_executor = wrong[i];

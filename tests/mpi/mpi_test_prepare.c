@@ -111,8 +111,9 @@ static void prepare_and_call(const bridge_bed *bed, bool backward, bool looks)
 
 static void each_way(const char *checks)
 {
-    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
-    for (int i = 0; i < 6; i++) {
+    static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY,
+                                            EXECUTOR_STAGED};
+    for (int i = 0; i < 8; i++) {
         bed_case c = case_of(executors[i / 2], i % 2 ? 3 : 1);
         bridge_bed bed;
         setenv("MIMO_CHECK", checks, 1);
