@@ -90,7 +90,8 @@ MPI_TEST(arguments, of_mpi_types)
 
 /* ----------------------------------------- gradients ---------------------------------------- */
 
-/* Buckets of a caller whose header is older: two, one behind the other, that end before `partial`. */
+/* Buckets of a caller whose header is older: two, one behind the other, that end before `partial`.
+ */
 static void check_old_buckets(const mimo_gradient *gradient)
 {
     enum { OLD = offsetof(mimo_gradient_bucket, partial) };
