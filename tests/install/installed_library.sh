@@ -33,7 +33,7 @@ compile() {
     shift
     eval "cc -std=c11 -o \"\$folder/$name\" \"\$folder/${name%_*}.c\" $(mimo_pkg_config "$@")"
 }
-needs() { readelf -d "$1" | grep -q "NEEDED.*$2"; }
+needs() { readelf -d "$1" | grep "NEEDED.*$2" >/dev/null; }
 
 # No path of this machine: only the prefix of the files, and NVIDIA's own.
 if grep -HE '[=IL ]/' "$PKG_CONFIG_PATH"/mimo-bridge*.pc | grep -v 'cudadir=/usr/local/cuda$'; then
