@@ -578,7 +578,7 @@ typedef struct creation {
     int32_t cu[3], cu_padded[3];
 } creation;
 
-enum { FIELDS = 10 };
+enum { FIELDS = 11 };
 
 static void change_field(creation *it, int field)
 {
@@ -609,6 +609,9 @@ static void change_field(creation *it, int field)
         break;
     case 8:
         it->cu[1] = 3;
+        break;
+    case 9:
+        it->desc.executor = executor_of(EXECUTOR_STAGED);
         break;
     default:
         it->cu_padded[1] = 4;
@@ -644,6 +647,8 @@ MPI_TEST(bridge, descriptors_that_differ)
                    mimo_status_name(status));
         if (field >= 0)
             MPI_EXPECT_SENTENCE("rank 2 called bridge create");
+        if (field == 9)
+            MPI_EXPECT_SENTENCE(", staged");
         mimo_bridge_destroy(bridge);
         bridge = NULL;
     }

@@ -53,8 +53,8 @@ void oracle_options_help(FILE *stream)
           "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
           "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
           "  --sp              sequence parallelism over the LLM's tp\n"
-          "  --executor NAME   of the bridge: auto (default), collective, routed, p2p or\n"
-          "                    zero-copy, with the tiles in a buffer\n"
+          "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
+          "                    zero-copy with the tiles in a buffer\n"
           "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
           "                    where there is none\n"
           "  --seed N          of parameters and data (default: 1)\n"
@@ -74,7 +74,8 @@ static const char *const executors[] = {[EXECUTOR_AUTO] = "auto",
                                         [EXECUTOR_COLLECTIVE] = "collective",
                                         [EXECUTOR_ROUTED] = "routed",
                                         [EXECUTOR_P2P] = "p2p",
-                                        [EXECUTOR_ZERO_COPY] = "zero-copy"};
+                                        [EXECUTOR_ZERO_COPY] = "zero-copy",
+                                        [EXECUTOR_STAGED] = "staged"};
 
 const char *oracle_executor_name(executor_id executor)
 {
@@ -88,7 +89,7 @@ static const char *read_executor(executor_id *out, const char *name)
             *out = (executor_id)i;
             return NULL;
         }
-    return "--executor is none of auto, collective, routed, p2p and zero-copy";
+    return "--executor is none of auto, collective, routed, p2p, zero-copy and staged";
 }
 
 static const char *read_device(mimo_memory *out, const char *name)
