@@ -110,8 +110,9 @@ typedef struct mimo_bridge_desc {
      * calls. (The call itself is no such wait: a rank that only sends waits for nobody.) Senders
      * then do not notice when ranks call differently: see <mimo/buffer.h>. */
     bool destinations_idle;
-    /* Thread blocks that a call may use to write into buffers. With 1, a second one copies the rows
-     * that stay. 0: MIMO_CTAS. */
+    /* Thread blocks that a call may use to write into buffers, or to stage messages. With 1,
+     * zero-copy uses a second one where rows stay, and staged where it both sends and receives. 0:
+     * MIMO_CTAS. */
     int ctas;
     mimo_executor backward_executor; /* of backward; where both fields are AUTO, as `executor` */
     int64_t batch; /* B of the calls to come, see mimo_bridge_update; -1: not known yet */

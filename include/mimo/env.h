@@ -28,7 +28,8 @@ MIMO_BEGIN_DECLS
       "with all other calls of the communicator); samples (bridges: each row carries its "    \
       "origin, which is compared with the one that the layouts give)")                        \
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
-      "thread blocks of a device that a zero-copy transfer may take, the same on all ranks; " \
+      "thread blocks of a device that a zero-copy or staged call may take, the same on all "  \
+      "ranks; "                                                                               \
       "0: enough for the link")                                                               \
     X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                         \
       "milliseconds that the host waits for other ranks in one call before it gives "         \
