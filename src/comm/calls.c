@@ -16,11 +16,12 @@ static mimo_status check_thread(const mimo_family *family, const char *call)
     return family->backend->check_thread ? family->backend->check_thread(family, call) : MIMO_OK;
 }
 
-static void enter(mimo_call_scope *out, const mimo_comm *comm, bool may_end)
+static void enter(mimo_call_scope *out, mimo_comm *comm, bool may_end)
 {
     mimo_family *family = comm->family;
-    *out = (mimo_call_scope){family, may_end, mimo_device_enter(comm)};
+    *out = (mimo_call_scope){comm, may_end, mimo_device_enter(comm)};
     mimo_family_hold(family);
+    mimo_comm_hold(comm);
     __atomic_fetch_add(&family->inside, 1, __ATOMIC_SEQ_CST);
     if (may_end) {
         __atomic_store_n(&family->caller, mimo_this_thread(), __ATOMIC_RELAXED);
@@ -29,7 +30,7 @@ static void enter(mimo_call_scope *out, const mimo_comm *comm, bool may_end)
 }
 
 /* Calls on a forgotten family fail without the transport, so any thread may make them. */
-mimo_status mimo_call_enter(mimo_call_scope *out, const mimo_comm *comm, const char *call)
+mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *call)
 {
     const mimo_family *family = comm->family;
     bool forgotten = mimo_family_is_forgotten(family);
@@ -40,7 +41,7 @@ mimo_status mimo_call_enter(mimo_call_scope *out, const mimo_comm *comm, const c
     return MIMO_OK;
 }
 
-bool mimo_release_enter(mimo_call_scope *out, const mimo_comm *comm)
+bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm)
 {
     const mimo_family *family = comm->family;
     const char *call = "destroy";
@@ -52,9 +53,10 @@ bool mimo_release_enter(mimo_call_scope *out, const mimo_comm *comm)
 
 void mimo_call_leave(mimo_call_scope *scope)
 {
-    mimo_family *family = scope->family;
-    if (!family)
+    if (!scope->comm)
         return;
+    mimo_family *family = scope->comm->family;
+    mimo_comm_drop(scope->comm);
     if (__atomic_sub_fetch(&family->inside, 1, __ATOMIC_SEQ_CST) == 0 && scope->may_end)
         mimo_family_end_asked(family);
     mimo_family_drop(family);

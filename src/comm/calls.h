@@ -3,7 +3,8 @@
  * where the function does. Calls inside calls are counted as well. A scope
  *   - refuses a process that was forked, and a thread that may not call the transport
  *   - works on the communicator's device, and leaves the caller's current device as it was
- *   - keeps the family alive, even where the call releases its last communicator
+ *   - keeps the communicator and its family alive, also where this call or another thread gives the
+ *     last of them back
  *   - ends the family where another thread has asked for that: at its beginning, or at its end once
  *     no thread is inside
  */
@@ -14,8 +15,8 @@
 #include "core/check.h"
 
 typedef struct mimo_call_scope {
-    mimo_family *family; /* NULL: not entered */
-    bool may_end;        /* this thread may call the transport */
+    mimo_comm *comm; /* NULL: not entered */
+    bool may_end;    /* this thread may call the transport */
     mimo_device_visit visit;
 } mimo_call_scope;
 
@@ -23,11 +24,11 @@ typedef struct mimo_call_scope {
 mimo_status mimo_check_process(const mimo_family *family, const char *call);
 
 /* Begin a call: MIMO_ERR_STATE, and no scope, where this process or this thread may not. */
-mimo_status mimo_call_enter(mimo_call_scope *out, const mimo_comm *comm, const char *call);
+mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *call);
 
 /* Begin the release of an object. Any thread may, but without the transport it leaves what the
  * transport holds. False in a forked child, which leaves everything as it is. */
-bool mimo_release_enter(mimo_call_scope *out, const mimo_comm *comm);
+bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm);
 
 /* End either. */
 void mimo_call_leave(mimo_call_scope *scope);

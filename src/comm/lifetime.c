@@ -4,21 +4,6 @@
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
 
-/* --------------------------------------- holders ---------------------------------------- */
-
-void mimo_comm_hold(mimo_comm *comm)
-{
-    __atomic_fetch_add(&comm->holders, 1, __ATOMIC_RELAXED);
-}
-
-void mimo_comm_drop(mimo_comm *comm)
-{
-    if (__atomic_sub_fetch(&comm->holders, 1, __ATOMIC_ACQ_REL) > 0)
-        return;
-    mimo_staging_release(&comm->staging);
-    comm->backend->destroy(comm);
-}
-
 /* Every bridge has a progress callback on the communicator that it was made from. */
 static mimo_status check_unused(mimo_comm *comm)
 {

@@ -1,9 +1,11 @@
 /* Families that are forgotten: no rank waits, no peer is told, MPI is not called, and what was made
  * from them is destroyed in any order and by any thread. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm_backend.h"
 #include "fault_bed.h"
 #include "mpi_callers.h"
 #include "mpi_test.h"
@@ -189,6 +191,38 @@ MPI_TEST(forget, by_many_threads)
         }
         for (int i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
+        MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+/* Once the main thread is inside a call. */
+static void *forget_inside(void *of)
+{
+    mimo_comm *comm = of;
+    mpi_callers_forbid();
+    while (__atomic_load_n(&comm->family->inside, __ATOMIC_ACQUIRE) == 0)
+        sched_yield();
+    mimo_comm_forget(comm);
+    return NULL;
+}
+
+/* The communicator lives until the call on it has ended. */
+MPI_TEST(forget, while_a_thread_waits)
+{
+    enum { ROUNDS = 10 };
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t thread;
+        mimo_comm *comm = mpi_test_comm_new();
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (mpi_test_rank() == LATE) {
+            mimo_comm_forget(comm);
+        } else {
+            MPI_EXPECT(pthread_create(&thread, NULL, forget_inside, comm) == 0, "no thread");
+            MPI_EXPECT_STATUS(mimo_comm_barrier(comm), MIMO_ERR_ABORTED);
+            MPI_EXPECT_SENTENCE("the communicator was aborted here: it was forgotten");
+            pthread_join(thread, NULL);
+        }
         MPI_EXPECT(mpi_callers_wrong() == 0, "%d calls of MPI", mpi_callers_wrong());
         MPI_Barrier(MPI_COMM_WORLD);
     }
