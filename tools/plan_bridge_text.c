@@ -7,7 +7,7 @@
 
 #include "plan_bridge.h"
 
-static const char *const direction_names[PLAN_PASSES] = {"forward", "backward"};
+static const char *const pass_names[PLAN_PASSES] = {"forward", "backward"};
 
 /* Text that is built piece by piece in fixed memory. What does not fit is left out. */
 typedef struct cell_text {
@@ -185,7 +185,7 @@ static void print_comparison(const plan_bridge *bridge, const plan_flow all[PLAN
         bridge->shown > 1 ? "all ranks" : "this rank");
     for (int i = 0; i < PLAN_PASSES; i++) {
         int64_t collective = bytes[i] * bridge->shown;
-        printf("%10s  collective %14" PRId64 "  routed %14" PRId64, direction_names[i], collective,
+        printf("%10s  collective %14" PRId64 "  routed %14" PRId64, pass_names[i], collective,
                all[i].recv);
         if (collective > 0)
             printf("  %5.1f%%", 100.0 * (double)all[i].recv / (double)collective);
@@ -203,7 +203,7 @@ static void print_links(const plan_bridge *bridge)
         "multiples of the mean\n");
     for (int i = 0; i < PLAN_PASSES; i++) {
         const plan_links *links = &bridge->links[i];
-        printf("%10s  ", direction_names[i]);
+        printf("%10s  ", pass_names[i]);
         if (links->bytes == 0) {
             puts("nothing moves");
             continue;
@@ -235,7 +235,7 @@ static void print_times(const plan_bridge *bridge)
     mimo_cost cost = plan_bridge_cost(bridge);
     printf("\nestimated us a call, %g GB/s and %g us a link\n", speed->gbps, speed->latency_us);
     for (int i = 0; i < PLAN_PASSES; i++) {
-        printf("%10s", direction_names[i]);
+        printf("%10s", pass_names[i]);
         print_time("collective", cost.collective[i]);
         print_time("p2p", cost.p2p[i]);
         print_time("zero-copy", cost.zero_copy[i]);
@@ -270,7 +270,7 @@ static void print_drawing(const plan_bridge *bridge, int pass)
     if (!traffic)
         return;
     int width = drawing_width(bridge, traffic);
-    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s", direction_names[pass],
+    printf("\n%s: bytes from the row's rank to the column's; (kept)\n%6s", pass_names[pass],
            "");
     for (int64_t to = 0; to < bridge->ranks; to++)
         printf(" %*" PRId64, width, bridge->first + to);

@@ -35,10 +35,10 @@ static mimo_status attach_partition(mimo_collective *own, const mimo_bridge *bri
     own->rules.cuts = 1;
     if (!rule || (own->cp == 1 && !(rule->sp && tp > 1)))
         return MIMO_OK;
-    mimo_partition_coords place = {sizeof(mimo_partition_coords), 0, own->cp, 0, tp};
-    MIMO_TRY(mimo_grid_coord(&place.cp_rank, bridge->dst, bridge->rank, "cp"));
-    MIMO_TRY(mimo_grid_coord(&place.tp_rank, bridge->dst, bridge->rank, "tp"));
-    MIMO_TRY(mimo_partition_create(&own->partition, rule, &place));
+    mimo_partition_coords coords = {sizeof(mimo_partition_coords), 0, own->cp, 0, tp};
+    MIMO_TRY(mimo_grid_coord(&coords.cp_rank, bridge->dst, bridge->rank, "cp"));
+    MIMO_TRY(mimo_grid_coord(&coords.tp_rank, bridge->dst, bridge->rank, "tp"));
+    MIMO_TRY(mimo_partition_create(&own->partition, rule, &coords));
     own->rule = *rule;
     own->sp = rule->sp && tp > 1;
     own->rules.partition = own->partition;

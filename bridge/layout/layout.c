@@ -34,15 +34,15 @@ static mimo_status read_desc(mimo_layout_desc *own, mimo_partition_rule *rule,
 /* Positions of one rank, by the partition's own rules. */
 static mimo_status shard_of(int64_t *out, const mimo_layout_desc *desc, const mimo_layout *layout)
 {
-    mimo_partition_coords place = {.size = sizeof(mimo_partition_coords),
-                                   .cp_size = layout->dims.cp.size,
-                                   .tp_size = mimo_grid_dim_size(desc->grid, "tp")};
+    mimo_partition_coords coords = {.size = sizeof(mimo_partition_coords),
+                                    .cp_size = layout->dims.cp.size,
+                                    .tp_size = mimo_grid_dim_size(desc->grid, "tp")};
     mimo_partition *partition;
     if (!desc->partition) {
         *out = desc->seq;
         return MIMO_OK;
     }
-    MIMO_TRY(mimo_partition_create(&partition, desc->partition, &place));
+    MIMO_TRY(mimo_partition_create(&partition, desc->partition, &coords));
     mimo_status status = mimo_partition_rows(out, partition, MIMO_EMBEDDINGS, desc->seq);
     mimo_partition_destroy(partition);
     return status;

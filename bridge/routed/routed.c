@@ -228,7 +228,8 @@ static mimo_status routed_samples(const mimo_bridge *bridge, mimo_side side, int
     mimo_range samples = {0, 0};
     const mimo_routed_batch *now = mimo_routed_batch_now(bridge);
     bool told = batch == -1 && now->rows;
-    MIMO_CHECK(batch >= 0 || told, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64, batch);
+    MIMO_CHECK(batch >= 0 || told, MIMO_ERR_SHAPE, "samples: a batch of %" PRId64 "%s", batch,
+               batch == -1 ? ", and the ranks told no rows" : "");
     layout.batch = batch;
     if (told)
         samples = mimo_batch_splits_range(&now->splits, now->rows, side);

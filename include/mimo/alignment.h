@@ -1,6 +1,6 @@
 /*
- * Alignment of modality rows with the positions of a token sequence. (docs/concepts.md:
- * "Alignment".)
+ * Alignment of modality rows with the positions of a token sequence. docs/concepts.md has it under
+ * "Alignment".
  *
  * ids [B, S] are walked in (b, s) order; the n-th occurrence of modality m's special id takes row n
  * of E_m, every other position takes the next text row. Order of operations in a step: modality

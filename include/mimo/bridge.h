@@ -51,7 +51,7 @@
  *                   f32 and rounded once. Ranks along other dimensions (tp) have equal parts; one
  *                   of them counts.
  *
- * Where both executors apply and each element has at most one contribution that is not zero, both
+ * Where both algorithms apply and each element has at most one contribution that is not zero, both
  * give the same bits. (Only -0 may become +0, and a signalling NaN a quiet one.)
  */
 #ifndef MIMO_BRIDGE_H
@@ -176,10 +176,10 @@ MIMO_API void mimo_bridge_sizes_init(mimo_bridge_sizes *out, size_t size);
  * the same way without measuring.
  *
  * What the bridge accepts does not depend on which candidate was faster. Where collective was a
- * candidate, calls keep the rules of both executors: both dp sizes divide the batch, the tensors of
- * a call have the same samples and positions, and there is no mimo_bridge_update. Set `any_batch`
- * where calls need more: then collective is no candidate. It is no candidate either where its rules
- * do not hold for the grids, or a dp size does not divide the batch of the sizes.
+ * candidate, calls keep the rules of both algorithms: both dp sizes divide the batch, the tensors
+ * of a call have the same samples and positions, and there is no mimo_bridge_update. Set
+ * `any_batch` where calls need more: then collective is no candidate. It is no candidate either
+ * where its rules do not hold for the grids, or a dp size does not divide the batch of the sizes.
  *
  * Errors: those of mimo_bridge_create; MIMO_ERR_ARGUMENT (a size that is not positive, letters of
  * another tile, an executor that is pinned, a descriptor with another batch than the sizes),
@@ -208,8 +208,9 @@ typedef struct mimo_batch_desc {
     bool ragged;   /* each sample has its own number of src rows, at the positions of its spans */
     const mimo_span *spans; /* ragged: spans[span_count], read during the call */
     int64_t span_count;
-    /* For calls of flat tiles alone: the rows of this rank's src tile and of its dst tile. Every
-     * rank tells its own, 0 where it has none. Both -1: not told. */
+    /* Experimental (<mimo/status.h>). For calls of flat tiles alone: the rows of this rank's src
+     * tile and of its dst tile. Every rank tells its own, 0 where it has none. Both -1: not told.
+     */
     int64_t src_rows, dst_rows;
 } mimo_batch_desc;
 
@@ -353,8 +354,8 @@ MIMO_API void mimo_move_desc_init(mimo_move_desc *out, size_t size);
  *
  * The results have the same bits as those of one call. Rules and errors are those of
  * mimo_bridge_forward_start; also MIMO_ERR_ARGUMENT (m < 1) and MIMO_ERR_MISMATCH (m differs). Each
- * chunk is an exchange of its own, with its own messages or flags. The collective executor moves
- * everything as one chunk: a wait for any chunk waits for all.
+ * chunk is an exchange of its own, with its own messages or flags. `collective` moves everything
+ * as one chunk: a wait for any chunk waits for all.
  */
 MIMO_API mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge,
                                                        const mimo_move_desc *desc);
@@ -511,7 +512,8 @@ MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridg
  * rank. Sizes are those of mimo_bridge_tile. Local, pure; it costs as much as planning a call.
  *
  *   on a device  for each stream that calls are on. Calls on one stream share it. Messages count as
- *                if all of them were packed. Where `in_buffer`, every rank counts as within reach
+ *                if all of them were packed. Where `in_buffer`, every rank counts as within reach.
+ *                The FIFOs of transport staged come on top (mimo_nccl_desc.staging_bytes)
  *   on the host  for each operation in flight, without what MPI and guarded calls take
  *                ("Deadlines" in <mimo/comm.h>)
  *

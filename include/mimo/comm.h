@@ -64,7 +64,7 @@ typedef struct mimo_comm mimo_comm;
 typedef struct mimo_comm_desc {
     size_t size;      /* set by the initializer */
     int agree;        /* as MIMO_AGREE: 1 or 0 */
-    int checks;       /* as MIMO_CHECK: MIMO_CHECK_REPLICAS | ...; 0: none */
+    int checks;       /* as MIMO_CHECK: bits of <mimo/env.h>, MIMO_CHECK_REPLICAS | ...; 0: none */
     int64_t deadline; /* as MIMO_DEADLINE_MS: milliseconds; 0: none */
 } mimo_comm_desc;
 
@@ -274,7 +274,7 @@ MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
  * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls fail in the same way.
  *
  * Memory that others may still use:
- *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" below).
+ *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" above).
  *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
  *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
  *    device memory wait for work on this rank's device. A rank that has ended its last call may

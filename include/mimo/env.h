@@ -8,10 +8,9 @@
 
 MIMO_BEGIN_DECLS
 
-/** Every row can also be said in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas.
- *
- * One row per variable: X(id, name, default, words, help). Values are whole numbers; where the row
- *  has words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
+/** One row per variable: X(id, name, default, words, help). Each can also be set in a descriptor,
+ *  which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole numbers; where the row has
+ *  words, values are lists of these, "calls,samples" or "", and the number has a bit for each.
  *  Any other value is an error at the call that reads it. The creation of a bridge reads MIMO_CTAS
  *  and MIMO_CHECK, and remembers them. The creation of a communicator reads MIMO_DEADLINE_MS. Calls
  *  that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the same:

@@ -1,7 +1,6 @@
 /*
  * The gradient rules of a step: local sums and counts in, one global token count N, every reduction
- * a SUM, one scale 1/max(N, 1) on both modules. (docs/concepts.md: "Loss and
- * gradients".)
+ * a SUM, one scale 1/max(N, 1) on both modules. (docs/concepts.md: "Loss and gradients".)
  *
  *   per micro-batch   mimo_gradient_add(loss sum, token count)          local
  *   end of step       mimo_gradient_count()      N and the loss         collective
@@ -55,8 +54,8 @@ MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
  * caller owns *out.
  *
  * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
- * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may bucket fewer ranks than the communicator:
- * the other ranks take part in every call, with no elements of that module. Errors:
+ * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may have fewer ranks than the communicator: the
+ * other ranks take part in every call, with no elements of that module. Errors:
  * MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
@@ -71,7 +70,7 @@ MIMO_API void mimo_gradient_destroy(mimo_gradient *gradient);
 MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens);
 
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
- * the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
+ *  the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
  *  communicator, blocking. Errors: MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
 MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 

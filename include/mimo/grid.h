@@ -1,5 +1,5 @@
 /*
- * HyperCommGrid: named dimensions over a range of ranks, and the process groups along them.
+ * Grids: named dimensions over a range of ranks, and the process groups along them.
  *
  *   rank = offset + sum_i coord_i * stride_i,  stride_0 = 1,  stride_i = size_0 * ... * size_(i-1)
  *
@@ -113,9 +113,9 @@ MIMO_API mimo_status mimo_grid_group_count(int64_t *groups, int64_t *group_size,
 MIMO_API mimo_status mimo_grid_group_at(int64_t *ranks, const mimo_grid *grid, const char *dims,
                                         int64_t index);
 
-/** The index of the group along `dims` that holds `rank`, and the rank's index in it, *place.
+/** The index of the group along `dims` that holds `rank`, and the rank's index in it, *at.
  *  Either output may be NULL. Errors: as mimo_grid_group_count; MIMO_ERR_GRID outside the grid. */
-MIMO_API mimo_status mimo_grid_group_of(int64_t *index, int64_t *place, const mimo_grid *grid,
+MIMO_API mimo_status mimo_grid_group_of(int64_t *index, int64_t *at, const mimo_grid *grid,
                                         const char *dims, int64_t rank);
 
 /**

@@ -33,11 +33,11 @@ MIMO_BEGIN_DECLS
  * The deadline of `desc` (NULL: of the environment) holds for this call as well ("Deadlines" in
  * <mimo/comm.h>).
  *
- * Errors: on that rank alone MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
- * intercommunicator), MIMO_ERR_STATE (MPI not initialised or finalized, or not for this thread; or
- * the environment is torchrun's with WORLD_SIZE above 1, and MPI, which did not start the
- * processes, knows of this one alone. MPI_COMM_SELF is taken there: its one rank is meant); on
- * every rank MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (the descriptor, the environment),
+ * Errors on that rank alone: MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
+ * intercommunicator), MIMO_ERR_STATE (MPI is not initialised, is finalized, or may not be called by
+ * this thread; under torchrun with WORLD_SIZE above 1: MPI did not start the processes and sees one
+ * rank. MPI_COMM_SELF is accepted there).
+ * Errors on every rank: MIMO_ERR_ARGUMENT (the descriptor, the environment), MIMO_ERR_MEMORY,
  * MIMO_ERR_MISMATCH (MIMO_AGREE or MIMO_CHECK=calls differ between ranks), MIMO_ERR_TIMEOUT,
  * MIMO_ERR_COMM.
  */

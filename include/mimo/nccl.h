@@ -1,16 +1,16 @@
 /*
  * The NCCL backend: tensors in CUDA memory, one rank per GPU. Not included by <mimo/mimo.h>.
  *
- * Calls that take a stream enqueue their work on it and return; the host does not wait. Nothing is
- * allocated after the first call with the same tensors, so such calls can be captured in a CUDA
- * graph. All ranks enqueue the work on one device in the same order. Two collectives that two ranks
- * start in opposite orders deadlock.
+ * Calls that take a stream enqueue their work on it and return; the host does not wait. After the
+ * first call of a shape on a stream nothing is allocated, so such calls can be captured in a CUDA
+ * graph. (docs/gpu.md says what makes a shape a new one.) All ranks enqueue the work on one device
+ * in the same order. Two collectives that two ranks start in opposite orders deadlock.
  *
  * A call works on the device of its communicator, whatever device is current, and leaves the
  * calling thread's current device as it was, on success and on error. This holds for creation as
- * well, and for calls on what was made from a communicator. One exception:
- * where the current device has no CUDA context yet, nobody chose it, and making it current again
- * would take memory there. Then the communicator's device stays current.
+ * well, and for calls on what was made from a communicator. One exception: where the current device
+ * has no CUDA context yet, nobody chose it, and making it current again would take memory there.
+ * Then the communicator's device stays current.
  *
  * Streams and tensors of such a call belong to the communicator's device (mimo_nccl_device). Stream
  * NULL is the legacy default stream of that device. Calls without a communicator (alignment;
@@ -76,11 +76,10 @@ typedef struct mimo_nccl_desc {
     void *(*reserve)(void *context, size_t bytes, mimo_stream stream);
     void (*release)(void *context, void *data, size_t bytes, mimo_stream stream);
     void *context; /* borrowed; passed to both */
-    /* Device memory of each rank that messages are staged through (MIMO_TRANSPORT_STAGED), divided
-     * among the ranks within reach: once for each communicator that has such bridges, from the
-     * creation of the first of them to the end of the last. All ranks take the largest value that
-     * one of them gave. MIMO_NCCL_DEFAULT: 32 MiB. 0: none, such bridges send by p2p. Experimental.
-     */
+    /* Bytes of device memory on each rank that messages are staged through
+     * (MIMO_TRANSPORT_STAGED), divided among the other ranks within reach. A communicator takes
+     * them while it has bridges with that transport. Where ranks give different values, all take
+     * the largest. MIMO_NCCL_DEFAULT: 32 MiB. 0: none, such bridges send by p2p. */
     int64_t staging_bytes;
 } mimo_nccl_desc;
 
@@ -98,10 +97,11 @@ MIMO_API void mimo_nccl_desc_init(mimo_nccl_desc *out, size_t size);
  * during this call only, with any device current. The caller owns *out.
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (`desc` is NULL, no such device, two ranks on
- * one GPU), MIMO_ERR_MISMATCH (descriptors differ), MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE,
- * MIMO_ERR_MEMORY. A rank fails alone where `out` or `bootstrap` is NULL, its rank is outside [0,
- * size), its bootstrap fails (MIMO_ERR_COMM), or it has no memory for what this gathers (under a
- * kilobyte a rank). Then the others wait in the bootstrap as long as the bootstrap does.
+ * one GPU), MIMO_ERR_MISMATCH (descriptors, MIMO_AGREE or MIMO_CHECK=calls differ between ranks),
+ * MIMO_ERR_COMM (NCCL failed), MIMO_ERR_DEVICE, MIMO_ERR_MEMORY. A rank fails alone where `out` or
+ * `bootstrap` is NULL, its rank is outside [0, ranks), its bootstrap fails (MIMO_ERR_COMM), or it
+ * has no memory for what this gathers (under a kilobyte a rank). Then the others wait in the
+ * bootstrap as long as the bootstrap does.
  */
 MIMO_API mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *bootstrap,
                                            const mimo_nccl_desc *desc);

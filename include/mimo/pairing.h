@@ -1,6 +1,6 @@
 /*
- * How two grids over the same ranks stand to each other: directions, gather groups and slices of
- * the gather-narrow-sum method (docs/concepts.md has it under that name). Pure and local.
+ * How two grids over the same ranks stand to each other: fan, gather groups and slices of the
+ * gather-narrow-sum method (docs/concepts.md has it under that name). Pure and local.
  *
  *            FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
  *  k         src dp / dst dp                dst dp / src dp                 1
@@ -43,7 +43,7 @@ typedef struct mimo_pairing {
 MIMO_API void mimo_pairing_init(mimo_pairing *out, size_t size);
 
 /** "equal", "fan_in" or "fan_out". Never NULL. */
-MIMO_API const char *mimo_fan_name(mimo_fan direction);
+MIMO_API const char *mimo_fan_name(mimo_fan fan);
 
 /**
  * Check the rules of the `collective` algorithm and say how the grids pair up, in *out (from

@@ -81,7 +81,7 @@ typedef enum mimo_content {
  * somewhere. Sequences of length zero and repeated last entries are valid.
  */
 MIMO_API mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
-                                           const mimo_partition_coords *place);
+                                           const mimo_partition_coords *coords);
 
 /** Release. NULL is fine. */
 MIMO_API void mimo_partition_destroy(mimo_partition *partition);
@@ -125,11 +125,11 @@ MIMO_API mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_
  * Every element of `to` is written.
  *
  * Under sp, rows of embeddings are first gathered over tp, without a sum. Then the call is
- * collective over `tp`, a communicator of the place's tp ranks in tp order, and blocking on the
+ * collective over `tp`, a communicator of this rank's tp group in tp order, and blocking on the
  * host. Without sp, or with tp = 1, `tp` may be NULL. Then the call is local.
  *
- * Errors: MIMO_ERR_SHAPE as above; MIMO_ERR_ARGUMENT where `tp` is needed and NULL or has another
- * size or rank than the place says.
+ * Errors: MIMO_ERR_SHAPE as above; MIMO_ERR_ARGUMENT where `tp` is needed and NULL, or has another
+ * size or rank than the coordinates say.
  */
 MIMO_API mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content content,
                                             const mimo_tensor *to, const mimo_tensor *from,

@@ -146,7 +146,7 @@ mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes
 mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
     MIMO_RANGE();
-    const creation own = {"buffer register", out, true, data, bytes};
+    const creation own = {"buffer borrow", out, true, data, bytes};
     return create_and_report(comm, &own);
 }
 

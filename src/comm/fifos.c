@@ -13,21 +13,24 @@ static mimo_status open_fifos(mimo_comm *comm)
 
 mimo_status mimo_fifos_use(mimo_fifo_user *user, mimo_comm *comm)
 {
-    if (comm->fifo_users == 0)
+    if (__atomic_load_n(&comm->fifo_users, __ATOMIC_ACQUIRE) == 0)
         MIMO_TRY(open_fifos(comm));
-    comm->fifo_users++;
+    __atomic_fetch_add(&comm->fifo_users, 1, __ATOMIC_RELAXED);
     user->comm = comm;
     return MIMO_OK;
 }
 
+/* Threads destroy bridges of a forgotten family at once. */
 void mimo_fifos_leave(mimo_fifo_user *user)
 {
     mimo_comm *comm = user->comm;
     user->comm = NULL;
-    if (!comm || --comm->fifo_users > 0)
+    if (!comm || __atomic_sub_fetch(&comm->fifo_users, 1, __ATOMIC_ACQ_REL) > 0)
         return;
     mimo_buffer_destroy(comm->fifos);
+    pthread_mutex_lock(&comm->family->lock);
     comm->fifos = NULL;
+    pthread_mutex_unlock(&comm->family->lock);
 }
 
 mimo_buffer *mimo_fifos_of(const mimo_fifo_user *user)

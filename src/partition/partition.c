@@ -17,7 +17,7 @@ MIMO_DEFINE_INIT(mimo_partition_coords, MIMO_PARTITION_COORDS_INIT)
 /* The rules on the number of rows of a whole sequence, or of all packed sequences together. */
 static mimo_status check_division(const mimo_partition *partition, bool sp, int64_t seq)
 {
-    int64_t cp = partition->place.cp_size, tp = partition->place.tp_size;
+    int64_t cp = partition->coords.cp_size, tp = partition->coords.tp_size;
     int64_t chunks = cp > 1 ? 2 * cp : 1, all;
     MIMO_CHECK(seq >= 0, MIMO_ERR_SHAPE, "a sequence of %" PRId64 " rows", seq);
     if (partition->strict) {
@@ -77,7 +77,7 @@ static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_r
 {
     const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
     int64_t n = rule->sequences, capacity;
-    mimo_cp_coordinate cp = {partition->place.cp_rank, partition->place.cp_size};
+    mimo_cp_coordinate cp = {partition->coords.cp_rank, partition->coords.cp_size};
     MIMO_TRY(check_packed(rule, cp.size));
     partition->packed_rows = cu[n];
     MIMO_TRY(check_division(partition, partition->sp, cu[n]));
@@ -91,31 +91,31 @@ static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_r
 
 static void hash_shared(mimo_partition *partition)
 {
-    const mimo_partition_coords *place = &partition->place;
-    const int64_t shared[] = {partition->format, partition->sp,  partition->strict,
-                              place->cp_rank,    place->cp_size, place->tp_size};
+    const mimo_partition_coords *coords = &partition->coords;
+    const int64_t shared[] = {partition->format, partition->sp,   partition->strict,
+                              coords->cp_rank,   coords->cp_size, coords->tp_size};
     partition->hash = mimo_hash_bytes(MIMO_HASH_START, shared, sizeof shared);
 }
 
 mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
-                                  const mimo_partition_coords *place)
+                                  const mimo_partition_coords *coords)
 {
     mimo_partition_rule own = MIMO_PARTITION_RULE_INIT;
     mimo_partition *partition;
-    MIMO_CHECK(out && rule && place, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
-               !out ? "out" : (!rule ? "rule" : "place"));
+    MIMO_CHECK(out && rule && coords, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
+               !out ? "out" : (!rule ? "rule" : "coords"));
     MIMO_TRY(read_rule(&own, rule));
-    MIMO_TRY(check_coordinate("cp", place->cp_rank, place->cp_size));
+    MIMO_TRY(check_coordinate("cp", coords->cp_rank, coords->cp_size));
     if (own.sp)
-        MIMO_TRY(check_coordinate("tp", place->tp_rank, place->tp_size));
+        MIMO_TRY(check_coordinate("tp", coords->tp_rank, coords->tp_size));
     MIMO_TRY(mimo_reserve(&partition, 1, sizeof *partition));
     partition->format = own.format;
     partition->sp = own.sp;
     partition->strict = own.strict;
-    partition->place = *place;
+    partition->coords = *coords;
     if (!own.sp) {
-        partition->place.tp_rank = 0;
-        partition->place.tp_size = 1;
+        partition->coords.tp_rank = 0;
+        partition->coords.tp_size = 1;
     }
     hash_shared(partition);
     mimo_status status = own.format == MIMO_THD ? keep_packed(partition, &own) : MIMO_OK;
@@ -150,7 +150,7 @@ bool mimo_partition_run(mimo_run *out, const mimo_partition_runs *runs, int64_t 
 mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partition *partition,
                                    mimo_content content, int64_t seq)
 {
-    const mimo_partition_coords *place = &partition->place;
+    const mimo_partition_coords *coords = &partition->coords;
     bool sp = partition->sp && content == MIMO_EMBEDDINGS;
     MIMO_CHECK(content == MIMO_EMBEDDINGS || content == MIMO_LABELS, MIMO_ERR_ARGUMENT,
                "partition: unknown content %d", (int)content);
@@ -158,14 +158,14 @@ mimo_status mimo_partition_runs_of(mimo_partition_runs *out, const mimo_partitio
                "%" PRId64 " rows, but the packed sequences have %" PRId64, seq,
                partition->packed_rows);
     MIMO_TRY(check_division(partition, sp, seq));
-    out->tp_size = sp ? place->tp_size : 1;
-    out->tp_rank = sp ? place->tp_rank : 0;
-    out->shard_rows = seq / place->cp_size / out->tp_size;
+    out->tp_size = sp ? coords->tp_size : 1;
+    out->tp_rank = sp ? coords->tp_rank : 0;
+    out->shard_rows = seq / coords->cp_size / out->tp_size;
     out->runs = partition->packed;
     out->count = partition->packed_count;
     if (partition->format == MIMO_SBHD)
         out->count = mimo_zigzag_append(out->zigzag, 0, 0, seq,
-                                        (mimo_cp_coordinate){place->cp_rank, place->cp_size});
+                                        (mimo_cp_coordinate){coords->cp_rank, coords->cp_size});
     return MIMO_OK;
 }
 

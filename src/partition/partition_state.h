@@ -9,9 +9,9 @@
 struct mimo_partition {
     mimo_sequence_format format;
     bool sp, strict;
-    mimo_partition_coords place; /* tp 0 of 1 without sp */
-    uint64_t hash;               /* of all that tp ranks with the same cp coordinate share */
-    mimo_run *packed;            /* thd: the runs of this cp rank */
+    mimo_partition_coords coords; /* tp 0 of 1 without sp */
+    uint64_t hash;                /* of all that tp ranks with the same cp coordinate share */
+    mimo_run *packed;             /* thd: the runs of this cp rank */
     int64_t packed_count;
     int64_t packed_rows; /* thd: T */
 };

@@ -380,7 +380,7 @@ const fault_call fault_calls[] = {
     {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
     {"connect", connect, "connect grid tp=2,cp=2,dp=1 at offset 0: ", 0},
     {"buffer", another_buffer, "buffer create: ", 0},
-    {"register", register_memory, "buffer register: ", 0},
+    {"register", register_memory, "buffer borrow: ", 0},
     {"forward", fault_forward,
      "bridge 1 forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"backward", fault_backward,

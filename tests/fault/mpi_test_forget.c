@@ -180,7 +180,7 @@ MPI_TEST(forget, by_many_threads)
         pthread_t threads[THREADS];
         share shares[THREADS];
         crowd *it = new_crowd();
-        begin(it, EXECUTOR_ROUTED);
+        begin(it, round % 2 ? EXECUTOR_STAGED : EXECUTOR_ROUTED);
         make_more(it);
         start(it);
         mimo_comm_forget(it->comm);

@@ -469,7 +469,7 @@ static void mistakes_of_buffers(const fault_bed *bed)
     MPI_EXPECT_STATUS(wrong ? mimo_buffer_borrow(&buffer, bed->comm, here, sizeof here)
                             : mimo_buffer_create(&buffer, bed->comm, sizeof here),
                       MIMO_ERR_UNSUPPORTED);
-    MPI_EXPECT_SENTENCE("rank 2: buffer register: host memory that is there already can't be");
+    MPI_EXPECT_SENTENCE("rank 2: buffer borrow: host memory that is there already can't be");
     MPI_EXPECT(!buffer, "a buffer in spite of the errors");
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, bed->comm, wrong ? 0 : 64));
     MPI_EXPECT(mimo_buffer_size(buffer) == 64, "%lld bytes", (long long)mimo_buffer_size(buffer));

@@ -75,6 +75,13 @@ MPI_TEST(nccl, wrong_creation)
         snprintf(words, sizeof words, "rank %d gave another NCCL descriptor", last);
         MPI_EXPECT_SENTENCE(words);
         desc = good;
+        mimo_comm_desc common = MIMO_COMM_DESC_INIT;
+        common.checks = rank == last ? MIMO_CHECK_CALLS : 0;
+        desc.common = &common;
+        MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_MISMATCH);
+        snprintf(words, sizeof words, "rank %d has another MIMO_AGREE or MIMO_CHECK=calls", last);
+        MPI_EXPECT_SENTENCE(words);
+        desc = good;
         desc.device = rank < 2 ? 0 : device;
         MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
         if (!getenv("NCCL_HOSTID")) /* NCCL_HOSTID may put the two on different hosts */

@@ -161,7 +161,7 @@ MPI_TEST(partition, sp_errors)
 
     MPI_EXPECT_OK(mimo_partition_create(&stranger, &rule, &place));
     MPI_EXPECT_STATUS(ADJOINT(odd ? stranger : partition, &full, &shard), MIMO_ERR_ARGUMENT);
-    snprintf(words, sizeof words, "has rank %d of %d, the place says 0 of %d", size - 1, size,
+    snprintf(words, sizeof words, "has rank %d of %d, the coordinates say 0 of %d", size - 1, size,
              size);
     MPI_EXPECT_SENTENCE(words);
 

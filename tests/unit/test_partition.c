@@ -374,7 +374,7 @@ Test(partition, errors_of_creation)
     place at = {sizeof(place), 0, 1, 0, 1};
     FAILS(mimo_partition_create(NULL, &rule, &at), MIMO_ERR_ARGUMENT, "out is NULL");
     FAILS(mimo_partition_create(&partition, NULL, &at), MIMO_ERR_ARGUMENT, "rule is NULL");
-    FAILS(mimo_partition_create(&partition, &rule, NULL), MIMO_ERR_ARGUMENT, "place is NULL");
+    FAILS(mimo_partition_create(&partition, &rule, NULL), MIMO_ERR_ARGUMENT, "coords is NULL");
     FAILS(create(&rule, (place){sizeof(place), 2, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank 2",
           "size 2");
     FAILS(create(&rule, (place){sizeof(place), -1, 2, 0, 1}), MIMO_ERR_ARGUMENT, "cp rank -1");

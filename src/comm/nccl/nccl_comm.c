@@ -102,6 +102,7 @@ typedef struct rank_info {
     uint64_t host;      /* mimo_nccl_host_hash */
     char bus[BUS_TEXT]; /* the GPU's PCI bus id on that host */
     int32_t device;
+    int32_t policy;  /* read_policy */
     ncclUniqueId id; /* rank 0's is used */
 } rank_info;
 
@@ -134,6 +135,16 @@ static mimo_status check_desc(const mimo_nccl_desc *desc)
     return MIMO_OK;
 }
 
+/* Which calls agree. Ranks that differ in it would wait for each other. */
+static mimo_status read_policy(int32_t *out, const mimo_comm *comm)
+{
+    bool calls, data;
+    MIMO_TRY(mimo_agreement_wanted(&calls, comm, MIMO_AGREE_CALL));
+    MIMO_TRY(mimo_agreement_wanted(&data, comm, MIMO_AGREE_DATA));
+    *out = calls + 2 * data;
+    return MIMO_OK;
+}
+
 /* What this rank does alone: choose its device, make NCCL's identifier and the communicator. */
 static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bootstrap *bootstrap,
                                 const mimo_nccl_desc *given, int neighbours)
@@ -151,6 +162,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
+    MIMO_TRY(read_policy(&mine->policy, &(*made)->base));
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
         (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
     return MIMO_OK;
@@ -165,6 +177,11 @@ static mimo_status compare(const rank_info *all, int size)
     for (int i = 1; i < size; i++)
         MIMO_CHECK(all[i].settings == all[0].settings, MIMO_ERR_MISMATCH,
                    "rank %d gave another NCCL descriptor than rank 0", i);
+    for (int i = 1; i < size; i++)
+        MIMO_CHECK(all[i].policy == all[0].policy, MIMO_ERR_MISMATCH,
+                   "rank %d has another MIMO_AGREE or MIMO_CHECK=calls than rank 0, in its "
+                   "environment or descriptor",
+                   i);
     for (int i = 1; i < size; i++)
         for (int j = 0; j < i; j++)
             MIMO_CHECK(all[i].host != all[j].host || strcmp(all[i].bus, all[j].bus) != 0,

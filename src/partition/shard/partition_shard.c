@@ -229,7 +229,7 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
     MIMO_TRY(pair_of(&pair, partition, content, from, to));
     if (content == MIMO_LABELS && MIMO_MUTATED("contiguous-labels")) {
         int64_t rows = pair.runs.shard_rows;
-        pair.runs.zigzag[0] = (mimo_run){0, partition->place.cp_rank * rows, rows};
+        pair.runs.zigzag[0] = (mimo_run){0, partition->coords.cp_rank * rows, rows};
         pair.runs.count = 1;
     }
     const mimo_rows rows = shard_rows(&pair, pair.shard), full = full_rows(&pair);
@@ -275,11 +275,11 @@ static mimo_status gather_shards(const shard_pair *pair, char *staging, const sp
 
 static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
 {
-    const mimo_partition_coords *place = &partition->place;
-    MIMO_CHECK(tp->size == place->tp_size && tp->rank == place->tp_rank, MIMO_ERR_ARGUMENT,
-               "partition: the tp communicator has rank %d of %d, the place says %" PRId64
+    const mimo_partition_coords *coords = &partition->coords;
+    MIMO_CHECK(tp->size == coords->tp_size && tp->rank == coords->tp_rank, MIMO_ERR_ARGUMENT,
+               "partition: the tp communicator has rank %d of %d, the coordinates say %" PRId64
                " of %" PRId64,
-               tp->rank, tp->size, place->tp_rank, place->tp_size);
+               tp->rank, tp->size, coords->tp_rank, coords->tp_size);
     return MIMO_OK;
 }
 
@@ -331,10 +331,10 @@ mimo_status mimo_partition_adjoint(const mimo_partition *partition, mimo_content
     MIMO_RANGE();
     shard_pair pair;
     MIMO_CHECK(partition, MIMO_ERR_ARGUMENT, "mimo_partition_adjoint: partition is NULL");
-    if (partition->sp && content == MIMO_EMBEDDINGS && (tp || partition->place.tp_size > 1)) {
+    if (partition->sp && content == MIMO_EMBEDDINGS && (tp || partition->coords.tp_size > 1)) {
         MIMO_CHECK(tp, MIMO_ERR_ARGUMENT,
                    "mimo_partition_adjoint: sp over tp %" PRId64 " needs the tp communicator",
-                   partition->place.tp_size);
+                   partition->coords.tp_size);
         MIMO_ENTER(tp, "mimo_partition_adjoint");
         const sp_call call = {partition, to, from, tp, stream, mimo_is_guarding(tp)};
         return adjoint_sp(&call);
