@@ -14,6 +14,8 @@
  *   zero      zero-copy (ratio: zero / floor); with 32 thread blocks (ratio: / floor with 32); with
  *             destinations known to be idle; and by the wall clock, which includes the host
  *   local     one copy of the bytes that stay on the rank
+ *   staged    transport staged, destinations in no buffer (ratio: / floor); with 32 thread blocks
+ *             (ratio: / floor with 32)
  *   first     with --chunks, otherwise 0: the time until the first chunk of a call in 4 chunks is
  *             here; until the last one is (all); and of a whole call (one). nccl_chunks.h says how
  *   auto      what mimo_bridge_create_fastest chose for destinations in a buffer, and its time over

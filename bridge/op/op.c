@@ -138,7 +138,7 @@ mimo_status mimo_op_wait(mimo_op **handle)
     mimo_op *op = *handle;
     if (!op)
         return MIMO_OK;
-    MIMO_ENTER(op->bridge->comm, "mimo_op_wait");
+    MIMO_ENTER(op->bridge->parent, "mimo_op_wait"); /* which outlives the bridge */
     mimo_op_progress_to(op, INT_MAX);
     mimo_bridge *bridge = op->bridge;
     mimo_free_list_put(&bridge->spare, &op->item);

@@ -6,7 +6,7 @@
  *
  *   mpirun -n 4 nccl_bridge
  *
- * MPI only starts the ranks here. Without it, fill the bootstrap from your launcher: rank, size,
+ * MPI only starts the ranks here. Without it, fill the bootstrap from your launcher: rank, ranks,
  * and a callback that gathers `bytes` bytes of every rank (docs/gpu.md).
  */
 #include <cuda_runtime_api.h>

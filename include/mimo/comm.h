@@ -262,16 +262,16 @@ MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
 /**
  * Leave the communicator's whole family for good, and release the communicator: for garbage
  * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
- * that waits for this one waits until its deadline. (Call mimo_comm_abort first where it shall
- * know.) Any thread may call it, also while another one is inside a call of the family: that
- * call ends with MIMO_ERR_ABORTED. NULL is fine.
+ * that waits for this one waits until its deadline. (Where it shall know, call mimo_comm_abort
+ * first, in a thread that tells the others.) Any thread may call it, also while another one is
+ * inside a call of the family: that call ends with MIMO_ERR_ABORTED. NULL is fine.
  *
  * Everything else that was made from the family (communicators split from it, bridges, buffers,
  * gradient objects, groups of grids) stays the caller's. Each is destroyed by its own function, or
  * not at all, which leaks its memory. Once no call of the family runs any more, they may be
  * destroyed in any order, by any thread, different ones by several threads at once. None of that
  * waits for a rank or calls MPI, whatever its level of threads. Operations in flight end:
- * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls fail in the same way.
+ * mimo_op_wait gives MIMO_ERR_ABORTED at once. All other calls that need other ranks do the same.
  *
  * Memory that others may still use:
  *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" above).

@@ -64,7 +64,8 @@ typedef struct mimo_nccl_desc {
      * cudaMalloc and cudaFree. They serve the communicator and all that is split or made from it.
      *   reserve  `bytes` bytes (> 0) of the communicator's device, aligned to 256 bytes, for work
      *            on `stream`; NULL where there are none. The call that asked then fails with
-     *            MIMO_ERR_MEMORY, on this rank alone where it only enqueues
+     *            MIMO_ERR_MEMORY (another alignment: MIMO_ERR_ARGUMENT), on this rank alone where
+     *            it only enqueues
      *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued
      *            on the stream before may still use it, so what follows on the stream may have it
      *            next. The stream itself may be gone
