@@ -264,7 +264,8 @@ static void wrong_elements(mimo_bridge *bridge)
         REFUSED(mimo_bridge_update(bridge, descs, 3), (status), words); \
     } while (0)
     WITH(batch, -2, MIMO_ERR_ARGUMENT, "rank 2: bridge 1: update, micro-batch 1: a batch of -2");
-    WITH(size, 16, MIMO_ERR_ARGUMENT, "update, micro-batch 1: its size is 16, that of the first");
+    WITH(size, 16, MIMO_ERR_ARGUMENT,
+         "update, micro-batch 1: batch: its size is 16, that of the first");
     WITH(src_rows, 3, MIMO_ERR_SHAPE,
          "update, micro-batch 1: the src tiles of all dp ranks hold 6 rows, the dst tiles 4");
     WITH(batch, 5, MIMO_ERR_MISMATCH,
