@@ -55,8 +55,10 @@ static inline mimo_status mimo_write_descriptor(void *out, const void *own, size
     memcpy(&size, out, sizeof size);
     MIMO_CHECK(size >= sizeof size, MIMO_ERR_ARGUMENT,
                "%s: the size of the struct to fill is %zu (start from its _INIT)", what, size);
-    memcpy((char *)out + sizeof size, (const char *)own + sizeof size,
-           (size < known ? size : known) - sizeof size);
+    if (size > known)
+        size = known;
+    for (size_t i = sizeof size; i < size; i++)
+        ((char *)out)[i] = ((const char *)own)[i];
     return MIMO_OK;
 }
 
