@@ -1,0 +1,56 @@
+"""What happens to communicators when the process ends.
+
+A process that ends well meets the others once more, so that nobody's last call is cut off. One that
+ends with an exception tells them, and waits for nobody.
+"""
+from __future__ import annotations
+
+import atexit
+import datetime
+import logging
+import os
+import sys
+
+from . import _c, _mpi
+from .communicator import living
+from .errors import MimoError
+
+MEETING = datetime.timedelta(seconds=30)  # how long a process that ends waits for the others
+
+_log = logging.getLogger("mimo_bridge")
+_pid = os.getpid()
+
+
+@_c.Log
+def _forward_line(_context: int, level: int, text: bytes) -> None:
+    _log.log(logging.WARNING if level == 1 else logging.INFO, "%s", text.decode(errors="replace"))
+
+
+def _end() -> None:
+    if os.getpid() != _pid:
+        return  # a forked child: everything is its parent's
+    failed = getattr(sys, "last_type", None) is not None
+    for comm in living():
+        try:
+            if failed:
+                comm.abort(f"rank {comm.rank} ended with {sys.last_type.__name__}: {sys.last_value}")
+            elif comm.failure is None:
+                comm.timeout = min(comm.timeout, MEETING)
+                comm.synchronize()
+                comm.barrier()
+            failed = failed or comm.failure is not None
+        except MimoError as error:
+            failed = True
+            _log.warning("at exit: %s", error)
+    _c.lib.mimo_log_set(None, None)  # it would say of each communicator that it was left
+    for comm in living():
+        comm.leave()
+    mpi = _mpi.started()
+    if mpi is not None and not failed:
+        mpi.finalize()  # after a failure it could wait for ever
+
+
+def install() -> None:
+    """Called once, by the package."""
+    _c.lib.mimo_log_set(_forward_line, None)
+    atexit.register(_end)
