@@ -21,27 +21,30 @@ _log = logging.getLogger("mimo_bridge")
 _pid = os.getpid()
 
 
-@_c.Log
 def _forward_line(_context: int, level: int, text: bytes) -> None:
     _log.log(logging.WARNING if level == 1 else logging.INFO, "%s", text.decode(errors="replace"))
+
+
+_c_log = _c.Log(_forward_line)
 
 
 def _end() -> None:
     if os.getpid() != _pid:
         return  # a forked child: everything is its parent's
-    failed = getattr(sys, "last_type", None) is not None
+    error: BaseException | None = getattr(sys, "last_value", None)
+    failed = error is not None
     for comm in living():
         try:
             if failed:
-                comm.abort(f"rank {comm.rank} ended with {sys.last_type.__name__}: {sys.last_value}")
+                comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {error}")
             elif comm.failure is None:
                 comm.timeout = min(comm.timeout, MEETING)
                 comm.synchronize()
                 comm.barrier()
             failed = failed or comm.failure is not None
-        except MimoError as error:
+        except MimoError as missed:
             failed = True
-            _log.warning("at exit: %s", error)
+            _log.warning("at exit: %s", missed)
     _c.lib.mimo_log_set(None, None)  # it would say of each communicator that it was left
     for comm in living():
         comm.leave()
@@ -52,5 +55,5 @@ def _end() -> None:
 
 def install() -> None:
     """Called once, by the package."""
-    _c.lib.mimo_log_set(_forward_line, None)
+    _c.lib.mimo_log_set(_c_log, None)
     atexit.register(_end)

@@ -15,7 +15,7 @@ from . import _c, _handles, _views
 from .alignment import Span
 from .buffer import Buffer
 from .communicator import Communicator
-from .errors import ArgumentError, MimoError, ShapeError, StateError
+from .errors import MimoError, ShapeError, StateError
 
 Call = tuple[int, int]  # the number of the update in force, and the micro-batch
 
@@ -41,7 +41,8 @@ class Batch:
         if self.spans is not None:
             desc.ragged = True
             desc.span_count = len(self.spans)
-            desc.spans = (_c.mimo_span * max(len(self.spans), 1))(*(tuple(s) for s in self.spans))
+            desc.spans = (_c.mimo_span * max(len(self.spans), 1))(
+                *(_c.mimo_span(*span) for span in self.spans))
         if self.rows is not None:
             desc.src_rows, desc.dst_rows = self.rows
         return desc
@@ -275,7 +276,3 @@ class Movement:
         except MimoError as refusal:
             error.add_note(f"({refusal})") if hasattr(error, "add_note") else None
 
-
-def check_chunks(n: int) -> None:
-    if n < 1:
-        raise ArgumentError(f"chunks: {n} chunks, at least 1")

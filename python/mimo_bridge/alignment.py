@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -108,7 +108,9 @@ class Alignment:
                                 f"{self._modalities} modalities")
         sizes = {"b": self._shape[0], "s": self._shape[1], "h": text.shape[-1]}
         shape = [sizes[letter] for letter in layout]
-        return _ops.merge([*rows, text], self._number, ",".join(layouts), shape, self._updates)
+        merged: torch.Tensor = _ops.merge([*rows, text], self._number, ",".join(layouts), shape,
+                                          self._updates)
+        return merged
 
     def join(self, parts: Sequence[torch.Tensor], layouts: str, shape: Sequence[int],
              update: int) -> torch.Tensor:
@@ -123,7 +125,7 @@ class Alignment:
         self._move(_c.lib.mimo_alignment_split, x, parts, layouts, update)
         return parts
 
-    def _move(self, function: ctypes._CFuncPtr, tile: torch.Tensor, parts: Sequence[torch.Tensor],
+    def _move(self, function: Any, tile: torch.Tensor, parts: Sequence[torch.Tensor],
               layouts: str, update: int) -> None:
         if update != self._updates:
             raise StateError("merge: the ids were updated since this forward: have one Alignment for "

@@ -127,8 +127,9 @@ class Bridge(torch.nn.Module):
         self._refuse_export()
         movement = self._movement
         shape = self._shape_or_nothing(x, seq, rows, batch)
-        return _ops.forward(self._input(x), self._anchor_of(x), self._number, shape,
-                            movement.update_number, movement.micro_batch)
+        y: torch.Tensor = _ops.forward(self._input(x), self._anchor_of(x), self._number, shape,
+                                       movement.update_number, movement.micro_batch)
+        return y
 
     def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
@@ -142,9 +143,11 @@ class Bridge(torch.nn.Module):
         """
         self._refuse_export()
         movement = self._movement
-        anchor = self._anchor_of(x)
-        return _ops.place(self._input(tile), self._input(x), anchor, self._number,
-                          movement.update_number, movement.micro_batch)
+        # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
+        anchor = self._anchor if tile.is_floating_point() else self._no_anchor
+        y: torch.Tensor = _ops.place(tile, self._input(x), anchor, self._number,
+                                     movement.update_number, movement.micro_batch)
+        return y
 
     def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
                seq: int | None = None, rows: int | None = None,
@@ -162,7 +165,7 @@ class Bridge(torch.nn.Module):
         if _views.is_flat(self.dst_layout):
             unit = self._places.rows_of_sample(x.shape, seq) or 1
         samples = length // unit
-        cuts = [i * samples // n * unit for i in range(max(n, 0) + 1)]
+        cuts = [i * samples // n * unit for i in range(n + 1)] if n > 0 else []  # refused
         with torch.no_grad():
             yield from self._movement.chunks(x.detach(), shape, list(zip(cuts, cuts[1:])), stream)
 

@@ -131,7 +131,8 @@ class LocalPartition:
                                 "describe")
         shape = list(x.shape)
         shape[axis] = shape[axis] // self._cuts[kind]
-        return _ops.shard(x, self._number, layout, kind, shape)
+        kept: torch.Tensor = _ops.shard(x, self._number, layout, kind, shape)
+        return kept
 
     def move(self, adjoint: bool, x: torch.Tensor, layout: str, content: int,
              shape: Sequence[int]) -> torch.Tensor:
