@@ -98,6 +98,11 @@ class Movement:
             self.micro_batch = micro_batch
 
     @property
+    def call(self) -> Call:
+        """What calls move from now on."""
+        return self.update_number, self.micro_batch
+
+    @property
     def told(self) -> Batch:
         """What the last update said about the selected micro-batch."""
         return self.batches[self.micro_batch] if self.batches else Batch()
@@ -178,7 +183,7 @@ class Movement:
         with self.comm._turn():
             slot = self._next_slot(False)
             try:
-                self._for((self.update_number, self.micro_batch))
+                self._for(self.call)
                 x = self._checked(False, x)
                 y, address = self._destination(False, slot, x.dtype, shape)
                 if self.told.spans is not None:
@@ -216,7 +221,7 @@ class Movement:
         with self.comm._turn():
             buffer = self.buffers[adjoint]
             try:
-                self._for((self.update_number, self.micro_batch))
+                self._for(self.call)
                 x = self._checked(adjoint, x)
                 y = x.new_empty(tuple(shape))
                 address = y.data_ptr() if buffer is None else buffer._address

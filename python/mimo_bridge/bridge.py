@@ -7,7 +7,7 @@ from typing import Any, Literal, NoReturn
 
 import torch
 
-from . import _c, _handles, _ops, _views
+from . import _c, _calls, _views
 from ._movement import Batch, Movement
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
@@ -99,7 +99,6 @@ class Bridge(torch.nn.Module):
             _c.lib.mimo_bridge_create(ctypes.byref(handle), parent, ctypes.byref(desc))
             self._movement = Movement(self.comm, handle, (self.layout, self.dst_layout),
                                       (buffer, grad_buffer))
-        self._number = self._movement.number
         self._places = _Places(self)
         self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
         self._no_anchor = torch.empty(0, device=self.comm.device)
@@ -127,9 +126,7 @@ class Bridge(torch.nn.Module):
         self._refuse_export()
         movement = self._movement
         shape = self._shape_or_nothing(x, seq, rows, batch)
-        y: torch.Tensor = _ops.forward(self._input(x), self._anchor_of(x), self._number, shape,
-                                       movement.update_number, movement.micro_batch)
-        return y
+        return _calls.forward(movement, self._input(x), self._anchor_of(x), shape, movement.call)
 
     def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
@@ -145,9 +142,7 @@ class Bridge(torch.nn.Module):
         movement = self._movement
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
         anchor = self._anchor if tile.is_floating_point() else self._no_anchor
-        y: torch.Tensor = _ops.place(tile, self._input(x), anchor, self._number,
-                                     movement.update_number, movement.micro_batch)
-        return y
+        return _calls.place(movement, tile, self._input(x), anchor, movement.call)
 
     def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
                seq: int | None = None, rows: int | None = None,

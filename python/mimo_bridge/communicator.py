@@ -1,12 +1,11 @@
 """Communicators: all ranks, ready to move tensors of one device."""
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import datetime
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, TypeVar
 
@@ -59,6 +58,7 @@ class Communicator:
                  max_ctas: int | None = None) -> None:
         self.device = _device_of(group, device)
         self._lock = threading.RLock()
+        self._turns = _Turn(self)
         self._pid = os.getpid()
         self._children: list[Child] = []
         self._keep: object = None  # what C calls back
@@ -89,14 +89,9 @@ class Communicator:
 
     # What other modules of the package use.
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[ctypes.c_void_p]:
-        """This thread's turn: the C handle, until the end of the block."""
-        self._same_process()
-        with self._lock:
-            if self._handle is None:
-                raise StateError("the communicator is closed")
-            yield self._handle
+    def _turn(self) -> _Turn:
+        """For a `with` block in which this thread has the communicator. It gives the C handle."""
+        return self._turns
 
     def _same_process(self) -> None:
         if self._pid != os.getpid():
@@ -260,6 +255,26 @@ class Communicator:
 
     def __reduce__(self) -> str:
         raise TypeError("a Communicator can't be copied or pickled: it belongs to its process")
+
+
+class _Turn:
+    """Blocks of one communicator, one thread at a time. A class, because calls take it often."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+
+    def __enter__(self) -> ctypes.c_void_p:
+        comm = self.comm
+        comm._same_process()
+        comm._lock.acquire()
+        handle = comm._handle
+        if handle is None:
+            comm._lock.release()
+            raise StateError("the communicator is closed")
+        return handle
+
+    def __exit__(self, *_error: object) -> None:
+        self.comm._lock.release()
 
 
 def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int | None) -> torch.device:
