@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import _ops
-from ._movement import Call, Movement
+from ._movement import Movement
 
 Ctx = Any  # torch has no public type of it
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -25,35 +25,35 @@ def _looked_on(x: Tensor) -> bool:
             or torch._C._functorch.maybe_current_level() is not None)
 
 
-def forward(movement: Movement, x: Tensor, anchor: Tensor, shape: Sequence[int], call: Call) -> Tensor:
+def forward(movement: Movement, x: Tensor, anchor: Tensor, shape: Sequence[int], call: int) -> Tensor:
     if _looked_on(x):
-        return cast(Tensor, _ops.forward(x, anchor, movement.number, shape, *call))
+        return cast(Tensor, _ops.forward(x, anchor, movement.number, shape, call))
     return cast(Tensor, _apply_forward(x, anchor, movement, shape, call))
 
 
-def backward(movement: Movement, x: Tensor, shape: Sequence[int], call: Call) -> Tensor:
+def backward(movement: Movement, x: Tensor, shape: Sequence[int], call: int) -> Tensor:
     if _looked_on(x):
-        return cast(Tensor, _ops.backward(x, movement.number, shape, *call))
+        return cast(Tensor, _ops.backward(x, movement.number, shape, call))
     return cast(Tensor, _apply_backward(x, movement, shape, call))
 
 
-def place(movement: Movement, tile: Tensor, x: Tensor, anchor: Tensor, call: Call) -> Tensor:
+def place(movement: Movement, tile: Tensor, x: Tensor, anchor: Tensor, call: int) -> Tensor:
     if _looked_on(x) or _looked_on(tile):
-        return cast(Tensor, _ops.place(tile, x, anchor, movement.number, *call))
+        return cast(Tensor, _ops.place(tile, x, anchor, movement.number, call))
     return cast(Tensor, _apply_place(tile, x, anchor, movement, call))
 
 
 def place_backward(movement: Movement, y: Tensor, shape: Sequence[int],
-                   call: Call) -> tuple[Tensor, Tensor]:
+                   call: int) -> tuple[Tensor, Tensor]:
     if _looked_on(y):
-        return cast(tuple[Tensor, Tensor], _ops.place_backward(y, movement.number, shape, *call))
+        return cast(tuple[Tensor, Tensor], _ops.place_backward(y, movement.number, shape, call))
     return cast(tuple[Tensor, Tensor], _apply_place_backward(y, movement, shape, call))
 
 
 class _Forward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Ctx, x: Tensor, anchor: Tensor, movement: Movement, shape: Sequence[int],
-                call: Call) -> Tensor:
+                call: int) -> Tensor:
         ctx.movement, ctx.shape, ctx.call = movement, x.shape, call
         return movement.move(False, x, shape, call)
 
@@ -64,7 +64,7 @@ class _Forward(torch.autograd.Function):
 
 class _Backward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Ctx, x: Tensor, movement: Movement, shape: Sequence[int], call: Call) -> Tensor:
+    def forward(ctx: Ctx, x: Tensor, movement: Movement, shape: Sequence[int], call: int) -> Tensor:
         ctx.movement, ctx.shape, ctx.call = movement, x.shape, call
         return movement.move(True, x, shape, call)
 
@@ -77,7 +77,7 @@ class _Backward(torch.autograd.Function):
 class _Place(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Ctx, tile: Tensor, x: Tensor, anchor: Tensor, movement: Movement,
-                call: Call) -> Tensor:
+                call: int) -> Tensor:
         ctx.movement, ctx.shape, ctx.call = movement, x.shape, call
         return movement.place(tile, x, call)
 
@@ -89,7 +89,7 @@ class _Place(torch.autograd.Function):
 class _PlaceBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Ctx, y: Tensor, movement: Movement, shape: Sequence[int],
-                call: Call) -> tuple[Tensor, Tensor]:
+                call: int) -> tuple[Tensor, Tensor]:
         ctx.movement, ctx.call = movement, call
         return movement.unplace(y, shape, call)
 

@@ -17,8 +17,6 @@ from .buffer import Buffer
 from .communicator import Communicator
 from .errors import MimoError, ShapeError, StateError
 
-Call = tuple[int, int]  # the number of the update in force, and the micro-batch
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -48,6 +46,22 @@ class Batch:
         return desc
 
 
+# What calls of a bridge move from now on, by the number of the bridge. Three numbers: that of the
+# micro-batch, B, and the rows of this rank's dst tile (-1: not told). They are the sizes of an empty
+# tensor, less SHIFT: of all that can change, torch.compile makes symbols of sizes alone, and not of
+# tensors that it reaches through a module, nor of the sizes 0 and 1.
+NOW: dict[int, torch.Tensor] = {}
+SHIFT = 3
+
+
+def now(number: int) -> tuple[int, int, int]:
+    """(micro-batch, B, rows) of the calls of a bridge. StateError where it is closed."""
+    if number not in NOW:
+        raise StateError("the bridge is closed")
+    call, batch, rows, _ = NOW[number].shape
+    return call - SHIFT, batch - SHIFT, rows - SHIFT
+
+
 class Movement:
     """The C bridge of this rank and how tensors get in and out of it. A child of its communicator."""
 
@@ -58,11 +72,12 @@ class Movement:
         self.letters = letters  # of the src tile and of the dst tile
         self.codes = letters[0].encode(), letters[1].encode()
         self.buffers = buffers  # of the results of forward and of backward
-        self.update_number = 0
-        self.micro_batch = 0
+        # Each micro-batch that was ever told has a number of its own, and calls carry it.
+        self._first = 0
         self.batches: Sequence[Batch] = ()
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
         self.number = _handles.add(self)
+        self._choose(0)
         comm._children.append(self)
 
     # The life of the C object.
@@ -73,6 +88,7 @@ class Movement:
     def release(self) -> None:
         handle, self.handle = self.handle, None
         self._masks.clear()
+        NOW.pop(self.number, None)
         _c.lib.mimo_bridge_destroy(handle)
 
     def open(self) -> ctypes.c_void_p:
@@ -87,45 +103,53 @@ class Movement:
         array = (_c.mimo_batch_desc * max(len(descs), 1))(*descs)
         with self.comm._turn():
             _c.lib.mimo_bridge_update(self.open(), array, len(descs))
+            self._first += max(len(self.batches), 1)
             self.batches = batches
-            self.update_number += 1
-            self.micro_batch = 0
             self._masks.clear()
+            self._choose(0)
 
     def select(self, micro_batch: int) -> None:
         with self.comm._turn():
             _c.lib.mimo_bridge_select(self.open(), micro_batch)
-            self.micro_batch = micro_batch
+            self._choose(micro_batch)
 
-    @property
-    def call(self) -> Call:
-        """What calls move from now on."""
-        return self.update_number, self.micro_batch
-
-    @property
-    def told(self) -> Batch:
-        """What the last update said about the selected micro-batch."""
-        return self.batches[self.micro_batch] if self.batches else Batch()
-
-    def _for(self, call: Call) -> None:
-        """Let the next call be one of this micro-batch."""
-        update, micro_batch = call
-        if update != self.update_number:
+    def told_of(self, call: int) -> Batch:
+        """What an update said about a micro-batch. StateError where it is another update's."""
+        index = call - self._first
+        if not 0 <= index < max(len(self.batches), 1):
             raise StateError("the bridge was updated between this call and its forward: tell all "
                              "micro-batches in flight with one update(), and select() among them")
-        _c.lib.mimo_bridge_select(self.open(), micro_batch)
+        return self.batches[index] if self.batches else Batch()
+
+    def _choose(self, micro_batch: int) -> None:
+        call = self._first + micro_batch
+        told = self.told_of(call)
+        numbers = (call, -1 if told.batch is None else told.batch,
+                   -1 if told.rows is None else told.rows[1])
+        NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0)
+
+    @property
+    def call(self) -> int:
+        """The number of the micro-batch that calls move from now on."""
+        return now(self.number)[0]
+
+    def _for(self, call: int) -> Batch:
+        """Let the next call of the library be one of this micro-batch, and say what was told of it."""
+        batch = self.told_of(call)
+        _c.lib.mimo_bridge_select(self.open(), call - self._first)
+        return batch
 
     # Calls.
 
-    def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: Call) -> torch.Tensor:
+    def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""
         with self.comm._turn():
             slot = self._next_slot(adjoint)
             try:
-                self._for(call)
+                told = self._for(call)
                 x = self._checked(adjoint, x)
                 y, address = self._destination(adjoint, slot, x.dtype, shape)
-                if self.told_of(call).spans is not None and not adjoint:
+                if told.spans is not None and not adjoint:
                     y.zero_()
             except BaseException as error:
                 self._refuse(adjoint, error)
@@ -133,13 +157,12 @@ class Movement:
             self._call(adjoint, self._view(y, not adjoint, address), self._view(x, adjoint), x)
         return y
 
-    def place(self, tile: torch.Tensor, x: torch.Tensor, call: Call) -> torch.Tensor:
+    def place(self, tile: torch.Tensor, x: torch.Tensor, call: int) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions of a ragged batch. Collective."""
         with self.comm._turn():
             slot = self._next_slot(False)
             try:
-                self._for(call)
-                if self.told_of(call).spans is None:
+                if self._for(call).spans is None:
                     raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
                 x = self._checked(False, x)
                 _views.check_tensor("place: the tile", tile, self.letters[1], self.comm.device)
@@ -152,7 +175,7 @@ class Movement:
         return y
 
     def unplace(self, y: torch.Tensor, shape: Sequence[int],
-                call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+                call: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The adjoint of place: the gradient of the tile, which is 0 where rows were placed, and the
         gradient of x. Collective."""
         with self.comm._turn():
@@ -160,13 +183,10 @@ class Movement:
             mask = self._mask(y, shape, call)
             return torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y), x
 
-    def told_of(self, call: Call) -> Batch:
-        return self.batches[call[1]] if self.batches else Batch()
-
-    def _mask(self, y: torch.Tensor, shape: Sequence[int], call: Call) -> torch.Tensor:
+    def _mask(self, y: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """bool [.., .., 1]: where rows were placed in a tile like y. Collective at the first use
         after an update: ones go the way of the rows."""
-        key = (*call, *y.shape[:-1])
+        key = (call, *y.shape[:-1])
         if key not in self._masks:
             ones = torch.ones((shape[0], 1), dtype=torch.uint8, device=y.device)
             mask = torch.zeros((*y.shape[:-1], 1), dtype=torch.uint8, device=y.device)
@@ -183,10 +203,10 @@ class Movement:
         with self.comm._turn():
             slot = self._next_slot(False)
             try:
-                self._for(self.call)
+                told = self._for(self.call)
                 x = self._checked(False, x)
                 y, address = self._destination(False, slot, x.dtype, shape)
-                if self.told.spans is not None:
+                if told.spans is not None:
                     y.zero_()
             except BaseException as error:
                 self._refuse(False, error)

@@ -25,51 +25,47 @@ Ctx = Any  # torch has no public type of it
 
 
 @custom_op("mimo_bridge::forward", mutates_args=())
-def forward(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], update: int,
-            micro_batch: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).move(False, x, shape, (update, micro_batch))
+def forward(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).move(False, x, shape, call)
     return result
 
 
 @custom_op("mimo_bridge::backward", mutates_args=())
-def backward(x: Tensor, bridge: int, shape: Sequence[int], update: int, micro_batch: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).move(True, x, shape, (update, micro_batch))
+def backward(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).move(True, x, shape, call)
     return result
 
 
 @custom_op("mimo_bridge::place", mutates_args=())
-def place(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, update: int,
-          micro_batch: int) -> Tensor:
-    result: Tensor = _handles.get(bridge).place(tile, x, (update, micro_batch))
+def place(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).place(tile, x, call)
     return result
 
 
 @custom_op("mimo_bridge::place_backward", mutates_args=())
-def place_backward(y: Tensor, bridge: int, shape: Sequence[int], update: int,
-                   micro_batch: int) -> tuple[Tensor, Tensor]:
-    result: tuple[Tensor, Tensor] = _handles.get(bridge).unplace(y, shape, (update, micro_batch))
+def place_backward(y: Tensor, bridge: int, shape: Sequence[int],
+                   call: int) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = _handles.get(bridge).unplace(y, shape, call)
     return result
 
 
 @forward.register_fake
-def _(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], update: int,
-      micro_batch: int) -> Tensor:
+def _(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
     return x.new_empty(shape)
 
 
 @backward.register_fake
-def _(x: Tensor, bridge: int, shape: Sequence[int], update: int, micro_batch: int) -> Tensor:
+def _(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
     return x.new_empty(shape)
 
 
 @place.register_fake
-def _(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, update: int, micro_batch: int) -> Tensor:
+def _(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, call: int) -> Tensor:
     return tile.new_empty(tile.shape)
 
 
 @place_backward.register_fake
-def _(y: Tensor, bridge: int, shape: Sequence[int], update: int,
-      micro_batch: int) -> tuple[Tensor, Tensor]:
+def _(y: Tensor, bridge: int, shape: Sequence[int], call: int) -> tuple[Tensor, Tensor]:
     return y.new_empty(y.shape), y.new_empty(shape)
 
 
@@ -79,45 +75,39 @@ def _empty(x: Tensor) -> Tensor:
 
 
 def _forward_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.shape, ctx.call = inputs[0].shape, (inputs[2], inputs[4], inputs[5])
-    ctx.owner = _owner(inputs[2])
+    ctx.shape, ctx.bridge, ctx.call = inputs[0].shape, inputs[2], inputs[4]
+    ctx.owner = _owner(ctx.bridge)
 
 
 def _forward_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    bridge, update, micro_batch = ctx.call
-    return backward(grad, bridge, ctx.shape, update, micro_batch), None, None, None, None, None
+    return backward(grad, ctx.bridge, ctx.shape, ctx.call), None, None, None, None
 
 
 def _backward_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.shape, ctx.call = inputs[0].shape, (inputs[1], inputs[3], inputs[4])
-    ctx.owner = _owner(inputs[1])
+    ctx.shape, ctx.bridge, ctx.call = inputs[0].shape, inputs[1], inputs[3]
+    ctx.owner = _owner(ctx.bridge)
 
 
 def _backward_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    bridge, update, micro_batch = ctx.call
-    result = forward(grad, _empty(grad), bridge, ctx.shape, update, micro_batch)
-    return result, None, None, None, None
+    return forward(grad, _empty(grad), ctx.bridge, ctx.shape, ctx.call), None, None, None
 
 
 def _place_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.shape, ctx.call = inputs[1].shape, inputs[3:]
-    ctx.owner = _owner(inputs[3])
+    ctx.shape, ctx.bridge, ctx.call = inputs[1].shape, inputs[3], inputs[4]
+    ctx.owner = _owner(ctx.bridge)
 
 
 def _place_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-    bridge, update, micro_batch = ctx.call
-    tile, x = place_backward(grad, bridge, ctx.shape, update, micro_batch)
-    return tile, x, None, None, None, None
+    return *place_backward(grad, ctx.bridge, ctx.shape, ctx.call), None, None, None
 
 
 def _place_backward_context(ctx: Ctx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.call = (inputs[1], inputs[3], inputs[4])
-    ctx.owner = _owner(inputs[1])
+    ctx.bridge, ctx.call = inputs[1], inputs[3]
+    ctx.owner = _owner(ctx.bridge)
 
 
 def _place_backward_gradient(ctx: Ctx, tile: Tensor, x: Tensor) -> tuple[Tensor | None, ...]:
-    bridge, update, micro_batch = ctx.call
-    return place(tile, x, _empty(tile), bridge, update, micro_batch), None, None, None, None
+    return place(tile, x, _empty(tile), ctx.bridge, ctx.call), None, None, None
 
 
 forward.register_autograd(_forward_gradient, setup_context=_forward_context)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 import torch
 
 from . import _c, _calls, _views
-from ._movement import Batch, Movement
+from ._movement import Batch, Movement, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, UnsupportedError
@@ -124,9 +124,9 @@ class Bridge(torch.nn.Module):
         (closed; a slot in use), DeadlineError, AbortedError, CommError.
         """
         self._refuse_export()
-        movement = self._movement
+        call = now(self._places.number)[0]
         shape = self._shape_or_nothing(x, seq, rows, batch)
-        return _calls.forward(movement, self._input(x), self._anchor_of(x), shape, movement.call)
+        return _calls.forward(self._movement, self._input(x), self._anchor_of(x), shape, call)
 
     def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
@@ -139,10 +139,10 @@ class Bridge(torch.nn.Module):
         Errors: as those of a call; StateError where no spans are in force.
         """
         self._refuse_export()
-        movement = self._movement
+        call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
         anchor = self._anchor if tile.is_floating_point() else self._no_anchor
-        return _calls.place(movement, tile, self._input(x), anchor, movement.call)
+        return _calls.place(self._movement, tile, self._input(x), anchor, call)
 
     def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
                seq: int | None = None, rows: int | None = None,
@@ -272,7 +272,8 @@ class Bridge(torch.nn.Module):
         return x if self.differentiable else x.detach()
 
     def _refuse_export(self) -> None:
-        if getattr(torch.compiler, "is_exporting", bool)():
+        # torch.compiler.is_exporting() is always true where Dynamo traces (torch 2.11)
+        if getattr(torch.compiler, "_is_exporting_flag", False):
             raise UnsupportedError("torch.export can't take a bridge: a call needs the other ranks of "
                                    "this process's communicator. Export the modules on either side")
 
@@ -283,9 +284,9 @@ class _Places:
 
     def __init__(self, bridge: Bridge) -> None:
         rank, src, dst = bridge.comm.rank, bridge.src, bridge.dst
-        self.movement = bridge._movement
+        self.number = bridge._movement.number
         self.layout, self.dst_layout = bridge.layout, bridge.dst_layout
-        self.batch = bridge._batch
+        self.batch = -1 if bridge._batch is None else bridge._batch
         self.src_dp, self.dst_dp = src.dim("dp"), dst.dim("dp")
         self.src_cut = bridge.src_partition.cut(src) if bridge.src_partition else 1
         self.dst_cut = bridge.partition.cut(dst) if bridge.partition else 1
@@ -316,18 +317,20 @@ class _Places:
 
     def dst_shape(self, x_shape: Sequence[int], seq: int | None, rows: int | None,
                   batch: int | None) -> tuple[int, ...]:
-        told = self.movement.told
+        _, told_batch, told_rows = now(self.number)
         hidden = x_shape[-1]
         full = self.full_length(x_shape, seq)
         if full is None:
             if rows is None:
-                rows = told.rows[1] if told.rows is not None else self.share(x_shape[0] * self.src_dp)
+                rows = told_rows
+            if rows < 0:
+                rows = self.share(x_shape[0] * self.src_dp)
             sizes = {"s": 0, "b": 0, "t": rows, "h": hidden}
             return (rows, hidden) if _views.is_flat(self.dst_layout) else tuple(
                 sizes[letter] for letter in self.dst_layout)
         if batch is None:
-            batch = self.batch if told.batch is None else told.batch
-        if batch is None:
+            batch = told_batch if told_batch >= 0 else self.batch
+        if batch < 0:
             batch = self._samples(x_shape, full) * self.src_dp
         here, length = self.share(batch), full // self.dst_cut
         if _views.is_flat(self.dst_layout):
