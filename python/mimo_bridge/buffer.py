@@ -98,9 +98,11 @@ class Buffer:
         return None
 
     def release(self) -> None:
-        """Destroy the C object; the communicator calls it."""
+        """Destroy the C object; the communicator calls it. Where the communicator has failed, tensors
+        may lie in it: then it is never destroyed."""
         handle, self._handle = self._handle, None
-        _c.lib.mimo_buffer_destroy(handle)
+        if self.in_use() is None:
+            _c.lib.mimo_buffer_destroy(handle)
 
     def close(self) -> None:
         """Release the memory on every rank. Collective, blocking. Again: nothing. StateError on every

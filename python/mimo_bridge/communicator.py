@@ -28,7 +28,7 @@ class Child(Protocol):
         """A sentence where a tensor still lies in memory that release() would free."""
 
     def release(self) -> None:
-        """Destroy the C object. Called once, under the communicator's lock."""
+        """Destroy the C object, but never memory that a tensor lies in. Called once."""
 
 
 class Communicator:
@@ -218,9 +218,7 @@ class Communicator:
 
     def _release_children(self) -> None:
         while self._children:
-            child = self._children.pop()
-            if not child.in_use():  # otherwise its memory stays, for the tensors in it
-                child.release()
+            self._children.pop().release()
 
     def _close_child(self, child: Child) -> None:
         """Collective: every rank closes the same child."""
@@ -235,8 +233,7 @@ class Communicator:
                 _c.lib.mimo_comm_synchronize(handle, self._stream())
                 self._together(check)
             self._children.remove(child)
-            if not child.in_use():
-                child.release()
+            child.release()
 
     def __enter__(self) -> Communicator:
         return self
