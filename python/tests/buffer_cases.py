@@ -164,7 +164,7 @@ def closing_buffers(comm):
 
 
 def with_other_communicator(buffer):
-    with mb.Communicator() as other:
+    with mb.Communicator(timeout=buffer.comm.timeout) as other:
         try:
             make(other, buffer)
         except mb.ArgumentError as error:

@@ -76,10 +76,10 @@ def partitions(comm):
     raises(mb.ShapeError, "sequence 0", mb.Partition(cu=[0, 3]).at, mb.Grid("cp=2"), 0)
 
 
-@case(4)
+@case(2)
 def shards_under_sp(comm):
-    """Under sp the gradient of a shard is gathered over tp, and is zero on other cp ranks' rows."""
-    grid, side = mb.Grid("tp=2,cp=2"), Side("tp=2,cp=2", 0, "sbh", True, True)
+    """Under sp the gradient of a shard is gathered over tp."""
+    grid, side = mb.Grid("tp=2"), Side("tp=2", 0, "sbh", True, True)
     part = mb.Partition(sp=True).at(grid, comm.rank, comm)
     whole = global_rows(2, 8, 3, torch.float64)
     x = whole.transpose(0, 1).contiguous().requires_grad_()
@@ -87,7 +87,7 @@ def shards_under_sp(comm):
     same(y.detach(), side.tile(comm.rank, whole))
     y.backward(torch.full_like(y, 1.0 + comm.rank))
     wanted = torch.zeros_like(x)
-    for rank in range(comm.rank // 2 * 2, comm.rank // 2 * 2 + 2):
+    for rank in range(2):
         wanted[side.positions(rank, 8)] = 1.0 + rank
     same(x.grad, wanted)
 
@@ -95,7 +95,7 @@ def shards_under_sp(comm):
 IDS = torch.tensor([[7, 1, 7, 2], [3, 8, 8, 7]])  # 7: images, 8: audio
 
 
-@case(1)
+@case(1, 2)
 def alignments(comm):
     alignment = mb.Alignment([7, 8], vocabulary=10)
     raises(mb.StateError, "no ids", alignment.rows, 0)

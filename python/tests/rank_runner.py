@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs the cases of this folder on the ranks of one mpirun, because importing torch costs seconds.
 
-    mpirun -n 4 python rank_runner.py [--long] [WORD...]    cases with a word in their names; all
+    mpirun -n 4 python rank_runner.py [--long] [--mutations] [WORD...]
+
+runs the cases with a word in their names, or all. --long: those that take long as well. --mutations:
+then those of mutation_list.py again, each with a bug planted, which a case must notice.
 
 A case is a function of a fresh communicator, marked with @case(numbers of ranks). All ranks run all
 cases in one order. A rank that fails says so and aborts its communicator, so that the others do not
@@ -84,9 +87,9 @@ def raises(kind, words, function, *args, **more):
     raise AssertionError(f"no {kind.__name__} ({words})")
 
 
-def run_one(function, judge):
+def run_one(function, judge, seconds=20, quiet=False):
     """'' where the case passed, a reason where it was skipped; AssertionError where it failed."""
-    comm, skip, failure = mb.Communicator(timeout=datetime.timedelta(seconds=20)), "", None
+    comm, skip, failure = mb.Communicator(timeout=datetime.timedelta(seconds=seconds)), "", None
     try:
         function(comm)
         comm.close()
@@ -95,7 +98,8 @@ def run_one(function, judge):
         comm.close()
     except BaseException as error:
         failure = error
-        print(f"rank {judge.rank}: {''.join(traceback.format_exception(error))}", file=sys.stderr)
+        if not quiet:
+            print(f"rank {judge.rank}: {''.join(traceback.format_exception(error))}", file=sys.stderr)
         if not comm.closed:
             comm.abort(f"rank {judge.rank} failed")
             comm.forget()
@@ -106,11 +110,35 @@ def run_one(function, judge):
     return skip
 
 
+def run_mutations(judge, words):
+    """How many planted bugs no case noticed."""
+    from mutation_list import MUTATIONS
+    cases = {name: function for name, function, ranks, _ in CASES if judge.size in ranks}
+    missed = 0
+    for what, ((owner, name, planted), names) in MUTATIONS.items():
+        chosen = [n for n in names if n in cases and (not words or any(w in what for w in words))]
+        original, noticed = vars(owner)[name], []
+        for one in chosen:
+            setattr(owner, name, staticmethod(planted) if isinstance(original, staticmethod) else planted)
+            try:
+                run_one(cases[one], judge, seconds=2, quiet=True)
+            except AssertionError:
+                noticed.append(one)
+            finally:
+                setattr(owner, name, original)
+        missed += len(chosen) - len(noticed)
+        if judge.rank == 0 and chosen:
+            left = [n for n in chosen if n not in noticed]
+            print(f"{'MISS' if left else 'ok  '} mutation: {what}" + (f": {left} passed" if left else ""),
+                  flush=True)
+    return missed
+
+
 def main(arguments):
     torch.set_num_threads(1)
     logging.getLogger("mimo_bridge").setLevel(logging.ERROR)  # cases end communicators on purpose
-    long = "--long" in arguments
-    words = [a for a in arguments if a != "--long"]
+    long, mutations = "--long" in arguments, "--mutations" in arguments
+    words = [a for a in arguments if not a.startswith("--")]
     for name in MODULES:
         importlib.import_module(name)
     judge = mb.Communicator(timeout=datetime.timedelta(seconds=60))
@@ -130,6 +158,8 @@ def main(arguments):
             print(f"{line} ({time.monotonic() - start:.2f} s)", flush=True)
     if judge.rank == 0:
         print(f"on {judge.size} ranks: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
+    if mutations:
+        counts["failed"] += run_mutations(judge, words)
     judge.close()
     return 1 if counts["failed"] or not sum(counts.values()) else 0
 
