@@ -67,8 +67,7 @@ class Communicator:
         if self.device.type == "cuda":
             self._keep = _nccl.create(handle, group, self.device, common, (min_ctas, max_ctas))
         else:
-            mpi = _mpi.start()
-            mpi.library.mimo_comm_create_mpi(ctypes.byref(handle), mpi.world, ctypes.byref(common))
+            _create_mpi(handle, common)
         self._handle: ctypes.c_void_p | None = handle
         self.rank = int(_c.lib.mimo_comm_rank(handle))
         self.size = int(_c.lib.mimo_comm_size(handle))
@@ -288,6 +287,17 @@ def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int
         if found.index is None:
             found = torch.device("cuda", torch.cuda.current_device())
     return found
+
+
+def _create_mpi(handle: ctypes.c_void_p, common: _c.mimo_comm_desc) -> None:
+    mpi = _mpi.start()
+    try:
+        mpi.library.mimo_comm_create_mpi(ctypes.byref(handle), mpi.world, ctypes.byref(common))
+    except StateError as error:
+        if "the launcher started" not in str(error):
+            raise
+        raise StateError("CPU tensors need mpirun, and this is torchrun, under which CUDA tensors move "
+                         f"after init_process_group('nccl') ({error})") from None
 
 
 def _milliseconds(timeout: datetime.timedelta | None, group: dist.ProcessGroup | None,

@@ -1,12 +1,17 @@
 """torch.compile around bridges: the bits of eager, one order of calls, symbols for sizes."""
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 import mimo_bridge as mb
 from rank_runner import case, raises, same
 from tile_model import global_rows
 
 F64 = torch.float64
+
+
+def counting(backend):
+    """A backend that counts the graphs that it compiles."""
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes seconds
+    return CompileCounterWithBackend(backend)
 
 
 def make(comm, **more):
@@ -47,7 +52,7 @@ def compare(step, compiled, x, close=False):
 def aot_eager(comm):
     """One graph for two sizes, with the bits of eager."""
     step = Step(comm)
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting("aot_eager")
     compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=counter)
     for batch, seq in ((1, 8), (3, 12), (2, 4)):
         compare(step, compiled, global_rows(batch, seq, 3, F64, comm.rank) / 8)
@@ -74,7 +79,7 @@ def inductor_dynamic(comm):
 def updates(comm):
     """What an update tells changes a number of the graph, not the graph."""
     bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"), comm=comm, layout="th")
-    counter = CompileCounterWithBackend("aot_eager")
+    counter = counting("aot_eager")
     compiled = torch.compile(lambda x: bridge(x) * 2, fullgraph=True, backend=counter)
     for step in range(6):
         rows = [[(3, 4), (4, 3)], [(5 + step, 2), (2, 5 + step)]]

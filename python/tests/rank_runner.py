@@ -121,7 +121,7 @@ def run_mutations(judge, words):
         for one in chosen:
             setattr(owner, name, staticmethod(planted) if isinstance(original, staticmethod) else planted)
             try:
-                run_one(cases[one], judge, seconds=2, quiet=True)
+                run_one(cases[one], judge, seconds=1, quiet=True)
             except AssertionError:
                 noticed.append(one)
             finally:
