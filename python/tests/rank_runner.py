@@ -87,7 +87,7 @@ def raises(kind, words, function, *args, **more):
     raise AssertionError(f"no {kind.__name__} ({words})")
 
 
-def run_one(function, judge, seconds=20, quiet=False):
+def run_one(function, judge, seconds=180, quiet=False):
     """'' where the case passed, a reason where it was skipped; AssertionError where it failed."""
     comm, skip, failure = mb.Communicator(timeout=datetime.timedelta(seconds=seconds)), "", None
     try:
@@ -141,7 +141,7 @@ def main(arguments):
     words = [a for a in arguments if not a.startswith("--")]
     for name in MODULES:
         importlib.import_module(name)
-    judge = mb.Communicator(timeout=datetime.timedelta(seconds=60))
+    judge = mb.Communicator(timeout=datetime.timedelta(seconds=180))
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, function, ranks, only_long in CASES:
         if judge.size not in ranks or (only_long and not long) or (

@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define MIMO_EXPERIMENTAL
 #include <mimo/mimo.h>
 #ifdef WITH_NCCL
 #include <mimo/nccl.h>
