@@ -24,7 +24,7 @@ F8 = 6  # MIMO_F8: a byte that can only be moved
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3, "i32": 4, "i64": 5, "f8": F8}
 # mimo_executor, by a name: {algorithm, transport}
 EXECUTORS = {"auto": (0, 0), "collective": (1, 0), "routed": (2, 0), "p2p": (2, 1),
-             "zero_copy": (2, 2)}
+             "zero_copy": (2, 2), "staged": (2, 3)}
 
 AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
 Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
@@ -62,7 +62,7 @@ class mimo_nccl_desc(Structure):
     _fields_ = [("size", c_size_t), ("device", c_int), ("common", POINTER(mimo_comm_desc)),
                 ("min_ctas", c_int), ("max_ctas", c_int), ("blocking", c_int),
                 ("split_share", c_int), ("reserve", Reserve), ("release", Release),
-                ("context", c_void_p)]
+                ("context", c_void_p), ("staging_bytes", c_int64)]
 
 
 class mimo_nccl_report(Structure):

@@ -14,9 +14,9 @@ from .errors import StateError
 
 
 def create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, device: torch.device,
-           common: _c.mimo_comm_desc, ctas: tuple[int | None, int | None]) -> object:
+           common: _c.mimo_comm_desc, options: dict[str, int | None]) -> object:
     """Make the communicator of a group's ranks into `handle`. Collective, blocking. The result must
-    live as long as the communicator: the library calls it. An exception inside the gather is raised
+    live as long as the communicator: the library calls it. `options` are fields of mimo_nccl_desc. An exception inside the gather is raised
     as it is."""
     if not dist.is_initialized():
         raise StateError("Communicator: CUDA tensors need torch.distributed: call "
@@ -28,10 +28,9 @@ def create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, device: tor
     reserve, release = _torch_allocator(device)
     desc = _c.sized(_c.mimo_nccl_desc, device=device.index, common=ctypes.pointer(common),
                     reserve=reserve, release=release)
-    if ctas[0] is not None:
-        desc.min_ctas = ctas[0]
-    if ctas[1] is not None:
-        desc.max_ctas = ctas[1]
+    for name, value in options.items():
+        if value is not None:
+            setattr(desc, name, value)
     try:
         _c.lib.mimo_comm_create_nccl(ctypes.byref(handle), ctypes.byref(bootstrap), ctypes.byref(desc))
     except Exception as error:

@@ -33,7 +33,7 @@ class Bridge(torch.nn.Module):
     layout      letters of x, slowest first: "sbh" [S, b, H], "bsh", or flat and sample after sample
                 "bh", "th" [rows, H]
     dst_layout  letters of y; None: those of `layout`
-    executor    "auto", "routed", "p2p", "zero_copy" or "collective"; see <mimo/bridge.h>
+    executor    "auto", "routed", "p2p", "zero_copy", "staged" or "collective": <mimo/bridge.h>
     backward_executor  None: as `executor`
     all_stages  every pipeline stage of the LLM gets the tile, not the first alone
     batch       B of all calls: the samples of all ranks together, split evenly along dp. With it
@@ -220,8 +220,8 @@ class Bridge(torch.nn.Module):
         return self._places.dst_shape(x_shape, seq, rows, batch)
 
     def executor(self, backward: bool = False) -> str:
-        """What moves a pass: "collective", "routed" (each call chooses how its rows travel), "p2p" or
-        "zero_copy". Local."""
+        """What moves a pass: "collective", "routed" (each call chooses how its rows travel), "p2p",
+        "zero_copy" or "staged". Local."""
         with self.comm._turn():
             found = _c.lib.mimo_bridge_executor(self._movement.open(), backward)
         names = {pair: name for name, pair in _c.EXECUTORS.items()}

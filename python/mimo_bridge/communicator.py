@@ -43,6 +43,7 @@ class Communicator:
     timeout  how long a call waits for other ranks before it raises DeadlineError. None: the group's,
              or MIMO_DEADLINE_MS, or 30 minutes. At most 30 days
     min_ctas, max_ctas  thread blocks of NCCL's own kernels; None leaves it to NCCL
+    staging_bytes  device memory of the executor "staged"; None: 32 MiB
 
     One thread at a time works with a communicator and what was made from it; other threads wait
     their turn. abort() can be called at any time. A forked child can't use it. Use it in a `with`
@@ -55,7 +56,7 @@ class Communicator:
     def __init__(self, group: dist.ProcessGroup | None = None, *,
                  device: torch.device | str | int | None = None,
                  timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
-                 max_ctas: int | None = None) -> None:
+                 max_ctas: int | None = None, staging_bytes: int | None = None) -> None:
         self.device = _device_of(group, device)
         self._lock = threading.RLock()
         self._turns = _Turn(self)
@@ -65,7 +66,8 @@ class Communicator:
         common = _c.sized(_c.mimo_comm_desc, deadline=_milliseconds(timeout, group, self.device))
         handle = ctypes.c_void_p()
         if self.device.type == "cuda":
-            self._keep = _nccl.create(handle, group, self.device, common, (min_ctas, max_ctas))
+            self._keep = _nccl.create(handle, group, self.device, common, {
+                "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes})
         else:
             _create_mpi(handle, common)
         self._handle: ctypes.c_void_p | None = handle

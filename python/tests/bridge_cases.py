@@ -265,7 +265,7 @@ def executors(comm):
     whole = global_rows(4, 8, 4, torch.float32)
     x = whole[comm.rank:comm.rank + 1].transpose(0, 1).clone()
     results = {}
-    for name in ("auto", "routed", "p2p", "collective"):
+    for name in ("auto", "routed", "p2p", "staged", "collective"):
         bridge = mb.Bridge(mb.Grid("tp=1,dp=4"), mb.Grid("tp=1,cp=2,dp=2"), comm=comm, executor=name,
                            partition=mb.Partition(), backward_executor="p2p")
         results[name] = bridge(x).detach()

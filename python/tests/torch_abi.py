@@ -86,9 +86,9 @@ def ours():
     for kind, index in (("ALGORITHM", 0), ("TRANSPORT", 1)):
         for name, pair in (("AUTO", _c.EXECUTORS["auto"]), ("COLLECTIVE", _c.EXECUTORS["collective"]),
                            ("ROUTED", _c.EXECUTORS["routed"]), ("P2P", _c.EXECUTORS["p2p"]),
-                           ("ZERO_COPY", _c.EXECUTORS["zero_copy"])):
-            if (name in ("COLLECTIVE", "ROUTED")) <= (index == 0) and (
-                    (name in ("P2P", "ZERO_COPY")) <= (index == 1)):
+                           ("ZERO_COPY", _c.EXECUTORS["zero_copy"]), ("STAGED", _c.EXECUTORS["staged"])):
+            of_algorithm = name in ("COLLECTIVE", "ROUTED")
+            if name == "AUTO" or of_algorithm == (kind == "ALGORITHM"):
                 values[f"{kind}_{name}"] = pair[index]
     for name, value in values.items():
         yield f"value MIMO_{name} {value}"

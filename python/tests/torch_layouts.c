@@ -39,6 +39,7 @@ static void print_values(void)
     VALUE(MIMO_TRANSPORT_AUTO);
     VALUE(MIMO_TRANSPORT_P2P);
     VALUE(MIMO_TRANSPORT_ZERO_COPY);
+    VALUE(MIMO_TRANSPORT_STAGED);
     VALUE(MIMO_VERSION);
 }
 
@@ -88,6 +89,7 @@ static void print_communicators(void)
     FIELD(mimo_nccl_desc, reserve);
     FIELD(mimo_nccl_desc, release);
     FIELD(mimo_nccl_desc, context);
+    FIELD(mimo_nccl_desc, staging_bytes);
     STRUCT(mimo_nccl_report);
     FIELD(mimo_nccl_report, size);
     FIELD(mimo_nccl_report, communicators);
