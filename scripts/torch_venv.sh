@@ -28,7 +28,10 @@ cuda_is_complete() {
     done
 }
 
-imports() { LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$venv/bin/python" -c 'import torch' 2>/dev/null; }
+imports() {
+    LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$venv/bin/python" -c 'import torch' \
+        2>/dev/null
+}
 
 mkdir -p "$(dirname -- "$venv")"
 exec 9>"$venv.lock"

@@ -16,8 +16,8 @@ from .errors import StateError
 def create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, device: torch.device,
            common: _c.mimo_comm_desc, options: dict[str, int | None]) -> object:
     """Make the communicator of a group's ranks into `handle`. Collective, blocking. The result must
-    live as long as the communicator: the library calls it. `options` are fields of mimo_nccl_desc. An exception inside the gather is raised
-    as it is."""
+    live as long as the communicator: the library calls it. `options` are fields of mimo_nccl_desc. An
+    exception inside the gather is raised as it is."""
     if not dist.is_initialized():
         raise StateError("Communicator: CUDA tensors need torch.distributed: call "
                          "torch.distributed.init_process_group('nccl') first")

@@ -18,7 +18,7 @@ python=$venv/bin/python
 [ ! -f "$venv/cuda_libraries" ] ||
     LD_LIBRARY_PATH=$(cat "$venv/cuda_libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-if ! "$python" -c 'import importlib.util as i, sys; sys.exit(not (i.find_spec("torch") and i.find_spec("numpy")))'; then
+if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
     echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
     exit 77
 fi
