@@ -12,7 +12,7 @@ import os
 import sys
 
 from . import _c, _mpi
-from .communicator import living
+from .communicator import Communicator, living
 from .errors import MimoError
 
 MEETING = datetime.timedelta(seconds=30)  # how long a process that ends waits for the others
@@ -28,23 +28,34 @@ def _forward_line(_context: int, level: int, text: bytes) -> None:
 _c_log = _c.Log(_forward_line)
 
 
+def _met(comm: Communicator) -> bool:
+    """Whether all ranks of a communicator have come to their end."""
+    if not comm._lock.acquire(timeout=MEETING.total_seconds()):
+        comm.abort(f"rank {comm.rank} ended while another of its threads was in a call")
+        return False
+    try:
+        if comm.failure is None:
+            comm.timeout = min(comm.timeout, MEETING)
+            comm.synchronize()
+            comm.barrier()
+        return comm.failure is None
+    except MimoError as missed:
+        _log.warning("at exit: %s", missed)
+        return False
+    finally:
+        comm._lock.release()
+
+
 def _end() -> None:
     if os.getpid() != _pid:
         return  # a forked child: everything is its parent's
     error: BaseException | None = getattr(sys, "last_value", None)
     failed = error is not None
     for comm in living():
-        try:
-            if failed:
-                comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {error}")
-            elif comm.failure is None:
-                comm.timeout = min(comm.timeout, MEETING)
-                comm.synchronize()
-                comm.barrier()
-            failed = failed or comm.failure is not None
-        except MimoError as missed:
+        if failed:
+            comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {error}")
+        elif not _met(comm):
             failed = True
-            _log.warning("at exit: %s", missed)
     _c.lib.mimo_log_set(None, None)  # it would say of each communicator that it was left
     for comm in living():
         comm.leave()

@@ -261,7 +261,7 @@ class Movement:
     def _checked(self, adjoint: bool, x: torch.Tensor) -> torch.Tensor:
         what = "the gradient of the result" if adjoint else "x"
         _views.check_tensor(what, x, self.letters[adjoint], self.comm.device)
-        return x.contiguous()
+        return _views.plain(x)
 
     def _destination(self, adjoint: bool, slot: int, dtype: torch.dtype,
                      shape: Sequence[int]) -> tuple[torch.Tensor, int]:

@@ -35,6 +35,12 @@ def view(x: torch.Tensor, letters: bytes) -> _c.mimo_tensor:
                           _Shape(*x.shape))
 
 
+def plain(x: torch.Tensor) -> torch.Tensor:
+    """x with its elements one after the other in memory, as they are: x itself, or a copy. (A view can
+    also have a sign to be applied when it is read.)"""
+    return x.contiguous().resolve_neg()
+
+
 def nobody(letters: bytes = b"") -> _c.mimo_tensor:
     """A view that every call refuses."""
     return _c.mimo_tensor(None, -1, _c.HOST, letters, _Shape(-1, -1, -1))

@@ -131,7 +131,7 @@ class Alignment:
             raise StateError("merge: the ids were updated since this forward: have one Alignment for "
                              "each micro-batch in flight")
         letters = layouts.split(",")
-        tensors = [tensor.contiguous() for tensor in (*parts, tile)]
+        tensors = [_views.plain(tensor) for tensor in (*parts, tile)]
         for tensor, layout in zip(tensors, letters):
             _views.check_tensor("merge: a tensor", tensor, layout, self.device)
         views = [_views.view(tensor, layout.encode()) for tensor, layout in zip(tensors, letters)]

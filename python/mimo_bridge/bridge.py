@@ -161,8 +161,8 @@ class Bridge(torch.nn.Module):
             unit = self._places.rows_of_sample(x.shape, seq) or 1
         samples = length // unit
         cuts = [i * samples // n * unit for i in range(n + 1)] if n > 0 else []  # refused
-        with torch.no_grad():
-            yield from self._movement.chunks(x.detach(), shape, list(zip(cuts, cuts[1:])), stream)
+        # No no_grad() here: it would hold for the caller's loop as well.
+        yield from self._movement.chunks(x.detach(), shape, list(zip(cuts, cuts[1:])), stream)
 
     def prepare(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
                 batch: int | None = None, chunks: int = 1, backward: bool | None = None) -> None:
@@ -170,12 +170,14 @@ class Bridge(torch.nn.Module):
         captured in a CUDA graph, on the current stream. x is not read. Collective, blocking.
 
         chunks    of chunks(); 1: a whole call
-        backward  also their backward; None: where the bridge is differentiable
+        backward  also their backward; None: where y will need gradients
         """
         shape = self._shape_or_nothing(x, seq, rows, batch)
         with torch.no_grad():
             self._movement.prepare(False, x.detach(), shape, chunks)
-            if self.differentiable if backward is None else backward:
+            if backward is None:
+                backward = self.differentiable and x.is_floating_point()
+            if backward:
                 self._movement.prepare(True, x.new_empty(shape), tuple(x.shape), 1)
 
     def update(self, *batches: Batch) -> None:

@@ -283,6 +283,8 @@ def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int
     if found.type not in ("cpu", "cuda"):
         raise UnsupportedError(f"Communicator: tensors of a {found.type} device can't be moved, only "
                                "those of cpu and cuda")
+    if found.type == "cpu":
+        return torch.device("cpu")
     if found.type == "cuda":
         if not _c.has_nccl:
             raise UnsupportedError("Communicator: this libmimo-bridge was built without CUDA")

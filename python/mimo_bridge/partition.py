@@ -138,7 +138,7 @@ class LocalPartition:
              shape: Sequence[int]) -> torch.Tensor:
         """The body of the ops."""
         _views.check_tensor("shard: x", x, layout, x.device)
-        x = x.contiguous()
+        x = _views.plain(x)
         to = x.new_empty(tuple(shape))
         if not x.numel() and not to.numel():
             return to

@@ -91,6 +91,8 @@ def not_contiguous(comm):
     assert not x.is_contiguous()
     y = bridge(x)
     same(y.detach(), Side("cp=2,dp=2", 0, "sbh", True).tile(comm.rank, whole[:, :, ::2]))
+    signed = torch.view_as_complex(torch.zeros(1, 8, 3, 2, dtype=torch.float64) - 1).conj().imag
+    assert signed.is_neg() and (bridge(signed.transpose(0, 1)) == 1).all()
     y.sum().backward()  # the gradient of a sum is one number with strides 0
     same(x.grad, torch.ones_like(x))
     x.grad = None
@@ -234,6 +236,7 @@ def chunks(comm):
         assert len(parts) == n
         same(torch.cat(parts), y.detach())
     for part in bridge.chunks(x, 3):
+        assert torch.is_grad_enabled()
         break
     same(bridge(x).detach(), y.detach())
     flat = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=2,tp=2"), comm=comm, layout="th")
