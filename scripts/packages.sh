@@ -31,6 +31,7 @@ libcriterion-dev        | test    | the test framework
 libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
 python3                 | test    | the checks that read sources
+python3-venv            | test    | the environment of the tests of the Python package
 python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows
 abigail-tools           | extra   | abidiff: the binary interface against the stored one

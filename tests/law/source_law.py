@@ -47,7 +47,7 @@ FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
-    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/", BRIDGE), ("tools/", "tools"), ("tests/", "tests"), ("examples/", "examples"),
+    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"), ("examples/", "examples"),
     ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"

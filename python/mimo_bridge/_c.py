@@ -1,0 +1,284 @@
+"""The C API as ctypes sees it: structures, prototypes, and errors that become exceptions.
+
+Names are those of include/mimo, so that a reader finds them there. Structures and prototypes are
+held against the headers by python/tests/torch_abi.py. No torch here.
+"""
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64
+from ctypes import c_size_t, c_void_p
+from typing import Any, TypeVar
+
+from . import _load
+from .errors import error_of
+
+HOST, CUDA = 0, 1  # mimo_memory
+SRC, DST = 0, 1  # mimo_side
+SBHD, THD = 0, 1  # mimo_sequence_format
+EMBEDDINGS, LABELS = 0, 1  # mimo_content
+FROM_ENV = -1  # MIMO_FROM_ENV
+F8 = 6  # MIMO_F8: a byte that can only be moved
+
+# mimo_dtype, by the names of mimo_dtype_name
+DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3, "i32": 4, "i64": 5, "f8": F8}
+# mimo_executor, by a name: {algorithm, transport}
+EXECUTORS = {"auto": (0, 0), "collective": (1, 0), "routed": (2, 0), "p2p": (2, 1),
+             "zero_copy": (2, 2), "staged": (2, 3)}
+
+AllGather = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t)
+Reserve = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
+Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
+Log = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
+
+
+class mimo_executor(Structure):
+    _fields_ = [("algorithm", c_int), ("transport", c_int)]
+
+
+class mimo_tensor(Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int), ("memory", c_int), ("letters", c_char * 4),
+                ("shape", c_int64 * 3)]
+
+
+class mimo_dim(Structure):
+    _fields_ = [("name", c_char_p), ("size", c_int64)]
+
+
+class mimo_span(Structure):
+    _fields_ = [("sample", c_int64), ("row", c_int64), ("position", c_int64), ("length", c_int64)]
+
+
+class mimo_comm_desc(Structure):
+    _fields_ = [("size", c_size_t), ("agree", c_int), ("checks", c_int), ("deadline", c_int64)]
+
+
+class mimo_bootstrap(Structure):
+    _fields_ = [("size", c_size_t), ("rank", c_int), ("ranks", c_int), ("allgather", AllGather),
+                ("context", c_void_p)]
+
+
+class mimo_nccl_desc(Structure):
+    _fields_ = [("size", c_size_t), ("device", c_int), ("common", POINTER(mimo_comm_desc)),
+                ("min_ctas", c_int), ("max_ctas", c_int), ("blocking", c_int),
+                ("split_share", c_int), ("reserve", Reserve), ("release", Release),
+                ("context", c_void_p), ("staging_bytes", c_int64)]
+
+
+class mimo_nccl_report(Structure):
+    _fields_ = [("size", c_size_t), ("communicators", c_int), ("shared", c_int),
+                ("device_bytes", c_int64)]
+
+
+class mimo_partition_rule(Structure):
+    _fields_ = [("size", c_size_t), ("format", c_int), ("sp", c_bool), ("strict", c_bool),
+                ("sequences", c_int64), ("cu", POINTER(c_int32)), ("cu_padded", POINTER(c_int32))]
+
+
+class mimo_partition_coords(Structure):
+    _fields_ = [("size", c_size_t), ("cp_rank", c_int64), ("cp_size", c_int64),
+                ("tp_rank", c_int64), ("tp_size", c_int64)]
+
+
+class mimo_pairing(Structure):
+    _fields_ = [("size", c_size_t), ("fan", c_int), ("scale", c_int64), ("groups", c_int64),
+                ("group_size", c_int64)]
+
+
+class mimo_alignment_desc(Structure):
+    _fields_ = [("size", c_size_t), ("modalities", c_int), ("special", POINTER(c_int64)),
+                ("vocabulary", c_int64), ("memory", c_int)]
+
+
+class mimo_bridge_desc(Structure):
+    _fields_ = [("size", c_size_t), ("src", c_void_p), ("dst", c_void_p),
+                ("partition", POINTER(mimo_partition_rule)), ("executor", mimo_executor),
+                ("src_partition", POINTER(mimo_partition_rule)), ("all_stages", c_bool),
+                ("destinations_idle", c_bool), ("ctas", c_int),
+                ("backward_executor", mimo_executor), ("batch", c_int64), ("name", c_char_p)]
+
+
+class mimo_bridge_sizes(Structure):
+    _fields_ = [("size", c_size_t), ("batch", c_int64), ("seq", c_int64), ("hidden", c_int64),
+                ("dtype", c_int), ("in_buffer", c_bool), ("src_letters", c_char_p),
+                ("dst_letters", c_char_p), ("any_batch", c_bool)]
+
+
+class mimo_batch_desc(Structure):
+    _fields_ = [("size", c_size_t), ("batch", c_int64), ("ragged", c_bool),
+                ("spans", POINTER(mimo_span)), ("span_count", c_int64), ("src_rows", c_int64),
+                ("dst_rows", c_int64)]
+
+
+class mimo_move_desc(Structure):
+    _fields_ = [("size", c_size_t), ("to", POINTER(mimo_tensor)), ("from", POINTER(mimo_tensor)),
+                ("n", c_int), ("chunks", c_int), ("stream", c_void_p)]
+
+
+class mimo_gradient_bucket(Structure):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("grad", c_void_p), ("count", c_int64),
+                ("dtype", c_int), ("module", c_int), ("shard", c_char_p), ("partial", c_char_p)]
+
+
+# name -> "result:arguments", a letter each:
+#   S  a status, which becomes an exception      v  void             s  const char *, or char *
+#   i  int, or an enumeration                    l  int64_t          z  size_t
+#   b  bool                                      p  any other pointer, or a stream
+#   E  mimo_executor                             D  mimo_dim
+PROTOTYPES = {
+    "mimo_version": "i:",
+    "mimo_version_text": "s:",
+    "mimo_last_error": "s:",
+    "mimo_log_set": "v:pp",
+    "mimo_tensor_text": "s:szp",
+
+    "mimo_comm_destroy": "v:p",
+    "mimo_comm_forget": "v:p",
+    "mimo_comm_rank": "i:p",
+    "mimo_comm_size": "i:p",
+    "mimo_comm_split": "S:ppii",
+    "mimo_comm_barrier": "S:p",
+    "mimo_comm_agree": "S:pi",
+    "mimo_comm_set_deadline": "S:pl",
+    "mimo_comm_deadline": "l:p",
+    "mimo_comm_abort": "S:ps",
+    "mimo_comm_state": "i:p",
+    "mimo_comm_synchronize": "S:pp",
+
+    "mimo_grid_create_text": "S:psl",
+    "mimo_grid_destroy": "v:p",
+    "mimo_grid_check_world": "S:pl",
+    "mimo_grid_size": "l:p",
+    "mimo_grid_rank_offset": "l:p",
+    "mimo_grid_contains": "b:pl",
+    "mimo_grid_ndims": "i:p",
+    "mimo_grid_dim": "D:pi",
+    "mimo_grid_text": "s:szp",
+    "mimo_grid_coords": "S:ppl",
+    "mimo_grid_rank": "S:ppp",
+    "mimo_grid_group_count": "S:ppps",
+    "mimo_grid_group_at": "S:ppsl",
+    "mimo_grid_group_of": "S:pppsl",
+
+    "mimo_pairing_of": "S:ppp",
+    "mimo_pairing_group": "S:pppl",
+    "mimo_pairing_slot": "S:ppppl",
+
+    "mimo_partition_create": "S:ppp",
+    "mimo_partition_destroy": "v:p",
+    "mimo_partition_rows": "S:ppil",
+    "mimo_partition_index": "S:ppil",
+    "mimo_partition_shard": "S:pippp",
+    "mimo_partition_adjoint": "S:pipppp",
+    "mimo_partition_pad": "S:ppll",
+
+    "mimo_alignment_create": "S:pp",
+    "mimo_alignment_destroy": "v:p",
+    "mimo_alignment_update": "S:ppp",
+    "mimo_alignment_rows": "S:ppi",
+    "mimo_alignment_merge": "S:ppppp",
+    "mimo_alignment_split": "S:ppppp",
+
+    "mimo_buffer_create": "S:ppl",
+    "mimo_buffer_borrow": "S:pppl",
+    "mimo_buffer_destroy": "v:p",
+    "mimo_buffer_data": "p:p",
+    "mimo_buffer_size": "l:p",
+    "mimo_buffer_reach": "i:p",
+
+    "mimo_bridge_create": "S:ppp",
+    "mimo_bridge_destroy": "v:p",
+    "mimo_bridge_update": "S:ppi",
+    "mimo_bridge_select": "S:pi",
+    "mimo_bridge_forward": "S:pppip",
+    "mimo_bridge_backward": "S:pppip",
+    "mimo_bridge_forward_start_chunked": "S:ppp",
+    "mimo_op_wait_chunk": "S:pip",
+    "mimo_op_wait": "S:p",
+    "mimo_bridge_self_test": "S:pl",
+    "mimo_bridge_executor": "E:pb",
+    "mimo_bridge_samples": "S:pppil",
+    "mimo_bridge_prepare": "S:pbp",
+    "mimo_bridge_tile": "S:ppip",
+    "mimo_bridge_staging": "S:ppp",
+
+    "mimo_gradient_create": "S:pppp",
+    "mimo_gradient_destroy": "v:p",
+    "mimo_gradient_text": "S:pslppi",
+}
+# Only where the library has the backend.
+NCCL_PROTOTYPES = {
+    "mimo_comm_create_nccl": "S:ppp",
+    "mimo_nccl_report_of": "S:pp",
+    "mimo_nccl_device": "S:pp",
+}
+# Of libmimo-bridge-mpi. With Open MPI an MPI_Comm is a pointer.
+MPI_PROTOTYPES = {
+    "mimo_comm_create_mpi": "S:ppp",
+}
+# Structures that begin with a size, and start from mimo_x_init.
+SIZED = (mimo_comm_desc, mimo_bootstrap, mimo_nccl_desc, mimo_nccl_report, mimo_partition_rule,
+         mimo_partition_coords, mimo_pairing, mimo_alignment_desc, mimo_bridge_desc,
+         mimo_bridge_sizes, mimo_batch_desc, mimo_move_desc, mimo_gradient_bucket)
+
+LETTERS: dict[str, Any] = {
+    "S": c_int, "v": None, "s": c_char_p, "i": c_int, "l": c_int64, "z": c_size_t, "b": c_bool,
+    "p": c_void_p, "E": mimo_executor, "D": mimo_dim, "d": c_double,
+}
+
+
+def _check(status: int, _function: object, _arguments: object) -> int:
+    # ctypes calls this on the thread of the call, before another call of that thread. So the
+    # sentence, which is kept for each thread, is that of this failure.
+    if status:
+        raise error_of(status, lib.mimo_last_error().decode(errors="replace"))
+    return status
+
+
+def declare(library: ctypes.CDLL, prototypes: dict[str, str]) -> None:
+    """Give a library's functions their types. AttributeError where one is missing."""
+    for name, letters in prototypes.items():
+        function = getattr(library, name)
+        result, arguments = letters.split(":")
+        function.restype = LETTERS[result]
+        function.argtypes = [LETTERS[letter] for letter in arguments]
+        if result == "S":
+            function.errcheck = _check
+
+
+def _open() -> ctypes.CDLL:
+    library = _load.open_library("mimo-bridge")
+    version = library.mimo_version()
+    if version // 100 != _load.VERSION[0] * 100 + _load.VERSION[1]:
+        raise ImportError(f"mimo_bridge {'.'.join(map(str, _load.VERSION))} found libmimo-bridge "
+                          f"{version // 10000}.{version // 100 % 100}.{version % 100} "
+                          f"({library._name}): their minor versions must be equal")
+    declare(library, PROTOTYPES)
+    for kind in SIZED:
+        if hasattr(library, kind.__name__ + "_init"):
+            declare(library, {kind.__name__ + "_init": "v:pz"})
+    library.mimo_fail.argtypes = [c_int, c_char_p, c_char_p]
+    if hasattr(library, "mimo_comm_create_nccl"):
+        declare(library, NCCL_PROTOTYPES)
+    return library
+
+
+lib = _open()
+has_nccl = hasattr(lib, "mimo_comm_create_nccl")
+
+S = TypeVar("S", bound=Structure)
+
+
+def sized(kind: type[S], **fields: Any) -> S:
+    """A structure that begins with a size, from its initializer, with these fields set."""
+    made = kind()
+    getattr(lib, kind.__name__ + "_init")(ctypes.byref(made), ctypes.sizeof(made))
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def fail(status: int, sentence: str) -> int:
+    """Record a sentence for mimo_comm_agree, and return the status."""
+    lib.mimo_fail(status, b"%s", sentence.encode())
+    return status

@@ -1,0 +1,303 @@
+"""What a bridge does with tensors: the C object, its destinations, and one call each way.
+
+No autograd here and no module: _ops.py calls this with what autograd and the compiler pass along.
+"""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _c, _handles, _views
+from .alignment import Span
+from .buffer import Buffer
+from .communicator import Communicator
+from .errors import MimoError, ShapeError, StateError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What an update says about the calls of one micro-batch.
+
+    batch  B, split evenly along dp on either side. None: calls find it from their tiles
+    spans  ragged: where the rows of each sample go. Each rank gives the spans of the samples that it
+           knows, at least one rank those of each sample. Samples count within the micro-batch. A
+           ragged batch also gives `batch`
+    rows   for calls whose tiles are flat on both sides: (rows of this rank's src tile, rows of its
+           dst tile), 0 where it has none. All ranks give rows, or none does
+    """
+
+    batch: int | None = None
+    spans: Sequence[Span] | None = None
+    rows: tuple[int, int] | None = None
+
+    def _desc(self) -> _c.mimo_batch_desc:
+        desc = _c.sized(_c.mimo_batch_desc, batch=-1 if self.batch is None else self.batch)
+        if self.spans is not None:
+            desc.ragged = True
+            desc.span_count = len(self.spans)
+            desc.spans = (_c.mimo_span * max(len(self.spans), 1))(
+                *(_c.mimo_span(*span) for span in self.spans))
+        if self.rows is not None:
+            desc.src_rows, desc.dst_rows = self.rows
+        return desc
+
+
+# What calls of a bridge move from now on, by the number of the bridge. Three numbers: that of the
+# micro-batch, B, and the rows of this rank's dst tile (-1: not told). They are the sizes of an empty
+# tensor, less SHIFT: of all that can change, torch.compile makes symbols of sizes alone, and not of
+# tensors that it reaches through a module, nor of the sizes 0 and 1.
+NOW: dict[int, torch.Tensor] = {}
+SHIFT = 3
+
+
+def now(number: int) -> tuple[int, int, int]:
+    """(micro-batch, B, rows) of the calls of a bridge. StateError where it is closed."""
+    if number not in NOW:
+        raise StateError("the bridge is closed")
+    call, batch, rows, _ = NOW[number].shape
+    return call - SHIFT, batch - SHIFT, rows - SHIFT
+
+
+class Movement:
+    """The C bridge of this rank and how tensors get in and out of it. A child of its communicator."""
+
+    def __init__(self, comm: Communicator, handle: ctypes.c_void_p, letters: tuple[str, str],
+                 buffers: tuple[Buffer | None, Buffer | None]) -> None:
+        self.comm = comm
+        self.handle: ctypes.c_void_p | None = handle
+        self.letters = letters  # of the src tile and of the dst tile
+        self.codes = letters[0].encode(), letters[1].encode()
+        self.buffers = buffers  # of the results of forward and of backward
+        # Each micro-batch that was ever told has a number of its own, and calls carry it.
+        self._first = 0
+        self.batches: Sequence[Batch] = ()
+        self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
+        self.number = _handles.add(self)
+        self._choose(0)
+        comm._children.append(self)
+
+    # The life of the C object.
+
+    def in_use(self) -> None:
+        return None
+
+    def release(self) -> None:
+        handle, self.handle = self.handle, None
+        self._masks.clear()
+        NOW.pop(self.number, None)
+        _c.lib.mimo_bridge_destroy(handle)
+
+    def open(self) -> ctypes.c_void_p:
+        if self.handle is None:
+            raise StateError("the bridge is closed")
+        return self.handle
+
+    # What calls move.
+
+    def update(self, batches: Sequence[Batch]) -> None:
+        descs = self.comm._together(lambda: [batch._desc() for batch in batches])
+        array = (_c.mimo_batch_desc * max(len(descs), 1))(*descs)
+        with self.comm._turn():
+            _c.lib.mimo_bridge_update(self.open(), array, len(descs))
+            self._first += max(len(self.batches), 1)
+            self.batches = batches
+            self._masks.clear()
+            self._choose(0)
+
+    def select(self, micro_batch: int) -> None:
+        with self.comm._turn():
+            _c.lib.mimo_bridge_select(self.open(), micro_batch)
+            self._choose(micro_batch)
+
+    def told_of(self, call: int) -> Batch:
+        """What an update said about a micro-batch. StateError where it is another update's."""
+        index = call - self._first
+        if not 0 <= index < max(len(self.batches), 1):
+            raise StateError("the bridge was updated between this call and its forward: tell all "
+                             "micro-batches in flight with one update(), and select() among them")
+        return self.batches[index] if self.batches else Batch()
+
+    def _choose(self, micro_batch: int) -> None:
+        call = self._first + micro_batch
+        told = self.told_of(call)
+        numbers = (call, -1 if told.batch is None else told.batch,
+                   -1 if told.rows is None else told.rows[1])
+        NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0)
+
+    @property
+    def call(self) -> int:
+        """The number of the micro-batch that calls move from now on."""
+        return now(self.number)[0]
+
+    def _for(self, call: int) -> Batch:
+        """Let the next call of the library be one of this micro-batch, and say what was told of it."""
+        batch = self.told_of(call)
+        _c.lib.mimo_bridge_select(self.open(), call - self._first)
+        return batch
+
+    # Calls.
+
+    def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
+        """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""
+        with self.comm._turn():
+            slot = self._next_slot(adjoint)
+            try:
+                told = self._for(call)
+                x = self._checked(adjoint, x)
+                y, address = self._destination(adjoint, slot, x.dtype, shape)
+                if told.spans is not None and not adjoint:
+                    y.zero_()
+            except BaseException as error:
+                self._refuse(adjoint, error)
+                raise
+            self._call(adjoint, self._view(y, not adjoint, address), self._view(x, adjoint), x)
+        return y
+
+    def place(self, tile: torch.Tensor, x: torch.Tensor, call: int) -> torch.Tensor:
+        """A copy of `tile` with the rows of x at the positions of a ragged batch. Collective."""
+        with self.comm._turn():
+            slot = self._next_slot(False)
+            try:
+                if self._for(call).spans is None:
+                    raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
+                x = self._checked(False, x)
+                _views.check_tensor("place: the tile", tile, self.letters[1], self.comm.device)
+                y, address = self._destination(False, slot, tile.dtype, tile.shape)
+                y.copy_(tile)
+            except BaseException as error:
+                self._refuse(False, error)
+                raise
+            self._call(False, self._view(y, True, address), self._view(x, False), x)
+        return y
+
+    def unplace(self, y: torch.Tensor, shape: Sequence[int],
+                call: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The adjoint of place: the gradient of the tile, which is 0 where rows were placed, and the
+        gradient of x. Collective."""
+        with self.comm._turn():
+            x = self.move(True, y, shape, call)
+            mask = self._mask(y, shape, call)
+            return torch.where(mask, torch.zeros((), dtype=y.dtype, device=y.device), y), x
+
+    def _mask(self, y: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
+        """bool [.., .., 1]: where rows were placed in a tile like y. Collective at the first use
+        after an update: ones go the way of the rows."""
+        key = (call, *y.shape[:-1])
+        if key not in self._masks:
+            ones = torch.ones((shape[0], 1), dtype=torch.uint8, device=y.device)
+            mask = torch.zeros((*y.shape[:-1], 1), dtype=torch.uint8, device=y.device)
+            self._for(call)
+            self._call(False, self._view(mask, True), self._view(ones, False), ones)
+            self._masks[key] = mask.bool()
+        return self._masks[key]
+
+    def chunks(self, x: torch.Tensor, shape: Sequence[int], parts: list[tuple[int, int]],
+               stream: torch.cuda.Stream | None) -> Iterator[torch.Tensor]:
+        """Forward in chunks: gives the parts of the result, each when its rows are there."""
+        operation = ctypes.c_void_p()
+        axis = max(self.letters[1].find("b"), 0)
+        with self.comm._turn():
+            slot = self._next_slot(False)
+            try:
+                told = self._for(self.call)
+                x = self._checked(False, x)
+                y, address = self._destination(False, slot, x.dtype, shape)
+                if told.spans is not None:
+                    y.zero_()
+            except BaseException as error:
+                self._refuse(False, error)
+                raise
+            desc = self._move_desc(self._view(y, True, address), self._view(x, False), len(parts))
+            desc.stream = self._on_side_stream(stream, x, y)
+            _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
+                                                     ctypes.byref(desc))
+        try:
+            for i, (first, last) in enumerate(parts):
+                with self.comm._turn():
+                    _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
+                yield y.narrow(axis, first, last - first)
+        finally:
+            with self.comm._turn():
+                _c.lib.mimo_op_wait(ctypes.byref(operation))
+
+    def _on_side_stream(self, stream: torch.cuda.Stream | None, x: torch.Tensor,
+                        y: torch.Tensor) -> int | None:
+        """Order a side stream behind the current one, and tell the allocator who uses x and y."""
+        if not x.is_cuda:
+            return None
+        if stream is None:
+            return self.comm._stream()
+        stream.wait_stream(torch.cuda.current_stream(x.device))
+        x.record_stream(stream)
+        y.record_stream(stream)
+        return int(stream.cuda_stream)
+
+    def prepare(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], chunks: int) -> None:
+        """Make calls of such tensors ready. Collective, blocking; x is neither read nor written."""
+        with self.comm._turn():
+            buffer = self.buffers[adjoint]
+            try:
+                self._for(self.call)
+                x = self._checked(adjoint, x)
+                y = x.new_empty(tuple(shape))
+                address = y.data_ptr() if buffer is None else buffer._address
+            except BaseException as error:
+                self._refuse(adjoint, error)
+                raise
+            desc = self._move_desc(self._view(y, not adjoint, address), self._view(x, adjoint), chunks)
+            desc.stream = self.comm._stream()
+            _c.lib.mimo_bridge_prepare(self.open(), adjoint, ctypes.byref(desc))
+
+    # Their parts.
+
+    def _next_slot(self, adjoint: bool) -> int:
+        buffer = self.buffers[adjoint]
+        return 0 if buffer is None else buffer.next_slot()
+
+    def _checked(self, adjoint: bool, x: torch.Tensor) -> torch.Tensor:
+        what = "the gradient of the result" if adjoint else "x"
+        _views.check_tensor(what, x, self.letters[adjoint], self.comm.device)
+        return _views.plain(x)
+
+    def _destination(self, adjoint: bool, slot: int, dtype: torch.dtype,
+                     shape: Sequence[int]) -> tuple[torch.Tensor, int]:
+        shape = tuple(shape)
+        if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
+            raise ShapeError(f"the result can't have shape {list(shape)}")
+        buffer = self.buffers[adjoint]
+        if buffer is not None:
+            return buffer.tensor(slot, dtype, shape)
+        y = torch.empty(shape, dtype=dtype, device=self.comm.device)
+        return y, y.data_ptr()
+
+    def _view(self, x: torch.Tensor, side: bool, address: int | None = None) -> _c.mimo_tensor:
+        view = _views.view(x, self.codes[side])
+        if address is not None:
+            view.data = address
+        return view
+
+    def _move_desc(self, to: _c.mimo_tensor, source: _c.mimo_tensor, chunks: int) -> _c.mimo_move_desc:
+        desc = _c.sized(_c.mimo_move_desc, n=1, chunks=chunks, to=ctypes.pointer(to))
+        setattr(desc, "from", ctypes.pointer(source))
+        return desc
+
+    def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor, x: torch.Tensor) -> None:
+        function = _c.lib.mimo_bridge_backward if adjoint else _c.lib.mimo_bridge_forward
+        function(self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
+
+    def _refuse(self, adjoint: bool, error: BaseException) -> None:
+        """This rank can't call. On the host the others wait for it, so it makes a call that is
+        refused: then all ranks fail, the others with the library's sentence about this rank."""
+        if self.handle is None:
+            return
+        try:
+            function: Any = _c.lib.mimo_bridge_backward if adjoint else _c.lib.mimo_bridge_forward
+            nobody = ctypes.byref(_views.nobody())
+            function(self.handle, nobody, nobody, 1, self.comm._stream())
+        except MimoError as refusal:
+            error.add_note(f"({refusal})") if hasattr(error, "add_note") else None
+

@@ -1,0 +1,61 @@
+"""MPI, as far as this package calls it itself: to begin, to end, and for the world communicator.
+
+Its functions are found through libmimo-bridge-mpi, so they are those of the MPI that the library
+runs with.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+
+from . import _c, _load
+from .errors import CommError, UnsupportedError
+
+SERIALIZED = 2  # MPI_THREAD_SERIALIZED: backward may run on another thread
+
+
+class Mpi:
+    """The process's MPI, initialised. `ours`: this package initialised it, and finalizes it."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        try:
+            # Open MPI's MPI_COMM_WORLD is the address of this variable.
+            variable = ctypes.c_char.in_dll(library, "ompi_mpi_comm_world")
+        except ValueError:
+            raise UnsupportedError("tensors in host memory need Open MPI: libmimo-bridge-mpi was built "
+                                   "with another MPI") from None
+        self.world = ctypes.c_void_p(ctypes.addressof(variable))
+        self.ours = not self._flag("MPI_Initialized")
+        if self.ours:
+            provided = ctypes.c_int()
+            status = library.MPI_Init_thread(None, None, SERIALIZED, ctypes.byref(provided))
+            if status:
+                raise CommError(f"MPI_Init_thread failed: {status}")
+
+    def _flag(self, name: str) -> bool:
+        flag = ctypes.c_int()
+        getattr(self.library, name)(ctypes.byref(flag))
+        return bool(flag.value)
+
+    def finalize(self) -> None:
+        """End MPI where this package began it. Collective: it may wait for all processes."""
+        if self.ours and not self._flag("MPI_Finalized"):
+            self.library.MPI_Finalize()
+
+
+@functools.cache
+def start() -> Mpi:
+    """Open libmimo-bridge-mpi and initialise MPI, unless the program has. Under mpirun it waits for
+    all ranks. Errors: UnsupportedError where this installation has no MPI."""
+    try:
+        library = _load.open_library("mimo-bridge-mpi")
+    except ImportError as error:
+        raise UnsupportedError(f"tensors in host memory need MPI: {error}") from error
+    _c.declare(library, _c.MPI_PROTOTYPES)
+    return Mpi(library)
+
+
+def started() -> Mpi | None:
+    """What start() gave, or None where it was not called. Local."""
+    return start() if start.cache_info().currsize else None

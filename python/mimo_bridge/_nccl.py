@@ -1,0 +1,90 @@
+"""NCCL communicators, started by torch.distributed, with staging from torch's allocator."""
+from __future__ import annotations
+
+import ctypes
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _c
+from .errors import StateError
+
+
+def create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, device: torch.device,
+           common: _c.mimo_comm_desc, options: dict[str, int | None]) -> object:
+    """Make the communicator of a group's ranks into `handle`. Collective, blocking. The result must
+    live as long as the communicator: the library calls it. `options` are fields of mimo_nccl_desc. An
+    exception inside the gather is raised as it is."""
+    if not dist.is_initialized():
+        raise StateError("Communicator: CUDA tensors need torch.distributed: call "
+                         "torch.distributed.init_process_group('nccl') first")
+    raised: list[BaseException] = []
+    gather = _gather_over(group, raised)
+    bootstrap = _c.sized(_c.mimo_bootstrap, rank=dist.get_rank(group),
+                         ranks=dist.get_world_size(group), allgather=gather)
+    reserve, release = _torch_allocator(device)
+    desc = _c.sized(_c.mimo_nccl_desc, device=device.index, common=ctypes.pointer(common),
+                    reserve=reserve, release=release)
+    for name, value in options.items():
+        if value is not None:
+            setattr(desc, name, value)
+    try:
+        _c.lib.mimo_comm_create_nccl(ctypes.byref(handle), ctypes.byref(bootstrap), ctypes.byref(desc))
+    except Exception as error:
+        if raised:
+            raise raised[0] from error
+        raise
+    return reserve, release
+
+
+def timeout_of(group: dist.ProcessGroup | None, device: torch.device) -> datetime.timedelta | None:
+    """The timeout of a group's backend for a device, or None where there is none to be found."""
+    if not dist.is_initialized():
+        return None
+    try:
+        whole: Any = group if group is not None else dist.group.WORLD
+        found = whole._get_backend(device).options._timeout  # torch has no public way
+    except (AttributeError, RuntimeError):
+        return None
+    return found if isinstance(found, datetime.timedelta) else None
+
+
+def _gather_over(group: dist.ProcessGroup | None, raised: list[BaseException]) -> Any:
+    """mimo_bootstrap.allgather over torch.distributed, which has a timeout of its own."""
+    size = dist.get_world_size(group)
+
+    def gather(_context: int, to: int, source: int, count: int) -> int:
+        try:
+            parts: list[bytes] = [b""] * size
+            dist.all_gather_object(parts, ctypes.string_at(source, count), group=group)
+            ctypes.memmove(to, b"".join(parts), size * count)
+            return 0
+        except BaseException as error:  # an exception can't pass through C
+            raised.append(error)
+            return 1
+
+    return _c.AllGather(gather)
+
+
+def _torch_allocator(device: torch.device) -> tuple[Any, Any]:
+    """mimo_nccl_desc.reserve and .release: the caching allocator, so that memory for staging is
+    shared with tensors, and counted with them."""
+    alloc: Callable[..., int] = torch.cuda.caching_allocator_alloc
+    delete: Callable[[int], None] = torch.cuda.caching_allocator_delete
+
+    def reserve(_context: int, size: int, stream: int | None) -> int | None:
+        try:
+            return alloc(size, device, stream or 0)
+        except Exception:  # no memory: the library says so, with the number of bytes
+            return None
+
+    def release(_context: int, data: int, _size: int, _stream: int | None) -> None:
+        try:
+            delete(data)
+        except Exception:
+            pass  # the process ends, and the allocator has gone before
+
+    return _c.Reserve(reserve), _c.Release(release)

@@ -1,0 +1,225 @@
+"""The custom ops: what autograd and torch.compile know of this package.
+
+An op takes the number of an object (_handles.py) and the shape of its result, which is computed
+before, from the shapes of its arguments. So the fake kernels ask no other rank. The pairs are each
+other's gradient, so higher derivatives work too.
+
+`anchor` is an empty tensor that needs gradients. With it backward runs on every rank, also where x
+needs none.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from . import _handles
+
+Ctx = Any  # torch has no public type of it
+
+
+# ------------------------------------------ bridges ------------------------------------------
+
+
+@custom_op("mimo_bridge::forward", mutates_args=())
+def forward(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).move(False, x, shape, call)
+    return result
+
+
+@custom_op("mimo_bridge::backward", mutates_args=())
+def backward(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).move(True, x, shape, call)
+    return result
+
+
+@custom_op("mimo_bridge::place", mutates_args=())
+def place(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, call: int) -> Tensor:
+    result: Tensor = _handles.get(bridge).place(tile, x, call)
+    return result
+
+
+@custom_op("mimo_bridge::place_backward", mutates_args=())
+def place_backward(y: Tensor, bridge: int, shape: Sequence[int],
+                   call: int) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = _handles.get(bridge).unplace(y, shape, call)
+    return result
+
+
+@forward.register_fake
+def _(x: Tensor, anchor: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    return x.new_empty(shape)
+
+
+@backward.register_fake
+def _(x: Tensor, bridge: int, shape: Sequence[int], call: int) -> Tensor:
+    return x.new_empty(shape)
+
+
+@place.register_fake
+def _(tile: Tensor, x: Tensor, anchor: Tensor, bridge: int, call: int) -> Tensor:
+    return tile.new_empty(tile.shape)
+
+
+@place_backward.register_fake
+def _(y: Tensor, bridge: int, shape: Sequence[int], call: int) -> tuple[Tensor, Tensor]:
+    return y.new_empty(y.shape), y.new_empty(shape)
+
+
+def _empty(x: Tensor) -> Tensor:
+    """An anchor for a gradient's own forward, which needs none."""
+    return x.new_empty(0)
+
+
+def _forward_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.shape, ctx.bridge, ctx.call = inputs[0].shape, inputs[2], inputs[4]
+    ctx.owner = _owner(ctx.bridge)
+
+
+def _forward_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return backward(grad, ctx.bridge, ctx.shape, ctx.call), None, None, None, None
+
+
+def _backward_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.shape, ctx.bridge, ctx.call = inputs[0].shape, inputs[1], inputs[3]
+    ctx.owner = _owner(ctx.bridge)
+
+
+def _backward_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return forward(grad, _empty(grad), ctx.bridge, ctx.shape, ctx.call), None, None, None
+
+
+def _place_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.shape, ctx.bridge, ctx.call = inputs[1].shape, inputs[3], inputs[4]
+    ctx.owner = _owner(ctx.bridge)
+
+
+def _place_gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return *place_backward(grad, ctx.bridge, ctx.shape, ctx.call), None, None, None
+
+
+def _place_backward_context(ctx: Ctx, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.bridge, ctx.call = inputs[1], inputs[3]
+    ctx.owner = _owner(ctx.bridge)
+
+
+def _place_backward_gradient(ctx: Ctx, tile: Tensor, x: Tensor) -> tuple[Tensor | None, ...]:
+    return place(tile, x, _empty(tile), ctx.bridge, ctx.call), None, None, None
+
+
+forward.register_autograd(_forward_gradient, setup_context=_forward_context)
+backward.register_autograd(_backward_gradient, setup_context=_backward_context)
+place.register_autograd(_place_gradient, setup_context=_place_context)
+place_backward.register_autograd(_place_backward_gradient, setup_context=_place_backward_context)
+
+
+# ---------------------------------------- partitions -----------------------------------------
+
+
+@custom_op("mimo_bridge::shard", mutates_args=())
+def shard(x: Tensor, partition: int, layout: str, content: int, shape: Sequence[int]) -> Tensor:
+    result: Tensor = _handles.get(partition).move(False, x, layout, content, shape)
+    return result
+
+
+@custom_op("mimo_bridge::unshard", mutates_args=())
+def unshard(x: Tensor, partition: int, layout: str, content: int, shape: Sequence[int]) -> Tensor:
+    result: Tensor = _handles.get(partition).move(True, x, layout, content, shape)
+    return result
+
+
+def _shard_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.shape, ctx.call = inputs[0].shape, inputs[1:4]
+    ctx.owner = _owner(inputs[1])
+
+
+def _gradient_by(op: Callable[..., Tensor]) -> Callable[..., tuple[Tensor | None, ...]]:
+    def gradient(ctx: Ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return op(grad, *ctx.call, ctx.shape), None, None, None, None
+
+    return gradient
+
+
+for _op, _adjoint in ((shard, unshard), (unshard, shard)):
+    _op.register_fake(lambda x, partition, layout, content, shape: x.new_empty(shape))
+    _op.register_autograd(_gradient_by(_adjoint), setup_context=_shard_context)
+
+
+# ---------------------------------------- alignments -----------------------------------------
+
+
+@custom_op("mimo_bridge::merge", mutates_args=())
+def merge(parts: Sequence[Tensor], alignment: int, layouts: str, shape: Sequence[int],
+          update: int) -> Tensor:
+    result: Tensor = _handles.get(alignment).join(parts, layouts, shape, update)
+    return result
+
+
+@custom_op("mimo_bridge::split", mutates_args=())
+def split(x: Tensor, alignment: int, layouts: str, sizes: Sequence[int], update: int) -> list[Tensor]:
+    result: list[Tensor] = _handles.get(alignment).part(x, layouts, sizes, update)
+    return result
+
+
+@merge.register_fake
+def _(parts: Sequence[Tensor], alignment: int, layouts: str, shape: Sequence[int],
+      update: int) -> Tensor:
+    return parts[-1].new_empty(shape)
+
+
+@split.register_fake
+def _(x: Tensor, alignment: int, layouts: str, sizes: Sequence[int], update: int) -> list[Tensor]:
+    return [x.new_empty(shape) for _, shape in shapes_of(layouts, sizes)]
+
+
+def shapes_of(layouts: str, sizes: Sequence[int]) -> list[tuple[str, Sequence[int]]]:
+    """The layouts and shapes of the parts. `layouts` is "th,sbh,th,bsh": of each part, and of the
+    tile at the end; `sizes` are the shapes of the parts, one behind the other."""
+    found, start = [], 0
+    for letters in layouts.split(",")[:-1]:
+        found.append((letters, sizes[start:start + len(letters)]))
+        start += len(letters)
+    return found
+
+
+def _merge_context(ctx: Ctx, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.sizes = [size for part in inputs[0] for size in part.shape]
+    ctx.call = inputs[1], inputs[2], inputs[4]
+    ctx.owner = _owner(inputs[1])
+
+
+def _merge_gradient(ctx: Ctx, grad: Tensor) -> tuple[Any, ...]:
+    alignment, layouts, update = ctx.call
+    return split(grad, alignment, layouts, ctx.sizes, update), None, None, None, None
+
+
+def _split_context(ctx: Ctx, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    ctx.shape, ctx.call = inputs[0].shape, (inputs[1], inputs[2], inputs[4])
+    ctx.owner = _owner(inputs[1])
+
+
+def _split_gradient(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
+    alignment, layouts, update = ctx.call
+    return merge(grads, alignment, layouts, ctx.shape, update), None, None, None, None
+
+
+merge.register_autograd(_merge_gradient, setup_context=_merge_context)
+split.register_autograd(_split_gradient, setup_context=_split_context)
+
+
+def _owner(number: int) -> object:
+    """The object of a call, which must live until backward. None while a graph is traced."""
+    return None if torch.compiler.is_compiling() else _handles.get(number)
+
+
+# A bridge moves data on every rank, so the compiler must neither drop nor reorder its ops. Private
+# in torch, and not there in older ones: then only the use of their results keeps them.
+for _op in (forward, backward, place, place_backward):
+    try:
+        from torch._library.effects import EffectType
+        _op.register_effect(EffectType.ORDERED)
+    except (ImportError, AttributeError):
+        pass

@@ -1,0 +1,151 @@
+"""Alignment: rows of modalities and rows of text, merged by token ids."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from . import _c, _handles, _ops, _views
+from .errors import ArgumentError, StateError
+
+__all__ = ["Alignment", "Span", "spans_of"]
+
+
+class Span(NamedTuple):
+    """Rows [row, row + length) of one modality in a sample, at positions [position, position +
+    length) of the sample's sequence."""
+
+    sample: int
+    row: int
+    position: int
+    length: int
+
+
+def spans_of(ids: torch.Tensor, special: int, first: int = 0) -> list[Span]:
+    """The spans of a modality in token ids [B, S]: where its special id stands. `first` is the number
+    of the first sample in the global batch. Local; waits for the device where ids lie on one."""
+    is_row = (ids == special).to("cpu", torch.int8)
+    padded = torch.nn.functional.pad(is_row, (1, 1))
+    edges = (padded[:, 1:] - padded[:, :-1]).nonzero()
+    starts = edges[::2].tolist()
+    ends = edges[1::2, 1].tolist()
+    spans: list[Span] = []
+    for (sample, position), end in zip(starts, ends):
+        same = spans and spans[-1].sample == sample + first
+        row = spans[-1].row + spans[-1].length if same else 0
+        spans.append(Span(sample + first, row, position, end - position))
+    return spans
+
+
+class Alignment:
+    """Which positions of token sequences take the rows of which modality. Local, no communicator. One
+    thread at a time.
+
+    special     for each modality the token id that stands for one of its rows
+    vocabulary  ids in [0, vocabulary) that are not special are text; 0: any id >= 0
+    device      where rows and tiles lie
+
+    Errors: ArgumentError (an id that is negative or named twice), UnsupportedError.
+    """
+
+    def __init__(self, special: Sequence[int], *, vocabulary: int = 0,
+                 device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        ids = (ctypes.c_int64 * max(len(special), 1))(*special)
+        memory = _c.CUDA if self.device.type == "cuda" else _c.HOST
+        desc = _c.sized(_c.mimo_alignment_desc, modalities=len(special), special=ids,
+                        vocabulary=vocabulary, memory=memory)
+        handle = ctypes.c_void_p()
+        _c.lib.mimo_alignment_create(ctypes.byref(handle), ctypes.byref(desc))
+        weakref.finalize(self, _c.lib.mimo_alignment_destroy, handle)
+        self._handle = handle
+        self._modalities = len(special)
+        self._shape = (0, 0)  # B, S of the ids in force
+        self._updates = 0
+        self._number = _handles.add(self)
+
+    def update(self, ids: torch.Tensor) -> None:
+        """Take the ids of a micro-batch: [B, S], i32 or i64. Copied; ids on a device make the host
+        wait. A merge of earlier ids can't run backward any more: have one Alignment for each
+        micro-batch in flight. Errors: ShapeError; ArgumentError for an unknown id, with its place.
+        """
+        host = ids.detach().to("cpu").contiguous()
+        _views.check_tensor("update: ids", host, "bs", torch.device("cpu"))
+        with self._current_device():
+            _c.lib.mimo_alignment_update(self._handle, ctypes.byref(_views.view(host, b"bs")),
+                                         self._stream())
+        self._shape = (host.shape[0], host.shape[1])
+        self._updates += 1
+
+    def rows(self, modality: int) -> int:
+        """How many rows a modality takes with the ids in force; -1: text rows. StateError before the
+        first update, ArgumentError (no such modality)."""
+        rows = ctypes.c_int64()
+        _c.lib.mimo_alignment_rows(ctypes.byref(rows), self._handle, modality)
+        return rows.value
+
+    def merge(self, rows: Sequence[torch.Tensor], text: torch.Tensor, *, layout: str = "sbh",
+              row_layouts: Sequence[str] | None = None) -> torch.Tensor:
+        """The tile of the ids in force: each row at its position. Differentiable, local.
+
+        rows         one tensor for each modality: [N_m, H], sample after sample. Also [s, b, H] and
+                     [b, s, H] with s * b = N_m: `row_layouts` says so ("th" by default, "sbh",
+                     "bsh"). A modality without rows gives 0 rows
+        text         [N_text, H]
+        returns      [S, B, H], or [B, S, H] with layout "bsh"
+
+        All have one H, dtype and device. Errors: ShapeError (a count differs: both are printed),
+        ArgumentError, StateError before the first update.
+        """
+        layouts = tuple(row_layouts or ("th",) * self._modalities) + ("th", layout)
+        if len(rows) != self._modalities or len(layouts) != self._modalities + 2:
+            raise ArgumentError(f"merge: {len(rows)} tensors of rows and {len(layouts) - 2} layouts for "
+                                f"{self._modalities} modalities")
+        sizes = {"b": self._shape[0], "s": self._shape[1], "h": text.shape[-1]}
+        shape = [sizes[letter] for letter in layout]
+        merged: torch.Tensor = _ops.merge([*rows, text], self._number, ",".join(layouts), shape,
+                                          self._updates)
+        return merged
+
+    def join(self, parts: Sequence[torch.Tensor], layouts: str, shape: Sequence[int],
+             update: int) -> torch.Tensor:
+        """The body of mimo_bridge::merge."""
+        tile = parts[-1].new_empty(tuple(shape))
+        self._move(_c.lib.mimo_alignment_merge, tile, parts, layouts, update)
+        return tile
+
+    def part(self, x: torch.Tensor, layouts: str, sizes: Sequence[int], update: int) -> list[torch.Tensor]:
+        """The body of mimo_bridge::split."""
+        parts = [x.new_empty(tuple(shape)) for _, shape in _ops.shapes_of(layouts, sizes)]
+        self._move(_c.lib.mimo_alignment_split, x, parts, layouts, update)
+        return parts
+
+    def _move(self, function: Any, tile: torch.Tensor, parts: Sequence[torch.Tensor],
+              layouts: str, update: int) -> None:
+        if update != self._updates:
+            raise StateError("merge: the ids were updated since this forward: have one Alignment for "
+                             "each micro-batch in flight")
+        letters = layouts.split(",")
+        tensors = [_views.plain(tensor) for tensor in (*parts, tile)]
+        for tensor, layout in zip(tensors, letters):
+            _views.check_tensor("merge: a tensor", tensor, layout, self.device)
+        views = [_views.view(tensor, layout.encode()) for tensor, layout in zip(tensors, letters)]
+        rows = (_c.mimo_tensor * max(self._modalities, 1))(*views[:self._modalities])
+        text, whole = ctypes.byref(views[-2]), ctypes.byref(views[-1])
+        merges = function is _c.lib.mimo_alignment_merge
+        order = (whole, rows, text) if merges else (rows, text, whole)
+        with self._current_device():
+            function(self._handle, *order, self._stream())
+
+    def _stream(self) -> int | None:
+        if self.device.type == "cpu":
+            return None
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    def _current_device(self) -> torch.cuda.device:
+        return torch.cuda.device(self.device if self.device.type == "cuda" else -1)

@@ -1,0 +1,357 @@
+"""The bridge: a module that carries encoder activations into the LLM's layout, and gradients back."""
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NoReturn
+
+import torch
+
+from . import _c, _calls, _views
+from ._movement import Batch, Movement, now
+from .buffer import Buffer
+from .communicator import Communicator, default_communicator
+from .errors import ArgumentError, UnsupportedError
+from .grid import Grid
+from .partition import Partition
+
+__all__ = ["Batch", "Bridge"]
+
+
+class Bridge(torch.nn.Module):
+    """y = bridge(x): this rank's encoder output becomes this rank's LLM tile. Differentiable.
+
+    Collective, as is every call of it: all ranks of the communicator make the same calls in the same
+    order, forward and backward, also ranks without rows. They pass an x that has size 0 along its
+    samples, and take part in backward.
+
+    src, dst    the grids of the encoder and of the LLM; rank r of `comm` is rank r of both
+    comm        None: the default communicator
+    partition   the LLM's tile is this rank's shard of each sequence. None: it holds full sequences,
+                and backward adds the gradients of the ranks along the LLM's cp
+    src_partition  the encoder's tile is a shard as well
+    layout      letters of x, slowest first: "sbh" [S, b, H], "bsh", or flat and sample after sample
+                "bh", "th" [rows, H]
+    dst_layout  letters of y; None: those of `layout`
+    executor    "auto", "routed", "p2p", "zero_copy", "staged" or "collective": <mimo/bridge.h>
+    backward_executor  None: as `executor`
+    all_stages  every pipeline stage of the LLM gets the tile, not the first alone
+    batch       B of all calls: the samples of all ranks together, split evenly along dp. With it
+                calls on a device only enqueue. Without it they make the ranks agree first
+    buffer      where results of forward lie: peers then write straight into them
+    grad_buffer where gradients of x lie
+    destinations_idle  of <mimo/bridge.h>: a promise about buffers
+    ctas        thread blocks of a call into a buffer; 0: as MIMO_CTAS says
+    differentiable  False: a frozen encoder, on every rank. Backward then ends at y
+    name        of the bridge in sentences; None: its number
+
+    Where gradients are enabled and x has a floating dtype, y needs gradients on every rank, also
+    where x does not: a rank without backward would strand the others. The result must be used on
+    every rank, because backward of an unused one runs nowhere.
+
+    It has no state: nothing is in state_dict, and it can't be copied or pickled. What it holds is
+    released by close(), or with its communicator.
+
+    Errors, the same on every rank: GridError, ArgumentError, UnsupportedError, MismatchError,
+    ShapeError.
+    """
+
+    def __init__(self, src: Grid, dst: Grid, *, comm: Communicator | None = None,
+                 partition: Partition | None = None, src_partition: Partition | None = None,
+                 layout: str = "sbh", dst_layout: str | None = None, executor: str = "auto",
+                 backward_executor: str | None = None, all_stages: bool = False,
+                 batch: int | None = None, buffer: Buffer | None = None,
+                 grad_buffer: Buffer | None = None, destinations_idle: bool = False, ctas: int = 0,
+                 differentiable: bool = True, name: str | None = None) -> None:
+        super().__init__()
+        self.src, self.dst = src, dst
+        self.comm = comm or default_communicator()
+        self.partition, self.src_partition = partition, src_partition
+        self.layout, self.dst_layout = layout, dst_layout or layout
+        self.differentiable = differentiable
+        self._batch = batch
+        self._all_stages = all_stages
+
+        def describe() -> _c.mimo_bridge_desc:
+            for letters in (self.layout, self.dst_layout):
+                _views.check_layout(letters)
+            for one in (buffer, grad_buffer):
+                if one is not None and one.comm is not self.comm:
+                    raise ArgumentError("Bridge: the buffer was made from another communicator")
+            desc = _c.sized(_c.mimo_bridge_desc, src=src._handle, dst=dst._handle,
+                            executor=_executor(executor), all_stages=all_stages,
+                            destinations_idle=destinations_idle, ctas=ctas)
+            if partition is not None:
+                desc.partition = ctypes.pointer(partition._rule())
+            if src_partition is not None:
+                desc.src_partition = ctypes.pointer(src_partition._rule())
+            if backward_executor is not None:
+                desc.backward_executor = _executor(backward_executor)
+            if batch is not None:
+                desc.batch = batch
+            if name is not None:
+                desc.name = name.encode()
+            return desc
+
+        desc = self.comm._together(describe)
+        handle = ctypes.c_void_p()
+        with self.comm._turn() as parent:
+            _c.lib.mimo_bridge_create(ctypes.byref(handle), parent, ctypes.byref(desc))
+            self._movement = Movement(self.comm, handle, (self.layout, self.dst_layout),
+                                      (buffer, grad_buffer))
+        self._places = _Places(self)
+        self._anchor = torch.empty(0, device=self.comm.device, requires_grad=True)
+        self._no_anchor = torch.empty(0, device=self.comm.device)
+
+    # Calls.
+
+    def forward(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
+                batch: int | None = None) -> torch.Tensor:
+        """Move x to the LLM's layout. Collective; blocking on the host, enqueued on the current
+        stream of the device.
+
+        x       this rank's tile in the letters of `layout`, the same on all src tp ranks. Any strides:
+                it is made contiguous. f16, bf16, f32, f64; without gradient also i32, i64 and bytes
+        seq     S of full sequences, where no tile with an "s" says it: x is flat and y is not
+        rows    rows of y on this rank, where both are flat and neither an update nor an even split
+                says it
+        batch   B, where neither the bridge nor an update says it and it is not x's samples * src dp
+        returns this rank's tile in the letters of `dst_layout`, contiguous, with x's dtype. Its shape
+                is shape(x.shape, ...). After a ragged update it is 0 where no row goes
+
+        Errors, on every rank (on a device a mistake of one rank alone is that rank's error alone,
+        unless MIMO_CHECK=calls): ShapeError, ArgumentError (dtype, device), MismatchError, StateError
+        (closed; a slot in use), DeadlineError, AbortedError, CommError.
+        """
+        self._refuse_export()
+        call = now(self._places.number)[0]
+        shape = self._shape_or_nothing(x, seq, rows, batch)
+        return _calls.forward(self._movement, self._input(x), self._anchor_of(x), shape, call)
+
+    def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
+        Differentiable in both. Collective.
+
+        tile    this rank's LLM tile (text, say) in the letters of `dst_layout`, with x's dtype
+        x       [rows, H], the rows of this rank's samples, sample after sample
+        returns a tensor like `tile`
+
+        Errors: as those of a call; StateError where no spans are in force.
+        """
+        self._refuse_export()
+        call = now(self._places.number)[0]
+        # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
+        anchor = self._anchor if tile.is_floating_point() else self._no_anchor
+        return _calls.place(self._movement, tile, self._input(x), anchor, call)
+
+    def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
+               seq: int | None = None, rows: int | None = None,
+               batch: int | None = None) -> Iterator[torch.Tensor]:
+        """Move x in n chunks, and give the parts of y, each when its rows have arrived. No gradients.
+
+        Part i of a tile of b samples is its samples [i * b // n, (i + 1) * b // n). Work on a part
+        runs beside the arrival of later ones: on a device where `stream` is another one than the
+        current one. Collective from the first part to the end; every rank takes all parts. Where the
+        iteration is given up, its end still waits for the call.
+        """
+        shape = self._shape_or_nothing(x, seq, rows, batch)
+        axis = max(self.dst_layout.find("b"), 0)
+        length, unit = (shape[axis], 1) if shape else (0, 1)
+        if _views.is_flat(self.dst_layout):
+            unit = self._places.rows_of_sample(x.shape, seq) or 1
+        samples = length // unit
+        cuts = [i * samples // n * unit for i in range(n + 1)] if n > 0 else []  # refused
+        # No no_grad() here: it would hold for the caller's loop as well.
+        yield from self._movement.chunks(x.detach(), shape, list(zip(cuts, cuts[1:])), stream)
+
+    def prepare(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
+                batch: int | None = None, chunks: int = 1, backward: bool | None = None) -> None:
+        """Make calls like bridge(x) ready, so that the first one costs what later ones cost and can be
+        captured in a CUDA graph, on the current stream. x is not read. Collective, blocking.
+
+        chunks    of chunks(); 1: a whole call
+        backward  also their backward; None: where y will need gradients
+        """
+        shape = self._shape_or_nothing(x, seq, rows, batch)
+        with torch.no_grad():
+            self._movement.prepare(False, x.detach(), shape, chunks)
+            if backward is None:
+                backward = self.differentiable and x.is_floating_point()
+            if backward:
+                self._movement.prepare(True, x.new_empty(shape), tuple(x.shape), 1)
+
+    def update(self, *batches: Batch) -> None:
+        """Tell what the next calls move: one Batch for each micro-batch. Calls move the first one
+        until select() chooses another. Nothing: back to what the bridge was made with.
+
+        Collective, blocking the host. CUDA graphs of earlier calls can't be replayed afterwards.
+        Backward of an earlier forward raises StateError: so one update tells all micro-batches that
+        are in flight together.
+
+        Errors, on every rank: ArgumentError, ShapeError, UnsupportedError, MismatchError, StateError
+        (chunks that have not ended). Then the last update stays in force.
+        """
+        self._movement.update(batches)
+
+    def select(self, micro_batch: int) -> None:
+        """Let the next calls move this micro-batch of the last update. Backward belongs to the one of
+        its forward, whatever is selected. Local; all ranks select alike. ArgumentError."""
+        self._movement.select(micro_batch)
+
+    def self_test(self, seed: int = 0) -> None:
+        """Move a small batch both ways, and check every row and that backward is forward's adjoint.
+        Collective, blocking. InternalError names the first wrong element."""
+        with self.comm._turn():
+            _c.lib.mimo_bridge_self_test(self._movement.open(), seed)
+
+    # Questions.
+
+    def samples(self, side: Literal["src", "dst"], batch: int) -> tuple[int, int]:
+        """(first, count): the samples of a global batch that this rank encodes ("src") or gets
+        ("dst"). Local. ShapeError where the executor can't split the batch."""
+        first, count = ctypes.c_int64(), ctypes.c_int64()
+        with self.comm._turn():
+            _c.lib.mimo_bridge_samples(ctypes.byref(first), ctypes.byref(count), self._movement.open(),
+                                       _side(side), batch)
+        return first.value, count.value
+
+    def shape(self, x_shape: Sequence[int], *, seq: int | None = None, rows: int | None = None,
+              batch: int | None = None) -> tuple[int, ...]:
+        """The shape of bridge(x) on this rank for an x of this shape. Local and pure: arithmetic, also
+        of symbols under torch.compile. Nothing is checked here, the call does."""
+        return self._places.dst_shape(x_shape, seq, rows, batch)
+
+    def executor(self, backward: bool = False) -> str:
+        """What moves a pass: "collective", "routed" (each call chooses how its rows travel), "p2p",
+        "zero_copy" or "staged". Local."""
+        with self.comm._turn():
+            found = _c.lib.mimo_bridge_executor(self._movement.open(), backward)
+        names = {pair: name for name, pair in _c.EXECUTORS.items()}
+        return names[found.algorithm, found.transport]
+
+    def staging(self, batch: int, seq: int, hidden: int, dtype: torch.dtype = torch.bfloat16) -> int:
+        """The most bytes of staging that calls of these sizes take on this rank. Local. ShapeError."""
+        sizes = _c.sized(_c.mimo_bridge_sizes, batch=batch, seq=seq, hidden=hidden,
+                         dtype=_views.DTYPES[dtype], src_letters=self.layout.encode(),
+                         dst_letters=self.dst_layout.encode(),
+                         in_buffer=self._movement.buffers[0] is not None)
+        found = ctypes.c_int64()
+        with self.comm._turn():
+            _c.lib.mimo_bridge_staging(ctypes.byref(found), self._movement.open(), ctypes.byref(sizes))
+        return found.value
+
+    # The end.
+
+    def close(self) -> None:
+        """Release the bridge on every rank. Collective, blocking. Again: nothing."""
+        if self._movement.handle is not None and not self.comm.closed:
+            self.comm._close_child(self._movement)
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> NoReturn:
+        raise TypeError("a Bridge can't be copied: it is this rank's end of something that all ranks "
+                        "share. Wrappers that copy their module get the bridge from outside of it")
+
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        raise TypeError("a Bridge can't be copied or pickled. It has no state: save state_dict() of "
+                        "the modules around it")
+
+    def extra_repr(self) -> str:
+        return f"{self.src} -> {self.dst}, {self.layout} -> {self.dst_layout}"
+
+    # What calls have in common.
+
+    def _shape_or_nothing(self, x: torch.Tensor, seq: int | None, rows: int | None,
+                          batch: int | None) -> tuple[int, ...]:
+        # A tensor of other dimensions is refused in the call, where the other ranks learn of it.
+        if x.dim() != len(self.layout):
+            return ()
+        return self._places.dst_shape(x.shape, seq, rows, batch)
+
+    def _anchor_of(self, x: torch.Tensor) -> torch.Tensor:
+        return self._anchor if self.differentiable and x.is_floating_point() else self._no_anchor
+
+    def _input(self, x: torch.Tensor) -> torch.Tensor:
+        return x if self.differentiable else x.detach()
+
+    def _refuse_export(self) -> None:
+        # torch.compiler.is_exporting() is always true where Dynamo traces (torch 2.11)
+        if getattr(torch.compiler, "_is_exporting_flag", False):
+            raise UnsupportedError("torch.export can't take a bridge: a call needs the other ranks of "
+                                   "this process's communicator. Export the modules on either side")
+
+
+class _Places:
+    """Where this rank stands in both grids, and the arithmetic of shapes that follows. An object of
+    its own, without the module: torch.compile reads its numbers."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        rank, src, dst = bridge.comm.rank, bridge.src, bridge.dst
+        self.number = bridge._movement.number
+        self.layout, self.dst_layout = bridge.layout, bridge.dst_layout
+        self.batch = -1 if bridge._batch is None else bridge._batch
+        self.src_dp, self.dst_dp = src.dim("dp"), dst.dim("dp")
+        self.src_cut = bridge.src_partition.cut(src) if bridge.src_partition else 1
+        self.dst_cut = bridge.partition.cut(dst) if bridge.partition else 1
+        packs = [rule.packed_length for rule in (bridge.partition, bridge.src_partition) if rule]
+        self.packed = next((length for length in packs if length is not None), None)
+        place = dst.coords(rank) if rank in dst else None
+        self.dst_index = place.get("dp", 0) if place else 0
+        self.consumes = place is not None and (bridge._all_stages or place.get("pp", 0) == 0)
+
+    def full_length(self, x_shape: Sequence[int], seq: int | None) -> int | None:
+        """S, or None where x is flat and nobody says it."""
+        if self.packed is not None:
+            return self.packed
+        if not _views.is_flat(self.layout):
+            return x_shape[self.layout.index("s")] * self.src_cut
+        return seq
+
+    def rows_of_sample(self, x_shape: Sequence[int], seq: int | None) -> int | None:
+        """Rows of one sample in this rank's dst tile; None where S is not known."""
+        full = self.full_length(x_shape, seq)
+        return None if full is None else full // self.dst_cut
+
+    def share(self, whole: int) -> int:
+        """This rank's part of what dp of dst splits: the first ranks have one more."""
+        if not self.consumes:
+            return 0
+        return whole // self.dst_dp + int(self.dst_index < whole % self.dst_dp)
+
+    def dst_shape(self, x_shape: Sequence[int], seq: int | None, rows: int | None,
+                  batch: int | None) -> tuple[int, ...]:
+        _, told_batch, told_rows = now(self.number)
+        hidden = x_shape[-1]
+        full = self.full_length(x_shape, seq)
+        if full is None:
+            if rows is None:
+                rows = told_rows
+            if rows < 0:
+                rows = self.share(x_shape[0] * self.src_dp)
+            sizes = {"s": 0, "b": 0, "t": rows, "h": hidden}
+            return (rows, hidden) if _views.is_flat(self.dst_layout) else tuple(
+                sizes[letter] for letter in self.dst_layout)
+        if batch is None:
+            batch = told_batch if told_batch >= 0 else self.batch
+        if batch < 0:
+            batch = self._samples(x_shape, full) * self.src_dp
+        here, length = self.share(batch), full // self.dst_cut
+        if _views.is_flat(self.dst_layout):
+            return (here * length, hidden)
+        return (length, here, hidden) if self.dst_layout == "sbh" else (here, length, hidden)
+
+    def _samples(self, x_shape: Sequence[int], full: int) -> int:
+        if not _views.is_flat(self.layout):
+            return x_shape[self.layout.index("b")]
+        return x_shape[0] // max(full // self.src_cut, 1)
+
+
+def _executor(name: str) -> _c.mimo_executor:
+    if name not in _c.EXECUTORS:
+        raise ArgumentError(f"Bridge: an executor is one of {', '.join(_c.EXECUTORS)}, not {name!r}")
+    return _c.mimo_executor(*_c.EXECUTORS[name])
+
+
+def _side(side: str) -> int:
+    if side not in ("src", "dst"):
+        raise ArgumentError(f"a side is src or dst, not {side!r}")
+    return _c.SRC if side == "src" else _c.DST

@@ -1,0 +1,114 @@
+"""Buffers: memory that other ranks write into, in slots that are used in turn."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+
+import torch
+
+from . import _c, _views
+from .communicator import Communicator, default_communicator
+from .errors import ShapeError, StateError
+
+__all__ = ["Buffer"]
+
+ALIGNMENT = 256
+
+
+class Buffer:
+    """`slots` destinations of up to `bytes` bytes each, which other ranks write into. Collective,
+    blocking.
+
+    A bridge with a buffer puts the result of call number n into slot n % slots. All ranks count the
+    same calls, so all choose the same slot. A result is in use until its last tensor is gone, a saved
+    activation until its backward. A call whose slot is still in use raises StateError: so there are
+    at least as many slots as results are alive at once (micro-batches in flight).
+
+    bytes  ranks may ask for different sizes: all get the largest
+    comm   None: the default communicator
+
+    Errors: ArgumentError, OutOfMemoryError, UnsupportedError (the backend has no such memory here).
+    """
+
+    def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
+        self.comm = comm or default_communicator()
+        self.slots = slots
+        self._calls = 0
+        self._users: list[weakref.ref[object] | None] = [None] * slots
+        handle = ctypes.c_void_p()
+
+        def check() -> int:
+            if slots < 1 or bytes < 0:
+                raise ShapeError(f"Buffer: {slots} slots of {bytes} bytes")
+            return slots * max(ALIGNMENT, -(-bytes // ALIGNMENT) * ALIGNMENT)
+
+        size = self.comm._together(check)
+        with self.comm._turn() as parent:
+            _c.lib.mimo_buffer_create(ctypes.byref(handle), parent, size)
+            self._handle: ctypes.c_void_p | None = handle
+            self.comm._children.append(self)
+        self._address = int(_c.lib.mimo_buffer_data(handle))
+        # of what all ranks got, so that slots begin at the same offset everywhere
+        self.bytes = int(_c.lib.mimo_buffer_size(handle)) // slots // ALIGNMENT * ALIGNMENT
+
+    @property
+    def reach(self) -> int:
+        """How many ranks' memory this rank reaches, itself included; others' rows are sent. Local."""
+        with self.comm._turn():
+            return int(_c.lib.mimo_buffer_reach(self._open()))
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise StateError("the buffer is closed")
+        return self._handle
+
+    def next_slot(self) -> int:
+        """Count a call and give the slot of its result. A bridge does so first of all in each call,
+        so that ranks whose call fails count it too."""
+        slot = self._calls % self.slots
+        self._calls += 1
+        return slot
+
+    def tensor(self, slot: int, dtype: torch.dtype, shape: Sequence[int]) -> tuple[torch.Tensor, int]:
+        """A tensor in a slot, and its address (a tensor without elements does not tell it). StateError
+        where the slot is in use, ShapeError where it is too small. Local."""
+        self._open()
+        user = self._users[slot]
+        if user is not None and user() is not None:
+            raise StateError(f"slot {slot} of {self.slots} is in use: a tensor of an earlier call lies "
+                             f"there. Give the buffer more slots (slots={self.slots + 1}), or let go of "
+                             "the tensor")
+        size = dtype.itemsize
+        for length in shape:
+            size *= length
+        if size > self.bytes:
+            raise ShapeError(f"a result of {size} bytes does not fit a slot of {self.bytes} bytes")
+        address = self._address + slot * self.bytes
+        raw, owner = _views.tensor_at(address, self.bytes, self.comm.device)
+        self._users[slot] = weakref.ref(owner)
+        return _views.typed(raw, dtype, shape), address
+
+    def in_use(self) -> str | None:
+        """A sentence about a slot that a tensor lies in, or None. Local."""
+        for slot, user in enumerate(self._users):
+            if user is not None and user() is not None:
+                return (f"slot {slot} of {self.slots} of a buffer is in use: let go of the tensor in it "
+                        "before the buffer is closed")
+        return None
+
+    def release(self) -> None:
+        """Destroy the C object; the communicator calls it. Where the communicator has failed, tensors
+        may lie in it: then it is never destroyed."""
+        handle, self._handle = self._handle, None
+        if self.in_use() is None:
+            _c.lib.mimo_buffer_destroy(handle)
+
+    def close(self) -> None:
+        """Release the memory on every rank. Collective, blocking. Again: nothing. StateError on every
+        rank where a tensor still lies in a slot on one of them."""
+        if self._handle is not None and not self.comm.closed:
+            self.comm._close_child(self)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Buffer can't be copied or pickled: it belongs to its process")

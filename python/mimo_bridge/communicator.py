@@ -1,0 +1,338 @@
+"""Communicators: all ranks, ready to move tensors of one device."""
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from . import _c, _mpi, _nccl
+from .errors import ArgumentError, MimoError, StateError, Status, UnsupportedError, error_of
+
+__all__ = ["Communicator", "default_communicator"]
+
+DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)  # as torch.distributed's
+T = TypeVar("T")
+
+
+class Child(Protocol):
+    """What a communicator closes before itself."""
+
+    def in_use(self) -> str | None:
+        """A sentence where a tensor still lies in memory that release() would free."""
+
+    def release(self) -> None:
+        """Destroy the C object, but never memory that a tensor lies in. Called once."""
+
+
+class Communicator:
+    """All ranks of a group, ready to move tensors of one device. Collective, blocking.
+
+    CUDA tensors move over NCCL. The ranks are those of `group` (None: the default group of
+    torch.distributed), which is used here only. CPU tensors move over Open MPI. The ranks are those
+    of mpirun, torch.distributed is not needed, and a `group` must have the same ranks.
+
+    device   of this rank's tensors. None: the current CUDA device where the group works with NCCL,
+             otherwise the CPU
+    timeout  how long a call waits for other ranks before it raises DeadlineError. None: the group's,
+             or MIMO_DEADLINE_MS, or 30 minutes. At most 30 days
+    min_ctas, max_ctas  thread blocks of NCCL's own kernels; None leaves it to NCCL
+    staging_bytes  device memory of the executor "staged"; None: 32 MiB
+
+    One thread at a time works with a communicator and what was made from it; other threads wait
+    their turn. abort() can be called at any time. A forked child can't use it. Use it in a `with`
+    block or call close(): when the process ends it is closed without waiting long.
+
+    Errors: StateError (CPU tensors under torchrun), UnsupportedError (no MPI, or no CUDA in this
+    build), ArgumentError, DeviceError (two ranks on one GPU), CommError, MismatchError.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, *,
+                 device: torch.device | str | int | None = None,
+                 timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
+                 max_ctas: int | None = None, staging_bytes: int | None = None) -> None:
+        self.device = _device_of(group, device)
+        self._lock = threading.RLock()
+        self._turns = _Turn(self)
+        self._pid = os.getpid()
+        self._children: list[Child] = []
+        self._keep: object = None  # what C calls back
+        common = _c.sized(_c.mimo_comm_desc, deadline=_milliseconds(timeout, group, self.device))
+        handle = ctypes.c_void_p()
+        if self.device.type == "cuda":
+            self._keep = _nccl.create(handle, group, self.device, common, {
+                "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes})
+        else:
+            _create_mpi(handle, common)
+        self._handle: ctypes.c_void_p | None = handle
+        self.rank = int(_c.lib.mimo_comm_rank(handle))
+        self.size = int(_c.lib.mimo_comm_size(handle))
+        _living.add(self)
+        if self.device.type == "cpu" and group is not None:
+            try:
+                self._together(lambda: self._compare_with(group))
+            except MimoError:
+                self.close()
+                raise
+
+    def _compare_with(self, group: dist.ProcessGroup) -> None:
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        if (rank, size) != (self.rank, self.size):
+            raise ArgumentError(f"Communicator: this is rank {rank} of {size} in the group, and rank "
+                                f"{self.rank} of {self.size} of mpirun: CPU tensors need a group of "
+                                "all ranks in mpirun's order")
+
+    # What other modules of the package use.
+
+    def _turn(self) -> _Turn:
+        """For a `with` block in which this thread has the communicator. It gives the C handle."""
+        return self._turns
+
+    def _same_process(self) -> None:
+        if self._pid != os.getpid():
+            raise StateError(f"a forked child can't use the communicator of its parent ({self._pid}): "
+                             "let data loaders spawn their workers, or keep bridges out of them")
+
+    def _together(self, local: Callable[[], T]) -> T:
+        """Run `local` on every rank, and raise the first rank's failure on all. Collective."""
+        with self._turn() as handle:
+            try:
+                result = local()
+            except MimoError as error:
+                _c.lib.mimo_comm_agree(handle, _c.fail(error.status, str(error)))
+                raise
+            except Exception as error:
+                _c.lib.mimo_comm_agree(handle, _c.fail(Status.ARGUMENT, repr(error)))
+                raise
+            _c.lib.mimo_comm_agree(handle, 0)
+            return result
+
+    def _stream(self) -> int | None:
+        """The current stream of the device, NULL on the host."""
+        if self.device.type == "cpu":
+            return None
+        return int(torch.cuda.current_stream(self.device).cuda_stream)
+
+    # Public.
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or left by forget(). Local."""
+        return self._handle is None
+
+    @property
+    def timeout(self) -> datetime.timedelta:
+        """How long a call waits for other ranks. Local; set it to the same on every rank."""
+        return datetime.timedelta(milliseconds=_c.lib.mimo_comm_deadline(self._any_time()))
+
+    @timeout.setter
+    def timeout(self, value: datetime.timedelta) -> None:
+        _c.lib.mimo_comm_set_deadline(self._any_time(), _milliseconds(value, None, self.device))
+
+    @property
+    def failure(self) -> MimoError | None:
+        """What the communicator has ended with (DeadlineError, AbortedError), or None. Local, by
+        any thread. After a failure every call fails, and close() waits for nobody."""
+        status = int(_c.lib.mimo_comm_state(self._any_time()))
+        return error_of(status, f"the communicator has ended: {Status(status).name}") if status else None
+
+    def _any_time(self) -> ctypes.c_void_p:
+        self._same_process()
+        handle = self._handle
+        if handle is None:
+            raise StateError("the communicator is closed")
+        return handle
+
+    def barrier(self) -> None:
+        """Return when every rank has arrived. Collective, blocking the host."""
+        with self._turn() as handle:
+            _c.lib.mimo_comm_barrier(handle)
+
+    def synchronize(self) -> None:
+        """Wait until the work on the current stream is done, at most for the timeout. Local. On the
+        host it does nothing."""
+        with self._turn() as handle:
+            _c.lib.mimo_comm_synchronize(handle, self._stream())
+
+    def abort(self, why: str = "") -> None:
+        """End the communicator: calls of this rank that wait raise AbortedError, and so do those of
+        the other ranks (on NCCL: at their own timeout). Local, by any thread, at any time."""
+        _c.lib.mimo_comm_abort(self._any_time(), why.encode())
+
+    def forget(self) -> None:
+        """Leave for good, without waiting for any rank, and release what can be released. Local."""
+        self._same_process()
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        _living.discard(self)
+        _c.lib.mimo_comm_forget(handle)
+        with self._lock:
+            self._release_children()
+
+    def leave(self) -> None:
+        """What remains to do when the process ends: as forget(), but nothing that was made from it is
+        released. The process takes it along, and tensors may still lie there. Local."""
+        handle, self._handle = self._handle, None
+        _living.discard(self)
+        if handle is not None:
+            _c.lib.mimo_comm_forget(handle)
+
+    def close(self) -> None:
+        """Close what was made from it, newest first, and then itself. Collective, blocking: it
+        begins with a barrier. Again: nothing. After abort() or a timeout it is local.
+
+        Errors: StateError on every rank where a tensor still lies in a slot of a Buffer; then
+        nothing is closed. DeadlineError where ranks are missing; then everything is released.
+        """
+        if self._handle is None:
+            return
+        if self._pid != os.getpid():
+            self._handle = None  # the parent's
+            return
+        with self._turn() as handle:
+            try:
+                if not _c.lib.mimo_comm_state(handle):
+                    _c.lib.mimo_comm_synchronize(handle, self._stream())
+                    self._together(self._check_children)
+            except StateError:
+                raise
+            except MimoError:
+                self.forget()
+                raise
+            _living.discard(self)
+            self._release_children()
+            self._handle = None
+            _c.lib.mimo_comm_destroy(handle)
+
+    def _check_children(self) -> None:
+        for child in reversed(self._children):
+            sentence = child.in_use()
+            if sentence:
+                raise StateError(sentence)
+
+    def _release_children(self) -> None:
+        while self._children:
+            self._children.pop().release()
+
+    def _close_child(self, child: Child) -> None:
+        """Collective: every rank closes the same child."""
+        with self._turn() as handle:
+            if child not in self._children:
+                return
+            if not _c.lib.mimo_comm_state(handle):
+                def check() -> None:
+                    sentence = child.in_use()
+                    if sentence:
+                        raise StateError(sentence)
+                _c.lib.mimo_comm_synchronize(handle, self._stream())
+                self._together(check)
+            self._children.remove(child)
+            child.release()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 _trace: TracebackType | None) -> None:
+        if kind is not None and self._handle is not None and self._pid == os.getpid():
+            # This rank leaves in the middle of a step. The others shall not wait for it.
+            self.abort(f"rank {self.rank} left with {kind.__name__}: {error}")
+            self.forget()
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._handle is None else f"rank {self.rank} of {self.size}"
+        return f"<mimo_bridge.Communicator {state}, {self.device}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Communicator can't be copied or pickled: it belongs to its process")
+
+
+class _Turn:
+    """Blocks of one communicator, one thread at a time. A class, because calls take it often."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self.comm = comm
+
+    def __enter__(self) -> ctypes.c_void_p:
+        comm = self.comm
+        comm._same_process()
+        comm._lock.acquire()
+        handle = comm._handle
+        if handle is None:
+            comm._lock.release()
+            raise StateError("the communicator is closed")
+        return handle
+
+    def __exit__(self, *_error: object) -> None:
+        self.comm._lock.release()
+
+
+def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int | None) -> torch.device:
+    if device is None:
+        nccl = dist.is_initialized() and "nccl" in str(dist.get_backend(group))
+        device = "cuda" if nccl and torch.cuda.is_available() else "cpu"
+    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if found.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"Communicator: tensors of a {found.type} device can't be moved, only "
+                               "those of cpu and cuda")
+    if found.type == "cpu":
+        return torch.device("cpu")
+    if found.type == "cuda":
+        if not _c.has_nccl:
+            raise UnsupportedError("Communicator: this libmimo-bridge was built without CUDA")
+        if found.index is None:
+            found = torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def _create_mpi(handle: ctypes.c_void_p, common: _c.mimo_comm_desc) -> None:
+    mpi = _mpi.start()
+    try:
+        mpi.library.mimo_comm_create_mpi(ctypes.byref(handle), mpi.world, ctypes.byref(common))
+    except StateError as error:
+        if "the launcher started" not in str(error):
+            raise
+        raise StateError("CPU tensors need mpirun, and this is torchrun, under which CUDA tensors move "
+                         f"after init_process_group('nccl') ({error})") from None
+
+
+def _milliseconds(timeout: datetime.timedelta | None, group: dist.ProcessGroup | None,
+                  device: torch.device) -> int:
+    if timeout is None:
+        timeout = _nccl.timeout_of(group, device)
+    if timeout is None:
+        if os.environ.get("MIMO_DEADLINE_MS", "0") not in ("", "0"):
+            return _c.FROM_ENV
+        timeout = DEFAULT_TIMEOUT
+    if timeout <= datetime.timedelta(0):
+        # Without a deadline an abort leaves tensors in MPI's hands, and Python frees them.
+        raise ArgumentError(f"Communicator: a timeout is longer than 0, this one is {timeout}")
+    return max(1, int(timeout / datetime.timedelta(milliseconds=1)))
+
+
+# Communicators that are to be closed when the process ends. Also what nobody names any more: closing
+# is collective, and garbage is collected at another time on each rank.
+_living: set[Communicator] = set()
+_default: Communicator | None = None
+
+
+def living() -> list[Communicator]:
+    """The communicators of this process that are not closed. Local."""
+    return list(_living)
+
+
+def default_communicator() -> Communicator:
+    """The communicator that bridges and buffers are made from where none is named. The first call
+    makes it (collective): Communicator() with no argument."""
+    global _default
+    if _default is None or _default.closed:
+        _default = Communicator()
+    return _default

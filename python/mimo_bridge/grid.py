@@ -1,0 +1,141 @@
+"""Grids: named dimensions over ranks. Pure values, no process groups."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import _c
+from .errors import GridError
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["Grid", "Pairing", "pairing_of"]
+
+
+class Grid:
+    """Named dimensions over the ranks [offset, offset + size), the first fastest: "tp=2,cp=2,dp=2".
+
+    `spec` is such a text, or a mapping of names to sizes in that order. A value: equal grids compare
+    equal, and can be pickled. Everything here is local and can be called by any thread.
+
+    Errors: GridError (a name or a size that a grid can't have), ArgumentError (a text that does not
+    parse).
+    """
+
+    def __init__(self, spec: str | Mapping[str, int], offset: int = 0) -> None:
+        if not isinstance(spec, str):
+            spec = ",".join(f"{name}={size}" for name, size in spec.items())
+        handle = ctypes.c_void_p()
+        _c.lib.mimo_grid_create_text(ctypes.byref(handle), spec.encode(), offset)
+        self._handle = handle
+        weakref.finalize(self, _c.lib.mimo_grid_destroy, handle)
+        dims = [_c.lib.mimo_grid_dim(handle, i) for i in range(_c.lib.mimo_grid_ndims(handle))]
+        self._dims = {dim.name.decode(): int(dim.size) for dim in dims}
+        self._offset = offset
+
+    @classmethod
+    def from_mesh(cls, mesh: DeviceMesh) -> Grid:
+        """The grid of a DeviceMesh with names. Torch's last dimension is the fastest one.
+
+        GridError where the mesh has no names, or its ranks are not consecutive in that order.
+        """
+        names = mesh.mesh_dim_names
+        if not names:
+            raise GridError("from_mesh: the mesh has no mesh_dim_names")
+        ranks = mesh.mesh.flatten().tolist()
+        if ranks != list(range(ranks[0], ranks[0] + len(ranks))):
+            raise GridError(f"from_mesh: a grid has consecutive ranks, the mesh has {ranks}")
+        sizes = zip(reversed(names), reversed(tuple(mesh.mesh.shape)))
+        return cls(dict(sizes), ranks[0])
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """The sizes by name, fastest first."""
+        return dict(self._dims)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return int(_c.lib.mimo_grid_size(self._handle))
+
+    @property
+    def offset(self) -> int:
+        """The first rank."""
+        return self._offset
+
+    def dim(self, name: str) -> int:
+        """The size of a dimension, 1 where the grid has none of that name."""
+        return self._dims.get(name, 1)
+
+    def __contains__(self, rank: int) -> bool:
+        return bool(_c.lib.mimo_grid_contains(self._handle, rank))
+
+    def coords(self, rank: int) -> dict[str, int]:
+        """The coordinates of a rank by name. GridError where the rank is outside of the grid."""
+        coords = (ctypes.c_int64 * len(self._dims))()
+        _c.lib.mimo_grid_coords(coords, self._handle, rank)
+        return dict(zip(self._dims, coords))
+
+    def rank(self, **coords: int) -> int:
+        """The rank at coordinates; those that are not given are 0. GridError."""
+        unknown = set(coords) - set(self._dims)
+        if unknown:
+            raise GridError(f"{self} has no dimension {', '.join(sorted(unknown))}")
+        values = (ctypes.c_int64 * len(self._dims))(*(coords.get(name, 0) for name in self._dims))
+        found = ctypes.c_int64()
+        _c.lib.mimo_grid_rank(ctypes.byref(found), self._handle, values)
+        return found.value
+
+    def groups(self, *dims: str) -> list[list[int]]:
+        """The groups of ranks along some dimensions, by ascending first rank. They are what
+        torch.distributed.new_subgroups_by_enumeration takes. GridError (an unknown dimension)."""
+        names = ",".join(dims).encode()
+        groups, length = ctypes.c_int64(), ctypes.c_int64()
+        _c.lib.mimo_grid_group_count(ctypes.byref(groups), ctypes.byref(length), self._handle, names)
+        ranks = (ctypes.c_int64 * length.value)()
+        found = []
+        for i in range(groups.value):
+            _c.lib.mimo_grid_group_at(ranks, self._handle, names, i)
+            found.append(list(ranks))
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grid) and (list(self._dims.items()), self._offset) == (
+            list(other._dims.items()), other._offset)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self._dims.items()), self._offset))
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={size}" for name, size in self._dims.items())
+
+    def __repr__(self) -> str:
+        return f"Grid({str(self)!r}" + (f", offset={self._offset})" if self._offset else ")")
+
+    def __reduce__(self) -> tuple[type[Grid], tuple[str, int]]:
+        return Grid, (str(self), self._offset)
+
+
+class Pairing(NamedTuple):
+    """How two grids stand to each other under the gather-narrow-sum method."""
+
+    fan: str  # "equal", "fan_in" or "fan_out"
+    scale: int  # k; 1 where equal
+    groups: Sequence[Sequence[int]]  # the gather groups, each in slot order; none where equal
+
+
+def pairing_of(src: Grid, dst: Grid) -> Pairing:
+    """The fan, the scale and the gather groups of two grids. Local. GridError where a rule of the
+    `collective` executor is broken."""
+    pairing = _c.sized(_c.mimo_pairing)
+    handles = src._handle, dst._handle
+    _c.lib.mimo_pairing_of(ctypes.byref(pairing), *handles)
+    ranks = (ctypes.c_int64 * max(pairing.group_size, 1))()
+    groups = []
+    for i in range(pairing.groups):
+        _c.lib.mimo_pairing_group(ranks, *handles, i)
+        groups.append(list(ranks))
+    return Pairing(("equal", "fan_in", "fan_out")[pairing.fan], pairing.scale, groups)

@@ -1,0 +1,185 @@
+"""The sequence partition: which tokens of a sequence an LLM rank keeps."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from . import _c, _handles, _ops, _views
+from .communicator import Communicator
+from .errors import ArgumentError, StateError
+from .grid import Grid
+
+__all__ = ["Partition", "LocalPartition", "padded_lengths"]
+
+Content = Literal["embeddings", "labels"]
+_CONTENTS = {"embeddings": _c.EMBEDDINGS, "labels": _c.LABELS}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What all ranks of an LLM share about the cut of a sequence: zigzag over cp, then an even cut of
+    the embeddings over tp where `sp`.
+
+    cu         packed sequences (thd): cumulative lengths, from 0 to T
+    cu_padded  the same, padded: these then drive the split
+    strict     Megatron-LM's rule of divisibility: 2 * cp * tp divides S
+    """
+
+    sp: bool = False
+    cu: Sequence[int] | None = None
+    cu_padded: Sequence[int] | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cu", "cu_padded"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, tuple(int(v) for v in value))
+        if self.cu is not None and not self.cu:
+            raise ArgumentError("Partition: cu begins with 0, this one is empty")
+        if self.cu_padded is not None and len(self.cu_padded) != len(self.cu or ()):
+            raise ArgumentError(f"Partition: cu_padded has {len(self.cu_padded)} lengths, and cu has "
+                                f"{len(self.cu or ())}")
+
+    @property
+    def packed_length(self) -> int | None:
+        """T, the length of a pack; None where the partition packs nothing."""
+        lengths = self.cu_padded or self.cu
+        return lengths[-1] if lengths else None
+
+    def cut(self, grid: Grid, content: Content = "embeddings") -> int:
+        """Into how many shards a sequence is cut: cp, times tp for embeddings under sp."""
+        both = self.sp and content == "embeddings"
+        return grid.dim("cp") * (grid.dim("tp") if both else 1)
+
+    def at(self, grid: Grid, rank: int, comm: Communicator | None = None) -> LocalPartition:
+        """The partition of one rank of the LLM's grid. Local, unless `comm` is given.
+
+        comm  under sp with tp > 1 the gradient of embeddings is gathered over tp. Then this is
+              collective over comm, whose ranks are those of the grid, and `rank` is this one's
+
+        Errors: GridError (no such rank), ShapeError (lengths of packed sequences).
+        """
+        return LocalPartition(self, grid, rank, comm)
+
+    def _rule(self) -> _c.mimo_partition_rule:
+        rule = _c.sized(_c.mimo_partition_rule, sp=self.sp, strict=self.strict)
+        if self.cu is not None:
+            rule.format = _c.THD
+            rule.sequences = len(self.cu) - 1
+            rule.cu = (ctypes.c_int32 * len(self.cu))(*self.cu)
+        if self.cu_padded is not None:
+            rule.cu_padded = (ctypes.c_int32 * len(self.cu_padded))(*self.cu_padded)
+        return rule
+
+
+class LocalPartition:
+    """The rows that one rank keeps, and functions that keep them. Made by Partition.at()."""
+
+    def __init__(self, rule: Partition, grid: Grid, rank: int, comm: Communicator | None) -> None:
+        place = grid.coords(rank)
+        coords = _c.sized(_c.mimo_partition_coords, cp_rank=place.get("cp", 0),
+                          cp_size=grid.dim("cp"), tp_rank=place.get("tp", 0), tp_size=grid.dim("tp"))
+        handle = ctypes.c_void_p()
+        _c.lib.mimo_partition_create(ctypes.byref(handle), ctypes.byref(rule._rule()),
+                                     ctypes.byref(coords))
+        weakref.finalize(self, _c.lib.mimo_partition_destroy, handle)
+        self.rule = rule
+        self._handle = handle
+        self._cuts = {_c.EMBEDDINGS: rule.cut(grid), _c.LABELS: rule.cut(grid, "labels")}
+        self._gathers = rule.sp and grid.dim("tp") > 1
+        self._tp = _TensorRanks(comm, grid, rank) if self._gathers and comm is not None else None
+        self._number = _handles.add(self)
+
+    def rows(self, seq: int, content: Content = "embeddings") -> int:
+        """How many rows of a sequence of `seq` tokens this rank keeps. Local. ShapeError where a rule
+        of divisibility is broken."""
+        rows = ctypes.c_int64()
+        _c.lib.mimo_partition_rows(ctypes.byref(rows), self._handle, _CONTENTS[content], seq)
+        return rows.value
+
+    def index(self, seq: int, content: Content = "embeddings") -> torch.Tensor:
+        """i64 [rows], on the CPU: the position in the sequence of each row that this rank keeps, for
+        an attention mask or rotary positions. Local. ShapeError."""
+        index = torch.empty(self.rows(seq, content), dtype=torch.int64)
+        if index.numel():
+            _c.lib.mimo_partition_index(index.data_ptr(), self._handle, _CONTENTS[content], seq)
+        return index
+
+    def shard(self, x: torch.Tensor, layout: str = "sbh",
+              content: Content = "embeddings") -> torch.Tensor:
+        """This rank's rows of x, as a new tensor. Differentiable.
+
+        x        1 to 3 dimensions, one letter of `layout` each: "s" is the sequence, "t" where it is
+                 packed. sp does not cut content "labels": labels, loss mask, position ids
+        returns  x's shape, with rows(S, content) in place of S
+
+        Local. The gradient is zeros with this rank's rows put back. Under sp with tp > 1 gradients of
+        embeddings are gathered over tp, so backward is collective over the tp ranks.
+
+        Errors: ShapeError; ArgumentError; StateError where backward gathers and at() got no comm.
+        """
+        kind = _CONTENTS[content]
+        axis = layout.find("s" if self.rule.cu is None else "t")
+        if axis < 0 or x.dim() != len(layout):
+            raise ArgumentError(f"shard: x has shape {list(x.shape)}, which {layout!r} does not "
+                                "describe")
+        shape = list(x.shape)
+        shape[axis] = shape[axis] // self._cuts[kind]
+        kept: torch.Tensor = _ops.shard(x, self._number, layout, kind, shape)
+        return kept
+
+    def move(self, adjoint: bool, x: torch.Tensor, layout: str, content: int,
+             shape: Sequence[int]) -> torch.Tensor:
+        """The body of the ops."""
+        _views.check_tensor("shard: x", x, layout, x.device)
+        x = _views.plain(x)
+        to = x.new_empty(tuple(shape))
+        if not x.numel() and not to.numel():
+            return to
+        views = [_views.view(tensor, layout.encode()) for tensor in (to, x)]
+        pointers = [ctypes.byref(view) for view in views]
+        stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+        if not adjoint:
+            _c.lib.mimo_partition_shard(self._handle, content, *pointers, stream)
+        elif not self._gathers or content != _c.EMBEDDINGS:
+            _c.lib.mimo_partition_adjoint(self._handle, content, *pointers, None, stream)
+        elif self._tp is None:
+            raise StateError("shard: under sp the gradient is gathered over tp: give Partition.at() a "
+                             "communicator")
+        else:
+            with self._tp.comm._turn():
+                _c.lib.mimo_partition_adjoint(self._handle, content, *pointers, self._tp.handle, stream)
+        return to
+
+
+class _TensorRanks:
+    """The communicator of this rank's tp group, a child of the whole one."""
+
+    def __init__(self, comm: Communicator, grid: Grid, rank: int) -> None:
+        group, place = ctypes.c_int64(), ctypes.c_int64()
+        _c.lib.mimo_grid_group_of(ctypes.byref(group), ctypes.byref(place), grid._handle, b"tp", rank)
+        self.comm = comm
+        self.handle = ctypes.c_void_p()
+        with comm._turn() as parent:
+            _c.lib.mimo_comm_split(ctypes.byref(self.handle), parent, group.value, place.value)
+            comm._children.append(self)
+
+    def in_use(self) -> None:
+        return None
+
+    def release(self) -> None:
+        _c.lib.mimo_comm_destroy(self.handle)
+
+
+def padded_lengths(lengths: Sequence[int], multiple: int) -> list[int]:
+    """cu_padded for packed sequences of these lengths: cumulative, each length rounded up to a
+    multiple (2 * cp, or 2 * cp * tp under sp). Local. ArgumentError, SizeOverflowError."""
+    cu = (ctypes.c_int32 * (len(lengths) + 1))()
+    _c.lib.mimo_partition_pad(cu, (ctypes.c_int32 * len(lengths))(*lengths), len(lengths), multiple)
+    return list(cu)

@@ -1,0 +1,349 @@
+"""What a user does wrong gets its exception on every rank, and nothing hangs."""
+import copy
+import datetime
+import os
+import pickle
+import signal
+import threading
+import time
+
+import torch
+
+import mimo_bridge as mb
+from rank_runner import case, gather, raises, same
+from tile_model import global_rows
+
+F32 = torch.float32
+
+
+def make(comm, **more):
+    return mb.Bridge(mb.Grid("dp=4"), mb.Grid("cp=2,dp=2"), comm=comm, layout="bsh",
+                     partition=mb.Partition(), **more)
+
+
+def tile(comm, dtype=F32):
+    return global_rows(4, 8, 2, dtype)[comm.rank:comm.rank + 1]
+
+
+@case(4)
+def wrong_on_one_rank(comm):
+    """A wrong tensor on rank 2: an error on all four, and the bridge works afterwards."""
+    bridge, x = make(comm), tile(comm)
+    wrongs = {
+        "shape": (x[:, :6], mb.ShapeError),
+        "hidden": (x[:, :, :1], mb.MimoError),
+        "dimensions": (x[0], mb.ShapeError),
+        "dtype": (x.to(torch.complex64), mb.ArgumentError),
+        "another dtype": (x.double(), mb.MimoError),
+        "device": (x.to("meta"), mb.ArgumentError),
+    }
+    for name, (wrong, kind) in wrongs.items():
+        kinds = kind if comm.rank == 2 else mb.MimoError
+        error = raises(kinds, "", bridge, wrong if comm.rank == 2 else x)
+        assert isinstance(error, (ValueError, RuntimeError)), (name, error)
+        if comm.rank != 2:
+            assert "rank 2" in str(error), (name, str(error))
+        same(bridge(x).detach(), bridge(x).detach(), name)
+    sentences = gather(str(raises(mb.MimoError, "", bridge, x[:, :6] if comm.rank == 2 else x)))
+    assert len(set(sentences)) == 1, sentences
+
+
+@case(4)
+def wrong_gradient_on_one_rank(comm):
+    """A hook that breaks the gradient's shape is torch's error; a dtype is ours, on every rank."""
+    bridge, x = make(comm), tile(comm).clone().requires_grad_()
+    y = bridge(x)
+    movement = bridge._movement
+    good = torch.ones_like(y)
+    raises(mb.MimoError, "", movement.move, True, good[:, :1] if comm.rank == 1 else good,
+           tuple(x.shape), movement.call)
+    y.sum().backward()
+    same(x.grad, torch.ones_like(x))
+
+
+@case(4)
+def exception_in_backward(comm):
+    """An exception of one rank in the middle of backward: the others get it by the abort."""
+    bridge, x = make(comm), tile(comm).clone().requires_grad_()
+    y = bridge(x)
+    if comm.rank == 3:
+        y.register_hook(lambda grad: 1 / 0)
+        raises(ZeroDivisionError, "", y.sum().backward)
+        comm.abort("rank 3 divided by 0")
+        raises(mb.AbortedError, "divided", bridge, x)
+    else:
+        error = raises(mb.AbortedError, "", y.sum().backward)
+        assert isinstance(error, RuntimeError)
+        raises(mb.AbortedError, "", bridge, x)
+    assert isinstance(comm.failure, mb.AbortedError)
+
+
+@case(4)
+def called_on_some_ranks_only(comm):
+    """The deadline names the rank that is missing."""
+    bridge, x = make(comm), tile(comm)
+    bridge(x)
+    comm.timeout = datetime.timedelta(milliseconds=300)
+    if comm.rank == 1:
+        gather(None)  # by MPI: returns when the others have given up
+        raises(mb.DeadlineError, "", bridge, x)
+    else:
+        error = raises(mb.DeadlineError, "1", bridge, x)
+        assert isinstance(error, TimeoutError)
+        gather(None)
+    raises(mb.DeadlineError, "", comm.barrier)
+    assert isinstance(comm.failure, mb.DeadlineError)
+    bridge.close()  # waits for nobody
+    comm.close()
+    assert comm.closed
+
+
+@case(4)
+def different_calls(comm):
+    bridge, x = make(comm), tile(comm).clone().requires_grad_()
+    y = bridge(x)
+    if comm.rank == 0:
+        raises(mb.MismatchError, "", bridge, x)
+    else:
+        raises(mb.MismatchError, "", y.sum().backward)
+    same(bridge(x).detach(), y.detach())
+
+
+@case(4)
+def different_bridges(comm):
+    raises(mb.MismatchError, "rank 1", make, comm, all_stages=comm.rank == 1)
+    raises(mb.MismatchError, "", make, comm, name=f"rank {comm.rank}")
+    error = raises(mb.ArgumentError, "hbs", lambda: mb.Bridge(
+        mb.Grid("dp=4"), mb.Grid("dp=4"), comm=comm, layout="hbs" if comm.rank == 1 else "sbh"))
+    assert comm.rank == 1 or "rank 1" in str(error)
+    raises(mb.ArgumentError, "fastest", lambda: make(comm, executor="fastest"))
+    raises(mb.GridError, "8", lambda: mb.Bridge(mb.Grid("dp=8"), mb.Grid("dp=4"), comm=comm))
+    raises(mb.GridError, "tp", lambda: make(comm, executor="collective"))
+    make(comm).self_test()
+
+
+@case(4)
+def wrong_updates(comm):
+    """After an update that is refused, the last one is in force."""
+    bridge = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=2,tp=2"), comm=comm, layout="th")
+    bridge.update(mb.Batch(rows=(2, 4)))
+    x = torch.arange(2.0)[:, None] + 2 * comm.rank
+    y = bridge(x)
+    raises(mb.ShapeError, "8", bridge.update, mb.Batch(rows=(2, 5)))
+    raises(mb.MimoError, "", bridge.update, *([mb.Batch(rows=(2, 4))] * (1 + (comm.rank == 2))))
+    raises(Exception, "", bridge.update, mb.Batch(rows=(2, 4) if comm.rank else "no"))
+    raises(mb.ArgumentError, "", bridge.select, 1)
+    same(bridge(x), y)
+    shaped = make(comm)
+    raises(mb.StateError, "spans", shaped.place, torch.zeros(2, 4, 2), torch.zeros(1, 1, 2))
+    raises(mb.UnsupportedError, "", make(comm).update, mb.Batch(rows=(2, 4)))
+
+
+@case(4)
+def use_after_close(comm):
+    bridge, x = make(comm), tile(comm).clone().requires_grad_()
+    y = bridge(x)
+    bridge.close()
+    bridge.close()
+    for use in (lambda: bridge(x), bridge.self_test, lambda: bridge.samples("src", 4),
+                lambda: bridge.update(), lambda: list(bridge.chunks(x, 1)), lambda: bridge.executor()):
+        raises(mb.StateError, "closed", use)
+    raises(mb.StateError, "closed", y.sum().backward)
+    other = make(comm)
+    comm.close()
+    comm.close()
+    assert comm.closed and "closed" in repr(comm)
+    for use in (lambda: other(x), comm.barrier, comm.abort, lambda: comm.timeout, lambda: make(comm),
+                lambda: mb.Buffer(8, comm=comm)):
+        raises(mb.StateError, "closed", use)
+    other.close()
+
+
+@case(4)
+def forgotten(comm):
+    """forget() waits for nobody; what was made from it is closed with it."""
+    bridge, x = make(comm), tile(comm)
+    bridge(x)
+    comm.barrier()
+    comm.forget()
+    comm.forget()
+    raises(mb.StateError, "closed", bridge, x)
+    with mb.Communicator() as again:
+        make(again)(x)
+    assert again.closed
+
+
+@case(4)
+def left_with_an_exception(comm):
+    """A `with` block that an exception leaves on rank 0 ends the others' calls at once."""
+    def work():
+        with mb.Communicator(timeout=datetime.timedelta(seconds=20)) as inner:
+            bridge, x = make(inner), tile(inner)
+            bridge(x)
+            if inner.rank == 0:
+                raise LookupError("a file is missing")
+            for _ in range(2):
+                bridge(x)
+
+    if comm.rank == 0:
+        raises(LookupError, "missing", work)
+    else:
+        raises(mb.AbortedError, "missing", work)
+
+
+@case(2)
+def abort_by_another_thread(comm):
+    """A watchdog ends a call that waits."""
+    if comm.rank == 0:
+        thread = threading.Timer(0.2, comm.abort, ["the watchdog barks"])
+        thread.start()
+        raises(mb.AbortedError, "barks", comm.barrier)
+        thread.join()
+        gather(None)
+    else:
+        gather(None)
+        raises(mb.AbortedError, "", comm.barrier)
+
+
+@case(2)
+def threads_take_turns(comm):
+    """Two threads with a bridge each on one communicator, at once; no call falls into another."""
+    bridges = [mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=mb.Partition(),
+                         layout="bsh") for _ in range(2)]
+    whole = global_rows(2, 8, 2, F32)
+    x, errors, order = whole[comm.rank:comm.rank + 1], [], threading.Lock()
+    inside = [0]
+    move = type(bridges[0]._movement)._call
+
+    def watched(self, *arguments):
+        with order:
+            inside[0] += 1
+            assert inside[0] == 1, "two threads at once"
+        try:
+            return move(self, *arguments)
+        finally:
+            with order:
+                inside[0] -= 1
+
+    # All ranks keep one order: thread 1 waits for thread 0's call, on every rank.
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
+
+    def run(me):
+        try:
+            for _ in range(20):
+                turns[me].acquire()
+                y = bridges[me](x)
+                turns[1 - me].release()
+                assert y.shape == (2, 4, 2)
+        except BaseException as error:
+            errors.append(error)
+            turns[1 - me].release()
+
+    type(bridges[0]._movement)._call = watched
+    try:
+        threads = [threading.Thread(target=run, args=[me]) for me in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        type(bridges[0]._movement)._call = move
+    assert not errors, errors
+
+
+@case(2)
+def one_thread_at_a_time(comm):
+    """While a thread has the communicator, another one waits."""
+    entered, seen = threading.Event(), []
+
+    def other():
+        entered.set()
+        with comm._turn():
+            seen.append("other")
+
+    with comm._turn():
+        thread = threading.Thread(target=other)
+        thread.start()
+        entered.wait()
+        time.sleep(0.05)
+        seen.append("first")
+    thread.join()
+    assert seen == ["first", "other"], seen
+
+
+@case(2)
+def forked_children(comm):
+    """A child's use raises, its end does nothing, and the parent goes on."""
+    bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"), comm=comm, layout="bsh")
+    x = torch.ones(1, 2, 2)
+    bridge(x)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        words = []
+        for use in (lambda: bridge(x), comm.barrier, comm.abort, lambda: comm.timeout, comm.forget):
+            try:
+                use()
+                words.append("used")
+            except mb.StateError as error:
+                words.append("forked" if "forked" in str(error) else str(error))
+        comm.close()
+        mb.Grid("dp=2").coords(1)
+        os.write(writing, pickle.dumps(words))
+        from mimo_bridge import _ending
+        _ending._end()
+        os._exit(7)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        words = pickle.load(pipe)
+    _, status = os.waitpid(child, 0)
+    assert words == ["forked"] * 5 and os.waitstatus_to_exitcode(status) == 7, (words, status)
+    same(bridge(x).detach(), x)
+
+
+@case(2)
+def copies(comm):
+    """What belongs to a process says so when it is copied or pickled."""
+    bridge, buffer = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"), comm=comm), mb.Buffer(8, comm=comm)
+    for thing in (bridge, comm, buffer):
+        for take in (copy.copy, copy.deepcopy, pickle.dumps):
+            raises(TypeError, "can't be copied", take, thing)
+    raises(TypeError, "can't be copied", copy.deepcopy, torch.nn.Sequential(bridge))
+
+
+@case(2)
+def wrong_communicators(comm):
+    raises(mb.UnsupportedError, "meta", mb.Communicator, device="meta")
+    raises(mb.ArgumentError, "0:00:00", mb.Communicator, timeout=datetime.timedelta(0))
+    raises(mb.ArgumentError, "", mb.Communicator, timeout=datetime.timedelta(days=40))
+    assert comm.timeout == datetime.timedelta(seconds=180)
+    if not torch.cuda.is_available():
+        raises((mb.UnsupportedError, mb.StateError), "", mb.Communicator, device="cuda:0")
+
+
+@case(2)
+def default_communicators(comm):
+    """Bridges without a communicator share one; after its end there is another."""
+    one = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))
+    assert one.comm is mb.default_communicator() and one.comm.device == torch.device("cpu")
+    assert one.comm.timeout == datetime.timedelta(minutes=30)
+    one.comm.close()
+    assert mb.Buffer(8).comm is not one.comm
+    mb.default_communicator().close()
+
+
+@case(2)
+def interrupted_by_a_signal(comm):
+    """A signal's handler runs after the call, which is not cut off."""
+    seen = []
+    old = signal.signal(signal.SIGUSR1, lambda *_: seen.append(1))
+    try:
+        timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1])
+        timer.start()
+        if comm.rank == 0:
+            time.sleep(0.15)
+        comm.barrier()
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert seen == [1]

@@ -1,0 +1,172 @@
+"""What needs no other rank: grids, partitions, alignments, spans. Where gradients are gathered, ranks."""
+import pickle
+
+import torch
+from torch.autograd import gradcheck
+
+import mimo_bridge as mb
+from rank_runner import case, gather, raises, same
+from tile_model import Side, global_rows, zigzag
+
+
+@case(1)
+def grids(comm):
+    grid = mb.Grid("tp=2,cp=2,dp=2")
+    assert grid.coords(5) == {"tp": 1, "cp": 0, "dp": 1} and grid.rank(tp=1, dp=1) == 5
+    assert grid.groups("tp", "cp") == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert grid.groups("dp", "tp") == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert (grid.size, grid.offset, grid.dims) == (8, 0, {"tp": 2, "cp": 2, "dp": 2})
+    assert 7 in grid and 8 not in grid and grid.dim("pp") == 1
+    assert grid == mb.Grid({"tp": 2, "cp": 2, "dp": 2}) != mb.Grid("tp=2,cp=2,dp=2", 8)
+    assert grid != mb.Grid("cp=2,tp=2,dp=2") and hash(grid) == hash(mb.Grid(str(grid)))
+    again = pickle.loads(pickle.dumps(mb.Grid("dp=2", 3)))
+    assert repr(again) == "Grid('dp=2', offset=3)"
+    raises(mb.GridError, "9", grid.coords, 9)
+    raises(mb.GridError, "ep", grid.groups, "ep")
+    raises(mb.GridError, "ep", grid.rank, ep=1)
+    raises(mb.ArgumentError, "tp", mb.Grid, "tp")
+    raises(ValueError, "0", mb.Grid, {"tp": 0})
+
+
+@case(1)
+def meshes(comm):
+    class Mesh:  # as DeviceMesh, which needs a process group
+        mesh_dim_names, mesh = ("dp", "tp"), torch.arange(4, 8).reshape(2, 2)
+
+    assert mb.Grid.from_mesh(Mesh) == mb.Grid("tp=2,dp=2", 4)
+    Mesh.mesh = Mesh.mesh.t()
+    raises(mb.GridError, "[4, 6, 5, 7]", mb.Grid.from_mesh, Mesh)
+    Mesh.mesh_dim_names = None
+    raises(mb.GridError, "names", mb.Grid.from_mesh, Mesh)
+
+
+@case(1)
+def pairings(comm):
+    pairing = mb.pairing_of(mb.Grid("tp=2,dp=4"), mb.Grid("tp=2,cp=2,dp=2"))
+    assert pairing == ("fan_in", 2, [[0, 2], [1, 3], [4, 6], [5, 7]]), pairing
+    assert mb.pairing_of(mb.Grid("tp=1,dp=2"), mb.Grid("tp=1,dp=2")) == ("equal", 1, [])
+    raises(mb.GridError, "dp", mb.pairing_of, mb.Grid("tp=2,dp=3"), mb.Grid("tp=3,dp=2"))
+
+
+@case(1)
+def partitions(comm):
+    """The zigzag of every rank, its gradient, labels, packed sequences, and rules that are broken."""
+    grid = mb.Grid("tp=2,cp=2,dp=2")
+    whole = global_rows(3, 8, 2, torch.float64)
+    for rank in range(8):
+        side = Side("tp=2,cp=2,dp=2", 0, "bsh", True, True)
+        part = mb.Partition(sp=True).at(grid, rank)
+        assert part.index(8).tolist() == side.positions(rank, 8), rank
+        same(part.shard(whole, "bsh"), whole[:, side.positions(rank, 8)])
+        labels = zigzag(8, 2, grid.coords(rank)["cp"])
+        same(part.shard(whole[:, :, 0].long(), "bs", "labels"), whole[:, labels, 0].long())
+        assert (part.rows(8), part.rows(8, "labels")) == (2, 4)
+        cp_only = mb.Partition().at(grid, rank)
+        x = whole.transpose(0, 1).clone().requires_grad_()
+        assert gradcheck(lambda x: cp_only.shard(x), x)
+        raises(mb.ShapeError, "6", cp_only.shard, x[:6])
+        raises(mb.StateError, "communicator", part.shard(x).sum().backward)
+    pack = mb.Partition(cu=[0, 8, 16]).at(mb.Grid("cp=2,dp=1"), 0)
+    assert pack.index(16).tolist() == [0, 1, 6, 7, 8, 9, 14, 15]
+    same(pack.shard(torch.arange(16), "t"), torch.tensor([0, 1, 6, 7, 8, 9, 14, 15]))
+    assert mb.padded_lengths([3, 0, 5], 4) == [0, 4, 4, 12]
+    assert mb.Partition(cu=[0, 3, 8], cu_padded=[0, 4, 12]).packed_length == 12
+    raises(mb.ArgumentError, "3", mb.Partition, cu=[0, 1, 2], cu_padded=[0, 1])
+    raises(mb.GridError, "8", mb.Partition().at, grid, 8)
+    raises(mb.ShapeError, "sequence 0", mb.Partition(cu=[0, 3]).at, mb.Grid("cp=2"), 0)
+
+
+@case(2)
+def shards_under_sp(comm):
+    """Under sp the gradient of a shard is gathered over tp."""
+    grid, side = mb.Grid("tp=2"), Side("tp=2", 0, "sbh", True, True)
+    part = mb.Partition(sp=True).at(grid, comm.rank, comm)
+    whole = global_rows(2, 8, 3, torch.float64)
+    x = whole.transpose(0, 1).contiguous().requires_grad_()
+    y = part.shard(x)
+    same(y.detach(), side.tile(comm.rank, whole))
+    y.backward(torch.full_like(y, 1.0 + comm.rank))
+    wanted = torch.zeros_like(x)
+    for rank in range(2):
+        wanted[side.positions(rank, 8)] = 1.0 + rank
+    same(x.grad, wanted)
+
+
+IDS = torch.tensor([[7, 1, 7, 2], [3, 8, 8, 7]])  # 7: images, 8: audio
+
+
+@case(1, 2)
+def alignments(comm):
+    alignment = mb.Alignment([7, 8], vocabulary=10)
+    raises(mb.StateError, "no ids", alignment.rows, 0)
+    alignment.update(IDS)
+    assert [alignment.rows(m) for m in (0, 1, -1)] == [3, 2, 3]
+    images = torch.tensor([[10.0, 11], [12, 13], [14, 15]], dtype=torch.float64).requires_grad_()
+    audio = torch.tensor([[20.0, 21], [22, 23]], dtype=torch.float64).requires_grad_()
+    text = torch.tensor([[1.0, 2], [3, 4], [5, 6]], dtype=torch.float64).requires_grad_()
+    tile = alignment.merge([images, audio], text, layout="bsh")
+    assert tile[:, :, 0].tolist() == [[10, 1, 12, 3], [5, 20, 22, 14]]
+    same(alignment.merge([images, audio], text).detach(), tile.detach().transpose(0, 1).contiguous())
+    assert gradcheck(lambda *parts: alignment.merge(parts[:2], parts[2]), (images, audio, text))
+    # rows of a shaped tile are taken by their letters
+    shaped = images.detach().reshape(3, 1, 2)
+    same(alignment.merge([shaped, audio], text, layout="bsh", row_layouts=["sbh", "th"]).detach(),
+         tile.detach())
+    torch.library.opcheck(mb._ops.merge, ([images, audio, text], alignment._number, "th,th,th,bsh",
+                                          [2, 4, 2], 1))
+    raises(mb.ShapeError, "3", alignment.merge, [images[:2], audio], text)
+    raises(mb.ArgumentError, "modalities", alignment.merge, [images], text)
+    raises(mb.ArgumentError, "12", alignment.update, torch.tensor([[12]]))
+    raises(mb.ShapeError, "dimensions", alignment.update, torch.tensor([1]))
+    late = alignment.merge([images, audio], text)
+    alignment.update(IDS.int())
+    raises(mb.StateError, "updated", late.sum().backward)
+    raises(mb.ArgumentError, "7", mb.Alignment, [7, 7])
+
+
+@case(1)
+def alignments_that_are_gone(comm):
+    """A graph keeps what its backward needs, though the program has let go of it."""
+    text = torch.ones(3, 2, requires_grad=True)
+    rows = torch.ones(5, 2, requires_grad=True)
+
+    def merged():
+        alignment = mb.Alignment([7])
+        alignment.update(torch.tensor([[7, 1, 7, 2], [7, 7, 7, 0]]))
+        return alignment.merge([rows], text)
+
+    merged().sum().backward()
+    same(rows.grad, torch.ones_like(rows))
+    x = torch.ones(4, 1, 1, requires_grad=True)
+    mb.Partition().at(mb.Grid("cp=2"), 0).shard(x).sum().backward()
+    assert x.grad.flatten().tolist() == [1, 0, 0, 1]
+
+
+@case(1)
+def spans(comm):
+    got = mb.spans_of(IDS, 7, first=4)
+    assert got == [(4, 0, 0, 1), (4, 1, 2, 1), (5, 0, 3, 1)], got
+    assert mb.spans_of(IDS, 8) == [(1, 0, 1, 2)] and mb.spans_of(IDS, 9) == []
+    assert mb.spans_of(torch.full((1, 3), 9), 9) == [mb.Span(0, 0, 0, 3)]
+
+
+@case(1)
+def exceptions(comm):
+    """Each status has its class, which is the builtin one that a caller expects."""
+    builtins = {"ARGUMENT": ValueError, "SHAPE": ValueError, "GRID": ValueError, "STATE": RuntimeError,
+                "NOT_FOUND": KeyError, "EXISTS": KeyError, "OVERFLOW": OverflowError,
+                "MEMORY": MemoryError, "UNSUPPORTED": NotImplementedError, "MISMATCH": RuntimeError,
+                "COMM": RuntimeError, "TIMEOUT": TimeoutError, "ABORTED": RuntimeError, "IO": OSError,
+                "INTERNAL": RuntimeError, "DEVICE": RuntimeError}
+    assert {s.name for s in mb.Status} - {"OK"} == set(builtins)
+    for status in list(mb.Status)[1:]:
+        error = mb.errors.error_of(status, "two words")
+        assert isinstance(error, builtins[status.name]) and isinstance(error, mb.MimoError)
+        assert str(error) == "two words" and error.status is status
+        assert isinstance(pickle.loads(pickle.dumps(error)), type(error))
+
+
+@case(2)
+def gathers(comm):
+    """The test's own gather."""
+    assert gather("x" * (comm.rank * 500)) == ["", "x" * 500]

@@ -1,0 +1,116 @@
+"""Bugs that the cases must notice: each is planted while its cases run again.
+
+    mpirun -n 4 python rank_runner.py --mutations
+"""
+from __future__ import annotations
+
+import torch
+
+import mimo_bridge as mb
+from mimo_bridge import _calls, _views
+from mimo_bridge._movement import Movement
+
+
+def wrap(owner, name, change):
+    """Replace owner.name by change(the original, *its arguments)."""
+    original = getattr(owner, name)
+    return owner, name, lambda *args, **more: change(original, *args, **more)
+
+
+def zero_of_cp(original, self, adjoint, x):
+    x = original(self, adjoint, x)
+    return x * 0 if adjoint and self.comm.rank % 2 else x
+
+
+def reversed_gradient(original, self, adjoint, x):
+    x = original(self, adjoint, x)
+    return x.flip(0).contiguous() if adjoint else x
+
+
+def ignored_strides(_original, self, _adjoint, x):
+    return x
+
+
+def other_slot(original, self, adjoint):
+    slot = original(self, adjoint)
+    buffer = self.buffers[adjoint]
+    return slot if buffer is None else (slot + 1) % buffer.slots
+
+
+def slots_of_one_rank(original, self, adjoint):
+    slot = original(self, adjoint)
+    buffer = self.buffers[adjoint]
+    return slot if buffer is None else (slot + self.comm.rank // 2) % buffer.slots
+
+
+def no_anchor(_original, self, _x):
+    return self._no_anchor
+
+
+def silent_refusal(_original, self, _adjoint, _error):
+    return None
+
+
+def selected_now(original, self, _call):
+    return original(self, self.call)
+
+
+def nothing_told(original, self, call):
+    result = original(self, call)
+    return mb.Batch() if result.spans is not None else result
+
+
+def no_mask(original, self, y, shape, call):
+    return torch.zeros_like(original(self, y, shape, call))
+
+
+def never_in_use(_original, self):
+    return None
+
+
+def careless_tensor(original, self, slot, dtype, shape):
+    self._users[slot] = None
+    return original(self, slot, dtype, shape)
+
+
+def one_more(original, self, whole):
+    return original(self, whole + 1)
+
+
+def old_ids(original, self, function, tile, parts, layouts, _update):
+    return original(self, function, tile, parts, layouts, self._updates)
+
+
+def own_error_alone(_original, self, local):
+    return local()
+
+
+def detached(_original, ctx, *grads):
+    return (torch.zeros(ctx.shape, dtype=grads[0].dtype), None, None, None, None)
+
+
+def wrong_letters(original, x, letters):
+    return original(x, {b"sbh": b"bsh", b"bsh": b"sbh"}.get(letters, letters))
+
+
+# what -> (the patch, cases that must fail)
+MUTATIONS = {
+    "no sum over cp": (wrap(Movement, "_checked", zero_of_cp), ["autograd/sums_in_the_order_of_ranks"]),
+    "swapped backward": (wrap(Movement, "_checked", reversed_gradient), ["bridge/random_pairs"]),
+    "strides ignored": (wrap(Movement, "_checked", ignored_strides), ["bridge/not_contiguous"]),
+    "another slot": (wrap(Movement, "_next_slot", other_slot), ["buffer/slots_in_turn"]),
+    "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
+    "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
+    "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
+    "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
+    "spans forgotten": (wrap(Movement, "_for", nothing_told), ["bridge/ragged_place"]),
+    "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place"]),
+    "buffers closed early": (wrap(mb.Buffer, "in_use", never_in_use), ["buffer/closing_buffers"]),
+    "slots taken anyway": (wrap(mb.Buffer, "tensor", careless_tensor), ["buffer/slot_that_is_in_use",
+                                                                       "buffer/saved_activations"]),
+    "one sample more": (wrap(mb.bridge._Places, "share", one_more), ["bridge/uneven_batches"]),
+    "old ids": (wrap(mb.Alignment, "_move", old_ids), ["local/alignments"]),
+    "errors kept": (wrap(mb.Communicator, "_together", own_error_alone), ["error/different_bridges"]),
+    "no gradient": (wrap(_calls._Forward, "backward", detached), ["autograd/backward_twice"]),
+    "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
+}

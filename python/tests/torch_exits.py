@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""How processes end, each way in a launch of its own.
+
+    torch_exits.py MPIRUN [--long] [WORD...]
+
+Run by a Python that has torch; it starts the launches with the same Python.
+"""
+import os
+import subprocess
+import sys
+import time
+
+COMMON = """
+import datetime, os, sys
+import torch
+import mimo_bridge as mb
+torch.set_num_threads(1)
+comm = mb.Communicator(timeout=datetime.timedelta(seconds=TIMEOUT))
+bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh", partition=mb.Partition())
+x = torch.ones(1, 4, 1, requires_grad=True)
+"""
+MINUTE = 60
+# name -> (ranks, seconds of the communicator's timeout, program, exit status is 0, words printed)
+WAYS = {
+    # Everything is alive at the end: a buffer, a tensor in it, a graph, an iteration of chunks.
+    "live objects": (2, MINUTE, """
+buffer = mb.Buffer(4096, 2, comm=comm)
+other = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh", buffer=buffer)
+y = other(x)
+loss = bridge(x).sum()
+default = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))
+default(x)
+print("reached the end")
+""", True, "reached the end"),
+    # Rank 0 raises while rank 1 waits for it: the launcher ends rank 1, long before its timeout.
+    "an exception": (2, MINUTE, """
+if comm.rank == 0:
+    raise LookupError("no such file")
+bridge(x)
+print("never here")
+""", False, "LookupError: no such file"),
+    # Inside backward, where torch calls us from C++.
+    "an exception in backward": (2, MINUTE, """
+y = bridge(x)
+if comm.rank == 1:
+    y.register_hook(lambda grad: 1 / 0)
+y.sum().backward()
+print("never here")
+""", False, "ZeroDivisionError"),
+    # sys.exit on one rank is no exception that Python reports; the timeout ends it.
+    "sys.exit": (2, 2, """
+if comm.rank == 0:
+    sys.exit(3)
+bridge(x)
+print("never here")
+""", False, ""),
+    # closed twice, by the program and at exit; MPI by the program
+    "closed": (1, MINUTE, """
+comm.close()
+comm.close()
+print("closed", comm.closed)
+""", True, "closed True"),
+}
+TORCHRUN = "try:\n    mb.Communicator()\nexcept RuntimeError as error:\n    print('sentence:', error)\n"
+
+
+def launch(command, program, seconds, **more):
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **more}
+    start = time.monotonic()
+    done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=120,
+                          env=environment, check=False)
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - start
+
+
+def check(name, command, program, succeeds, words, **more):
+    status, output, seconds = launch(command, program, MINUTE, **more)
+    wrong = []
+    if (status == 0) != succeeds:
+        wrong.append(f"exit status {status}")
+    if words not in output or "never here" in output or "Segmentation" in output:
+        wrong.append(f"the words {words!r} are missing, or others are there")
+    print(f"{'FAIL' if wrong else 'ok  '} {name} ({seconds:.1f} s)" + "".join(f": {w}" for w in wrong))
+    if wrong:
+        print(output)
+    return not wrong
+
+
+def main(arguments):
+    mpirun, words = arguments[0], [a for a in arguments[1:] if not a.startswith("--")]
+    passed = []
+    for name, (ranks, timeout, program, succeeds, said) in WAYS.items():
+        if words and not any(word in name for word in words):
+            continue
+        command = [mpirun, "--oversubscribe", "-n", str(ranks), sys.executable]
+        if ranks == 1:
+            command = [sys.executable]
+            program = "import mimo_bridge as mb\ncomm = mb.Communicator()\n" + program
+        else:
+            program = COMMON.replace("TIMEOUT", str(timeout)) + program
+        passed.append(check(name, command, program, succeeds, said))
+    if not words or any(word in "torchrun" for word in words):
+        program = "import mimo_bridge as mb\n" + TORCHRUN
+        passed.append(check("torchrun's environment", [sys.executable], program, True,
+                            "sentence: CPU tensors need mpirun, and this is torchrun",
+                            WORLD_SIZE="2", RANK="0", LOCAL_RANK="0",
+                            MASTER_ADDR="127.0.0.1"))
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,190 @@
+/* Prints what python/mimo_bridge/_c.py must agree with, a line each: sizes and offsets of structs,
+ * and values. torch_abi.py compares. */
+#include <stddef.h>
+#include <stdio.h>
+
+#include <mimo/mimo.h>
+#ifdef WITH_NCCL
+#include <mimo/nccl.h>
+#endif
+
+#define STRUCT(type) printf("struct %s %zu\n", #type, sizeof(type))
+#define FIELD(type, field)                                                \
+    printf("field %s %s %zu %zu\n", #type, #field, offsetof(type, field), \
+           sizeof(((type *)NULL)->field))
+#define VALUE(name) printf("value %s %lld\n", #name, (long long)(name))
+
+static void print_values(void)
+{
+#define STATUS(name, value, text) VALUE(name);
+    MIMO_STATUS_LIST(STATUS)
+#define DTYPE(name, value, text, bytes) printf("dtype %s %d\n", text, value);
+    MIMO_DTYPE_LIST(DTYPE)
+    VALUE(MIMO_MEMORY_HOST);
+    VALUE(MIMO_MEMORY_CUDA);
+    VALUE(MIMO_SRC);
+    VALUE(MIMO_DST);
+    VALUE(MIMO_SBHD);
+    VALUE(MIMO_THD);
+    VALUE(MIMO_EMBEDDINGS);
+    VALUE(MIMO_LABELS);
+    VALUE(MIMO_FROM_ENV);
+    VALUE(MIMO_LOG_WARNING);
+    VALUE(MIMO_FAN_EQUAL);
+    VALUE(MIMO_FAN_IN);
+    VALUE(MIMO_FAN_OUT);
+    VALUE(MIMO_ALGORITHM_AUTO);
+    VALUE(MIMO_ALGORITHM_COLLECTIVE);
+    VALUE(MIMO_ALGORITHM_ROUTED);
+    VALUE(MIMO_TRANSPORT_AUTO);
+    VALUE(MIMO_TRANSPORT_P2P);
+    VALUE(MIMO_TRANSPORT_ZERO_COPY);
+    VALUE(MIMO_TRANSPORT_STAGED);
+    VALUE(MIMO_VERSION);
+}
+
+static void print_values_of_calls(void)
+{
+    STRUCT(mimo_executor);
+    FIELD(mimo_executor, algorithm);
+    FIELD(mimo_executor, transport);
+    STRUCT(mimo_tensor);
+    FIELD(mimo_tensor, data);
+    FIELD(mimo_tensor, dtype);
+    FIELD(mimo_tensor, memory);
+    FIELD(mimo_tensor, letters);
+    FIELD(mimo_tensor, shape);
+    STRUCT(mimo_dim);
+    FIELD(mimo_dim, name);
+    FIELD(mimo_dim, size);
+    STRUCT(mimo_span);
+    FIELD(mimo_span, sample);
+    FIELD(mimo_span, row);
+    FIELD(mimo_span, position);
+    FIELD(mimo_span, length);
+}
+
+static void print_communicators(void)
+{
+    STRUCT(mimo_comm_desc);
+    FIELD(mimo_comm_desc, size);
+    FIELD(mimo_comm_desc, agree);
+    FIELD(mimo_comm_desc, checks);
+    FIELD(mimo_comm_desc, deadline);
+    STRUCT(mimo_bootstrap);
+    FIELD(mimo_bootstrap, size);
+    FIELD(mimo_bootstrap, rank);
+    FIELD(mimo_bootstrap, ranks);
+    FIELD(mimo_bootstrap, allgather);
+    FIELD(mimo_bootstrap, context);
+#ifdef WITH_NCCL
+    STRUCT(mimo_nccl_desc);
+    FIELD(mimo_nccl_desc, size);
+    FIELD(mimo_nccl_desc, device);
+    FIELD(mimo_nccl_desc, common);
+    FIELD(mimo_nccl_desc, min_ctas);
+    FIELD(mimo_nccl_desc, max_ctas);
+    FIELD(mimo_nccl_desc, blocking);
+    FIELD(mimo_nccl_desc, split_share);
+    FIELD(mimo_nccl_desc, reserve);
+    FIELD(mimo_nccl_desc, release);
+    FIELD(mimo_nccl_desc, context);
+    FIELD(mimo_nccl_desc, staging_bytes);
+    STRUCT(mimo_nccl_report);
+    FIELD(mimo_nccl_report, size);
+    FIELD(mimo_nccl_report, communicators);
+    FIELD(mimo_nccl_report, shared);
+    FIELD(mimo_nccl_report, device_bytes);
+#endif
+}
+
+static void print_rules(void)
+{
+    STRUCT(mimo_partition_rule);
+    FIELD(mimo_partition_rule, size);
+    FIELD(mimo_partition_rule, format);
+    FIELD(mimo_partition_rule, sp);
+    FIELD(mimo_partition_rule, strict);
+    FIELD(mimo_partition_rule, sequences);
+    FIELD(mimo_partition_rule, cu);
+    FIELD(mimo_partition_rule, cu_padded);
+    STRUCT(mimo_partition_coords);
+    FIELD(mimo_partition_coords, size);
+    FIELD(mimo_partition_coords, cp_rank);
+    FIELD(mimo_partition_coords, cp_size);
+    FIELD(mimo_partition_coords, tp_rank);
+    FIELD(mimo_partition_coords, tp_size);
+    STRUCT(mimo_pairing);
+    FIELD(mimo_pairing, size);
+    FIELD(mimo_pairing, fan);
+    FIELD(mimo_pairing, scale);
+    FIELD(mimo_pairing, groups);
+    FIELD(mimo_pairing, group_size);
+    STRUCT(mimo_alignment_desc);
+    FIELD(mimo_alignment_desc, size);
+    FIELD(mimo_alignment_desc, modalities);
+    FIELD(mimo_alignment_desc, special);
+    FIELD(mimo_alignment_desc, vocabulary);
+    FIELD(mimo_alignment_desc, memory);
+    STRUCT(mimo_gradient_bucket);
+    FIELD(mimo_gradient_bucket, size);
+    FIELD(mimo_gradient_bucket, name);
+    FIELD(mimo_gradient_bucket, grad);
+    FIELD(mimo_gradient_bucket, count);
+    FIELD(mimo_gradient_bucket, dtype);
+    FIELD(mimo_gradient_bucket, module);
+    FIELD(mimo_gradient_bucket, shard);
+    FIELD(mimo_gradient_bucket, partial);
+}
+
+static void print_bridges(void)
+{
+    STRUCT(mimo_bridge_desc);
+    FIELD(mimo_bridge_desc, size);
+    FIELD(mimo_bridge_desc, src);
+    FIELD(mimo_bridge_desc, dst);
+    FIELD(mimo_bridge_desc, partition);
+    FIELD(mimo_bridge_desc, executor);
+    FIELD(mimo_bridge_desc, src_partition);
+    FIELD(mimo_bridge_desc, all_stages);
+    FIELD(mimo_bridge_desc, destinations_idle);
+    FIELD(mimo_bridge_desc, ctas);
+    FIELD(mimo_bridge_desc, backward_executor);
+    FIELD(mimo_bridge_desc, batch);
+    FIELD(mimo_bridge_desc, name);
+    STRUCT(mimo_bridge_sizes);
+    FIELD(mimo_bridge_sizes, size);
+    FIELD(mimo_bridge_sizes, batch);
+    FIELD(mimo_bridge_sizes, seq);
+    FIELD(mimo_bridge_sizes, hidden);
+    FIELD(mimo_bridge_sizes, dtype);
+    FIELD(mimo_bridge_sizes, in_buffer);
+    FIELD(mimo_bridge_sizes, src_letters);
+    FIELD(mimo_bridge_sizes, dst_letters);
+    FIELD(mimo_bridge_sizes, any_batch);
+    STRUCT(mimo_batch_desc);
+    FIELD(mimo_batch_desc, size);
+    FIELD(mimo_batch_desc, batch);
+    FIELD(mimo_batch_desc, ragged);
+    FIELD(mimo_batch_desc, spans);
+    FIELD(mimo_batch_desc, span_count);
+    FIELD(mimo_batch_desc, src_rows);
+    FIELD(mimo_batch_desc, dst_rows);
+    STRUCT(mimo_move_desc);
+    FIELD(mimo_move_desc, size);
+    FIELD(mimo_move_desc, to);
+    FIELD(mimo_move_desc, from);
+    FIELD(mimo_move_desc, n);
+    FIELD(mimo_move_desc, chunks);
+    FIELD(mimo_move_desc, stream);
+}
+
+int main(void)
+{
+    print_values();
+    print_values_of_calls();
+    print_communicators();
+    print_rules();
+    print_bridges();
+    return 0;
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env python3
+"""mypy --strict over the package. Exit status 77 (skipped) where mypy is missing.
+
+    torch_types.py FOLDER CACHE    FOLDER: that has mimo_bridge
+"""
+import importlib.util
+import os
+import subprocess
+import sys
+
+if not importlib.util.find_spec("mypy"):
+    print("skipped: no mypy")
+    sys.exit(77)
+os.environ.pop("PYTHONPATH", None)
+sys.exit(subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", sys.argv[2], "-p",
+                         "mimo_bridge"], cwd=sys.argv[1], check=False).returncode)

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Runs a Python program of this folder with a Python that has torch, on ranks or alone.
+#
+#   with_torch.sh MPIRUN RANKS PROGRAM [ARGUMENT...]    RANKS: 0 for a process without mpirun
+#
+# Python is that of MIMO_VENV, of the environment that scripts/torch_venv.sh made, or python3. Exit
+# status 77 (skipped) where it has no torch, and with MIMO_TORCH=0.
+mpirun=$1 ranks=$2
+shift 2
+if [ "${MIMO_TORCH:-1}" = 0 ]; then
+    echo "skipped: MIMO_TORCH=0"
+    exit 77
+fi
+venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
+python=$venv/bin/python
+[ -x "$python" ] || python=python3
+# Where torch's CUDA libraries are those of the system, the environment says where they lie.
+[ ! -f "$venv/cuda_libraries" ] ||
+    LD_LIBRARY_PATH=$(cat "$venv/cuda_libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
+    echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
+    exit 77
+fi
+if [ "$ranks" = 0 ]; then
+    exec "$python" "$@"
+fi
+exec "$mpirun" --oversubscribe -n "$ranks" "$python" "$@"

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
+# where it is there already: PyTorch for Python 3, and mypy.
+#
+#   scripts/torch_venv.sh
+#
+# MIMO_VENV: where (default: mimo-bridge/venv in XDG_CACHE_HOME, or in ~/.cache).
+# MIMO_TORCH=0: do nothing. Exit status 1 where it can't be made: the tests are then skipped.
+#
+# PyTorch brings 2.7 GB of CUDA libraries. Where the system has those of CUDA 13, only what it lacks is
+# fetched: 780 MB.
+set -euo pipefail
+
+[ "${MIMO_TORCH:-1}" != 0 ] || exit 0
+venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
+torch=torch==2.11.0
+beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
+pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
+recipe="$torch ${beside[*]} ${pure[*]} mypy"
+
+# What torch opens of CUDA 13, as the dynamic linker names it.
+cuda=${CUDA_HOME:-/usr/local/cuda}/lib64
+cuda_is_complete() {
+    local name
+    for name in cublas.so.13 cublasLt.so.13 cudart.so.13 cudnn.so.9 cufft.so.12 cupti.so.13 \
+        curand.so.10 cusolver.so.12 cusparse.so.12 nccl.so.2 nvJitLink.so.13 nvrtc.so.13; do
+        [ -e "$cuda/lib$name" ] || return 1
+    done
+}
+
+imports() {
+    LD_LIBRARY_PATH="$1${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$venv/bin/python" -c 'import torch' \
+        2>/dev/null
+}
+
+mkdir -p "$(dirname -- "$venv")"
+exec 9>"$venv.lock"
+flock 9 # another run may be making it
+if [ -f "$venv/recipe" ] && [ "$(cat "$venv/recipe")" = "$recipe" ]; then
+    exit 0
+fi
+if [ -x "$venv/bin/python" ] && [ ! -f "$venv/recipe" ] && imports ''; then
+    exit 0 # the user's own
+fi
+echo "Installing PyTorch in $venv"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >>"$log" 2>&1; }
+make_it() {
+    python3 -m venv --clear "$venv" >>"$log" 2>&1 || return 1
+    if cuda_is_complete && install --no-deps "$torch" "${beside[@]}" && install "${pure[@]}" &&
+        imports "$cuda"; then
+        echo "$cuda" >"$venv/cuda_libraries"
+    else
+        rm -f "$venv/cuda_libraries"
+        install "$torch" numpy || return 1
+    fi
+    install mypy || echo "mypy could not be installed: the test of types is skipped" >&2
+}
+if ! make_it; then
+    tail -n 20 "$log" >&2
+    echo "PyTorch could not be installed in $venv: the tests of the Python package are skipped" >&2
+    exit 1
+fi
+echo "$recipe" >"$venv/recipe"
