@@ -1,13 +1,15 @@
 #!/bin/sh
 # Run the tests on GPUs that a build made, without Meson: one line a launch, then the totals.
 #
-#   run_all.sh [-k | -p] FOLDER [PATTERN]
+#   run_all.sh [-k | -p | -s] FOLDER [PATTERN]
 #
 # FOLDER is the build's tests/gpu: the executables and launches.txt, and ../oracle/mimo-oracle beside
 # it. PATTERN, of grep, picks the lines of launches.txt to run. Launches of more ranks than this
 # machine has GPUs are left out. With -k they are kept, and skip visibly. With -p they alone run, on as
-# many pretended hosts as they need (pretend_host.sh). Exit status 1 where one failed. With
-# MIMO_TEST_STAGED=1 tests that send messages stage them.
+# many pretended hosts as they need (pretend_host.sh). With -s all run, and ranks share the GPUs: the
+# host stays one, so that they write into each other's memory. That needs NCCL 2.30 or later and a
+# running nvidia-cuda-mps-control. Exit status 1 where one failed. With MIMO_TEST_STAGED=1 tests
+# that send messages stage them.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0
@@ -18,9 +20,10 @@ large=leave_out
 case $1 in
 -k) large=keep && shift ;;
 -p) large=pretend && shift ;;
+-s) large=keep && shift && export NCCL_MULTI_RANK_GPU_ENABLE=1 ;;
 esac
 if [ ! -r "$1/launches.txt" ]; then
-    echo "usage: $0 [-k | -p] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
+    echo "usage: $0 [-k | -p | -s] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
     exit 2
 fi
 folder=$1

@@ -63,6 +63,13 @@ mimo_stream test_side_stream(void)
     return stream;
 }
 
+/* Whether NCCL lets ranks of one host share a GPU (2.30 and later, where it is told). */
+static bool ranks_share_gpus(void)
+{
+    const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return enabled && strcmp(enabled, "1") == 0;
+}
+
 /* A rank takes the GPU with its number among the ranks of its host. */
 const char *test_memory_lacks(void)
 {
@@ -71,14 +78,14 @@ const char *test_memory_lacks(void)
     place_on_host(&local, &ranks);
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         count = 0;
-    mine[0] = ranks - count; /* missing GPUs */
+    mine[0] = (ranks_share_gpus() ? 1 : ranks) - count; /* missing GPUs */
     mine[1] = -count;
     MPI_Allreduce(mine, most, 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     snprintf(text, sizeof text, "a GPU for each rank: %d are missing, a host has %d", most[0],
              -most[1]);
     if (most[0] > 0)
         return text;
-    MUST(cudaSetDevice(local));
+    MUST(cudaSetDevice(local % count));
     return NULL;
 }
 
