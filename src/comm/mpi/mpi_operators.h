@@ -7,6 +7,21 @@
 
 #include <mimo/comm.h>
 
+/* MPI's operators do not work on nested types, so a reduction of more elements becomes several. */
+enum { MIMO_MPI_ELEMENTS_PER_SUM = 1 << 28 };
+
+/* How many, and the elements of the i-th. */
+static inline int64_t mimo_mpi_sums(int64_t count)
+{
+    return (count + MIMO_MPI_ELEMENTS_PER_SUM - 1) / MIMO_MPI_ELEMENTS_PER_SUM;
+}
+
+static inline int mimo_mpi_sum_length(int64_t count, int64_t i)
+{
+    int64_t left = count - i * MIMO_MPI_ELEMENTS_PER_SUM;
+    return (int)(left < MIMO_MPI_ELEMENTS_PER_SUM ? left : MIMO_MPI_ELEMENTS_PER_SUM);
+}
+
 typedef struct mimo_mpi_operators {
     MPI_Op f16_sum, f16_max, bf16_sum, bf16_max;
 } mimo_mpi_operators;
