@@ -71,30 +71,6 @@ MPI_TEST(large, allreduce)
     free(data);
 }
 
-/* Blocks of more elements than MPI combines at once. */
-MPI_TEST(large, reduce_scatter)
-{
-    int64_t count = (INT64_C(1) << 28) + 77;
-    mimo_comm *comm = mpi_test_comm();
-    skip_unless_free(14 * count);
-    uint16_t *from = calloc((size_t)(2 * count), sizeof *from);
-    uint16_t *to = calloc((size_t)count, sizeof *to);
-    for (int64_t i = 0; i < 2 * count; i = next_probe(i, 2 * count))
-        from[i] = (uint16_t)(0x3f80 + mpi_test_rank() * 0x80); /* bf16 1 and 2 */
-    for (int r = 0; r < 2; r++)                                /* the last of each block */
-        from[(r + 1) * count - 1] = (uint16_t)(r == 0 ? 0x3f80 : 0x4000);
-    MPI_EXPECT_OK(mimo_comm_reduce_scatter(comm, to, from, count, MIMO_BF16, MIMO_SUM, NULL));
-    int64_t first = comm->rank * count;
-    for (int64_t i = 0; i < 2 * count; i = next_probe(i, 2 * count))
-        if (i >= first && i < first + count - 1)
-            MPI_EXPECT(to[i - first] == 0x4040, "element %lld is %04x, not 4040",
-                       (long long)(i - first), to[i - first]);
-    int last = comm->rank == 0 ? 0x4000 : 0x4080; /* 1 + 1, 2 + 2 */
-    MPI_EXPECT(to[count - 1] == last, "the last element is %04x, not %04x", to[count - 1], last);
-    free(from);
-    free(to);
-}
-
 MPI_TEST(large, scatter)
 {
     int64_t bytes = (INT64_C(1) << 30) + 4099 * 3 + 5;

@@ -4,6 +4,7 @@
 
 #include "cases_ran.h"
 #include "comm/comm_backend.h"
+#include "comm/mpi/mpi_operators.h"
 #include "core/float16.h"
 #include "core/hash.h"
 #include "mpi_test.h"
@@ -181,11 +182,10 @@ MPI_TEST(scatter, goldens)
 }
 
 /* The ranks draw the same cases. Each decides by itself whether it guards. */
-MPI_TEST(scatter, random_blocks)
+static void run_random_cases(uint64_t random)
 {
     enum { CASES = 120, MOST = 3000 };
     mimo_comm *comm = mpi_test_comm();
-    uint64_t random = 19;
     int ran = 0;
     for (int i = 0; i < CASES; i++) {
         static const int64_t small[] = {0, 1, 7};
@@ -202,6 +202,28 @@ MPI_TEST(scatter, random_blocks)
         ran += c.count > 0;
     }
     MPI_CASES_RAN(ran, CASES, CASES - CASES / 8, "pairs of calls");
+}
+
+MPI_TEST(scatter, random_blocks)
+{
+    run_random_cases(19);
+}
+
+/* As calls of more elements than MPI counts in an int. The first counts are those at which one
+ * piece, and one call for all blocks, becomes several. */
+MPI_TEST(scatter, in_many_pieces)
+{
+    enum { PIECE = 500 };
+    mimo_comm *comm = mpi_test_comm();
+    mimo_mpi_split_sums(PIECE);
+    for (int i = 0; i < 8; i++) {
+        int64_t all = PIECE / (i < 4 ? comm->size : 1);
+        const scatter_case c = {
+            .seed = 5, .dtype = dtypes[i % DTYPES], .count = all + i % 4 / 2, .guarded = i % 2};
+        run_reduce_scatter(comm, &c);
+    }
+    run_random_cases(20);
+    mimo_mpi_split_sums(0);
 }
 
 /* Numbers that are rounded: the same bits on the caller's memory, through the library's, and in

@@ -137,7 +137,7 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
     mimo_mpi_operators_pick(&((mpi_comm *)comm)->operators, reduction->dtype, reduction->op, &type,
                             &op);
     for (int64_t i = 0; i < sums && status == MIMO_OK; i++) {
-        int64_t first = i * MIMO_MPI_ELEMENTS_PER_SUM;
+        int64_t first = i * mimo_mpi_elements_per_sum();
         int code = MPI_Iallreduce(MPI_IN_PLACE, data + first * bytes, mimo_mpi_sum_length(count, i),
                                   type, op, handle_of(comm), &request->mpi[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");

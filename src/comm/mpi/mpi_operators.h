@@ -7,21 +7,6 @@
 
 #include <mimo/comm.h>
 
-/* MPI's operators do not work on nested types, so a reduction of more elements becomes several. */
-enum { MIMO_MPI_ELEMENTS_PER_SUM = 1 << 28 };
-
-/* How many, and the elements of the i-th. */
-static inline int64_t mimo_mpi_sums(int64_t count)
-{
-    return (count + MIMO_MPI_ELEMENTS_PER_SUM - 1) / MIMO_MPI_ELEMENTS_PER_SUM;
-}
-
-static inline int mimo_mpi_sum_length(int64_t count, int64_t i)
-{
-    int64_t left = count - i * MIMO_MPI_ELEMENTS_PER_SUM;
-    return (int)(left < MIMO_MPI_ELEMENTS_PER_SUM ? left : MIMO_MPI_ELEMENTS_PER_SUM);
-}
-
 typedef struct mimo_mpi_operators {
     MPI_Op f16_sum, f16_max, bf16_sum, bf16_max;
 } mimo_mpi_operators;
@@ -33,5 +18,17 @@ void mimo_mpi_operators_release(mimo_mpi_operators *operators);
 /* Type and operator of a dtype that can be combined. */
 void mimo_mpi_operators_pick(const mimo_mpi_operators *operators, mimo_dtype dtype, mimo_reduce op,
                              MPI_Datatype *type, MPI_Op *mpi_op);
+
+/* MPI's operators do not work on nested types. So a reduction of more elements than this, which an
+ * int can count, becomes several. */
+int64_t mimo_mpi_elements_per_sum(void);
+/* How many reductions `count` elements become, and the elements of the i-th. */
+int64_t mimo_mpi_sums(int64_t count);
+int mimo_mpi_sum_length(int64_t count, int64_t i);
+
+#ifdef MIMO_TEST_HOOKS
+/* From now on a reduction takes at most this number of elements; 0: as many as without this. */
+void mimo_mpi_split_sums(int elements);
+#endif
 
 #endif

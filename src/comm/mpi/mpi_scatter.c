@@ -1,6 +1,6 @@
 /*
  * A reduce-scatter is one MPI_Ireduce_scatter_block. Open MPI counts the elements of all blocks in
- * an int there, and reductions do not work on nested types. So past MIMO_MPI_ELEMENTS_PER_SUM
+ * an int there, and reductions do not work on nested types. So past mimo_mpi_elements_per_sum
  * elements in all, each block is reduced by itself, with its rank as the root. (On 8 ranks of one
  * host that took 2 to 10 times as long for up to 2^18 elements a block.)
  */
@@ -15,7 +15,7 @@
 
 static bool is_one_call(const mimo_comm *comm, int64_t count)
 {
-    return count <= MIMO_MPI_ELEMENTS_PER_SUM / comm->size;
+    return count <= mimo_mpi_elements_per_sum() / comm->size;
 }
 
 int64_t mimo_mpi_block_sums(const mimo_comm *comm, int64_t count)
@@ -64,7 +64,7 @@ static mimo_status reduce_block(MPI_Request *out, const mimo_block_reduction *en
     int64_t element = (int64_t)mimo_dtype_size(ends->dtype);
     const char *from = (const char *)ends->from + root * block_bytes(ends);
     for (int64_t i = 0; i < mimo_mpi_sums(ends->count); i++) {
-        int64_t first = i * MIMO_MPI_ELEMENTS_PER_SUM * element;
+        int64_t first = i * mimo_mpi_elements_per_sum() * element;
         MIMO_TRY_MPI(MPI_Ireduce(from + first, (char *)ends->to + first,
                                  mimo_mpi_sum_length(ends->count, i), how->type, how->op, root,
                                  handle, &out[i]));
