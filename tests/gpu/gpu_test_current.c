@@ -70,9 +70,9 @@ MPI_TEST(current, of_communicators)
                 MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, one.view.data, 2000, 0, test_stream()), MIMO_OK);
     int64_t part = 1000 / mpi_test_size();
-    char *place = one.view.data, *own = place + rank * part * 2;
+    char *place = one.view.data, *block = place + rank * part * 2;
     EXPECT_AWAY(
-        mimo_comm_reduce_scatter(comm, own, place, part, MIMO_BF16, MIMO_SUM, test_stream()),
+        mimo_comm_reduce_scatter(comm, block, place, part, MIMO_BF16, MIMO_SUM, test_stream()),
         MIMO_OK);
     EXPECT_AWAY(mimo_comm_scatter(comm, place, rank == 0 ? place : NULL, part, 0, test_stream()),
                 MIMO_OK);
