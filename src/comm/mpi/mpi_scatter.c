@@ -95,7 +95,7 @@ int64_t mimo_mpi_scatter_bytes(const mimo_comm *comm, const mimo_scatter *it)
     return it->guarded ? it->bytes * (comm->rank == it->root ? comm->size : 1) : 0;
 }
 
-/* On root of a guarded call, the request's memory is a copy of all parts. Root's own stays there. */
+/* On root of a guarded call the request's memory is a copy of all parts, its own among them. */
 static mimo_scatter parts_of(mimo_request *request, const mimo_comm *comm, const mimo_scatter *it)
 {
     mimo_scatter parts = *it;
