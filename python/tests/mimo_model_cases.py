@@ -95,7 +95,7 @@ def model_of(upstream, grids, sp):
     language = mb.Grid(grids["language"])
     groups = [made["language"].create_pg([name]) for name in ("cp", "tp")]
     config = upstream.TransformerConfig(
-        num_layers=1, hidden_size=HIDDEN, num_attention_heads=1, params_dtype=F64,
+        num_layers=1, hidden_size=HIDDEN, num_attention_heads=2, params_dtype=F64,
         tensor_model_parallel_size=language.dim("tp"), context_parallel_size=language.dim("cp"),
         sequence_parallel=sp)
     tp = (groups[1].rank(), language.dim("tp")) if sp else (0, 1)
