@@ -73,7 +73,7 @@ class Communicator:
         self._handle: ctypes.c_void_p | None = handle
         self.rank = int(_c.lib.mimo_comm_rank(handle))
         self.size = int(_c.lib.mimo_comm_size(handle))
-        _living.add(self)
+        _living[self] = None
         if self.device.type == "cpu" and group is not None:
             try:
                 self._together(lambda: self._compare_with(group))
@@ -171,7 +171,7 @@ class Communicator:
         handle, self._handle = self._handle, None
         if handle is None:
             return
-        _living.discard(self)
+        _living.pop(self, None)
         _c.lib.mimo_comm_forget(handle)
         with self._lock:
             self._release_children()
@@ -180,7 +180,7 @@ class Communicator:
         """What remains to do when the process ends: as forget(), but nothing that was made from it is
         released. The process takes it along, and tensors may still lie there. Local."""
         handle, self._handle = self._handle, None
-        _living.discard(self)
+        _living.pop(self, None)
         if handle is not None:
             _c.lib.mimo_comm_forget(handle)
 
@@ -206,7 +206,7 @@ class Communicator:
             except MimoError:
                 self.forget()
                 raise
-            _living.discard(self)
+            _living.pop(self, None)
             self._release_children()
             self._handle = None
             _c.lib.mimo_comm_destroy(handle)
@@ -319,13 +319,14 @@ def _milliseconds(timeout: datetime.timedelta | None, group: dist.ProcessGroup |
 
 
 # Communicators that are to be closed when the process ends. Also what nobody names any more: closing
-# is collective, and garbage is collected at another time on each rank.
-_living: set[Communicator] = set()
+# is collective, and garbage is collected at another time on each rank. In the order of creation, which
+# is the same on all of them; a set would go by addresses.
+_living: dict[Communicator, None] = {}
 _default: Communicator | None = None
 
 
 def living() -> list[Communicator]:
-    """The communicators of this process that are not closed. Local."""
+    """The communicators of this process that are not closed, in the order of creation. Local."""
     return list(_living)
 
 

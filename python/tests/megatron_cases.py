@@ -1,120 +1,185 @@
-"""The same bits as Megatron-LM's ColocatedBridgeCommunicator, where its rules hold.
+"""The same bits as Megatron-LM's ColocatedBridgeCommunicator, where its rules hold; and beyond them.
 
-MIMO_MEGATRON names a folder that has `megatron`; without it these cases are skipped. Two of its files
-are loaded, without the packages around them, and its groups are gloo's.
+Skipped where Megatron-LM is missing (megatron_import.py).
 """
-import importlib
-import os
-import pathlib
-import sys
-import tempfile
-import types
-
 import torch
 import torch.distributed as dist
 
 import mimo_bridge as mb
-from rank_runner import Skip, case, gather, same
-from tile_model import dice, global_rows
+from megatron_import import gloo, two_classes, whole
+from rank_runner import case, raises, same
+from tile_model import Side, dice, global_rows, gradient_of
 
-
-def upstream(comm):
-    """Megatron's communicator and grid. Starts torch.distributed with gloo."""
-    folder = os.environ.get("MIMO_MEGATRON", "")
-    found = gather((pathlib.Path(folder) / "megatron/core/hyper_comm_grid.py").is_file())
-    if not all(found):
-        raise Skip("MIMO_MEGATRON names no folder with Megatron-LM")
-    sys.dont_write_bytecode = True
-    for name in ("megatron", "megatron.core"):
-        module = sys.modules.setdefault(name, types.ModuleType(name))
-        module.__path__ = [str(pathlib.Path(folder, *name.split(".")))]
-    path = "megatron/core/models/mimo/comm/colocated_communicator.py"
-    spec = importlib.util.spec_from_file_location("colocated", pathlib.Path(folder) / path)
-    colocated = importlib.util.module_from_spec(spec)
-    sys.modules["colocated"] = colocated
-    spec.loader.exec_module(colocated)
-    if not dist.is_initialized():
-        store = gather(tempfile.mktemp(prefix="mimo-store-"))[0]
-        os.environ["WORLD_SIZE"] = str(comm.size)  # HyperCommGrid reads it
-        dist.init_process_group("gloo", store=dist.FileStore(store, comm.size), rank=comm.rank,
-                                world_size=comm.size)
-    return colocated.ColocatedBridgeCommunicator, sys.modules["megatron.core.hyper_comm_grid"].HyperCommGrid
-
-
-def with_gloo(function, *arguments):
-    """A call in which groups that ask for NCCL get gloo."""
-    make = dist.new_subgroups_by_enumeration
-
-    def make_gloo(ranks, backend=None, **more):
-        made = make(ranks, backend="gloo", **more)
-        dist.barrier()
-        return made
-
-    dist.new_subgroups_by_enumeration = make_gloo
-    try:
-        return function(*arguments)
-    finally:
-        dist.new_subgroups_by_enumeration = make
+DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 
 
 def divisors(n):
     return [k for k in (1, 2, 4, 8) if n % k == 0]
 
 
-@case(4, 8)
+def hyper(kind, spec, offset=0):
+    dims = [part.split("=") for part in spec.split(",")]
+    return kind([int(size) for _, size in dims], [name for name, _ in dims], offset, backend="gloo")
+
+
+def both_ways(move, tile, seed):
+    x = tile.clone().requires_grad_()
+    y = move(x)
+    y.backward(torch.full_like(y, seed))
+    return y.detach(), x.grad
+
+
+@case(4)
 def megatrons_bits(comm):
     """All pairs of (tp, dp), forward and gradient, in three dtypes."""
-    Communicator, HyperCommGrid = upstream(comm)
+    Communicator, HyperCommGrid = two_classes()
     roll, ran, n = dice(11), 0, comm.size
-    for src_tp in divisors(n):
-        for dst_tp in divisors(n):
-            layout = roll.choice(["bsh", "sbh"])
-            dtype = roll.choice([torch.float32, torch.float64, torch.bfloat16])
-            grids = [HyperCommGrid([tp, 1, 1, n // tp], ["tp", "cp", "pp", "dp"], backend="gloo")
-                     for tp in (src_tp, dst_tp)]
-            mapping = {letter: layout.index(letter) for letter in "bsh"}
-            theirs = with_gloo(lambda: Communicator(*grids, dim_mapping=mapping))
-            bridge = mb.Bridge(mb.Grid(f"tp={src_tp},cp=1,pp=1,dp={n // src_tp}"),
-                               mb.Grid(f"tp={dst_tp},cp=1,pp=1,dp={n // dst_tp}"), comm=comm, layout=layout)
-            whole = global_rows(2 * n, 4, 3, dtype, ran)
-            first, count = bridge.samples("src", 2 * n)
-            tile = whole[first:first + count]
-            tile = tile.transpose(0, 1).contiguous() if layout == "sbh" else tile.clone()
-            results = []
-            for move in (theirs.communicate, bridge):
-                x = tile.clone().requires_grad_()
-                y = move(x)
-                y.backward(torch.full_like(y, 1 + comm.rank // dst_tp))
-                results.append((y.detach(), x.grad))
-            for name, one, other in zip(("forward", "gradient"), *results):
-                same(other, one, f"{bridge.extra_repr()} {name}")
-            theirs.destroy()
-            bridge.close()
-            ran += 1
+    with gloo(comm):
+        for src_tp in divisors(n):
+            for dst_tp in divisors(n):
+                layout, dtype = roll.choice(["bsh", "sbh"]), roll.choice(DTYPES)
+                specs = [f"tp={tp},cp=1,pp=1,dp={n // tp}" for tp in (src_tp, dst_tp)]
+                mapping = {letter: layout.index(letter) for letter in "bsh"}
+                theirs = Communicator(*(hyper(HyperCommGrid, spec) for spec in specs), dim_mapping=mapping)
+                bridge = mb.Bridge(*(mb.Grid(spec) for spec in specs), comm=comm, layout=layout)
+                rows = global_rows(2 * n, 4, 3, dtype, ran)
+                tile = Side(specs[0], 0, layout).tile(comm.rank, rows)
+                results = [both_ways(move, tile, 1 + comm.rank // dst_tp)
+                           for move in (theirs.communicate, bridge)]
+                for name, one, other in zip(("forward", "gradient"), *results):
+                    same(other, one, f"{bridge.extra_repr()} {name}")
+                theirs.destroy()
+                bridge.close()
+                ran += 1
     assert ran == len(divisors(n)) ** 2
-    dist.barrier()
-    dist.destroy_process_group()
-    os.environ.pop("WORLD_SIZE")
 
 
 @case(4)
 def groups_as_torch_wants_them(comm):
     """Grid.groups and a process group for Communicator: the same ranks, or an error everywhere."""
-    Communicator, HyperCommGrid = upstream(comm)
-    theirs = HyperCommGrid([2, 2], ["tp", "dp"], backend="gloo")
-    grid = mb.Grid("tp=2,dp=2")
-    for dims in (["tp"], ["dp"], ["tp", "dp"]):
-        assert theirs.get_rank_enum(dims) == grid.groups(*dims)
-    with mb.Communicator(dist.group.WORLD) as same_ranks:
-        assert (same_ranks.rank, same_ranks.size) == (comm.rank, comm.size)
-        assert same_ranks.timeout == dist.distributed_c10d.default_pg_timeout, same_ranks.timeout
-    pairs, _ = dist.new_subgroups_by_enumeration(grid.groups("tp"), backend="gloo")
-    try:
-        mb.Communicator(pairs)
-    except mb.ArgumentError as error:
-        assert "of 2 in the group" in str(error), error
-    else:
-        raise AssertionError("a group of two of four ranks was taken")
-    dist.barrier()
-    dist.destroy_process_group()
-    os.environ.pop("WORLD_SIZE")
+    _, HyperCommGrid = two_classes()
+    with gloo(comm):
+        theirs = hyper(HyperCommGrid, "tp=2,dp=2")
+        grid = mb.Grid("tp=2,dp=2")
+        for dims in (["tp"], ["dp"], ["tp", "dp"]):
+            assert theirs.get_rank_enum(dims) == grid.groups(*dims)
+        with mb.Communicator(dist.group.WORLD) as same_ranks:
+            assert (same_ranks.rank, same_ranks.size) == (comm.rank, comm.size)
+            assert same_ranks.timeout == dist.distributed_c10d.default_pg_timeout, same_ranks.timeout
+        pairs, _ = dist.new_subgroups_by_enumeration(grid.groups("tp"), backend="gloo")
+        raises(mb.ArgumentError, "of 2 in the group", mb.Communicator, pairs)
+
+
+@case(8)
+def colocated_bits(comm):
+    """50 random pairs of (tp, dp) through both classes: bits and attributes, under either rules."""
+    upstream = whole()
+    roll, ran = dice(12), 0
+    with gloo(comm):
+        for _ in range(50):
+            specs = [f"tp={tp},cp=1,pp=1,dp={8 // tp}" for tp in (roll.choice(divisors(8)) for _ in "12")]
+            layout, dtype = roll.choice(["bsh", "sbh", "bh"]), roll.choice(DTYPES)
+            mapping = {letter: layout.index(letter) for letter in layout}
+            grids = [hyper(upstream.HyperCommGrid, spec) for spec in specs]
+            theirs = upstream.Theirs(*grids, dim_mapping=mapping)
+            ours = upstream.ours.ColocatedBridgeCommunicator(
+                *grids, dim_mapping=mapping, comm=comm, rules=roll.choice(["bridge", "upstream"]))
+            tile = Side(specs[0], 0, layout).tile(comm.rank, global_rows(16, 4, 3, dtype, ran))
+            seed = 1 + mb.Grid(specs[1]).coords(comm.rank)["dp"]
+            results = [both_ways(one.communicate, tile, seed) for one in (theirs, ours)]
+            for name, one, other in zip(("forward", "gradient"), *results):
+                same(other, one, f"{specs} {layout} {name}")
+            for name in ("direction", "scale", "gather_group_ranks", "rank_to_src_pos",
+                         "rank_to_dest_pos", "src_tp_size", "src_dp_size", "dest_tp_size",
+                         "dest_dp_size", "dim_mapping", "current_rank"):
+                assert getattr(ours, name) == getattr(theirs, name), (specs, name, getattr(ours, name))
+            for batch in (8, 16):
+                assert ours.get_slice_info(batch) == theirs.get_slice_info(batch)
+            assert (ours.is_fan_in(), ours.is_fan_out()) == (theirs.is_fan_in(), theirs.is_fan_out())
+            theirs.destroy()
+            ours.destroy()
+            ours.destroy()
+            ran += 1
+    assert ran == 50
+
+
+@case(8)
+def colocated_refusals(comm):
+    """rules="upstream" refuses what Megatron refuses, with its sentences. Other mistakes: ours."""
+    upstream = whole()
+    kind = upstream.ours.ColocatedBridgeCommunicator
+    refused = [
+        (("dp=8", 0), ("tp=4,dp=2", 0)), (("tp=2,dp=4", 0), ("tp=8", 0)),
+        (("tp=2,dp=4", 0), ("tp=2,dp=2", 4)), (("tp=2,dp=2", 0), ("tp=2,dp=2", 4)),
+        (("tp=2,pp=2,dp=2", 0), ("tp=4,dp=2", 0)), (("tp=4,dp=2", 0), ("tp=2,pp=2,dp=2", 0)),
+        (("tp=2,cp=2,dp=2", 0), ("tp=4,dp=2", 0)), (("tp=4,dp=2", 0), ("tp=2,cp=2,dp=2", 0)),
+        (("tp=2,dp=3", 0), ("tp=3,dp=2", 0)),
+    ]
+    with gloo(comm):
+        for pair in refused:
+            grids = [hyper(upstream.HyperCommGrid, *one) for one in pair]
+            theirs = raises(ValueError, "", upstream.Theirs, *grids)
+            ours = raises(ValueError, "", kind, *grids, comm=comm, rules="upstream")
+            assert str(ours) == str(theirs), (pair, ours, theirs)
+        grids = [hyper(upstream.HyperCommGrid, spec) for spec in ("tp=4,dp=2", "tp=2,dp=4")]
+        theirs = upstream.Theirs(*grids, dim_mapping={"b": 0, "h": 1})
+        for rules in ("bridge", "upstream"):
+            ours = kind(*grids, dim_mapping={"b": 0, "h": 1}, comm=comm, rules=rules)
+            x = torch.zeros(3, 8)
+            words = str(raises(ValueError, "", theirs.communicate, x))
+            assert str(raises(ValueError, "", ours.communicate, x)) == words
+            assert str(raises(ValueError, "", ours.get_slice_info, 3)) == words
+            # on one rank alone it is an error of all
+            raises(ValueError, "", ours.communicate, torch.zeros(3 if comm.rank == 5 else 4, 8))
+            same(ours.communicate(torch.ones(4, 8)), torch.ones(2, 8))
+            ours.destroy()
+            raises(mb.StateError, "closed", ours.communicate, torch.ones(4, 8))
+        theirs.destroy()
+        raises(ValueError, "rules are", kind, *grids, comm=comm, rules="none")
+        for mapping in ({"h": 0, "b": 1}, {"b": 0, "s": 2, "h": 3}, {"b": 0, "h": 0}):
+            raises(ValueError, "dim_mapping", kind, *grids, dim_mapping=mapping, comm=comm)
+        expert = hyper(upstream.HyperCommGrid, "tp=2,ep=2,dp=2")
+        raises(ValueError, "ep=2", kind, grids[0], expert, comm=comm)
+        raises(ValueError, "do not split", kind(hyper(upstream.HyperCommGrid, "tp=2,dp=3"), hyper(
+            upstream.HyperCommGrid, "tp=3,dp=2"), dim_mapping={"b": 0, "h": 1}, comm=comm).communicate,
+            torch.zeros(1, 2))
+
+
+@case(8)
+def colocated_beyond_megatron(comm):
+    """Grids that Megatron refuses: forward and gradient against slices of the global tensor."""
+    upstream = whole()
+    pairs = [
+        ("tp=1,dp=8", "tp=2,cp=2,dp=2"), ("tp=2,cp=2,dp=2", "tp=1,cp=1,dp=8"), ("dp=8", "dp=4,cp=2"),
+        ("tp=2,dp=4", "tp=2,pp=2,dp=2"), ("tp=2,dp=4", "tp=1,cp=2,pp=2,dp=2"), ("tp=2,dp=3", "tp=3,dp=2"),
+        ("tp=2,dp=4", "cp=2,dp=4"), ("dp=4,tp=2", "tp=2,dp=4"), ("tp=1,pp=1,dp=8", "tp=1,pp=1,dp=8"),
+    ]
+    with gloo(comm):
+        for number, (src, dst) in enumerate(pairs):
+            for layout in ("bsh", "sbh", "bh"):
+                ours = upstream.ours.ColocatedBridgeCommunicator(
+                    hyper(upstream.HyperCommGrid, src), hyper(upstream.HyperCommGrid, dst), comm=comm,
+                    dim_mapping={letter: layout.index(letter) for letter in layout})
+                rows = global_rows(24, 2, 3, torch.float32, number)
+                sides = Side(src, 0, layout), Side(dst, 0, layout)
+                wanted = sides[1].tile(comm.rank, rows)
+                mine, summed = gradient_of(sides[1], comm.size, comm.rank, rows.shape, rows.dtype)
+                x = sides[0].tile(comm.rank, rows).requires_grad_()
+                y = ours.communicate(x)
+                same(y.detach(), wanted, f"{src} {dst} {layout}")
+                y.backward(torch.zeros_like(y) if mine is None else mine)
+                same(x.grad, sides[0].tile(comm.rank, summed), f"{src} {dst} {layout} gradient")
+                ours.destroy()
+        # rows that differ from rank to rank, none on some
+        ours = upstream.ours.ColocatedBridgeCommunicator(
+            hyper(upstream.HyperCommGrid, "tp=1,dp=8"), hyper(upstream.HyperCommGrid, "tp=2,cp=2,dp=2"),
+            dim_mapping={"b": 0, "h": 1}, comm=comm)
+        counts, dp = [3, 0, 5, 1, 0, 2, 4, 0], comm.rank // 4
+        rows = global_rows(1, 15, 4, torch.float32)[0]
+        for taken in ((6, 9), (0, 15), (15, 0)):
+            x = rows[sum(counts[:comm.rank]):][:counts[comm.rank]].clone().requires_grad_()
+            y = ours.communicate(x, rows=taken[dp])
+            same(y.detach(), rows[taken[0] * dp:][:taken[dp]])
+            y.backward(y.detach() * (1 + comm.rank // 2 % 2))  # of the two cp ranks: 1 and 2
+            same(x.grad, x.detach() * 3)
+        raises(ValueError, "", ours.communicate, x, rows=8)  # 16 of 15

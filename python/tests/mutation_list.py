@@ -4,6 +4,8 @@
 """
 from __future__ import annotations
 
+import sys
+
 import torch
 
 import mimo_bridge as mb
@@ -95,7 +97,8 @@ def wrong_letters(original, x, letters):
 
 # what -> (the patch, cases that must fail)
 MUTATIONS = {
-    "no sum over cp": (wrap(Movement, "_checked", zero_of_cp), ["autograd/sums_in_the_order_of_ranks"]),
+    "no sum over cp": (wrap(Movement, "_checked", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
+                                                             "mimo_model/mimo_model_steps"]),
     "swapped backward": (wrap(Movement, "_checked", reversed_gradient), ["bridge/random_pairs"]),
     "strides ignored": (wrap(Movement, "_checked", ignored_strides), ["bridge/not_contiguous"]),
     "another slot": (wrap(Movement, "_next_slot", other_slot), ["buffer/slots_in_turn"]),
@@ -114,3 +117,43 @@ MUTATIONS = {
     "no gradient": (wrap(_calls._Forward, "backward", detached), ["autograd/backward_twice"]),
     "wrong letters": (wrap(_views, "view", wrong_letters), ["bridge/random_pairs"]),
 }
+
+
+def even_rows(original, self, tensor, rows=None):
+    return original(self, tensor)
+
+
+def leaf_of_nothing(original, self, name, comm):
+    return original(self, name, comm).detach()
+
+
+def moved_nowhere(original, self):
+    original(self)
+    self._stays = True
+
+
+def own_rules(original, self, *args, rules="bridge", **more):
+    original(self, *args, **more)
+
+
+def swapped(original, grid):
+    return {rank: place[::-1] for rank, place in original(grid).items()}
+
+
+if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
+    from mimo_bridge import megatron
+    theirs = megatron.MimoModel.__mro__[1]
+    colocated = megatron.ColocatedBridgeCommunicator
+    MUTATIONS |= {
+        "empty ranks left out": (
+            (megatron.MimoModel, "_apply_colocated_comms", theirs._apply_colocated_comms),
+            ["mimo_model/mimo_model_without_images"]),
+        "rows split evenly": (wrap(colocated, "communicate", even_rows),
+                              ["mimo_model/mimo_model_steps", "megatron/colocated_beyond_megatron"]),
+        "no gradient of 0": (wrap(megatron.MimoModel, "_no_rows", leaf_of_nothing),
+                             ["mimo_model/mimo_model_without_images"]),
+        "nothing moves": (wrap(colocated, "_compare", moved_nowhere),
+                          ["megatron/colocated_beyond_megatron", "mimo_model/mimo_model_steps"]),
+        "swapped positions": (wrap(megatron, "_positions", swapped), ["megatron/colocated_bits"]),
+        "no upstream rules": (wrap(colocated, "__init__", own_rules), ["megatron/colocated_refusals"]),
+    }

@@ -28,7 +28,7 @@ from mimo_bridge import _c, _mpi
 
 CASES: list = []
 MODULES = ("bridge_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
-           "local_cases", "megatron_cases")
+           "local_cases", "megatron_cases", "mimo_model_cases")
 
 
 def case(*ranks, long=False):
@@ -116,12 +116,12 @@ def run_mutations(judge, words):
     cases = {name: function for name, function, ranks, _ in CASES if judge.size in ranks}
     missed = 0
     for what, ((owner, name, planted), names) in MUTATIONS.items():
-        chosen = [n for n in names if n in cases and (not words or any(w in what for w in words))]
+        chosen = [n for n in names if n in cases and (not words or any(w in what + n for w in words))]
         original, noticed = vars(owner)[name], []
         for one in chosen:
             setattr(owner, name, staticmethod(planted) if isinstance(original, staticmethod) else planted)
             try:
-                run_one(cases[one], judge, seconds=1, quiet=True)
+                run_one(cases[one], judge, seconds=1 if judge.size < 8 else 5, quiet=True)
             except AssertionError:
                 noticed.append(one)
             finally:

@@ -22,7 +22,8 @@ x = torch.ones(1, 4, 1, requires_grad=True)
 MINUTE = 60
 # name -> (ranks, seconds of the communicator's timeout, program, exit status is 0, words printed)
 WAYS = {
-    # Everything is alive at the end: a buffer, a tensor in it, a graph, an iteration of chunks.
+    # Everything is alive at the end: a buffer, a tensor in it, a graph, an iteration of chunks; and
+    # several communicators, which all ranks end in one order.
     "live objects": (2, MINUTE, """
 buffer = mb.Buffer(4096, 2, comm=comm)
 other = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, layout="bsh", buffer=buffer)
@@ -30,6 +31,7 @@ y = other(x)
 loss = bridge(x).sum()
 default = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))
 default(x)
+more = [mb.Communicator() for _ in range(6)]
 print("reached the end")
 """, True, "reached the end"),
     # Rank 0 raises while rank 1 waits for it: the launcher ends rank 1, long before its timeout.

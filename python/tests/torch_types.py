@@ -12,5 +12,6 @@ if not importlib.util.find_spec("mypy"):
     print("skipped: no mypy")
     sys.exit(77)
 os.environ.pop("PYTHONPATH", None)
-sys.exit(subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", sys.argv[2], "-p",
-                         "mimo_bridge"], cwd=sys.argv[1], check=False).returncode)
+command = ["-m", "mypy", "--strict", "--cache-dir", sys.argv[2], "--config-file", "../pyproject.toml",
+           "-p", "mimo_bridge"]
+sys.exit(subprocess.run([sys.executable, *command], cwd=sys.argv[1], check=False).returncode)

@@ -1,0 +1,152 @@
+"""Trains an image encoder and a small language model to name emoji, on the same ranks under two grids:
+the encoder under dp alone, the language model under cp and dp.
+
+    python train.py emoji.samples                         one process
+    mpirun -n 4 --oversubscribe python train.py emoji.samples         CPU
+    torchrun --nproc-per-node 2 train.py emoji.samples                GPUs
+
+The loss curve is the same for every number of ranks. Two bridges do it: one places image rows into
+each rank's shard of the token sequence, and one gathers keys and values over cp.
+"""
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+import mimo_bridge as mb
+from emoji import END, PATCH, Emoji
+
+HIDDEN, HEADS, LAYERS = 64, 4, 2
+
+
+def start():
+    """The device and the communicator: CUDA under torchrun, otherwise the CPU."""
+    if "LOCAL_RANK" in os.environ:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        dist.init_process_group("nccl")
+        return mb.default_communicator()
+    torch.set_num_threads(1)
+    comm = mb.default_communicator()
+    if comm.size > 1:  # for the sums of gradients
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "29517")
+        dist.init_process_group("gloo", rank=comm.rank, world_size=comm.size)
+    return comm
+
+
+class Encoder(nn.Sequential):
+    """[n, P, 48] to [n * P, H], sample after sample."""
+
+    def __init__(self, patches):
+        super().__init__(nn.Linear(PATCH * PATCH * 3, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, HIDDEN))
+        self.position = nn.Parameter(0.02 * torch.randn(patches, HIDDEN))
+
+    def forward(self, images):
+        return (super().forward(images) + self.position).flatten(0, 1)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(HIDDEN) for _ in range(2))
+        self.query, self.out = nn.Linear(HIDDEN, HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.key_value = nn.Linear(HIDDEN, 2 * HIDDEN)
+        self.mlp = nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Linear(4 * HIDDEN, HIDDEN))
+
+    def forward(self, x, gather, mask):
+        """x [b, S/cp, H]: this rank's tokens. They look at the keys and values of all S."""
+        rows = self.norms[0](x)
+        keys_values = gather(self.key_value(rows))  # [b, S/cp, 2H] to [b, S, 2H]
+        heads = [part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+                 for part in (self.query(rows), *keys_values.chunk(2, -1))]
+        seen = scaled_dot_product_attention(*heads, attn_mask=mask)
+        x = x + self.out(seen.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norms[1](x))
+
+
+class Language(nn.Module):
+    def __init__(self, seq):
+        super().__init__()
+        self.words, self.position = nn.Embedding(256, HIDDEN), nn.Embedding(seq, HIDDEN)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.head = nn.Linear(HIDDEN, 256)
+
+    def forward(self, ids, place, gather, index):
+        """ids [b, S/cp], index [S/cp]: this rank's tokens, and where they stand in the sequence."""
+        x = place(self.words(ids)) + self.position(index)
+        mask = index[:, None] >= torch.arange(self.position.num_embeddings, device=index.device)
+        for block in self.blocks:
+            x = block(x, gather, mask)
+        return self.head(x)
+
+
+def sequences(captions, patches):
+    """(ids, labels) [B, S]: image positions, then the caption; -100 where nothing is to be learned."""
+    space = captions.new_full((len(captions), patches), END)
+    ids = torch.cat([space, captions], 1)
+    labels = torch.cat([space[:, 1:], captions, space[:, :1]], 1)
+    labels[:, :patches - 1] = labels[:, -1] = -100
+    ended = (captions == END).cumsum(1) > 1  # padding behind the first END
+    labels[:, patches - 1:-1][ended] = -100
+    return ids, labels
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("samples", help="file made by captioner --prepare")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=32, help="samples of a step, over all ranks")
+    parser.add_argument("--encoder", help="grid of the encoder (default: all ranks along dp)")
+    parser.add_argument("--llm", help="grid of the language model (default: cp=2 where it fits)")
+    options = parser.parse_args()
+    comm = start()
+    cp = 2 if comm.size % 2 == 0 else 1
+    encoder_grid = mb.Grid(options.encoder or f"dp={comm.size}")
+    llm_grid = mb.Grid(options.llm or f"cp={cp},dp={comm.size // cp}")
+    if encoder_grid.dim("dp") != comm.size or llm_grid.dim("dp") * llm_grid.dim("cp") != comm.size:
+        raise SystemExit("the encoder takes a grid of dp alone, the language model one of cp and dp")
+
+    emoji, cut, device = Emoji(options.samples), mb.Partition(), comm.device
+    seq = emoji.patches + emoji.captions.shape[1]
+    place = mb.Bridge(encoder_grid, llm_grid, partition=cut, layout="bh", dst_layout="bsh")
+    place.update(mb.Batch(batch=options.batch, spans=[
+        mb.Span(sample, 0, 0, emoji.patches) for sample in range(options.batch)]))
+    gather = mb.Bridge(llm_grid, llm_grid, src_partition=cut, layout="bsh", batch=options.batch)
+    encodes, reads = (slice(first, first + count) for first, count in (
+        place.samples("src", options.batch), place.samples("dst", options.batch)))
+    index = cut.at(llm_grid, comm.rank).index(seq)
+
+    torch.manual_seed(1)
+    encoder, language = Encoder(emoji.patches).to(device), Language(seq).to(device)
+    parameters = [*encoder.parameters(), *language.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=2e-3)
+    for step, batch in zip(range(options.steps), emoji.batches(options.batch)):
+        ids, labels = sequences(emoji.captions[batch], emoji.patches)
+        tokens = int((labels != -100).sum())  # N, over all ranks: every rank has the names
+        rows = encoder(emoji.images[batch[encodes]].to(device))
+        logits = language(ids[reads][:, index].to(device), lambda text: place.place(text, rows), gather,
+                          index.to(device))
+        loss = cross_entropy(logits.flatten(0, 1), labels[reads][:, index].flatten().to(device),
+                             reduction="sum") / tokens
+        optimizer.zero_grad()
+        loss.backward()
+        # Sums, never averages: each rank has its part of the one loss.
+        if comm.size > 1:
+            flat = torch.cat([loss.detach()[None], *(p.grad.flatten() for p in parameters)])
+            dist.all_reduce(flat)
+            loss, *sums = flat.split([1, *(p.numel() for p in parameters)])
+            for parameter, total in zip(parameters, sums):
+                parameter.grad.copy_(total.view_as(parameter))
+        optimizer.step()
+        if comm.rank == 0:
+            print(f"step {step} loss {loss.item():.6f}", flush=True)
+    comm.close()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

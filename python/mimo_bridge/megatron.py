@@ -1,0 +1,226 @@
+"""Megatron-LM's colocated communicator and MimoModel, with a bridge of this package in them.
+
+    from mimo_bridge.megatron import MimoModel  # in place of megatron.core.models.mimo
+
+Grids, process groups, alignment, the sequence partition and the gradient finalisation stay
+Megatron's. Beyond what Megatron's own communicator takes: an LLM with cp > 1 or pp > 1, dp sizes that
+do not divide one another, dimensions in any order, and ranks without images. Needs megatron.core.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from megatron.core.models.mimo import MimoModel as _MimoModel
+from megatron.core.models.mimo.comm import colocated_communicator as _upstream
+from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE
+
+from .bridge import Bridge
+from .communicator import Communicator, default_communicator
+from .errors import ArgumentError, GridError, MimoError, UnsupportedError
+from .grid import Grid, pairing_of
+
+__all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of"]
+
+_KNOWN = ("tp", "cp", "pp", "dp")
+
+
+def grid_of(grid: Any) -> Grid:
+    """The Grid of a HyperCommGrid: the same dimensions over the same ranks. Its process groups and
+    views have no part in it. Local.
+
+    GridError: a dimension besides tp, cp, pp and dp that is larger than 1 (a bridge could not know
+    whether ranks along it hold copies or samples of their own).
+    """
+    dims = dict(zip(grid.dim_names, grid.shape))
+    for name, size in dims.items():
+        if name not in _KNOWN and size != 1:
+            raise GridError(f"grid_of: the grid has {name}={size}, and a bridge knows the dimensions "
+                            f"{', '.join(_KNOWN)}")
+    return Grid({name: int(size) for name, size in dims.items()}, int(grid.rank_offset))
+
+
+class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
+    """Megatron's communicator of the same name, over a Bridge. Collective, as is every call of it.
+
+    src_grid, dest_grid      HyperCommGrids of the encoder and of the LLM
+    dim_mapping  axis of each letter: {"b": 0, "s": 1, "h": 2} (the default), {"s": 0, "b": 1, "h": 2},
+                 or {"b": 0, "h": 1} where rows of all samples are flat
+    comm         None: the default communicator. Its ranks are those of torch.distributed. Ranks
+                 outside of the grids make the same calls, with a tensor of 0 rows
+    executor     as in Bridge
+    rules        "bridge": any two grids of tp, cp, pp and dp. "upstream": Megatron's restrictions, in
+                 Megatron's words
+
+    Without a partition each rank along the LLM's cp gets full sequences, and backward adds their
+    gradients. Ranks with pp > 0 get 0 rows. Where no rank's samples change, nothing moves: the result
+    is the tensor itself.
+
+    Attributes are Megatron's. Positions are coordinates in the grids. `scale` is 0, and there are no
+    gather groups, where the rules of the gather-narrow-sum method do not hold; `gather_pg` is always
+    None, because no process group is made.
+
+    Errors, on every rank: ValueError (the grids, dim_mapping, rules), and those of Bridge.
+    """
+
+    def __init__(self, src_grid: Any, dest_grid: Any, src_module_name: str = "src",
+                 dest_module_name: str = "dest", dim_mapping: Mapping[str, int] | None = None, *,
+                 comm: Communicator | None = None, executor: str = "auto",
+                 rules: Literal["bridge", "upstream"] = "bridge") -> None:
+        self.src_grid, self.dest_grid = src_grid, dest_grid
+        self.src_module_name, self.dest_module_name = src_module_name, dest_module_name
+        self.dim_mapping = dict(dim_mapping or {"b": 0, "s": 1, "h": 2})
+        self.current_rank = dist.get_rank()
+        self.rules = rules
+        if rules not in ("bridge", "upstream"):
+            raise ArgumentError(f"rules are bridge or upstream, not {rules!r}")
+        if rules == "upstream":
+            self._validate_grids()
+        self._src, self._dest = grid_of(src_grid), grid_of(dest_grid)
+        letters = "".join(sorted(self.dim_mapping, key=lambda letter: self.dim_mapping[letter]))
+        if sorted(self.dim_mapping.values()) != list(range(len(letters))) or letters not in (
+                "bsh", "sbh", "bh"):
+            raise ArgumentError(f"dim_mapping={self.dim_mapping} is none of the layouts bsh, sbh and bh")
+        self._extract_parallelism_info()
+        self._build_rank_mappings()
+        self._compare()
+        comm = comm or default_communicator()
+        if (comm.rank, comm.size) != (self.current_rank, dist.get_world_size()):
+            raise ArgumentError(f"this is rank {self.current_rank} of {dist.get_world_size()} in "
+                                f"torch.distributed, and rank {comm.rank} of {comm.size} in the "
+                                "communicator: both need the same ranks")
+        self.bridge = Bridge(self._src, self._dest, comm=comm, layout=letters, executor=executor,
+                             name=f"{src_module_name} to {dest_module_name}")
+
+    # In place of Megatron's, which count positions in lists.
+
+    def _extract_parallelism_info(self) -> None:
+        for side, grid in (("src", self._src), ("dest", self._dest)):
+            for name in _KNOWN:
+                setattr(self, f"{side}_{name}_size", grid.dim(name))
+
+    def _build_rank_mappings(self) -> None:
+        self.rank_to_src_pos = _positions(self._src)
+        self.rank_to_dest_pos = _positions(self._dest)
+
+    def _compare(self) -> None:
+        """direction, scale and gather groups, and whether every rank keeps the samples that it has."""
+        src, dest = self._src.dim("dp"), self._dest.dim("dp")
+        directions = _upstream.BridgeDirection
+        self.gather_pg = None
+        self.direction = (directions.FAN_IN if src > dest else
+                          directions.FAN_OUT if src < dest else directions.EQUAL)
+        self.scale = max(src, dest) // min(src, dest) if max(src, dest) % min(src, dest) == 0 else 0
+        try:
+            self.gather_group_ranks = [list(ranks) for ranks in pairing_of(self._src, self._dest).groups]
+        except GridError:
+            self.gather_group_ranks = []
+        places = [{rank: dp for rank, (dp, _) in of.items()}
+                  for of in (self.rank_to_src_pos, self.rank_to_dest_pos)]
+        self._stays = (places[0] == places[1] and self._dest.dim("cp") == 1
+                       and self._dest.dim("pp") == 1 and self._src.dim("pp") == 1)
+
+    def _check_divisible(self, batch_size: int) -> None:
+        if self.scale == 0:
+            raise ArgumentError(f"dp sizes {self._src.dim('dp')} and {self._dest.dim('dp')} do not "
+                                "divide one another: there are no slices of equal size")
+        super()._check_divisible(batch_size)
+
+    def communicate(self, tensor: torch.Tensor, rows: int | None = None) -> torch.Tensor:
+        """Move `tensor` from the encoder's layout to the LLM's. Differentiable. Collective; with rules
+        "bridge" also for a rank without samples, which gives 0 of them.
+
+        rows     of the result on this rank, where the layout is flat (bh) and ranks have unequal
+                 numbers. Without it rows split evenly over dp
+        returns  this rank's tile, in the same letters
+
+        Errors, on every rank: ValueError (sizes that do not split, also in Megatron's words), and
+        those of a call of Bridge.
+        """
+        if self._stays:
+            return tensor.contiguous()
+        flat = self.bridge.layout == "bh"
+        try:
+            if rows is None and (flat or self.rules == "upstream"):
+                self._check_splits(tensor.shape[self.dim_mapping["b"]])
+        except Exception as error:
+            with self.bridge.comm._turn():
+                self.bridge._movement._refuse(False, error)
+            raise
+        return self.bridge(tensor, rows=rows if flat else None)
+
+    def _check_splits(self, size: int) -> None:
+        if self.is_fan_out() and self.scale:
+            self._check_divisible(size)
+        elif size * self._src.dim("dp") % self._dest.dim("dp"):
+            raise ArgumentError(f"{size} rows on each of {self._src.dim('dp')} dp ranks do not split "
+                                f"evenly over {self._dest.dim('dp')}: say how many `rows` this rank gets")
+
+    def destroy(self) -> None:
+        """Release the bridge. Collective. Again: nothing."""
+        self.bridge.close()
+
+
+def _positions(grid: Grid) -> dict[int, tuple[int, int]]:
+    found = {}
+    for rank in range(grid.offset, grid.offset + grid.size):
+        place = grid.coords(rank)
+        found[rank] = (place.get("dp", 0), place.get("tp", 0))
+    return found
+
+
+class MimoModel(_MimoModel):
+    """Megatron's MimoModel: where its grids share all ranks, embeddings move over bridges.
+
+    Every rank calls forward and backward, also one whose batch has no images: it takes part with 0
+    rows, and its encoder gets gradients of 0. Images can differ in size and number, because each rank
+    counts the special ids of its own input_ids. The LLM can have cp > 1.
+
+    Errors beyond Megatron's: NotImplementedError for a language model with pp > 1, which Megatron's
+    forward of colocated modules can't run in stages. (ColocatedBridgeCommunicator can serve one.)
+    """
+
+    _input_ids: torch.Tensor | None = None
+
+    def _build_colocated_communicators(self) -> None:
+        grids = self.mimo_config.module_to_grid_map
+        if any(name not in grid.dim_names for grid in grids.values() for name in ("tp", "dp")):
+            super()._build_colocated_communicators()  # it says that it makes none
+            return
+        language = grids[_LANGUAGE]
+        if grid_of(language).dim("pp") > 1:
+            raise UnsupportedError(f"MimoModel: the language model has pp={grid_of(language).dim('pp')}, "
+                                   "and the forward of colocated modules runs it as one stage")
+        for name in self.mimo_config.modality_submodules_spec:
+            self.colocated_comms[name, _LANGUAGE] = ColocatedBridgeCommunicator(
+                grids[name], language, name, _LANGUAGE, {"b": 0, "h": 1})
+
+    def forward(self, input_ids: torch.Tensor, *args: Any, **more: Any) -> Any:
+        """Megatron's. Collective where modules are colocated."""
+        self._input_ids = input_ids
+        try:
+            return super().forward(input_ids, *args, **more)
+        finally:
+            self._input_ids = None
+
+    def _apply_colocated_comms(self, modality_embeddings: dict[str, torch.Tensor]) -> Any:
+        # Every encoder, in the same order on all ranks, and not only those with images here.
+        for (name, _), comm in self.colocated_comms.items():
+            rows = None
+            if name in self.special_token_ids and self._input_ids is not None:
+                rows = int((self._input_ids == self.special_token_ids[name]).sum())
+            x = modality_embeddings.get(name)
+            modality_embeddings[name] = comm.communicate(
+                self._no_rows(name, comm) if x is None else x, rows)
+        return modality_embeddings
+
+    def _no_rows(self, name: str, comm: ColocatedBridgeCommunicator) -> torch.Tensor:
+        """[0, H]: what the encoder of a rank without images gives. It depends on the encoder's
+        parameters, so that backward gives them gradients of 0 and their hooks run here as elsewhere."""
+        config = self.mimo_config.language_model_spec.params["config"]
+        like = {"dtype": config.params_dtype, "device": comm.bridge.comm.device}
+        parts = [parameter.reshape(-1)[:0].to(**like)
+                 for parameter in self.modality_submodules[name].parameters() if parameter.requires_grad]
+        return torch.cat([torch.empty(0, **like), *parts]).reshape(0, config.hidden_size)

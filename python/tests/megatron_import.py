@@ -1,0 +1,109 @@
+"""Megatron-LM for the cases: where it is, its classes, and process groups of gloo.
+
+MIMO_MEGATRON names a folder that has `megatron`. Otherwise it is looked for beside the project. Nothing
+of it is copied, and nothing is written there.
+"""
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pathlib
+import sys
+import tempfile
+import types
+import warnings
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+from rank_runner import Skip, gather
+
+PROJECT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def folder():
+    """The folder that has `megatron`, or None."""
+    named = os.environ.get("MIMO_MEGATRON")
+    beside = [PROJECT.parent / name for name in ("Megatron-LM", "shared/upstream")]
+    for path in [pathlib.Path(named)] if named else beside:
+        if (path / "megatron/core/hyper_comm_grid.py").is_file():
+            return path
+    return None
+
+
+def require():
+    if not all(gather(folder() is not None)):
+        raise Skip("no Megatron-LM: MIMO_MEGATRON can name its folder")
+    sys.dont_write_bytecode = True
+    warnings.simplefilter("ignore")
+    return folder()
+
+
+def two_classes():
+    """(ColocatedBridgeCommunicator, HyperCommGrid) of Megatron, without the packages around them."""
+    path = require()
+    if "mimo_bridge.megatron" in sys.modules:
+        return whole().Theirs, whole().HyperCommGrid
+    for name in ("megatron", "megatron.core"):
+        module = sys.modules.setdefault(name, types.ModuleType(name))
+        module.__path__ = [str(path.joinpath(*name.split(".")))]
+    file = path / "megatron/core/models/mimo/comm/colocated_communicator.py"
+    spec = importlib.util.spec_from_file_location("colocated", file)
+    colocated = importlib.util.module_from_spec(spec)
+    sys.modules["colocated"] = colocated
+    spec.loader.exec_module(colocated)
+    return (colocated.ColocatedBridgeCommunicator,
+            importlib.import_module("megatron.core.hyper_comm_grid").HyperCommGrid)
+
+
+def whole():
+    """mimo_bridge.megatron and what the cases need of Megatron, which takes seconds to import."""
+    path = require()
+    if "mimo_bridge.megatron" not in sys.modules:
+        for name in [name for name in sys.modules if name.split(".")[0] == "megatron"]:
+            del sys.modules[name]
+        if str(path) not in sys.path:
+            sys.path.append(str(path))
+        try:
+            importlib.import_module("triton")
+        except ImportError:  # Megatron imports one file of kernels without asking
+            name = "megatron.core.transformer.moe.ops.paged_stash"
+            sys.modules[name] = mock.MagicMock(__spec__=None)
+        importlib.import_module("mimo_bridge.megatron")
+    import mimo_bridge.megatron as ours
+    from megatron.core.hyper_comm_grid import HyperCommGrid
+    from megatron.core.models.mimo import MimoModelConfig
+    from megatron.core.models.mimo.submodules.audio import AudioModalitySubmodules
+    from megatron.core.models.mimo.submodules.vision import VisionModalitySubmodules
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.transformer_config import TransformerConfig
+    return types.SimpleNamespace(
+        ours=ours, Theirs=ours._upstream.ColocatedBridgeCommunicator, HyperCommGrid=HyperCommGrid,
+        MimoModelConfig=MimoModelConfig, ModuleSpec=ModuleSpec, TransformerConfig=TransformerConfig,
+        encoders={"vision": VisionModalitySubmodules, "audio": AudioModalitySubmodules})
+
+
+@contextlib.contextmanager
+def gloo(comm):
+    """torch.distributed over the ranks of mpirun. Groups that ask for NCCL get gloo."""
+    store = gather(tempfile.mktemp(prefix="mimo-store-"))[0]
+    os.environ["WORLD_SIZE"] = str(comm.size)  # HyperCommGrid reads it
+    dist.init_process_group("gloo", store=dist.FileStore(store, comm.size), rank=comm.rank,
+                            world_size=comm.size)
+    make = dist.new_subgroups_by_enumeration
+
+    def make_gloo(ranks, backend=None, **more):
+        made = make(ranks, backend="gloo", **more)
+        dist.barrier()  # a rank that ends a group closes what a slower one connects to
+        return made
+
+    with mock.patch.object(dist, "new_subgroups_by_enumeration", make_gloo), \
+            mock.patch.object(torch.cuda, "current_device", lambda: torch.device("cpu")):
+        try:
+            yield
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+            os.environ.pop("WORLD_SIZE")

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""examples/torch: the loss curve of 4 ranks is that of one process, and it falls.
+
+    torch_example.py MPIRUN TRAIN
+"""
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+SIZE, COUNT = 8, 30
+
+
+def write_samples(path):
+    """Pictures of noise, in the captioner's format."""
+    dice, body = random.Random(1), b""
+    for i in range(COUNT):
+        name = f"noise {i}".encode()
+        body += struct.pack("BB", 0, len(name)) + name + dice.randbytes(SIZE * SIZE * 3)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<8sIIqqqq", b"MIMOEMJI", 1, SIZE, COUNT, len(body), 0, 0) + body)
+
+
+def curve(launcher, path):
+    # 10 samples: what 4 ranks along dp do not divide
+    command = [*launcher, sys.executable, sys.argv[2], path, "--steps", "6", "--batch", "10"]
+    env = {**os.environ, "MASTER_PORT": str(20000 + os.getpid() % 20000)}
+    lines = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, env=env).stdout
+    return [float(line.split()[-1]) for line in lines.splitlines() if line.startswith("step")]
+
+
+with tempfile.TemporaryDirectory() as folder:
+    samples = os.path.join(folder, "samples")
+    write_samples(samples)
+    alone = curve([], samples)
+    four = curve([sys.argv[1], "--oversubscribe", "-n", "4"], samples)
+print(alone, four, sep="\n")
+if len(alone) != 6 or len(four) != 6 or max(abs(a - b) for a, b in zip(alone, four)) > 1e-4:
+    sys.exit("the curves differ")
+if alone[-1] > alone[0] - 0.5:
+    sys.exit("the loss does not fall")
