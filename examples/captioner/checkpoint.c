@@ -36,9 +36,11 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp)
 {
     for (int i = 0; i < nn_params_count(params); i++)
         for (int part = 0; part < PARTS; part++) {
-            saved_tensor *entry = &list->entries[list->count++];
             const nn_param *param = nn_params_at(params, i);
-            int64_t elements = param->shape[0] * param->shape[1];
+            if (!nn_param_has(param, parts[part].part))
+                continue; /* of a frozen parameter the value alone */
+            saved_tensor *entry = &list->entries[list->count++];
+            int64_t elements = param->placement.shape[0] * param->placement.shape[1];
             entry->param = param;
             entry->place = (param_part){params, i, parts[part].part, tp};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
@@ -112,7 +114,7 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     for (int64_t i = 0; i < list->count; i++) {
         const saved_tensor *entry = &list->entries[i];
         tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
-                                                 entry->param->shape};
+                                                 entry->param->placement.shape};
     }
     struct safetensors_content content = {tensors, list->count, metadata, FACTS + 1};
     mimo_status status = safetensors_create(out, path, &content);
@@ -167,7 +169,8 @@ static mimo_status write_entries(const save_state *save)
         const nn_param *param = list->entries[i].param;
         TRY(gather_whole(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
-            written = safetensors_write(save->writer, i, 0, param->shape[0] * param->shape[1],
+            written = safetensors_write(save->writer, i, 0,
+                                        param->placement.shape[0] * param->placement.shape[1],
                                         list->whole);
     }
     return written;
@@ -229,13 +232,14 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     const struct safetensors_tensor *saved = safetensors_at(file, index);
     bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
     for (int i = 0; same && i < param->ndim; i++)
-        same = saved->shape[i] == param->shape[i];
+        same = saved->shape[i] == param->placement.shape[i];
     CHECK(same, MIMO_ERR_SHAPE,
           "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
-          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
-          param->shape[1]);
-    TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], list->whole));
-    slice_whole(list->slice, list->whole, param);
+          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
+          param->placement.shape[1]);
+    TRY(safetensors_read(file, index, 0, param->placement.shape[0] * param->placement.shape[1],
+                         list->whole));
+    slice_whole(list->slice, list->whole, param, nn_params_tp_rank(entry->place.params));
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }
 

@@ -24,6 +24,6 @@ typedef struct whole_rooms {
 mimo_status gather_whole(const whole_rooms *rooms, const param_part *from);
 
 /** This rank's slice of a whole tensor. Local. */
-void slice_whole(nn_real *local, const nn_real *whole, const nn_param *param);
+void slice_whole(nn_real *local, const nn_real *whole, const nn_param *param, int tp_rank);
 
 #endif

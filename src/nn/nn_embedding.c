@@ -6,7 +6,7 @@
 #include "nn/nn_support.h"
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
-                              int64_t entries, int64_t width, double std)
+                              int64_t entries, int64_t width, double std, nn_rule rule)
 {
     nn_embedding made = {.params = params, .entries = entries, .width = width, .n = -1};
     char full[NN_NAME_CAPACITY];
@@ -14,8 +14,12 @@ mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char
     MIMO_TRY(nn_check_size(name, "entries", entries));
     MIMO_TRY(nn_check_size(name, "width", width));
     MIMO_TRY(nn_join(full, name, "weight"));
-    nn_param_desc desc = {
-        .name = full, .ndim = 2, .shape = {entries, width}, .init = NN_INIT_NORMAL, .std = std};
+    nn_param_desc desc = {.name = full,
+                          .ndim = 2,
+                          .shape = {entries, width},
+                          .rule = rule,
+                          .init = NN_INIT_NORMAL,
+                          .std = std};
     MIMO_TRY(nn_params_add(params, &desc, &made.weight));
     made.runtime = nn_params_runtime(params);
     MIMO_TRY(mimo_reserve(&made.slot, entries, sizeof *made.slot));
@@ -105,6 +109,8 @@ mimo_status nn_embedding_backward(nn_embedding *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->n >= 0, MIMO_ERR_STATE,
                "embedding: backward before forward");
+    if (nn_is_frozen(layer->params, layer->weight))
+        return MIMO_OK;
     nn_lookup lookup = lookup_of(layer);
     nn_uses uses = nn_uses_at(layer->numbers, layer->n, layer->used);
     return layer->runtime->ops->lookup_backward(

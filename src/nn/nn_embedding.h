@@ -20,8 +20,9 @@ typedef struct nn_embedding {
     int64_t *slot;           /* [entries], workspace of nn_uses_fill */
 } nn_embedding;
 
+/** `rule` is NN_REPLICATED, or NN_PARTIAL where each tp rank looks up its own rows (sp). */
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
-                              int64_t entries, int64_t width, double std);
+                              int64_t entries, int64_t width, double std, nn_rule rule);
 void nn_embedding_release(nn_embedding *layer);
 
 /** Reserve memory for n ids now. Then no call with at most n ids allocates. An allocation that

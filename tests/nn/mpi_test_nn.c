@@ -134,10 +134,10 @@ static void set_parameters(nn_params *params)
         double *value = calloc((size_t)param->count, sizeof *value);
         for (int64_t i = 0; i < param->local[0]; i++)
             for (int64_t j = 0; j < param->local[1]; j++) {
-                int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
-                int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
+                int64_t row = i + (param->placement.cut == 0 ? param->start : 0);
+                int64_t column = j + (param->placement.cut == 1 ? param->start : 0);
                 value[i * param->local[1] + j] =
-                    0.4 * nn_normal(5, param->name, row * param->shape[1] + column);
+                    0.4 * nn_normal(5, param->name, row * param->placement.shape[1] + column);
             }
         MPI_EXPECT_OK(nn_params_write(params, p, NN_VALUE, value));
         free(value);
@@ -146,10 +146,28 @@ static void set_parameters(nn_params *params)
 
 static void make_model(model *m, const team *t, bool causal)
 {
-    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11, nn_test_runtime()};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = t->tp_rank,
+                            .tp_size = t->tp_size,
+                            .seed = 11,
+                            .runtime = nn_test_runtime()};
     nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime()};
-    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, t->batch, t->cp_size, 0.1, 0.1};
-    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
+    nn_block_desc block = {.name = "block",
+                           .hidden = HIDDEN,
+                           .heads = HEADS,
+                           .inner = INNER,
+                           .max_rows = t->rows,
+                           .max_batch = t->batch,
+                           .max_parts = t->cp_size,
+                           .std = 0.1,
+                           .out_std = 0.1};
+    nn_linear_desc head = {.name = "head",
+                           .in = HIDDEN,
+                           .out = V,
+                           .split = NN_SPLIT_COLUMNS,
+                           .bias = true,
+                           .std = 0.1};
     memset(m, 0, sizeof *m);
     MPI_EXPECT_OK(nn_params_create(&m->params, &store));
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
@@ -250,11 +268,11 @@ static void compare_results(const team *t, results *mine, const results *whole)
 static void compare_parameter(const team *t, const nn_param *p, const double *mine,
                               const double *whole, double bound)
 {
-    int64_t row0 = p->shard_dim == 0 ? p->start : 0;
-    int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+    int64_t row0 = p->placement.cut == 0 ? p->start : 0;
+    int64_t column0 = p->placement.cut == 1 ? p->start : 0;
     for (int64_t r = 0; r < p->local[0]; r++)
         for (int64_t c = 0; c < p->local[1]; c++) {
-            double expected = whole[(row0 + r) * p->shape[1] + column0 + c];
+            double expected = whole[(row0 + r) * p->placement.shape[1] + column0 + c];
             double got = mine[r * p->local[1] + c];
             MPI_EXPECT(fabs(got - expected) <= bound * (1 + fabs(expected)),
                        "tp %d cp %d: %s[%lld][%lld] is %.15g, one rank %.15g", t->tp_size,

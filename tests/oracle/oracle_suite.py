@@ -54,6 +54,7 @@ REFUSED = [
     (["--llm", "pp=2", "--train", "3"], "--llm pp=2 has pp=2: the oracle models no pp there"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
+    (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
     (["--encoder", "tp"], "part 1 of the grid 'tp' is 'tp'"),
 ]
 
