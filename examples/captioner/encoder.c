@@ -34,8 +34,9 @@ static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
                             .max_rows = out->rows};
     patch.lora = nn_lora_for(desc->adapters, patch.name);
     TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
-    TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens, hidden,
-                          EMBEDDING_STD, NN_REPLICATED));
+    TRY(nn_embedding_init(&out->position, out->params,
+                          &(nn_embedding_desc){"encoder.position", desc->tokens, hidden,
+                                               EMBEDDING_STD, NN_REPLICATED}));
     TRY(nn_embedding_reserve(&out->position, desc->tokens));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];

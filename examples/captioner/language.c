@@ -33,10 +33,12 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
 {
     int64_t hidden = desc->hidden;
     nn_params *params = out->params;
-    TRY(nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD,
-                          NN_REPLICATED));
-    TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden, EMBEDDING_STD,
-                          NN_REPLICATED));
+    TRY(nn_embedding_init(
+        &out->text, params,
+        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, NN_REPLICATED}));
+    TRY(nn_embedding_init(
+        &out->position, params,
+        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, NN_REPLICATED}));
     TRY(nn_embedding_reserve(&out->text, text_count(out)));
     TRY(nn_embedding_reserve(&out->position, out->share));
     for (int64_t i = 0; i < desc->layers; i++) {

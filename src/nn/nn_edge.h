@@ -7,9 +7,9 @@
  *   WHOLE      the tensor, alike on every rank     its sum over tp
  *   ROWS       the rows of all ranks (gather)      this rank's rows of the sum (reduce-scatter)
  *
- * Before a column-parallel product x comes in and dx goes out; behind a row-parallel one dy comes in
- * and y goes out. So WHOLE is copy and all-reduce, in this order or the other, and ROWS, which is
- * sequence parallelism, gather and scatter.
+ * Before a column-parallel product x comes in and dx goes out; behind a row-parallel one dy comes
+ * in and y goes out. So WHOLE is copy and all-reduce, in this order or the other, and ROWS, which
+ * is sequence parallelism, gather and scatter.
  */
 #ifndef MIMO_NN_NN_EDGE_H
 #define MIMO_NN_NN_EDGE_H

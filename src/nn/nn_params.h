@@ -99,7 +99,7 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
 mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
-/** Set the values to the initial ones again, and the moments and the number of steps to 0. Blocking.
+/** Set the values to the initial ones again, the moments and the number of steps to 0. Blocking.
  *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_MEMORY. */
 mimo_status nn_params_reset(nn_params *params);
 

@@ -85,7 +85,8 @@ Test(nn_linear, no_rows)
     NN_OK(nn_linear_init(&linear, params, NULL, &linear_desc));
     NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS, NN_REPLICATED));
     NN_OK(nn_mlp_init(&mlp, params, NULL, &mlp_desc));
-    NN_OK(nn_embedding_init(&embedding, params, "tokens", 3, IN, 0.1, NN_REPLICATED));
+    NN_OK(nn_embedding_init(&embedding, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     NN_OK(nn_linear_forward(&linear, room, room, 0));
     NN_OK(nn_linear_backward(&linear, room, room));
@@ -284,7 +285,8 @@ Test(nn_embedding, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params, "tokens", 4, IN, 0.1, NN_REPLICATED));
+    NN_OK(nn_embedding_init(&layer, params,
+                            &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     nn_case tokens = {"tokens",          &layer, params, 0, ROWS * IN, embedding_forward,
                       embedding_backward};
@@ -301,7 +303,8 @@ Test(nn_embedding, refuses_an_id_outside_the_table)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params, "tokens", 3, IN, 0.1, NN_REPLICATED));
+    NN_OK(nn_embedding_init(&layer, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     nn_real y[ROWS * IN];
     NN_FAILS(nn_embedding_backward(&layer, y), MIMO_ERR_STATE, "before forward");

@@ -12,7 +12,7 @@ extern const char *const oracle_exchange_names[ORACLE_EXCHANGES];
 /* Set all counts to zero: before a step. */
 void oracle_exchanges_reset(oracle_candidate *candidate);
 
-/* After a step: capture, under each of the names, 1 plus how far the count lies from the formula. */
+/* After a step: capture, under each of the names, 1 plus how far the count is off the formula. */
 void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture);
 
 #endif

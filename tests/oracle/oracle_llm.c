@@ -64,10 +64,12 @@ static mimo_status add_layers(oracle_llm *out)
     const ref_sizes *sizes = &out->sizes;
     int64_t hidden = sizes->hidden, rows = out->share * out->batch;
     nn_rule own = out->topology->sp ? NN_PARTIAL : NN_REPLICATED; /* of a rank's own rows */
-    MIMO_TRY(nn_embedding_init(&out->text, out->params, "llm.text", sizes->text_vocabulary, hidden,
-                               EMBEDDING_STD, NN_REPLICATED));
-    MIMO_TRY(nn_embedding_init(&out->position, out->params, "llm.position", sizes->seq, hidden,
-                               EMBEDDING_STD, own));
+    MIMO_TRY(nn_embedding_init(&out->text, out->params,
+                               &(nn_embedding_desc){"llm.text", sizes->text_vocabulary, hidden,
+                                                    EMBEDDING_STD, NN_REPLICATED}));
+    MIMO_TRY(nn_embedding_init(
+        &out->position, out->params,
+        &(nn_embedding_desc){"llm.position", sizes->seq, hidden, EMBEDDING_STD, own}));
     MIMO_TRY(add_blocks(out));
     MIMO_TRY(nn_norm_init(&out->norm, out->params, "llm.norm", hidden, rows, own));
     nn_linear_desc head = {.name = "llm.head",
