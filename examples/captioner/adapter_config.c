@@ -68,7 +68,8 @@ static void append_string(struct text_room *room, const char *text)
     append(room, "\"");
 }
 
-/* An integer where the value is whole, else the shortest text that gives the value back. */
+/* An integer where the value is whole, else the shortest text that gives the value back. (Below
+ * 2^-24 Python finds a digit less for some powers of 2.) */
 static void append_number(struct text_room *room, double value)
 {
     char digits[32];
