@@ -17,17 +17,7 @@
 #include <stdint.h>
 
 #include "adapter_config.h"
-
-/* A factor of the model's adapter. */
-struct adapter_tensor {
-    const char *name; /* "llm.block0.mlp.up.lora_A.weight": without the prefix, unique */
-    int64_t shape[2]; /* [rank, in] of an A, [out, rank] of a B */
-};
-
-struct adapter_tensors {
-    const struct adapter_tensor *tensors; /* in any order */
-    int64_t count;
-};
+#include "adapter_tensor.h"
 
 /* Writing. Each file appears whole, at commit, or not at all. */
 

@@ -42,8 +42,8 @@ TestSuite(adapter_file, .init = make_top, .fini = remove_top);
 /* The example of the specification, B first: the file sorts. */
 #define UP "llm.block0.mlp.up."
 #define PREFIX "base_model.model."
-static const struct adapter_tensor factors[] = {{UP "lora_B.weight", {4, 2}},
-                                                {UP "lora_A.weight", {2, 2}}};
+static const struct adapter_tensor factors[] = {{UP "lora_B.weight", {4, 2}, NULL},
+                                                {UP "lora_A.weight", {2, 2}, NULL}};
 static const struct adapter_tensors both = {factors, 2};
 static const float a[] = {1, 2, 0, 1}, b[] = {1, 0, 0, 1, 1, -1, 2, 1};
 static const char *const up[] = {"up"};
@@ -179,8 +179,8 @@ Test(adapter_file, sixteen_bits_are_widened_exactly)
 {
     enum { COUNT = 65536, RANK = 8 };
     static const int64_t shape[] = {COUNT / RANK, RANK};
-    static const struct adapter_tensor wanted[] = {{"x.lora_B.weight", {COUNT / RANK, RANK}},
-                                                   {"y.lora_B.weight", {COUNT / RANK, RANK}}};
+    static const struct adapter_tensor wanted[] = {{"x.lora_B.weight", {COUNT / RANK, RANK}, NULL},
+                                                   {"y.lora_B.weight", {COUNT / RANK, RANK}, NULL}};
     static const struct safetensors_tensor list[] = {{PREFIX "x.lora_B.weight", MIMO_F16, 2, shape},
                                                      {"y.lora_B.weight", MIMO_BF16, 2, shape}};
     static uint16_t halves[COUNT];
@@ -320,11 +320,11 @@ Test(adapter_file, damaged_or_missing)
 
 Test(adapter_file, adapters_that_no_file_can_have)
 {
-    static const struct adapter_tensor twice[] = {{UP "lora_A.weight", {2, 2}},
-                                                  {UP "lora_A.weight", {2, 2}}};
-    static const struct adapter_tensor negative = {"x.lora_B.weight", {-4, 2}};
-    static const struct adapter_tensor huge = {"x", {INT64_MAX / 2, 3}};
-    static const struct adapter_tensor of_rank_4 = {"x.lora_A.weight", {4, 2}};
+    static const struct adapter_tensor twice[] = {{UP "lora_A.weight", {2, 2}, NULL},
+                                                  {UP "lora_A.weight", {2, 2}, NULL}};
+    static const struct adapter_tensor negative = {"x.lora_B.weight", {-4, 2}, NULL};
+    static const struct adapter_tensor huge = {"x", {INT64_MAX / 2, 3}, NULL};
+    static const struct adapter_tensor of_rank_4 = {"x.lora_A.weight", {4, 2}, NULL};
     const struct {
         struct adapter_tensors list;
         mimo_status status;
