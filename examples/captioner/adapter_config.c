@@ -28,8 +28,8 @@ static bool is_name(const char *text)
 
 enum {
     PLAIN_ROOM = 2048,     /* everything except the targets: the longest double has 309 digits */
-    TARGET_ROOM = 16,      /* quotes, comma, line and indentation of a target */
-    ROOM_PER_BYTE = 6,     /* of a target: \u00e9 */
+    TARGET_ROOM = 8,       /* line, indentation, quotes and comma of a target */
+    ROOM_PER_BYTE = 3,     /* of a target: 2 of them become \u00e9 */
     SURROGATES_AT = 65536, /* code points from here are two of Python's \u escapes */
 };
 

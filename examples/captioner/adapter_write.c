@@ -130,7 +130,6 @@ static mimo_status begin_tensors(adapter_writer *writer, const struct adapter_te
 static mimo_status begin(adapter_writer *writer, const char *folder,
                          const struct adapter_config *config, const struct adapter_tensors *list)
 {
-    CHECK(folder[0], MIMO_ERR_ARGUMENT, "the folder of an adapter has no name");
     TRY(check_ranks(list, config->rank));
     TRY(begin_folder(writer, folder));
     TRY(write_config(writer, config));

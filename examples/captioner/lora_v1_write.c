@@ -94,10 +94,10 @@ static mimo_status begin(lora_v1_writer *writer, const char *path,
                          const struct adapter_tensors *list)
 {
     const struct adapter_tensor **sorted = NULL;
-    for (int64_t i = 0; i < list->count; i++)
-        TRY(check_tensor(&list->tensors[i]));
     CHECK(list->count <= UINT32_MAX, MIMO_ERR_OVERFLOW, "%" PRId64 " tensors are too many",
           list->count);
+    for (int64_t i = 0; i < list->count; i++)
+        TRY(check_tensor(&list->tensors[i]));
     writer->count = list->count;
     TRY(memory_reserve(&writer->places, list->count, sizeof *writer->places));
     TRY(atomic_file_open(&writer->file, path));

@@ -90,6 +90,38 @@ Test(adapter_config, targets_as_python_prints_them)
     expect_text(&config, TEXT("4", "\"all-linear\"", "false"));
 }
 
+static mimo_status parse(struct adapter_config **out, const char *text)
+{
+    return adapter_config_parse(out, text, (int64_t)strlen(text), "x/adapter_config.json");
+}
+
+/* The room for the text is a bound of what the targets take: here of many short ones, and of many
+ * in which every 2 bytes become 6. */
+Test(adapter_config, many_targets)
+{
+    enum { MANY = 4096 };
+    static char names[MANY][8];
+    static const char *list[MANY];
+    for (int escaped = 0; escaped < 2; escaped++) {
+        struct adapter_config config = {1024, -0x1.fffffffffffffp1023, true, list, MANY};
+        struct adapter_config *read = NULL;
+        char *text = NULL;
+        for (int i = 0; i < MANY; i++) {
+            int high = 0x80 + i / 64, low = 0x80 + i % 64; /* U+00C0 to U+00FF, twice */
+            snprintf(names[i], sizeof names[i], escaped ? "\xc3%c\xc3%c" : "%c%c",
+                     escaped ? high : '0' + i / 64, escaped ? low : '0' + i % 64);
+            list[i] = names[i];
+        }
+        cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(read->target_count, MANY);
+        for (int i = 0; i < MANY; i++)
+            cr_assert_str_eq(read->targets[i], names[i]);
+        memory_release(read);
+        memory_release(text);
+    }
+}
+
 Test(adapter_config, values_that_no_file_can_have)
 {
     static const char *const twice[] = {"up", "up"}, *const unsorted[] = {"up", "down"};
@@ -115,11 +147,6 @@ Test(adapter_config, values_that_no_file_can_have)
         FAILS(adapter_config_text(&text, &cases[i].config), MIMO_ERR_ARGUMENT, cases[i].part);
         cr_assert_null(text);
     }
-}
-
-static mimo_status parse(struct adapter_config **out, const char *text)
-{
-    return adapter_config_parse(out, text, (int64_t)strlen(text), "x/adapter_config.json");
 }
 
 static struct adapter_config *parsed(const char *text)
@@ -255,6 +282,7 @@ Test(adapter_config, broken_files)
         {"{" MUST ", \"target_modules\": [\"\"]}", "has \"\", which is no name of a layer"},
         {"{" MUST ", \"target_modules\": [\"a\\n\"]}", "has \"a\\n\", which is no name"},
         {"{" MUST ", \"target_modules\": [\"all-linear\"]}", "has \"all-linear\", which is no"},
+        {"{" MUST ", \"target_modules\": [\"ALL-linear\"]}", "has \"ALL-linear\", which is no"},
         {"{" MUST ", \"target_modules\": [\"0123456789012345678901234567890123456789"
          "0123456789012345678901234567890123456789\\n\"]}",
          "has \"01234567890123456789012345678901234567890123456789012345678..., which"},

@@ -210,6 +210,7 @@ Test(adapter_file, sixteen_bits_are_widened_exactly)
             }
         }
     FAILS(adapter_read(file, 0, COUNT, 1, got), MIMO_ERR_ARGUMENT, "lie outside the 65536");
+    FAILS(adapter_read(file, 0, 0, -1, got), MIMO_ERR_ARGUMENT, "[0, +-1) lie outside the 65536");
     adapter_close(file);
 }
 

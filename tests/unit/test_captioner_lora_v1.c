@@ -139,6 +139,27 @@ Test(lora_v1, rows_in_another_order)
     FAILS(lora_v1_read(file, 0, 17, 2, got), MIMO_ERR_ARGUMENT, "[17, +2) lie outside the 18");
     FAILS(lora_v1_read(file, 0, -1, 1, got), MIMO_ERR_ARGUMENT, "lie outside the 18");
     FAILS(lora_v1_read(file, 1, 0, 1, got), MIMO_ERR_ARGUMENT, "no tensor 1 among the 1");
+    cr_assert_eq(truncate(path, 50), 0);
+    FAILS(lora_v1_read(file, 0, 15, 3, got), MIMO_ERR_IO, path, "ends at byte", "are missing");
+    lora_v1_close(file);
+}
+
+/* B before A. */
+Test(lora_v1, tensors_in_another_order)
+{
+    enum { A_BYTES = 64, B_BYTES = GOLDEN - 12 - A_BYTES };
+    char bytes[GOLDEN];
+    float got[8];
+    memcpy(bytes, golden, 12);
+    memcpy(bytes + 12, golden + 12 + A_BYTES, B_BYTES);
+    memcpy(bytes + 12 + B_BYTES, golden + 12, A_BYTES);
+    put(bytes, GOLDEN);
+    lora_v1_file *file = matched(&both);
+    cr_assert_str_eq(lora_v1_name(file, 0), UP "lora_A");
+    cr_assert_eq(lora_v1_read(file, 0, 0, 8, got), MIMO_OK);
+    EXPECT_BITS(bits_of(got, b, sizeof b, sizeof *b, 2), "B");
+    cr_assert_eq(lora_v1_read(file, 1, 0, 4, got), MIMO_OK);
+    EXPECT_BITS(bits_of(got, a, sizeof a, sizeof *a, 2), "A");
     lora_v1_close(file);
 }
 
@@ -299,6 +320,8 @@ Test(lora_v1, contents_that_no_file_can_have)
         FAILS(lora_v1_create(&writer, path, &list), cases[i].status, cases[i].part);
         cr_assert_null(writer);
     }
+    const struct adapter_tensors endless = {factors, INT64_C(1) << 32};
+    FAILS(lora_v1_create(&writer, path, &endless), MIMO_ERR_OVERFLOW, "4294967296 tensors");
     char nowhere[96];
     snprintf(nowhere, sizeof nowhere, "%s/no/x.lora", folder);
     FAILS(lora_v1_create(&writer, nowhere, &both), MIMO_ERR_IO, nowhere);
