@@ -7,9 +7,9 @@
  * Python's safetensors and PEFT write the same bytes. Rows of a B lie in the order of the rows of
  * the layer's weight in a checkpoint.
  *
- * Nothing here knows of ranks. A writer takes whole tensors, one at a time. A reader gives any range
- * of a tensor, so that each rank reads only what it holds. Reading is local: ranks that read the
- * same file come to the same result.
+ * Nothing here knows of ranks. A writer takes whole tensors, one at a time. A reader gives any
+ * range of a tensor, so that each rank reads only what it holds. Reading is local: ranks that read
+ * the same file come to the same result.
  */
 #ifndef CAPTIONER_ADAPTER_FILE_H
 #define CAPTIONER_ADAPTER_FILE_H

@@ -1,7 +1,8 @@
-/* The readers of adapters. A configuration that is understood can be written, and is then understood
- * as the same. A file of tensors that is the model's can be read to its last element. Anything else
- * is refused with a sentence. The first byte chooses the reader, and whether the others are a whole
- * file or edits of a sound one, each an offset and a byte. */
+/* The readers of adapters. A configuration that is understood can be written, and is then
+ * understood as the same. A file of tensors that is the model's can be read to its last element.
+ * Anything else is refused with a sentence. The first byte chooses the reader, and whether the
+ * others are a whole file; or a byte that says where a sound file is cut, and edits of it, each an
+ * offset and a byte. */
 #include <inttypes.h>
 #include <unistd.h>
 
