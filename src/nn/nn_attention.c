@@ -37,6 +37,7 @@ static mimo_status init_linears(nn_attention *layer, nn_params *params, mimo_com
                           .std = desc->std,
                           .max_rows = layer->max_rows * layer->max_batch,
                           .sp = desc->sp,
+                          .packing = {desc->heads, 3},
                           .lora = nn_lora_for(desc->adapters, name)};
     MIMO_TRY(nn_linear_init(&layer->qkv, params, tp, &qkv));
     MIMO_TRY(nn_join(name, desc->name, "out"));
@@ -44,6 +45,7 @@ static mimo_status init_linears(nn_attention *layer, nn_params *params, mimo_com
     out.out = hidden;
     out.split = NN_SPLIT_ROWS;
     out.std = desc->out_std;
+    out.packing = (nn_packing){0};
     out.lora = nn_lora_for(desc->adapters, name);
     return nn_linear_init(&layer->out, params, tp, &out);
 }

@@ -21,6 +21,7 @@ static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_
                             .shape = {desc->out, desc->in},
                             .rule = columns || rows ? NN_SHARDED : uncut_rule(desc),
                             .shard_dim = rows ? 1 : 0,
+                            .packing = desc->packing,
                             .decay = true,
                             .init = NN_INIT_NORMAL,
                             .std = desc->std};
@@ -46,7 +47,8 @@ static mimo_status add_adapter(nn_linear *layer, nn_params *params, const nn_lin
                            .out = desc->out,
                            .cut = (int)desc->split - 1,
                            .split_rows = desc->sp && nn_params_tp_size(params) > 1,
-                           .max_rows = desc->max_rows};
+                           .max_rows = desc->max_rows,
+                           .packing = desc->packing};
     return nn_lora_init(&layer->lora, params, &place, desc->lora);
 }
 

@@ -41,6 +41,7 @@ typedef struct nn_linear_desc {
     int64_t max_rows;         /* most rows of a product, those of all ranks under sp; 0: no limit,
                                  where there is neither sp nor an adapter */
     bool sp;                  /* sequence parallelism */
+    nn_packing packing;       /* of the rows of W */
     const nn_lora_desc *lora; /* the adapter; NULL: none */
 } nn_linear_desc;
 

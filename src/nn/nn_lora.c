@@ -72,6 +72,7 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
                        .shape = {place->out, desc->rank},
                        .rule = place->cut == 0 ? NN_SHARDED : uncut_rule(place),
                        .shard_dim = 0,
+                       .packing = place->packing,
                        .decay = true,
                        .adapter = true,
                        .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,

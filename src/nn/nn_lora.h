@@ -51,11 +51,12 @@ const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name);
 
 /** What the adapter must know of its layer. */
 typedef struct nn_lora_place {
-    const char *layer; /* its name */
-    int64_t in, out;   /* global */
-    int cut;           /* the dimension of W that tp cuts: 0, 1; -1: none */
-    bool split_rows;   /* NN_SPLIT_NONE under sequence parallelism: both factors are partial */
-    int64_t max_rows;  /* of a product */
+    const char *layer;  /* its name */
+    int64_t in, out;    /* global */
+    int cut;            /* the dimension of W that tp cuts: 0, 1; -1: none */
+    bool split_rows;    /* NN_SPLIT_NONE under sequence parallelism: both factors are partial */
+    int64_t max_rows;   /* of a product */
+    nn_packing packing; /* of the rows of W, and so of B */
 } nn_lora_place;
 
 /** Local. Errors: those of every init (nn.h); MIMO_ERR_ARGUMENT (rank, alpha, b_std). */

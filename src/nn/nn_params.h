@@ -41,9 +41,10 @@ typedef struct nn_param_desc {
     int ndim;         /* 1 or 2 */
     int64_t shape[2];
     nn_rule rule;
-    int shard_dim; /* NN_SHARDED: the dimension that tp splits into equal slices */
-    bool decay;    /* weight decay applies */
-    bool adapter;  /* trained also where the store is frozen */
+    int shard_dim;      /* NN_SHARDED: the dimension that tp splits into equal slices */
+    bool decay;         /* weight decay applies */
+    nn_packing packing; /* of the rows; only files in another order need it */
+    bool adapter;       /* trained also where the store is frozen */
     nn_init init;
     double std; /* of NN_INIT_NORMAL; the bound of NN_INIT_UNIFORM */
 } nn_param_desc;
@@ -59,7 +60,8 @@ typedef struct nn_param {
     int64_t start;          /* first global index along the cut; 0 where it is not sharded */
     int64_t count;          /* local elements */
     nn_rule rule;
-    bool decay, frozen;
+    nn_packing packing;
+    bool decay, frozen, adapter;
     nn_init init;
     double std;
     nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */

@@ -24,3 +24,12 @@ nn_run nn_placement_run(const nn_placement *placement, int rank, int64_t index)
         return (nn_run){index * placement->shape[1] + start, index * local[1], local[1]};
     return (nn_run){start * placement->shape[1], 0, local[0] * local[1]};
 }
+
+int64_t nn_packing_unpacked(const nn_packing *packing, int64_t rows, int64_t row)
+{
+    if (packing->groups == 0)
+        return row;
+    int64_t unit = rows / (packing->groups * packing->pieces);
+    int64_t group = row / (packing->pieces * unit), piece = row / unit % packing->pieces;
+    return (piece * packing->groups + group) * unit + row % unit;
+}

@@ -11,6 +11,16 @@ typedef struct nn_placement {
     int ranks;        /* of the group that it is cut over: the module's tp */
 } nn_placement;
 
+/** Rows that hold several tensors packed, group by group: of every head its rows of queries, of keys
+ *  and of values. groups 0: rows are not packed. */
+typedef struct nn_packing {
+    int64_t groups, pieces; /* heads; 3 */
+} nn_packing;
+
+/** The row of those tensors one after the other (all queries, all keys, all values) that packed row
+ *  `row` of `rows` is. */
+int64_t nn_packing_unpacked(const nn_packing *packing, int64_t rows, int64_t row);
+
 /** Elements that lie one after the other both in the whole tensor and on the rank. */
 typedef struct nn_run {
     int64_t global, local, count; /* first index in the whole, first on the rank, elements */

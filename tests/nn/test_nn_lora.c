@@ -62,7 +62,7 @@ static void base(nn_real *to, const nn_real *from, const nn_real *w, int64_t in,
 static void run_rank(parts *out, const golden *g, int rank)
 {
     nn_params *params = nn_test_store(rank, RANKS);
-    nn_lora_place place = {"up", g->in, g->out, g->cut, false, N};
+    nn_lora_place place = {"up", g->in, g->out, g->cut, false, N, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 2 * R};
     nn_lora lora;
     NN_OK(nn_lora_init(&lora, params, &place, &desc));
@@ -170,7 +170,7 @@ Test(nn_lora, initial_values_are_those_of_every_topology)
                                                 0xbe825a0d, 0xbe49c3f9, 0xbda096c1, 0x3e38adea}};
     nn_params_desc store = {
         .name = "llm", .module = MIMO_DST, .seed = 1, .tp_size = 1, .runtime = nn_test_runtime()};
-    nn_lora_place place = {"llm.block0.mlp.down", 8, 4, 1, false, 1};
+    nn_lora_place place = {"llm.block0.mlp.down", 8, 4, 1, false, 1, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 4};
     for (int rank = -1; rank < RANKS; rank++) { /* -1: alone */
         nn_params *params;
@@ -207,7 +207,7 @@ static nn_params *store_of_all(int rank, int size)
     nn_params *params = nn_test_store(rank, size);
     for (int cut = -1; cut < 2; cut++) {
         nn_lora lora;
-        nn_lora_place place = {cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, 1};
+        nn_lora_place place = {cut < 0 ? "a" : cut == 0 ? "b" : "c", 8, 16, cut, false, 1, {0}};
         NN_OK(nn_lora_init(&lora, params, &place, &(nn_lora_desc){.rank = 3, .alpha = 1}));
         nn_lora_release(&lora);
     }
@@ -257,6 +257,21 @@ Test(nn_placement, runs_cover_each_element_once)
             for (int i = 0; i < HEIGHT * WIDTH; i++)
                 cr_assert_eq(seen[i], 1, "cut %d over %d, element %d", cut, ranks, i);
         }
+}
+
+Test(nn_placement, packed_rows)
+{
+    /* queries, keys and values of 2 heads of size 2 */
+    static const int64_t expected[] = {0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11};
+    nn_packing packing = {2, 3}, none = {0};
+    for (int64_t row = 0; row < 12; row++) {
+        cr_assert_eq(nn_packing_unpacked(&packing, 12, row), expected[row], "row %d", (int)row);
+        cr_assert_eq(nn_packing_unpacked(&none, 12, row), row);
+    }
+    packing.groups = 4; /* 24 rows: tp 2 rank 1 holds the second half */
+    static const int64_t half[] = {4, 5, 12, 13, 20, 21, 6, 7, 14, 15, 22, 23};
+    for (int64_t row = 0; row < 12; row++)
+        cr_assert_eq(nn_packing_unpacked(&packing, 24, 12 + row), half[row]);
 }
 
 /* -------------------------------------- the linear layer -------------------------------------- */
