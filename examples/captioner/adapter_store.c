@@ -4,12 +4,12 @@
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "lora_v1_file.h"
-#include "whole_tensor.h"
+#include "nn/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
 typedef struct factor_list {
     struct adapter_tensor *tensors;
-    param_part *places;
+    nn_param_part *places;
     int64_t count, largest; /* elements of the largest whole factor */
     int64_t *lora_rows;     /* of all that are packed, one after the other */
     nn_real *whole, *slices;
@@ -51,7 +51,7 @@ static void list_store(factor_list *out, const module_store *store, int64_t **ro
         const int64_t *shape = param->placement.shape;
         out->tensors[out->count] =
             (struct adapter_tensor){param->name, {shape[0], shape[1]}, lora_rows_of(rows, param)};
-        out->places[out->count++] = (param_part){store->params, i, NN_VALUE, store->tp};
+        out->places[out->count++] = (nn_param_part){store->params, i, NN_VALUE, store->tp};
     }
 }
 
@@ -121,7 +121,7 @@ static mimo_status read_run(const source *from, int64_t index, nn_run run, nn_re
 static mimo_status read_factor(const source *from, const factor_list *list, int64_t index)
 {
     const nn_param *param = param_of(list, index);
-    const param_part *place = &list->places[index];
+    const nn_param_part *place = &list->places[index];
     int rank = nn_params_tp_rank(place->params);
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
         nn_run run = nn_placement_run(&param->placement, rank, i);
@@ -203,10 +203,10 @@ static mimo_status write_factor(const target *to, int64_t index, const nn_real *
 static mimo_status write_all(const save_state *save)
 {
     const factor_list *list = &save->list;
-    const whole_rooms rooms = {list->whole, list->slices, save->gathered};
+    const nn_whole_rooms rooms = {list->whole, list->slices, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
-        TRY(gather_whole(&rooms, &list->places[i]));
+        TRY(nn_whole_gather(&rooms, &list->places[i]));
         if (written == MIMO_OK)
             written = write_factor(&save->to, i, list->whole);
     }

@@ -1,5 +1,5 @@
-/* The adapters of a model as files, from any topology to any other. A path that ends with ".lora" is
- * one file of LORA v1, any other a folder as PEFT writes it. */
+/* The adapters of a model as files, from any topology to any other. A path that ends with ".lora"
+ * is one file of LORA v1, any other a folder as PEFT writes it. */
 #ifndef CAPTIONER_ADAPTER_STORE_H
 #define CAPTIONER_ADAPTER_STORE_H
 

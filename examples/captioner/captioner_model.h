@@ -43,8 +43,8 @@ void model_destroy(captioner_model *model);
  *  Collective. */
 mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
 
-/** Add the gradients of the last forward to both stores. Where nothing of the encoder is trained, no
- *  gradient crosses the bridge. Collective. */
+/** Add the gradients of the last forward to both stores. Where nothing of the encoder is trained,
+ *  no gradient crosses the bridge. Collective. */
 mimo_status model_backward(captioner_model *model);
 
 /** Merge all adapters into the weights, and back. Local. The errors of nn_linear_merge. */

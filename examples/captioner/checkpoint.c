@@ -8,7 +8,7 @@
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "safetensors.h"
-#include "whole_tensor.h"
+#include "nn/nn_whole.h"
 
 /* What a checkpoint holds of one parameter. */
 enum { PARTS = 3 };
@@ -20,7 +20,7 @@ static const struct {
 /* One tensor of the file: where it lies in the model. */
 typedef struct saved_tensor {
     const nn_param *param;
-    param_part place;
+    nn_param_part place;
     char name[160];
 } saved_tensor;
 
@@ -52,7 +52,7 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selec
             saved_tensor *entry = &list->entries[list->count++];
             int64_t elements = param->placement.shape[0] * param->placement.shape[1];
             entry->param = param;
-            entry->place = (param_part){params, i, parts[part].part, tp};
+            entry->place = (nn_param_part){params, i, parts[part].part, tp};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;
@@ -207,11 +207,11 @@ mimo_status checkpoint_probe_merged(const char *path, const step_trainer *traine
 static mimo_status write_entries(const save_state *save)
 {
     const entry_list *list = &save->list;
-    const whole_rooms rooms = {list->whole, list->slice, save->gathered};
+    const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
-        TRY(gather_whole(&rooms, &list->entries[i].place));
+        TRY(nn_whole_gather(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
             written = safetensors_write(save->writer, i, 0,
                                         param->placement.shape[0] * param->placement.shape[1],
@@ -310,7 +310,7 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
           param->placement.shape[1]);
     TRY(safetensors_read(file, index, 0, param->placement.shape[0] * param->placement.shape[1],
                          list->whole));
-    slice_whole(list->slice, list->whole, param, nn_params_tp_rank(entry->place.params));
+    nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }
 

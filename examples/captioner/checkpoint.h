@@ -30,8 +30,8 @@ mimo_status checkpoint_probe(const char *path, const step_trainer *trainer);
  *  MIMO_ERR_SHAPE names what differs, with both values. */
 mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step);
 
-/** Read the values of what is no adapter, of a run of any seed and batch, at any step: the sizes must
- *  be the same. Collective. */
+/** Read the values of what is no adapter, of a run of any seed and batch, at any step: the sizes
+ *  must be the same. Collective. */
 mimo_status checkpoint_load_base(const char *path, step_trainer *trainer);
 
 /** Write those values with the adapters merged into them, for checkpoint_load_base. The model is as

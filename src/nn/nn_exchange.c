@@ -56,6 +56,21 @@ mimo_status nn_exchange_sum_scatter(const nn_exchange *exchange, nn_real *to, co
                                     exchange->runtime->stream);
 }
 
+mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64_t bytes, int root)
+{
+    if (nn_exchange_size(exchange) == 1)
+        return MIMO_OK;
+    return mimo_comm_broadcast(exchange->comm, data, bytes, root, exchange->runtime->stream);
+}
+
+mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
+                                int64_t bytes, int root)
+{
+    if (nn_exchange_size(exchange) == 1)
+        return MIMO_OK;
+    return mimo_comm_scatter(exchange->comm, to, from, bytes, root, exchange->runtime->stream);
+}
+
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status)
 {
     return exchange->comm ? mimo_comm_agree(exchange->comm, status) : status;

@@ -70,7 +70,13 @@ mimo_status nn_exchange_gather(const nn_exchange *exchange, void *to, const void
 mimo_status nn_exchange_sum_scatter(const nn_exchange *exchange, nn_real *to, const nn_real *from,
                                     int64_t count);
 
-/** The status that all ranks agree on (mimo_comm_agree). Not counted: it is no step of training. */
+/** Copy `data` [bytes] of rank `root` to all; or part r of `from` [size * bytes], which root alone
+ *  has, to `to` [bytes] of rank r. Not counted, as the next one: they are no steps of training. */
+mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64_t bytes, int root);
+mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
+                                int64_t bytes, int root);
+
+/** The status that all ranks agree on (mimo_comm_agree). */
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status);
 
 /** Check that the communicator moves tensors in the runtime's memory. Local. */

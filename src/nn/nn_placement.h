@@ -11,8 +11,8 @@ typedef struct nn_placement {
     int ranks;        /* of the group that it is cut over: the module's tp */
 } nn_placement;
 
-/** Rows that hold several tensors packed, group by group: of every head its rows of queries, of keys
- *  and of values. groups 0: rows are not packed. */
+/** Rows that hold several tensors packed, group by group: of every head its rows of queries, of
+ *  keys and of values. groups 0: rows are not packed. */
 typedef struct nn_packing {
     int64_t groups, pieces; /* heads; 3 */
 } nn_packing;
