@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 
+#include "oracle_adapter_file.h"
 #include "oracle_candidate.h"
 #include "oracle_exchanges.h"
 #include "oracle_merge.h"
@@ -75,6 +76,15 @@ static void expect_step(case_run *run, const ref_result *result)
     comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(ref_model_grads(run->model)));
 }
 
+static void expect_files(case_run *run)
+{
+    static const char *const prefixes[] = {"file ", "loaded ", "distributed "};
+    for (int i = 0; i < run->initial.count; i++)
+        for (int p = 0; p < 3 && strstr(run->initial.list[i].name, "lora_"); p++)
+            comparison_expect(run->comparison, PHASE_ADAPTER, prefixes[p], &run->initial.list[i],
+                              NULL);
+}
+
 /* A merged model computes the same, and after that has the bits that it had. */
 static void expect_merged(case_run *run, const ref_result *result)
 {
@@ -99,8 +109,10 @@ static void expect_first_step(case_run *run, const synthetic_step *step)
     expect_step(run, &result);
     for (int i = 0; i < ORACLE_EXCHANGES; i++)
         comparison_expect_scalar(run->comparison, PHASE_EXCHANGES, oracle_exchange_names[i], 1);
-    if (run->sizes.adapt_all)
+    if (run->sizes.adapt_all) {
+        expect_files(run);
         expect_merged(run, &result);
+    }
     ref_free(&result.tensors);
     ref_table moved = ref_like(&run->initial, 1);
     ref_sgd(&moved, ref_model_grads(run->model), 1);
@@ -154,6 +166,7 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
     if (!candidate->sizes.adapt_all)
         return MIMO_OK;
     MIMO_TRY(oracle_candidate_reset(candidate));
+    MIMO_TRY(oracle_adapter_file_run(candidate, &run->capture));
     return oracle_merge_run(candidate, &steps[0], &run->capture);
 }
 

@@ -37,6 +37,11 @@
         "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
     }
 
+#define ADAPTERS_UNEQUAL                                             \
+    {                                                                \
+        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
+    }
+
 static const oracle_mutation table[] = {
     /* the bridge */
     {"gather-reversed", "the slots of a gather group are in reverse order", PHASE_BRIDGE, FAN_IN,
@@ -137,6 +142,18 @@ static const oracle_mutation table[] = {
     {"init-local-fan-in", "the bound of A comes from this rank's inputs", PHASE_INITIAL, ADAPTERS,
      false},
     {"frozen-moves", "a step lets frozen weights decay", PHASE_SGD, ADAPTERS, false},
+    {"save-first-slice", "a file has tp rank 0's slice of a factor for all", PHASE_ADAPTER,
+     ADAPTERS, false},
+    {"save-copies", "a file joins the copies of a factor that is not cut", PHASE_ADAPTER, ADAPTERS,
+     false},
+    {"init-not-broadcast", "a factor that one rank reads stays as it was on the others",
+     PHASE_ADAPTER, ADAPTERS, false},
+    {"scatter-reversed", "slices that one rank reads go out in reverse order", PHASE_ADAPTER,
+     ADAPTERS, false},
+    {"qkv-pack-order", "packed rows are cut as if queries, keys and values lay apart",
+     PHASE_ADAPTER, ADAPTERS, false},
+    {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
+     ADAPTERS_UNEQUAL, false},
     {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
     {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0}, false},
 };

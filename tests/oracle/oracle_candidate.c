@@ -200,6 +200,15 @@ void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_c
     capture_params(candidate, capture, prefix, NN_VALUE);
 }
 
+void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
+                                       const char *prefix)
+{
+    for (int store = 0; store < ORACLE_STORES; store++)
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
+            if (nn_params_at(candidate->stores[store], i)->adapter)
+                capture_param(candidate, capture, prefix, candidate->stores[store], i, NN_VALUE);
+}
+
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix)
 {

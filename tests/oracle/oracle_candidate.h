@@ -63,6 +63,8 @@ void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_c
 /* Capture parameters, or their gradients, under "PREFIX NAME". */
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix);
+void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
+                                       const char *prefix);
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix);
 
