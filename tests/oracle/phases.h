@@ -5,7 +5,6 @@
 
 #define ORACLE_PHASE_LIST(X)                                                                       \
     X(PHASE_RUN, "run", 0, "every call succeeds on every rank, and no unknown tensor comes out")   \
-    X(PHASE_EXCHANGES, "exchanges", 1e-12, "calls and bytes between ranks: those of the formula")  \
     X(PHASE_INITIAL, "initial", 1e-7, "initial parameters")                                        \
     X(PHASE_ENCODER, "encoder", 1e-5, "encoder: input, layer outputs, rows for the LLM")           \
     X(PHASE_BRIDGE, "bridge", 1e-5, "image rows after the bridge, on their LLM ranks")             \
@@ -20,6 +19,7 @@
     X(PHASE_NORM, "norm", 1e-5, "norm of all gradients together")                                  \
     X(PHASE_SGD, "sgd", 3e-6, "weights after one SGD step at lr 1")                                \
     X(PHASE_ADAMW, "adamw", 3e-6, "weights after five AdamW steps")                                \
+    X(PHASE_EXCHANGES, "exchanges", 1e-12, "calls and bytes between ranks: those of the formula")  \
     X(PHASE_ADAPTER, "adapter", 1e-12, "adapters in their files, and as ranks get them back")      \
     X(PHASE_MERGED, "merged", 1e-5, "logits of adapters merged into weights, and bits after that")
 
