@@ -169,7 +169,11 @@ mimo_status adapter_commit(adapter_writer *writer)
     writer->tensors = NULL;
     if (status == MIMO_OK)
         status = atomic_file_commit(&writer->config);
-    adapter_discard(writer); /* a folder with files in it stays */
+    if (status == MIMO_OK) { /* the folder stays */
+        memory_release(writer->folder);
+        writer->folder = NULL;
+    }
+    adapter_discard(writer);
     return status;
 }
 

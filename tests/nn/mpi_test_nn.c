@@ -7,6 +7,7 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
+#include "nn/nn_whole.h"
 #include "nn_test_memory.h"
 #include "test_memory.h"
 
@@ -454,6 +455,48 @@ MPI_TEST(nn, argmax_of_equals)
     MPI_EXPECT(ids[0] == 0, "row 0: %lld", (long long)ids[0]);
     MPI_EXPECT(ids[1] == (size > 1 ? 5 : 0), "row 1: %lld", (long long)ids[1]);
     nn_loss_release(&loss);
+}
+
+/* A value that one rank alone has reaches all: whole, in slices of rows, or of columns. */
+MPI_TEST(nn, distributed_values)
+{
+    enum { ROWS = 16, COLUMNS = 24 };
+    mimo_comm *comm = mpi_test_comm();
+    int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    nn_real whole[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        whole[i] = i + 1;
+    for (int cut = -1; cut < 2; cut++)
+        for (int root = 0; root < size; root++) {
+            nn_params_desc store = {.name = "test",
+                                    .module = MIMO_DST,
+                                    .tp_rank = rank,
+                                    .tp_size = size,
+                                    .runtime = nn_test_runtime()};
+            nn_param_desc desc = {.name = "w",
+                                  .ndim = 2,
+                                  .shape = {ROWS, COLUMNS},
+                                  .rule = cut < 0 ? NN_REPLICATED : NN_SHARDED,
+                                  .shard_dim = cut};
+            nn_param_part to = {.part = NN_VALUE, .tp = comm};
+            MPI_EXPECT_OK(nn_params_create(&to.params, &store));
+            MPI_EXPECT_OK(nn_params_add(to.params, &desc, &to.index));
+            MPI_EXPECT_OK(nn_params_seal(to.params));
+            MPI_EXPECT_OK(nn_params_distribute(&to, rank == root ? whole : NULL, root));
+            MPI_EXPECT_OK(nn_params_read(to.params, to.index, NN_VALUE, got));
+            const nn_placement *placement = &nn_params_at(to.params, to.index)->placement;
+            for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
+                nn_run run = nn_placement_run(placement, rank, i);
+                MPI_EXPECT(memcmp(got + run.local, whole + run.global,
+                                  (size_t)run.count * sizeof *got) == 0,
+                           "cut %d, root %d, run %d", cut, root, (int)i);
+            }
+            MPI_EXPECT_STATUS(nn_params_distribute(&to, whole, root),
+                              size > 1 ? MIMO_ERR_ARGUMENT : MIMO_OK);
+            MPI_EXPECT_STATUS(nn_params_distribute(&to, NULL, size), MIMO_ERR_ARGUMENT);
+            MPI_EXPECT_SENTENCE("root");
+            nn_params_destroy(to.params);
+        }
 }
 
 /* A mistake on one rank is an error on all ranks, and no rank waits. */
