@@ -1,12 +1,12 @@
 /*
- * What an adapter saves. Times forward and backward of a transformer block, alone on a rank, trained
- * in full, frozen with adapters on its linear layers, and frozen altogether; and counts the bytes of
+ * What an adapter saves. Times forward and backward of a transformer block, alone on a rank: trained
+ * in full, frozen with adapters on its linear layers, and frozen altogether. Counts the bytes of
  * parameters, gradients and optimizer.
  *
  *   lora_bench [--device cuda] [--hidden 1024] [--rows 512] [--rank 8] [--repeats 15]
  *
- * The three take turns, so what is compared meets the same moods of the machine. A time is the median
- * of its repeats, a ratio that of medians.
+ * The three take turns, so what is compared meets the same moods of the machine. A time is the
+ * median of its repeats, a ratio that of medians.
  */
 #include <inttypes.h>
 #include <stdio.h>
