@@ -1,7 +1,7 @@
 /*
- * What an adapter saves. Times forward and backward of a transformer block, alone on a rank: trained
- * in full, frozen with adapters on its linear layers, and frozen altogether. Counts the bytes of
- * parameters, gradients and optimizer.
+ * What an adapter saves. Times forward and backward of a transformer block, alone on a rank:
+ * trained in full, frozen with adapters on its linear layers, and frozen altogether. Counts the
+ * bytes of parameters, gradients and optimizer.
  *
  *   lora_bench [--device cuda] [--hidden 1024] [--rows 512] [--rank 8] [--repeats 15]
  *
