@@ -43,7 +43,9 @@ static mimo_status create_modules(captioner_model *out)
                             .hidden = desc->hidden,
                             .heads = desc->heads,
                             .layers = desc->encoder_layers,
-                            .llm_hidden = desc->hidden};
+                            .llm_hidden = desc->hidden,
+                            .frozen = desc->adapters != NULL,
+                            .adapters = desc->adapters};
     TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
@@ -55,7 +57,9 @@ static mimo_status create_modules(captioner_model *out)
                               .sentences = out->batch.sentences,
                               .hidden = desc->hidden,
                               .heads = desc->heads,
-                              .layers = desc->llm_layers};
+                              .layers = desc->llm_layers,
+                              .frozen = desc->adapters != NULL,
+                              .adapters = desc->adapters};
     return language_create(&out->language, &language);
 }
 
@@ -232,10 +236,46 @@ mimo_status model_backward(captioner_model *model)
     order_views order = view_order(model);
 
     TRY(language_backward(&model->language, &d_tile));
+    if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
+        return MIMO_OK;
     view_tiles(model, &src, &dst, d_tile);
     TRY(to_bridge(model, model->dst_half, d_tile, model->language.rows));
     TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
     TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures * batch->tokens));
     TRY(mimo_alignment_split(model->order, &order.encoded, &order.text, &order.tile, stream));
     return encoder_backward(&model->encoder, model->encoded);
+}
+
+typedef mimo_status linear_visit(nn_linear *linear);
+
+static mimo_status visit_blocks(nn_block *blocks, int64_t layers, linear_visit *visit)
+{
+    for (int64_t i = 0; i < layers; i++) {
+        TRY(visit(&blocks[i].attention.qkv));
+        TRY(visit(&blocks[i].attention.out));
+        TRY(visit(&blocks[i].mlp.up));
+        TRY(visit(&blocks[i].mlp.down));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status visit_linears(captioner_model *model, linear_visit *visit)
+{
+    vision_encoder *encoder = &model->encoder;
+    language_model *language = &model->language;
+    TRY(visit(&encoder->patch));
+    TRY(visit_blocks(encoder->blocks, encoder->layers, visit));
+    TRY(visit(&encoder->project));
+    TRY(visit_blocks(language->blocks, language->layers, visit));
+    return visit(&language->head);
+}
+
+mimo_status model_merge(captioner_model *model)
+{
+    return visit_linears(model, nn_linear_merge);
+}
+
+mimo_status model_unmerge(captioner_model *model)
+{
+    return visit_linears(model, nn_linear_unmerge);
 }

@@ -16,6 +16,7 @@ typedef struct model_desc {
     const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
+    const nn_lora_choice *adapters; /* trained, and all else frozen; borrowed; NULL: none */
 } model_desc;
 
 typedef struct captioner_model {
@@ -42,7 +43,12 @@ void model_destroy(captioner_model *model);
  *  Collective. */
 mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
 
-/** Add the gradients of the last forward to both stores. Collective. */
+/** Add the gradients of the last forward to both stores. Where nothing of the encoder is trained,
+ *  no gradient crosses the bridge. Collective. */
 mimo_status model_backward(captioner_model *model);
+
+/** Merge all adapters into the weights, and back. Local. The errors of nn_linear_merge. */
+mimo_status model_merge(captioner_model *model);
+mimo_status model_unmerge(captioner_model *model);
 
 #endif

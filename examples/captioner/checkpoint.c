@@ -8,7 +8,7 @@
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "safetensors.h"
-#include "whole_tensor.h"
+#include "nn/nn_whole.h"
 
 /* What a checkpoint holds of one parameter. */
 enum { PARTS = 3 };
@@ -20,7 +20,7 @@ static const struct {
 /* One tensor of the file: where it lies in the model. */
 typedef struct saved_tensor {
     const nn_param *param;
-    param_part place;
+    nn_param_part place;
     char name[160];
 } saved_tensor;
 
@@ -32,29 +32,41 @@ typedef struct entry_list {
     nn_real *slice;  /* [largest]: reading: this rank's part; saving: the slices of all */
 } entry_list;
 
-static void list_store(entry_list *list, nn_params *params, mimo_comm *tp)
+/* Everything, or the values of what is no adapter. */
+typedef enum selection { SELECT_ALL, SELECT_BASE } selection;
+
+static bool is_selected(const nn_param *param, nn_part part, selection what)
+{
+    if (what == SELECT_BASE)
+        return part == NN_VALUE && !param->adapter;
+    return nn_param_has(param, part);
+}
+
+static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selection what)
 {
     for (int i = 0; i < nn_params_count(params); i++)
         for (int part = 0; part < PARTS; part++) {
-            saved_tensor *entry = &list->entries[list->count++];
             const nn_param *param = nn_params_at(params, i);
-            int64_t elements = param->shape[0] * param->shape[1];
+            if (!is_selected(param, parts[part].part, what))
+                continue;
+            saved_tensor *entry = &list->entries[list->count++];
+            int64_t elements = param->placement.shape[0] * param->placement.shape[1];
             entry->param = param;
-            entry->place = (param_part){params, i, parts[part].part, tp};
+            entry->place = (nn_param_part){params, i, parts[part].part, tp};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
             if (elements > list->largest)
                 list->largest = elements;
         }
 }
 
-/* All tensors of both modules, in the same order on every rank, and room for any one of them. */
-static mimo_status list_entries(entry_list *out, const captioner_model *model)
+/* The tensors of both modules, in the same order on every rank, and room for any one of them. */
+static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what)
 {
     nn_params *encoder = model->encoder.params, *language = model->language.params;
     int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
     TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
-    list_store(out, encoder, model->topology->encoder_tp);
-    list_store(out, language, model->topology->llm_tp);
+    list_store(out, encoder, model->topology->encoder_tp, what);
+    list_store(out, language, model->topology->llm_tp, what);
     TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
     return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
 }
@@ -66,55 +78,79 @@ static void release_entries(entry_list *list)
     memory_release(list->whole);
 }
 
-/* Numbers that must be the same when the run goes on. */
-enum { FACTS = 9 };
+/* What must be the same when the run goes on. The sizes come first: they alone must be the same for
+ * a base. A run without adapters has no facts of adapters. */
+enum { SIZES = 6, NUMBERS = 9, FACTS = 12, VALUE_CAPACITY = 256 };
 typedef struct fact {
     const char *key, *words;
-    uint64_t value;
+    char value[VALUE_CAPACITY];
 } fact;
 
-static void list_facts(fact *facts, const step_trainer *trainer)
+static void add_number(fact *facts, int *count, const char *key, const char *words, uint64_t value)
+{
+    fact *added = &facts[(*count)++];
+    added->key = key;
+    added->words = words;
+    snprintf(added->value, sizeof added->value, "%" PRIu64, value);
+}
+
+static void add_adapters(fact *facts, int *count, const struct adapter_config *config)
+{
+    fact *alpha = &facts[*count + 1], *targets = &facts[*count + 2];
+    add_number(facts, count, "lora_rank", "--lora-rank", (uint64_t)config->rank);
+    *alpha = (fact){.key = "lora_alpha", .words = "--lora-alpha"};
+    *targets = (fact){.key = "lora_targets", .words = "--lora-targets"};
+    snprintf(alpha->value, sizeof alpha->value, "%.17g", config->alpha);
+    size_t used = 0;
+    for (int64_t i = 0; i < config->target_count && used < sizeof targets->value; i++)
+        used += (size_t)snprintf(targets->value + used, sizeof targets->value - used, "%s%s",
+                                 i > 0 ? "," : "", config->targets[i]);
+    *count += 2;
+}
+
+/* Returns how many there are. */
+static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection what)
 {
     const model_desc *desc = &trainer->model->desc;
     const trainer_desc *training = &trainer->desc;
-    fact all[FACTS] = {{"hidden", "--hidden", (uint64_t)desc->hidden},
-                       {"heads", "--heads", (uint64_t)desc->heads},
-                       {"encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers},
-                       {"llm_layers", "--llm-layers", (uint64_t)desc->llm_layers},
-                       {"image_size", "--image-size", (uint64_t)desc->side},
-                       {"seq", "--seq", (uint64_t)desc->seq},
-                       {"seed", "--seed", desc->seed},
-                       {"global_batch", "--global-batch", (uint64_t)training->global_batch},
-                       {"training_samples", "training samples:", (uint64_t)training->samples}};
-    memcpy(facts, all, sizeof all);
+    int n = 0;
+    add_number(facts, &n, "hidden", "--hidden", (uint64_t)desc->hidden);
+    add_number(facts, &n, "heads", "--heads", (uint64_t)desc->heads);
+    add_number(facts, &n, "encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers);
+    add_number(facts, &n, "llm_layers", "--llm-layers", (uint64_t)desc->llm_layers);
+    add_number(facts, &n, "image_size", "--image-size", (uint64_t)desc->side);
+    add_number(facts, &n, "seq", "--seq", (uint64_t)desc->seq);
+    add_number(facts, &n, "seed", "--seed", desc->seed);
+    add_number(facts, &n, "global_batch", "--global-batch", (uint64_t)training->global_batch);
+    add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
+    if (training->adapters && what == SELECT_ALL)
+        add_adapters(facts, &n, training->adapters);
+    return n;
 }
 
 /* ------------------------------------------- saving ------------------------------------------- */
 
 /* Header and metadata. On rank 0 only. */
 static mimo_status begin_file(safetensors_writer **out, const char *path, const entry_list *list,
-                              const step_trainer *trainer, int64_t step)
+                              const step_trainer *trainer, int64_t step, selection what)
 {
-    enum { DIGITS = 24 };
-    char digits[FACTS + 1][DIGITS];
+    char digits[24];
     struct safetensors_text metadata[FACTS + 1];
     fact facts[FACTS];
-    list_facts(facts, trainer);
-    for (int i = 0; i < FACTS; i++) {
-        snprintf(digits[i], DIGITS, "%" PRIu64, facts[i].value);
-        metadata[i] = (struct safetensors_text){facts[i].key, digits[i]};
-    }
-    snprintf(digits[FACTS], DIGITS, "%" PRId64, step);
-    metadata[FACTS] = (struct safetensors_text){"step", digits[FACTS]};
+    int count = list_facts(facts, trainer, what);
+    for (int i = 0; i < count; i++)
+        metadata[i] = (struct safetensors_text){facts[i].key, facts[i].value};
+    snprintf(digits, sizeof digits, "%" PRId64, step);
+    metadata[count] = (struct safetensors_text){"step", digits};
 
     struct safetensors_tensor *tensors = NULL;
     TRY(memory_reserve(&tensors, list->count, sizeof *tensors));
     for (int64_t i = 0; i < list->count; i++) {
         const saved_tensor *entry = &list->entries[i];
         tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
-                                                 entry->param->shape};
+                                                 entry->param->placement.shape};
     }
-    struct safetensors_content content = {tensors, list->count, metadata, FACTS + 1};
+    struct safetensors_content content = {tensors, list->count, metadata, count + 1};
     mimo_status status = safetensors_create(out, path, &content);
     memory_release(tensors);
     return status;
@@ -130,15 +166,15 @@ typedef struct save_state {
 
 /* Local, and before anything collective: the tp groups gather only where every rank can. */
 static mimo_status prepare_save(save_state *save, const char *path, const step_trainer *trainer,
-                                int64_t step)
+                                int64_t step, selection what)
 {
     entry_list *list = &save->list;
-    TRY(list_entries(list, trainer->model));
+    TRY(list_entries(list, trainer->model, what));
     save->runtime = trainer->model->desc.runtime;
     TRY(nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
     if (mimo_comm_rank(trainer->model->topology->world) != 0)
         return MIMO_OK;
-    return begin_file(&save->writer, path, list, trainer, step);
+    return begin_file(&save->writer, path, list, trainer, step, what);
 }
 
 static void release_save(save_state *save)
@@ -148,12 +184,22 @@ static void release_save(save_state *save)
     release_entries(&save->list);
 }
 
-mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
+static mimo_status probe(const char *path, const step_trainer *trainer, selection what)
 {
     save_state save = {0};
-    mimo_status status = prepare_save(&save, path, trainer, 0);
+    mimo_status status = prepare_save(&save, path, trainer, 0, what);
     release_save(&save);
     return status;
+}
+
+mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
+{
+    return probe(path, trainer, SELECT_ALL);
+}
+
+mimo_status checkpoint_probe_merged(const char *path, const step_trainer *trainer)
+{
+    return probe(path, trainer, SELECT_BASE);
 }
 
 /* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
@@ -161,23 +207,25 @@ mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
 static mimo_status write_entries(const save_state *save)
 {
     const entry_list *list = &save->list;
-    const whole_rooms rooms = {list->whole, list->slice, save->gathered};
+    const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
         const nn_param *param = list->entries[i].param;
-        TRY(gather_whole(&rooms, &list->entries[i].place));
+        TRY(nn_whole_gather(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
-            written = safetensors_write(save->writer, i, 0, param->shape[0] * param->shape[1],
+            written = safetensors_write(save->writer, i, 0,
+                                        param->placement.shape[0] * param->placement.shape[1],
                                         list->whole);
     }
     return written;
 }
 
-mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step)
+static mimo_status save_selected(const char *path, const step_trainer *trainer, int64_t step,
+                                 selection what)
 {
     mimo_comm *world = trainer->model->topology->world;
     save_state save = {0};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step));
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step, what));
     if (status == MIMO_OK) {
         status = write_entries(&save);
         if (status == MIMO_OK) {
@@ -188,6 +236,20 @@ mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64
     }
     release_save(&save);
     return status;
+}
+
+mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step)
+{
+    return save_selected(path, trainer, step, SELECT_ALL);
+}
+
+mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer, int64_t step)
+{
+    captioner_model *model = trainer->model;
+    TRY(mimo_comm_agree(model->topology->world, model_merge(model)));
+    mimo_status status = save_selected(path, trainer, step, SELECT_BASE);
+    mimo_status unmerged = model_unmerge(model);
+    return status == MIMO_OK ? unmerged : status;
 }
 
 /* ------------------------------------------ resuming ------------------------------------------ */
@@ -205,19 +267,31 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
     return MIMO_OK;
 }
 
+/* A number that every checkpoint has, or a fact of adapters, which it has where there are any. */
+static mimo_status check_fact(const safetensors_file *file, const char *path, const fact *mine,
+                              bool number)
+{
+    uint64_t saved;
+    const char *text = safetensors_metadata(file, mine->key);
+    if (number)
+        TRY(read_number(&saved, file, path, mine->key));
+    text = text ? text : "none";
+    CHECK(strcmp(text, mine->value) == 0, MIMO_ERR_SHAPE,
+          "%s was saved with %s %s, but this run has %s", path, mine->words, text, mine->value);
+    return MIMO_OK;
+}
+
 static mimo_status check_facts(const safetensors_file *file, const char *path,
-                               const step_trainer *trainer)
+                               const step_trainer *trainer, selection what)
 {
     fact facts[FACTS];
-    list_facts(facts, trainer);
-    for (int i = 0; i < FACTS; i++) {
-        uint64_t saved;
-        TRY(read_number(&saved, file, path, facts[i].key));
-        CHECK(saved == facts[i].value, MIMO_ERR_SHAPE,
-              "%s was saved with %s %" PRIu64 ", but this run has %" PRIu64, path, facts[i].words,
-              saved, facts[i].value);
-    }
-    return MIMO_OK;
+    int count = list_facts(facts, trainer, what);
+    if (what == SELECT_BASE)
+        count = SIZES;
+    for (int i = 0; i < count; i++)
+        TRY(check_fact(file, path, &facts[i], i < NUMBERS));
+    fact none = {"lora_rank", "--lora-rank", "none"};
+    return count == NUMBERS ? check_fact(file, path, &none, false) : MIMO_OK;
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,
@@ -229,31 +303,28 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
     const struct safetensors_tensor *saved = safetensors_at(file, index);
     bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
     for (int i = 0; same && i < param->ndim; i++)
-        same = saved->shape[i] == param->shape[i];
+        same = saved->shape[i] == param->placement.shape[i];
     CHECK(same, MIMO_ERR_SHAPE,
           "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
-          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->shape[0],
-          param->shape[1]);
-    TRY(safetensors_read(file, index, 0, param->shape[0] * param->shape[1], list->whole));
-    slice_whole(list->slice, list->whole, param);
+          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
+          param->placement.shape[1]);
+    TRY(safetensors_read(file, index, 0, param->placement.shape[0] * param->placement.shape[1],
+                         list->whole));
+    nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }
 
-/* Everything that the file says, into this rank's slices. Local. */
+/* What the file says of the selected, into this rank's slices. Local. */
 static mimo_status read_file(const safetensors_file *file, const char *path,
-                             const step_trainer *trainer, int64_t *step)
+                             const step_trainer *trainer, selection what)
 {
     entry_list list = {0};
-    uint64_t saved = 0;
-    mimo_status status = check_facts(file, path, trainer);
+    mimo_status status = check_facts(file, path, trainer, what);
     if (status == MIMO_OK)
-        status = read_number(&saved, file, path, "step");
-    if (status == MIMO_OK)
-        status = list_entries(&list, trainer->model);
+        status = list_entries(&list, trainer->model, what);
     for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
         status = read_entry(file, path, &list.entries[i], &list);
     release_entries(&list);
-    *step = (int64_t)saved;
     return status;
 }
 
@@ -261,14 +332,26 @@ mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *st
 {
     captioner_model *model = trainer->model;
     safetensors_file *file = NULL;
-    int64_t saved = 0;
+    uint64_t saved = 0;
     mimo_status status = safetensors_open(&file, path);
     if (status == MIMO_OK)
-        status = read_file(file, path, trainer, &saved);
+        status = read_file(file, path, trainer, SELECT_ALL);
+    if (status == MIMO_OK)
+        status = read_number(&saved, file, path, "step");
     safetensors_close(file);
     TRY(mimo_comm_agree(model->topology->world, status));
-    *step = saved;
-    nn_params_set_steps(model->encoder.params, saved); /* bias correction goes on where it was */
-    nn_params_set_steps(model->language.params, saved);
+    *step = (int64_t)saved;
+    nn_params_set_steps(model->encoder.params, *step); /* bias correction goes on where it was */
+    nn_params_set_steps(model->language.params, *step);
     return MIMO_OK;
+}
+
+mimo_status checkpoint_load_base(const char *path, step_trainer *trainer)
+{
+    safetensors_file *file = NULL;
+    mimo_status status = safetensors_open(&file, path);
+    if (status == MIMO_OK)
+        status = read_file(file, path, trainer, SELECT_BASE);
+    safetensors_close(file);
+    return mimo_comm_agree(trainer->model->topology->world, status);
 }

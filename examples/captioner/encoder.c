@@ -26,15 +26,17 @@ static mimo_status reserve_rooms(vision_encoder *out, const encoder_desc *desc)
 static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
 {
     int64_t hidden = desc->hidden;
-    nn_linear_desc patch = {"encoder.patch",
-                            desc->patch_values,
-                            hidden,
-                            NN_SPLIT_NONE,
-                            true,
-                            fan_in_std(desc->patch_values)};
+    nn_linear_desc patch = {.name = "encoder.patch",
+                            .in = desc->patch_values,
+                            .out = hidden,
+                            .bias = true,
+                            .std = fan_in_std(desc->patch_values),
+                            .max_rows = out->rows};
+    patch.lora = nn_lora_for(desc->adapters, patch.name);
     TRY(nn_linear_init(&out->patch, out->params, desc->tp, &patch));
-    TRY(nn_embedding_init(&out->position, out->params, "encoder.position", desc->tokens, hidden,
-                          EMBEDDING_STD));
+    TRY(nn_embedding_init(&out->position, out->params,
+                          &(nn_embedding_desc){"encoder.position", desc->tokens, hidden,
+                                               EMBEDDING_STD, NN_REPLICATED}));
     TRY(nn_embedding_reserve(&out->position, desc->tokens));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
@@ -42,11 +44,17 @@ static mimo_status add_layers(vision_encoder *out, const encoder_desc *desc)
         nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
         block.max_rows = desc->tokens;
         block.max_batch = desc->pictures;
+        block.adapters = desc->adapters;
         TRY(nn_block_init(&out->blocks[i], out->params, desc->tp, &block));
     }
-    TRY(nn_norm_init(&out->norm, out->params, "encoder.norm", hidden, out->rows));
-    nn_linear_desc project = {"encoder.project", hidden, desc->llm_hidden,
-                              NN_SPLIT_NONE,     true,   fan_in_std(hidden)};
+    TRY(nn_norm_init(&out->norm, out->params, "encoder.norm", hidden, out->rows, NN_REPLICATED));
+    nn_linear_desc project = {.name = "encoder.project",
+                              .in = hidden,
+                              .out = desc->llm_hidden,
+                              .bias = true,
+                              .std = fan_in_std(hidden),
+                              .max_rows = out->rows};
+    project.lora = nn_lora_for(desc->adapters, project.name);
     return nn_linear_init(&out->project, out->params, desc->tp, &project);
 }
 
@@ -57,6 +65,7 @@ mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
+                            .frozen = desc->frozen,
                             .runtime = desc->runtime};
     out->runtime = desc->runtime;
     TRY(nn_params_create(&out->params, &store));

@@ -12,7 +12,9 @@ typedef struct encoder_desc {
     int64_t tokens, pictures; /* P, b */
     int64_t patch_values;     /* width of a patch's row */
     int64_t hidden, heads, layers;
-    int64_t llm_hidden; /* H */
+    int64_t llm_hidden;             /* H */
+    bool frozen;                    /* adapters alone are trained */
+    const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
 } encoder_desc;
 
 typedef struct vision_encoder {

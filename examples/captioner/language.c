@@ -33,9 +33,12 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
 {
     int64_t hidden = desc->hidden;
     nn_params *params = out->params;
-    TRY(nn_embedding_init(&out->text, params, "llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD));
-    TRY(nn_embedding_init(&out->position, params, "llm.position", desc->seq, hidden,
-                          EMBEDDING_STD));
+    TRY(nn_embedding_init(
+        &out->text, params,
+        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, NN_REPLICATED}));
+    TRY(nn_embedding_init(
+        &out->position, params,
+        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, NN_REPLICATED}));
     TRY(nn_embedding_reserve(&out->text, text_count(out)));
     TRY(nn_embedding_reserve(&out->position, out->share));
     for (int64_t i = 0; i < desc->layers; i++) {
@@ -44,12 +47,18 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
         nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
         block.max_rows = out->share;
         block.max_batch = desc->sentences;
+        block.adapters = desc->adapters;
         block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
         TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
     }
-    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows));
-    nn_linear_desc head = {"llm.head",       hidden, PADDED_VOCABULARY,
-                           NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
+    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows, NN_REPLICATED));
+    nn_linear_desc head = {.name = "llm.head",
+                           .in = hidden,
+                           .out = PADDED_VOCABULARY,
+                           .split = NN_SPLIT_COLUMNS,
+                           .std = EMBEDDING_STD,
+                           .max_rows = out->rows};
+    head.lora = nn_lora_for(desc->adapters, head.name);
     TRY(nn_linear_init(&out->head, params, desc->tp, &head));
     TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
     return nn_params_seal(params);
@@ -83,6 +92,7 @@ mimo_status language_create(language_model *out, const language_desc *desc)
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
+                            .frozen = desc->frozen,
                             .runtime = desc->runtime};
     TRY(nn_params_create(&out->params, &store));
     TRY(find_positions(out, desc));

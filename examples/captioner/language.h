@@ -24,6 +24,8 @@ typedef struct language_desc {
     uint64_t seed;
     int64_t image_tokens, seq, sentences; /* P, S, B */
     int64_t hidden, heads, layers;
+    bool frozen;                    /* adapters alone are trained */
+    const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
 } language_desc;
 
 typedef struct language_model {

@@ -9,6 +9,7 @@
 
 #include <mimo/version.h>
 
+#include "adapter_config.h"
 #include "captioner_memory.h"
 #include "captioner_support.h"
 
@@ -47,6 +48,13 @@ enum option_key {
     KEY_SAVE,
     KEY_RESUME,
     KEY_PROGRESS,
+    KEY_LORA_RANK,
+    KEY_LORA_ALPHA,
+    KEY_LORA_TARGETS,
+    KEY_BASE,
+    KEY_ADAPTER,
+    KEY_ADAPTER_OUT,
+    KEY_MERGE,
     KEY_HELP,
     KEY_VERSION,
 };
@@ -129,6 +137,20 @@ static const struct argp_option rows[] = {
          "may change, for the steps to come"),
     FLAG("progress", KEY_PROGRESS, "auto|bar|lines",
          "How to show progress on stderr (default auto: a bar on a terminal)"),
+    HEADING("Low-rank adapters (LoRA), with the rest of the model frozen:", 6),
+    FLAG("lora-rank", KEY_LORA_RANK, "R", "Train adapters of rank R, 1 to 1024"),
+    FLAG("lora-alpha", KEY_LORA_ALPHA, "X",
+         "Their scale is X/R (default 16, or that of --adapter)"),
+    FLAG("lora-targets", KEY_LORA_TARGETS, "LIST",
+         "The layers that get one, by the ends of their names; \"all\" is every linear layer "
+         "(default qkv,out,up,down, or those of --adapter)"),
+    FLAG("base", KEY_BASE, "FILE",
+         "Take the weights from a checkpoint of the same sizes, and nothing else"),
+    FLAG("adapter", KEY_ADAPTER, "PATH",
+         "Start from an adapter: a folder, as PEFT writes it, or FILE.lora"),
+    FLAG("adapter-out", KEY_ADAPTER_OUT, "PATH", "Write the adapter at the end, in either form"),
+    FLAG("merge", KEY_MERGE, "FILE",
+         "Write a checkpoint of the weights with the adapters merged into them, for --base"),
     HEADING("Other:", -1),
     FLAG("help", KEY_HELP, NULL, "Print this help"),
     FLAG("version", KEY_VERSION, NULL, "Print the version"),
@@ -305,6 +327,38 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
     }
 }
 
+static mimo_status parse_alpha(double *out, const char *flag, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    CHECK(end != text && *end == '\0' && strspn(text, "+-.0123456789eE") == strlen(text),
+          MIMO_ERR_ARGUMENT, "%s needs a number, not \"%s\"", flag, text);
+    CHECK(isfinite(value) && value > 0, MIMO_ERR_ARGUMENT, "%s must be above 0, not %s", flag,
+          text);
+    *out = value;
+    return MIMO_OK;
+}
+
+static mimo_status parse_adapter_flag(struct options *o, int key, const char *text)
+{
+    switch (key) {
+    case KEY_LORA_RANK:
+        return parse_int(&o->lora_rank, "--lora-rank", text, 1, ADAPTER_MOST_RANK);
+    case KEY_LORA_ALPHA:
+        return parse_alpha(&o->lora_alpha, "--lora-alpha", text);
+    case KEY_LORA_TARGETS:
+        return parse_text(&o->lora_targets, "--lora-targets", text);
+    case KEY_BASE:
+        return parse_text(&o->base, "--base", text);
+    case KEY_ADAPTER:
+        return parse_text(&o->adapter, "--adapter", text);
+    case KEY_ADAPTER_OUT:
+        return parse_text(&o->adapter_out, "--adapter-out", text);
+    default:
+        return parse_text(&o->merge, "--merge", text);
+    }
+}
+
 static mimo_status parse_flag(struct options *options, int key, const char *text)
 {
     if (key == KEY_HELP || key == KEY_VERSION) {
@@ -313,8 +367,10 @@ static mimo_status parse_flag(struct options *options, int key, const char *text
     }
     if (key <= KEY_LLM_LAYERS)
         return parse_model_flag(options, key, text);
-    return key <= KEY_PRECISION ? parse_training_flag(options, key, text)
-                                : parse_file_flag(options, key, text);
+    if (key <= KEY_PRECISION)
+        return parse_training_flag(options, key, text);
+    return key <= KEY_PROGRESS ? parse_file_flag(options, key, text)
+                               : parse_adapter_flag(options, key, text);
 }
 
 /* argp was told to keep quiet, so it only says that the word before state->next was refused. */
@@ -366,6 +422,27 @@ static const struct argp description = {
            "\vExample: mpirun -n 8 " PROGRAM " --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2 --out out",
 };
 
+bool options_have_adapters(const struct options *options)
+{
+    return options->lora_rank > 0 || options->adapter;
+}
+
+static mimo_status check_adapters(const struct options *o)
+{
+    const char *given = o->lora_alpha > 0 ? "--lora-alpha"
+                        : o->lora_targets ? "--lora-targets"
+                        : o->adapter_out  ? "--adapter-out"
+                        : o->merge        ? "--merge"
+                                          : NULL;
+    CHECK(!given || options_have_adapters(o), MIMO_ERR_ARGUMENT,
+          "%s needs adapters: give --lora-rank or --adapter with it", given);
+    CHECK(!(o->base && o->resume), MIMO_ERR_ARGUMENT,
+          "--resume goes on with a run and --base starts one: give one of them");
+    CHECK(!(o->adapter && o->resume), MIMO_ERR_ARGUMENT,
+          "--resume has the adapters of its run: --adapter does not go with it");
+    return MIMO_OK;
+}
+
 static mimo_status check_together(const struct options *o)
 {
     CHECK(o->image_size % PATCH == 0, MIMO_ERR_ARGUMENT,
@@ -380,6 +457,7 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
+    TRY(check_adapters(o));
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
           "--samples reads a file and --prepare makes one: give one of them");
     CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,

@@ -58,7 +58,18 @@ struct options {
     const char *save;       /* checkpoint to write at the end; NULL: none */
     const char *resume;     /* checkpoint to start from; NULL: none */
     enum options_progress progress;
+
+    int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
+    double lora_alpha;        /* 0: not given */
+    const char *lora_targets; /* suffixes of layer names, with commas; NULL: not given */
+    const char *base;         /* checkpoint whose values the model starts from; NULL: none */
+    const char *adapter;      /* adapter to start from; NULL: none */
+    const char *adapter_out;  /* where to write the adapter; NULL: nowhere */
+    const char *merge;        /* where to write the merged model; NULL: nowhere */
 };
+
+/** Whether the options ask for adapters. */
+bool options_have_adapters(const struct options *options);
 
 /* Parse argv[1 .. argc) over the defaults; argv is not reordered. MIMO_ERR_ARGUMENT, with one
  * sentence that names the flag and the value, for anything that is not understood, out of range or

@@ -5,7 +5,7 @@
 
 #include "captioner_support.h"
 
-enum { MOST_OPTIONS = 32, VALUE_CAPACITY = 96 };
+enum { MOST_OPTIONS = 40, VALUE_CAPACITY = 96 };
 
 /* As it travels: of a long path the beginning, for the sentence, and a hash of all of it. */
 typedef struct option_value {
@@ -60,6 +60,10 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));
     add_text(list, "--precision", mimo_dtype_name(o->precision));
+    add_int(list, "--lora-rank", o->lora_rank);
+    snprintf(text, sizeof text, "%.17g", o->lora_alpha);
+    add_text(list, "--lora-alpha", text);
+    add_text(list, "--lora-targets", o->lora_targets);
 }
 
 /* Rank 0 alone writes, yet whether there is something to write is known to all. */
@@ -73,6 +77,10 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--log", o->log);
     add_text(list, "--save", o->save);
     add_text(list, "--resume", o->resume);
+    add_text(list, "--base", o->base);
+    add_text(list, "--adapter", o->adapter);
+    add_text(list, "--adapter-out", o->adapter_out);
+    add_text(list, "--merge", o->merge);
 }
 
 static mimo_status compare(const option_list *mine, const option_value *first)

@@ -2,6 +2,7 @@
 #ifndef CAPTIONER_TRAIN_STEP_H
 #define CAPTIONER_TRAIN_STEP_H
 
+#include "adapter_config.h"
 #include "captioner_model.h"
 
 typedef struct trainer_desc {
@@ -10,7 +11,8 @@ typedef struct trainer_desc {
     int64_t steps;        /* where the learning rate's schedule ends */
     int64_t global_batch; /* cut into micro-batches of the size that the model has */
     uint64_t seed;
-    double lr; /* at its height */
+    double lr;                             /* at its height */
+    const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
 } trainer_desc;
 
 typedef struct step_trainer {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "adapter_store.h"
 #include "blas_kernels.h"
 #include "caption_data.h"
 #include "captioner_memory.h"
@@ -25,6 +26,7 @@ typedef struct run_state {
     rank_topology topology;
     captioner_model model;
     step_trainer trainer;
+    lora_setup lora;
     int64_t first_step;    /* steps taken before this run */
     struct train_log *log; /* on rank 0, where --log is given */
     struct progress progress;
@@ -44,9 +46,11 @@ static mimo_status build_model(run_state *run)
                        .micro_batch = (options->global_batch + parts - 1) / parts,
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
-                       .bridge_dtype = options->dtype};
+                       .bridge_dtype = options->dtype,
+                       .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
-    trainer_desc trainer = {.items = run->data.training,
+    trainer_desc trainer = {.adapters = run->lora.config,
+                            .items = run->data.training,
                             .samples = run->data.training_count,
                             .steps = options->steps,
                             .global_batch = options->global_batch,
@@ -68,6 +72,10 @@ static mimo_status try_results(run_state *run)
     const struct options *options = run->options;
     if (options->save)
         TRY(checkpoint_probe(options->save, &run->trainer));
+    if (options->merge)
+        TRY(checkpoint_probe_merged(options->merge, &run->trainer));
+    if (options->adapter_out)
+        TRY(adapter_store_probe(options->adapter_out, &run->lora, &run->model));
     if (options->out)
         TRY(run_pictures_probe(options->out));
     if (options->log)
@@ -180,6 +188,10 @@ static mimo_status finish(run_state *run)
         printf("log: %s\n", options->log);
     if (run->lead && options->save)
         printf("checkpoint: %s\n", options->save);
+    if (run->lead && options->adapter_out)
+        printf("adapter: %s\n", options->adapter_out);
+    if (run->lead && options->merge)
+        printf("merged checkpoint: %s\n", options->merge);
     return MIMO_OK;
 }
 
@@ -192,13 +204,22 @@ static mimo_status run_all(run_state *run)
                                                            : NN_PRECISION_FULL));
     TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
     TRY(caption_data_load(&run->data, run->world, run->options));
+    TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
     TRY(build_model(run));
+    if (options->base)
+        TRY(checkpoint_load_base(options->base, &run->trainer));
+    if (options->adapter)
+        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
     if (run->options->resume)
         TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
     TRY(open_results(run));
     TRY(train(run));
     if (run->options->save)
         TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
+    if (options->adapter_out)
+        TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
+    if (options->merge)
+        TRY(checkpoint_save_merged(options->merge, &run->trainer, steps_taken(run)));
     return finish(run);
 }
 
@@ -212,6 +233,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     memory_release(run.losses);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
+    lora_setup_release(&run.lora);
     topology_destroy(&run.topology);
     compute_place_close(&run.place);
     caption_data_release(&run.data);

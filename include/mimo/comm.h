@@ -260,6 +260,35 @@ MIMO_API mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream);
 #ifdef MIMO_EXPERIMENTAL
 
 /**
+ * Element-wise reduction over all ranks, of which each rank gets a block. `from` holds size * count
+ * elements: a block of count elements for each rank, in rank order. to[count] gets this rank's
+ * block, combined over the ranks. `to` may be where that block lies in `from` (from + rank * count
+ * elements), and then it alone of `from` is written. Any other overlap is MIMO_ERR_ARGUMENT.
+ *
+ * Collective; blocking on the host, enqueued with a stream. Counts past 2^31 work. f16 and bf16 are
+ * combined in f32. The order of the additions may be another one than that of mimo_comm_allreduce.
+ * Errors: MIMO_ERR_ARGUMENT (also where `to` or `from` is no multiple of the element size),
+ * MIMO_ERR_UNSUPPORTED (MIMO_F8), MIMO_ERR_OVERFLOW (size * count), MIMO_ERR_MISMATCH,
+ * MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from,
+                                              int64_t count, mimo_dtype dtype, mimo_reduce op,
+                                              mimo_stream stream);
+
+/**
+ * Copy to each rank its part of what rank `root` has. On root `from` holds size * bytes bytes, in
+ * rank order. All other ranks pass NULL; anything else is MIMO_ERR_ARGUMENT. to[bytes] gets this
+ * rank's part. On root `to` may be where that part lies in `from`; any other overlap is
+ * MIMO_ERR_ARGUMENT.
+ *
+ * Collective; blocking on the host, enqueued with a stream. Sizes past 2^31 work. Errors:
+ * MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW (size * bytes), MIMO_ERR_MISMATCH, MIMO_ERR_COMM,
+ * MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes,
+                                       int root, mimo_stream stream);
+
+/**
  * Leave the communicator's whole family for good, and release the communicator: for garbage
  * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
  * that waits for this one waits until its deadline. (Where it shall know, call mimo_comm_abort

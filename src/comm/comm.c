@@ -81,21 +81,28 @@ mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, in
     return comm->backend->guard_prepare(comm, all);
 }
 
+/* Whether numbers can be combined so, and the bytes of `count` of them. */
+static mimo_status combination_check(int64_t *bytes, const char *call, int64_t count,
+                                     mimo_dtype dtype, mimo_reduce op)
+{
+    MIMO_CHECK(count >= 0, MIMO_ERR_ARGUMENT, "%s: count %" PRId64 " is negative", call, count);
+    MIMO_CHECK(mimo_dtype_size(dtype) > 0, MIMO_ERR_ARGUMENT, "%s: unknown dtype %d", call,
+               (int)dtype);
+    MIMO_CHECK(dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
+               "%s: f8 can be moved, not combined (count %" PRId64 ")", call, count);
+    MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "%s: unknown op %d", call,
+               (int)op);
+    return mimo_mul(bytes, count, (int64_t)mimo_dtype_size(dtype));
+}
+
 static mimo_status allreduce_check(const void *data, int64_t count, mimo_dtype dtype,
                                    mimo_reduce op)
 {
     int64_t bytes;
-    MIMO_CHECK(count >= 0, MIMO_ERR_ARGUMENT, "allreduce: count %" PRId64 " is negative", count);
+    MIMO_TRY(combination_check(&bytes, "allreduce", count, dtype, op));
     MIMO_CHECK(data || count == 0, MIMO_ERR_ARGUMENT, "allreduce: data is NULL, count %" PRId64,
                count);
-    MIMO_CHECK(mimo_dtype_size(dtype) > 0, MIMO_ERR_ARGUMENT, "allreduce: unknown dtype %d",
-               (int)dtype);
-    MIMO_CHECK(dtype != MIMO_F8, MIMO_ERR_UNSUPPORTED,
-               "allreduce: f8 can be moved, not combined (count %" PRId64 ")", count);
-    MIMO_CHECK(op == MIMO_SUM || op == MIMO_MAX, MIMO_ERR_ARGUMENT, "allreduce: unknown op %d",
-               (int)op);
-    MIMO_TRY(mimo_check_address("allreduce: data", data, count, dtype));
-    return mimo_mul(&bytes, count, (int64_t)mimo_dtype_size(dtype));
+    return mimo_check_address("allreduce: data", data, count, dtype);
 }
 
 mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo_dtype dtype,
@@ -120,18 +127,24 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     return mimo_wait(comm, &request, call);
 }
 
-/* A rank's own rows may lie where they go in `to`. Anywhere else in it, rows of other ranks would
- * overwrite them while they are read. */
-static mimo_status check_own_rows(const mimo_comm *comm, const void *to, const void *from,
-                                  int64_t bytes, int64_t total)
+/* Whether `own` is this rank's place among the parts of all ranks, of `bytes` bytes each. */
+static bool is_in_place(const mimo_comm *comm, const void *all, const void *own, int64_t bytes)
 {
-    int64_t offset = comm->rank * bytes;
-    uintptr_t all = (uintptr_t)to, own = (uintptr_t)from;
-    bool apart = own + (uintptr_t)bytes <= all || all + (uintptr_t)total <= own;
-    MIMO_CHECK(apart || own == all + (uintptr_t)offset, MIMO_ERR_ARGUMENT,
-               "allgather: the %" PRId64 " bytes at %p lie at byte %" PRId64 " of the %" PRId64
-               " at %p that they are gathered into, and this rank's place is byte %" PRId64,
-               bytes, from, (int64_t)(own - all), total, to, offset);
+    return (uintptr_t)own == (uintptr_t)all + (uintptr_t)(comm->rank * bytes);
+}
+
+/* A rank's own part may lie in its place among all parts. Anywhere else among them, parts would be
+ * overwritten while they are read. The bytes of all fit 64 bits. */
+static mimo_status check_place(const mimo_comm *comm, const char *call, const void *all,
+                               const void *own, int64_t bytes)
+{
+    int64_t total = comm->size * bytes;
+    uintptr_t first = (uintptr_t)all, at = (uintptr_t)own;
+    bool apart = at + (uintptr_t)bytes <= first || first + (uintptr_t)total <= at;
+    MIMO_CHECK(apart || is_in_place(comm, all, own, bytes), MIMO_ERR_ARGUMENT,
+               "%s: the %" PRId64 " bytes at %p lie at byte %" PRId64 " of the %" PRId64
+               " at %p of all ranks, and this rank's place is byte %" PRId64,
+               call, bytes, own, (int64_t)(at - first), total, all, comm->rank * bytes);
     return MIMO_OK;
 }
 
@@ -143,7 +156,7 @@ static mimo_status allgather_check(const mimo_comm *comm, const void *to, const 
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
                "allgather: %s is NULL, %" PRId64 " bytes a rank", to ? "from" : "to", bytes);
     MIMO_TRY(mimo_mul(&total, bytes, comm->size));
-    return bytes > 0 ? check_own_rows(comm, to, from, bytes, total) : MIMO_OK;
+    return bytes > 0 ? check_place(comm, "allgather", to, from, bytes) : MIMO_OK;
 }
 
 mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int64_t bytes,
@@ -163,7 +176,7 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
                            signature_of(MIMO_CALL_COMM_ALLGATHER, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
-    bool in_place = from == (const char *)to + comm->rank * bytes;
+    bool in_place = is_in_place(comm, to, from, bytes);
     const mimo_gather gather = {.to = {to, bytes, 0, 1, 1, 1, 1},
                                 .from = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1},
                                 .step = 1,
@@ -200,6 +213,109 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     if (bytes == 0 || comm->size == 1)
         return MIMO_OK;
     MIMO_TRY(comm->backend->broadcast_start(&request, comm, &broadcast, stream));
+    return mimo_wait(comm, &request, call);
+}
+
+/* A call of one rank: its part is all there is. */
+static mimo_status keep_part(const mimo_comm *comm, void *to, const void *from, int64_t bytes,
+                             mimo_stream stream)
+{
+    const mimo_rows target = {to, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows source = {(void *)from, bytes, 0, 1, 1, 1, 1};
+    return to == from ? MIMO_OK : comm->device->copy_rows(&target, &source, stream);
+}
+
+/* MPI takes no result among what it reads. So a call in place is guarded: its result goes through
+ * memory of the library. */
+static bool is_guarding_blocks(const mimo_comm *comm, const mimo_block_reduction *it, int64_t bytes)
+{
+    bool stages = comm->backend->guard_prepare && comm->size > 1;
+    return mimo_is_guarding(comm) || (stages && is_in_place(comm, it->from, it->to, bytes));
+}
+
+/* Writes the bytes of a block, and whether the call is guarded. */
+static mimo_status reduce_scatter_check(mimo_block_reduction *it, int64_t *bytes,
+                                        const mimo_comm *comm)
+{
+    const char *call = "reduce_scatter";
+    int64_t total;
+    MIMO_TRY(combination_check(bytes, call, it->count, it->dtype, it->op));
+    MIMO_TRY(mimo_mul(&total, *bytes, comm->size));
+    if (it->count == 0)
+        return MIMO_OK;
+    MIMO_CHECK(it->to && it->from, MIMO_ERR_ARGUMENT, "%s: %s is NULL, count %" PRId64 " a rank",
+               call, it->to ? "from" : "to", it->count);
+    MIMO_TRY(mimo_check_address("reduce_scatter: to", it->to, it->count, it->dtype));
+    MIMO_TRY(mimo_check_address("reduce_scatter: from", it->from, it->count, it->dtype));
+    MIMO_TRY(check_place(comm, call, it->from, it->to, *bytes));
+    it->guarded = is_guarding_blocks(comm, it, *bytes);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from, int64_t count,
+                                     mimo_dtype dtype, mimo_reduce op, mimo_stream stream)
+{
+    MIMO_RANGE();
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    int64_t bytes = 0;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "reduce_scatter: comm is NULL");
+    MIMO_ENTER(comm, "reduce_scatter");
+    snprintf(call, sizeof call, "reduce_scatter %s %s[%" PRId64 "] a rank",
+             op == MIMO_MAX ? "MAX" : "SUM", mimo_dtype_name(dtype), count);
+    mimo_block_reduction reduction = {to, from, count, dtype, op, false};
+    mimo_status local = reduce_scatter_check(&reduction, &bytes, comm);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, reduction.guarded, (int64_t)comm->size + 1, bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
+                           signature_of(MIMO_CALL_COMM_REDUCE_SCATTER, count, dtype, op), call));
+    if (count == 0)
+        return MIMO_OK;
+    if (comm->size == 1)
+        return keep_part(comm, to, from, bytes, stream);
+    MIMO_TRY(comm->backend->reduce_scatter_start(&request, comm, &reduction, stream));
+    return mimo_wait(comm, &request, call);
+}
+
+static mimo_status scatter_check(const mimo_comm *comm, const mimo_scatter *it)
+{
+    bool is_root = comm->rank == it->root;
+    int64_t total;
+    MIMO_CHECK(it->bytes >= 0, MIMO_ERR_ARGUMENT, "scatter: %" PRId64 " bytes", it->bytes);
+    MIMO_TRY(mimo_mul(&total, it->bytes, comm->size));
+    MIMO_CHECK(it->root >= 0 && it->root < comm->size, MIMO_ERR_ARGUMENT,
+               "scatter: root %d is not one of %d ranks", it->root, comm->size);
+    MIMO_CHECK(is_root || !it->from, MIMO_ERR_ARGUMENT,
+               "scatter: from is %p, and has to be NULL on all ranks except root %d", it->from,
+               it->root);
+    MIMO_CHECK((it->to && (it->from || !is_root)) || it->bytes == 0, MIMO_ERR_ARGUMENT,
+               "scatter: %s is NULL, %" PRId64 " bytes a rank", it->to ? "from" : "to", it->bytes);
+    if (is_root && it->bytes > 0)
+        return check_place(comm, "scatter", it->from, it->to, it->bytes);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64_t bytes, int root,
+                              mimo_stream stream)
+{
+    MIMO_RANGE();
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "scatter: comm is NULL");
+    MIMO_ENTER(comm, "scatter");
+    snprintf(call, sizeof call, "scatter of %" PRId64 " bytes a rank from rank %d", bytes, root);
+    const mimo_scatter scatter = {to, from, bytes, root, mimo_is_guarding(comm)};
+    int64_t parts = comm->rank == root ? comm->size : 1; /* of this rank's memory */
+    mimo_status local = scatter_check(comm, &scatter);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, scatter.guarded, parts, bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
+                           signature_of(MIMO_CALL_COMM_SCATTER, bytes, root, 0), call));
+    if (bytes == 0)
+        return MIMO_OK;
+    if (comm->size == 1)
+        return keep_part(comm, to, from, bytes, stream);
+    MIMO_TRY(comm->backend->scatter_start(&request, comm, &scatter, stream));
     return mimo_wait(comm, &request, call);
 }
 

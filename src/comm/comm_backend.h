@@ -59,6 +59,26 @@ typedef struct mimo_gather {
     bool guarded;
 } mimo_gather;
 
+/* An element-wise combination over the ranks, of which rank r gets block r. */
+typedef struct mimo_block_reduction {
+    void *to;         /* to[count]; it is this rank's block of `from` only in guarded calls, or
+                         where the backend does not guard */
+    const void *from; /* from[size * count], in rank order */
+    int64_t count;
+    mimo_dtype dtype; /* as in mimo_reduction */
+    mimo_reduce op;
+    bool guarded;
+} mimo_block_reduction;
+
+/* Bytes from root to each rank. */
+typedef struct mimo_scatter {
+    void *to;         /* to[bytes]; on root it may be its own part of `from` */
+    const void *from; /* on root: from[size * bytes], in rank order; NULL elsewhere */
+    int64_t bytes;
+    int root;
+    bool guarded;
+} mimo_scatter;
+
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
  * and so on, each in the order of its two loops. Both ends list the same number of them, and
  * rows[i] of one end match rows[i] of the other. Each end decides on its own how they lie in
@@ -140,6 +160,11 @@ typedef struct mimo_comm_backend {
                                    const mimo_broadcast *broadcast, mimo_stream stream);
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
+    /* These two: of several ranks, and of sizes > 0. */
+    mimo_status (*reduce_scatter_start)(mimo_request **out, mimo_comm *comm,
+                                        const mimo_block_reduction *reduction, mimo_stream stream);
+    mimo_status (*scatter_start)(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
+                                 mimo_stream stream);
 
     /* The largest number of bases of an exchange; 0: any number. */
     int most_bases;

@@ -53,13 +53,18 @@
 
 #include "nn/nn_attention.h"
 #include "nn/nn_block.h"
+#include "nn/nn_edge.h"
 #include "nn/nn_embedding.h"
+#include "nn/nn_exchange.h"
+#include "nn/nn_hash.h"
 #include "nn/nn_linear.h"
+#include "nn/nn_lora.h"
 #include "nn/nn_loss.h"
 #include "nn/nn_mlp.h"
 #include "nn/nn_norm.h"
 #include "nn/nn_optimizer.h"
 #include "nn/nn_params.h"
+#include "nn/nn_placement.h"
 #include "nn/nn_runtime.h"
 #include "nn/nn_sequence.h"
 

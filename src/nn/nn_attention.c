@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "nn/nn_support.h"
 
-static mimo_status check_desc(const nn_attention_desc *desc, const mimo_comm *tp)
+static mimo_status check_desc(const nn_attention_desc *desc, mimo_comm *tp)
 {
     const char *name = desc->name;
     MIMO_TRY(nn_check_size(name, "hidden", desc->hidden));
@@ -29,10 +29,24 @@ static mimo_status init_linears(nn_attention *layer, nn_params *params, mimo_com
     char name[NN_NAME_CAPACITY];
     int64_t hidden = desc->hidden;
     MIMO_TRY(nn_join(name, desc->name, "qkv"));
-    nn_linear_desc qkv = {name, hidden, 3 * hidden, NN_SPLIT_COLUMNS, true, desc->std};
+    nn_linear_desc qkv = {.name = name,
+                          .in = hidden,
+                          .out = 3 * hidden,
+                          .split = NN_SPLIT_COLUMNS,
+                          .bias = true,
+                          .std = desc->std,
+                          .max_rows = layer->max_rows * layer->max_batch,
+                          .sp = desc->sp,
+                          .packing = {desc->heads, 3},
+                          .lora = nn_lora_for(desc->adapters, name)};
     MIMO_TRY(nn_linear_init(&layer->qkv, params, tp, &qkv));
     MIMO_TRY(nn_join(name, desc->name, "out"));
-    nn_linear_desc out = {name, hidden, hidden, NN_SPLIT_ROWS, true, desc->out_std};
+    nn_linear_desc out = qkv;
+    out.out = hidden;
+    out.split = NN_SPLIT_ROWS;
+    out.std = desc->out_std;
+    out.packing = (nn_packing){0};
+    out.lora = nn_lora_for(desc->adapters, name);
     return nn_linear_init(&layer->out, params, tp, &out);
 }
 
@@ -115,15 +129,21 @@ static mimo_status copy_keys(const nn_attention *layer, const nn_sequence *seque
                                              layer->runtime->stream);
 }
 
+static nn_exchange cp_of(const nn_attention *layer, const nn_sequence *sequence)
+{
+    nn_exchange_counts *counts = &nn_params_exchanged(layer->qkv.params)->cp;
+    return (nn_exchange){.comm = sequence->cp, .runtime = layer->runtime, .counts = counts};
+}
+
 static mimo_status gather_keys(nn_attention *layer, const nn_sequence *sequence)
 {
     if (sequence->parts == 1)
         return MIMO_OK;
     int64_t part = part_size(layer, sequence);
     MIMO_TRY(copy_keys(layer, sequence, layer->projected, layer->gathered, true));
-    return mimo_comm_allgather(sequence->cp, layer->gathered,
-                               layer->gathered + sequence->part * part,
-                               part * (int64_t)sizeof(nn_real), layer->runtime->stream);
+    nn_exchange cp = cp_of(layer, sequence);
+    return nn_exchange_gather(&cp, layer->gathered, layer->gathered + sequence->part * part,
+                              part * (int64_t)sizeof(nn_real));
 }
 
 /* Every rank holds a contribution to the gradient of all keys and values. Sum them, and keep the
@@ -132,9 +152,10 @@ static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *seq
 {
     if (sequence->parts == 1)
         return MIMO_OK;
+    nn_exchange cp = cp_of(layer, sequence);
     if (!MIMO_MUTATED("no-key-sum"))
-        MIMO_TRY(nn_allreduce(layer->runtime, sequence->cp, layer->d_gathered,
-                              sequence->parts * part_size(layer, sequence)));
+        MIMO_TRY(
+            nn_exchange_sum(&cp, layer->d_gathered, sequence->parts * part_size(layer, sequence)));
     return copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
 }
 
@@ -266,8 +287,10 @@ mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real 
                                  const nn_sequence *sequence)
 {
     MIMO_TRY(check_sequence(layer, sequence));
-    int64_t n = sequence->rows * sequence->batch;
-    MIMO_TRY(nn_linear_forward(&layer->qkv, layer->projected, x, n));
+    int64_t n = sequence->rows * sequence->batch, share = nn_edge_factor(&layer->qkv.before);
+    MIMO_CHECK(n % share == 0, MIMO_ERR_SHAPE,
+               "attention: %" PRId64 " rows do not divide over tp=%" PRId64, n, share);
+    MIMO_TRY(nn_linear_forward(&layer->qkv, layer->projected, x, n / share));
     MIMO_TRY(gather_keys(layer, sequence));
     MIMO_TRY(attend(layer, sequence));
     layer->sequence = sequence;

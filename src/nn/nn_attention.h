@@ -17,11 +17,13 @@
 
 typedef struct nn_attention_desc {
     const char *name;
-    int64_t hidden, heads;       /* tp divides heads, heads divides hidden */
-    int64_t max_rows, max_batch; /* upper limits for S_local and B of the sequence */
-    int64_t max_parts;           /* cp size; 0 counts as 1 */
-    double std;                  /* of qkv */
-    double out_std;              /* of the output projection */
+    int64_t hidden, heads;          /* tp divides heads, heads divides hidden */
+    int64_t max_rows, max_batch;    /* upper limits for S_local and B of the sequence */
+    int64_t max_parts;              /* cp size; 0 counts as 1 */
+    double std;                     /* of qkv */
+    double out_std;                 /* of the output projection */
+    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_choice *adapters; /* of qkv and out; NULL: none */
 } nn_attention_desc;
 
 typedef struct nn_attention {
@@ -41,7 +43,8 @@ mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm 
                               const nn_attention_desc *desc);
 void nn_attention_release(nn_attention *layer);
 
-/** y, x "sbh" [sequence rows, sequence batch, H]. Collective over tp and the sequence's cp. */
+/** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
+ *  rows. Collective over tp and the sequence's cp. */
 mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real *x,
                                  const nn_sequence *sequence);
 mimo_status nn_attention_backward(nn_attention *layer, nn_real *dx, const nn_real *dy);

@@ -4,12 +4,18 @@
 
 #include "nn/nn_support.h"
 
+/* Under sp a norm sees this rank's rows. */
+static nn_rule norm_rule(const nn_block_desc *desc)
+{
+    return desc->sp ? NN_PARTIAL : NN_REPLICATED;
+}
+
 static mimo_status init_first_half(nn_block *block, nn_params *params, mimo_comm *tp,
                                    const nn_block_desc *desc, int64_t rows)
 {
     char name[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(name, desc->name, "norm1"));
-    MIMO_TRY(nn_norm_init(&block->norm1, params, name, desc->hidden, rows));
+    MIMO_TRY(nn_norm_init(&block->norm1, params, name, desc->hidden, rows, norm_rule(desc)));
     MIMO_TRY(nn_join(name, desc->name, "attention"));
     nn_attention_desc attention = {.name = name,
                                    .hidden = desc->hidden,
@@ -18,7 +24,9 @@ static mimo_status init_first_half(nn_block *block, nn_params *params, mimo_comm
                                    .max_batch = desc->max_batch,
                                    .max_parts = desc->max_parts,
                                    .std = desc->std,
-                                   .out_std = desc->out_std};
+                                   .out_std = desc->out_std,
+                                   .sp = desc->sp,
+                                   .adapters = desc->adapters};
     return nn_attention_init(&block->attention, params, tp, &attention);
 }
 
@@ -27,9 +35,10 @@ static mimo_status init_second_half(nn_block *block, nn_params *params, mimo_com
 {
     char name[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(name, desc->name, "norm2"));
-    MIMO_TRY(nn_norm_init(&block->norm2, params, name, desc->hidden, rows));
+    MIMO_TRY(nn_norm_init(&block->norm2, params, name, desc->hidden, rows, norm_rule(desc)));
     MIMO_TRY(nn_join(name, desc->name, "mlp"));
-    nn_mlp_desc mlp = {name, desc->hidden, desc->inner, rows, desc->std, desc->out_std};
+    nn_mlp_desc mlp = {name,      desc->hidden,  desc->inner, rows,
+                       desc->std, desc->out_std, desc->sp,    desc->adapters};
     return nn_mlp_init(&block->mlp, params, tp, &mlp);
 }
 
@@ -77,7 +86,8 @@ mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
                              const nn_sequence *sequence)
 {
     MIMO_CHECK(sequence, MIMO_ERR_ARGUMENT, "block: NULL sequence");
-    int64_t rows = sequence->rows * sequence->batch, elements = rows * block->hidden;
+    int64_t rows = sequence->rows * sequence->batch / nn_edge_factor(&block->attention.qkv.before);
+    int64_t elements = rows * block->hidden;
     MIMO_TRY(nn_norm_forward(&block->norm1, block->normed1, x, rows));
     MIMO_TRY(nn_attention_forward(&block->attention, block->middle, block->normed1, sequence));
     MIMO_TRY(block->runtime->ops->add(block->runtime, block->middle, x, elements));

@@ -14,6 +14,8 @@ typedef struct nn_block_desc {
     int64_t max_rows, max_batch, max_parts; /* upper limits: S_local, B, cp (0 counts as 1) */
     double std;                             /* of qkv and up */
     double out_std; /* of the two projections back to the residual; often std / sqrt(2 * layers) */
+    bool sp;        /* sequence parallelism: outside of the products, each tp rank has its rows */
+    const nn_lora_choice *adapters; /* of the linear layers; NULL: none */
 } nn_block_desc;
 
 typedef struct nn_block {
@@ -32,7 +34,8 @@ mimo_status nn_block_init(nn_block *block, nn_params *params, mimo_comm *tp,
                           const nn_block_desc *desc);
 void nn_block_release(nn_block *block);
 
-/** y, x "sbh" [sequence rows, sequence batch, H]. Collective over tp and the sequence's cp. */
+/** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
+ *  rows. Collective over tp and the sequence's cp. */
 mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
                              const nn_sequence *sequence);
 

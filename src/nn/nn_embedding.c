@@ -5,21 +5,24 @@
 #include "nn/nn_lookup_uses.h"
 #include "nn/nn_support.h"
 
-mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
-                              int64_t entries, int64_t width, double std)
+mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const nn_embedding_desc *desc)
 {
-    nn_embedding made = {.params = params, .entries = entries, .width = width, .n = -1};
+    nn_embedding made = {.params = params, .entries = desc->entries, .width = desc->width, .n = -1};
     char full[NN_NAME_CAPACITY];
-    MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", name);
-    MIMO_TRY(nn_check_size(name, "entries", entries));
-    MIMO_TRY(nn_check_size(name, "width", width));
-    MIMO_TRY(nn_join(full, name, "weight"));
-    nn_param_desc desc = {
-        .name = full, .ndim = 2, .shape = {entries, width}, .init = NN_INIT_NORMAL, .std = std};
-    MIMO_TRY(nn_params_add(params, &desc, &made.weight));
+    MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", desc->name);
+    MIMO_TRY(nn_check_size(desc->name, "entries", desc->entries));
+    MIMO_TRY(nn_check_size(desc->name, "width", desc->width));
+    MIMO_TRY(nn_join(full, desc->name, "weight"));
+    nn_param_desc weight = {.name = full,
+                            .ndim = 2,
+                            .shape = {desc->entries, desc->width},
+                            .rule = desc->rule,
+                            .init = NN_INIT_NORMAL,
+                            .std = desc->std};
+    MIMO_TRY(nn_params_add(params, &weight, &made.weight));
     made.runtime = nn_params_runtime(params);
-    MIMO_TRY(mimo_reserve(&made.slot, entries, sizeof *made.slot));
-    for (int64_t i = 0; i < entries; i++)
+    MIMO_TRY(mimo_reserve(&made.slot, made.entries, sizeof *made.slot));
+    for (int64_t i = 0; i < made.entries; i++)
         made.slot[i] = -1;
     *layer = made;
     return MIMO_OK;
@@ -105,6 +108,8 @@ mimo_status nn_embedding_backward(nn_embedding *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->n >= 0, MIMO_ERR_STATE,
                "embedding: backward before forward");
+    if (nn_is_frozen(layer->params, layer->weight))
+        return MIMO_OK;
     nn_lookup lookup = lookup_of(layer);
     nn_uses uses = nn_uses_at(layer->numbers, layer->n, layer->used);
     return layer->runtime->ops->lookup_backward(

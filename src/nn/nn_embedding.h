@@ -8,6 +8,13 @@
 
 #include "nn/nn_params.h"
 
+typedef struct nn_embedding_desc {
+    const char *name;
+    int64_t entries, width;
+    double std;
+    nn_rule rule; /* NN_REPLICATED, or NN_PARTIAL where each tp rank looks up its own rows (sp) */
+} nn_embedding_desc;
+
 typedef struct nn_embedding {
     const nn_runtime *runtime; /* the store's */
     nn_params *params;
@@ -20,8 +27,8 @@ typedef struct nn_embedding {
     int64_t *slot;           /* [entries], workspace of nn_uses_fill */
 } nn_embedding;
 
-mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const char *name,
-                              int64_t entries, int64_t width, double std);
+mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params,
+                              const nn_embedding_desc *desc);
 void nn_embedding_release(nn_embedding *layer);
 
 /** Reserve memory for n ids now. Then no call with at most n ids allocates. An allocation that

@@ -5,6 +5,12 @@
 #include "core/mutation.h"
 #include "nn/nn_support.h"
 
+/* The rule of a parameter that tp does not cut: partial where it applies to this rank's rows. */
+static nn_rule uncut_rule(const nn_linear_desc *desc)
+{
+    return desc->sp ? NN_PARTIAL : NN_REPLICATED;
+}
+
 static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
 {
     char name[NN_NAME_CAPACITY];
@@ -13,8 +19,9 @@ static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_
     nn_param_desc weight = {.name = name,
                             .ndim = 2,
                             .shape = {desc->out, desc->in},
-                            .rule = columns || rows ? NN_SHARDED : NN_REPLICATED,
+                            .rule = columns || rows ? NN_SHARDED : uncut_rule(desc),
                             .shard_dim = rows ? 1 : 0,
+                            .packing = desc->packing,
                             .decay = true,
                             .init = NN_INIT_NORMAL,
                             .std = desc->std};
@@ -26,13 +33,41 @@ static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_
     nn_param_desc bias = {.name = name,
                           .ndim = 1,
                           .shape = {desc->out, 1},
-                          .rule = columns ? NN_SHARDED : NN_REPLICATED,
+                          .rule = columns ? NN_SHARDED : uncut_rule(desc),
                           .init = NN_INIT_ZEROS};
     return nn_params_add(params, &bias, &layer->bias);
 }
 
-mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
-                           const nn_linear_desc *desc)
+static mimo_status add_adapter(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
+{
+    if (!desc->lora)
+        return MIMO_OK;
+    nn_lora_place place = {.layer = desc->name,
+                           .in = desc->in,
+                           .out = desc->out,
+                           .cut = (int)desc->split - 1,
+                           .split_rows = desc->sp && nn_params_tp_size(params) > 1,
+                           .max_rows = desc->max_rows,
+                           .packing = desc->packing};
+    return nn_lora_init(&layer->lora, params, &place, desc->lora);
+}
+
+static mimo_status init_edges(nn_linear *layer, nn_params *params, mimo_comm *tp,
+                              const nn_linear_desc *desc)
+{
+    nn_edge_kind summed = desc->sp ? NN_EDGE_ROWS : NN_EDGE_WHOLE;
+    nn_edge before = {.tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
+                      .kind = desc->split == NN_SPLIT_COLUMNS ? summed : NN_EDGE_NONE,
+                      .width = desc->in,
+                      .max_rows = desc->max_rows};
+    nn_edge after = before;
+    after.kind = desc->split == NN_SPLIT_ROWS ? summed : NN_EDGE_NONE;
+    after.width = desc->out;
+    MIMO_TRY(nn_edge_init(&layer->before, &before));
+    return nn_edge_init(&layer->after, &after);
+}
+
+static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_linear_desc *desc)
 {
     int64_t ranks = nn_comm_size(tp);
     MIMO_TRY(nn_check_tp(desc->name, params, tp));
@@ -44,16 +79,34 @@ mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
         MIMO_TRY(nn_check_divides(desc->name, "out", desc->out, ranks));
     if (desc->split == NN_SPLIT_ROWS)
         MIMO_TRY(nn_check_divides(desc->name, "in", desc->in, ranks));
-    nn_linear made = {.params = params, .tp = tp, .split = desc->split, .rows = -1};
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
+                           const nn_linear_desc *desc)
+{
+    int64_t ranks = nn_comm_size(tp);
+    MIMO_TRY(check_desc(params, tp, desc));
+    nn_linear made = {.params = params, .split = desc->split, .rows = -1};
     made.in = desc->split == NN_SPLIT_ROWS ? desc->in / ranks : desc->in;
     made.out = desc->split == NN_SPLIT_COLUMNS ? desc->out / ranks : desc->out;
-    MIMO_TRY(add_parameters(&made, params, desc));
+    made.max_rows = desc->max_rows > 0 ? desc->max_rows : INT_MAX;
+    mimo_status status;
+    MIMO_TRY_GOTO(status, fail, init_edges(&made, params, tp, desc));
+    MIMO_TRY_GOTO(status, fail, add_parameters(&made, params, desc));
+    MIMO_TRY_GOTO(status, fail, add_adapter(&made, params, desc));
     *layer = made;
     return MIMO_OK;
+fail:
+    nn_linear_release(&made);
+    return status;
 }
 
 void nn_linear_release(nn_linear *layer)
 {
+    nn_edge_release(&layer->before);
+    nn_edge_release(&layer->after);
+    nn_lora_release(&layer->lora);
     memset(layer, 0, sizeof *layer);
 }
 
@@ -66,51 +119,108 @@ static nn_matrix weight_of(const nn_linear *layer)
  * before the sum. */
 static int bias_times(const nn_linear *layer, bool mutated)
 {
-    return mutated && layer->split == NN_SPLIT_ROWS ? nn_comm_size(layer->tp) : 1;
+    return mutated && layer->split == NN_SPLIT_ROWS ? nn_params_tp_size(layer->params) : 1;
+}
+
+static mimo_status check_rows(const nn_linear *layer, int64_t rows)
+{
+    int64_t inside = rows >= 0 && rows <= INT_MAX ? rows * nn_edge_factor(&layer->before) : rows;
+    MIMO_TRY(nn_check_forward("linear", layer->params, inside, layer->max_rows));
+    MIMO_CHECK(inside % nn_edge_factor(&layer->after) == 0, MIMO_ERR_SHAPE,
+               "%s: %" PRId64 " rows do not divide over tp=%" PRId64,
+               nn_params_at(layer->params, layer->weight)->name, inside,
+               nn_edge_factor(&layer->after));
+    return MIMO_OK;
+}
+
+static int64_t rows_of_y(const nn_linear *layer)
+{
+    return layer->rows / nn_edge_factor(&layer->after);
 }
 
 mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows)
 {
-    MIMO_TRY(nn_check_forward("linear", layer->params, rows, INT_MAX));
+    MIMO_TRY(check_rows(layer, rows));
     const nn_runtime *runtime = nn_params_runtime(layer->params);
-    nn_matrix input = nn_matrix_of(x, rows, layer->in, layer->in);
-    MIMO_TRY(nn_multiply(runtime, y, 0, input, nn_transpose(weight_of(layer))));
-    if (layer->split == NN_SPLIT_ROWS)
-        MIMO_TRY(nn_allreduce(runtime, layer->tp, y, rows * layer->out));
+    layer->rows = rows * nn_edge_factor(&layer->before);
+    MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
+    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    nn_real *target = nn_edge_target(&layer->after, y);
+    MIMO_TRY(nn_multiply(runtime, target, 0, input, nn_transpose(weight_of(layer))));
+    bool late = MIMO_MUTATED("adapter-after-sum") && layer->after.kind == NN_EDGE_WHOLE;
+    if (!late)
+        MIMO_TRY(nn_lora_forward(&layer->lora, target, layer->x, layer->rows));
+    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
+    if (late)
+        MIMO_TRY(nn_lora_forward(&layer->lora, y, layer->x, layer->rows));
+    if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
+        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
     int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-over-tp")) : 0;
     for (int i = 0; i < times; i++)
-        MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias), rows,
-                                        layer->out));
-    layer->x = x;
-    layer->rows = rows;
+        MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias),
+                                        rows_of_y(layer), layer->out));
     return MIMO_OK;
 }
 
-static mimo_status add_parameter_gradients(nn_linear *layer, const nn_real *dy)
+mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy)
+{
+    MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
+               "linear: backward before forward");
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    MIMO_TRY(nn_edge_enter(&layer->after, &layer->dy, dy, rows_of_y(layer)));
+    MIMO_TRY(nn_lora_backward(&layer->lora, layer->dy, layer->rows));
+    if (!dx)
+        return MIMO_OK;
+    nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
+    nn_real *target = nn_edge_target(&layer->before, dx);
+    MIMO_TRY(nn_multiply(runtime, target, 0, gradient, weight_of(layer)));
+    MIMO_TRY(nn_lora_backward_input(&layer->lora, target, layer->rows));
+    if (MIMO_MUTATED("no-input-sum") && layer->before.kind == NN_EDGE_WHOLE)
+        return MIMO_OK;
+    return nn_edge_leave(&layer->before, dx, layer->rows / nn_edge_factor(&layer->before));
+}
+
+static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
 {
     const nn_runtime *runtime = nn_params_runtime(layer->params);
-    nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
-    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
-    MIMO_TRY(nn_multiply(runtime, nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
-                         input));
-    int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp")) : 0;
+    if (layer->bias < 0 || nn_is_frozen(layer->params, layer->bias))
+        return MIMO_OK;
+    int times = bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp"));
     for (int i = 0; i < times; i++)
         MIMO_TRY(runtime->ops->add_columns(runtime, nn_grad(layer->params, layer->bias), dy,
-                                           layer->rows, layer->out));
+                                           rows_of_y(layer), layer->out));
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
+{
+    MIMO_CHECK(layer->dy, MIMO_ERR_STATE,
+               "linear: gradients of parameters before that of the "
+               "input");
+    nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
+    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    if (!nn_is_frozen(layer->params, layer->weight))
+        MIMO_TRY(nn_multiply(nn_params_runtime(layer->params),
+                             nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
+                             input));
+    MIMO_TRY(add_bias_gradient(layer, dy));
+    MIMO_TRY(nn_lora_backward_params(&layer->lora, layer->dy, layer->x, layer->rows));
+    layer->dy = NULL;
     return MIMO_OK;
 }
 
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
 {
-    MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
-               "linear: backward before forward");
-    MIMO_TRY(add_parameter_gradients(layer, dy));
-    if (!dx)
-        return MIMO_OK;
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
-    nn_matrix gradient = nn_matrix_of(dy, layer->rows, layer->out, layer->out);
-    MIMO_TRY(nn_multiply(runtime, dx, 0, gradient, weight_of(layer)));
-    if (layer->split == NN_SPLIT_COLUMNS && !MIMO_MUTATED("no-input-sum"))
-        MIMO_TRY(nn_allreduce(runtime, layer->tp, dx, layer->rows * layer->in));
-    return MIMO_OK;
+    MIMO_TRY(nn_linear_backward_input(layer, dx, dy));
+    return nn_linear_backward_params(layer, dy);
+}
+
+mimo_status nn_linear_merge(nn_linear *layer)
+{
+    return nn_lora_merge(&layer->lora, layer->weight);
+}
+
+mimo_status nn_linear_unmerge(nn_linear *layer)
+{
+    return nn_lora_unmerge(&layer->lora, layer->weight);
 }

@@ -5,6 +5,11 @@
 #include "core/mutation.h"
 #include "nn/nn_support.h"
 
+static nn_exchange tp_of(nn_loss *loss)
+{
+    return (nn_exchange){.comm = loss->tp, .runtime = loss->runtime, .counts = &loss->exchanged};
+}
+
 static mimo_status reserve_rooms(nn_loss *made)
 {
     const nn_runtime *runtime = made->runtime;
@@ -25,7 +30,8 @@ mimo_status nn_loss_init(nn_loss *loss, const nn_runtime *runtime, mimo_comm *tp
     MIMO_TRY(nn_check_size("loss", "vocabulary", vocabulary));
     MIMO_TRY(nn_check_size("loss", "max_rows", max_rows));
     MIMO_TRY(nn_check_divides("loss", "vocabulary", vocabulary, nn_comm_size(tp)));
-    MIMO_TRY(nn_check_memory("loss", made.runtime, tp));
+    nn_exchange exchange = tp_of(&made);
+    MIMO_TRY(nn_exchange_check(&exchange, "loss"));
     made.local = vocabulary / nn_comm_size(tp);
     made.first = MIMO_MUTATED("vocabulary-offset") ? 0 : nn_comm_rank(tp) * made.local;
     mimo_status status = reserve_rooms(&made);
@@ -66,13 +72,6 @@ static mimo_status check_labels(const nn_loss *loss, const int64_t *labels, int6
     return MIMO_OK;
 }
 
-static mimo_status combine(nn_loss *loss, double *data, int64_t count, mimo_reduce op)
-{
-    if (nn_comm_size(loss->tp) == 1)
-        return MIMO_OK;
-    return mimo_comm_allreduce(loss->tp, data, count, MIMO_F64, op, loss->runtime->stream);
-}
-
 static nn_token_rows tokens_of(const nn_loss *loss, const nn_real *logits, int64_t rows)
 {
     return (nn_token_rows){
@@ -92,6 +91,7 @@ mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t 
     MIMO_TRY(check_labels(loss, labels, rows));
     const nn_runtime *runtime = loss->runtime;
     nn_token_rows tokens = tokens_of(loss, logits, rows);
+    nn_exchange tp = tp_of(loss);
     loss->logits = logits;
     loss->rows = rows;
     for (int64_t i = 0; i < rows; i++)
@@ -99,9 +99,9 @@ mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t 
     MIMO_TRY(nn_runtime_write(runtime, loss->labels, labels, rows * (int64_t)sizeof *loss->labels));
     MIMO_TRY(runtime->ops->token_maxima(runtime, &tokens));
     if (!MIMO_MUTATED("local-maxima"))
-        MIMO_TRY(combine(loss, loss->maxima, rows, MIMO_MAX));
+        MIMO_TRY(nn_exchange_max_f64(&tp, loss->maxima, rows));
     MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
-    MIMO_TRY(combine(loss, loss->sums, 2 * rows, MIMO_SUM));
+    MIMO_TRY(nn_exchange_sum_f64(&tp, loss->sums, 2 * rows));
     return runtime->ops->token_losses(runtime, loss->losses, loss->total, &tokens);
 }
 
@@ -133,11 +133,12 @@ static mimo_status choose(nn_loss *loss, const nn_real *logits, int64_t rows)
 {
     const nn_runtime *runtime = loss->runtime;
     nn_token_rows tokens = tokens_of(loss, logits, rows);
+    nn_exchange tp = tp_of(loss);
     double *value = loss->choices, *negated = value + rows;
     MIMO_TRY(runtime->ops->row_largest(runtime, value, &tokens));
-    MIMO_TRY(combine(loss, value, rows, MIMO_MAX));
+    MIMO_TRY(nn_exchange_max_f64(&tp, value, rows));
     MIMO_TRY(runtime->ops->row_choice(runtime, negated, value, &tokens, loss->vocabulary));
-    return combine(loss, negated, rows, MIMO_MAX);
+    return nn_exchange_max_f64(&tp, negated, rows);
 }
 
 mimo_status nn_loss_argmax(nn_loss *loss, const nn_real *logits, int64_t rows, int64_t *ids)

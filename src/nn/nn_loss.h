@@ -6,15 +6,15 @@
 #ifndef MIMO_NN_NN_LOSS_H
 #define MIMO_NN_NN_LOSS_H
 
-#include <mimo/comm.h>
-
+#include "nn/nn_exchange.h"
 #include "nn/nn_ops.h"
 
 typedef struct nn_loss {
     const nn_runtime *runtime;
     mimo_comm *tp;
-    int64_t vocabulary;   /* V; tp divides it */
-    int64_t first, local; /* this rank's ids: [first, first + local) */
+    nn_exchange_counts exchanged; /* over tp; the caller may set it to zero */
+    int64_t vocabulary;           /* V; tp divides it */
+    int64_t first, local;         /* this rank's ids: [first, first + local) */
     int64_t max_rows;
     double *maxima;  /* [max_rows] */
     double *sums;    /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */

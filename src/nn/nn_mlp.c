@@ -10,10 +10,23 @@ static mimo_status init_linears(nn_mlp *layer, nn_params *params, mimo_comm *tp,
 {
     char name[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(name, desc->name, "up"));
-    nn_linear_desc up = {name, desc->hidden, desc->inner, NN_SPLIT_COLUMNS, true, desc->std};
+    nn_linear_desc up = {.name = name,
+                         .in = desc->hidden,
+                         .out = desc->inner,
+                         .split = NN_SPLIT_COLUMNS,
+                         .bias = true,
+                         .std = desc->std,
+                         .max_rows = desc->max_rows,
+                         .sp = desc->sp,
+                         .lora = nn_lora_for(desc->adapters, name)};
     MIMO_TRY(nn_linear_init(&layer->up, params, tp, &up));
     MIMO_TRY(nn_join(name, desc->name, "down"));
-    nn_linear_desc down = {name, desc->inner, desc->hidden, NN_SPLIT_ROWS, true, desc->out_std};
+    nn_linear_desc down = up;
+    down.in = desc->inner;
+    down.out = desc->hidden;
+    down.split = NN_SPLIT_ROWS;
+    down.std = desc->out_std;
+    down.lora = nn_lora_for(desc->adapters, name);
     return nn_linear_init(&layer->down, params, tp, &down);
 }
 
@@ -55,11 +68,12 @@ void nn_mlp_release(nn_mlp *layer)
 
 mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows)
 {
-    MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows));
+    int64_t share = nn_edge_factor(&layer->up.before);
+    MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
     MIMO_TRY(nn_linear_forward(&layer->up, layer->u, x, rows));
     MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, layer->activated, layer->gate, layer->u,
-                                       rows * layer->up.out));
-    return nn_linear_forward(&layer->down, y, layer->activated, rows);
+                                       rows * share * layer->up.out));
+    return nn_linear_forward(&layer->down, y, layer->activated, rows * share);
 }
 
 mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy)

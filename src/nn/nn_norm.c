@@ -4,24 +4,25 @@
 
 #include "nn/nn_support.h"
 
-static mimo_status add_vector(nn_params *params, const char *layer, const char *part, nn_init init,
-                              int64_t width, int *index)
+static mimo_status add_vector(nn_norm *made, const char *layer, const char *part, nn_init init,
+                              nn_rule rule, int *index)
 {
     char name[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(name, layer, part));
-    nn_param_desc desc = {.name = name, .ndim = 1, .shape = {width, 1}, .init = init};
-    return nn_params_add(params, &desc, index);
+    nn_param_desc desc = {
+        .name = name, .ndim = 1, .shape = {made->width, 1}, .rule = rule, .init = init};
+    return nn_params_add(made->params, &desc, index);
 }
 
 mimo_status nn_norm_init(nn_norm *layer, nn_params *params, const char *name, int64_t width,
-                         int64_t max_rows)
+                         int64_t max_rows, nn_rule rule)
 {
     nn_norm made = {.params = params, .width = width, .max_rows = max_rows, .rows = -1};
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "%s: no parameter store", name);
     MIMO_TRY(nn_check_size(name, "width", width));
     MIMO_TRY(nn_check_size(name, "max_rows", max_rows));
-    MIMO_TRY(add_vector(params, name, "scale", NN_INIT_ONES, width, &made.scale));
-    MIMO_TRY(add_vector(params, name, "shift", NN_INIT_ZEROS, width, &made.shift));
+    MIMO_TRY(add_vector(&made, name, "scale", NN_INIT_ONES, rule, &made.scale));
+    MIMO_TRY(add_vector(&made, name, "shift", NN_INIT_ZEROS, rule, &made.shift));
     made.runtime = nn_params_runtime(params);
     mimo_status status;
     MIMO_TRY_GOTO(status, fail,
@@ -73,7 +74,7 @@ mimo_status nn_norm_backward(nn_norm *layer, nn_real *dx, const nn_real *dy,
         .dy = dy,
         .residual = residual,
         .dx = dx,
-        .d_scale = nn_grad(layer->params, layer->scale),
+        .d_scale = nn_grad(layer->params, layer->scale), /* NULL: frozen */
         .d_shift = nn_grad(layer->params, layer->shift),
     };
     return layer->runtime->ops->norm_backward(layer->runtime, &job, &gradients);

@@ -2,7 +2,7 @@
  *
  *   y = (x - mean) / sqrt(var + 1e-5) * scale + shift
  *
- * Parameters: NAME.scale (ones) and NAME.shift (zeros), replicated, without weight decay. */
+ * Parameters: NAME.scale (ones) and NAME.shift (zeros), without weight decay. */
 #ifndef MIMO_NN_NN_NORM_H
 #define MIMO_NN_NN_NORM_H
 
@@ -18,8 +18,9 @@ typedef struct nn_norm {
     nn_real *mean, *rstd; /* [max_rows] */
 } nn_norm;
 
+/** `rule` is NN_REPLICATED, or NN_PARTIAL where each tp rank sees its own rows (sp). */
 mimo_status nn_norm_init(nn_norm *layer, nn_params *params, const char *name, int64_t width,
-                         int64_t max_rows);
+                         int64_t max_rows, nn_rule rule);
 void nn_norm_release(nn_norm *layer);
 
 mimo_status nn_norm_forward(nn_norm *layer, nn_real *y, const nn_real *x, int64_t rows);

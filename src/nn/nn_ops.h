@@ -50,7 +50,7 @@ typedef struct nn_norm_gradients {
     const nn_real *dy;          /* [rows, width] */
     const nn_real *residual;    /* [rows, width], added to dx; NULL: zeros */
     nn_real *dx;                /* [rows, width]; may be dy or residual */
-    nn_real *d_scale, *d_shift; /* [width], added to */
+    nn_real *d_scale, *d_shift; /* [width], added to; both NULL: frozen */
 } nn_norm_gradients;
 
 /* Attention scores [panels, rows, width]. In every panel, row i sees the columns where row i of the

@@ -6,6 +6,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 #include "nn/nn_params.h"
 #include "nn/nn_sizes.h"
 
@@ -17,8 +18,10 @@ struct nn_params {
     const nn_runtime *runtime;
     int n;
     nn_param *list;
-    nn_real *arena; /* value | grad | m | v, `total` elements each; NULL before seal */
-    int64_t total;
+    nn_real *arena; /* value [total] | grad | m | v [trained] each; NULL before seal */
+    int64_t total, trained;
+    bool frozen;
+    nn_params_counts exchanged;
     mimo_gradient_bucket buckets[NN_RULES];
     char *bucket_names[NN_RULES];
     int n_buckets;
@@ -43,9 +46,19 @@ static double keyed_normal(uint64_t key, int64_t index)
     return radius * cos(6.283185307179586 * uniform(key, 2 * index + 1));
 }
 
+static double keyed_uniform(uint64_t key, int64_t index)
+{
+    return 2 * uniform(key, index) - 1;
+}
+
 double nn_normal(uint64_t seed, const char *name, int64_t index)
 {
     return keyed_normal(element_key(seed, name), index);
+}
+
+double nn_uniform(uint64_t seed, const char *name, int64_t index)
+{
+    return keyed_uniform(element_key(seed, name), index);
 }
 
 mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
@@ -66,6 +79,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->tp_rank = desc->tp_rank;
     params->tp_size = desc->tp_size;
     params->seed = desc->seed;
+    params->frozen = desc->frozen;
     params->runtime = nn_runtime_or_host(desc->runtime);
     openblas_set_num_threads(1);
     *out = params;
@@ -99,7 +113,7 @@ static mimo_status check_desc(const nn_params *params, const nn_param_desc *desc
     MIMO_TRY(nn_check_size(desc->name, "shape[1]", desc->ndim == 2 ? desc->shape[1] : 1));
     MIMO_CHECK((unsigned)desc->rule < NN_RULES, MIMO_ERR_ARGUMENT,
                "parameter \"%s\": unknown gradient rule %d", desc->name, (int)desc->rule);
-    MIMO_CHECK((unsigned)desc->init <= NN_INIT_NORMAL, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK((unsigned)desc->init <= NN_INIT_UNIFORM, MIMO_ERR_ARGUMENT,
                "parameter \"%s\": unknown init %d", desc->name, (int)desc->init);
     if (desc->rule != NN_SHARDED)
         return MIMO_OK;
@@ -121,54 +135,59 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
         return status;
     }
     nn_param *param = &params->list[params->n];
-    param->name = name;
-    param->ndim = desc->ndim;
-    param->shape[0] = param->local[0] = desc->shape[0];
-    param->shape[1] = param->local[1] = desc->ndim == 2 ? desc->shape[1] : 1;
-    param->shard_dim = -1;
-    param->rule = desc->rule;
-    param->decay = desc->decay;
-    param->init = desc->init;
-    param->std = desc->std;
-    if (desc->rule == NN_SHARDED) {
-        int64_t length = desc->shape[desc->shard_dim] / params->tp_size;
-        param->shard_dim = desc->shard_dim;
-        param->local[desc->shard_dim] = length;
-        param->start = params->tp_rank * length;
-    }
+    *param = (nn_param){
+        .name = name,
+        .ndim = desc->ndim,
+        .placement = {{desc->shape[0], desc->ndim == 2 ? desc->shape[1] : 1},
+                      desc->rule == NN_SHARDED ? desc->shard_dim : -1,
+                      params->tp_size},
+        .rule = desc->rule,
+        .packing = desc->packing,
+        .decay = desc->decay,
+        .adapter = desc->adapter,
+        .frozen = params->frozen && !desc->adapter,
+        .init = desc->init,
+        .std = desc->std,
+    };
+    nn_placement_local(&param->placement, params->tp_rank, param->local, &param->start);
     param->count = param->local[0] * param->local[1];
     *index = params->n++;
     return MIMO_OK;
 }
 
-static void set_initial(nn_real *value, const nn_param *param, uint64_t seed)
+static nn_real initial(const nn_param *param, uint64_t key, int64_t index)
 {
-    uint64_t key = element_key(seed, param->name);
-    int64_t row0 = param->shard_dim == 0 ? param->start : 0;
-    int64_t column0 = param->shard_dim == 1 ? param->start : 0;
-    for (int64_t i = 0; i < param->local[0]; i++) {
-        nn_real *row = value + i * param->local[1];
-        int64_t first = (row0 + i) * param->shape[1] + column0;
-        for (int64_t j = 0; j < param->local[1]; j++)
-            row[j] = param->init == NN_INIT_NORMAL
-                         ? (nn_real)(param->std * keyed_normal(key, first + j))
-                         : (nn_real)(param->init == NN_INIT_ONES);
+    switch (param->init) {
+    case NN_INIT_NORMAL:
+        return (nn_real)(param->std * keyed_normal(key, index));
+    case NN_INIT_UNIFORM:
+        return (nn_real)(param->std * keyed_uniform(key, index));
+    default:
+        return (nn_real)(param->init == NN_INIT_ONES);
+    }
+}
+
+static void set_initial(nn_real *value, const nn_param *param, const nn_params *params)
+{
+    uint64_t key = element_key(params->seed, param->name);
+    if (MIMO_MUTATED("init-by-rank"))
+        key = mimo_hash_int(key, params->tp_rank);
+    for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
+        nn_run run = nn_placement_run(&param->placement, params->tp_rank, i);
+        for (int64_t j = 0; j < run.count; j++)
+            value[run.local + j] = initial(param, key, run.global + j);
     }
 }
 
 /* The host makes the initial values, so that they are the same in every kind of memory. */
 static mimo_status write_initial(const nn_params *params)
 {
-    int64_t most = 0;
     nn_real *room;
-    for (int i = 0; i < params->n; i++)
-        if (params->list[i].count > most)
-            most = params->list[i].count;
-    MIMO_TRY(mimo_reserve(&room, most, sizeof *room));
+    MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
     mimo_status status = MIMO_OK;
     for (int i = 0; i < params->n && status == MIMO_OK; i++) {
         const nn_param *param = &params->list[i];
-        set_initial(room, param, params->seed);
+        set_initial(room, param, params);
         status = nn_runtime_write(params->runtime, param->value, room,
                                   param->count * (int64_t)sizeof *room);
     }
@@ -176,22 +195,32 @@ static mimo_status write_initial(const nn_params *params)
     return status;
 }
 
-/* Lay out the parameters of one rule from `offset` on and describe them as one bucket. */
-static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
+/* The offsets of the next parameter, in the values and in each array of the trained ones. */
+typedef struct arena_offsets {
+    int64_t value, trained;
+} arena_offsets;
+
+static void place_param(nn_params *params, nn_param *param, arena_offsets *next)
+{
+    param->value = params->arena + next->value;
+    next->value += param->count;
+    if (param->frozen)
+        return;
+    param->grad = params->arena + params->total + next->trained;
+    param->m = param->grad + params->trained;
+    param->v = param->m + params->trained;
+    next->trained += param->count;
+}
+
+/* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
+static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
 {
     static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
-    int64_t begin = *offset;
-    for (int i = 0; i < params->n; i++) {
-        nn_param *param = &params->list[i];
-        if (param->rule != rule)
-            continue;
-        param->value = params->arena + *offset;
-        param->grad = param->value + params->total;
-        param->m = param->grad + params->total;
-        param->v = param->m + params->total;
-        *offset += param->count;
-    }
-    if (*offset == begin)
+    int64_t begin = next->trained;
+    for (int i = 0; i < params->n; i++)
+        if (params->list[i].rule == rule)
+            place_param(params, &params->list[i], next);
+    if (next->trained == begin)
         return MIMO_OK;
     char text[NN_NAME_CAPACITY];
     MIMO_TRY(nn_join(text, params->name, names[rule]));
@@ -200,7 +229,7 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, int64_t *offset)
         .size = sizeof(mimo_gradient_bucket),
         .name = params->bucket_names[rule],
         .grad = params->arena + params->total + begin,
-        .count = *offset - begin,
+        .count = next->trained - begin,
         .dtype = NN_DTYPE,
         .module = params->module,
         .shard = rule == NN_SHARDED ? "tp" : "",
@@ -228,21 +257,34 @@ mimo_status nn_params_seal(nn_params *params)
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "seal: NULL store");
     MIMO_CHECK(!params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is sealed already",
                params->name);
-    int64_t total = 0, elements;
-    for (int i = 0; i < params->n; i++)
+    int64_t total = 0, trained = 0, elements;
+    for (int i = 0; i < params->n; i++) {
         MIMO_TRY(mimo_add(&total, total, params->list[i].count));
-    MIMO_TRY(mimo_mul(&elements, total, 4));
+        trained += params->list[i].frozen ? 0 : params->list[i].count; /* at most total */
+    }
+    MIMO_TRY(mimo_mul(&elements, trained, 3));
+    MIMO_TRY(mimo_add(&elements, elements, total));
     MIMO_TRY(nn_runtime_reserve(params->runtime, &params->arena, elements, sizeof *params->arena));
     params->total = total;
-    int64_t offset = 0;
+    params->trained = trained;
+    arena_offsets next = {0, 0};
     mimo_status status = MIMO_OK;
     for (int rule = 0; rule < NN_RULES && status == MIMO_OK; rule++)
-        status = seal_rule(params, (nn_rule)rule, &offset);
+        status = seal_rule(params, (nn_rule)rule, &next);
     if (status == MIMO_OK)
         status = write_initial(params);
     if (status != MIMO_OK)
         unseal(params);
     return status;
+}
+
+mimo_status nn_params_reset(nn_params *params)
+{
+    MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "reset: the store is not sealed");
+    params->steps = 0;
+    MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total + params->trained,
+                             2 * params->trained * (int64_t)sizeof *params->arena));
+    return write_initial(params);
 }
 
 bool nn_params_sealed(const nn_params *params)
@@ -268,6 +310,28 @@ int nn_params_find(const nn_params *params, const char *name)
     return -1;
 }
 
+bool nn_param_has(const nn_param *param, nn_part part)
+{
+    return part == NN_VALUE || !param->frozen;
+}
+
+int64_t nn_params_largest(const nn_params *params)
+{
+    int64_t most = 1;
+    for (int i = 0; i < params->n; i++)
+        if (params->list[i].count > most)
+            most = params->list[i].count;
+    return most;
+}
+
+bool nn_params_trainable(const nn_params *params)
+{
+    for (int i = 0; i < params->n; i++)
+        if (!params->list[i].frozen)
+            return true;
+    return false;
+}
+
 static mimo_status find_part(nn_real **out, const nn_params *params, int index, nn_part part)
 {
     MIMO_CHECK(params && index >= 0 && index < params->n, MIMO_ERR_ARGUMENT,
@@ -275,7 +339,12 @@ static mimo_status find_part(nn_real **out, const nn_params *params, int index, 
     MIMO_CHECK(params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is not sealed", params->name);
     MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
                params->list[index].name, (int)part);
-    *out = params->list[index].value + (int)part * params->total;
+    const nn_param *param = &params->list[index];
+    MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
+               "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
+               (int)part);
+    nn_real *const parts[] = {param->value, param->grad, param->m, param->v};
+    *out = parts[part];
     return MIMO_OK;
 }
 
@@ -310,6 +379,11 @@ int nn_params_tp_size(const nn_params *params)
     return params->tp_size;
 }
 
+nn_params_counts *nn_params_exchanged(nn_params *params)
+{
+    return &params->exchanged;
+}
+
 mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucket **buckets, int *n)
 {
     MIMO_CHECK(params && buckets && n, MIMO_ERR_ARGUMENT, "buckets: NULL argument");
@@ -324,7 +398,7 @@ mimo_status nn_params_zero_grad(nn_params *params)
     if (!params->arena)
         return MIMO_OK;
     return nn_runtime_zero(params->runtime, params->arena + params->total,
-                           params->total * (int64_t)sizeof *params->arena);
+                           params->trained * (int64_t)sizeof *params->arena);
 }
 
 int64_t nn_params_steps(const nn_params *params)

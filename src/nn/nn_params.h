@@ -1,6 +1,7 @@
 /*
  * The store: the parameters of one module. Values, gradients and Adam moments lie in flat arenas.
- * Parameters of one gradient rule lie together, which gives few buckets and few reductions.
+ * Parameters of one gradient rule lie together, which gives few buckets and few reductions. A
+ * frozen parameter has a value and nothing else: no gradient, no moments, no bucket.
  *
  * Initial values come from a counter-based generator. Its key is (seed, name, global element
  * index). So every topology starts from the same model, bit for bit.
@@ -13,6 +14,8 @@
 
 #include <mimo/gradient.h>
 
+#include "nn/nn_exchange.h"
+#include "nn/nn_placement.h"
 #include "nn/nn_real.h"
 #include "nn/nn_runtime.h"
 
@@ -28,7 +31,8 @@ enum { NN_RULES = 3 };
 typedef enum nn_init {
     NN_INIT_ZEROS = 0,
     NN_INIT_ONES = 1,
-    NN_INIT_NORMAL = 2, /* mean 0, standard deviation `std` */
+    NN_INIT_NORMAL = 2,  /* mean 0, standard deviation `std` */
+    NN_INIT_UNIFORM = 3, /* in (-std, std] */
 } nn_init;
 
 /** A parameter to add. Shapes are global. A vector has ndim 1 and shape[1] = 1. */
@@ -37,10 +41,12 @@ typedef struct nn_param_desc {
     int ndim;         /* 1 or 2 */
     int64_t shape[2];
     nn_rule rule;
-    int shard_dim; /* NN_SHARDED: the dimension that tp splits into equal slices */
-    bool decay;    /* weight decay applies */
+    int shard_dim;      /* NN_SHARDED: the dimension that tp splits into equal slices */
+    bool decay;         /* weight decay applies */
+    nn_packing packing; /* of the rows; only files in another order need it */
+    bool adapter;       /* trained also where the store is frozen */
     nn_init init;
-    double std;
+    double std; /* of NN_INIT_NORMAL; the bound of NN_INIT_UNIFORM */
 } nn_param_desc;
 
 /** One parameter as this rank holds it. A checkpoint that saves whole tensors needs nothing more.
@@ -49,16 +55,16 @@ typedef struct nn_param_desc {
 typedef struct nn_param {
     char *name;
     int ndim;
-    int64_t shape[2]; /* global */
-    int64_t local[2]; /* this rank's */
-    int shard_dim;    /* -1 where it is not sharded */
-    int64_t start;    /* first global index along shard_dim; 0 where it is not sharded */
-    int64_t count;    /* local elements */
+    nn_placement placement; /* the global shape, and how tp cuts it */
+    int64_t local[2];       /* this rank's shape */
+    int64_t start;          /* first global index along the cut; 0 where it is not sharded */
+    int64_t count;          /* local elements */
     nn_rule rule;
-    bool decay;
+    nn_packing packing;
+    bool decay, frozen, adapter;
     nn_init init;
     double std;
-    nn_real *value, *grad, *m, *v;
+    nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */
 } nn_param;
 
 typedef struct nn_params_desc {
@@ -66,6 +72,7 @@ typedef struct nn_params_desc {
     mimo_side module; /* MIMO_SRC or MIMO_DST, for the buckets */
     int tp_rank, tp_size;
     uint64_t seed;
+    bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
 } nn_params_desc;
 
@@ -94,6 +101,10 @@ mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *ind
 mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
+/** Set the values to the initial ones again, the moments and the number of steps to 0. Blocking.
+ *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_MEMORY. */
+mimo_status nn_params_reset(nn_params *params);
+
 /** Number of parameters, and the one at `index`, in the order of adding. */
 int nn_params_count(const nn_params *params);
 const nn_param *nn_params_at(const nn_params *params, int index);
@@ -101,9 +112,20 @@ const nn_param *nn_params_at(const nn_params *params, int index);
 /** The index of the parameter `name`; -1 where there is none. */
 int nn_params_find(const nn_params *params, const char *name);
 
+/** Whether a parameter has that array. */
+bool nn_param_has(const nn_param *param, nn_part part);
+
+/** Elements of the largest parameter on this rank; at least 1. */
+int64_t nn_params_largest(const nn_params *params);
+
+/** Whether any parameter is trained. Where none is, backward of the module has nothing to add. The
+ *  same on all ranks. */
+bool nn_params_trainable(const nn_params *params);
+
 /** Copy one array of a parameter to or from host memory [count], for checkpoints. Read waits for
  *  the work enqueued before it. Write may only enqueue; `from` may be reused on return. Errors:
- *  MIMO_ERR_STATE (not sealed), MIMO_ERR_ARGUMENT (no such parameter or part). */
+ *  MIMO_ERR_STATE (not sealed; a part that a frozen parameter lacks), MIMO_ERR_ARGUMENT (no such
+ *  parameter or part). */
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
 
@@ -112,6 +134,13 @@ const nn_runtime *nn_params_runtime(const nn_params *params);
 
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
+
+/** What the layers of this store exchanged: over tp, and over the sequence's cp. The caller may set
+ *  the counts to zero. */
+typedef struct nn_params_counts {
+    nn_exchange_counts tp, cp;
+} nn_params_counts;
+nn_params_counts *nn_params_exchanged(nn_params *params);
 
 /** The buckets for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
  * ones. Every rank has the same number of them in the same order. The store owns them. Errors:
@@ -126,7 +155,9 @@ mimo_status nn_params_zero_grad(nn_params *params);
 int64_t nn_params_steps(const nn_params *params);
 void nn_params_set_steps(nn_params *params, int64_t steps);
 
-/** The counter-based generator: the standard normal number of (seed, name, index). Pure. */
+/** The counter-based generator: the number of (seed, name, index), standard normal or uniform in
+ *  (-1, 1]. Pure. */
 double nn_normal(uint64_t seed, const char *name, int64_t index);
+double nn_uniform(uint64_t seed, const char *name, int64_t index);
 
 #endif

@@ -49,7 +49,8 @@ static mimo_status reserve(nn_sequence *made, int64_t **room, const nn_sequence_
 {
     int64_t all, cells;
     MIMO_TRY(check_desc(desc));
-    MIMO_TRY(nn_check_memory("sequence", made->runtime, desc->cp));
+    nn_exchange cp = {.comm = desc->cp, .runtime = made->runtime};
+    MIMO_TRY(nn_exchange_check(&cp, "sequence"));
     made->cp = desc->cp;
     made->causal = desc->causal;
     made->rows = desc->rows;
@@ -74,7 +75,8 @@ static mimo_status gather_positions(nn_sequence *made, int64_t *room)
     const nn_runtime *runtime = made->runtime;
     int64_t first = made->part * made->rows, bytes = made->rows * (int64_t)sizeof *room;
     MIMO_TRY(nn_runtime_write(runtime, room + first, made->positions + first, bytes));
-    MIMO_TRY(mimo_comm_allgather(made->cp, room, room + first, bytes, runtime->stream));
+    nn_exchange cp = {.comm = made->cp, .runtime = runtime}; /* before training: not counted */
+    MIMO_TRY(nn_exchange_gather(&cp, room, room + first, bytes));
     return nn_runtime_read(runtime, made->positions, room, made->parts * bytes);
 }
 
@@ -101,8 +103,8 @@ mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc
     nn_sequence made = {.runtime = nn_runtime_or_host(desc->runtime)};
     int64_t *room = NULL;
     mimo_status status = reserve(&made, &room, desc);
-    if (desc->cp) /* wrong arguments on one rank must not strand the others */
-        status = mimo_comm_agree(desc->cp, status);
+    /* Wrong arguments on one rank must not strand the others. */
+    status = nn_exchange_agree(&(nn_exchange){.comm = desc->cp}, status);
     if (status != MIMO_OK)
         goto fail;
     if (made.parts > 1)

@@ -5,32 +5,12 @@
 #include <inttypes.h>
 #include <limits.h>
 
-#include <mimo/comm.h>
-
 #include "core/check.h"
 #include "core/memory.h"
+#include "nn/nn_exchange.h"
 #include "nn/nn_ops.h"
 #include "nn/nn_params.h"
 #include "nn/nn_sizes.h"
-
-static inline int nn_comm_size(const mimo_comm *comm)
-{
-    return comm ? mimo_comm_size(comm) : 1;
-}
-
-static inline int nn_comm_rank(const mimo_comm *comm)
-{
-    return comm ? mimo_comm_rank(comm) : 0;
-}
-
-/* Sum over the ranks, in place. On one rank it does nothing. */
-static inline mimo_status nn_allreduce(const nn_runtime *runtime, mimo_comm *comm, nn_real *data,
-                                       int64_t count)
-{
-    if (nn_comm_size(comm) == 1)
-        return MIMO_OK;
-    return mimo_comm_allreduce(comm, data, count, NN_DTYPE, MIMO_SUM, runtime->stream);
-}
 
 static inline nn_real *nn_value(const nn_params *params, int index)
 {
@@ -40,6 +20,11 @@ static inline nn_real *nn_value(const nn_params *params, int index)
 static inline nn_real *nn_grad(const nn_params *params, int index)
 {
     return nn_params_at(params, index)->grad;
+}
+
+static inline bool nn_is_frozen(const nn_params *params, int index)
+{
+    return nn_params_at(params, index)->frozen;
 }
 
 static inline nn_matrix nn_matrix_of(const nn_real *data, int64_t rows, int64_t columns,
@@ -65,9 +50,7 @@ static inline mimo_status nn_multiply(const nn_runtime *runtime, nn_real *c, nn_
 }
 
 /* Check that the communicator fits the store's tp: size, rank and kind of memory. */
-mimo_status nn_check_tp(const char *layer, const nn_params *params, const mimo_comm *tp);
-/* Check that the communicator, unless it is NULL, moves tensors in the runtime's memory. */
-mimo_status nn_check_memory(const char *layer, const nn_runtime *runtime, const mimo_comm *comm);
+mimo_status nn_check_tp(const char *layer, const nn_params *params, mimo_comm *tp);
 /* Check that the store is sealed, and that 0 <= rows <= most. */
 mimo_status nn_check_forward(const char *layer, const nn_params *params, int64_t rows,
                              int64_t most);

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "mpi_test.h"
 
+#include "adapter_store.h"
 #include "caption_data.h"
 #include "checkpoint.h"
 #include "evaluate.h"
@@ -20,6 +21,7 @@ enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
 typedef struct small_run {
     struct options options;
     rank_topology topology;
+    lora_setup lora;
     caption_data data;
     captioner_model model;
     step_trainer trainer;
@@ -54,6 +56,8 @@ static mimo_status build(small_run *run)
                         .seed = 1,
                         .bridge_dtype = MIMO_F32};
     MIMO_TRY(options_compare(options, world));
+    MIMO_TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
+    model.adapters = run->lora.on ? &run->lora.choice : NULL;
     MIMO_TRY(topology_create(&run->topology, world, options->encoder, options->llm));
     MIMO_TRY(caption_data_load(&run->data, world, options));
     MIMO_TRY(model_create(&run->model, &run->topology, &model));
@@ -62,8 +66,19 @@ static mimo_status build(small_run *run)
                             .steps = 1,
                             .global_batch = 5,
                             .seed = 1,
-                            .lr = 0.01};
+                            .lr = 0.01,
+                            .adapters = run->lora.config};
     return mimo_comm_agree(world, trainer_create(&run->trainer, &run->model, &trainer));
+}
+
+/* Everything of a run with adapters that one without them has not. */
+static mimo_status live_with_adapters(small_run *run)
+{
+    const struct options *options = &run->options;
+    MIMO_TRY(checkpoint_load_base(options->base, &run->trainer));
+    MIMO_TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
+    MIMO_TRY(adapter_store_load(options->adapter_out, &run->lora, &run->model));
+    return checkpoint_save_merged(options->merge, &run->trainer, 1);
 }
 
 static mimo_status live(small_run *run)
@@ -74,6 +89,8 @@ static mimo_status live(small_run *run)
     generated_name names[HELD_OUT];
     const caption_data *data = &run->data;
     MIMO_TRY(build(run));
+    if (run->lora.on)
+        return live_with_adapters(run);
     MIMO_TRY(train_step(&run->trainer, 0, &result));
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
@@ -88,6 +105,7 @@ static mimo_status live_and_end(const struct options *options)
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);
+    lora_setup_release(&run.lora);
     caption_data_release(&run.data);
     return status;
 }
@@ -109,15 +127,38 @@ static bool nth_fails(const struct options *options, int failing, int n)
     return failed;
 }
 
+static void each_fails(const struct options *options)
+{
+    for (int failing = 0; failing < RANKS; failing++) {
+        int n = 1;
+        while (nth_fails(options, failing, n))
+            n++;
+        MPI_EXPECT(n > 100, "only %d allocations", n - 1);
+    }
+}
+
+static void remove_adapter(const char *folder)
+{
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
+    char path[128];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        MPI_EXPECT(remove(path) == 0, "%s is missing", path);
+    }
+    MPI_EXPECT(rmdir(folder) == 0, "files were left in %s", folder);
+}
+
 MPI_TEST(captioner_faults, no_memory_for_a_run)
 {
     (void)mpi_test_comm(); /* made before any allocation is to fail */
-    char folder[] = "/tmp/captioner-XXXXXX", samples[64], saved[64];
+    char folder[] = "/tmp/captioner-XXXXXX", samples[64], saved[64], adapter[64], merged[64];
     if (mpi_test_rank() == 0)
         MPI_EXPECT(mkdtemp(folder), "no folder %s", folder);
     MPI_Bcast(folder, sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
     snprintf(samples, sizeof samples, "%s/samples", folder);
     snprintf(saved, sizeof saved, "%s/saved", folder);
+    snprintf(adapter, sizeof adapter, "%s/adapter", folder);
+    snprintf(merged, sizeof merged, "%s/merged", folder);
     if (mpi_test_rank() == 0)
         write_samples(samples);
     struct options options = {.encoder = "tp=2,dp=1",
@@ -126,16 +167,19 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
                               .seq = SEQ,
                               .samples = samples,
                               .save = saved};
-    for (int failing = 0; failing < RANKS; failing++) {
-        int n = 1;
-        while (nth_fails(&options, failing, n))
-            n++;
-        MPI_EXPECT(n > 100, "only %d allocations", n - 1);
-    }
+    each_fails(&options);
+    MPI_EXPECT_OK(live_and_end(&options));
+    options.lora_rank = 2;
+    options.base = saved;
+    options.adapter_out = adapter;
+    options.merge = merged;
+    each_fails(&options);
     MPI_EXPECT_OK(live_and_end(&options));
     if (mpi_test_rank() == 0) {
         remove(samples);
         remove(saved);
+        remove_adapter(adapter);
+        remove(merged);
         MPI_EXPECT(rmdir(folder) == 0, "a run left files in %s", folder);
     }
 }

@@ -258,6 +258,19 @@ static mimo_status allgather(fault_bed *bed)
     return mimo_comm_allgather(bed->comm, bed->joined, bed->weights, sizeof bed->weights, NULL);
 }
 
+static mimo_status reduce_scatter(fault_bed *bed)
+{
+    return mimo_comm_reduce_scatter(bed->comm, bed->weights, bed->joined, FAULT_H, MIMO_F32,
+                                    MIMO_SUM, NULL);
+}
+
+static mimo_status scatter(fault_bed *bed)
+{
+    enum { ROOT = 1 };
+    return mimo_comm_scatter(bed->comm, bed->weights, bed->rank == ROOT ? bed->joined : NULL,
+                             sizeof bed->weights, ROOT, NULL);
+}
+
 static mimo_status broadcast(fault_bed *bed)
 {
     return mimo_comm_broadcast(bed->comm, bed->weights, sizeof bed->weights, 1, NULL);
@@ -374,6 +387,8 @@ const fault_call fault_calls[] = {
     {"agree", agree, "agree: ", 0},
     {"allreduce", allreduce, "allreduce SUM f32[3]: ", 0},
     {"allgather", allgather, "allgather of 12 bytes a rank: ", 0},
+    {"reduce_scatter", reduce_scatter, "reduce_scatter SUM f32[3] a rank: ", 0},
+    {"scatter", scatter, "scatter of 12 bytes a rank from rank 1: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
     {"collect", collect, "collect of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},

@@ -199,11 +199,24 @@ static mimo_status broadcast(mimo_comm *comm, char *data, int64_t bytes)
     return mimo_comm_broadcast(comm, data, bytes, 0, NULL);
 }
 
+static mimo_status reduce_scatter(mimo_comm *comm, char *data, int64_t bytes)
+{
+    return mimo_comm_reduce_scatter(comm, data + comm->rank * bytes, data, bytes / 4, MIMO_F32,
+                                    MIMO_SUM, NULL);
+}
+
+static mimo_status scatter(mimo_comm *comm, char *data, int64_t bytes)
+{
+    return mimo_comm_scatter(comm, data, comm->rank == 0 ? data : NULL, bytes, 0, NULL);
+}
+
 MPI_TEST(memory, of_second_calls)
 {
     guarded_call_fails(sum);
     guarded_call_fails(gather);
     guarded_call_fails(broadcast);
+    guarded_call_fails(reduce_scatter);
+    guarded_call_fails(scatter);
     static const executor_id executors[] = {EXECUTOR_COLLECTIVE, EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"forward", "backward", "chunks"};
     for (int i = 0; i < 18; i++) {

@@ -106,6 +106,33 @@ static mimo_status broadcast_to_late(torn *it)
     return mimo_comm_broadcast(it->comm, it->to, TILE, 1 - LATE, NULL);
 }
 
+static mimo_status reduce_scatter(torn *it)
+{
+    return mimo_comm_reduce_scatter(it->comm, it->to, it->from, TILE / 4, MIMO_F32, MIMO_SUM, NULL);
+}
+
+static mimo_status reduce_scatter_in_place(torn *it)
+{
+    return mimo_comm_reduce_scatter(it->comm, it->from + it->comm->rank * TILE, it->from, TILE / 2,
+                                    MIMO_BF16, MIMO_SUM, NULL);
+}
+
+static mimo_status scatter_of(torn *it, int root)
+{
+    return mimo_comm_scatter(it->comm, it->to, it->comm->rank == root ? it->from : NULL, TILE, root,
+                             NULL);
+}
+
+static mimo_status scatter(torn *it)
+{
+    return scatter_of(it, LATE);
+}
+
+static mimo_status scatter_to_late(torn *it)
+{
+    return scatter_of(it, 1 - LATE);
+}
+
 static mimo_status adjoint(torn *it)
 {
     mimo_tensor to = tile(it->to, 2);
@@ -132,6 +159,10 @@ static const torn_case cases[] = {
     {"allreduce of bf16", sum_of_16_bits, NOTHING, EXECUTOR_AUTO},
     {"broadcast", broadcast, NOTHING, EXECUTOR_AUTO},
     {"broadcast to late", broadcast_to_late, NOTHING, EXECUTOR_AUTO},
+    {"reduce_scatter", reduce_scatter, NOTHING, EXECUTOR_AUTO},
+    {"reduce_scatter in place", reduce_scatter_in_place, NOTHING, EXECUTOR_AUTO},
+    {"scatter", scatter, NOTHING, EXECUTOR_AUTO},
+    {"scatter to late", scatter_to_late, NOTHING, EXECUTOR_AUTO},
     {"adjoint", adjoint, PARTITION, EXECUTOR_AUTO},
     {"finalize", finalize, GRADIENT, EXECUTOR_AUTO},
 };
@@ -362,6 +393,8 @@ static void move_much(torn *it)
     MPI_EXPECT_OK(gather(it));
     MPI_EXPECT_OK(backward(it));
     MPI_EXPECT_OK(sum(it));
+    MPI_EXPECT_OK(reduce_scatter(it));
+    MPI_EXPECT_OK(scatter(it));
     MPI_EXPECT_OK(forward_in_chunks(it));
     for (int i = 0; i < 2; i++) {
         mimo_tensor to = tile(it->to + i * TILE, 1), from = tile(it->from + i * TILE, 1);

@@ -72,6 +72,20 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
     return backend->allgather_start(out, comm, gather, stream);
 }
 
+static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
+                                        const mimo_block_reduction *reduction, mimo_stream stream)
+{
+    look();
+    return backend->reduce_scatter_start(out, comm, reduction, stream);
+}
+
+static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
+                                 mimo_stream stream)
+{
+    look();
+    return backend->scatter_start(out, comm, scatter, stream);
+}
+
 static mimo_status buffer_open(mimo_buffer *buffer)
 {
     look();
@@ -140,6 +154,8 @@ static void watch(mimo_comm *comm)
     watched.allreduce_start = allreduce_start;
     watched.broadcast_start = broadcast_start;
     watched.allgather_start = allgather_start;
+    watched.reduce_scatter_start = reduce_scatter_start;
+    watched.scatter_start = scatter_start;
     watched.buffer_open = buffer_open;
     watched.buffer_close = buffer_close;
     watched.destroy = destroy;

@@ -69,6 +69,13 @@ MPI_TEST(current, of_communicators)
     EXPECT_AWAY(mimo_comm_allreduce(comm, one.view.data, 1000, MIMO_BF16, MIMO_SUM, test_stream()),
                 MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, one.view.data, 2000, 0, test_stream()), MIMO_OK);
+    int64_t part = 1000 / mpi_test_size();
+    char *place = one.view.data, *block = place + rank * part * 2;
+    EXPECT_AWAY(
+        mimo_comm_reduce_scatter(comm, block, place, part, MIMO_BF16, MIMO_SUM, test_stream()),
+        MIMO_OK);
+    EXPECT_AWAY(mimo_comm_scatter(comm, place, rank == 0 ? place : NULL, part, 0, test_stream()),
+                MIMO_OK);
     EXPECT_AWAY(mimo_comm_synchronize(comm, test_stream()), MIMO_OK);
     EXPECT_AWAY(mimo_comm_broadcast(comm, NULL, 2000, 0, test_stream()), MIMO_ERR_ARGUMENT);
     test_tile_free(&one);

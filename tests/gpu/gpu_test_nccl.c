@@ -7,6 +7,7 @@
 
 #include "executors.h"
 #include "bridge_bed.h"
+#include "core/float16.h"
 #include "gpu_calls.h"
 #include "test_memory.h"
 #include "same_bits.h"
@@ -511,6 +512,47 @@ MPI_TEST(nccl, calls_only_enqueue)
         check_enqueues(EXECUTOR_P2P, partition);
         check_enqueues(EXECUTOR_STAGED, partition);
     }
+}
+
+/* One round fills what is kept; in the other one the stream is held back. */
+MPI_TEST(nccl, blocks_only_enqueue)
+{
+    enum { COUNT = 1000 };
+    mimo_comm *comm = mpi_test_comm();
+    gate held = {false, false};
+    cudaStream_t stream = test_stream();
+    int rank = mpi_test_rank(), size = mpi_test_size();
+    test_room from = test_room_new((int64_t)2 * COUNT * size), to = test_room_new(2 * COUNT);
+    test_room part = test_room_new(2 * COUNT);
+    uint16_t *given = from.host, *sums = to.host, *parts = part.host;
+    for (int i = 0; i < COUNT * size; i++)
+        given[i] = mimo_bf16_from((float)(i % 16));
+    for (int round = 0; round < 2; round++) {
+        test_push(&from);
+        EXPECT_CUDA(cudaStreamSynchronize(stream));
+        if (round == 1)
+            EXPECT_CUDA(cudaLaunchHostFunc(stream, wait_at_gate, &held));
+        MPI_EXPECT_OK(mimo_comm_reduce_scatter(comm, to.place, from.place, COUNT, MIMO_BF16,
+                                               MIMO_SUM, stream));
+        MPI_EXPECT_OK(mimo_comm_scatter(comm, part.place, rank == 0 ? from.place : NULL, 2 * COUNT,
+                                        0, stream));
+        if (round == 1)
+            MPI_EXPECT(cudaStreamQuery(stream) == cudaErrorNotReady, "the stream has ended");
+        (void)cudaGetLastError(); /* "not ready" is kept as an error */
+        held.open = true;
+        test_pull(&to);
+        test_pull(&part);
+        for (int i = 0; i < COUNT; i++) {
+            int mine = (rank * COUNT + i) % 16;
+            MPI_EXPECT(mimo_bf16_to(sums[i]) == (float)(size * mine), "sum [%d]", i);
+            MPI_EXPECT(mimo_bf16_to(parts[i]) == (float)mine, "part [%d]", i);
+        }
+        held.open = false;
+    }
+    MPI_EXPECT(!held.late, "a call waited for the stream");
+    test_room_free(&from);
+    test_room_free(&to);
+    test_room_free(&part);
 }
 
 /* Calls that only enqueue reuse the previous call's sentence while it is right. */

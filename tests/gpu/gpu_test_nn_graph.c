@@ -26,14 +26,32 @@ static void make(model *m, nn_precision precision)
     nn_runtime_desc runtime = {test_memory(), test_stream(), precision};
     memset(m, 0, sizeof *m);
     NN_OK(nn_runtime_init(&m->runtime, &runtime));
-    nn_params_desc store = {"test", MIMO_DST, 0, 1, 7, &m->runtime};
+    nn_params_desc store = {.name = "test",
+                            .module = MIMO_DST,
+                            .tp_rank = 0,
+                            .tp_size = 1,
+                            .seed = 7,
+                            .runtime = &m->runtime};
     nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime};
-    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, S, B, 0, 0.3, 0.3};
-    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
+    nn_block_desc block = {.name = "block",
+                           .hidden = HIDDEN,
+                           .heads = HEADS,
+                           .inner = INNER,
+                           .max_rows = S,
+                           .max_batch = B,
+                           .max_parts = 0,
+                           .std = 0.3,
+                           .out_std = 0.3};
+    nn_linear_desc head = {.name = "head",
+                           .in = HIDDEN,
+                           .out = V,
+                           .split = NN_SPLIT_COLUMNS,
+                           .bias = true,
+                           .std = 0.3};
     NN_OK(nn_params_create(&m->params, &store));
     NN_OK(nn_sequence_init(&m->sequence, &sequence));
     NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
-    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N));
+    NN_OK(nn_norm_init(&m->norm, m->params, "norm", HIDDEN, N, NN_REPLICATED));
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));
     NN_OK(nn_params_seal(m->params));
     m->x = nn_test_room(N * HIDDEN);

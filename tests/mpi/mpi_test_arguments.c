@@ -33,6 +33,25 @@ static void sums(mimo_comm *comm)
     MPI_EXPECT(value == 1, "a failed call wrote %d", (int)value);
 }
 
+static void blocks(mimo_comm *comm)
+{
+    int32_t to = 1, from[2] = {1, 1};
+    bool root = mimo_comm_rank(comm) == 0;
+    ARGUMENT(mimo_comm_reduce_scatter(NULL, &to, from, 1, MIMO_I32, MIMO_SUM, NULL),
+             "reduce_scatter: comm is NULL");
+    ARGUMENT(mimo_comm_reduce_scatter(comm, &to, from, -1, MIMO_I32, MIMO_SUM, NULL),
+             "rank 0: reduce_scatter: count -1 is negative");
+    ARGUMENT(mimo_comm_reduce_scatter(comm, &to, from, 1, (mimo_dtype)77, MIMO_SUM, NULL),
+             "reduce_scatter: unknown dtype 77");
+    ARGUMENT(mimo_comm_reduce_scatter(comm, &to, from, 1, MIMO_I32, (mimo_reduce)9, NULL),
+             "reduce_scatter: unknown op 9");
+    ARGUMENT(mimo_comm_scatter(NULL, &to, root ? from : NULL, 4, 0, NULL), "scatter: comm is NULL");
+    ARGUMENT(mimo_comm_scatter(comm, &to, root ? from : NULL, -1, 0, NULL), "scatter: -1 bytes");
+    ARGUMENT(mimo_comm_scatter(comm, &to, root ? from : NULL, 4, 2, NULL),
+             "scatter: root 2 is not one of 2 ranks");
+    MPI_EXPECT(to == 1 && from[0] == 1, "a failed call wrote %d, %d", (int)to, (int)from[0]);
+}
+
 static void copies(mimo_comm *comm)
 {
     char all[8] = "", own = 'x';
@@ -55,6 +74,7 @@ MPI_TEST(arguments, of_communicators)
     mimo_comm *comm = mpi_test_comm(), *none = NULL;
     sums(comm);
     copies(comm);
+    blocks(comm);
     ARGUMENT(mimo_comm_split(NULL, comm, 0, 0), "split: out is NULL");
     ARGUMENT(mimo_comm_split(&none, NULL, 0, 0), "split: parent is NULL");
     ARGUMENT(mimo_comm_barrier(NULL), "barrier: comm is NULL");

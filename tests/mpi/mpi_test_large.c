@@ -70,3 +70,21 @@ MPI_TEST(large, allreduce)
         MPI_EXPECT(data[i] == 0x4040, "element %lld is %04x, not 4040", (long long)i, data[i]);
     free(data);
 }
+
+MPI_TEST(large, scatter)
+{
+    int64_t bytes = (INT64_C(1) << 30) + 4099 * 3 + 5;
+    mimo_comm *comm = mpi_test_comm();
+    bool root = comm->rank == 1;
+    skip_unless_free(5 * bytes);
+    unsigned char *from = root ? malloc((size_t)(2 * bytes)) : NULL, *to = malloc((size_t)bytes);
+    for (int r = 0; root && r < 2; r++)
+        for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
+            from[r * bytes + i] = probe(r, i);
+    MPI_EXPECT_OK(mimo_comm_scatter(comm, to, from, bytes, 1, NULL));
+    for (int64_t i = 0; i < bytes; i = next_probe(i, bytes))
+        MPI_EXPECT(to[i] == probe(comm->rank, i), "byte %lld is %d, not %d", (long long)i, to[i],
+                   probe(comm->rank, i));
+    free(from);
+    free(to);
+}

@@ -7,6 +7,7 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
+#include "nn/nn_whole.h"
 #include "nn_test_memory.h"
 #include "test_memory.h"
 
@@ -134,10 +135,10 @@ static void set_parameters(nn_params *params)
         double *value = calloc((size_t)param->count, sizeof *value);
         for (int64_t i = 0; i < param->local[0]; i++)
             for (int64_t j = 0; j < param->local[1]; j++) {
-                int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
-                int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
+                int64_t row = i + (param->placement.cut == 0 ? param->start : 0);
+                int64_t column = j + (param->placement.cut == 1 ? param->start : 0);
                 value[i * param->local[1] + j] =
-                    0.4 * nn_normal(5, param->name, row * param->shape[1] + column);
+                    0.4 * nn_normal(5, param->name, row * param->placement.shape[1] + column);
             }
         MPI_EXPECT_OK(nn_params_write(params, p, NN_VALUE, value));
         free(value);
@@ -146,10 +147,28 @@ static void set_parameters(nn_params *params)
 
 static void make_model(model *m, const team *t, bool causal)
 {
-    nn_params_desc store = {"llm", MIMO_DST, t->tp_rank, t->tp_size, 11, nn_test_runtime()};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = t->tp_rank,
+                            .tp_size = t->tp_size,
+                            .seed = 11,
+                            .runtime = nn_test_runtime()};
     nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime()};
-    nn_block_desc block = {"block", HIDDEN, HEADS, INNER, t->rows, t->batch, t->cp_size, 0.1, 0.1};
-    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.1};
+    nn_block_desc block = {.name = "block",
+                           .hidden = HIDDEN,
+                           .heads = HEADS,
+                           .inner = INNER,
+                           .max_rows = t->rows,
+                           .max_batch = t->batch,
+                           .max_parts = t->cp_size,
+                           .std = 0.1,
+                           .out_std = 0.1};
+    nn_linear_desc head = {.name = "head",
+                           .in = HIDDEN,
+                           .out = V,
+                           .split = NN_SPLIT_COLUMNS,
+                           .bias = true,
+                           .std = 0.1};
     memset(m, 0, sizeof *m);
     MPI_EXPECT_OK(nn_params_create(&m->params, &store));
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
@@ -250,11 +269,11 @@ static void compare_results(const team *t, results *mine, const results *whole)
 static void compare_parameter(const team *t, const nn_param *p, const double *mine,
                               const double *whole, double bound)
 {
-    int64_t row0 = p->shard_dim == 0 ? p->start : 0;
-    int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+    int64_t row0 = p->placement.cut == 0 ? p->start : 0;
+    int64_t column0 = p->placement.cut == 1 ? p->start : 0;
     for (int64_t r = 0; r < p->local[0]; r++)
         for (int64_t c = 0; c < p->local[1]; c++) {
-            double expected = whole[(row0 + r) * p->shape[1] + column0 + c];
+            double expected = whole[(row0 + r) * p->placement.shape[1] + column0 + c];
             double got = mine[r * p->local[1] + c];
             MPI_EXPECT(fabs(got - expected) <= bound * (1 + fabs(expected)),
                        "tp %d cp %d: %s[%lld][%lld] is %.15g, one rank %.15g", t->tp_size,
@@ -436,6 +455,48 @@ MPI_TEST(nn, argmax_of_equals)
     MPI_EXPECT(ids[0] == 0, "row 0: %lld", (long long)ids[0]);
     MPI_EXPECT(ids[1] == (size > 1 ? 5 : 0), "row 1: %lld", (long long)ids[1]);
     nn_loss_release(&loss);
+}
+
+/* A value that one rank alone has reaches all: whole, in slices of rows, or of columns. */
+MPI_TEST(nn, distributed_values)
+{
+    enum { ROWS = 16, COLUMNS = 24 };
+    mimo_comm *comm = mpi_test_comm();
+    int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    nn_real whole[ROWS * COLUMNS], got[ROWS * COLUMNS];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        whole[i] = i + 1;
+    for (int cut = -1; cut < 2; cut++)
+        for (int root = 0; root < size; root++) {
+            nn_params_desc store = {.name = "test",
+                                    .module = MIMO_DST,
+                                    .tp_rank = rank,
+                                    .tp_size = size,
+                                    .runtime = nn_test_runtime()};
+            nn_param_desc desc = {.name = "w",
+                                  .ndim = 2,
+                                  .shape = {ROWS, COLUMNS},
+                                  .rule = cut < 0 ? NN_REPLICATED : NN_SHARDED,
+                                  .shard_dim = cut};
+            nn_param_part to = {.part = NN_VALUE, .tp = comm};
+            MPI_EXPECT_OK(nn_params_create(&to.params, &store));
+            MPI_EXPECT_OK(nn_params_add(to.params, &desc, &to.index));
+            MPI_EXPECT_OK(nn_params_seal(to.params));
+            MPI_EXPECT_OK(nn_params_distribute(&to, rank == root ? whole : NULL, root));
+            MPI_EXPECT_OK(nn_params_read(to.params, to.index, NN_VALUE, got));
+            const nn_placement *placement = &nn_params_at(to.params, to.index)->placement;
+            for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
+                nn_run run = nn_placement_run(placement, rank, i);
+                MPI_EXPECT(memcmp(got + run.local, whole + run.global,
+                                  (size_t)run.count * sizeof *got) == 0,
+                           "cut %d, root %d, run %d", cut, root, (int)i);
+            }
+            MPI_EXPECT_STATUS(nn_params_distribute(&to, whole, root),
+                              size > 1 ? MIMO_ERR_ARGUMENT : MIMO_OK);
+            MPI_EXPECT_STATUS(nn_params_distribute(&to, NULL, size), MIMO_ERR_ARGUMENT);
+            MPI_EXPECT_SENTENCE("root");
+            nn_params_destroy(to.params);
+        }
 }
 
 /* A mistake on one rank is an error on all ranks, and no rank waits. */

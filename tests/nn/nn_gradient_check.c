@@ -9,7 +9,12 @@ static const double step = 1e-5, tolerance = 1e-6, offset = 0.75;
 nn_params *nn_test_store(int rank, int size)
 {
     nn_params *params = NULL;
-    nn_params_desc desc = {"test", MIMO_DST, rank, size, 7, nn_test_runtime()};
+    nn_params_desc desc = {.name = "test",
+                           .module = MIMO_DST,
+                           .tp_rank = rank,
+                           .tp_size = size,
+                           .seed = 7,
+                           .runtime = nn_test_runtime()};
     NN_OK(nn_params_create(&params, &desc));
     return params;
 }

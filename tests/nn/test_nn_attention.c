@@ -28,7 +28,14 @@ static void make_attention(subject *s, bool causal, const int64_t *positions)
 {
     memset(s, 0, sizeof *s);
     s->params = nn_test_store(0, 1);
-    nn_attention_desc desc = {"attention", HIDDEN, HEADS, S + 1, B + 1, 0, 0.1, 0.1};
+    nn_attention_desc desc = {.name = "attention",
+                              .hidden = HIDDEN,
+                              .heads = HEADS,
+                              .max_rows = S + 1,
+                              .max_batch = B + 1,
+                              .max_parts = 0,
+                              .std = 0.1,
+                              .out_std = 0.1};
     NN_OK(nn_attention_init(&s->attention, s->params, NULL, &desc));
     NN_OK(nn_params_seal(s->params));
     make_sequence(&s->sequence, causal, positions);
@@ -38,7 +45,15 @@ static void make_block(subject *s, bool causal, const int64_t *positions)
 {
     memset(s, 0, sizeof *s);
     s->params = nn_test_store(0, 1);
-    nn_block_desc desc = {"block", HIDDEN, HEADS, 12, S, B, 0, 0.1, 0.1};
+    nn_block_desc desc = {.name = "block",
+                          .hidden = HIDDEN,
+                          .heads = HEADS,
+                          .inner = 12,
+                          .max_rows = S,
+                          .max_batch = B,
+                          .max_parts = 0,
+                          .std = 0.1,
+                          .out_std = 0.1};
     NN_OK(nn_block_init(&s->block, s->params, NULL, &desc));
     NN_OK(nn_params_seal(s->params));
     make_sequence(&s->sequence, causal, positions);
@@ -233,7 +248,14 @@ Test(nn_attention, refuses)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_attention layer = {0};
-    nn_attention_desc desc = {"attention", 8, 3, S, B, 0, 0.1, 0.1};
+    nn_attention_desc desc = {.name = "attention",
+                              .hidden = 8,
+                              .heads = 3,
+                              .max_rows = S,
+                              .max_batch = B,
+                              .max_parts = 0,
+                              .std = 0.1,
+                              .out_std = 0.1};
     NN_FAILS(nn_attention_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
              "hidden 8 is not divisible by 3");
     desc.heads = 0;

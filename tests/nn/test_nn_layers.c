@@ -24,7 +24,12 @@ Test(nn_linear, gradients_of_every_split)
         for (int bias = 0; bias < 2; bias++) {
             nn_params *params = nn_test_store(0, 1);
             nn_linear layer;
-            nn_linear_desc desc = {"linear", IN, OUT, (nn_split)split, bias == 1, 0.1};
+            nn_linear_desc desc = {.name = "linear",
+                                   .in = IN,
+                                   .out = OUT,
+                                   .split = (nn_split)split,
+                                   .bias = bias == 1,
+                                   .std = 0.1};
             NN_OK(nn_linear_init(&layer, params, NULL, &desc));
             NN_OK(nn_params_seal(params));
             cr_assert_eq(nn_params_count(params), 1 + bias);
@@ -40,7 +45,8 @@ Test(nn_linear, is_the_plain_sum)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_linear layer;
-    nn_linear_desc desc = {"linear", IN, OUT, NN_SPLIT_NONE, true, 0.1};
+    nn_linear_desc desc = {
+        .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_NONE, .bias = true, .std = 0.1};
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     nn_real w[OUT * IN], b[OUT], x[ROWS * IN], y[ROWS * OUT];
@@ -71,13 +77,16 @@ Test(nn_linear, no_rows)
     nn_norm norm;
     nn_mlp mlp;
     nn_embedding embedding;
-    nn_linear_desc linear_desc = {"linear", IN, OUT, NN_SPLIT_ROWS, true, 0.1};
-    nn_mlp_desc mlp_desc = {"mlp", IN, 11, ROWS, 0.1, 0.1};
+    nn_linear_desc linear_desc = {
+        .name = "linear", .in = IN, .out = OUT, .split = NN_SPLIT_ROWS, .bias = true, .std = 0.1};
+    nn_mlp_desc mlp_desc = {
+        .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
     nn_real number = 42, *room = nn_test_sent(&number, 1);
     NN_OK(nn_linear_init(&linear, params, NULL, &linear_desc));
-    NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS));
+    NN_OK(nn_norm_init(&norm, params, "norm", IN, ROWS, NN_REPLICATED));
     NN_OK(nn_mlp_init(&mlp, params, NULL, &mlp_desc));
-    NN_OK(nn_embedding_init(&embedding, params, "tokens", 3, IN, 0.1));
+    NN_OK(nn_embedding_init(&embedding, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     NN_OK(nn_linear_forward(&linear, room, room, 0));
     NN_OK(nn_linear_backward(&linear, room, room));
@@ -107,7 +116,8 @@ Test(nn_linear, refuses)
 {
     nn_params *params = nn_test_store(1, 2);
     nn_linear layer = {0};
-    nn_linear_desc desc = {"head", 6, 9, NN_SPLIT_COLUMNS, true, 0.1};
+    nn_linear_desc desc = {
+        .name = "head", .in = 6, .out = 9, .split = NN_SPLIT_COLUMNS, .bias = true, .std = 0.1};
     NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
              "rank 0 of 1, the store is rank 1 of 2");
     nn_params_destroy(params);
@@ -144,7 +154,7 @@ Test(nn_norm, gradients)
     for (int w = 0; w < 3; w++) {
         nn_params *params = nn_test_store(0, 1);
         nn_norm layer;
-        NN_OK(nn_norm_init(&layer, params, "norm", widths[w], ROWS));
+        NN_OK(nn_norm_init(&layer, params, "norm", widths[w], ROWS, NN_REPLICATED));
         NN_OK(nn_params_seal(params));
         nn_case c = {"norm",           &layer,       params,       ROWS * widths[w],
                      ROWS * widths[w], norm_forward, norm_backward};
@@ -159,7 +169,7 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
     enum { W = 16 };
     nn_params *params = nn_test_store(0, 1);
     nn_norm layer;
-    NN_OK(nn_norm_init(&layer, params, "norm", W, 1));
+    NN_OK(nn_norm_init(&layer, params, "norm", W, 1, NN_REPLICATED));
     NN_OK(nn_params_seal(params));
     nn_real x[W], y[W], dy[W], apart[W], residual[W], together[W];
     nn_test_fill(x, W, "x");
@@ -203,7 +213,8 @@ Test(nn_mlp, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_mlp layer;
-    nn_mlp_desc desc = {"mlp", IN, 11, ROWS, 0.1, 0.1};
+    nn_mlp_desc desc = {
+        .name = "mlp", .hidden = IN, .inner = 11, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
     NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     nn_case c = {"mlp", &layer, params, ROWS * IN, ROWS * IN, mlp_forward, mlp_backward};
@@ -216,7 +227,8 @@ Test(nn_mlp, gelu_is_the_tanh_form)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_mlp layer;
-    nn_mlp_desc desc = {"mlp", 1, 1, ROWS, 0.1, 0.1};
+    nn_mlp_desc desc = {
+        .name = "mlp", .hidden = 1, .inner = 1, .max_rows = ROWS, .std = 0.1, .out_std = 0.1};
     NN_OK(nn_mlp_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     const nn_real one = 1, x[ROWS] = {-40, -1.5, 0, 0.3, 40};
@@ -273,7 +285,8 @@ Test(nn_embedding, gradients)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params, "tokens", 4, IN, 0.1));
+    NN_OK(nn_embedding_init(&layer, params,
+                            &(nn_embedding_desc){"tokens", 4, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     nn_case tokens = {"tokens",          &layer, params, 0, ROWS * IN, embedding_forward,
                       embedding_backward};
@@ -290,7 +303,8 @@ Test(nn_embedding, refuses_an_id_outside_the_table)
 {
     nn_params *params = nn_test_store(0, 1);
     nn_embedding layer;
-    NN_OK(nn_embedding_init(&layer, params, "tokens", 3, IN, 0.1));
+    NN_OK(nn_embedding_init(&layer, params,
+                            &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
     nn_real y[ROWS * IN];
     NN_FAILS(nn_embedding_backward(&layer, y), MIMO_ERR_STATE, "before forward");

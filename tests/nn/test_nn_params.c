@@ -28,8 +28,8 @@ static void compare_shard(const nn_params *part, int index, const nn_params *who
 {
     nn_real mine[ROWS * COLUMNS], all[ROWS * COLUMNS];
     const nn_param *p = nn_params_at(part, index);
-    int64_t row0 = p->shard_dim == 0 ? p->start : 0;
-    int64_t column0 = p->shard_dim == 1 ? p->start : 0;
+    int64_t row0 = p->placement.cut == 0 ? p->start : 0;
+    int64_t column0 = p->placement.cut == 1 ? p->start : 0;
     NN_OK(nn_params_read(part, index, NN_VALUE, mine));
     NN_OK(nn_params_read(whole, nn_params_find(whole, p->name), NN_VALUE, all));
     for (int64_t r = 0; r < p->local[0]; r++)
@@ -145,7 +145,12 @@ Test(nn_params, arenas_hold_one_rule_after_the_other)
 Test(nn_params, refuses)
 {
     nn_params *params = NULL;
-    nn_params_desc store = {"test", MIMO_DST, 3, 3, 7, nn_test_runtime()};
+    nn_params_desc store = {.name = "test",
+                            .module = MIMO_DST,
+                            .tp_rank = 3,
+                            .tp_size = 3,
+                            .seed = 7,
+                            .runtime = nn_test_runtime()};
     NN_FAILS(nn_params_create(&params, &store), MIMO_ERR_ARGUMENT, "tp rank 3 of 3");
     params = nn_test_store(0, 5);
     nn_param_desc desc = {.name = "w", .ndim = 2, .shape = {8, 10}, .rule = NN_SHARDED};

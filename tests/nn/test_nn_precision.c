@@ -27,8 +27,21 @@ static void make(model *m)
 {
     m->params = nn_test_store(0, 1);
     nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime()};
-    nn_block_desc block = {"block", HIDDEN, HEADS, 64, S, B, 0, 0.3, 0.3};
-    nn_linear_desc head = {"head", HIDDEN, V, NN_SPLIT_COLUMNS, true, 0.3};
+    nn_block_desc block = {.name = "block",
+                           .hidden = HIDDEN,
+                           .heads = HEADS,
+                           .inner = 64,
+                           .max_rows = S,
+                           .max_batch = B,
+                           .max_parts = 0,
+                           .std = 0.3,
+                           .out_std = 0.3};
+    nn_linear_desc head = {.name = "head",
+                           .in = HIDDEN,
+                           .out = V,
+                           .split = NN_SPLIT_COLUMNS,
+                           .bias = true,
+                           .std = 0.3};
     NN_OK(nn_sequence_init(&m->sequence, &sequence));
     NN_OK(nn_block_init(&m->block, m->params, NULL, &block));
     NN_OK(nn_linear_init(&m->head, m->params, NULL, &head));

@@ -4,7 +4,10 @@
 
 #include "core/check.h"
 
+#include "oracle_adapter_file.h"
 #include "oracle_candidate.h"
+#include "oracle_exchanges.h"
+#include "oracle_merge.h"
 #include "ref_optimizer.h"
 
 enum { ADAMW_STEPS = 5 };
@@ -49,7 +52,9 @@ static void expect_table(case_run *run, oracle_phase phase, const char *prefix,
 {
     for (int i = 0; i < expected->count; i++)
         comparison_expect(run->comparison, phase, prefix, &expected->list[i],
-                          from_initial ? &run->initial.list[i] : NULL);
+                          from_initial && ref_model_trains(run->model, expected->list[i].name)
+                              ? &run->initial.list[i]
+                              : NULL);
 }
 
 static void expect_step(case_run *run, const ref_result *result)
@@ -64,8 +69,28 @@ static void expect_step(case_run *run, const ref_result *result)
     comparison_expect(to, PHASE_BRIDGE, "", &bridged, NULL);
     comparison_expect_scalar(to, PHASE_LOSS, "loss", result->loss);
     comparison_expect_scalar(to, PHASE_LOSS, "tokens", (double)result->tokens);
-    expect_table(run, PHASE_GRADIENTS, "gradient of ", ref_model_grads(run->model), false);
+    const ref_table *grads = ref_model_grads(run->model);
+    for (int i = 0; i < grads->count; i++)
+        if (ref_model_trains(run->model, grads->list[i].name))
+            comparison_expect(to, PHASE_GRADIENTS, "gradient of ", &grads->list[i], NULL);
     comparison_expect_scalar(to, PHASE_NORM, "norm", ref_norm_of(ref_model_grads(run->model)));
+}
+
+static void expect_files(case_run *run)
+{
+    static const char *const prefixes[] = {"file ", "loaded ", "distributed "};
+    for (int i = 0; i < run->initial.count; i++)
+        for (int p = 0; p < 3 && strstr(run->initial.list[i].name, "lora_"); p++)
+            comparison_expect(run->comparison, PHASE_ADAPTER, prefixes[p], &run->initial.list[i],
+                              NULL);
+}
+
+/* A merged model computes the same, and after that has the bits that it had. */
+static void expect_merged(case_run *run, const ref_result *result)
+{
+    ref_tensor logits = *ref_find(&result->tensors, "llm.logits");
+    comparison_expect(run->comparison, PHASE_MERGED, "merged ", &logits, NULL);
+    comparison_expect_scalar(run->comparison, PHASE_MERGED, "all bits as before merging", 1);
 }
 
 /* The reference of a step, with the current weights. */
@@ -82,6 +107,12 @@ static void expect_first_step(case_run *run, const synthetic_step *step)
     expect_table(run, PHASE_INITIAL, "initial ", &run->initial, false);
     run_reference(run, step, &result);
     expect_step(run, &result);
+    for (int i = 0; i < ORACLE_EXCHANGES; i++)
+        comparison_expect_scalar(run->comparison, PHASE_EXCHANGES, oracle_exchange_names[i], 1);
+    if (run->sizes.adapt_all) {
+        expect_files(run);
+        expect_merged(run, &result);
+    }
     ref_free(&result.tensors);
     ref_table moved = ref_like(&run->initial, 1);
     ref_sgd(&moved, ref_model_grads(run->model), 1);
@@ -118,7 +149,9 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
     oracle_candidate *candidate = &run->candidate;
     oracle_step_result result;
     oracle_candidate_capture_values(candidate, &run->capture, "initial ");
+    oracle_exchanges_reset(candidate);
     MIMO_TRY(oracle_candidate_step(candidate, &steps[0], &run->capture, &result));
+    oracle_exchanges_capture(candidate, &run->capture);
     oracle_candidate_capture_grads(candidate, &run->capture, "gradient of ");
     MIMO_TRY(oracle_candidate_sgd(candidate, 1));
     oracle_candidate_capture_values(candidate, &run->capture, "sgd ");
@@ -130,7 +163,11 @@ static mimo_status train(case_run *run, const synthetic_step *steps)
         MIMO_TRY(oracle_candidate_adamw(candidate, &oracle_adamw, result.norm));
     }
     oracle_candidate_capture_values(candidate, &run->capture, "adamw ");
-    return MIMO_OK;
+    if (!candidate->sizes.adapt_all)
+        return MIMO_OK;
+    MIMO_TRY(oracle_candidate_reset(candidate));
+    MIMO_TRY(oracle_adapter_file_run(candidate, &run->capture));
+    return oracle_merge_run(candidate, &steps[0], &run->capture);
 }
 
 static mimo_status run_steps(case_run *run, const oracle_topology *topology,
@@ -154,7 +191,7 @@ mimo_status case_compare(const oracle_topology *topology, const oracle_case *sha
     synthetic_step steps[ADAMW_STEPS];
     case_run run = {.host = topology->host, .shape = *shape, .comparison = comparison};
     run.lead = mimo_comm_rank(topology->world) == 0;
-    run.sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
+    run.sizes = oracle_sizes(topology, shape, seed);
     comparison->what = shape->name;
     for (int i = 0; i < ADAMW_STEPS; i++)
         synthetic_create(&steps[i], &run.sizes, shape, i);

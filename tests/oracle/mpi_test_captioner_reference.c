@@ -65,8 +65,8 @@ static void write_param(nn_params *store, int index, const ref_table *values)
     const nn_param *param = nn_params_at(store, index);
     const ref_tensor *whole = ref_find(values, param->name);
     nn_real *part = malloc((size_t)(param->count + 1) * sizeof *part);
-    int64_t row = param->shard_dim == 0 ? param->start : 0;
-    int64_t column = param->shard_dim == 1 ? param->start : 0;
+    int64_t row = param->placement.cut == 0 ? param->start : 0;
+    int64_t column = param->placement.cut == 1 ? param->start : 0;
     MPI_EXPECT(whole, "the reference has no %s", param->name);
     for (int64_t i = 0; whole && i < param->local[0]; i++)
         for (int64_t j = 0; j < param->local[1]; j++)
@@ -82,10 +82,10 @@ static void capture_grad(oracle_capture *capture, const nn_params *store, int in
     nn_real *part = malloc((size_t)(param->count + 1) * sizeof *part);
     int64_t *row_of = malloc((size_t)(param->local[0] + 1) * sizeof *row_of);
     for (int64_t i = 0; i < param->local[0]; i++)
-        row_of[i] = i + (param->shard_dim == 0 ? param->start : 0);
+        row_of[i] = i + (param->placement.cut == 0 ? param->start : 0);
     MPI_EXPECT_OK(nn_params_read(store, index, NN_GRAD, part));
     capture_block block = {param->name,     row_of,
-                           param->local[0], param->shard_dim == 1 ? param->start : 0,
+                           param->local[0], param->placement.cut == 1 ? param->start : 0,
                            param->local[1], part};
     capture_add(capture, &block);
     free(part);

@@ -6,30 +6,40 @@
 #include "core/mutation.h"
 #include "oracle_options.h"
 
-#define FAN_IN                                                    \
-    {                                                             \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE \
+#define FAN_IN                                                       \
+    {                                                                \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0 \
     }
-#define FAN_IN_SP                                                \
+#define FAN_IN_SP                                                   \
+    {                                                               \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0 \
+    }
+#define FAN_OUT                                                      \
+    {                                                                \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0 \
+    }
+#define ROUTED                                                   \
     {                                                            \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE \
-    }
-#define FAN_OUT                                                   \
-    {                                                             \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE \
-    }
-#define ROUTED                                                \
-    {                                                         \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0 \
     }
 
-#define ROUTED_FAN_OUT                                        \
-    {                                                         \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED \
-    }
-#define ZERO_COPY                                                \
+#define ROUTED_FAN_OUT                                           \
     {                                                            \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0 \
+    }
+#define ZERO_COPY                                                   \
+    {                                                               \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0 \
+    }
+
+#define ADAPTERS                                                     \
+    {                                                                \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
+    }
+
+#define ADAPTERS_UNEQUAL                                             \
+    {                                                                \
+        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
     }
 
 static const oracle_mutation table[] = {
@@ -109,7 +119,43 @@ static const oracle_mutation table[] = {
      PHASE_GRADIENTS, FAN_IN, false},
     {"next-step", "AdamW corrects its moments as if a step later", PHASE_ADAMW, FAN_IN, false},
     {"decay-of-all", "AdamW decays biases and norms too", PHASE_ADAMW, FAN_IN, false},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO}, false},
+    {"skip-finalize", "gradients are neither summed over ranks nor scaled", PHASE_GRADIENTS, FAN_IN,
+     false},
+    {"samples-per-rank", "N counts as if every dp rank took the samples of all dp ranks",
+     PHASE_LOSS, FAN_IN, false},
+    /* adapters */
+    {"adapter-after-sum", "a row-parallel layer adds its adapter behind the sum over tp",
+     PHASE_ENCODER, ADAPTERS, false},
+    {"adapter-mean", "a row-parallel layer averages its adapter's part over tp", PHASE_ENCODER,
+     ADAPTERS, false},
+    {"adapter-a-whole", "A of a column-parallel layer counts as replicated", PHASE_GRADIENTS,
+     ADAPTERS, false},
+    {"adapter-b-whole", "B of a row-parallel layer counts as replicated", PHASE_GRADIENTS, ADAPTERS,
+     false},
+    {"adapter-no-input", "the gradient of a layer's input leaves out its adapter", PHASE_ROWS_BACK,
+     ADAPTERS, false},
+    {"scale-twice", "the gradient of B has the adapter's scale twice", PHASE_GRADIENTS, ADAPTERS,
+     false},
+    {"two-sums", "layer and adapter are summed over tp one after the other", PHASE_EXCHANGES,
+     ADAPTERS, false},
+    {"init-by-rank", "initial values are keyed by the tp rank too", PHASE_INITIAL, ADAPTERS, false},
+    {"init-local-fan-in", "the bound of A comes from this rank's inputs", PHASE_INITIAL, ADAPTERS,
+     false},
+    {"frozen-moves", "a step lets frozen weights decay", PHASE_SGD, ADAPTERS, false},
+    {"save-first-slice", "a file has tp rank 0's slice of a factor for all", PHASE_ADAPTER,
+     ADAPTERS, false},
+    {"save-copies", "a file joins the copies of a factor that is not cut", PHASE_ADAPTER, ADAPTERS,
+     false},
+    {"init-not-broadcast", "a factor that one rank reads stays as it was on the others",
+     PHASE_ADAPTER, ADAPTERS, false},
+    {"scatter-reversed", "slices that one rank reads go out in reverse order", PHASE_ADAPTER,
+     ADAPTERS, false},
+    {"qkv-pack-order", "packed rows are cut as if queries, keys and values lay apart",
+     PHASE_ADAPTER, ADAPTERS, false},
+    {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
+     ADAPTERS_UNEQUAL, false},
+    {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
+    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0}, false},
 };
 
 static const oracle_mutation *active;
@@ -129,13 +175,20 @@ const oracle_mutation *mutation_find(const char *name)
     return NULL;
 }
 
+static const char *flags_of(const oracle_spec *spec)
+{
+    static char adapters[32];
+    snprintf(adapters, sizeof adapters, " --adapters %d", spec->adapters);
+    return spec->adapters > 0 ? adapters : spec->sp ? " --sp" : "";
+}
+
 void mutation_list(FILE *stream)
 {
     for (const oracle_mutation *row = table; row->name; row++)
         fprintf(stream, "%s\t%s\t--encoder %s --llm %s --executor %s%s\t%s\t%s\n", row->name,
                 oracle_phase_rows[row->phase].name, row->spec.encoder, row->spec.llm,
-                oracle_executor_name(row->spec.executor), row->spec.sp ? " --sp" : "",
-                row->sentence, row->in_bridge ? "self-test" : "");
+                oracle_executor_name(row->spec.executor), flags_of(&row->spec), row->sentence,
+                row->in_bridge ? "self-test" : "");
 }
 
 void mutation_switch_on(const oracle_mutation *mutation)

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 /* Epsilon is well above the rounding of f32 gradients. Otherwise the elements whose true gradient
  * is zero (a key bias) would walk at random. The clip is below the norms that occur, so it takes
@@ -14,9 +15,22 @@ const nn_adamw oracle_adamw = {
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
+ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed)
+{
+    ref_sizes sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
+    if (topology->adapters == 0)
+        return sizes;
+    sizes.adapter = topology->adapters;
+    sizes.adapter_alpha = 2.0 * topology->adapters; /* a scale of 2 */
+    sizes.adapt_all = true;
+    sizes.frozen = shape->micro_batches > 1;
+    return sizes;
+}
+
 static mimo_status create_modules(oracle_candidate *out)
 {
     const ref_sizes *sizes = &out->sizes;
+    nn_lora_choice adapters;
     encoder_desc encoder = {.tp = out->topology->encoder_tp,
                             .runtime = out->topology->runtime,
                             .seed = sizes->seed,
@@ -26,29 +40,24 @@ static mimo_status create_modules(oracle_candidate *out)
                             .hidden = sizes->hidden,
                             .heads = sizes->heads,
                             .layers = sizes->encoder_layers,
-                            .llm_hidden = sizes->hidden};
+                            .llm_hidden = sizes->hidden,
+                            .frozen = sizes->frozen,
+                            .adapters = oracle_adapters(&adapters, sizes)};
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
     MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences));
     out->stores[0] = out->encoder.params;
     out->stores[1] = out->llm.params;
-    out->stores[2] = out->llm.row_params;
     return MIMO_OK;
 }
 
-/* The buckets of all stores. Under sp the gradients of the parameters that apply to this rank's
- * rows are parts. */
 static mimo_status list_buckets(oracle_candidate *out)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
         const mimo_gradient_bucket *buckets;
         int n;
         MIMO_TRY(nn_params_buckets(out->stores[store], &buckets, &n));
-        for (int i = 0; i < n; i++) {
-            mimo_gradient_bucket *bucket = &out->buckets[out->bucket_count++];
-            *bucket = buckets[i];
-            if (out->stores[store] == out->llm.row_params && out->topology->sp)
-                bucket->partial = "tp";
-        }
+        for (int i = 0; i < n; i++)
+            out->buckets[out->bucket_count++] = buckets[i];
     }
     return MIMO_OK;
 }
@@ -126,37 +135,34 @@ void oracle_candidate_destroy(oracle_candidate *candidate)
 /* The index in the whole parameter of element (i, j) of this rank's part. */
 static int64_t global_index(const nn_param *param, int64_t i, int64_t j)
 {
-    int64_t row = i + (param->shard_dim == 0 ? param->start : 0);
-    int64_t column = j + (param->shard_dim == 1 ? param->start : 0);
-    return row * param->shape[1] + column;
+    int64_t row = i + (param->placement.cut == 0 ? param->start : 0);
+    int64_t column = j + (param->placement.cut == 1 ? param->start : 0);
+    return row * param->placement.shape[1] + column;
 }
 
+/* The generator's values, but vectors of zeros or ones lie a little beside these. */
 static mimo_status reset_param(const oracle_candidate *candidate, nn_params *params, int index)
 {
     const nn_param *param = nn_params_at(params, index);
     nn_real *to = candidate->on_host;
+    if (param->init == NN_INIT_NORMAL || param->init == NN_INIT_UNIFORM)
+        return MIMO_OK;
     for (int64_t i = 0; i < param->local[0]; i++)
         for (int64_t j = 0; j < param->local[1]; j++) {
             double normal =
                 nn_normal(candidate->sizes.seed, param->name, global_index(param, i, j));
-            if (param->init == NN_INIT_NORMAL)
-                *to++ = (nn_real)(param->std * normal);
-            else
-                *to++ = (nn_real)(param->init == NN_INIT_ONES) + (nn_real)(0.1 * normal);
+            *to++ = (nn_real)(param->init == NN_INIT_ONES) + (nn_real)(0.1 * normal);
         }
-    MIMO_TRY(nn_params_write(params, index, NN_VALUE, candidate->on_host));
-    memset(candidate->on_host, 0, (size_t)param->count * sizeof *candidate->on_host);
-    MIMO_TRY(nn_params_write(params, index, NN_MOMENT_M, candidate->on_host));
-    return nn_params_write(params, index, NN_MOMENT_V, candidate->on_host);
+    return nn_params_write(params, index, NN_VALUE, candidate->on_host);
 }
 
 mimo_status oracle_candidate_reset(oracle_candidate *candidate)
 {
     for (int store = 0; store < ORACLE_STORES; store++) {
         nn_params *params = candidate->stores[store];
+        MIMO_TRY(nn_params_reset(params));
         for (int i = 0; i < nn_params_count(params); i++)
             MIMO_TRY(reset_param(candidate, params, i));
-        nn_params_set_steps(params, 0);
     }
     return MIMO_OK;
 }
@@ -168,11 +174,11 @@ static void capture_param(const oracle_candidate *candidate, oracle_capture *cap
     const nn_param *param = nn_params_at(params, index);
     snprintf(name, sizeof name, "%s%s", prefix, param->name);
     for (int64_t i = 0; i < param->local[0]; i++)
-        candidate->row_of[i] = i + (param->shard_dim == 0 ? param->start : 0);
+        candidate->row_of[i] = i + (param->placement.cut == 0 ? param->start : 0);
     capture_block block = {name,
                            candidate->row_of,
                            param->local[0],
-                           param->shard_dim == 1 ? param->start : 0,
+                           param->placement.cut == 1 ? param->start : 0,
                            param->local[1],
                            candidate->on_host};
     MIMO_KEEP_FIRST(capture->status, nn_params_read(params, index, part, candidate->on_host));
@@ -184,13 +190,23 @@ static void capture_params(const oracle_candidate *candidate, oracle_capture *ca
 {
     for (int store = 0; store < ORACLE_STORES; store++)
         for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
-            capture_param(candidate, capture, prefix, candidate->stores[store], i, part);
+            if (nn_param_has(nn_params_at(candidate->stores[store], i), part))
+                capture_param(candidate, capture, prefix, candidate->stores[store], i, part);
 }
 
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix)
 {
     capture_params(candidate, capture, prefix, NN_VALUE);
+}
+
+void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
+                                       const char *prefix)
+{
+    for (int store = 0; store < ORACLE_STORES; store++)
+        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
+            if (nn_params_at(candidate->stores[store], i)->adapter)
+                capture_param(candidate, capture, prefix, candidate->stores[store], i, NN_VALUE);
 }
 
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
@@ -202,10 +218,16 @@ void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_ca
 static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *params, int index,
                              double lr)
 {
-    int64_t count = nn_params_at(params, index)->count;
+    const nn_param *param = nn_params_at(params, index);
+    int64_t count = param->count;
     nn_real *value = candidate->on_host, *grad = value + count;
     MIMO_TRY(nn_params_read(params, index, NN_VALUE, value));
-    MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
+    if (!param->frozen)
+        MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
+    else if (MIMO_MUTATED("frozen-moves"))
+        memcpy(grad, value, (size_t)count * sizeof *grad); /* decay */
+    else
+        return MIMO_OK;
     for (int64_t i = 0; i < count; i++)
         value[i] -= (nn_real)lr * grad[i];
     return nn_params_write(params, index, NN_VALUE, value);
@@ -309,12 +331,20 @@ static void capture_losses(const oracle_candidate *candidate, oracle_capture *ca
     capture_here(candidate, capture, "losses", rows, (tile_columns){0, 1});
 }
 
+void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_capture *capture,
+                                     const char *name, int64_t m)
+{
+    const oracle_llm *llm = &candidate->llm;
+    tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
+    tile_rows share = llm_rows(candidate, m, llm->share, llm->share_positions);
+    capture_tile(candidate, capture, name, &share, logits, llm->logits);
+}
+
 static void capture_llm(const oracle_candidate *candidate, oracle_capture *capture, int64_t m)
 {
     const oracle_llm *llm = &candidate->llm;
     const ref_sizes *sizes = &candidate->sizes;
     tile_columns all = {0, sizes->hidden};
-    tile_columns logits = {llm->topology->tp_rank * llm->head.out, llm->head.out};
     tile_rows image = llm_rows(candidate, m, sizes->image_tokens, NULL);
     tile_rows whole = llm_rows(candidate, m, sizes->seq, NULL);
     tile_rows own = llm_rows(candidate, m, llm->own, llm->own_positions);
@@ -322,13 +352,13 @@ static void capture_llm(const oracle_candidate *candidate, oracle_capture *captu
     char name[32];
     capture_tile(candidate, capture, "bridge.rows", &image, all, candidate->tiles.tile[MIMO_DST]);
     capture_tile(candidate, capture, "llm.merged", &whole, all, llm->whole);
-    capture_tile(candidate, capture, "llm.input", &own, all, llm->input);
+    capture_tile(candidate, capture, "llm.input", &own, all, llm->x[0]);
     for (int64_t i = 0; i < sizes->llm_layers; i++) {
         snprintf(name, sizeof name, "llm.block%d", (int)i);
-        capture_tile(candidate, capture, name, &share, all, llm->x[i + 1]);
+        capture_tile(candidate, capture, name, &own, all, llm->x[i + 1]);
     }
-    capture_tile(candidate, capture, "llm.norm", &share, all, llm->x[sizes->llm_layers + 1]);
-    capture_tile(candidate, capture, "llm.logits", &share, logits, llm->logits);
+    capture_tile(candidate, capture, "llm.norm", &own, all, llm->x[sizes->llm_layers + 1]);
+    oracle_candidate_capture_logits(candidate, capture, "llm.logits", m);
     capture_losses(candidate, capture, &share);
 }
 
@@ -350,7 +380,8 @@ static mimo_status load_patches(oracle_candidate *candidate, const synthetic_ste
                             (to - candidate->on_host) * (int64_t)sizeof *to);
 }
 
-static mimo_status forward(oracle_candidate *candidate, const synthetic_step *step, int64_t m)
+mimo_status oracle_candidate_forward(oracle_candidate *candidate, const synthetic_step *step,
+                                     int64_t m)
 {
     double loss_sum;
     int64_t tokens;
@@ -362,7 +393,11 @@ static mimo_status forward(oracle_candidate *candidate, const synthetic_step *st
     MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
                                 step->ids + slot * candidate->sizes.seq,
                                 step->labels + slot * candidate->sizes.seq, &loss_sum, &tokens));
-    return mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens);
+    int64_t times =
+        MIMO_MUTATED("samples-per-rank") ? mimo_grid_dim_size(candidate->topology->llm, "dp") : 1;
+    for (int64_t i = 0; i < times; i++)
+        MIMO_TRY(mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens));
+    return MIMO_OK;
 }
 
 static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture, int64_t m)
@@ -386,7 +421,8 @@ static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
     int n = candidate->bucket_count;
     mimo_stream stream = candidate->topology->runtime->stream;
     MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
-    MIMO_TRY(mimo_gradient_finalize(gradient, buckets, n, stream));
+    if (!MIMO_MUTATED("skip-finalize"))
+        MIMO_TRY(mimo_gradient_finalize(gradient, buckets, n, stream));
     MIMO_TRY(mimo_gradient_norm(&result->norm, gradient, buckets, n, stream));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
@@ -403,7 +439,7 @@ mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_s
     for (int store = 0; store < ORACLE_STORES; store++)
         MIMO_TRY(nn_params_zero_grad(candidate->stores[store]));
     for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
-        MIMO_TRY(forward(candidate, step, m));
+        MIMO_TRY(oracle_candidate_forward(candidate, step, m));
         if (capture) {
             capture_encoder(candidate, capture, m);
             capture_llm(candidate, capture, m);

@@ -11,7 +11,7 @@
 #include "oracle_topology.h"
 #include "synthetic.h"
 
-enum { ORACLE_STORES = 3 };
+enum { ORACLE_STORES = 2 };
 
 typedef struct oracle_candidate {
     const oracle_topology *topology;
@@ -36,6 +36,10 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
                                     const ref_sizes *sizes, const oracle_case *shape);
 void oracle_candidate_destroy(oracle_candidate *candidate);
 
+/* The sizes of a case on a topology, with its adapters. With adapters on every layer the rest is
+ * frozen in the case of several micro-batches, and trained in the other one. */
+ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed);
+
 /* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
 mimo_status oracle_candidate_reset(oracle_candidate *candidate);
 
@@ -49,9 +53,18 @@ typedef struct oracle_step_result {
 mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_step *step,
                                   oracle_capture *capture, oracle_step_result *result);
 
+/* Forward of micro-batch m, with the losses added to the gradient's sums. Collective. */
+mimo_status oracle_candidate_forward(oracle_candidate *candidate, const synthetic_step *step,
+                                     int64_t m);
+/* Capture the logits of micro-batch m under `name`. */
+void oracle_candidate_capture_logits(const oracle_candidate *candidate, oracle_capture *capture,
+                                     const char *name, int64_t m);
+
 /* Capture parameters, or their gradients, under "PREFIX NAME". */
 void oracle_candidate_capture_values(const oracle_candidate *candidate, oracle_capture *capture,
                                      const char *prefix);
+void oracle_candidate_capture_adapters(const oracle_candidate *candidate, oracle_capture *capture,
+                                       const char *prefix);
 void oracle_candidate_capture_grads(const oracle_candidate *candidate, oracle_capture *capture,
                                     const char *prefix);
 

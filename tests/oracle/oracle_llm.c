@@ -16,7 +16,6 @@ static mimo_status find_positions(oracle_llm *out)
     int64_t seq = out->sizes.seq;
     MIMO_TRY(mimo_partition_rows(&out->share, partition, MIMO_LABELS, seq));
     MIMO_TRY(mimo_partition_rows(&out->own, partition, MIMO_EMBEDDINGS, seq));
-    out->first = out->topology->sp ? out->topology->tp_rank * out->own : 0;
     MIMO_TRY(mimo_reserve(&out->share_positions, out->share, sizeof *out->share_positions));
     MIMO_TRY(mimo_reserve(&out->own_positions, out->own, sizeof *out->own_positions));
     MIMO_TRY(mimo_partition_index(out->share_positions, partition, MIMO_LABELS, seq));
@@ -30,17 +29,16 @@ static mimo_status find_positions(oracle_llm *out)
     return nn_sequence_init(&out->sequence, &sequence);
 }
 
-static mimo_status create_stores(oracle_llm *out)
+static mimo_status create_store(oracle_llm *out)
 {
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_rank = (int)out->topology->tp_rank,
                             .tp_size = (int)out->topology->tp_size,
                             .seed = out->sizes.seed,
+                            .frozen = out->sizes.frozen,
                             .runtime = out->topology->runtime};
-    MIMO_TRY(nn_params_create(&out->params, &store));
-    store.name = "llm rows";
-    return nn_params_create(&out->row_params, &store);
+    return nn_params_create(&out->params, &store);
 }
 
 static mimo_status add_blocks(oracle_llm *out)
@@ -54,6 +52,8 @@ static mimo_status add_blocks(oracle_llm *out)
         block.max_rows = out->share;
         block.max_batch = out->batch;
         block.max_parts = out->topology->cp ? mimo_comm_size(out->topology->cp) : 1;
+        block.sp = out->topology->sp;
+        block.adapters = oracle_adapters(&out->adapters, sizes);
         MIMO_TRY(nn_block_init(&out->blocks[i], out->params, out->topology->tp, &block));
     }
     return MIMO_OK;
@@ -63,22 +63,28 @@ static mimo_status add_layers(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
     int64_t hidden = sizes->hidden, rows = out->share * out->batch;
-    mimo_comm *tp = out->topology->tp;
-    MIMO_TRY(nn_embedding_init(&out->text, out->params, "llm.text", sizes->text_vocabulary, hidden,
-                               EMBEDDING_STD));
-    MIMO_TRY(nn_embedding_init(&out->position, out->row_params, "llm.position", sizes->seq, hidden,
-                               EMBEDDING_STD));
+    nn_rule own = out->topology->sp ? NN_PARTIAL : NN_REPLICATED; /* of a rank's own rows */
+    MIMO_TRY(nn_embedding_init(&out->text, out->params,
+                               &(nn_embedding_desc){"llm.text", sizes->text_vocabulary, hidden,
+                                                    EMBEDDING_STD, NN_REPLICATED}));
+    MIMO_TRY(nn_embedding_init(
+        &out->position, out->params,
+        &(nn_embedding_desc){"llm.position", sizes->seq, hidden, EMBEDDING_STD, own}));
     MIMO_TRY(add_blocks(out));
-    MIMO_TRY(nn_norm_init(&out->norm, out->row_params, "llm.norm", hidden, rows));
-    nn_linear_desc head = {"llm.head",       hidden, sizes->vocabulary,
-                           NN_SPLIT_COLUMNS, false,  EMBEDDING_STD};
-    MIMO_TRY(nn_linear_init(&out->head, out->params, tp, &head));
-    oracle_adapter_desc adapter = {hidden, sizes->adapter,     sizes->vocabulary,
-                                   rows,   fan_in_std(hidden), 0.5};
-    MIMO_TRY(oracle_adapter_init(&out->adapter, out->params, tp, &adapter));
-    MIMO_TRY(nn_loss_init(&out->loss, out->topology->runtime, tp, sizes->vocabulary, rows));
-    MIMO_TRY(nn_params_seal(out->params));
-    return nn_params_seal(out->row_params);
+    MIMO_TRY(nn_norm_init(&out->norm, out->params, "llm.norm", hidden, rows, own));
+    nn_linear_desc head = {.name = "llm.head",
+                           .in = hidden,
+                           .out = sizes->vocabulary,
+                           .split = NN_SPLIT_COLUMNS,
+                           .std = EMBEDDING_STD,
+                           .max_rows = rows,
+                           .sp = out->topology->sp};
+    const nn_lora_choice *adapters = oracle_adapters(&out->adapters, sizes);
+    head.lora = nn_lora_for(adapters, head.name);
+    MIMO_TRY(nn_linear_init(&out->head, out->params, out->topology->tp, &head));
+    MIMO_TRY(nn_loss_init(&out->loss, out->topology->runtime, out->topology->tp, sizes->vocabulary,
+                          rows));
+    return nn_params_seal(out->params);
 }
 
 static mimo_status create_alignment(oracle_llm *out)
@@ -100,14 +106,12 @@ static mimo_status reserve_rooms(oracle_llm *out)
 {
     const ref_sizes *sizes = &out->sizes;
     int64_t texts = out->batch * (sizes->seq - sizes->image_tokens), layers = sizes->llm_layers;
-    int64_t elements = out->share * out->batch * sizes->hidden;
+    int64_t elements = out->own * out->batch * sizes->hidden;
     MIMO_TRY(mimo_reserve(&out->text_ids, texts, sizeof *out->text_ids));
     MIMO_TRY(mimo_reserve(&out->labels_bs, out->share * out->batch, sizeof *out->labels_bs));
     MIMO_TRY(mimo_reserve(&out->labels, out->share * out->batch, sizeof *out->labels));
     MIMO_TRY(reserve(out, &out->text_rows, texts * sizes->hidden));
     MIMO_TRY(reserve(out, &out->whole, sizes->seq * out->batch * sizes->hidden));
-    MIMO_TRY(reserve(out, &out->input, out->own * out->batch * sizes->hidden));
-    MIMO_TRY(reserve(out, &out->normed, out->own * out->batch * sizes->hidden));
     MIMO_TRY(reserve(out, &out->logits, out->share * out->batch * out->head.out));
     MIMO_TRY(reserve(out, &out->d, elements));
     MIMO_TRY(mimo_reserve(&out->x, layers + 2, sizeof *out->x));
@@ -123,7 +127,7 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
     out->sizes = *sizes;
     out->batch = batch;
     MIMO_TRY(find_positions(out));
-    MIMO_TRY(create_stores(out));
+    MIMO_TRY(create_store(out));
     MIMO_TRY(add_layers(out));
     MIMO_TRY(create_alignment(out));
     return reserve_rooms(out);
@@ -132,7 +136,7 @@ mimo_status oracle_llm_create(oracle_llm *out, const oracle_topology *topology,
 void oracle_llm_destroy(oracle_llm *llm)
 {
     const nn_runtime *runtime = llm->topology ? llm->topology->runtime : NULL;
-    nn_real *tiles[] = {llm->text_rows, llm->whole, llm->input, llm->normed, llm->logits, llm->d};
+    nn_real *tiles[] = {llm->text_rows, llm->whole, llm->logits, llm->d};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         nn_runtime_free(runtime, tiles[i]);
     for (int64_t i = 0; llm->x && i < llm->sizes.llm_layers + 2; i++)
@@ -145,14 +149,12 @@ void oracle_llm_destroy(oracle_llm *llm)
         mimo_release(rooms[i]);
     mimo_alignment_destroy(llm->alignment);
     nn_loss_release(&llm->loss);
-    oracle_adapter_release(&llm->adapter);
     nn_linear_release(&llm->head);
     nn_norm_release(&llm->norm);
     nn_embedding_release(&llm->position);
     nn_embedding_release(&llm->text);
     nn_sequence_release(&llm->sequence);
     nn_params_destroy(llm->params);
-    nn_params_destroy(llm->row_params);
     memset(llm, 0, sizeof *llm);
 }
 
@@ -183,26 +185,6 @@ static mimo_stream stream_of(const oracle_llm *llm)
     return llm->topology->runtime->stream;
 }
 
-static int64_t own_elements(const oracle_llm *llm)
-{
-    return llm->own * llm->batch * llm->sizes.hidden;
-}
-
-/* [own, B, H] of all tp ranks, one after the other, is the share. Without sp the share is this
- * rank's own rows. */
-static mimo_status gather_own(const oracle_llm *llm, nn_real *share, const nn_real *own)
-{
-    int64_t bytes = own_elements(llm) * (int64_t)sizeof *own;
-    if (llm->topology->sp)
-        return mimo_comm_allgather(llm->topology->tp, share, own, bytes, stream_of(llm));
-    return llm->topology->runtime->device->copy(share, own, bytes, stream_of(llm));
-}
-
-static nn_real *narrow_to_own(const oracle_llm *llm, nn_real *share)
-{
-    return share + llm->first * llm->batch * llm->sizes.hidden;
-}
-
 /* ------------------------------------------ forward ----------------------------------------- */
 
 static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
@@ -220,14 +202,12 @@ static mimo_status look_up_text(oracle_llm *llm, const int64_t *ids)
 static mimo_status embed(oracle_llm *llm, const nn_real *image_rows, const int64_t *ids)
 {
     MIMO_TRY(look_up_text(llm, ids));
-    llm_views views = views_of(llm, image_rows, llm->input);
+    llm_views views = views_of(llm, image_rows, llm->x[0]);
     MIMO_TRY(mimo_alignment_merge(llm->alignment, &views.whole, &views.image, &views.text,
                                   stream_of(llm)));
     MIMO_TRY(mimo_partition_shard(llm->topology->partition, MIMO_EMBEDDINGS, &views.own,
                                   &views.whole, stream_of(llm)));
-    MIMO_TRY(
-        nn_embedding_add(&llm->position, llm->input, llm->own_positions, llm->own, llm->batch));
-    return gather_own(llm, llm->x[0], llm->input);
+    return nn_embedding_add(&llm->position, llm->x[0], llm->own_positions, llm->own, llm->batch);
 }
 
 static mimo_status split_labels(oracle_llm *llm, const int64_t *labels)
@@ -246,47 +226,31 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
                                const int64_t *labels, double *loss_sum, int64_t *tokens)
 {
     nn_real **x = llm->x;
-    int64_t rows = llm->share * llm->batch, layers = llm->sizes.llm_layers;
+    int64_t own = llm->own * llm->batch, layers = llm->sizes.llm_layers;
     MIMO_TRY(embed(llm, image_rows, ids));
     MIMO_TRY(split_labels(llm, labels));
     for (int64_t i = 0; i < layers; i++)
         MIMO_TRY(nn_block_forward(&llm->blocks[i], x[i + 1], x[i], &llm->sequence));
-    MIMO_TRY(nn_norm_forward(&llm->norm, llm->normed, narrow_to_own(llm, x[layers]),
-                             llm->own * llm->batch));
-    nn_real *normed = x[layers + 1];
-    MIMO_TRY(gather_own(llm, normed, llm->normed));
-    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, normed, rows));
-    MIMO_TRY(oracle_adapter_forward(&llm->adapter, llm->logits, normed, rows));
-    MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, rows));
+    MIMO_TRY(nn_norm_forward(&llm->norm, x[layers + 1], x[layers], own));
+    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own));
+    MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, llm->share * llm->batch));
     return nn_loss_read(&llm->loss, loss_sum, tokens);
 }
 
 /* ----------------------------------------- backward ----------------------------------------- */
 
-/* The gradient after the head is whole on every tp rank. Each rank computes the backward of the
- * norm for its own rows. The results are gathered, not summed. */
-static mimo_status norm_backward(oracle_llm *llm)
-{
-    nn_real *own = narrow_to_own(llm, llm->d);
-    MIMO_TRY(nn_norm_backward(&llm->norm, llm->normed, own, NULL));
-    return gather_own(llm, llm->d, llm->normed);
-}
-
 mimo_status oracle_llm_backward(oracle_llm *llm, nn_real *d_image)
 {
     const oracle_topology *topology = llm->topology;
-    nn_real *d = llm->d, *normed = llm->x[llm->sizes.llm_layers + 1];
-    int64_t rows = llm->share * llm->batch;
+    nn_real *d = llm->d;
     MIMO_TRY(nn_loss_backward(&llm->loss, llm->logits));
     MIMO_TRY(nn_linear_backward(&llm->head, d, llm->logits));
-    MIMO_TRY(oracle_adapter_backward(&llm->adapter, d, llm->logits, normed, rows));
-    MIMO_TRY(norm_backward(llm));
+    MIMO_TRY(nn_norm_backward(&llm->norm, d, d, NULL));
     for (int64_t i = llm->sizes.llm_layers; i-- > 0;)
         MIMO_TRY(nn_block_backward(&llm->blocks[i], d, d));
-    nn_real *own = narrow_to_own(llm, d);
-    MIMO_TRY(nn_embedding_backward(&llm->position, own));
+    MIMO_TRY(nn_embedding_backward(&llm->position, d));
 
-    llm_views views = views_of(llm, d_image, own);
+    llm_views views = views_of(llm, d_image, d);
     MIMO_TRY(mimo_partition_adjoint(topology->partition, MIMO_EMBEDDINGS, &views.whole, &views.own,
                                     topology->tp, stream_of(llm)));
     MIMO_TRY(mimo_alignment_split(llm->alignment, &views.image, &views.text, &views.whole,

@@ -1,47 +1,44 @@
 /*
  * The LLM under test: the captioner's, made of src/nn and the library. It adds what the captioner
- * does not have: sequence parallelism (sp) and a low-rank adapter of the head.
+ * does not have: sequence parallelism (sp).
  *
- *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions
- *   -> (sp: gather) -> blocks -> (sp: narrow) norm (sp: gather) -> head and adapter -> losses
+ *   ids, image rows [P, B, H] -> merged [S, B, H] -> cp and sp share -> positions -> blocks -> norm
+ *   -> head -> losses
  *
- * Under sp each tp rank adds the positions and takes the norm of its own rows. The gradients of
- * these parameters are parts, to be SUMmed over tp. They have a store of their own.
+ * Under sp each tp rank has its own rows everywhere between the products. Inside of a product, and
+ * of attention, are those of the whole cp share.
  */
 #ifndef ORACLE_ORACLE_LLM_H
 #define ORACLE_ORACLE_LLM_H
 
 #include "nn/nn.h"
 
-#include "oracle_adapter.h"
+#include "oracle_adapters.h"
 #include "oracle_topology.h"
 #include "ref_model.h"
 
 typedef struct oracle_llm {
     const oracle_topology *topology;
     ref_sizes sizes;
-    nn_params *params, *row_params;
+    nn_params *params;
     nn_embedding text, position;
     nn_block *blocks;
     nn_norm norm;
     nn_linear head;
-    oracle_adapter adapter;
+    nn_lora_choice adapters;
     nn_loss loss;
     nn_sequence sequence;
     mimo_alignment *alignment;
     int64_t batch;            /* B, samples of this rank */
     int64_t share, own;       /* positions after cp, and after sp */
-    int64_t first;            /* the first of the own positions, within the share */
     int64_t *share_positions; /* global positions */
     int64_t *own_positions;
     int64_t *text_ids, *labels_bs, *labels; /* labels [share, B] */
     nn_real *text_rows;                     /* [B (S - P), H] */
     nn_real *whole;                         /* [S, B, H] */
-    nn_real *input;                         /* [own, B, H] */
-    nn_real **x;                            /* [layers + 2] of [share, B, H] */
-    nn_real *normed;                        /* [own, B, H] */
+    nn_real **x;                            /* [layers + 2] of [own, B, H] */
     nn_real *logits;                        /* [share, B, V / tp] */
-    nn_real *d;                             /* [share, B, H] */
+    nn_real *d;                             /* [own, B, H] */
 } oracle_llm;
 
 /* Collective. The caller zeroes *out before and destroys it after, whatever the result. */

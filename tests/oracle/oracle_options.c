@@ -12,6 +12,7 @@ enum {
     KEY_ENCODER = 1,
     KEY_LLM,
     KEY_SP,
+    KEY_ADAPTERS,
     KEY_EXECUTOR,
     KEY_DEVICE,
     KEY_MUTATE,
@@ -25,10 +26,13 @@ enum {
     KEY_HELP
 };
 
+enum { MOST_RANK = 64 };
+
 static const struct option table[] = {
     {"encoder", required_argument, NULL, KEY_ENCODER},
     {"llm", required_argument, NULL, KEY_LLM},
     {"sp", no_argument, NULL, KEY_SP},
+    {"adapters", required_argument, NULL, KEY_ADAPTERS},
     {"executor", required_argument, NULL, KEY_EXECUTOR},
     {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
@@ -53,6 +57,8 @@ void oracle_options_help(FILE *stream)
           "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
           "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
           "  --sp              sequence parallelism over the LLM's tp\n"
+          "  --adapters RANK   on every linear layer, and the rest frozen in the second case\n"
+          "                    (default: one adapter, on the head, and nothing is frozen)\n"
           "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
           "                    zero-copy with the tiles in a buffer\n"
           "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
@@ -70,12 +76,9 @@ void oracle_options_help(FILE *stream)
           stream);
 }
 
-static const char *const executors[] = {[EXECUTOR_AUTO] = "auto",
-                                        [EXECUTOR_COLLECTIVE] = "collective",
-                                        [EXECUTOR_ROUTED] = "routed",
-                                        [EXECUTOR_P2P] = "p2p",
-                                        [EXECUTOR_ZERO_COPY] = "zero-copy",
-                                        [EXECUTOR_STAGED] = "staged"};
+static const char *const executors[] = {
+    [EXECUTOR_AUTO] = "auto", [EXECUTOR_COLLECTIVE] = "collective", [EXECUTOR_ROUTED] = "routed",
+    [EXECUTOR_P2P] = "p2p",   [EXECUTOR_ZERO_COPY] = "zero-copy",   [EXECUTOR_STAGED] = "staged"};
 
 const char *oracle_executor_name(executor_id executor)
 {
@@ -124,6 +127,14 @@ static const char *read_steps(int *out, const char *text)
     return read && steps > 0 ? NULL : "--train is not a number of steps from 1 to 2^31 - 1";
 }
 
+static const char *read_rank(int *out, const char *text)
+{
+    uint64_t rank = 0;
+    bool read = read_number(&rank, text, MOST_RANK);
+    *out = (int)rank;
+    return read && rank > 0 ? NULL : "--adapters is not a rank from 1 to 64";
+}
+
 static const char *read_option(oracle_options *out, int key)
 {
     switch (key) {
@@ -136,6 +147,8 @@ static const char *read_option(oracle_options *out, int key)
     case KEY_SP:
         out->spec.sp = true;
         return NULL;
+    case KEY_ADAPTERS:
+        return read_rank(&out->spec.adapters, optarg);
     case KEY_EXECUTOR:
         return read_executor(&out->spec.executor, optarg);
     case KEY_DEVICE:

@@ -7,6 +7,8 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
                   2, 4, 6 and 8
        eight      every LLM grid of 8 ranks once, with and without sp, and every encoder grid
        every      every pair of both on 8 ranks, by both executors of the bridge
+       adapters   adapters on every linear layer, on 4 topologies
+       every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
                   the mutations of the bridge
@@ -26,8 +28,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
-PARTS = {"small", "eight", "every", "mutations", "self-test", "arguments", "effects"}
+PARTS = {"small", "eight", "every", "adapters", "every-adapters", "mutations", "self-test",
+         "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -38,6 +42,9 @@ ZERO_COPY = [("tp=2,dp=1", "tp=1,cp=1,dp=2", False), ("tp=1,dp=4", "tp=2,cp=2,dp
 # How far weights move depends on the number of ranks and on the seed.
 WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2", True)]
 SEEDS = [2, 3, 4]
+ADAPTED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=2,dp=4", "tp=4,cp=1,dp=2", True),
+           ("tp=8,dp=1", "tp=1,cp=4,dp=2", False), ("tp=1,dp=6", "tp=3,cp=2,dp=1", True)]
+RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
 USAGE = 2  # the exit status of wrong arguments
 AT_A_TIME = 4
@@ -54,6 +61,7 @@ REFUSED = [
     (["--llm", "pp=2", "--train", "3"], "--llm pp=2 has pp=2: the oracle models no pp there"),
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
+    (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
     (["--encoder", "tp"], "part 1 of the grid 'tp' is 'tp'"),
 ]
 
@@ -219,9 +227,23 @@ def gradient_error(result):
     return float("inf")
 
 
-def text_of(pair, executor, seed):
-    text = f"{pair[0]} -> {pair[1]}{' sp' if pair[2] else ''} {executor}"
-    return text + (f" seed {seed}" if seed != 1 else "")
+class Run(typing.NamedTuple):
+    """One comparison."""
+
+    pair: tuple
+    executor: str
+    seed: int = 1
+    adapters: int = 0
+
+    def text(self):
+        encoder, llm, sp = self.pair
+        text = f"{encoder} -> {llm}{' sp' if sp else ''} {self.executor}"
+        text += f" adapters {self.adapters}" if self.adapters else ""
+        return text + (f" seed {self.seed}" if self.seed != 1 else "")
+
+    def options(self):
+        adapters = ["--adapters", str(self.adapters)] if self.adapters else []
+        return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters]
 
 
 def judge_pair(text, result, outcome):
@@ -234,9 +256,8 @@ def judge_pair(text, result, outcome):
 
 
 def check_pairs(programs, runs, rows):
-    """(pair, executor, seed) of each row."""
-    texts = [text_of(*row) for row in rows]
-    options = [options_of(pair, executor) + ["--seed", str(seed)] for pair, executor, seed in rows]
+    texts = [row.text() for row in rows]
+    options = [row.options() for row in rows]
     names = [re.sub("[ =,>]+", "-", text) for text in texts]
     verdicts = []
     for text, (result, outcome) in zip(texts, compared(programs, options, names)):
@@ -347,20 +368,25 @@ def list_mutations(programs):
     return [line.split("\t") for line in run.stdout.splitlines()]
 
 
-def in_turn(pairs):
-    """Rows of pairs, with the executors in turn and seed 1."""
-    return [(pair, executor_in_turn(pair, i), 1) for i, pair in enumerate(pairs)]
+def in_turn(pairs, adapters=0):
+    """Runs of pairs, with the executors in turn."""
+    return [Run(pair, executor_in_turn(pair, i), adapters=adapters) for i, pair in enumerate(pairs)]
 
 
 def rows_of(part):
-    """(pair, executor, seed) of each run of a part."""
+    """The runs of a part."""
     if part == "small":
         pairs = all_pairs(1) + all_pairs(2)[::2] + dealt_pairs(4, 0) + dealt_pairs(6, 1)[::2] + WIDE
-        return (in_turn(pairs) + [(WIDE[0], "routed", seed) for seed in SEEDS]
-                + [(pair, "zero-copy", 1) for pair in ZERO_COPY])
+        return (in_turn(pairs) + [Run(WIDE[0], "routed", seed) for seed in SEEDS]
+                + [Run(pair, "zero-copy") for pair in ZERO_COPY])
     if part == "eight":
         return in_turn(dealt_pairs(8, 0))
-    return [(pair, executor, 1) for pair in all_pairs(8) for executor in executors_of(pair)]
+    if part == "adapters":
+        return in_turn(ADAPTED, RANK)
+    if part == "every-adapters":
+        pairs = all_pairs(2) + dealt_pairs(4, 1) + dealt_pairs(6, 0) + dealt_pairs(8, 1)
+        return in_turn(pairs, RANK - 1)
+    return [Run(pair, executor) for pair in all_pairs(8) for executor in executors_of(pair)]
 
 
 def check_part(programs, runs, part):

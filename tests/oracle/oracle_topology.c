@@ -85,6 +85,7 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     MIMO_TRY(parse(&out->llm, "--llm", spec->llm, world));
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");
     out->sp = spec->sp && out->tp_size > 1;
+    out->adapters = spec->adapters;
     out->zero_copy = spec->executor == EXECUTOR_ZERO_COPY;
     MIMO_TRY(group_along(&out->encoder_tp, out->encoder, "tp"));
     MIMO_TRY(group_along(&out->tp, out->llm, "tp"));

@@ -12,6 +12,7 @@ typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
     executor_id executor;
+    int adapters; /* rank of adapters on every linear layer; 0: one on the head alone */
 } oracle_spec;
 
 typedef struct oracle_topology {
@@ -19,6 +20,7 @@ typedef struct oracle_topology {
     mimo_comm *world; /* borrowed: all ranks, for tensors in the memory of the computation */
     const nn_runtime *runtime; /* borrowed: where the computation runs */
     bool sp;                   /* only set where the LLM's tp > 1 */
+    int adapters;              /* of the spec */
     bool zero_copy;            /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp; /* tp and cp are the LLM's; NULL where of size 1 */

@@ -18,7 +18,10 @@
     X(PHASE_GRADIENTS, "gradients", 1e-5, "gradient of every parameter, before clipping and step") \
     X(PHASE_NORM, "norm", 1e-5, "norm of all gradients together")                                  \
     X(PHASE_SGD, "sgd", 3e-6, "weights after one SGD step at lr 1")                                \
-    X(PHASE_ADAMW, "adamw", 3e-6, "weights after five AdamW steps")
+    X(PHASE_ADAMW, "adamw", 3e-6, "weights after five AdamW steps")                                \
+    X(PHASE_EXCHANGES, "exchanges", 1e-12, "calls and bytes between ranks: those of the formula")  \
+    X(PHASE_ADAPTER, "adapter", 1e-12, "adapters in their files, and as ranks get them back")      \
+    X(PHASE_MERGED, "merged", 1e-5, "logits of adapters merged into weights, and bits after that")
 
 typedef enum oracle_phase {
 #define ORACLE_PHASE_ENUM(id, name, limit, meaning) id,

@@ -28,6 +28,7 @@ ref_sizes synthetic_sizes(int64_t ranks, uint64_t seed)
                        .vocabulary = 6 * unit,
                        .image_id = 5 * unit,
                        .adapter = 3,
+                       .adapter_alpha = 3,
                        .seed = seed};
 }
 

@@ -68,7 +68,7 @@ mimo_status training_run(training_outcome *out, const oracle_topology *topology,
 {
     oracle_candidate candidate = {0};
     synthetic_step data[ROUND];
-    ref_sizes sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
+    ref_sizes sizes = oracle_sizes(topology, shape, seed);
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
     mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape);

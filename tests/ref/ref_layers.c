@@ -2,13 +2,43 @@
 
 #include <math.h>
 
+void ref_linear_prepare(const ref_linear *layer)
+{
+    for (int64_t o = 0; layer->rank > 0 && o < layer->out; o++)
+        for (int64_t k = 0; k < layer->in; k++) {
+            double sum = 0;
+            for (int64_t r = 0; r < layer->rank; r++)
+                sum += layer->b.value[o * layer->rank + r] * layer->a.value[r * layer->in + k];
+            layer->effective[o * layer->in + k] =
+                layer->weight.value[o * layer->in + k] + layer->scale * sum;
+        }
+}
+
+void ref_linear_finish(const ref_linear *layer)
+{
+    const double *d = layer->weight.grad;
+    for (int64_t o = 0; layer->rank > 0 && o < layer->out; o++)
+        for (int64_t k = 0; k < layer->in; k++)
+            for (int64_t r = 0; r < layer->rank; r++) {
+                double scaled = layer->scale * d[o * layer->in + k];
+                layer->a.grad[r * layer->in + k] += scaled * layer->b.value[o * layer->rank + r];
+                layer->b.grad[o * layer->rank + r] += scaled * layer->a.value[r * layer->in + k];
+            }
+}
+
+static const double *weight_of(const ref_linear *layer)
+{
+    return layer->rank > 0 ? layer->effective : layer->weight.value;
+}
+
 void ref_linear_forward(const ref_linear *layer, double *y, const double *x, int64_t rows)
 {
+    const double *weight = weight_of(layer);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t o = 0; o < layer->out; o++) {
             double sum = layer->bias.value ? layer->bias.value[o] : 0;
             for (int64_t k = 0; k < layer->in; k++)
-                sum += x[i * layer->in + k] * layer->weight.value[o * layer->in + k];
+                sum += x[i * layer->in + k] * weight[o * layer->in + k];
             y[i * layer->out + o] = sum;
         }
 }
@@ -16,6 +46,7 @@ void ref_linear_forward(const ref_linear *layer, double *y, const double *x, int
 void ref_linear_backward(const ref_linear *layer, double *dx, const double *dy, const double *x,
                          int64_t rows)
 {
+    const double *weight = weight_of(layer);
     for (int64_t i = 0; dx && i < rows * layer->in; i++)
         dx[i] = 0;
     for (int64_t i = 0; i < rows; i++)
@@ -26,7 +57,7 @@ void ref_linear_backward(const ref_linear *layer, double *dx, const double *dy, 
             for (int64_t k = 0; k < layer->in; k++) {
                 layer->weight.grad[o * layer->in + k] += d * x[i * layer->in + k];
                 if (dx)
-                    dx[i * layer->in + k] += d * layer->weight.value[o * layer->in + k];
+                    dx[i * layer->in + k] += d * weight[o * layer->in + k];
             }
         }
 }

@@ -13,11 +13,22 @@ typedef struct ref_param {
     double *grad;
 } ref_param;
 
-/* y[rows, out] = x[rows, in] W^T + b; W [out, in]. bias.value NULL: none. */
+/* y[rows, out] = x[rows, in] W^T + b; W [out, in]. bias.value NULL: none. With a low-rank adapter
+ * of A [rank, in] and B [out, rank] it is (W + scale B A) in the place of W. */
 typedef struct ref_linear {
     ref_param weight, bias;
     int64_t in, out;
+    ref_param a, b; /* rank > 0 */
+    int64_t rank;
+    double scale;
+    double *effective; /* rank > 0: W + scale B A [out, in] */
 } ref_linear;
+
+/* With an adapter: before the first forward after a change of parameters; and after the last
+ * backward of a step, the gradients of A and B from that of W, which is the gradient of W + scale
+ * B A. */
+void ref_linear_prepare(const ref_linear *layer);
+void ref_linear_finish(const ref_linear *layer);
 
 void ref_linear_forward(const ref_linear *layer, double *y, const double *x, int64_t rows);
 /* dx NULL: the gradient of the input is not computed. */

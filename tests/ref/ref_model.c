@@ -18,23 +18,26 @@ typedef struct ref_tower {
     double *d;  /* [rows, H] */
 } ref_tower;
 
+enum { MOST_LINEARS = 64 };
+
 struct ref_model {
     ref_sizes sizes;
     ref_table values, grads;
     ref_tower encoder, llm;
-    ref_linear patch, project, head, adapter_a, adapter_b;
+    ref_linear patch, project, head;
+    ref_linear *adapted[MOST_LINEARS]; /* those with an adapter */
+    int adapters;
     ref_param places, text, positions; /* tables [P, H], [text vocabulary, H], [S, H] */
     double *rows, *merged;             /* [P, H], [S, H] */
-    double *logits, *adapted;          /* [S, vocabulary] */
-    double *d_logits, *d_room;
-    double *middle, *d_middle; /* [S, adapter] */
-    double *d_rows;            /* [P, H] */
+    double *logits, *d_logits;         /* [S, vocabulary] */
+    double *d_rows;                    /* [P, H] */
 };
 
 /* ---------------------------------------- parameters ---------------------------------------- */
 
 typedef struct spread {
     double about, std;
+    bool uniform; /* in (-std, std], and not normal */
 } spread;
 
 static ref_param add_param(ref_model *model, const char *layer, const char *part, int64_t rows,
@@ -48,37 +51,55 @@ static ref_param add_param(ref_model *model, const char *layer, const char *part
     uint64_t key = ref_key(model->sizes.seed, name);
     for (int64_t i = 0; i < rows * columns; i++) {
         /* rounded to f32 at each step, as the library stores it */
-        float away = (float)(s.std * ref_normal(key, i));
+        float away = (float)(s.std * (s.uniform ? ref_uniform(key, i) : ref_normal(key, i)));
         value[i] = (double)((float)s.about + away);
     }
     return param;
 }
 
-static ref_linear add_linear(ref_model *model, const char *name, int64_t in, int64_t out,
-                             double std)
+bool ref_model_trains(const ref_model *model, const char *name)
 {
-    ref_linear layer = {.in = in, .out = out};
-    layer.weight = add_param(model, name, "weight", out, in, (spread){0, std});
-    model->values.list[model->values.count - 1].decays = 1;
-    layer.bias = add_param(model, name, "bias", out, 1, (spread){0, 0.1});
-    return layer;
+    return !model->sizes.frozen || strstr(name, "lora_");
 }
 
-/* The head and its adapter have no bias. */
-static ref_linear add_matrix(ref_model *model, const char *name, int64_t in, int64_t out,
-                             double std)
+static ref_param add_matrix(ref_model *model, const char *layer, const char *part, int64_t rows,
+                            int64_t columns, spread s)
 {
-    ref_linear layer = {.in = in, .out = out};
-    layer.weight = add_param(model, name, "weight", out, in, (spread){0, std});
-    model->values.list[model->values.count - 1].decays = 1;
-    return layer;
+    ref_param param = add_param(model, layer, part, rows, columns, s);
+    model->values.list[model->values.count - 1].decays = ref_model_trains(model, part);
+    return param;
+}
+
+static void add_adapter(ref_model *model, ref_linear *layer, const char *name)
+{
+    int64_t rank = model->sizes.adapter, in = layer->in, out = layer->out;
+    layer->rank = rank;
+    layer->scale = model->sizes.adapter_alpha / (double)rank;
+    layer->effective = ref_room(in * out);
+    layer->a =
+        add_matrix(model, name, "lora_A.weight", rank, in, (spread){0, 1 / sqrt((double)in), true});
+    layer->b =
+        add_matrix(model, name, "lora_B.weight", out, rank, (spread){0, REF_ADAPTER_STD, false});
+    model->adapted[model->adapters++] = layer;
+}
+
+/* The head has no bias, and an adapter also where no other layer has one. */
+static void add_linear(ref_model *model, ref_linear *layer, const char *name, double std)
+{
+    bool head = layer == &model->head;
+    layer->weight =
+        add_matrix(model, name, "weight", layer->out, layer->in, (spread){0, std, false});
+    if (!head)
+        layer->bias = add_param(model, name, "bias", layer->out, 1, (spread){0, 0.1, false});
+    if (model->sizes.adapter > 0 && (head || model->sizes.adapt_all))
+        add_adapter(model, layer, name);
 }
 
 static ref_norm add_norm(ref_model *model, const char *name)
 {
     ref_norm layer = {.width = model->sizes.hidden};
-    layer.scale = add_param(model, name, "scale", layer.width, 1, (spread){1, 0.1});
-    layer.shift = add_param(model, name, "shift", layer.width, 1, (spread){0, 0.1});
+    layer.scale = add_param(model, name, "scale", layer.width, 1, (spread){1, 0.1, false});
+    layer.shift = add_param(model, name, "shift", layer.width, 1, (spread){0, 0.1, false});
     return layer;
 }
 
@@ -93,15 +114,19 @@ static void add_block(ref_model *model, ref_block *block, const char *name, int6
     snprintf(part, sizeof part, "%s.norm1", name);
     block->norm1 = add_norm(model, part);
     snprintf(part, sizeof part, "%s.attention.qkv", name);
-    block->attention.qkv = add_linear(model, part, hidden, 3 * hidden, std);
+    block->attention.qkv = (ref_linear){.in = hidden, .out = 3 * hidden};
+    add_linear(model, &block->attention.qkv, part, std);
     snprintf(part, sizeof part, "%s.attention.out", name);
-    block->attention.out = add_linear(model, part, hidden, hidden, out_std);
+    block->attention.out = (ref_linear){.in = hidden, .out = hidden};
+    add_linear(model, &block->attention.out, part, out_std);
     snprintf(part, sizeof part, "%s.norm2", name);
     block->norm2 = add_norm(model, part);
     snprintf(part, sizeof part, "%s.mlp.up", name);
-    block->up = add_linear(model, part, hidden, 4 * hidden, std);
+    block->up = (ref_linear){.in = hidden, .out = 4 * hidden};
+    add_linear(model, &block->up, part, std);
     snprintf(part, sizeof part, "%s.mlp.down", name);
-    block->down = add_linear(model, part, 4 * hidden, hidden, out_std);
+    block->down = (ref_linear){.in = 4 * hidden, .out = hidden};
+    add_linear(model, &block->down, part, out_std);
 }
 
 static void add_tower(ref_model *model, ref_tower *tower, const char *name)
@@ -138,13 +163,13 @@ static void add_encoder(ref_model *model)
     const ref_sizes *sizes = &model->sizes;
     double patch_std = 1 / sqrt((double)sizes->patch_values);
     model->encoder = (ref_tower){.layers = sizes->encoder_layers, .rows = sizes->image_tokens};
-    model->patch =
-        add_linear(model, "encoder.patch", sizes->patch_values, sizes->hidden, patch_std);
+    model->patch = (ref_linear){.in = sizes->patch_values, .out = sizes->hidden};
+    add_linear(model, &model->patch, "encoder.patch", patch_std);
     model->places = add_param(model, "encoder.position", "weight", sizes->image_tokens,
-                              sizes->hidden, (spread){0, 0.02});
+                              sizes->hidden, (spread){0, 0.02, false});
     add_tower(model, &model->encoder, "encoder");
-    model->project = add_linear(model, "encoder.project", sizes->hidden, sizes->hidden,
-                                1 / sqrt((double)sizes->hidden));
+    model->project = (ref_linear){.in = sizes->hidden, .out = sizes->hidden};
+    add_linear(model, &model->project, "encoder.project", 1 / sqrt((double)sizes->hidden));
 }
 
 static void add_llm(ref_model *model)
@@ -152,18 +177,14 @@ static void add_llm(ref_model *model)
     const ref_sizes *sizes = &model->sizes;
     model->llm = (ref_tower){.layers = sizes->llm_layers, .rows = sizes->seq};
     model->text = add_param(model, "llm.text", "weight", sizes->text_vocabulary, sizes->hidden,
-                            (spread){0, 0.02});
-    model->positions =
-        add_param(model, "llm.position", "weight", sizes->seq, sizes->hidden, (spread){0, 0.02});
+                            (spread){0, 0.02, false});
+    model->positions = add_param(model, "llm.position", "weight", sizes->seq, sizes->hidden,
+                                 (spread){0, 0.02, false});
     add_tower(model, &model->llm, "llm");
     for (int64_t i = 0; i < sizes->llm_layers; i++)
         model->llm.blocks[i].attention.causal = true;
-    model->head = add_matrix(model, "llm.head", sizes->hidden, sizes->vocabulary, 0.02);
-    if (sizes->adapter == 0)
-        return;
-    model->adapter_a = add_matrix(model, "llm.adapter.a", sizes->hidden, sizes->adapter,
-                                  1 / sqrt((double)sizes->hidden));
-    model->adapter_b = add_matrix(model, "llm.adapter.b", sizes->adapter, sizes->vocabulary, 0.5);
+    model->head = (ref_linear){.in = sizes->hidden, .out = sizes->vocabulary};
+    add_linear(model, &model->head, "llm.head", 0.02);
 }
 
 ref_model *ref_model_create(const ref_sizes *sizes)
@@ -175,20 +196,16 @@ ref_model *ref_model_create(const ref_sizes *sizes)
     model->rows = ref_room(sizes->image_tokens * sizes->hidden);
     model->d_rows = ref_room(sizes->image_tokens * sizes->hidden);
     model->merged = ref_room(sizes->seq * sizes->hidden);
-    model->d_room = ref_room(sizes->seq * sizes->hidden);
     model->logits = ref_room(sizes->seq * sizes->vocabulary);
-    model->adapted = ref_room(sizes->seq * sizes->vocabulary);
     model->d_logits = ref_room(sizes->seq * sizes->vocabulary);
-    model->middle = ref_room(sizes->seq * sizes->adapter);
-    model->d_middle = ref_room(sizes->seq * sizes->adapter);
     return model;
 }
 
 void ref_model_destroy(ref_model *model)
 {
-    double *rooms[] = {model->rows,   model->d_rows,   model->merged,
-                       model->d_room, model->logits,   model->adapted,
-                       model->middle, model->d_middle, model->d_logits};
+    double *rooms[] = {model->rows, model->d_rows, model->merged, model->logits, model->d_logits};
+    for (int i = 0; i < model->adapters; i++)
+        free(model->adapted[i]->effective);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         free(rooms[i]);
     free_tower(&model->encoder);
@@ -247,12 +264,6 @@ static void compute_logits(ref_model *model)
 {
     const double *normed = run_tower(&model->llm);
     ref_linear_forward(&model->head, model->logits, normed, model->sizes.seq);
-    if (model->sizes.adapter == 0)
-        return;
-    ref_linear_forward(&model->adapter_a, model->middle, normed, model->sizes.seq);
-    ref_linear_forward(&model->adapter_b, model->adapted, model->middle, model->sizes.seq);
-    for (int64_t i = 0; i < model->sizes.seq * model->sizes.vocabulary; i++)
-        model->logits[i] += model->adapted[i];
 }
 
 /* ----------------------------------------- backward ----------------------------------------- */
@@ -270,14 +281,6 @@ static void logits_backward(ref_model *model)
 {
     const double *normed = model->llm.x[model->sizes.llm_layers + 1];
     ref_linear_backward(&model->head, model->llm.d, model->d_logits, normed, model->sizes.seq);
-    if (model->sizes.adapter == 0)
-        return;
-    ref_linear_backward(&model->adapter_b, model->d_middle, model->d_logits, model->middle,
-                        model->sizes.seq);
-    ref_linear_backward(&model->adapter_a, model->d_room, model->d_middle, normed,
-                        model->sizes.seq);
-    for (int64_t i = 0; i < model->sizes.seq * model->sizes.hidden; i++)
-        model->llm.d[i] += model->d_room[i];
 }
 
 static void merge_backward(ref_model *model, const ref_sample *sample)
@@ -381,13 +384,19 @@ void ref_model_run(ref_model *model, const ref_sample *samples, int64_t n, ref_r
     *result = (ref_result){0};
     ref_zero(&model->grads);
     double *losses = ref_add(&result->tensors, "losses", n * model->sizes.seq, 1);
+    for (int i = 0; i < model->adapters; i++)
+        ref_linear_prepare(model->adapted[i]);
     for (int64_t i = 0; i < n; i++) {
         run_sample(model, &samples[i], losses + i * model->sizes.seq, result);
         keep_sample(model, result, n, i);
     }
+    for (int i = 0; i < model->adapters; i++)
+        ref_linear_finish(model->adapted[i]);
     double count = result->tokens > 0 ? (double)result->tokens : 1;
     result->loss /= count;
-    for (int t = 0; t < model->grads.count; t++)
-        for (int64_t i = 0; i < model->grads.list[t].rows * model->grads.list[t].columns; i++)
-            model->grads.list[t].data[i] /= count;
+    for (int t = 0; t < model->grads.count; t++) {
+        ref_tensor *grad = &model->grads.list[t];
+        for (int64_t i = 0; i < grad->rows * grad->columns; i++)
+            grad->data[i] = ref_model_trains(model, grad->name) ? grad->data[i] / count : 0;
+    }
 }

@@ -6,13 +6,15 @@
  *   encoder   patches [P, values] -> linear + positions -> blocks -> norm -> linear: rows [P, H]
  *   merged    ids [S]: the n-th image id takes the encoder's row n, another id its row of the text
  *             table
- *   LLM       + positions -> causal blocks -> norm -> logits = x W^T + (x A^T) B^T -> cross-entropy
+ *   LLM       + positions -> causal blocks -> norm -> logits = x W^T -> cross-entropy
  *
- * A and B are a low-rank adapter of the head, left out where its rank is 0. Samples are
- * independent, so they are computed one after the other.
+ * Linear layers may have low-rank adapters: the head alone, or all of both modules, with the rest
+ * frozen or not. Samples are independent, so they are computed one after the other.
  */
 #ifndef REF_MODEL_H
 #define REF_MODEL_H
+
+#include <stdbool.h>
 
 #include "ref_table.h"
 
@@ -21,7 +23,9 @@ typedef struct ref_sizes {
     int64_t patch_values, image_tokens, seq;           /* image_tokens is P, seq is S */
     int64_t text_vocabulary, vocabulary; /* size of the text table; columns of the logits */
     int64_t image_id;                    /* at least text_vocabulary */
-    int64_t adapter;                     /* rank of the low-rank adapter */
+    int64_t adapter;                     /* rank of the low-rank adapters; 0: there are none */
+    bool adapt_all, frozen;              /* not the head alone; adapters alone are trained */
+    double adapter_alpha;                /* their scale is alpha / rank */
     uint64_t seed;
 } ref_sizes;
 
@@ -33,10 +37,16 @@ typedef struct ref_sample {
 
 typedef struct ref_model ref_model;
 
+/* B of an adapter starts as normal(REF_ADAPTER_STD): with zeros the gradient of A would be zero. */
+#define REF_ADAPTER_STD 0.2
+
 /* The generator sets parameters by name, all rounded to f32. Weights are std * normal. Vectors that
  * the library starts at zeros or ones differ from these by 0.1 * normal, as a zero hides errors. */
 ref_model *ref_model_create(const ref_sizes *sizes);
 void ref_model_destroy(ref_model *model);
+
+/* Whether a parameter is trained: of a frozen model the adapters alone. */
+bool ref_model_trains(const ref_model *model, const char *name);
 
 ref_table *ref_model_values(ref_model *model);
 ref_table *ref_model_grads(ref_model *model);

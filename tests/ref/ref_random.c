@@ -28,6 +28,11 @@ static double uniform(uint64_t key, int64_t index)
     return ((double)(ref_bits(key, index) >> 11) + 1) / 9007199254740992.0;
 }
 
+double ref_uniform(uint64_t key, int64_t index)
+{
+    return 2 * uniform(key, index) - 1;
+}
+
 double ref_normal(uint64_t key, int64_t index)
 {
     double radius = sqrt(-2 * log(uniform(key, 2 * index)));

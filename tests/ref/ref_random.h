@@ -17,6 +17,8 @@
 uint64_t ref_key(uint64_t seed, const char *name);
 /* A uniform 64-bit word, keyed by (key, index). */
 uint64_t ref_bits(uint64_t key, int64_t index);
+/* A uniform number in (-1, 1], keyed by (key, index): 2 uniform(i) - 1. */
+double ref_uniform(uint64_t key, int64_t index);
 /* A standard normal number, keyed by (key, index). */
 double ref_normal(uint64_t key, int64_t index);
 

@@ -18,12 +18,11 @@
 #include "comm/mpi/mpi_request.h"
 #include "comm/mpi/mpi_family.h"
 #include "comm/mpi/mpi_operators.h"
+#include "comm/mpi/mpi_scatter.h"
 #include "comm/mpi/mpi_types.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
-
-enum { ELEMENTS_PER_SUM = 1 << 28 };
 
 typedef struct mpi_comm {
     mimo_comm base;
@@ -123,8 +122,6 @@ static void *memory_for(mimo_request *request, void *data, int64_t bytes, bool g
     return guarded ? request->memory : data;
 }
 
-/* MPI's operators do not work on nested types, so a count past an int becomes several
- * reductions. */
 static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
                                    const mimo_reduction *reduction, mimo_stream stream)
 {
@@ -134,16 +131,15 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
     mimo_status status = MIMO_OK;
     (void)stream;
     int64_t count = reduction->count, bytes = (int64_t)mimo_dtype_size(reduction->dtype);
-    int64_t sums = (count + ELEMENTS_PER_SUM - 1) / ELEMENTS_PER_SUM;
+    int64_t sums = mimo_mpi_sums(count);
     MIMO_TRY(take(&request, comm, sums, reduction->guarded ? count * bytes : 0));
     char *data = memory_for(request, reduction->data, count * bytes, reduction->guarded);
     mimo_mpi_operators_pick(&((mpi_comm *)comm)->operators, reduction->dtype, reduction->op, &type,
                             &op);
     for (int64_t i = 0; i < sums && status == MIMO_OK; i++) {
-        int64_t first = i * ELEMENTS_PER_SUM, left = count - first;
-        int length = (int)(left < ELEMENTS_PER_SUM ? left : ELEMENTS_PER_SUM);
-        int code = MPI_Iallreduce(MPI_IN_PLACE, data + first * bytes, length, type, op,
-                                  handle_of(comm), &request->mpi[i]);
+        int64_t first = i * mimo_mpi_elements_per_sum();
+        int code = MPI_Iallreduce(MPI_IN_PLACE, data + first * bytes, mimo_mpi_sum_length(count, i),
+                                  type, op, handle_of(comm), &request->mpi[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");
     }
     return hand_over(out, request, status);
@@ -177,6 +173,30 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
     if (status == MIMO_OK && gather->from.base)
         status = comm->device->copy_rows(&own, &gather->from, stream);
     return hand_over(out, request, status);
+}
+
+static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
+                                        const mimo_block_reduction *reduction, mimo_stream stream)
+{
+    mimo_request *request;
+    mimo_mpi_combination how;
+    (void)stream;
+    MIMO_TRY(take(&request, comm, mimo_mpi_block_sums(comm, reduction->count),
+                  mimo_mpi_block_bytes(comm, reduction)));
+    mimo_mpi_operators_pick(&((mpi_comm *)comm)->operators, reduction->dtype, reduction->op,
+                            &how.type, &how.op);
+    mimo_status started =
+        mimo_mpi_reduce_blocks_start(request, comm, handle_of(comm), reduction, &how);
+    return hand_over(out, request, started);
+}
+
+static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
+                                 mimo_stream stream)
+{
+    mimo_request *request;
+    (void)stream;
+    MIMO_TRY(take(&request, comm, 1, mimo_mpi_scatter_bytes(comm, scatter)));
+    return hand_over(out, request, mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
 }
 
 static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
@@ -307,6 +327,8 @@ static const mimo_comm_backend mpi_backend = {
     .allreduce_start = allreduce_start,
     .broadcast_start = broadcast_start,
     .allgather_start = allgather_start,
+    .reduce_scatter_start = reduce_scatter_start,
+    .scatter_start = scatter_start,
     .exchange_create = exchange_create,
     .exchange_bind = mimo_mpi_exchange_bind,
     .exchange_start = exchange_start,

@@ -73,3 +73,37 @@ void mimo_mpi_operators_pick(const mimo_mpi_operators *operators, mimo_dtype dty
         return;
     }
 }
+
+/* -------------------------------- reductions in pieces -------------------------------- */
+
+enum { ELEMENTS_PER_SUM = 1 << 28 };
+
+#ifdef MIMO_TEST_HOOKS
+static int test_elements;
+
+void mimo_mpi_split_sums(int elements)
+{
+    test_elements = elements;
+}
+#endif
+
+int64_t mimo_mpi_elements_per_sum(void)
+{
+#ifdef MIMO_TEST_HOOKS
+    if (test_elements > 0)
+        return test_elements;
+#endif
+    return ELEMENTS_PER_SUM;
+}
+
+int64_t mimo_mpi_sums(int64_t count)
+{
+    int64_t most = mimo_mpi_elements_per_sum();
+    return (count + most - 1) / most;
+}
+
+int mimo_mpi_sum_length(int64_t count, int64_t i)
+{
+    int64_t most = mimo_mpi_elements_per_sum(), left = count - i * most;
+    return (int)(left < most ? left : most);
+}

@@ -19,4 +19,16 @@ void mimo_mpi_operators_release(mimo_mpi_operators *operators);
 void mimo_mpi_operators_pick(const mimo_mpi_operators *operators, mimo_dtype dtype, mimo_reduce op,
                              MPI_Datatype *type, MPI_Op *mpi_op);
 
+/* MPI's operators do not work on nested types. So a reduction of more elements than this, which an
+ * int can count, becomes several. */
+int64_t mimo_mpi_elements_per_sum(void);
+/* How many reductions `count` elements become, and the elements of the i-th. */
+int64_t mimo_mpi_sums(int64_t count);
+int mimo_mpi_sum_length(int64_t count, int64_t i);
+
+#ifdef MIMO_TEST_HOOKS
+/* From now on a reduction takes at most this number of elements; 0: as many as without this. */
+void mimo_mpi_split_sums(int elements);
+#endif
+
 #endif

@@ -42,17 +42,61 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     return MIMO_OK;
 }
 
+static bool rounds_at_each_step(mimo_dtype dtype, mimo_reduce op)
+{
+    return (dtype == MIMO_F16 || dtype == MIMO_BF16) && op == MIMO_SUM;
+}
+
 mimo_status mimo_nccl_allreduce_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_reduction *reduction, mimo_stream stream)
 {
     const nccl_shared_comm *shared = shared_of(comm);
-    bool rounds = (reduction->dtype == MIMO_F16 || reduction->dtype == MIMO_BF16) &&
-                  reduction->op == MIMO_SUM && !reduction->single_term;
+    bool rounds = rounds_at_each_step(reduction->dtype, reduction->op) && !reduction->single_term;
     *out = NULL;
     if (!shared || reduction->count == 0)
         return MIMO_OK;
     MIMO_TRY(mimo_nccl_check(shared));
     return rounds ? reduce_wide(comm, reduction, stream) : reduce(comm, reduction, stream);
+}
+
+/* ---------------------------------- reduce-scatter --------------------------------- */
+
+static mimo_status reduce_blocks(mimo_comm *comm, const mimo_block_reduction *it,
+                                 mimo_stream stream)
+{
+    nccl_comm *own = (nccl_comm *)comm;
+    ncclRedOp_t op = it->op == MIMO_MAX ? ncclMax : ncclSum;
+    MIMO_TRY_NCCL(own,
+                  ncclReduceScatter(it->from, it->to, (size_t)it->count, mimo_nccl_type(it->dtype),
+                                    op, own->shared->handle, stream));
+    return MIMO_OK;
+}
+
+/* As reduce_wide. The result lies in place among the wide blocks. */
+static mimo_status reduce_wide_blocks(mimo_comm *comm, const mimo_block_reduction *it,
+                                      mimo_stream stream)
+{
+    void *staging;
+    int64_t all = comm->size * it->count, bytes;
+    MIMO_TRY(mimo_mul(&bytes, all, (int64_t)sizeof(float)));
+    MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
+    float *own = (float *)staging + comm->rank * it->count;
+    MIMO_TRY_CUDA(mimo_cuda_widen(staging, it->from, all, it->dtype, stream));
+    const mimo_block_reduction wide = {own, staging, it->count, MIMO_F32, it->op, false};
+    MIMO_TRY(reduce_blocks(comm, &wide, stream));
+    MIMO_TRY_CUDA(mimo_cuda_narrow(it->to, own, it->count, it->dtype, stream));
+    return MIMO_OK;
+}
+
+mimo_status mimo_nccl_reduce_scatter_start(mimo_request **out, mimo_comm *comm,
+                                           const mimo_block_reduction *reduction,
+                                           mimo_stream stream)
+{
+    *out = NULL;
+    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    return rounds_at_each_step(reduction->dtype, reduction->op)
+               ? reduce_wide_blocks(comm, reduction, stream)
+               : reduce_blocks(comm, reduction, stream);
 }
 
 /* ------------------------------------ broadcast ------------------------------------ */
@@ -70,6 +114,48 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclBroadcast(data, data, bytes, ncclUint8, broadcast->root,
                                                    shared->handle, stream));
     return MIMO_OK;
+}
+
+/* ------------------------------------- scatter ------------------------------------- */
+
+/* ncclScatter is of 2.28, and an older NCCL may run. */
+static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mimo_stream stream)
+{
+    ncclComm_t handle = shared_of(comm)->handle;
+    size_t bytes = (size_t)it->bytes;
+    ncclResult_t code = ncclSuccess;
+    if (comm->rank != it->root)
+        return ncclRecv(it->to, bytes, ncclUint8, it->root, handle, stream);
+    for (int peer = 0; peer < comm->size && code == ncclSuccess; peer++)
+        if (peer != comm->rank)
+            code = ncclSend((const char *)it->from + peer * it->bytes, bytes, ncclUint8, peer,
+                            handle, stream);
+    return code;
+}
+
+static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stream stream)
+{
+    ncclComm_t handle = comm->shared->handle;
+    MIMO_TRY_NCCL(comm, ncclGroupStart());
+    ncclResult_t inside = send_parts(&comm->base, it, stream);
+    ncclResult_t ended = ncclGroupEnd(); /* after an error as well: it must end */
+    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
+    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
+}
+
+mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
+                                    const mimo_scatter *scatter, mimo_stream stream)
+{
+    const mimo_rows to = {scatter->to, scatter->bytes, 0, 1, 1, 1, 1};
+    *out = NULL;
+    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    if (comm->rank == scatter->root) {
+        char *part = (char *)scatter->from + comm->rank * scatter->bytes;
+        const mimo_rows own = {part, scatter->bytes, 0, 1, 1, 1, 1};
+        if (part != scatter->to)
+            MIMO_TRY(comm->device->copy_rows(&to, &own, stream));
+    }
+    return move_parts((nccl_comm *)comm, scatter, stream);
 }
 
 /* ------------------------------------ all-gather ----------------------------------- */

@@ -132,6 +132,11 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_broadcast *broadcast, mimo_stream stream);
 mimo_status mimo_nccl_allgather_start(mimo_request **out, mimo_comm *comm,
                                       const mimo_gather *gather, mimo_stream stream);
+mimo_status mimo_nccl_reduce_scatter_start(mimo_request **out, mimo_comm *comm,
+                                           const mimo_block_reduction *reduction,
+                                           mimo_stream stream);
+mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
+                                    const mimo_scatter *scatter, mimo_stream stream);
 mimo_status mimo_nccl_exchange_create(mimo_exchange **out, mimo_comm *comm,
                                       const mimo_messages *messages);
 mimo_status mimo_nccl_exchange_bind(mimo_exchange *exchange, char *const *bases,

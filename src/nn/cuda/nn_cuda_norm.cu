@@ -31,6 +31,8 @@ static mimo_status parameter_gradients(const nn_runtime *runtime, const nn_norm_
 {
     nn_norm_rows n = *rows;
     const nn_real *dy = gradients->dy;
+    if (!gradients->d_scale)
+        return MIMO_OK;
     MIMO_TRY(nn_sum_columns(
         runtime, gradients->d_scale, n.rows, n.width, [=] __device__(int64_t i, int64_t j) {
             return dy[i * n.width + j] * ((n.x[i * n.width + j] - n.mean[i]) * n.rstd[i]);

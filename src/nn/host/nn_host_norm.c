@@ -39,8 +39,10 @@ static row_means add_row(const nn_norm_rows *rows, const nn_norm_gradients *grad
         for (int64_t l = 0; l < n; l++) {
             int64_t j = begin + l;
             nn_real normal = (x[j] - mean) * rstd;
-            d_scale[j] += dy[j] * normal;
-            d_shift[j] += dy[j];
+            if (d_scale) {
+                d_scale[j] += dy[j] * normal;
+                d_shift[j] += dy[j];
+            }
             g[l] += (double)(dy[j] * scale[j]);
             gx[l] += (double)(dy[j] * scale[j] * normal);
         }

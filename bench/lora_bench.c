@@ -1,0 +1,185 @@
+/*
+ * What an adapter saves. Times forward and backward of a transformer block, alone on a rank:
+ * trained in full, frozen with adapters on its linear layers, and frozen altogether. Counts the
+ * bytes of parameters, gradients and optimizer.
+ *
+ *   lora_bench [--device cuda] [--hidden 1024] [--rows 512] [--rank 8] [--repeats 15]
+ *
+ * The three take turns, so what is compared meets the same moods of the machine. A time is the
+ * median of its repeats, a ratio that of medians.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "blas_kernels.h"
+#include "nn/nn.h"
+
+enum { FULL, ADAPTED, FROZEN, KINDS, MOST_REPEATS = 1000, HEADS = 8 };
+static const char *const kind_names[KINDS] = {"trained in full", "frozen, adapters", "frozen"};
+
+typedef struct settings {
+    mimo_memory memory;
+    int64_t hidden, rows, rank, repeats;
+} settings;
+
+typedef struct subject {
+    nn_params *params;
+    nn_block block;
+    double forward[MOST_REPEATS], backward[MOST_REPEATS]; /* ms */
+} subject;
+
+typedef struct bench {
+    settings s;
+    nn_runtime runtime;
+    nn_sequence sequence;
+    nn_real *x, *y, *d;
+    subject subjects[KINDS];
+} bench;
+
+static void must(mimo_status status)
+{
+    if (status == MIMO_OK)
+        return;
+    fprintf(stderr, "lora_bench: %s\n", mimo_last_error());
+    exit(1);
+}
+
+static void read_flags(settings *out, int argc, char **argv)
+{
+    *out = (settings){MIMO_MEMORY_HOST, 1024, 512, 8, 15};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        int64_t number = strtoll(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--device") == 0 && strcmp(argv[i + 1], "cuda") == 0)
+            out->memory = MIMO_MEMORY_CUDA;
+        else if (strcmp(argv[i], "--hidden") == 0 && number > 0)
+            out->hidden = number;
+        else if (strcmp(argv[i], "--rows") == 0 && number > 0)
+            out->rows = number;
+        else if (strcmp(argv[i], "--rank") == 0 && number > 0)
+            out->rank = number;
+        else if (strcmp(argv[i], "--repeats") == 0 && number > 0 && number <= MOST_REPEATS)
+            out->repeats = number;
+        else {
+            fprintf(stderr, "lora_bench: what is %s %s?\n", argv[i], argv[i + 1]);
+            exit(2);
+        }
+    }
+}
+
+static void make_subject(bench *b, int kind)
+{
+    subject *made = &b->subjects[kind];
+    nn_params_desc store = {.name = kind_names[kind],
+                            .module = MIMO_DST,
+                            .tp_size = 1,
+                            .seed = 1,
+                            .frozen = kind != FULL,
+                            .runtime = &b->runtime};
+    nn_lora_choice adapters = {.adapter = {.rank = b->s.rank, .alpha = 16, .b_std = 0.1}};
+    nn_block_desc block = {.name = "block",
+                           .hidden = b->s.hidden,
+                           .heads = HEADS,
+                           .inner = 4 * b->s.hidden,
+                           .max_rows = b->s.rows,
+                           .max_batch = 1,
+                           .std = 0.02,
+                           .out_std = 0.02,
+                           .adapters = kind == ADAPTED ? &adapters : NULL};
+    must(nn_params_create(&made->params, &store));
+    must(nn_block_init(&made->block, made->params, NULL, &block));
+    must(nn_params_seal(made->params));
+}
+
+static void make(bench *b)
+{
+    nn_runtime_desc runtime = {.memory = b->s.memory};
+    nn_sequence_desc sequence = {.rows = b->s.rows, .batch = 1, .runtime = &b->runtime};
+    int64_t elements = b->s.rows * b->s.hidden;
+    must(nn_runtime_init(&b->runtime, &runtime));
+    must(nn_sequence_init(&b->sequence, &sequence));
+    must(nn_runtime_reserve(&b->runtime, &b->x, elements, sizeof *b->x));
+    must(nn_runtime_reserve(&b->runtime, &b->y, elements, sizeof *b->y));
+    must(nn_runtime_reserve(&b->runtime, &b->d, elements, sizeof *b->d));
+    nn_real *values = malloc((size_t)elements * sizeof *values);
+    for (int64_t i = 0; i < elements; i++)
+        values[i] = (nn_real)nn_normal(1, "x", i);
+    must(nn_runtime_write(&b->runtime, b->x, values, elements * (int64_t)sizeof *values));
+    free(values);
+    for (int kind = 0; kind < KINDS; kind++)
+        make_subject(b, kind);
+}
+
+/* Milliseconds, when the device has done all that was enqueued. */
+static double now(const bench *b)
+{
+    nn_real last;
+    struct timespec time;
+    must(nn_runtime_read(&b->runtime, &last, b->d, sizeof last));
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return 1e3 * (double)time.tv_sec + 1e-6 * (double)time.tv_nsec;
+}
+
+static void take_turn(bench *b, subject *of, int64_t repeat)
+{
+    double start = now(b);
+    must(nn_block_forward(&of->block, b->y, b->x, &b->sequence));
+    double middle = now(b);
+    must(nn_block_backward(&of->block, b->d, b->y));
+    double end = now(b);
+    if (repeat < 0) /* warming up */
+        return;
+    of->forward[repeat] = middle - start;
+    of->backward[repeat] = end - middle;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+static double median(double *times, int64_t n)
+{
+    qsort(times, (size_t)n, sizeof *times, by_value);
+    return times[n / 2];
+}
+
+static void print_kind(bench *b, int kind, const double full[2])
+{
+    subject *of = &b->subjects[kind];
+    int64_t values = 0, trained = 0;
+    for (int i = 0; i < nn_params_count(of->params); i++) {
+        const nn_param *param = nn_params_at(of->params, i);
+        values += param->count;
+        trained += param->frozen ? 0 : param->count;
+    }
+    double forward = median(of->forward, b->s.repeats);
+    double backward = median(of->backward, b->s.repeats);
+    printf("%-18s %9.3f %6.3f %9.3f %6.3f %12" PRId64 " %12" PRId64 "\n", kind_names[kind], forward,
+           forward / full[0], backward, backward / full[1], values * (int64_t)sizeof(nn_real),
+           3 * trained * (int64_t)sizeof(nn_real));
+}
+
+int main(int argc, char **argv)
+{
+    static bench b;
+    blas_kernels_choose(argv);
+    read_flags(&b.s, argc, argv);
+    make(&b);
+    for (int64_t repeat = -2; repeat < b.s.repeats; repeat++)
+        for (int kind = 0; kind < KINDS; kind++)
+            take_turn(&b, &b.subjects[kind], repeat);
+    printf("a block, hidden %" PRId64 ", %" PRId64 " rows, rank %" PRId64 ", on the %s; medians of "
+           "%" PRId64 "\n%-18s %9s %6s %9s %6s %12s %12s\n",
+           b.s.hidden, b.s.rows, b.s.rank, b.s.memory == MIMO_MEMORY_CUDA ? "GPU" : "host",
+           b.s.repeats, "", "forward", "ratio", "backward", "ratio", "values", "gradients");
+    printf("%-18s %9s %6s %9s %6s %12s %12s\n", "", "ms", "", "ms", "", "bytes", "and moments");
+    double full[2] = {median(b.subjects[FULL].forward, b.s.repeats),
+                      median(b.subjects[FULL].backward, b.s.repeats)};
+    for (int kind = 0; kind < KINDS; kind++)
+        print_kind(&b, kind, full);
+    return 0;
+}

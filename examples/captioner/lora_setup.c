@@ -1,0 +1,204 @@
+#include "lora_setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter_file.h"
+#include "captioner_memory.h"
+#include "captioner_support.h"
+#include "lora_v1_file.h"
+
+#define ALL "all"
+static const char *const default_targets = "qkv,out,up,down";
+enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64 };
+
+bool lora_is_v1(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".lora") == 0;
+}
+
+/* ------------------------------------------ targets ------------------------------------------- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The targets of a list with commas, sorted, each once: an array and the texts in one piece. */
+static mimo_status split_targets(char ***out, int64_t *count, const char *list)
+{
+    size_t length = strlen(list) + 1, most = 1;
+    for (const char *comma = list; (comma = strchr(comma, ',')); comma++)
+        most++;
+    char **targets, *rest = NULL;
+    TRY(memory_reserve(&targets, (int64_t)(most * sizeof *targets + length), 1));
+    char *texts = memcpy(targets + most, list, length);
+    int64_t n = 0;
+    for (char *text = strtok_r(texts, ",", &rest); text; text = strtok_r(NULL, ",", &rest))
+        targets[n++] = text;
+    qsort(targets, (size_t)n, sizeof *targets, by_bytes);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(targets[kept - 1], targets[i]) != 0)
+            targets[kept++] = targets[i];
+    *out = targets;
+    *count = kept;
+    return MIMO_OK;
+}
+
+/* A configuration with targets of a list, in one piece like one that is read. */
+static mimo_status make_config(struct adapter_config **out, const char *list)
+{
+    char **targets = NULL;
+    int64_t count = 0;
+    struct adapter_config *made = NULL;
+    bool all = strcmp(list, ALL) == 0;
+    TRY(split_targets(&targets, &count, all ? ADAPTER_ALL_LINEAR : list));
+    int64_t bytes =
+        (int64_t)sizeof *made + count * (int64_t)sizeof *targets + (int64_t)strlen(list) + 16;
+    mimo_status status =
+        count > 0 ? memory_reserve(&made, bytes, 1)
+                  : mimo_fail(MIMO_ERR_ARGUMENT, "--lora-targets \"%s\" names no layer", list);
+    if (status == MIMO_OK) {
+        const char **copies = (const char **)(made + 1);
+        char *text = (char *)(copies + count);
+        for (int64_t i = 0; i < count; i++) {
+            copies[i] = strcpy(text, targets[i]);
+            text += strlen(targets[i]) + 1;
+        }
+        made->targets = copies;
+        made->target_count = count;
+        *out = made;
+    }
+    memory_release(targets);
+    return status;
+}
+
+/* The linear layers of the two modules; of the blocks those of the first. */
+static const char *const layers[] = {"encoder.patch",
+                                     "encoder.project",
+                                     "encoder.block0.attention.qkv",
+                                     "encoder.block0.attention.out",
+                                     "encoder.block0.mlp.up",
+                                     "encoder.block0.mlp.down",
+                                     "llm.block0.attention.qkv",
+                                     "llm.block0.attention.out",
+                                     "llm.block0.mlp.up",
+                                     "llm.block0.mlp.down",
+                                     "llm.head"};
+enum { LAYERS = sizeof layers / sizeof *layers };
+
+/* A target may name one of the other blocks: "block3.mlp.up" is asked as "block0.mlp.up". */
+static bool has_layer(const char *target, const struct options *options)
+{
+    char first[NAME_CAPACITY];
+    const char *block = strstr(target, "block");
+    char *rest = NULL;
+    long number = block ? strtol(block + 5, &rest, 10) : 0;
+    int64_t most = options->encoder_layers > options->llm_layers ? options->encoder_layers
+                                                                 : options->llm_layers;
+    if (block && rest && rest != block + 5 && number >= 0 && number < most)
+        snprintf(first, sizeof first, "%.*sblock0%s", (int)(block - target), target, rest);
+    else
+        snprintf(first, sizeof first, "%s", target);
+    const char *const targets[] = {first};
+    nn_lora_choice choice = {.targets = targets, .n_targets = 1};
+    for (int i = 0; i < LAYERS; i++)
+        if (nn_lora_for(&choice, layers[i]))
+            return true;
+    return false;
+}
+
+static mimo_status check_targets(const struct adapter_config *config, const struct options *options)
+{
+    for (int64_t i = 0; i < config->target_count; i++)
+        CHECK(strcmp(config->targets[i], ADAPTER_ALL_LINEAR) == 0 ||
+                  has_layer(config->targets[i], options),
+              MIMO_ERR_ARGUMENT,
+              "%s \"%s\": no linear layer ends with \".%s\"; there are: patch, project, "
+              "attention.qkv, attention.out, mlp.up, mlp.down, head",
+              options->adapter ? options->adapter : "--lora-targets", config->targets[i],
+              config->targets[i]);
+    return MIMO_OK;
+}
+
+/* -------------------------------------------- setup ------------------------------------------- */
+
+/* --lora-rank, --lora-alpha and --lora-targets beside an adapter may repeat what it says. */
+static mimo_status check_flags(const struct adapter_config *config, const struct options *options,
+                               const struct adapter_config *given)
+{
+    CHECK(options->lora_rank == 0 || options->lora_rank == config->rank, MIMO_ERR_ARGUMENT,
+          "--lora-rank is %" PRId64 ", but the adapter in %s has r %" PRId64, options->lora_rank,
+          options->adapter, config->rank);
+    CHECK(options->lora_alpha <= 0 || options->lora_alpha == config->alpha, MIMO_ERR_ARGUMENT,
+          "--lora-alpha is %g, but the adapter in %s has lora_alpha %g", options->lora_alpha,
+          options->adapter, config->alpha);
+    bool same = !given || given->target_count == config->target_count;
+    for (int64_t i = 0; given && same && i < given->target_count; i++)
+        same = strcmp(given->targets[i], config->targets[i]) == 0;
+    CHECK(same, MIMO_ERR_ARGUMENT,
+          "--lora-targets is %s, but the adapter in %s has %" PRId64 " others, the first \"%s\"",
+          options->lora_targets, options->adapter, config->target_count, config->targets[0]);
+    return MIMO_OK;
+}
+
+static mimo_status read_folder(struct adapter_config **out, const struct options *options)
+{
+    struct adapter_config *given = NULL;
+    TRY(adapter_read_config(out, options->adapter));
+    if (options->lora_targets)
+        TRY(make_config(&given, options->lora_targets));
+    mimo_status status = check_flags(*out, options, given);
+    memory_release(given);
+    return status;
+}
+
+/* A LORA v1 file knows its rank, and nothing of alpha and targets. */
+static mimo_status read_v1(struct adapter_config **out, const struct options *options)
+{
+    lora_v1_file *file = NULL;
+    CHECK(options->lora_alpha > 0, MIMO_ERR_ARGUMENT,
+          "%s says nothing of alpha: give --lora-alpha with it", options->adapter);
+    TRY(lora_v1_open(&file, options->adapter));
+    int64_t rank = lora_v1_rank(file);
+    lora_v1_close(file);
+    TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
+    (*out)->rank = rank;
+    (*out)->alpha = options->lora_alpha;
+    return check_flags(*out, options, NULL);
+}
+
+static mimo_status read_flags(struct adapter_config **out, const struct options *options)
+{
+    TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
+    (*out)->rank = options->lora_rank;
+    (*out)->alpha = options->lora_alpha > 0 ? options->lora_alpha : DEFAULT_ALPHA;
+    return MIMO_OK;
+}
+
+mimo_status lora_setup_make(lora_setup *out, const struct options *options)
+{
+    if (!options_have_adapters(options))
+        return MIMO_OK;
+    TRY(!options->adapter              ? read_flags(&out->config, options)
+        : lora_is_v1(options->adapter) ? read_v1(&out->config, options)
+                                       : read_folder(&out->config, options));
+    const struct adapter_config *config = out->config;
+    TRY(check_targets(config, options));
+    bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
+    out->on = true;
+    out->choice = (nn_lora_choice){
+        .adapter = {.rank = config->rank, .alpha = config->alpha, .rslora = config->rslora},
+        .targets = all ? NULL : config->targets,
+        .n_targets = (int)config->target_count};
+    return MIMO_OK;
+}
+
+void lora_setup_release(lora_setup *setup)
+{
+    memory_release(setup->config);
+    *setup = (lora_setup){0};
+}

@@ -1,0 +1,237 @@
+#include "nn/nn_lora.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/mutation.h"
+#include "device/device.h"
+#include "nn/nn_support.h"
+
+static bool is_target(const char *name, const char *target)
+{
+    size_t length = strlen(name), end = strlen(target);
+    if (end > length || strcmp(name + length - end, target) != 0)
+        return false;
+    return end == length || name[length - end - 1] == '.';
+}
+
+const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name)
+{
+    if (!choice)
+        return NULL;
+    bool chosen = !choice->targets;
+    for (int i = 0; i < choice->n_targets && !chosen; i++)
+        chosen = is_target(name, choice->targets[i]);
+    return chosen ? &choice->adapter : NULL;
+}
+
+static mimo_status check_desc(const char *layer, const nn_lora_desc *desc)
+{
+    MIMO_TRY(nn_check_size(layer, "the adapter's rank", desc->rank));
+    MIMO_CHECK(isfinite(desc->alpha) && desc->alpha > 0, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's alpha is %g, must be a number above 0", layer, desc->alpha);
+    MIMO_CHECK(isfinite(desc->b_std) && desc->b_std >= 0, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's b_std is %g, must be a number from 0 on", layer, desc->b_std);
+    return MIMO_OK;
+}
+
+/* The rule of the factor that tp does not cut: each rank sees a part of its gradient. */
+static nn_rule uncut_rule(const nn_lora_place *place)
+{
+    return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
+}
+
+static double bound_of(const nn_lora_place *place, const nn_params *params)
+{
+    int64_t in = place->in;
+    if (MIMO_MUTATED("init-local-fan-in") && place->cut == 1)
+        in /= nn_params_tp_size(params);
+    return 1 / sqrt((double)in);
+}
+
+static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const nn_lora_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    MIMO_TRY(nn_join(name, place->layer, "lora_A.weight"));
+    nn_param_desc a = {.name = name,
+                       .ndim = 2,
+                       .shape = {desc->rank, place->in},
+                       .rule = place->cut == 1 ? NN_SHARDED : uncut_rule(place),
+                       .shard_dim = 1,
+                       .decay = true,
+                       .adapter = true,
+                       .init = NN_INIT_UNIFORM,
+                       .std = bound_of(place, made->params)};
+    if (MIMO_MUTATED("adapter-a-whole") && place->cut == 0)
+        a.rule = NN_REPLICATED;
+    MIMO_TRY(nn_params_add(made->params, &a, &made->a));
+    MIMO_TRY(nn_join(name, place->layer, "lora_B.weight"));
+    nn_param_desc b = {.name = name,
+                       .ndim = 2,
+                       .shape = {place->out, desc->rank},
+                       .rule = place->cut == 0 ? NN_SHARDED : uncut_rule(place),
+                       .shard_dim = 0,
+                       .packing = place->packing,
+                       .decay = true,
+                       .adapter = true,
+                       .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,
+                       .std = desc->b_std};
+    if (MIMO_MUTATED("adapter-b-whole") && place->cut == 1)
+        b.rule = NN_REPLICATED;
+    return nn_params_add(made->params, &b, &made->b);
+}
+
+static mimo_status reserve_rooms(nn_lora *made)
+{
+    const nn_runtime *runtime = nn_params_runtime(made->params);
+    int64_t elements;
+    MIMO_TRY(mimo_mul(&elements, made->max_rows, made->rank));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->z, elements, sizeof *made->z));
+    return nn_runtime_reserve(runtime, &made->dz, elements, sizeof *made->dz);
+}
+
+mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
+                         const nn_lora_desc *desc)
+{
+    int64_t ranks = nn_params_tp_size(params);
+    MIMO_TRY(check_desc(place->layer, desc));
+    MIMO_TRY(nn_check_size(place->layer, "max_rows, which an adapter needs,", place->max_rows));
+    nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
+    made.in = place->cut == 1 ? place->in / ranks : place->in;
+    made.out = place->cut == 0 ? place->out / ranks : place->out;
+    made.scale = desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
+    MIMO_TRY(add_factors(&made, place, desc));
+    mimo_status status = reserve_rooms(&made);
+    if (status != MIMO_OK) {
+        nn_lora_release(&made);
+        return status;
+    }
+    *lora = made;
+    return MIMO_OK;
+}
+
+void nn_lora_release(nn_lora *lora)
+{
+    const nn_runtime *runtime = lora->params ? nn_params_runtime(lora->params) : NULL;
+    nn_runtime_free(runtime, lora->z);
+    nn_runtime_free(runtime, lora->dz);
+    nn_runtime_free(runtime, lora->saved);
+    memset(lora, 0, sizeof *lora);
+}
+
+static nn_matrix a_of(const nn_lora *lora)
+{
+    return nn_matrix_of(nn_value(lora->params, lora->a), lora->rank, lora->in, lora->in);
+}
+
+static nn_matrix b_of(const nn_lora *lora)
+{
+    return nn_matrix_of(nn_value(lora->params, lora->b), lora->out, lora->rank, lora->rank);
+}
+
+static nn_matrix rows_of(const nn_real *data, int64_t rows, int64_t width)
+{
+    return nn_matrix_of(data, rows, width, width);
+}
+
+/* c = beta c + alpha a b */
+static mimo_status multiply(const nn_lora *lora, nn_real *c, double alpha, nn_real beta,
+                            nn_matrix a, nn_matrix b)
+{
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    nn_product product = {.c = c,
+                          .stride = b.columns,
+                          .alpha = (nn_real)alpha,
+                          .beta = beta,
+                          .a = a,
+                          .b = b,
+                          .count = 1};
+    return runtime->ops->matmul(runtime, &product);
+}
+
+mimo_status nn_lora_forward(nn_lora *lora, nn_real *y, const nn_real *x, int64_t rows)
+{
+    if (lora->rank == 0 || lora->saved)
+        return MIMO_OK;
+    MIMO_TRY(multiply(lora, lora->z, 1, 0, rows_of(x, rows, lora->in), nn_transpose(a_of(lora))));
+    double scale = lora->scale;
+    if (MIMO_MUTATED("adapter-mean") && nn_params_at(lora->params, lora->b)->rule == NN_PARTIAL)
+        scale /= nn_params_tp_size(lora->params);
+    return multiply(lora, y, scale, 1, rows_of(lora->z, rows, lora->rank),
+                    nn_transpose(b_of(lora)));
+}
+
+static mimo_status check_not_merged(const nn_lora *lora)
+{
+    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE,
+               "%s: the adapter is merged into the weight: unmerge before training",
+               nn_params_at(lora->params, lora->a)->name);
+    return MIMO_OK;
+}
+
+mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    MIMO_TRY(check_not_merged(lora));
+    return multiply(lora, lora->dz, lora->scale, 0, rows_of(dy, rows, lora->out), b_of(lora));
+}
+
+mimo_status nn_lora_backward_input(const nn_lora *lora, nn_real *dx, int64_t rows)
+{
+    if (lora->rank == 0 || MIMO_MUTATED("adapter-no-input"))
+        return MIMO_OK;
+    return multiply(lora, dx, 1, 1, rows_of(lora->dz, rows, lora->rank), a_of(lora));
+}
+
+mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
+                                    int64_t rows)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    double scale = MIMO_MUTATED("scale-twice") ? lora->scale * lora->scale : lora->scale;
+    nn_matrix gradient = rows_of(dy, rows, lora->out), dz = rows_of(lora->dz, rows, lora->rank);
+    MIMO_TRY(multiply(lora, nn_grad(lora->params, lora->b), scale, 1, nn_transpose(gradient),
+                      rows_of(lora->z, rows, lora->rank)));
+    return multiply(lora, nn_grad(lora->params, lora->a), 1, 1, nn_transpose(dz),
+                    rows_of(x, rows, lora->in));
+}
+
+mimo_status nn_lora_merge(nn_lora *lora, int weight)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    nn_real *w = nn_value(lora->params, weight), *saved;
+    int64_t elements = lora->in * lora->out;
+    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%s: the adapter is merged already",
+               nn_params_at(lora->params, lora->a)->name);
+    MIMO_TRY(nn_runtime_reserve(runtime, &saved, elements, sizeof *saved));
+    double scale = MIMO_MUTATED("merge-unscaled") ? 1 : lora->scale;
+    mimo_status status =
+        runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
+    if (status == MIMO_OK)
+        status = multiply(lora, w, scale, 1, b_of(lora), a_of(lora));
+    if (status != MIMO_OK) {
+        nn_runtime_free(runtime, saved);
+        return status;
+    }
+    lora->saved = saved;
+    return MIMO_OK;
+}
+
+mimo_status nn_lora_unmerge(nn_lora *lora, int weight)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    MIMO_CHECK(lora->saved, MIMO_ERR_STATE, "%s: the adapter is not merged",
+               nn_params_at(lora->params, lora->a)->name);
+    MIMO_TRY(runtime->device->copy(nn_value(lora->params, weight), lora->saved,
+                                   lora->in * lora->out * (int64_t)sizeof(nn_real),
+                                   runtime->stream));
+    nn_runtime_free(runtime, lora->saved);
+    lora->saved = NULL;
+    return MIMO_OK;
+}

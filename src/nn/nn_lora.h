@@ -1,0 +1,84 @@
+/*
+ * A low-rank adapter (LoRA) of a linear layer: W x becomes W x + s B A x, with A [r, in], B [out,
+ * r] and s = alpha / r, or alpha / sqrt(r) (rsLoRA). It is a part of the layer. What it adds, it
+ * adds before the layer's one exchange, so it costs no exchange of its own in any split:
+ *
+ *                     NN_SPLIT_NONE   NN_SPLIT_COLUMNS     NN_SPLIT_ROWS
+ *   A                 replicated      partial              split along in
+ *   B                 replicated      split along out      partial
+ *
+ * Partial: a column-parallel layer sees the gradient of its own outputs, so its gradient of A is a
+ * part; a row-parallel one sees its own inputs, so A x, and with it the gradient of B, is a part.
+ * Both are linear in the partial factor: their SUM over tp is the gradient. (Rules: "LoRA" of
+ * docs/concepts.md.)
+ *
+ * Parameters: LINEAR.lora_A.weight, uniform in (-b, b] with b = 1 / sqrt(in) of the whole layer,
+ * and LINEAR.lora_B.weight, zeros. Both decay.
+ */
+#ifndef MIMO_NN_NN_LORA_H
+#define MIMO_NN_NN_LORA_H
+
+#include "nn/nn_params.h"
+
+typedef struct nn_lora_desc {
+    int64_t rank; /* r >= 1 */
+    double alpha; /* > 0 */
+    double b_std; /* 0: B starts as zeros; otherwise as normal(b_std): for tests */
+    bool rslora;
+} nn_lora_desc;
+
+typedef struct nn_lora {
+    nn_params *params;
+    int a, b;        /* parameter indices */
+    int64_t rank;    /* 0: there is no adapter, and every call does nothing */
+    int64_t in, out; /* this rank's widths, as the layer's product sees them */
+    double scale;    /* s */
+    int64_t max_rows;
+    nn_real *z, *dz; /* [max_rows, rank]: A x, and s times B^T dy */
+    nn_real *saved;  /* while merged: the weight without the adapter [out, in] */
+} nn_lora;
+
+/** Which linear layers of a model get adapters: PEFT's rule. A layer is chosen where its name is a
+ *  target, or ends with "." and a target. */
+typedef struct nn_lora_choice {
+    nn_lora_desc adapter;       /* of each of them */
+    const char *const *targets; /* NULL: every linear layer */
+    int n_targets;
+} nn_lora_choice;
+
+/** The adapter of the layer `name`; NULL: it gets none, or `choice` is NULL. Pure. */
+const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name);
+
+/** What the adapter must know of its layer. */
+typedef struct nn_lora_place {
+    const char *layer;  /* its name */
+    int64_t in, out;    /* global */
+    int cut;            /* the dimension of W that tp cuts: 0, 1; -1: none */
+    bool split_rows;    /* NN_SPLIT_NONE under sequence parallelism: both factors are partial */
+    int64_t max_rows;   /* of a product */
+    nn_packing packing; /* of the rows of W, and so of B */
+} nn_lora_place;
+
+/** Local. Errors: those of every init (nn.h); MIMO_ERR_ARGUMENT (rank, alpha, b_std). */
+mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
+                         const nn_lora_desc *desc);
+void nn_lora_release(nn_lora *lora);
+
+/** y [rows, out] += s B A x; x [rows, in]. While merged it does nothing. Local. */
+mimo_status nn_lora_forward(nn_lora *lora, nn_real *y, const nn_real *x, int64_t rows);
+
+/** dz from dy [rows, out]. First in a backward. Local. Errors: MIMO_ERR_STATE (merged). */
+mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows);
+
+/** dx [rows, in] += A^T dz; and the gradients of both factors. After nn_lora_backward. Local. */
+mimo_status nn_lora_backward_input(const nn_lora *lora, nn_real *dx, int64_t rows);
+mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
+                                    int64_t rows);
+
+/** W += s B A in place, and back again with every bit as it was; `weight` is W's index in the
+ *  store. While merged, forward uses W alone and there is no backward. Local, without exchange.
+ *  Errors: MIMO_ERR_STATE (merged, or not merged, already), MIMO_ERR_MEMORY. */
+mimo_status nn_lora_merge(nn_lora *lora, int weight);
+mimo_status nn_lora_unmerge(nn_lora *lora, int weight);
+
+#endif

@@ -1,0 +1,147 @@
+"""Adapters of the captioner: one file from every topology, at step 0 and after a round trip; one loss
+curve; merged weights; a resumed run; and what is refused."""
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Report, SMALL, TOPOLOGIES, compare
+
+RANK = ["--lora-rank", "4"]
+WIDE = ("tp=8,dp=1", "tp=8,cp=1,dp=1", 8)
+STEPS = ["--steps", "4"]
+EVALUATE = ["--steps", "0"]
+# Flags behind those of a run from the base, and words of the refusal.
+REFUSED = [
+    (["--lora-alpha", "8"], "--lora-alpha needs adapters: give --lora-rank or --adapter with it"),
+    (["--merge", "M"], "--merge needs adapters"),
+    (["--lora-rank", "0"], "--lora-rank must be from 1 to 1024, not 0"),
+    ([*RANK, "--lora-alpha", "0"], "--lora-alpha must be above 0, not 0"),
+    ([*RANK, "--lora-targets", "foo"],
+     '--lora-targets "foo": no linear layer ends with ".foo"; there are: patch, project, attention.qkv'),
+    ([*RANK, "--lora-targets", ","], '--lora-targets "," names no layer'),
+    (["--adapter", "ADAPTER", "--lora-rank", "8"], "--lora-rank is 8, but the adapter in ADAPTER has r 4"),
+    (["--adapter", "ADAPTER", "--lora-alpha", "8"],
+     "--lora-alpha is 8, but the adapter in ADAPTER has lora_alpha 16"),
+    (["--adapter", "ADAPTER", "--lora-targets", "qkv"], "--lora-targets is qkv, but the adapter in ADAPTER"),
+    (["--adapter", "ADAPTER.lora"], "says nothing of alpha: give --lora-alpha with it"),
+    (["--adapter", "ADAPTER", "--hidden", "64"], "--hidden 32, but this run has 64"),
+    ([*RANK, "--resume", "BASE"], "--resume goes on with a run and --base starts one"),
+]
+
+
+def digest(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class Adapters:
+    def __init__(self, captioner):
+        self.captioner, self.wrong = captioner, 0
+        self.base = self.path("base.safetensors")
+
+    def path(self, name):
+        return os.path.join(self.captioner.folder, name)
+
+    def expect(self, right, words):
+        if not right:
+            print(f"WRONG: {words}")
+            self.wrong += 1
+
+    def run(self, topology, *flags):
+        return self.captioner.run(topology, *SMALL, "--base", self.base, *flags)
+
+    def files(self, folder):
+        return [digest(os.path.join(folder, name))
+                for name in ("adapter_config.json", "adapter_model.safetensors")]
+
+    def one_file_from_every_topology(self):
+        """Before the first step, and, on the way, one loss curve."""
+        first, curve = None, None
+        for topology in (*TOPOLOGIES, WIDE):
+            out = self.path("step0")
+            self.run(topology, *RANK, *EVALUATE, "--adapter-out", out)
+            found = self.files(out)
+            first = first or found
+            self.expect(found == first, f"the adapter of {topology} at step 0 is another file")
+            seen = self.captioner.train(topology, *SMALL, "--base", self.base, *RANK, *STEPS)
+            curve = curve or seen
+            self.wrong += compare(f"adapters on {topology[0]} -> {topology[1]}", seen, curve, 1e-4)
+
+    def round_trips(self, adapter, losses):
+        """From one topology's adapter through the others, both kinds of files, and merged."""
+        topology = TOPOLOGIES[3]
+        again, v1, back = self.path("again"), self.path("again.lora"), self.path("back")
+        seen = Report(self.run(topology, "--adapter", adapter, *EVALUATE, "--adapter-out",
+                               again)[0].stdout)
+        self.expect(self.files(again) == self.files(adapter), f"the round trip over {topology}")
+        self.expect(abs(seen.right - losses.right) < 2e-4, f"loss {seen.right} of {losses.right}")
+        self.run(topology, "--adapter", adapter, *EVALUATE, "--adapter-out", v1)
+        self.run(topology, "--adapter", v1, "--lora-alpha", "16", *EVALUATE, "--adapter-out",
+                 back)
+        self.expect(self.files(back) == self.files(adapter), f"LORA v1 over {topology}")
+
+    def merged(self, merged, losses):
+        done = self.captioner.run(TOPOLOGIES[2], *SMALL, "--base", merged, *EVALUATE)[0]
+        seen = Report(done.stdout)
+        self.expect(abs(seen.right - losses.right) < 2e-4, f"merged loss {seen.right} of {losses.right}")
+        plain = Report(self.run(TOPOLOGIES[2], *EVALUATE)[0].stdout)
+        self.expect(abs(plain.right - losses.right) > 5e-4, "the adapter changes too little to test it")
+
+    def resumed(self, straight):
+        saved = self.path("saved.safetensors")
+        self.run(TOPOLOGIES[1], *RANK, "--steps", "2", "--save", saved)
+        seen = self.captioner.train(TOPOLOGIES[2], *SMALL, *RANK, *STEPS, "--resume", saved)
+        self.wrong += compare("resumed", seen, straight[2:], 1e-4)
+        for flags, words in ((["--lora-rank", "5"], "--lora-rank 4, but this run has 5"),
+                             ([*RANK, "--lora-alpha", "2"], "--lora-alpha 16, but this run has 2"),
+                             ([*RANK, "--lora-targets", "up"],
+                              "--lora-targets down,out,qkv,up, but this run has up"),
+                             ([], "--lora-rank 4, but this run has none")):
+            self.refused(["--resume", saved, *flags], words)
+        self.refused(["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")
+
+    def refused(self, flags, words):
+        encoder, llm, ranks = TOPOLOGIES[0]
+        done = self.captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples",
+                                     self.captioner.samples, *SMALL, "--steps", "5", *flags)
+        self.expect(done.returncode != 0 and words in done.stderr,
+                    f"{flags}: exit {done.returncode}, {done.stderr}")
+
+    def few_targets(self):
+        """Of the head alone: no gradient crosses the bridge, and the curve is one as well."""
+        flags = [*RANK, "--lora-targets", "head", "--steps", "2"]
+        curve = None
+        for topology in TOPOLOGIES[:2]:
+            seen = self.captioner.train(topology, *SMALL, "--base", self.base, *flags)
+            curve = curve or seen
+            self.wrong += compare(f"the head alone on {topology[0]}", seen, curve, 1e-4)
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16)
+        test = Adapters(captioner)
+        captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
+        test.one_file_from_every_topology()
+        adapter, merged = test.path("adapter"), test.path("merged.safetensors")
+        done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
+                                  merged)
+        losses = Report(done.stdout)
+        test.round_trips(adapter, losses)
+        test.merged(merged, losses)
+        test.resumed(straight)
+        test.few_targets()
+        shutil.copy(test.path("again.lora"), adapter + ".lora")
+        for flags, words in REFUSED:
+            places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
+                      "M": test.path("m")}
+            test.refused(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
+                         words.replace("ADAPTER", adapter))
+        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+
+
+main()

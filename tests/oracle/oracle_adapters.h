@@ -1,0 +1,20 @@
+/* Which linear layers of the model under test have adapters, as the reference's sizes say. */
+#ifndef ORACLE_ORACLE_ADAPTERS_H
+#define ORACLE_ORACLE_ADAPTERS_H
+
+#include "nn/nn_lora.h"
+
+#include "ref_model.h"
+
+/* The choice, written to *room; NULL: there are none. */
+static inline const nn_lora_choice *oracle_adapters(nn_lora_choice *room, const ref_sizes *sizes)
+{
+    static const char *const head[] = {"head"};
+    *room =
+        (nn_lora_choice){.adapter = {sizes->adapter, sizes->adapter_alpha, REF_ADAPTER_STD, false},
+                         .targets = sizes->adapt_all ? NULL : head,
+                         .n_targets = 1};
+    return sizes->adapter > 0 ? room : NULL;
+}
+
+#endif

@@ -1,0 +1,76 @@
+#include "oracle_exchanges.h"
+
+/* Calls and bytes of every kind, of the four groups that exchange. */
+typedef struct all_counts {
+    nn_exchange_counts encoder_tp, llm_tp, llm_cp, loss;
+} all_counts;
+
+#define NAMES(group)                                                                          \
+    group " sums", group " maxima", group " gathers", group " sum-scatters",                  \
+        "bytes of " group " sums", "bytes of " group " maxima", "bytes of " group " gathers", \
+        "bytes of " group " sum-scatters"
+
+const char *const oracle_exchange_names[ORACLE_EXCHANGES] = {NAMES("encoder tp"), NAMES("llm tp"),
+                                                             NAMES("llm cp"), NAMES("loss")};
+
+static void add(nn_exchange_counts *counts, nn_exchange_kind kind, int64_t calls, int64_t bytes)
+{
+    counts->calls[kind] += calls;
+    counts->bytes[kind] += calls * bytes;
+}
+
+/* A block has a column-parallel and a row-parallel layer in each of its halves. Each of the four
+ * exchanges its rows once, forward or backward. Under sp it does so both ways. */
+static all_counts expected(const oracle_candidate *candidate)
+{
+    const ref_sizes *sizes = &candidate->sizes;
+    const oracle_topology *topology = candidate->topology;
+    int64_t width = sizes->hidden * (int64_t)sizeof(nn_real),
+            micro = candidate->shape.micro_batches;
+    int64_t pictures = candidate->pictures * sizes->image_tokens;
+    int64_t rows = candidate->llm.share * candidate->sentences;
+    int64_t linears = 4 * sizes->llm_layers + 1; /* and the head */
+    all_counts counts = {0};
+    if (topology->encoder_tp)
+        add(&counts.encoder_tp, NN_EXCHANGE_SUM, micro * 4 * sizes->encoder_layers,
+            pictures * width);
+    if (topology->sp) {
+        add(&counts.llm_tp, NN_EXCHANGE_GATHER, micro * linears, rows * width);
+        add(&counts.llm_tp, NN_EXCHANGE_SUM_SCATTER, micro * linears, rows * width);
+    } else if (topology->tp) {
+        add(&counts.llm_tp, NN_EXCHANGE_SUM, micro * linears, rows * width);
+    }
+    if (topology->cp) { /* keys and values of this rank's heads, of all cp ranks */
+        int64_t keys = mimo_comm_size(topology->cp) * rows * 2 * width / topology->tp_size;
+        add(&counts.llm_cp, NN_EXCHANGE_GATHER, micro * sizes->llm_layers, keys);
+        add(&counts.llm_cp, NN_EXCHANGE_SUM, micro * sizes->llm_layers, keys);
+    }
+    if (topology->tp) {
+        add(&counts.loss, NN_EXCHANGE_MAX, micro, rows * (int64_t)sizeof(double));
+        add(&counts.loss, NN_EXCHANGE_SUM, micro, 2 * rows * (int64_t)sizeof(double));
+    }
+    return counts;
+}
+
+void oracle_exchanges_reset(oracle_candidate *candidate)
+{
+    *nn_params_exchanged(candidate->encoder.params) = (nn_params_counts){0};
+    *nn_params_exchanged(candidate->llm.params) = (nn_params_counts){0};
+    candidate->llm.loss.exchanged = (nn_exchange_counts){0};
+}
+
+void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture)
+{
+    const nn_params_counts *llm = nn_params_exchanged(candidate->llm.params);
+    all_counts formula = expected(candidate);
+    all_counts counted = {nn_params_exchanged(candidate->encoder.params)->tp, llm->tp, llm->cp,
+                          candidate->llm.loss.exchanged};
+    const nn_exchange_counts *want = &formula.encoder_tp, *got = &counted.encoder_tp;
+    for (int i = 0; i < ORACLE_EXCHANGES; i++) {
+        int group = i / (2 * NN_EXCHANGE_KINDS), kind = i % NN_EXCHANGE_KINDS;
+        bool bytes = i / NN_EXCHANGE_KINDS % 2 == 1;
+        int64_t more = bytes ? got[group].bytes[kind] - want[group].bytes[kind]
+                             : got[group].calls[kind] - want[group].calls[kind];
+        capture_scalar(capture, oracle_exchange_names[i], 1 + (double)more);
+    }
+}

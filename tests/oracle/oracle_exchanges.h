@@ -1,0 +1,18 @@
+/* What the layers of the model under test exchange in a step, against a formula of the sizes: so
+ * many calls and bytes for each micro-batch, whether there are adapters or not. */
+#ifndef ORACLE_ORACLE_EXCHANGES_H
+#define ORACLE_ORACLE_EXCHANGES_H
+
+#include "oracle_candidate.h"
+
+enum { ORACLE_EXCHANGES = 2 * 4 * NN_EXCHANGE_KINDS };
+
+extern const char *const oracle_exchange_names[ORACLE_EXCHANGES];
+
+/* Set all counts to zero: before a step. */
+void oracle_exchanges_reset(oracle_candidate *candidate);
+
+/* After a step: capture, under each of the names, 1 plus how far the count is off the formula. */
+void oracle_exchanges_capture(oracle_candidate *candidate, oracle_capture *capture);
+
+#endif

@@ -1,0 +1,54 @@
+#include "oracle_merge.h"
+
+#include "core/check.h"
+
+typedef mimo_status linear_visit(nn_linear *linear);
+
+static mimo_status visit_blocks(nn_block *blocks, int64_t layers, linear_visit *visit)
+{
+    for (int64_t i = 0; i < layers; i++) {
+        MIMO_TRY(visit(&blocks[i].attention.qkv));
+        MIMO_TRY(visit(&blocks[i].attention.out));
+        MIMO_TRY(visit(&blocks[i].mlp.up));
+        MIMO_TRY(visit(&blocks[i].mlp.down));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status visit_linears(oracle_candidate *candidate, linear_visit *visit)
+{
+    vision_encoder *encoder = &candidate->encoder;
+    oracle_llm *llm = &candidate->llm;
+    MIMO_TRY(visit(&encoder->patch));
+    MIMO_TRY(visit_blocks(encoder->blocks, encoder->layers, visit));
+    MIMO_TRY(visit(&encoder->project));
+    MIMO_TRY(visit_blocks(llm->blocks, llm->sizes.llm_layers, visit));
+    return visit(&llm->head);
+}
+
+static mimo_status hash_values(uint64_t *hash, const oracle_candidate *candidate)
+{
+    uint64_t part;
+    *hash = 0;
+    for (int store = 0; store < ORACLE_STORES; store++) {
+        MIMO_TRY(nn_hash_params(&part, candidate->stores[store], NN_VALUE));
+        *hash += part;
+    }
+    return MIMO_OK;
+}
+
+mimo_status oracle_merge_run(oracle_candidate *candidate, const synthetic_step *step,
+                             oracle_capture *capture)
+{
+    uint64_t before, after;
+    MIMO_TRY(hash_values(&before, candidate));
+    MIMO_TRY(visit_linears(candidate, nn_linear_merge));
+    for (int64_t m = 0; m < candidate->shape.micro_batches; m++) {
+        MIMO_TRY(oracle_candidate_forward(candidate, step, m));
+        oracle_candidate_capture_logits(candidate, capture, "merged llm.logits", m);
+    }
+    MIMO_TRY(visit_linears(candidate, nn_linear_unmerge));
+    MIMO_TRY(hash_values(&after, candidate));
+    capture_scalar(capture, "all bits as before merging", before == after);
+    return MIMO_OK;
+}

@@ -1,0 +1,392 @@
+/* An adapter's folder: the bytes that Python's safetensors writes, every range read back, 16-bit
+ * tensors widened exactly, and every file that is not the model's refused. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "adapter_file.h"
+#include "captioner_memory.h"
+#include "core/float16.h"
+#include "expect_failure.h"
+#include "little_endian.h"
+#include "safetensors.h"
+#include "same_bits.h"
+
+static char top[] = "/tmp/captioner-adapter-XXXXXX";
+static char folder[64], tensors_path[128], config_path[128];
+
+static void make_top(void)
+{
+    cr_assert(mkdtemp(top));
+    snprintf(folder, sizeof folder, "%s/a/b", top);
+    snprintf(tensors_path, sizeof tensors_path, "%s/adapter_model.safetensors", folder);
+    snprintf(config_path, sizeof config_path, "%s/adapter_config.json", folder);
+}
+
+static void remove_top(void)
+{
+    char above[64];
+    unlink(tensors_path);
+    unlink(config_path);
+    rmdir(folder);
+    snprintf(above, sizeof above, "%s/a", top);
+    rmdir(above);
+    cr_assert_eq(rmdir(top), 0, "something was left behind in %s", top);
+}
+
+TestSuite(adapter_file, .init = make_top, .fini = remove_top);
+
+/* The example of the specification, B first: the file sorts. */
+#define UP "llm.block0.mlp.up."
+#define PREFIX "base_model.model."
+static const struct adapter_tensor factors[] = {{UP "lora_B.weight", {4, 2}, NULL},
+                                                {UP "lora_A.weight", {2, 2}, NULL}};
+static const struct adapter_tensors both = {factors, 2};
+static const float a[] = {1, 2, 0, 1}, b[] = {1, 0, 0, 1, 1, -1, 2, 1};
+static const char *const up[] = {"up"};
+static const struct adapter_config config = {2, 4, false, up, 1};
+
+static const char golden_header[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},"
+    "\"" PREFIX UP "lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
+    "\"" PREFIX UP "lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[16,48]}}";
+
+static adapter_writer *created(void)
+{
+    adapter_writer *writer = NULL;
+    cr_assert_eq(adapter_create(&writer, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
+    return writer;
+}
+
+static void write_example(void)
+{
+    adapter_writer *writer = created();
+    cr_assert_eq(adapter_write(writer, 0, b), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(access(tensors_path, F_OK) != 0 && access(config_path, F_OK) != 0,
+              "there before the commit");
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+}
+
+static size_t bytes_of(const char *path, unsigned char *bytes, size_t room)
+{
+    FILE *file = fopen(path, "rb");
+    cr_assert(file, "%s", path);
+    size_t size = fread(bytes, 1, room, file);
+    fclose(file);
+    return size;
+}
+
+Test(adapter_file, golden)
+{
+    unsigned char bytes[1024];
+    write_example();
+    size_t length = strlen(golden_header);
+    cr_assert_eq(bytes_of(tensors_path, bytes, sizeof bytes), 296);
+    cr_assert_eq(get_little_endian(bytes, 8), 240);
+    cr_assert_arr_eq(bytes + 8, golden_header, length);
+    cr_assert_eq(strspn((const char *)bytes + 8 + length, " "), 240 - length);
+    EXPECT_BITS(bits_of(bytes + 248, a, sizeof a, sizeof *a, 2), "A");
+    EXPECT_BITS(bits_of(bytes + 264, b, sizeof b, sizeof *b, 2), "B");
+    char *text = NULL;
+    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK);
+    cr_assert_eq(bytes_of(config_path, bytes, sizeof bytes), 409);
+    cr_assert_arr_eq(bytes, text, 409);
+    memory_release(text);
+}
+
+Test(adapter_file, replaces_what_was_there)
+{
+    adapter_writer *writer = created();
+    adapter_discard(writer);
+    cr_assert_neq(access(folder, F_OK), 0, "a folder is left behind");
+    write_example();
+    struct adapter_config later = config;
+    const struct adapter_tensors one = {factors + 1, 1};
+    struct adapter_config *read = NULL;
+    adapter_file *file = NULL;
+    later.alpha = 8;
+    cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
+    adapter_discard(writer); /* and leaves the first */
+    cr_assert_eq(adapter_open(&file, folder, 2, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+    cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, 2, &one), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(read->alpha, 8);
+    memory_release(read);
+}
+
+Test(adapter_file, every_range)
+{
+    adapter_file *file = NULL;
+    float got[10];
+    int ranges = 0;
+    write_example();
+    cr_assert_eq(adapter_open(&file, folder, 2, &both), MIMO_OK, "%s", mimo_last_error());
+    for (int first = 0; first <= 8; first++)
+        for (int count = 0; first + count <= 8; count++, ranges++) {
+            memset(got, 0xa5, sizeof got);
+            cr_assert_eq(adapter_read(file, 0, first, count, got), MIMO_OK, "%s",
+                         mimo_last_error());
+            EXPECT_BITS(bits_of(got, b + first, count * 4, 4, 0), "[%d, +%d)", first, count);
+            uint32_t guard;
+            memcpy(&guard, got + count, sizeof guard);
+            cr_assert_eq(guard, 0xa5a5a5a5, "written past the end");
+        }
+    cr_assert_eq(ranges, 45);
+    cr_assert_eq(adapter_read(file, 1, 1, 3, got), MIMO_OK);
+    EXPECT_BITS(bits_of(got, a + 1, 12, 4, 0), "A from 1");
+    FAILS(adapter_read(file, 0, 7, 2, got), MIMO_ERR_ARGUMENT, "[7, +2) lie outside the 8");
+    FAILS(adapter_read(file, 0, -1, 2, got), MIMO_ERR_ARGUMENT, "[-1, +2) lie outside the 8");
+    FAILS(adapter_read(file, 2, 0, 1, got), MIMO_ERR_ARGUMENT, "no tensor 2 among the 2");
+    FAILS(adapter_read(file, -1, 0, 1, got), MIMO_ERR_ARGUMENT, "no tensor -1 among the 2");
+    adapter_close(file);
+}
+
+/* Put a file of these tensors in the folder. All bits are 0. */
+static void put_file(const struct safetensors_tensor *list, int64_t count)
+{
+    const struct safetensors_content content = {list, count, NULL, 0};
+    safetensors_writer *writer = NULL;
+    unsigned char *zeros = NULL;
+    char above[64];
+    snprintf(above, sizeof above, "%s/a", top);
+    mkdir(above, 0777);
+    mkdir(folder, 0777);
+    cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK, "%s",
+                 mimo_last_error());
+    for (int64_t t = 0; t < count; t++) {
+        int64_t elements = 1;
+        for (int d = 0; d < list[t].ndim; d++)
+            elements *= list[t].shape[d];
+        cr_assert_eq(memory_reserve(&zeros, elements, 8), MIMO_OK);
+        cr_assert_eq(safetensors_write(writer, t, 0, elements, zeros), MIMO_OK);
+        memory_release(zeros);
+    }
+    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+}
+
+/* All values of 16 bits, as an A and a B of rank 8 that end amid a block of the reader. */
+Test(adapter_file, sixteen_bits_are_widened_exactly)
+{
+    enum { COUNT = 65536, RANK = 8 };
+    static const int64_t shape[] = {COUNT / RANK, RANK};
+    static const struct adapter_tensor wanted[] = {{"x.lora_B.weight", {COUNT / RANK, RANK}, NULL},
+                                                   {"y.lora_B.weight", {COUNT / RANK, RANK}, NULL}};
+    static const struct safetensors_tensor list[] = {{PREFIX "x.lora_B.weight", MIMO_F16, 2, shape},
+                                                     {"y.lora_B.weight", MIMO_BF16, 2, shape}};
+    static uint16_t halves[COUNT];
+    static float got[COUNT];
+    put_file(list, 2);
+    const struct safetensors_content content = {list, 2, NULL, 0};
+    safetensors_writer *writer = NULL;
+    for (int i = 0; i < COUNT; i++)
+        halves[i] = (uint16_t)i;
+    cr_assert_eq(safetensors_create(&writer, tensors_path, &content), MIMO_OK);
+    cr_assert_eq(safetensors_write(writer, 0, 0, COUNT, halves), MIMO_OK);
+    cr_assert_eq(safetensors_write(writer, 1, 0, COUNT, halves), MIMO_OK);
+    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    adapter_file *file = NULL;
+    const struct adapter_tensors two = {wanted, 2};
+    cr_assert_eq(adapter_open_tensors(&file, tensors_path, RANK, &two), MIMO_OK, "%s",
+                 mimo_last_error());
+    for (int t = 0; t < 2; t++)
+        for (int first = 0; first < 8; first += 7) {
+            memset(got, 0xa5, sizeof got);
+            cr_assert_eq(adapter_read(file, t, first, COUNT - first, got), MIMO_OK);
+            for (int i = first; i < COUNT; i++) {
+                float want = t == 0 ? mimo_f16_to((uint16_t)i) : mimo_bf16_to((uint16_t)i);
+                float value = got[i - first];
+                cr_assert(isnan(want) ? isnan(value) : memcmp(&want, &value, 4) == 0,
+                          "%04x: %a, not %a", (unsigned)i, (double)value, (double)want);
+            }
+        }
+    FAILS(adapter_read(file, 0, COUNT, 1, got), MIMO_ERR_ARGUMENT, "lie outside the 65536");
+    FAILS(adapter_read(file, 0, 0, -1, got), MIMO_ERR_ARGUMENT, "[0, +-1) lie outside the 65536");
+    adapter_close(file);
+}
+
+#define A_NAME PREFIX UP "lora_A.weight"
+#define B_NAME PREFIX UP "lora_B.weight"
+static const int64_t shape_a[] = {2, 2}, shape_b[] = {4, 2};
+#define SOUND_A                      \
+    {                                \
+        A_NAME, MIMO_F32, 2, shape_a \
+    }
+#define SOUND_B                       \
+    {                                 \
+        B_NAME, MIMO_BF16, 2, shape_b \
+    }
+
+static mimo_status open_list(const struct safetensors_tensor *list, int64_t count)
+{
+    adapter_file *file = NULL;
+    put_file(list, count);
+    mimo_status status = adapter_open(&file, folder, 2, &both);
+    cr_assert((file == NULL) == (status != MIMO_OK), "a failed call leaves its output");
+    adapter_close(file);
+    return status;
+}
+
+Test(adapter_file, tensors_of_another_model)
+{
+    static const int64_t three[] = {3, 2}, wide[] = {2, 3}, vector[] = {4}, cube[] = {2, 2, 1};
+    static const int64_t tall[] = {5, 2};
+    static const struct {
+        struct safetensors_tensor list[3];
+        mimo_status status;
+        const char *part;
+        int count;
+    } cases[] = {
+        {{SOUND_A, SOUND_B}, MIMO_OK, "", 2},
+        {{{UP "lora_A.weight", MIMO_F16, 2, shape_a}, SOUND_B}, MIMO_OK, "", 2},
+        {{SOUND_A}, MIMO_ERR_IO, " has no tensor " UP "lora_B.weight", 1},
+        {{SOUND_A, {PREFIX UP "lora_B.default.weight", MIMO_F32, 2, shape_b}},
+         MIMO_ERR_IO,
+         " has no tensor " UP "lora_B.weight",
+         2},
+        {{SOUND_A, SOUND_B, {PREFIX "x", MIMO_F32, 2, shape_a}},
+         MIMO_ERR_IO,
+         " has a tensor " PREFIX "x that this model has no layer for",
+         3},
+        {{SOUND_A, SOUND_B, {UP "lora_A.weight", MIMO_F32, 2, shape_a}},
+         MIMO_ERR_EXISTS,
+         " has the tensor " UP "lora_A.weight twice, with \"" PREFIX "\" and without",
+         3},
+        {{{A_NAME, MIMO_F32, 2, three}, SOUND_B},
+         MIMO_ERR_SHAPE,
+         A_NAME " has the shape [3, 2], of rank 3, but its configuration says r 2",
+         2},
+        {{SOUND_A, {B_NAME, MIMO_F32, 2, wide}},
+         MIMO_ERR_SHAPE,
+         B_NAME " has the shape [2, 3], of rank 3, but its configuration says r 2",
+         2},
+        {{{A_NAME, MIMO_F32, 2, wide}, SOUND_B},
+         MIMO_ERR_SHAPE,
+         A_NAME " has the shape [2, 3], and not that of the model, [2, 2]",
+         2},
+        {{SOUND_A, {B_NAME, MIMO_F32, 2, tall}},
+         MIMO_ERR_SHAPE,
+         B_NAME " has the shape [5, 2], and not that of the model, [4, 2]",
+         2},
+        {{{A_NAME, MIMO_F32, 1, vector}, SOUND_B},
+         MIMO_ERR_IO,
+         A_NAME " has 1 dimensions, and not 2",
+         2},
+        {{{A_NAME, MIMO_F32, 3, cube}, SOUND_B},
+         MIMO_ERR_IO,
+         A_NAME " has 3 dimensions, and not 2",
+         2},
+        {{{A_NAME, MIMO_F32, 0, NULL}, SOUND_B}, MIMO_ERR_IO, "has 0 dimensions", 2},
+        {{{A_NAME, MIMO_F64, 2, shape_a}, SOUND_B},
+         MIMO_ERR_UNSUPPORTED,
+         A_NAME " is F64, and neither F32 nor F16 nor BF16",
+         2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mimo_status status = open_list(cases[i].list, cases[i].count);
+        cr_assert_eq(status, cases[i].status, "%zu: %s", i, mimo_last_error());
+        if (status != MIMO_OK)
+            cr_assert(strstr(mimo_last_error(), cases[i].part) &&
+                          strstr(mimo_last_error(), tensors_path),
+                      "%s: %s", cases[i].part, mimo_last_error());
+    }
+}
+
+/* What safetensors_open says of a damaged file passes through. */
+Test(adapter_file, damaged_or_missing)
+{
+    adapter_file *file = NULL;
+    struct adapter_config *read = NULL;
+    FAILS(adapter_open(&file, folder, 2, &both), MIMO_ERR_NOT_FOUND, tensors_path);
+    FAILS(adapter_read_config(&read, folder), MIMO_ERR_NOT_FOUND, config_path);
+    FAILS(adapter_open(&file, "", 2, &both), MIMO_ERR_ARGUMENT, "has no name");
+    FAILS(adapter_read_config(&read, ""), MIMO_ERR_ARGUMENT, "has no name");
+    write_example();
+    for (int size = 295; size >= 0; size--) {
+        cr_assert_eq(truncate(tensors_path, size), 0);
+        FAILS(adapter_open(&file, folder, 2, &both), MIMO_ERR_IO, tensors_path);
+    }
+    cr_assert_null(file);
+    cr_assert_null(read);
+}
+
+Test(adapter_file, adapters_that_no_file_can_have)
+{
+    static const struct adapter_tensor twice[] = {{UP "lora_A.weight", {2, 2}, NULL},
+                                                  {UP "lora_A.weight", {2, 2}, NULL}};
+    static const struct adapter_tensor negative = {"x.lora_B.weight", {-4, 2}, NULL};
+    static const struct adapter_tensor huge = {"x", {INT64_MAX / 2, 3}, NULL};
+    static const struct adapter_tensor of_rank_4 = {"x.lora_A.weight", {4, 2}, NULL};
+    const struct {
+        struct adapter_tensors list;
+        mimo_status status;
+        const char *part;
+    } cases[] = {
+        {{twice, 2}, MIMO_ERR_EXISTS, "two tensors are named"},
+        {{&negative, 1}, MIMO_ERR_ARGUMENT, "has size -4"},
+        {{&huge, 1}, MIMO_ERR_OVERFLOW, "does not fit"},
+        {{&of_rank_4, 1}, MIMO_ERR_ARGUMENT, "shape [4, 2], which is not of rank 2"},
+    };
+    adapter_writer *writer = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        FAILS(adapter_create(&writer, folder, &config, &cases[i].list), cases[i].status,
+              cases[i].part);
+    struct adapter_config wrong = config;
+    wrong.alpha = NAN;
+    FAILS(adapter_create(&writer, folder, &wrong, &both), MIMO_ERR_ARGUMENT, "alpha nan");
+    FAILS(adapter_create(&writer, "", &config, &both), MIMO_ERR_ARGUMENT, "has no name");
+    cr_assert_null(writer);
+    cr_assert_neq(access(folder, F_OK), 0, "a folder is left behind");
+}
+
+Test(adapter_file, places_that_cannot_be_written)
+{
+    adapter_writer *writer = NULL;
+    write_example();
+    FAILS(adapter_create(&writer, tensors_path, &config, &both), MIMO_ERR_IO,
+          "cannot make the folder", tensors_path);
+    unlink(config_path);
+    cr_assert_eq(mkdir(config_path, 0777), 0);
+    FAILS(adapter_create(&writer, folder, &config, &both), MIMO_ERR_IO, config_path,
+          "is no regular file");
+    rmdir(config_path);
+    unlink(tensors_path);
+    cr_assert_eq(mkdir(tensors_path, 0777), 0);
+    FAILS(adapter_create(&writer, folder, &config, &both), MIMO_ERR_IO, tensors_path,
+          "is no regular file");
+    rmdir(tensors_path);
+    cr_assert_null(writer);
+}
+
+Test(adapter_file, a_tensor_that_was_not_written)
+{
+    adapter_writer *writer = created();
+    FAILS(adapter_write(writer, 2, a), MIMO_ERR_ARGUMENT, "no tensor 2 among the 2", folder);
+    FAILS(adapter_write(writer, -1, a), MIMO_ERR_ARGUMENT, "no tensor -1 among the 2");
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    FAILS(adapter_commit(writer), MIMO_ERR_STATE, UP "lora_B.weight", "got 0 of its 32 bytes");
+    cr_assert_neq(access(folder, F_OK), 0, "something is left behind");
+    cr_assert_eq(adapter_commit(NULL), MIMO_OK);
+    adapter_discard(NULL);
+    adapter_close(NULL);
+}
+
+Test(adapter_file, an_adapter_without_tensors)
+{
+    const struct adapter_tensors none = {NULL, 0};
+    adapter_writer *writer = NULL;
+    adapter_file *file = NULL;
+    cr_assert_eq(adapter_create(&writer, folder, &config, &none), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, 2, &none), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+}
