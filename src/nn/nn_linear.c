@@ -143,6 +143,7 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
     MIMO_TRY(check_rows(layer, rows));
     const nn_runtime *runtime = nn_params_runtime(layer->params);
     layer->rows = rows * nn_edge_factor(&layer->before);
+    layer->dy = NULL;
     MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
     nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
     nn_real *target = nn_edge_target(&layer->after, y);
@@ -162,13 +163,18 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
     return MIMO_OK;
 }
 
-mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy)
+/* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
+static mimo_status begin_backward(nn_linear *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
                "linear: backward before forward");
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
     MIMO_TRY(nn_edge_enter(&layer->after, &layer->dy, dy, rows_of_y(layer)));
-    MIMO_TRY(nn_lora_backward(&layer->lora, layer->dy, layer->rows));
+    return nn_lora_backward(&layer->lora, layer->dy, layer->rows);
+}
+
+static mimo_status write_input_gradient(nn_linear *layer, nn_real *dx)
+{
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
     if (!dx)
         return MIMO_OK;
     nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
@@ -178,6 +184,12 @@ mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_rea
     if (MIMO_MUTATED("no-input-sum") && layer->before.kind == NN_EDGE_WHOLE)
         return MIMO_OK;
     return nn_edge_leave(&layer->before, dx, layer->rows / nn_edge_factor(&layer->before));
+}
+
+mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy)
+{
+    MIMO_TRY(begin_backward(layer, dy));
+    return write_input_gradient(layer, dx);
 }
 
 static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
@@ -195,8 +207,7 @@ static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
 mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->dy, MIMO_ERR_STATE,
-               "linear: gradients of parameters before that of the "
-               "input");
+               "linear: the parameters' half of backward before the input's");
     nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
     nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
     if (!nn_is_frozen(layer->params, layer->weight))
@@ -204,15 +215,14 @@ mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
                              nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
                              input));
     MIMO_TRY(add_bias_gradient(layer, dy));
-    MIMO_TRY(nn_lora_backward_params(&layer->lora, layer->dy, layer->x, layer->rows));
-    layer->dy = NULL;
-    return MIMO_OK;
+    return nn_lora_backward_params(&layer->lora, layer->dy, layer->x, layer->rows);
 }
 
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
 {
-    MIMO_TRY(nn_linear_backward_input(layer, dx, dy));
-    return nn_linear_backward_params(layer, dy);
+    MIMO_TRY(begin_backward(layer, dy));
+    MIMO_TRY(nn_linear_backward_params(layer, dy));
+    return write_input_gradient(layer, dx);
 }
 
 mimo_status nn_linear_merge(nn_linear *layer)

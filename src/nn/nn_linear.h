@@ -73,7 +73,7 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
 mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy);
 mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy);
 
-/** Both. */
+/** Both, the parameters first: dx may be the x of the forward. */
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy);
 
 /** Merge the adapter into the weight, and back (nn_lora.h). Without an adapter they do nothing. */

@@ -320,6 +320,47 @@ Test(nn_lora, gradients_of_every_split)
 }
 #endif
 
+/* The gradients of the parameters may come later than that of the input. */
+Test(nn_linear, backward_in_halves)
+{
+    enum { PARAMETERS = 4 };
+    nn_real x[ROWS * IN], dy[ROWS * OUT], dx[2][ROWS * IN], grads[2][PARAMETERS][OUT * IN];
+    nn_lora_desc adapter = {.rank = 2, .alpha = 3, .b_std = 0.3};
+    nn_linear_desc desc = adapted(&adapter);
+    nn_test_fill(x, ROWS * IN, "x");
+    nn_test_fill(dy, ROWS * OUT, "dy");
+    const nn_real *x_sent = nn_test_sent(x, ROWS * IN), *dy_sent = nn_test_sent(dy, ROWS * OUT);
+    for (int halves = 0; halves < 2; halves++) {
+        nn_params *params = nn_test_store(0, 1);
+        nn_linear layer;
+        nn_real *dx_room = nn_test_room(ROWS * IN);
+        NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+        NN_OK(nn_params_seal(params));
+        cr_assert_eq(nn_params_count(params), PARAMETERS);
+        NN_OK(nn_linear_forward(&layer, nn_test_room(ROWS * OUT), x_sent, ROWS));
+        if (halves) {
+            NN_FAILS(nn_linear_backward_params(&layer, dy_sent), MIMO_ERR_STATE,
+                     "before the input");
+            NN_OK(nn_linear_backward_input(&layer, dx_room, dy_sent));
+            NN_OK(nn_linear_backward_params(&layer, dy_sent));
+        } else {
+            NN_OK(nn_linear_backward(&layer, dx_room, dy_sent));
+        }
+        nn_test_read(dx[halves], dx_room, ROWS * IN);
+        for (int i = 0; i < PARAMETERS; i++)
+            NN_OK(nn_params_read(params, i, NN_GRAD, grads[halves][i]));
+        nn_linear_release(&layer);
+        nn_params_destroy(params);
+    }
+    EXPECT_BITS(bits_of(dx[1], dx[0], sizeof dx[0], sizeof **dx, 0), "dx");
+    EXPECT_BITS(
+        bits_of(grads[1][0], grads[0][0], OUT * IN * (int64_t)sizeof(nn_real), sizeof(nn_real), 0),
+        "the weight's gradient");
+    EXPECT_BITS(
+        bits_of(grads[1][2], grads[0][2], 2 * IN * (int64_t)sizeof(nn_real), sizeof(nn_real), 0),
+        "A's gradient");
+}
+
 /* A frozen store with one adapted layer; B is not zero. */
 typedef struct frozen_layer {
     nn_params *params;
