@@ -2,6 +2,7 @@
  * report. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/agreement.h"
@@ -105,8 +106,16 @@ typedef struct rank_info {
     char bus[BUS_TEXT]; /* the GPU's PCI bus id on that host */
     int32_t device;
     int32_t policy;  /* read_policy */
+    int32_t shares;  /* NCCL lets this rank share its GPU */
     ncclUniqueId id; /* rank 0's is used */
 } rank_info;
+
+/* NCCL 2.30 and later lets ranks of one host share a GPU where this says so. */
+static bool shares_gpus(void)
+{
+    const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return enabled && strcmp(enabled, "1") == 0;
+}
 
 /* Choose the device: the number of this rank on its host, or the only device where a launcher shows
  * each rank one GPU. */
@@ -165,6 +174,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(read_policy(&mine->policy, &(*made)->base));
+    mine->shares = shares_gpus();
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
         (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
     return MIMO_OK;
@@ -186,7 +196,8 @@ static mimo_status compare(const rank_info *all, int size)
                    i);
     for (int i = 1; i < size; i++)
         for (int j = 0; j < i; j++)
-            MIMO_CHECK(all[i].host != all[j].host || strcmp(all[i].bus, all[j].bus) != 0,
+            MIMO_CHECK((all[i].shares && all[j].shares) || all[i].host != all[j].host ||
+                           strcmp(all[i].bus, all[j].bus) != 0,
                        MIMO_ERR_ARGUMENT,
                        "ranks %d and %d both use GPU %s (device %d and %d): NCCL takes one rank a "
                        "GPU",
