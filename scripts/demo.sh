@@ -85,7 +85,7 @@ demo_lora() {
         "${launch[@]}" --steps=1200 "${progress[@]}" "${base_arguments[@]}" "--save=$base"
     fi
     echo "An adapter learns the German names; the base stays as it is."
-    exec "${launch[@]}" --steps=600 --lr=0.004 "--names=$names" "--base=$base" --lora-rank=8 \
+    exec "${launch[@]}" --steps=900 --lr=0.005 "--names=$names" "--base=$base" --lora-rank=8 \
         "--adapter-out=$out/adapter" "${defaults[@]}" "${adapter_arguments[@]}"
 }
 
