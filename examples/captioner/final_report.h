@@ -20,7 +20,7 @@ typedef struct final_report {
 } final_report;
 
 /** Have the base name the pictures, for comparison. To be called where the model is still the base:
- *  its weights are read, its adapters add nothing yet. The report is zeroed before. Collective. */
+ *  its weights are read, its adapters are new. The report is zeroed before. Collective. */
 mimo_status final_report_ask_base(final_report *out, captioner_model *model,
                                   const caption_data *data);
 

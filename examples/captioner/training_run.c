@@ -208,13 +208,14 @@ static mimo_status run_all(run_state *run)
     TRY(build_model(run));
     if (options->base)
         TRY(checkpoint_load_base(options->base, &run->trainer));
-    if (options->base && run->lora.on)
-        TRY(final_report_ask_base(&run->report, &run->model, &run->data));
     if (options->adapter)
         TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
     if (run->options->resume)
         TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
     TRY(open_results(run));
+    /* New adapters add nothing yet: the model is the base. */
+    if (options->base && run->lora.on && !options->adapter)
+        TRY(final_report_ask_base(&run->report, &run->model, &run->data));
     TRY(train(run));
     if (run->options->save)
         TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));

@@ -84,7 +84,7 @@ def check_answers(captioner, emoji, names):
     wrong += expect(set(learned.generated) == {SAME_NAME}, f"the adapter says {learned.generated}")
     again = Report(captioner.run(ONE_RANK, *SMALL, "--steps", "0", "--base", base, "--adapter",
                                  adapter)[0].stdout)
-    wrong += expect((again.base, again.generated) == (learned.base, learned.generated),
+    wrong += expect((again.base, again.generated) == ([], learned.generated),
                     f"from the file: {again.base}, {again.generated}")
     return wrong
 
