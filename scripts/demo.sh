@@ -2,15 +2,94 @@
 # Installs what is missing, builds, and trains the captioner on 8 MPI ranks: an encoder (tp=2, dp=4)
 # and an LLM (tp=2, cp=2, dp=2) on the same ranks. No GPU needed.
 #
-#   scripts/demo.sh [captioner argument...]     see --help
+#   scripts/demo.sh [captioner argument...]         learn the names of emoji; see --help
+#   scripts/demo.sh lora [captioner argument...]    then the German names, with a LoRA adapter
 #
 # Pictures and the log of the steps go to out/ in the build folder. --out names another folder for
 # both, --log another file for the log. The last lines of output say where they are.
+#
+# lora: the base learns the English names once. It is kept in $XDG_CACHE_HOME/mimo-bridge (default
+# ~/.cache/mimo-bridge), one file for each set of arguments that its weights depend on. Then an
+# adapter of rank 8 learns the German names while the base stays as it is. It goes to adapter/ beside
+# the pictures. Both runs take the arguments; those of adapters and results count for the second.
+#
 # MIMO_BUILD: the build folder (default: build-demo in the source tree).
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 build=${MIMO_BUILD:-$root/build-demo}
+captioner=$build/examples/captioner/captioner
+lora=false
+if [ "${1:-}" = lora ]; then
+    lora=true
+    shift
+fi
+
+# sort_arguments ARGUMENT...: as FLAG=VALUE, into three lists of a lora demo. On grids and device the
+# weights of the base depend by no more than rounding.
+sort_arguments() {
+    base_arguments=() key_arguments=() adapter_arguments=()
+    local word
+    while [ $# -gt 0 ]; do
+        word=$1
+        shift
+        case $word in
+        --help | --version) exec "$captioner" "$word" ;;
+        *=*) ;;
+        --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
+        esac
+        adapter_arguments+=("$word")
+        case $word in
+        --base=* | --resume=* | --prepare=* | --samples=*)
+            fail "lora makes its own base and samples: ${word%%=*} does not go with it"
+            ;;
+        --lora-* | --adapter* | --merge=* | --names=* | --out=* | --log=* | --save=*) ;;
+        --encoder=* | --llm=* | --device=* | --progress=*) base_arguments+=("$word") ;;
+        *) base_arguments+=("$word") key_arguments+=("$word") ;;
+        esac
+    done
+}
+
+# A short name for what the weights of the base depend on: the program's version, its arguments, and
+# the files that it learns from, by size and time.
+base_key() {
+    local word files=(/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf /usr/share/unicode/emoji/emoji-test.txt)
+    for word in "${key_arguments[@]}"; do
+        [ ! -f "${word#*=}" ] || files+=("${word#*=}")
+    done
+    {
+        "$captioner" --version
+        printf '%s\n' "${key_arguments[@]}"
+        stat -L -c '%n %s %Y' "${files[@]}" 2>/dev/null || true
+    } | sha256sum | cut -c 1-16
+}
+
+# Write the German names, and leave a file alone that has them: the samples made of it stay good.
+write_names() {
+    python3 "$root/scripts/emoji_names.py" de >"$1.new" || fail "there are no German names"
+    if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
+}
+
+# demo_lora ARGUMENT...
+demo_lora() {
+    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge base names
+    sort_arguments "$@"
+    mkdir -p "$cache"
+    base=$cache/base-$(base_key).safetensors
+    names=$cache/names-de.txt
+    write_names "$names"
+    if [ -f "$base" ]; then
+        echo "The base has learned the English names before: $base"
+    else
+        echo "The base learns the English names."
+        "${launch[@]}" --steps=1200 "${progress[@]}" "${base_arguments[@]}" "--save=$base"
+    fi
+    # "all": other words ask for another head too. With the default targets the loss ends higher.
+    echo "An adapter learns the German names; the base stays as it is."
+    exec "${launch[@]}" --steps=900 --lr=0.01 "--names=$names" "--base=$base" --lora-rank=8 \
+        --lora-targets=all "--adapter-out=$out/adapter" "${defaults[@]}" "${adapter_arguments[@]}"
+}
+
 install_packages demo
 configure_and_build "$build" --buildtype=release -Dtests=false
 
@@ -23,15 +102,18 @@ for argument in "$@"; do
     esac
     before=$argument
 done
-# The caller's arguments follow these and override them. 1200 steps take a few minutes on two slow
-# cores.
-defaults=("--steps=1200" "--out=$out" "--log=$out/steps.jsonl")
 
-[ -x "$build/examples/captioner/captioner" ] ||
+[ -x "$captioner" ] ||
     fail "the captioner was not built: libopenblas-dev is missing ('scripts/packages.sh demo' installs it)"
 
 # Under mpirun the program writes to a pipe. Only this script can see whether stderr is a terminal.
-[ ! -t 2 ] || defaults+=(--progress=bar)
+progress=()
+[ ! -t 2 ] || progress=(--progress=bar)
+# The caller's arguments follow these and override them.
+defaults=("--out=$out" "--log=$out/steps.jsonl" "${progress[@]}")
 
 use_local_mpi
-exec mpirun -n 8 --oversubscribe "$build/examples/captioner/captioner" "${defaults[@]}" "$@"
+launch=(mpirun -n 8 --oversubscribe "$captioner")
+if $lora; then demo_lora "$@"; fi
+# 1200 steps take a few minutes on two slow cores.
+exec "${launch[@]}" --steps=1200 "${defaults[@]}" "$@"

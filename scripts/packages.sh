@@ -26,11 +26,12 @@ libharfbuzz-dev         | demo    | shapes emoji sequences
 libcairo2-dev           | demo    | draws the pictures
 fonts-noto-color-emoji  | demo    | the images that the captioner learns from
 unicode-data            | demo    | their names (emoji-test.txt)
+unicode-cldr-core       | demo    | their German names (demo.sh lora)
 fonts-dejavu-core       | demo    | letters in the pictures
 libcriterion-dev        | test    | the test framework
 libpng-dev              | test    | reads the pictures back
 g++                     | test    | public headers as C++17
-python3                 | test    | the checks that read sources
+python3                 | demo    | reads the German names; the checks that read sources
 python3-venv            | test    | the environment of the tests of the Python package
 python3-yaml            | test    | reads the workflow
 binutils                | test    | nm: which symbols the library shows

@@ -9,6 +9,7 @@ static struct sample_source source_of(const struct options *options)
 {
     return (struct sample_source){.font = options->font,
                                   .emoji_test = options->emoji_test,
+                                  .names = options->names,
                                   .image_size = options->image_size};
 }
 
@@ -27,13 +28,13 @@ mimo_status caption_data_prepare(mimo_comm *world, const struct options *options
 static mimo_status find_file(char **path, mimo_comm *world, const struct options *options)
 {
     mimo_status status;
+    struct sample_source source = source_of(options);
     if (options->samples) {
         status = memory_copy_string(path, options->samples);
     } else if (mimo_comm_rank(world) == 0) {
-        struct sample_source source = source_of(options);
         status = sample_cache_fill(path, &source);
     } else {
-        status = sample_cache_path(path, options->image_size);
+        status = sample_cache_path(path, &source);
     }
     return mimo_comm_agree(world, status);
 }

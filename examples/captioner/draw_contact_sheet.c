@@ -14,14 +14,14 @@ static const struct font_style note_style = {.size = 9, .colour = COLOUR_FAINT};
 
 /* A row of cards is as tall as its longest names ask for. */
 struct row {
-    int first, count; /* cells */
-    int name_lines, generated_lines;
+    int first, count;                            /* cells */
+    int name_lines, base_lines, generated_lines; /* base_lines is 0 where no cell has one */
     double y, height;
 };
 
-static const char *generated_of(const struct contact_cell *cell)
+static const char *answer(const char *text)
 {
-    return cell->generated[0] ? cell->generated : "(nothing)";
+    return text[0] ? text : "(nothing)";
 }
 
 static struct text_block block_of(const char *text)
@@ -37,6 +37,12 @@ static int most_lines(cairo_t *cairo, const char *text, int so_far)
     return lines > so_far ? lines : so_far;
 }
 
+/* A label, lines of a name, and the room below them. */
+static double name_height(int lines)
+{
+    return lines > 0 ? line_height(&note_style) + lines * line_height(&name_style) + padding : 0;
+}
+
 static struct row measure_row(cairo_t *cairo, const struct contact_sheet *sheet, int first,
                               double y)
 {
@@ -48,11 +54,13 @@ static struct row measure_row(cairo_t *cairo, const struct contact_sheet *sheet,
                       .y = y};
     for (int i = first; i < first + row.count; i++) {
         row.name_lines = most_lines(cairo, sheet->cells[i].name, row.name_lines);
+        if (sheet->cells[i].base)
+            row.base_lines = most_lines(cairo, answer(sheet->cells[i].base), row.base_lines);
         row.generated_lines =
-            most_lines(cairo, generated_of(&sheet->cells[i]), row.generated_lines);
+            most_lines(cairo, answer(sheet->cells[i].generated), row.generated_lines);
     }
-    row.height = image_side + 4 * padding + 2 * line_height(&note_style) +
-                 (row.name_lines + row.generated_lines) * line_height(&name_style);
+    row.height = image_side + 2 * padding + name_height(row.name_lines) +
+                 name_height(row.base_lines) + name_height(row.generated_lines);
     return row;
 }
 
@@ -102,15 +110,21 @@ static void draw_cell(cairo_t *cairo, const struct contact_sheet *sheet, const s
     double x = margin + column * (card_width + gap);
     draw_card(cairo, x, row->y, row->height);
     draw_image(cairo, sheet, cell->image, x + (card_width - image_side) / 2, row->y + padding);
-    struct text_block name = block_of(cell->name), generated = block_of(generated_of(cell));
-    name.centre = generated.centre = x + card_width / 2;
-    name.y = row->y + padding + image_side + padding;
-    /* The generated names begin on one line across the row. */
-    generated.y =
-        name.y + line_height(&note_style) + row->name_lines * line_height(&name_style) + padding;
-    draw_name(cairo, "name", name, COLOUR_TEXT);
-    draw_name(cairo, right ? "generated, the same" : "generated", generated,
-              right ? COLOUR_GREEN : COLOUR_RED);
+    struct text_block block = block_of(cell->name);
+    block.centre = x + card_width / 2;
+    block.y = row->y + padding + image_side + padding;
+    draw_name(cairo, "name", block, COLOUR_TEXT);
+    /* The answers begin on one line across the row. */
+    block.y += name_height(row->name_lines);
+    if (cell->base) {
+        block.text = answer(cell->base);
+        draw_name(cairo, "base", block, COLOUR_PLUM);
+    }
+    block.y += name_height(row->base_lines);
+    block.text = answer(cell->generated);
+    const char *label = cell->base ? "adapted" : "generated";
+    const char *same_label = cell->base ? "adapted, the same" : "generated, the same";
+    draw_name(cairo, right ? same_label : label, block, right ? COLOUR_GREEN : COLOUR_RED);
 }
 
 /* Draw on any page, or, where `draw` is false, only tell how tall the sheet is. */

@@ -15,9 +15,17 @@ typedef struct final_report {
     int64_t count;                  /* names: REPORT_NAMES, or fewer held-out samples */
     batch_item items[REPORT_NAMES]; /* views of the data */
     generated_name names[REPORT_NAMES];
+    bool has_base; /* final_report_ask_base was called */
+    generated_name base_names[REPORT_NAMES];
 } final_report;
 
-/** Evaluate and generate. Collective; every rank gets the same report. */
+/** Have the base name the pictures, for comparison. To be called where the model is still the base:
+ *  its weights are read, its adapters are new. The report is zeroed before. Collective. */
+mimo_status final_report_ask_base(final_report *out, captioner_model *model,
+                                  const caption_data *data);
+
+/** Evaluate and generate; what the base said stays in the report, which is zeroed where it was not
+ *  asked. Collective; every rank gets the same report. */
 mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data);
 
 /** Print it for a reader. Local. */

@@ -43,6 +43,7 @@ enum option_key {
     KEY_PREPARE,
     KEY_FONT,
     KEY_EMOJI_TEST,
+    KEY_NAMES,
     KEY_OUT,
     KEY_LOG,
     KEY_SAVE,
@@ -126,6 +127,9 @@ static const struct argp_option rows[] = {
     FLAG("prepare", KEY_PREPARE, "FILE", "Render the samples into FILE, then stop"),
     FLAG("font", KEY_FONT, "FILE", "Colour emoji font (default: fonts-noto-color-emoji's)"),
     FLAG("emoji-test", KEY_EMOJI_TEST, "FILE", "List of emoji (default: unicode-data's)"),
+    FLAG("names", KEY_NAMES, "FILE",
+         "Other names for them: on each line code points in hexadecimal, a tab, a name. Emoji "
+         "without a name there, or with one of more than 80 bytes, are left out"),
     HEADING("Results:", 5),
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
@@ -312,6 +316,8 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return parse_text(&o->font, "--font", text);
     case KEY_EMOJI_TEST:
         return parse_text(&o->emoji_test, "--emoji-test", text);
+    case KEY_NAMES:
+        return parse_text(&o->names, "--names", text);
     case KEY_OUT:
         return parse_text(&o->out, "--out", text);
     case KEY_LOG:
@@ -460,9 +466,11 @@ static mimo_status check_together(const struct options *o)
     TRY(check_adapters(o));
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
           "--samples reads a file and --prepare makes one: give one of them");
-    CHECK(!(o->samples && (o->font || o->emoji_test)), MIMO_ERR_ARGUMENT,
+    CHECK(!(o->samples && (o->font || o->emoji_test || o->names)), MIMO_ERR_ARGUMENT,
           "--samples is rendered already: %s does not go with it",
-          o->font ? "--font" : "--emoji-test");
+          o->font         ? "--font"
+          : o->emoji_test ? "--emoji-test"
+                          : "--names");
     return MIMO_OK;
 }
 

@@ -53,6 +53,7 @@ struct options {
     const char *prepare;    /* --prepare */
     const char *font;       /* NULL: the installed one */
     const char *emoji_test; /* NULL: the installed one */
+    const char *names;      /* other names for the emoji; NULL: those of the list */
     const char *out;        /* folder of the pictures; NULL: no pictures */
     const char *log;        /* NULL: no log */
     const char *save;       /* checkpoint to write at the end; NULL: none */

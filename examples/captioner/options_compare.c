@@ -73,6 +73,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--prepare", o->prepare);
     add_text(list, "--font", o->font);
     add_text(list, "--emoji-test", o->emoji_test);
+    add_text(list, "--names", o->names);
     add_text(list, "--out", o->out);
     add_text(list, "--log", o->log);
     add_text(list, "--save", o->save);

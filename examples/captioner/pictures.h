@@ -16,6 +16,7 @@ struct contact_cell {
     const uint8_t *image; /* [image_size, image_size, 3] RGB */
     const char *name;
     const char *generated;
+    const char *base; /* what the model said before its adapters; NULL: not shown */
 };
 
 struct contact_sheet {

@@ -40,11 +40,15 @@ static mimo_status draw_sheet(const run_pictures *pictures)
     struct contact_cell cells[REPORT_NAMES];
     for (int64_t i = 0; i < report->count; i++)
         cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
-                                         report->names[i].bytes};
+                                         report->names[i].bytes,
+                                         report->has_base ? report->base_names[i].bytes : NULL};
     snprintf(subtitle, sizeof subtitle,
              "held-out loss: %.4f with the right images, %.4f with images shuffled",
              report->right_loss, report->shuffled_loss);
-    struct contact_sheet sheet = {.title = "Held-out emoji and what the model calls them",
+    struct contact_sheet sheet = {.title = report->has_base
+                                               ? "Held-out emoji, and what the base and the "
+                                                 "adapted model call them"
+                                               : "Held-out emoji and what the model calls them",
                                   .subtitle = subtitle,
                                   .image_size = (int)pictures->image_size,
                                   .count = (int)report->count,

@@ -11,6 +11,7 @@
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "emoji_list.h"
+#include "emoji_names.h"
 #include "render_module.h"
 
 _Static_assert((int)SAMPLE_NAME_CAPACITY == (int)EMOJI_NAME_CAPACITY, "names fit samples");
@@ -44,12 +45,14 @@ static mimo_status hash_file(uint64_t *hash, const char *path)
     return MIMO_OK;
 }
 
-/* Which font and list these are, by path, size and time of change; never 0. */
+/* Which font, list and names these are, by path, size and time of change; never 0. */
 static mimo_status identify(uint64_t *out, const struct sample_source *source)
 {
     uint64_t hash = HASH_START;
     TRY(hash_file(&hash, font_path(source)));
     TRY(hash_file(&hash, list_path(source)));
+    if (source->names)
+        TRY(hash_file(&hash, source->names));
     *out = hash ? hash : 1;
     return MIMO_OK;
 }
@@ -91,12 +94,29 @@ static mimo_status render_list(struct samples *samples, const struct emoji_list 
     return status;
 }
 
+/* The emoji with the names that the source asks for. */
+static mimo_status read_emoji(struct emoji_list *list, const struct sample_source *source)
+{
+    struct emoji_left_out left_out = {0};
+    TRY(emoji_list_read(list, list_path(source)));
+    int64_t all = list->count;
+    if (source->names)
+        TRY(emoji_list_rename(&left_out, list, source->names));
+    if (list->count < all)
+        fprintf(stderr,
+                "%" PRId64 " of %" PRId64 " emoji are left out: %s has no name for %" PRId64
+                " and one of more than %d bytes for %" PRId64 "\n",
+                all - list->count, all, source->names, left_out.unnamed, EMOJI_NAME_CAPACITY,
+                left_out.too_long);
+    return MIMO_OK;
+}
+
 mimo_status samples_render(struct samples *out, const struct sample_source *source)
 {
     struct emoji_list list = {0};
     struct samples samples = {0};
     mimo_status status;
-    TRY(emoji_list_read(&list, list_path(source)));
+    TRY_GOTO(status, done, read_emoji(&list, source));
     TRY_GOTO(status, done, samples_create(&samples, list.count, source->image_size));
     TRY_GOTO(status, done, render_list(&samples, &list, source));
     TRY_GOTO(status, done, identify(&samples.source, source));
@@ -135,15 +155,20 @@ static mimo_status cache_folder(char **out)
     return MIMO_OK;
 }
 
-mimo_status sample_cache_path(char **out, int64_t image_size)
+mimo_status sample_cache_path(char **out, const struct sample_source *source)
 {
     char *folder;
     TRY(cache_folder(&folder));
-    size_t bytes = strlen(folder) + sizeof "/emoji-.samples" + 20; /* 20: any 64-bit number */
+    char names[2 + 16] = ""; /* a dash and 64 bits in hexadecimal */
+    if (source->names)
+        snprintf(names, sizeof names, "-%016" PRIx64,
+                 hash_bytes(HASH_START, source->names, strlen(source->names)));
+    /* 20: any 64-bit number */
+    size_t bytes = strlen(folder) + sizeof "/emoji-.samples" + 20 + strlen(names);
     char *path;
     mimo_status status = memory_reserve(&path, (int64_t)bytes, 1);
     if (status == MIMO_OK) {
-        snprintf(path, bytes, "%s/emoji-%" PRId64 ".samples", folder, image_size);
+        snprintf(path, bytes, "%s/emoji-%" PRId64 "%s.samples", folder, source->image_size, names);
         *out = path;
     }
     memory_release(folder);
@@ -158,7 +183,7 @@ static bool cache_is_good(const char *path, const struct sample_source *source)
         return false;
     uint64_t wanted = 0;
     bool known = identify(&wanted, source) == MIMO_OK;
-    bool named = source->font || source->emoji_test;
+    bool named = source->font || source->emoji_test || source->names;
     bool good =
         samples.image_size == source->image_size && (known ? samples.source == wanted : !named);
     samples_release(&samples);
@@ -179,7 +204,7 @@ static mimo_status refill(const char *path, const struct sample_source *source)
 mimo_status sample_cache_fill(char **path, const struct sample_source *source)
 {
     char *cache;
-    TRY(sample_cache_path(&cache, source->image_size));
+    TRY(sample_cache_path(&cache, source));
     mimo_status status = cache_is_good(cache, source) ? MIMO_OK : refill(cache, source);
     if (status == MIMO_OK)
         *path = cache;

@@ -31,6 +31,7 @@ typedef struct run_state {
     struct train_log *log; /* on rank 0, where --log is given */
     struct progress progress;
     double *losses; /* of each step of this run, for the curve */
+    final_report report;
 } run_state;
 
 static mimo_status build_model(run_state *run)
@@ -160,12 +161,12 @@ static int64_t steps_taken(const run_state *run)
     return run->first_step > run->options->steps ? run->first_step : run->options->steps;
 }
 
-static mimo_status draw_pictures(run_state *run, const final_report *report)
+static mimo_status draw_pictures(run_state *run)
 {
     if (!run->options->out)
         return MIMO_OK;
     run_pictures pictures = {.folder = run->options->out,
-                             .report = report,
+                             .report = &run->report,
                              .image_size = run->options->image_size,
                              .losses = run->losses,
                              .count = steps_taken(run) - run->first_step,
@@ -177,13 +178,12 @@ static mimo_status draw_pictures(run_state *run, const final_report *report)
 static mimo_status finish(run_state *run)
 {
     const struct options *options = run->options;
-    final_report report;
-    TRY(final_report_make(&report, &run->model, &run->data));
+    TRY(final_report_make(&run->report, &run->model, &run->data));
     if (run->lead) {
-        final_report_print(&report, stdout);
+        final_report_print(&run->report, stdout);
         putchar('\n');
     }
-    TRY(draw_pictures(run, &report));
+    TRY(draw_pictures(run));
     if (run->lead && options->log)
         printf("log: %s\n", options->log);
     if (run->lead && options->save)
@@ -213,6 +213,9 @@ static mimo_status run_all(run_state *run)
     if (run->options->resume)
         TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
     TRY(open_results(run));
+    /* New adapters add nothing yet: the model is the base. */
+    if (options->base && run->lora.on && !options->adapter)
+        TRY(final_report_ask_base(&run->report, &run->model, &run->data));
     TRY(train(run));
     if (run->options->save)
         TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));

@@ -63,7 +63,8 @@ class Captioner:
 
 
 class Report:
-    """What a run prints at its end: both held-out losses, held-out names and generated ones."""
+    """What a run prints at its end: both held-out losses, held-out names and generated ones. `base`
+    has those of the base, where a run with adapters starts from one, and is empty elsewhere."""
 
     def __init__(self, printed):
         self.right = float(re.search(r"^held-out loss with the right images +(\S+)$", printed,
@@ -71,10 +72,11 @@ class Report:
         self.shuffled = float(re.search(r"^held-out loss with images shuffled +(\S+)$", printed,
                                         re.M)[1])
         head, *lines = printed[printed.index("\nheld-out emoji") + 1:].splitlines()
-        column = head.index("what the model")  # of bytes
-        names = [line.encode() for line in lines[:10]]
-        self.names = [name[:column].decode().strip() for name in names]
-        self.generated = [name[column:].decode() for name in names]
+        *ends, start = [match.start() for match in re.finditer("what the", head)]
+        lines = lines[:10]
+        self.names = [line[:(ends or [start])[0]].strip() for line in lines]
+        self.base = [line[ends[0]:start].strip() for line in lines] if ends else []
+        self.generated = [line[start:] for line in lines]
 
 
 def compare(name, seen, expected, tolerance):

@@ -34,6 +34,7 @@ Test(options, defaults)
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
+    cr_assert_null(o.names);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
 }
 
@@ -63,12 +64,13 @@ Test(options, every_flag)
     cr_assert(o.device == OPTIONS_CUDA);
     cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
-    char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt";
+    char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt --names n.txt";
     cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.action, OPTIONS_PREPARE);
     cr_assert_str_eq(o.prepare, "s.bin");
     cr_assert_str_eq(o.font, "f.ttf");
     cr_assert_str_eq(o.emoji_test, "e.txt");
+    cr_assert_str_eq(o.names, "n.txt");
 }
 
 Test(options, each_refusal_has_its_sentence)
@@ -119,6 +121,8 @@ Test(options, each_refusal_has_its_sentence)
         {"--progress no", "--progress must be one of auto|bar|lines, not \"no\""},
         {"--samples a --prepare b", "give one of them"},
         {"--samples a --font b", "--font does not go with it"},
+        {"--samples a --names b", "--names does not go with it"},
+        {"--names=", "--names needs a value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options o = {.steps = -7};
@@ -146,19 +150,33 @@ Test(options, help_and_version_win_over_contradictions)
 Test(options, help_explains_each_flag)
 {
     static const char *const flags[] = {
-        "--encoder=SPEC",    "--llm=SPEC",
-        "--steps=N",         "--global-batch=B",
-        "--micro-batches=M", "--seq=S",
-        "--seed=K",          "--lr=X",
-        "--log=FILE",        "--image-size=N",
-        "--hidden=N",        "--heads=N",
-        "--layers=E,L",      "--encoder-layers=N",
-        "--llm-layers=N",    "--samples=FILE",
-        "--out=DIR",         "--save=FILE",
-        "--resume=FILE",     "--device=cpu|cuda",
-        "--dtype=f32|bf16",  "--precision=f32|bf16",
-        "--prepare=FILE",    "--font=FILE",
-        "--emoji-test=FILE", "--progress=auto|bar|lines",
+        "--encoder=SPEC",
+        "--llm=SPEC",
+        "--steps=N",
+        "--global-batch=B",
+        "--micro-batches=M",
+        "--seq=S",
+        "--seed=K",
+        "--lr=X",
+        "--log=FILE",
+        "--image-size=N",
+        "--hidden=N",
+        "--heads=N",
+        "--layers=E,L",
+        "--encoder-layers=N",
+        "--llm-layers=N",
+        "--samples=FILE",
+        "--out=DIR",
+        "--save=FILE",
+        "--resume=FILE",
+        "--device=cpu|cuda",
+        "--dtype=f32|bf16",
+        "--precision=f32|bf16",
+        "--prepare=FILE",
+        "--font=FILE",
+        "--emoji-test=FILE",
+        "--names=FILE",
+        "--progress=auto|bar|lines",
     };
     char *text = NULL;
     size_t size = 0;

@@ -73,7 +73,7 @@ static struct contact_sheet example_sheet(uint8_t images[CELLS][PIXELS],
             images[i][3 * p + 2] = 7;
         }
         memcpy(images[i] + 3 * (5 * SIDE + 9), "\x03\x09\xee", 3);
-        cells[i] = (struct contact_cell){images[i], "grinning face", "grinning face"};
+        cells[i] = (struct contact_cell){images[i], "grinning face", "grinning face", NULL};
     }
     return (struct contact_sheet){"Title", "subtitle", SIDE, CELLS, cells};
 }
@@ -93,6 +93,29 @@ Test(pictures, contact_sheet_has_every_image_in_crisp_pixels)
     cr_assert_eq(count(&picture, 3, 9, 0xee), 64 * CELLS);
     cr_assert_gt(count(&picture, 0x1d, 0x7d, 0x46), 100, "no green for a right name");
     cr_assert_eq(count(&picture, 0xb3, 0x41, 0x2e), 0, "red for a right name");
+    free(picture.pixels);
+}
+
+/* A base answer is a third text on a card: the sheet grows, and the answer is plum. */
+Test(pictures, contact_sheet_shows_the_base_too)
+{
+    static uint8_t images[CELLS][PIXELS];
+    struct contact_cell cells[CELLS];
+    struct contact_sheet sheet = example_sheet(images, cells);
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture plain = load();
+    cr_assert_eq(count(&plain, 0x7b, 0x4a, 0x98), 0, "a base that nobody asked");
+    for (int i = 0; i < CELLS; i++)
+        cells[i].base = i == 3 ? "" : "gr\xc3\xbcn";
+    cr_assert_eq(picture_contact_sheet(path, &sheet, MODULE_FOLDER), MIMO_OK, "%s",
+                 mimo_last_error());
+    struct picture picture = load();
+    cr_assert_gt(picture.png.height, plain.png.height);
+    cr_assert_eq(picture.png.width, plain.png.width);
+    cr_assert_gt(count(&picture, 0x7b, 0x4a, 0x98), 100, "no answer of the base");
+    cr_assert_gt(count(&picture, 0x1d, 0x7d, 0x46), 100, "no answer of the adapted model");
+    free(plain.pixels);
     free(picture.pixels);
 }
 

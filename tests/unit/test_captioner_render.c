@@ -1,4 +1,5 @@
 /* Rendering: the box filter by hand, every emoji of the installed font, and each failure. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,12 +142,22 @@ Test(render, cache_needs_a_home)
     char *path = NULL;
     setenv("XDG_CACHE_HOME", "relative/does/not/count", 1);
     setenv("HOME", "/home/someone", 1);
-    cr_assert_eq(sample_cache_path(&path, 32), MIMO_OK);
+    cr_assert_eq(sample_cache_path(&path, &installed), MIMO_OK);
     cr_assert_str_eq(path, "/home/someone/.cache/mimo-bridge/emoji-32.samples");
     mimo_release(path);
+    struct sample_source named = installed, other = installed;
+    char *path_other = NULL;
+    named.names = "de.txt";
+    other.names = "fr.txt";
+    cr_assert_eq(sample_cache_path(&path, &named), MIMO_OK);
+    cr_assert_eq(sample_cache_path(&path_other, &other), MIMO_OK);
+    cr_assert_eq(strlen(path), strlen("/home/someone/.cache/mimo-bridge/emoji-32-.samples") + 16);
+    cr_assert_str_neq(path, path_other, "two languages would share a cache");
+    mimo_release(path);
+    mimo_release(path_other);
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
-    cr_assert_eq(sample_cache_path(&path, 32), MIMO_ERR_NOT_FOUND);
+    cr_assert_eq(sample_cache_path(&path, &installed), MIMO_ERR_NOT_FOUND);
     cr_assert(strstr(mimo_last_error(), "--samples"), "%s", mimo_last_error());
 }
 
@@ -205,6 +216,58 @@ Test(render, a_font_without_colour)
     if (access(source.font, R_OK) != 0)
         cr_skip_test("no fonts-dejavu-core");
     expect(&source, MIMO_ERR_UNSUPPORTED, "has no colour bitmaps");
+}
+
+/* Write the file at `path`, or a new one where it ends with XXXXXX. */
+static void write_text(char *path, const char *text)
+{
+    int fd = strstr(path, "XXXXXX") ? mkstemp(path) : open(path, O_WRONLY | O_TRUNC);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+Test(render, other_names_for_the_same_pictures)
+{
+    char list[] = "/tmp/captioner-list-XXXXXX", names[] = "/tmp/captioner-names-XXXXXX";
+    struct sample_source source = {
+        .module_folder = MODULE_FOLDER, .image_size = 8, .emoji_test = list};
+    struct samples english = {0}, german = {0};
+    write_text(list, "1F600 ; fully-qualified # x E1.0 one\n1F98A ; fully-qualified # x E1.0 two\n"
+                     "1F431 ; fully-qualified # x E1.0 three\n#EOF\n");
+    write_text(names, "1F431\tK\xc3\xa4tzchen\n1F600\tGesicht\n");
+    cr_assert_eq(samples_render(&english, &source), MIMO_OK, "%s", mimo_last_error());
+    source.names = names;
+    cr_assert_eq(samples_render(&german, &source), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(english.count == 3 && german.count == 2);
+    cr_assert_str_eq(sample_name(&german, 1), "K\xc3\xa4tzchen");
+    cr_assert_eq(german.name_length[1], 9);
+    cr_assert_eq(german.held_out[1], english.held_out[2]);
+    EXPECT_BITS(bits_of(sample_image(&german, 1), sample_image(&english, 2), 8 * 8 * 3, 1, 0),
+                "the cat is drawn where its name is");
+    samples_release(&english);
+    samples_release(&german);
+    /* The cache follows the names. */
+    char folder[] = "/tmp/captioner-cache-XXXXXX", *path = NULL;
+    cr_assert(mkdtemp(folder));
+    setenv("XDG_CACHE_HOME", folder, 1);
+    cr_assert_eq(sample_cache_fill(&path, &source), MIMO_OK, "%s", mimo_last_error());
+    mimo_release(path);
+    write_text(names, "1F431\tKatze\n");
+    cr_assert_eq(sample_cache_fill(&path, &source), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(sample_file_read(&german, path), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(german.count, 1, "the old names are still in the cache");
+    samples_release(&german);
+    unlink(names);
+    cr_assert_eq(sample_cache_fill(&path, &source), MIMO_ERR_NOT_FOUND,
+                 "named names must be there");
+    unlink(path);
+    mimo_release(path);
+    unlink(list);
+    char made[64];
+    snprintf(made, sizeof made, "%s/mimo-bridge", folder);
+    rmdir(made);
+    cr_assert_eq(rmdir(folder), 0, "something was left behind in %s", folder);
 }
 
 static void expect_with_list(const char *text, const char *part)

@@ -1,0 +1,107 @@
+"""An adapter learns other names than its base, in seconds: the base calls held-out flags "flag: ...",
+the adapter calls them "Fähnchen". Then the refusals of --names."""
+import os
+import re
+import sys
+import tempfile
+
+from captioner_runs import Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
+
+LIST = "/usr/share/unicode/emoji/emoji-test.txt"
+ONE_RANK = TOPOLOGIES[0]
+PAIR = ("tp=2,dp=1", "tp=1,cp=2,dp=1", 2)
+BATCH = ["--global-batch", "16", "--micro-batches", "1"]
+BASE = [*SMALL, *BATCH, "--steps", "60"]
+ADAPTER = [*SMALL, *BATCH, "--steps", "60", "--lora-rank", "4", "--lora-targets", "all", "--lr",
+           "0.03"]
+SAME_NAME = "Fähnchen"
+LEFT_OUT = 2  # emoji: one without a name, one with a long one
+
+REFUSED = [
+    (None, "cannot open the names .*: No such file"),
+    ("1F1E9 1F1EA Fahne\n", "line 1: no tab"),
+    ("x\tFahne\n", "line 1: \"x\" is no list of code points"),
+    ("41\tFahne\n", "none of the 1 names"),
+]
+
+
+def write(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def flags_of_countries():
+    if not os.path.exists(LIST):
+        sys.exit(SKIPPED)
+    with open(LIST, encoding="utf-8") as lines:
+        return [line for line in lines if "; fully-qualified" in line and " flag: " in line]
+
+
+def expect(condition, words):
+    """1 where the condition fails, with the words."""
+    if not condition:
+        print(words)
+    return 0 if condition else 1
+
+
+def check_refusals(captioner, emoji):
+    wrong = 0
+    for text, words in REFUSED:
+        names = os.path.join(captioner.folder, "refused.txt")
+        if text:
+            write(names, text)
+        done = captioner.launch(1, "--emoji-test", emoji, "--names", names, "--prepare",
+                                os.path.join(captioner.folder, "unmade"))
+        sentences = re.findall("^captioner: .*", done.stderr, re.M)  # mpirun adds its own
+        wrong += expect(done.returncode != 0 and len(sentences) == 1
+                        and re.search(words, sentences[0]), f"{words}: {done.stderr}")
+    return wrong
+
+
+def check_answers(captioner, emoji, names):
+    """Base, adapter, and the adapter again from its file."""
+    folder = captioner.folder
+    base, adapter = os.path.join(folder, "base"), os.path.join(folder, "adapter")
+    done = captioner.launch(1, "--image-size", "16", "--emoji-test", emoji, "--prepare",
+                            captioner.samples)
+    if done.returncode != 0:
+        print(done.stderr)
+        sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
+    english = Report(captioner.run(ONE_RANK, *BASE, "--save", base)[0].stdout)
+    done = captioner.launch(1, "--image-size", "16", "--emoji-test", emoji, "--names", names,
+                            "--prepare", captioner.samples)
+    wrong = expect(f"{LEFT_OUT} of " in done.stderr and "no name for 1 and one of more than 80 bytes"
+                   " for 1" in done.stderr, f"left out: {done.stderr}")
+    done, _ = captioner.run(PAIR, *ADAPTER, "--base", base, "--adapter-out", adapter)
+    learned = Report(done.stdout)
+    print(done.stdout)
+    wrong += expect(all(name.startswith("flag: ") for name in english.generated),
+                    f"the base says {english.generated}")
+    wrong += expect(learned.base == english.generated,
+                    f"beside the adapter the base says {learned.base}, not {english.generated}")
+    wrong += expect(set(learned.names) == {SAME_NAME}, f"held-out names {learned.names}")
+    wrong += expect(set(learned.generated) == {SAME_NAME}, f"the adapter says {learned.generated}")
+    again = Report(captioner.run(ONE_RANK, *SMALL, "--steps", "0", "--base", base, "--adapter",
+                                 adapter)[0].stdout)
+    wrong += expect((again.base, again.generated) == ([], learned.generated),
+                    f"from the file: {again.base}, {again.generated}")
+    return wrong
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    countries = flags_of_countries()
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        emoji = write(os.path.join(folder, "emoji.txt"), "".join(countries) + "#EOF\n")
+        codes = [line.split(";")[0].strip() for line in countries]
+        rows = [f"{code}\t{SAME_NAME}\n" for code in codes[2:]]
+        names = write(os.path.join(folder, "names.txt"),
+                      "# no name for the first\n" + f"{codes[1]}\t{'ü' * 41}\n" + "".join(rows))
+        wrong = check_answers(captioner, emoji, names)
+        wrong += check_refusals(captioner, emoji)
+        sys.exit(f"{wrong} checks failed" if wrong else 0)
+
+
+main()
