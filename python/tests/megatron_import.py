@@ -36,7 +36,7 @@ def folder():
 def require():
     if not all(gather(folder() is not None)):
         raise Skip("no Megatron-LM: MIMO_MEGATRON can name its folder")
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = sys.pycache_prefix is None
     warnings.simplefilter("ignore")
     return folder()
 
