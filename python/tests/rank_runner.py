@@ -28,7 +28,7 @@ from mimo_bridge import _c, _mpi
 
 CASES: list = []
 MODULES = ("bridge_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
-           "local_cases", "megatron_cases", "mimo_model_cases")
+           "local_cases", "megatron_cases", "mimo_model_cases", "fused_cases")
 
 
 def case(*ranks, long=False):
