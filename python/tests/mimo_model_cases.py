@@ -124,9 +124,9 @@ def inputs_of(grids, data, rank):
         name: {"tiny": {"images": rows}} for name, rows in images.items() if len(rows)} or None}
 
 
-def run_step(model, grids, data, rank):
+def run_step(model, grids, data, rank, **more):
     """This rank's sum of losses, and backward."""
-    loss, _ = model(**inputs_of(grids, data, rank))
+    loss, _ = model(**inputs_of(grids, data, rank), **more)
     loss.sum().backward()
     return loss.sum().item()
 
