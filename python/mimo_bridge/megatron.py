@@ -89,8 +89,8 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self._extract_parallelism_info()
         self._build_rank_mappings()
         self._compare()
-        self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters, executor=executor,
-                             name=f"{src_module_name} to {dest_module_name}")
+        self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters,
+                             executor=executor, name=f"{src_module_name} to {dest_module_name}")
 
     # In place of Megatron's, which count positions in lists.
 
@@ -194,8 +194,8 @@ class MimoModel(_MimoModel):
     Errors beyond Megatron's: NotImplementedError for a language model with pp > 1, which Megatron's
     forward of colocated modules can't run in stages. (ColocatedBridgeCommunicator can serve one.)
     With `fused`: ValueError where modules are not colocated, where a modality has no special id, and
-    where the language model's config and grid differ in cp; NotImplementedError for packed sequences
-    under cp > 1; StateError in a backward after another forward.
+    where the language model's config and grid differ in cp, or under sp in tp; NotImplementedError for
+    packed sequences under cp > 1; StateError in a backward after another forward.
     """
 
     _input_ids: torch.Tensor | None = None
@@ -228,9 +228,13 @@ class MimoModel(_MimoModel):
     def _build_placements(self) -> None:
         grids, special = self.mimo_config.module_to_grid_map, self.mimo_config.special_token_ids or {}
         config, language = self.mimo_config.language_model_spec.params["config"], grid_of(grids[_LANGUAGE])
-        if config.context_parallel_size != language.dim("cp"):
-            raise ArgumentError(f"MimoModel: fused=True, and the language model's config has cp="
-                                f"{config.context_parallel_size}, its grid cp={language.dim('cp')}")
+        sizes = {"cp": config.context_parallel_size}
+        if config.sequence_parallel:
+            sizes["tp"] = config.tensor_model_parallel_size
+        for name, size in sizes.items():
+            if size != language.dim(name):
+                raise ArgumentError(f"MimoModel: fused=True, and the language model's config has {name}="
+                                    f"{size}, its grid {name}={language.dim(name)}")
         without = [name for name in self.mimo_config.modality_submodules_spec if name not in special]
         if without:
             raise ArgumentError(f"MimoModel: fused=True needs the special token id of {without[0]}")

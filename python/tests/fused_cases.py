@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 import mimo_bridge as mb
 from megatron_import import gloo, whole
 from mimo_model_cases import (
-    BATCH, HIDDEN, LANGUAGES, PIXELS, SEQ, SPECIAL, Data, inputs_of, model_of, relative, run_step, train)
+    BATCH, HIDDEN, LANGUAGES, PIXELS, SEQ, SPECIAL, Data, inputs_of, model_of, relative, run_step,
+    train)
 from rank_runner import case, raises, same
 
 ENCODERS = {"vision": "tp=1,dp=8", "audio": "tp=2,dp=4"}
@@ -86,9 +87,18 @@ def fused_mistakes(comm):
                special={"vision": SPECIAL["vision"]})
         raises(ValueError, "config has cp=1, its grid cp=2", model_of, upstream, grids, False, cp=1,
                fused=True)
+        raises(ValueError, "config has tp=2, its grid tp=4", model_of, upstream,
+               {**grids, "language": "tp=4,cp=1,dp=2"}, True, tp=2, fused=True)
+        raises(ValueError, "share all ranks", model_of, upstream, {**grids, "vision": "dp=8"}, False,
+               fused=True)
         model, data = model_of(upstream, grids, False, fused=True), Data(0, {})
         few = data.images["vision"][4]
         data.images["vision"][4] = torch.cat([few, few.new_ones(1, PIXELS)])
+        raises(ValueError, "", run_step, model, grids, data, comm.rank)
+        # the same rows in the same order, one of them on a rank that does not have its sample
+        data = Data(0, {})
+        data.images["vision"][1:3] = torch.cat(data.images["vision"][1:3]).split(
+            [len(data.images["vision"][1]) + 1, len(data.images["vision"][2]) - 1])
         raises(ValueError, "", run_step, model, grids, data, comm.rank)
         data = Data(0, {})
         raises(NotImplementedError, "packed sequences under cp=2", model, data.ids, None,

@@ -85,8 +85,8 @@ def in_one_piece(data, encoders, language):
     return language.loss_of(rows, data.labels).sum()
 
 
-def model_of(upstream, grids, sp, special=SPECIAL, cp=None, **more):
-    """Megatron's MimoModel with our bridges, over HyperCommGrids from texts. cp: another one in the
+def model_of(upstream, grids, sp, special=SPECIAL, cp=None, tp=None, **more):
+    """Megatron's MimoModel with our bridges, over HyperCommGrids from texts. cp, tp: others in the
     config."""
     made = {}
     for name, text in grids.items():
@@ -97,12 +97,12 @@ def model_of(upstream, grids, sp, special=SPECIAL, cp=None, **more):
     groups = [made["language"].create_pg([name]) for name in ("cp", "tp")]
     config = upstream.TransformerConfig(
         num_layers=1, hidden_size=HIDDEN, num_attention_heads=2, params_dtype=F64,
-        tensor_model_parallel_size=language.dim("tp"), context_parallel_size=cp or language.dim("cp"),
+        tensor_model_parallel_size=tp or language.dim("tp"), context_parallel_size=cp or language.dim("cp"),
         sequence_parallel=sp)
-    tp = (groups[1].rank(), language.dim("tp")) if sp else (0, 1)
+    part = (groups[1].rank(), language.dim("tp")) if sp else (0, 1)
     spec = upstream.ModuleSpec
     return upstream.ours.MimoModel(upstream.MimoModelConfig(
-        language_model_spec=spec(module=Language, params={"config": config, "tp": tp}),
+        language_model_spec=spec(module=Language, params={"config": config, "tp": part}),
         modality_submodules_spec={
             name: spec(module=upstream.encoders[name], submodules={"encoders": {
                 "tiny": spec(module=Encoder, params={"seed": seed})}})
