@@ -16,11 +16,14 @@ import torch.distributed as dist
 from megatron.core.models.mimo import MimoModel as _MimoModel
 from megatron.core.models.mimo.comm import colocated_communicator as _upstream
 from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE
+from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
+from ._fused import Placement, TextPlaces
 from .bridge import Bridge
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, GridError, MimoError, UnsupportedError
 from .grid import Grid, pairing_of
+from .partition import Partition
 
 __all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of"]
 
@@ -86,13 +89,8 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self._extract_parallelism_info()
         self._build_rank_mappings()
         self._compare()
-        comm = comm or default_communicator()
-        if (comm.rank, comm.size) != (self.current_rank, dist.get_world_size()):
-            raise ArgumentError(f"this is rank {self.current_rank} of {dist.get_world_size()} in "
-                                f"torch.distributed, and rank {comm.rank} of {comm.size} in the "
-                                "communicator: both need the same ranks")
-        self.bridge = Bridge(self._src, self._dest, comm=comm, layout=letters, executor=executor,
-                             name=f"{src_module_name} to {dest_module_name}")
+        self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters,
+                             executor=executor, name=f"{src_module_name} to {dest_module_name}")
 
     # In place of Megatron's, which count positions in lists.
 
@@ -163,6 +161,15 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self.bridge.close()
 
 
+def _of_all_ranks(comm: Communicator | None) -> Communicator:
+    comm = comm or default_communicator()
+    if (comm.rank, comm.size) != (dist.get_rank(), dist.get_world_size()):
+        raise ArgumentError(f"this is rank {dist.get_rank()} of {dist.get_world_size()} in "
+                            f"torch.distributed, and rank {comm.rank} of {comm.size} in the "
+                            "communicator: both need the same ranks")
+    return comm
+
+
 def _positions(grid: Grid) -> dict[int, tuple[int, int]]:
     found = {}
     for rank in range(grid.offset, grid.offset + grid.size):
@@ -178,11 +185,29 @@ class MimoModel(_MimoModel):
     rows, and its encoder gets gradients of 0. Images can differ in size and number, because each rank
     counts the special ids of its own input_ids. The LLM can have cp > 1.
 
+    fused  Rows of a modality go straight to their positions in this rank's shard of the sequence.
+           There is no tile of full sequences, no alignment over them and no sum over cp in backward,
+           and the embedding is asked for the text of this rank's cp shard alone. The results are the
+           same. The encoder's ranks must have the images of an even share of all samples. One forward
+           at a time: its backward comes before the next forward, also one without gradients
+
     Errors beyond Megatron's: NotImplementedError for a language model with pp > 1, which Megatron's
     forward of colocated modules can't run in stages. (ColocatedBridgeCommunicator can serve one.)
+    With `fused`: ValueError where modules are not colocated, where a modality has no special id, and
+    where the language model's config and grid differ in cp, or under sp in tp; NotImplementedError for
+    packed sequences under cp > 1; StateError in a backward after another forward.
     """
 
     _input_ids: torch.Tensor | None = None
+    _text: TextPlaces | None = None
+
+    def __init__(self, mimo_config: Any, cp_group: Any = None, tp_group: Any = None, *,
+                 fused: bool = False) -> None:
+        self.fused = fused
+        super().__init__(mimo_config, cp_group, tp_group)
+        if fused and self._text is None:
+            raise ArgumentError("MimoModel: fused=True needs modules that share all ranks, with tp and "
+                                "dp in every grid of module_to_grid_map")
 
     def _build_colocated_communicators(self) -> None:
         grids = self.mimo_config.module_to_grid_map
@@ -193,30 +218,104 @@ class MimoModel(_MimoModel):
         if grid_of(language).dim("pp") > 1:
             raise UnsupportedError(f"MimoModel: the language model has pp={grid_of(language).dim('pp')}, "
                                    "and the forward of colocated modules runs it as one stage")
+        if self.fused:
+            self._build_placements()
+            return
         for name in self.mimo_config.modality_submodules_spec:
             self.colocated_comms[name, _LANGUAGE] = ColocatedBridgeCommunicator(
                 grids[name], language, name, _LANGUAGE, {"b": 0, "h": 1})
 
+    def _build_placements(self) -> None:
+        grids, special = self.mimo_config.module_to_grid_map, self.mimo_config.special_token_ids or {}
+        config, language = self.mimo_config.language_model_spec.params["config"], grid_of(grids[_LANGUAGE])
+        sizes = {"cp": config.context_parallel_size}
+        if config.sequence_parallel:
+            sizes["tp"] = config.tensor_model_parallel_size
+        for name, size in sizes.items():
+            if size != language.dim(name):
+                raise ArgumentError(f"MimoModel: fused=True, and the language model's config has {name}="
+                                    f"{size}, its grid {name}={language.dim(name)}")
+        without = [name for name in self.mimo_config.modality_submodules_spec if name not in special]
+        if without:
+            raise ArgumentError(f"MimoModel: fused=True needs the special token id of {without[0]}")
+        partition = None
+        if config.context_parallel_size > 1 or config.sequence_parallel:
+            partition = Partition(sp=config.sequence_parallel, strict=True)
+        comm = _of_all_ranks(None)
+        for name in self.mimo_config.modality_submodules_spec:
+            self.colocated_comms[name, _LANGUAGE] = Placement(
+                grid_of(grids[name]), language, special[name], comm=comm, partition=partition,
+                name=f"{name} to {_LANGUAGE}")
+        self._text = TextPlaces(partition, language, comm.rank)
+
     def forward(self, input_ids: torch.Tensor, *args: Any, **more: Any) -> Any:
         """Megatron's. Collective where modules are colocated."""
+        if self._text is not None:
+            self._check_fused(input_ids, more.get("packing_kwargs", args[5] if len(args) > 5 else None))
         self._input_ids = input_ids
         try:
             return super().forward(input_ids, *args, **more)
         finally:
             self._input_ids = None
 
+    def _check_fused(self, ids: torch.Tensor, packing: Any) -> None:
+        config = self.mimo_config.language_model_spec.params["config"]
+        if packing is not None and config.context_parallel_size > 1:
+            raise UnsupportedError("MimoModel: fused=True does not take packed sequences under cp="
+                                   f"{config.context_parallel_size}")
+        length = self.partition_adapter.cfg.max_seq_len if self.partition_adapter else 0
+        if config.sequence_parallel and config.tp_comm_overlap and ids.shape[1] != length:
+            raise ArgumentError(f"MimoModel: tp_comm_overlap needs sequences of {length} tokens, not "
+                                f"{ids.shape[1]}")
+
     def _apply_colocated_comms(self, modality_embeddings: dict[str, torch.Tensor]) -> Any:
         # Every encoder, in the same order on all ranks, and not only those with images here.
         for (name, _), comm in self.colocated_comms.items():
+            x = modality_embeddings.get(name)
+            x = self._no_rows(name, comm) if x is None else x
+            if self._text is not None:
+                modality_embeddings[name] = comm.place(x, self._input_ids)
+                continue
             rows = None
             if name in self.special_token_ids and self._input_ids is not None:
                 rows = int((self._input_ids == self.special_token_ids[name]).sum())
-            x = modality_embeddings.get(name)
-            modality_embeddings[name] = comm.communicate(
-                self._no_rows(name, comm) if x is None else x, rows)
+            modality_embeddings[name] = comm.communicate(x, rows)
         return modality_embeddings
 
-    def _no_rows(self, name: str, comm: ColocatedBridgeCommunicator) -> torch.Tensor:
+    # With `fused` what follows works on this rank's shard, in place of full sequences.
+
+    def get_text_embeddings(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None,
+                            special_token_ids: dict[str, int]) -> torch.Tensor:
+        """Megatron's: [number of text tokens, H]. With `fused`: [S/(cp*tp), B, H], 0 elsewhere."""
+        if self._text is None:
+            return super().get_text_embeddings(input_ids, position_ids, special_token_ids)
+        ids = self._text.of_cp(input_ids)
+        if position_ids is not None:
+            position_ids = self._text.of_cp(position_ids)
+        text = super().get_text_embeddings(ids, position_ids, special_token_ids)
+        if self._text.cuts_tp:  # each tp rank uses some rows, and the embedding wants all gradients
+            text = copy_to_tensor_model_parallel_region(text, self.partition_adapter.cfg.tp_group)
+        is_text = torch.ones_like(ids, dtype=torch.bool)
+        for special in special_token_ids.values():
+            is_text &= ids != special
+        return self._text.tile(text, is_text)
+
+    def align_embeddings_by_token_positions(self, modality_embeddings: dict[str, torch.Tensor],
+                                            *args: Any, **more: Any) -> torch.Tensor:
+        """Megatron's: [S, B, H]. With `fused` the tiles have their rows where they belong."""
+        if self._text is None:
+            return super().align_embeddings_by_token_positions(modality_embeddings, *args, **more)
+        tile = modality_embeddings["text"]  # nobody else has it: it takes the others in place
+        for name, _ in self.colocated_comms:
+            tile = tile.add_(modality_embeddings[name])
+        return tile
+
+    def _shard_language_inputs(self, embeddings: torch.Tensor | None, *args: Any, **more: Any) -> Any:
+        if self._text is None:
+            return super()._shard_language_inputs(embeddings, *args, **more)
+        return embeddings, *super()._shard_language_inputs(None, *args, **more)[1:]
+
+    def _no_rows(self, name: str, comm: ColocatedBridgeCommunicator | Placement) -> torch.Tensor:
         """[0, H]: what the encoder of a rank without images gives. It depends on the encoder's
         parameters, so that backward gives them gradients of 0 and their hooks run here as elsewhere."""
         config = self.mimo_config.language_model_spec.params["config"]

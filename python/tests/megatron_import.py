@@ -36,7 +36,7 @@ def folder():
 def require():
     if not all(gather(folder() is not None)):
         raise Skip("no Megatron-LM: MIMO_MEGATRON can name its folder")
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = sys.pycache_prefix is None
     warnings.simplefilter("ignore")
     return folder()
 
@@ -71,7 +71,10 @@ def whole():
         except ImportError:  # Megatron imports one file of kernels without asking
             name = "megatron.core.transformer.moe.ops.paged_stash"
             sys.modules[name] = mock.MagicMock(__spec__=None)
-        importlib.import_module("mimo_bridge.megatron")
+        # No case calls what it compiles. Importing the compiler would take half of the time.
+        with mock.patch.object(torch, "compile", lambda f=None, **_more: f or (lambda g: g)):
+            importlib.import_module("mimo_bridge.megatron")
+            importlib.import_module("megatron.core.models.gpt")  # which a TransformerConfig imports
     import mimo_bridge.megatron as ours
     from megatron.core.hyper_comm_grid import HyperCommGrid
     from megatron.core.models.mimo import MimoModelConfig

@@ -1,8 +1,8 @@
 """Megatron-LM's MimoModel with our import: steps of training against the same model in one piece.
 
 Two encoders under grids of their own, and a language model whose loss of a token depends on that token
-alone, so that cp and sp leave the sum as it is. f64, and the encoders alone are trained. Skipped where
-Megatron-LM is missing (megatron_import.py).
+alone, so that cp and sp leave the sum as it is. f64; the encoders are trained, and the gradient of the
+text's embedding is compared. Skipped where Megatron-LM is missing (megatron_import.py).
 """
 import torch
 
@@ -34,7 +34,7 @@ class Language(torch.nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(3)
         self.config, self.tp = config, tp
-        self.words = torch.randn(VOCABULARY, HIDDEN, generator=generator, dtype=F64)
+        self.words = torch.nn.Parameter(torch.randn(VOCABULARY, HIDDEN, generator=generator, dtype=F64))
         self.out = torch.randn(HIDDEN, VOCABULARY, generator=generator, dtype=F64)
 
     def embedding(self, input_ids, position_ids):
@@ -46,6 +46,7 @@ class Language(torch.nn.Module):
         return losses.reshape(labels.shape)
 
     def forward(self, decoder_input, labels, **_more):
+        self.seen = decoder_input.detach()
         rows = decoder_input.transpose(0, 1)
         return self.loss_of(rows, labels.chunk(self.tp[1], 1)[self.tp[0]] if self.tp[1] > 1 else labels)
 
@@ -72,9 +73,8 @@ class Data:
         return torch.cat([self.images[name][sample] for sample in samples])
 
 
-def in_one_piece(data, encoders):
+def in_one_piece(data, encoders, language):
     """The sum of losses of the whole batch, without ranks."""
-    language = Language(None)
     rows = torch.zeros(BATCH, SEQ, HIDDEN, dtype=F64)
     text = torch.ones_like(data.ids, dtype=torch.bool)
     for name, special in SPECIAL.items():
@@ -85,8 +85,9 @@ def in_one_piece(data, encoders):
     return language.loss_of(rows, data.labels).sum()
 
 
-def model_of(upstream, grids, sp):
-    """Megatron's MimoModel with our bridges, over HyperCommGrids from texts."""
+def model_of(upstream, grids, sp, special=SPECIAL, cp=None, tp=None, **more):
+    """Megatron's MimoModel with our bridges, over HyperCommGrids from texts. cp, tp: others in the
+    config."""
     made = {}
     for name, text in grids.items():
         dims = [part.split("=") for part in text.split(",")]
@@ -96,17 +97,18 @@ def model_of(upstream, grids, sp):
     groups = [made["language"].create_pg([name]) for name in ("cp", "tp")]
     config = upstream.TransformerConfig(
         num_layers=1, hidden_size=HIDDEN, num_attention_heads=2, params_dtype=F64,
-        tensor_model_parallel_size=language.dim("tp"), context_parallel_size=language.dim("cp"),
+        tensor_model_parallel_size=tp or language.dim("tp"), context_parallel_size=cp or language.dim("cp"),
         sequence_parallel=sp)
-    tp = (groups[1].rank(), language.dim("tp")) if sp else (0, 1)
+    part = (groups[1].rank(), language.dim("tp")) if sp else (0, 1)
     spec = upstream.ModuleSpec
     return upstream.ours.MimoModel(upstream.MimoModelConfig(
-        language_model_spec=spec(module=Language, params={"config": config, "tp": tp}),
+        language_model_spec=spec(module=Language, params={"config": config, "tp": part}),
         modality_submodules_spec={
             name: spec(module=upstream.encoders[name], submodules={"encoders": {
                 "tiny": spec(module=Encoder, params={"seed": seed})}})
             for seed, name in enumerate(SPECIAL)},
-        special_token_ids=SPECIAL, module_to_grid_map=made), cp_group=groups[0], tp_group=groups[1])
+        special_token_ids=special, module_to_grid_map=made), cp_group=groups[0], tp_group=groups[1],
+        **more)
 
 
 def samples_of(text, rank):
@@ -114,33 +116,39 @@ def samples_of(text, rank):
     return list(even(BATCH, grid.dim("dp"), grid.coords(rank)["dp"]))
 
 
-def run_step(model, grids, data, rank):
-    """This rank's sum of losses, and backward. Modalities without images here are left out."""
+def inputs_of(grids, data, rank):
+    """A model's arguments on this rank. Modalities without images here are left out."""
     mine = samples_of(grids["language"], rank)
     images = {name: data.images_of(name, samples_of(grids[name], rank)) for name in SPECIAL}
-    loss, _ = model(data.ids[mine], None, labels=data.labels[mine], modality_inputs={
-        name: {"tiny": {"images": rows}} for name, rows in images.items() if len(rows)} or None)
+    return {"input_ids": data.ids[mine], "labels": data.labels[mine], "modality_inputs": {
+        name: {"tiny": {"images": rows}} for name, rows in images.items() if len(rows)} or None}
+
+
+def run_step(model, grids, data, rank, **more):
+    """This rank's sum of losses, and backward."""
+    loss, _ = model(**inputs_of(grids, data, rank), **more)
     loss.sum().backward()
     return loss.sum().item()
 
 
 def relative(got, wanted):
-    return ((got - wanted).norm() / wanted.norm()).item()
+    return ((got - wanted).norm() / wanted.norm().clamp(min=1e-30)).item()
 
 
-def train(comm, upstream, grids, sp, none):
+def train(comm, upstream, grids, sp, none, **more):
     """Two steps of both encoders: gradients, and losses after them, against the model in one piece."""
-    model = model_of(upstream, grids, sp)
+    model = model_of(upstream, grids, sp, **more)
     alone = {name: Encoder(seed) for seed, name in enumerate(SPECIAL)}
-    language = mb.Grid(grids["language"])
+    words, tp = Language(None), mb.Grid(grids["language"]).dim("tp")
     for step in range(2):
         data = Data(step, none)
         loss = run_step(model, grids, data, comm.rank)
-        whole_loss = in_one_piece(data, alone)
+        whole_loss = in_one_piece(data, alone, words)
         whole_loss.backward()
-        copies = 1 if sp else language.dim("tp")
-        total = sum(gather(loss)) / copies
+        total = sum(gather(loss)) / (1 if sp else tp)
         assert abs(total / whole_loss.item() - 1) < 1e-12, (grids, step, total, whole_loss.item())
+        off = relative(sum(gather(model.language_model.words.grad)) / tp, words.words.grad)
+        assert off < 1e-12, f"{grids} words step {step}: relative L2 {off}"
         for name, submodule in model.modality_submodules.items():
             copies = comm.size // mb.Grid(grids[name]).dim("dp")
             for part in ("weight", "bias"):

@@ -140,8 +140,26 @@ def swapped(original, grid):
     return {rank: place[::-1] for rank, place in original(grid).items()}
 
 
+def one_late(original, ids, special, first):
+    return original(ids.roll(1, 1), special, first)
+
+
+def summed_over_cp(original, self, x, ids):
+    y = original(self, x, ids)
+    y.register_hook(lambda gradient: gradient * 2)  # what a sum of two equal ones gives
+    return y
+
+
+def first_positions(original, self, x):
+    return x[..., :original(self, x).shape[-1]]
+
+
+def own_gradient_alone(_original, text, _group):
+    return text
+
+
 if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
-    from mimo_bridge import megatron
+    from mimo_bridge import _fused, megatron
     theirs = megatron.MimoModel.__mro__[1]
     colocated = megatron.ColocatedBridgeCommunicator
     MUTATIONS |= {
@@ -156,4 +174,10 @@ if "mimo_bridge.megatron" in sys.modules:  # where its cases ran
                           ["megatron/colocated_beyond_megatron", "mimo_model/mimo_model_steps"]),
         "swapped positions": (wrap(megatron, "_positions", swapped), ["megatron/colocated_bits"]),
         "no upstream rules": (wrap(colocated, "__init__", own_rules), ["megatron/colocated_refusals"]),
+        "rows one position late": (wrap(_fused, "spans_of", one_late), ["fused/fused_steps"]),
+        "a sum over cp": (wrap(_fused.Placement, "place", summed_over_cp), ["fused/fused_steps"]),
+        "text of other positions": (wrap(_fused.TextPlaces, "of_cp", first_positions),
+                                    ["fused/fused_steps"]),
+        "text gradient of a part": (wrap(megatron, "copy_to_tensor_model_parallel_region",
+                                         own_gradient_alone), ["fused/fused_steps"]),
     }

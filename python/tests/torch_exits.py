@@ -5,6 +5,7 @@
 
 Run by a Python that has torch; it starts the launches with the same Python.
 """
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -81,15 +82,15 @@ def check(name, command, program, succeeds, words, **more):
         wrong.append(f"exit status {status}")
     if words not in output or "never here" in output or "Segmentation" in output:
         wrong.append(f"the words {words!r} are missing, or others are there")
-    print(f"{'FAIL' if wrong else 'ok  '} {name} ({seconds:.1f} s)" + "".join(f": {w}" for w in wrong))
-    if wrong:
-        print(output)
+    print(f"{'FAIL' if wrong else 'ok  '} {name} ({seconds:.1f} s)" + "".join(f": {w}" for w in wrong)
+          + (f"\n{output}" if wrong else ""), flush=True)
     return not wrong
 
 
 def main(arguments):
     mpirun, words = arguments[0], [a for a in arguments[1:] if not a.startswith("--")]
-    passed = []
+    # At once: most of a launch is the import of torch, or waiting.
+    pool, ways = concurrent.futures.ThreadPoolExecutor(4), []
     for name, (ranks, timeout, program, succeeds, said) in WAYS.items():
         if words and not any(word in name for word in words):
             continue
@@ -99,14 +100,14 @@ def main(arguments):
             program = "import mimo_bridge as mb\ncomm = mb.Communicator()\n" + program
         else:
             program = COMMON.replace("TIMEOUT", str(timeout)) + program
-        passed.append(check(name, command, program, succeeds, said))
+        ways.append(pool.submit(check, name, command, program, succeeds, said))
     if not words or any(word in "torchrun" for word in words):
         program = "import mimo_bridge as mb\n" + TORCHRUN
-        passed.append(check("torchrun's environment", [sys.executable], program, True,
-                            "sentence: CPU tensors need mpirun, and this is torchrun",
-                            WORLD_SIZE="2", RANK="0", LOCAL_RANK="0",
-                            MASTER_ADDR="127.0.0.1"))
-    return 0 if all(passed) else 1
+        ways.append(pool.submit(
+            check, "torchrun's environment", [sys.executable], program, True,
+            "sentence: CPU tensors need mpirun, and this is torchrun",
+            WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1"))
+    return 0 if all([way.result() for way in ways]) else 1
 
 
 if __name__ == "__main__":

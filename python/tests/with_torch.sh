@@ -11,13 +11,17 @@ if [ "${MIMO_TORCH:-1}" = 0 ]; then
     echo "skipped: MIMO_TORCH=0"
     exit 77
 fi
-venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge
+venv=${MIMO_VENV:-$cache/venv}
 python=$venv/bin/python
 [ -x "$python" ] || python=python3
 # Where torch's CUDA libraries are those of the system, the environment says where they lie.
 [ ! -f "$venv/cuda_libraries" ] ||
     LD_LIBRARY_PATH=$(cat "$venv/cuda_libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export LD_LIBRARY_PATH
+# Bytecode outlives the build folder: to compile torch and Megatron-LM takes each rank 9 s.
+PYTHONPYCACHEPREFIX=$cache/bytecode
+unset PYTHONDONTWRITEBYTECODE
+export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX
 if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
     echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
     exit 77
