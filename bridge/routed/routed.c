@@ -113,7 +113,8 @@ static mimo_status prepare_measured(mimo_op *op)
 }
 
 /* No rank sees from its own tiles how the batch is split. Counterexample: of 7 and 3 samples over
- * dp = 2, each rank sees what could be an even split. So the ranks compare their guesses first. */
+ * dp = 2, each rank sees what could be an even split. So the ranks compare their guesses first.
+ * Where that can't be, a rank says so alone: telling the others would be what can't be. */
 static mimo_status require_agreement(mimo_op *op)
 {
     bool wanted;
@@ -121,8 +122,7 @@ static mimo_status require_agreement(mimo_op *op)
     const mimo_device *device = comm->device;
     const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
                                          : "tell the batch by mimo_bridge_update or the descriptor";
-    op->claim.unsure = comm->size > 1;
-    if (!op->claim.unsure)
+    if (comm->size == 1)
         return MIMO_OK;
     MIMO_CHECK(!device->records || !device->records(op->call.stream), MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
@@ -132,6 +132,7 @@ static mimo_status require_agreement(mimo_op *op)
     MIMO_CHECK(wanted, MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
                op->claim.words, remedy);
+    op->claim.unsure = true;
     return MIMO_OK;
 }
 

@@ -396,3 +396,30 @@ MPI_TEST(graph, micro_batches)
     check_rows(EXECUTOR_P2P);
     check_rows(EXECUTOR_ZERO_COPY);
 }
+
+/* ----------------------------------- what nobody told --------------------------------------- */
+
+/* Ranks would have to agree, which no capture can hold. Each rank says so at once, the capture goes
+ * on, and so does the bridge. */
+MPI_TEST(graph, untold_batch)
+{
+    cudaGraph_t graph = NULL;
+    bridge_bed bed;
+    bed_case c = case_of(false, EXECUTOR_P2P);
+    c.told = c.sums = false;
+    bed_create(&bed, &c);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    bed_fill(&bed, &from, false, 1);
+    MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
+    EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
+    MPI_EXPECT_STATUS(bed_call(&bed, false, &to, &from), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("tell the batch by mimo_bridge_update");
+    EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    bed_fill(&bed, &from, false, 2);
+    MPI_EXPECT_OK(bed_call(&bed, false, &to, &from));
+    bed_check_target(&bed, &to, false, 2);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
+}
