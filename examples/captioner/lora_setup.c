@@ -26,54 +26,45 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The targets of a list with commas, sorted, each once: an array and the texts in one piece. */
-static mimo_status split_targets(char ***out, int64_t *count, const char *list)
+static int64_t count_parts(const char *list)
 {
-    size_t length = strlen(list) + 1, most = 1;
+    int64_t parts = 1;
     for (const char *comma = list; (comma = strchr(comma, ',')); comma++)
-        most++;
-    char **targets, *rest = NULL;
-    TRY(memory_reserve(&targets, (int64_t)(most * sizeof *targets + length), 1));
-    char *texts = memcpy(targets + most, list, length);
-    int64_t n = 0;
-    for (char *text = strtok_r(texts, ",", &rest); text; text = strtok_r(NULL, ",", &rest))
-        targets[n++] = text;
-    qsort(targets, (size_t)n, sizeof *targets, by_bytes);
+        parts++;
+    return parts;
+}
+
+/* Sorted, each once. Returns how many are left. */
+static int64_t sort_targets(char **targets, int64_t n)
+{
     int64_t kept = 0;
+    qsort(targets, (size_t)n, sizeof *targets, by_bytes);
     for (int64_t i = 0; i < n; i++)
         if (kept == 0 || strcmp(targets[kept - 1], targets[i]) != 0)
             targets[kept++] = targets[i];
-    *out = targets;
-    *count = kept;
-    return MIMO_OK;
+    return kept;
 }
 
-/* A configuration with targets of a list, in one piece like one that is read. */
+/* A configuration with the targets of a list with commas, in one piece like one that is read: the
+ * struct, the array of targets, their texts. */
 static mimo_status make_config(struct adapter_config **out, const char *list)
 {
-    char **targets = NULL;
-    int64_t count = 0;
-    struct adapter_config *made = NULL;
-    bool all = strcmp(list, ALL) == 0;
-    TRY(split_targets(&targets, &count, all ? ADAPTER_ALL_LINEAR : list));
-    int64_t bytes =
-        (int64_t)sizeof *made + count * (int64_t)sizeof *targets + (int64_t)strlen(list) + 16;
-    mimo_status status =
-        count > 0 ? memory_reserve(&made, bytes, 1)
-                  : mimo_fail(MIMO_ERR_ARGUMENT, "--lora-targets \"%s\" names no layer", list);
-    if (status == MIMO_OK) {
-        const char **copies = (const char **)(made + 1);
-        char *text = (char *)(copies + count);
-        for (int64_t i = 0; i < count; i++) {
-            copies[i] = strcpy(text, targets[i]);
-            text += strlen(targets[i]) + 1;
-        }
-        made->targets = copies;
-        made->target_count = count;
-        *out = made;
+    const char *text = strcmp(list, ALL) == 0 ? ADAPTER_ALL_LINEAR : list;
+    int64_t most = count_parts(text), length = (int64_t)strlen(text) + 1, n = 0;
+    struct adapter_config *made;
+    TRY(memory_reserve(&made, (int64_t)sizeof *made + most * (int64_t)sizeof(char *) + length, 1));
+    char **targets = (char **)(made + 1), *rest = NULL;
+    char *texts = memcpy(targets + most, text, (size_t)length);
+    for (char *part = strtok_r(texts, ",", &rest); part; part = strtok_r(NULL, ",", &rest))
+        targets[n++] = part;
+    made->targets = (const char *const *)targets;
+    made->target_count = sort_targets(targets, n);
+    if (n == 0) {
+        memory_release(made);
+        return mimo_fail(MIMO_ERR_ARGUMENT, "--lora-targets \"%s\" names no layer", list);
     }
-    memory_release(targets);
-    return status;
+    *out = made;
+    return MIMO_OK;
 }
 
 /* The linear layers of the two modules; of the blocks those of the first. */
