@@ -68,8 +68,8 @@ static void append_string(struct text_room *room, const char *text)
     append(room, "\"");
 }
 
-/* An integer where the value is whole, else the shortest text that gives the value back. (Below
- * 2^-24 Python finds a digit less for some powers of 2.) */
+/* As Python writes it: a whole value as an integer, any other as the shortest text that reads back
+ * as the same value. For some powers of 2 below 2^-24 this has one digit more than Python's. */
 static void append_number(struct text_room *room, double value)
 {
     char digits[32];

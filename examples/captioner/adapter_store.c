@@ -20,11 +20,6 @@ static const nn_param *param_of(const factor_list *list, int64_t i)
     return nn_params_at(list->places[i].params, list->places[i].index);
 }
 
-static int64_t elements_of(const nn_param *param)
-{
-    return param->placement.shape[0] * param->placement.shape[1];
-}
-
 /* The rows of packed factors, in the room that *rows points to; it moves on. */
 static const int64_t *lora_rows_of(int64_t **rows, const nn_param *param)
 {
@@ -63,7 +58,7 @@ static mimo_status list_factors(factor_list *out, captioner_model *model)
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < nn_params_count(stores[s].params); i++) {
             const nn_param *param = nn_params_at(stores[s].params, i);
-            int64_t elements = elements_of(param);
+            int64_t elements = nn_placement_elements(&param->placement);
             count += param->adapter;
             packed += param->packing.groups > 0 ? param->placement.shape[0] : 0;
             if (param->adapter && elements > out->largest)

@@ -246,27 +246,12 @@ mimo_status model_backward(captioner_model *model)
     return encoder_backward(&model->encoder, model->encoded);
 }
 
-typedef mimo_status linear_visit(nn_linear *linear);
-
-static mimo_status visit_blocks(nn_block *blocks, int64_t layers, linear_visit *visit)
+static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
 {
-    for (int64_t i = 0; i < layers; i++) {
-        TRY(visit(&blocks[i].attention.qkv));
-        TRY(visit(&blocks[i].attention.out));
-        TRY(visit(&blocks[i].mlp.up));
-        TRY(visit(&blocks[i].mlp.down));
-    }
-    return MIMO_OK;
-}
-
-static mimo_status visit_linears(captioner_model *model, linear_visit *visit)
-{
-    vision_encoder *encoder = &model->encoder;
     language_model *language = &model->language;
-    TRY(visit(&encoder->patch));
-    TRY(visit_blocks(encoder->blocks, encoder->layers, visit));
-    TRY(visit(&encoder->project));
-    TRY(visit_blocks(language->blocks, language->layers, visit));
+    TRY(encoder_visit(&model->encoder, visit));
+    for (int64_t i = 0; i < language->layers; i++)
+        TRY(nn_block_visit(&language->blocks[i], visit));
     return visit(&language->head);
 }
 

@@ -50,7 +50,7 @@ static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selec
             if (!is_selected(param, parts[part].part, what))
                 continue;
             saved_tensor *entry = &list->entries[list->count++];
-            int64_t elements = param->placement.shape[0] * param->placement.shape[1];
+            int64_t elements = nn_placement_elements(&param->placement);
             entry->param = param;
             entry->place = (nn_param_part){params, i, parts[part].part, tp};
             snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
@@ -214,8 +214,7 @@ static mimo_status write_entries(const save_state *save)
         TRY(nn_whole_gather(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
             written = safetensors_write(save->writer, i, 0,
-                                        param->placement.shape[0] * param->placement.shape[1],
-                                        list->whole);
+                                        nn_placement_elements(&param->placement), list->whole);
     }
     return written;
 }
@@ -308,8 +307,7 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
           "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
           entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
           param->placement.shape[1]);
-    TRY(safetensors_read(file, index, 0, param->placement.shape[0] * param->placement.shape[1],
-                         list->whole));
+    TRY(safetensors_read(file, index, 0, nn_placement_elements(&param->placement), list->whole));
     nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }

@@ -118,3 +118,11 @@ mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows)
     TRY(nn_embedding_backward(&encoder->position, d));
     return nn_linear_backward(&encoder->patch, NULL, d);
 }
+
+mimo_status encoder_visit(vision_encoder *encoder, nn_linear_visit *visit)
+{
+    TRY(visit(&encoder->patch));
+    for (int64_t i = 0; i < encoder->layers; i++)
+        TRY(nn_block_visit(&encoder->blocks[i], visit));
+    return visit(&encoder->project);
+}

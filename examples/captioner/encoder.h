@@ -43,4 +43,7 @@ mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_rea
 /** Gradients of the parameters from the gradient of the rows; a picture needs none. */
 mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows);
 
+/** Visit the linear layers. */
+mimo_status encoder_visit(vision_encoder *encoder, nn_linear_visit *visit);
+
 #endif

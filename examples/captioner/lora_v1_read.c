@@ -1,14 +1,11 @@
 #include "lora_v1_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "adapter_config.h"
+#include "input_file.h"
 #include "little_endian.h"
 #include "lora_v1_format.h"
 #include "utf8.h"
@@ -25,39 +22,20 @@ struct place {
 };
 
 struct lora_v1_file {
-    int fd;
-    char *path;
-    int64_t size;
+    struct input_file input;
     struct stored *stored; /* sorted by name */
     int64_t count, rank;
     struct place *places;
     int64_t place_count;
 };
 
-static mimo_status read_at(const lora_v1_file *file, void *to, int64_t bytes, int64_t at)
-{
-    char *next = to;
-    while (bytes > 0) {
-        ssize_t got = pread(file->fd, next, (size_t)bytes, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        CHECK(got >= 0, MIMO_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
-        CHECK(got > 0, MIMO_ERR_IO, "%s ends at byte %" PRId64 ", %" PRId64 " are missing",
-              file->path, at, bytes);
-        next += got;
-        at += got;
-        bytes -= got;
-    }
-    return MIMO_OK;
-}
-
 /* The number of `bytes` bytes at *at, which moves on. */
 static mimo_status read_number(const lora_v1_file *file, uint64_t *out, int64_t *at, int bytes)
 {
     unsigned char data[8];
-    CHECK(bytes <= file->size - *at, MIMO_ERR_IO, "cut short at byte %" PRId64 ": %d are needed",
-          *at, bytes);
-    TRY(read_at(file, data, bytes, *at));
+    CHECK(bytes <= file->input.size - *at, MIMO_ERR_IO,
+          "cut short at byte %" PRId64 ": %d are needed", *at, bytes);
+    TRY(input_file_read(&file->input, data, bytes, *at));
     *out = get_little_endian(data, bytes);
     *at += bytes;
     return MIMO_OK;
@@ -67,11 +45,11 @@ static mimo_status read_name(const lora_v1_file *file, char **out, int64_t *at)
 {
     uint64_t length;
     TRY(read_number(file, &length, at, 4));
-    CHECK(length >= 1 && length <= (uint64_t)(file->size - *at), MIMO_ERR_IO,
+    CHECK(length >= 1 && length <= (uint64_t)(file->input.size - *at), MIMO_ERR_IO,
           "byte %" PRId64 " promises a name of %" PRIu64 " bytes, %" PRId64 " follow", *at - 4,
-          length, file->size - *at);
+          length, file->input.size - *at);
     TRY(memory_reserve(out, (int64_t)length + 1, 1));
-    TRY(read_at(file, *out, (int64_t)length, *at));
+    TRY(input_file_read(&file->input, *out, (int64_t)length, *at));
     CHECK(utf8_printable(*out, length) == length, MIMO_ERR_IO,
           "the name at byte %" PRId64 " is not printable UTF-8", *at);
     *at += (int64_t)length;
@@ -87,12 +65,12 @@ static mimo_status read_shape(const lora_v1_file *file, struct stored *stored, i
           stored->name, dims);
     for (int d = 0; d < LORA_V1_DIMS; d++) {
         TRY(read_number(file, &size, at, 8));
-        CHECK(size >= 1 && size <= (uint64_t)file->size, MIMO_ERR_IO,
+        CHECK(size >= 1 && size <= (uint64_t)file->input.size, MIMO_ERR_IO,
               "byte %" PRId64 ": tensor %s has size %" PRId64 " in dimension %d", *at - 8,
               stored->name, (int64_t)size, d);
         stored->shape[d] = (int64_t)size;
     }
-    int64_t width = stored->shape[1], left = file->size - *at;
+    int64_t width = stored->shape[1], left = file->input.size - *at;
     CHECK(stored->shape[0] <= left / (int64_t)sizeof(float) / width, MIMO_ERR_IO,
           "byte %" PRId64 ": tensor %s has the shape [%" PRId64 ", %" PRId64 "], %" PRId64
           " bytes follow",
@@ -142,9 +120,9 @@ static mimo_status read_list(lora_v1_file *file)
     CHECK(version == LORA_V1_VERSION, MIMO_ERR_IO, "version %" PRIu64 ", and not %d", version,
           LORA_V1_VERSION);
     TRY(read_number(file, &count, &at, 4));
-    CHECK(count <= (uint64_t)(file->size - at) / (LORA_V1_FIXED + 1), MIMO_ERR_IO,
+    CHECK(count <= (uint64_t)(file->input.size - at) / (LORA_V1_FIXED + 1), MIMO_ERR_IO,
           "byte %" PRId64 " promises %" PRIu64 " tensors, %" PRId64 " bytes follow", at - 4, count,
-          file->size - at);
+          file->input.size - at);
     TRY(memory_reserve(&file->stored, (int64_t)count, sizeof *file->stored));
     while (file->count < (int64_t)count) {
         struct stored *stored = &file->stored[file->count++];
@@ -152,8 +130,8 @@ static mimo_status read_list(lora_v1_file *file)
         TRY(read_shape(file, stored, &at));
         TRY(check_rank(file, stored));
     }
-    CHECK(at == file->size, MIMO_ERR_IO,
-          "the tensors end at byte %" PRId64 ", the file has %" PRId64, at, file->size);
+    CHECK(at == file->input.size, MIMO_ERR_IO,
+          "the tensors end at byte %" PRId64 ", the file has %" PRId64, at, file->input.size);
     qsort(file->stored, count, sizeof *file->stored, by_name);
     for (int64_t i = 1; i < file->count; i++)
         CHECK(strcmp(file->stored[i - 1].name, file->stored[i].name) != 0, MIMO_ERR_EXISTS,
@@ -163,14 +141,7 @@ static mimo_status read_list(lora_v1_file *file)
 
 static mimo_status open_path(lora_v1_file *file, const char *path)
 {
-    struct stat found;
-    TRY(memory_copy_string(&file->path, path));
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
-    CHECK(file->fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s",
-          path, strerror(errno));
-    CHECK(fstat(file->fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO,
-          "%s is no ordinary file", path);
-    file->size = found.st_size;
+    TRY(input_file_open(&file->input, path));
     mimo_status status = read_list(file);
     if (status != MIMO_OK && status != MIMO_ERR_MEMORY)
         fail_prefix(status, "%s is no sound LORA file: ", path);
@@ -181,7 +152,7 @@ mimo_status lora_v1_open(lora_v1_file **out, const char *path)
 {
     lora_v1_file *file;
     TRY(memory_reserve(&file, 1, sizeof *file));
-    file->fd = -1;
+    file->input = (struct input_file)INPUT_FILE_INIT;
     mimo_status status = open_path(file, path);
     if (status != MIMO_OK) {
         lora_v1_close(file);
@@ -231,12 +202,12 @@ static mimo_status match_all(lora_v1_file *file, const struct adapter_tensors *l
     for (int64_t i = 0; i < list->count; i++) {
         const struct adapter_tensor *wanted = &list->tensors[i];
         const struct stored *got = find(file, wanted->name);
-        CHECK(got, MIMO_ERR_IO, "adapter %s has no tensor %s", file->path, wanted->name);
+        CHECK(got, MIMO_ERR_IO, "adapter %s has no tensor %s", file->input.path, wanted->name);
         CHECK(got->shape[0] == wanted->shape[0] && got->shape[1] == wanted->shape[1],
               MIMO_ERR_SHAPE,
               "adapter %s: tensor %s has the shape [%" PRId64 ", %" PRId64
               "], and not that of the model, [%" PRId64 ", %" PRId64 "]",
-              file->path, got->name, got->shape[0], got->shape[1], wanted->shape[0],
+              file->input.path, got->name, got->shape[0], got->shape[1], wanted->shape[0],
               wanted->shape[1]);
         TRY(lora_v1_check_rows(wanted));
         used[got - file->stored] = true;
@@ -244,7 +215,7 @@ static mimo_status match_all(lora_v1_file *file, const struct adapter_tensors *l
     }
     for (int64_t i = 0; i < file->count; i++)
         CHECK(used[i], MIMO_ERR_IO, "adapter %s has a tensor %s that this model has no layer for",
-              file->path, file->stored[i].name);
+              file->input.path, file->stored[i].name);
     return MIMO_OK;
 }
 
@@ -268,7 +239,7 @@ mimo_status lora_v1_read(const lora_v1_file *file, int64_t index, int64_t first,
 {
     CHECK(index >= 0 && index < file->place_count, MIMO_ERR_ARGUMENT,
           "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->place_count,
-          file->path);
+          file->input.path);
     const struct place *place = &file->places[index];
     const struct stored *stored = place->stored;
     int64_t width = stored->shape[1], elements = stored->shape[0] * width;
@@ -282,8 +253,8 @@ mimo_status lora_v1_read(const lora_v1_file *file, int64_t index, int64_t first,
             row = place->lora_rows[row];
             some = count < width - column ? count : width - column;
         }
-        TRY(read_at(file, to, some * (int64_t)sizeof *to,
-                    stored->at + (row * width + column) * (int64_t)sizeof *to));
+        TRY(input_file_read(&file->input, to, some * (int64_t)sizeof *to,
+                            stored->at + (row * width + column) * (int64_t)sizeof *to));
         to += some;
         first += some;
         count -= some;
@@ -295,12 +266,10 @@ void lora_v1_close(lora_v1_file *file)
 {
     if (!file)
         return;
-    if (file->fd >= 0)
-        close(file->fd);
+    input_file_close(&file->input);
     for (int64_t i = 0; i < file->count; i++)
         memory_release(file->stored[i].name);
     memory_release(file->stored);
     memory_release(file->places);
-    memory_release(file->path);
     memory_release(file);
 }

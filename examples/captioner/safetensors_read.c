@@ -1,18 +1,15 @@
 #include "safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cjson/cJSON.h>
 
 #include "captioner_memory.h"
 #include "captioner_support.h"
+#include "input_file.h"
 #include "little_endian.h"
 #include "safetensors_format.h"
 #include "utf8.h"
@@ -24,8 +21,7 @@ struct stored {
 };
 
 struct safetensors_file {
-    int fd;
-    char *path;
+    struct input_file input;
     cJSON *header;         /* owns names and metadata */
     struct stored *stored; /* sorted by name */
     int64_t *sizes;        /* all shapes, one after another */
@@ -33,29 +29,12 @@ struct safetensors_file {
     int64_t data_at, data_bytes;
 };
 
-static mimo_status read_at(const safetensors_file *file, void *to, int64_t bytes, int64_t at)
-{
-    char *next = to;
-    while (bytes > 0) {
-        ssize_t got = pread(file->fd, next, (size_t)bytes, (off_t)at);
-        if (got < 0 && errno == EINTR)
-            continue;
-        CHECK(got >= 0, MIMO_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
-        CHECK(got > 0, MIMO_ERR_IO, "%s ends at byte %" PRId64 ", %" PRId64 " are missing",
-              file->path, at, bytes);
-        next += got;
-        at += got;
-        bytes -= got;
-    }
-    return MIMO_OK;
-}
-
 /* The JSON text behind the length that comes first. */
 static mimo_status read_header(safetensors_file *file, int64_t size)
 {
     unsigned char prefix[SAFETENSORS_PREFIX];
     CHECK(size >= SAFETENSORS_PREFIX, MIMO_ERR_IO, "cut short: %" PRId64 " bytes", size);
-    TRY(read_at(file, prefix, sizeof prefix, 0));
+    TRY(input_file_read(&file->input, prefix, sizeof prefix, 0));
     uint64_t length = get_little_endian(prefix, SAFETENSORS_PREFIX);
     CHECK(length <= SAFETENSORS_MOST_HEADER, MIMO_ERR_IO,
           "the header promises %" PRIu64 " bytes, the format allows %d", length,
@@ -65,7 +44,7 @@ static mimo_status read_header(safetensors_file *file, int64_t size)
           size - SAFETENSORS_PREFIX);
     char *json;
     TRY(memory_reserve(&json, (int64_t)length + 1, 1));
-    mimo_status status = read_at(file, json, (int64_t)length, SAFETENSORS_PREFIX);
+    mimo_status status = input_file_read(&file->input, json, (int64_t)length, SAFETENSORS_PREFIX);
     const char *end = NULL;
     if (status == MIMO_OK) {
         file->header = cJSON_ParseWithLengthOpts(json, (size_t)length, &end, 0);
@@ -192,14 +171,8 @@ static mimo_status check_cover(safetensors_file *file)
 
 static mimo_status open_path(safetensors_file *file, const char *path)
 {
-    TRY(memory_copy_string(&file->path, path));
-    file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
-    CHECK(file->fd >= 0, errno == ENOENT ? MIMO_ERR_NOT_FOUND : MIMO_ERR_IO, "cannot open %s: %s",
-          path, strerror(errno));
-    struct stat found;
-    CHECK(fstat(file->fd, &found) == 0 && S_ISREG(found.st_mode), MIMO_ERR_IO,
-          "%s is no ordinary file", path);
-    mimo_status status = read_header(file, found.st_size);
+    TRY(input_file_open(&file->input, path));
+    mimo_status status = read_header(file, file->input.size);
     if (status == MIMO_OK)
         status = parse_header(file);
     if (status == MIMO_OK)
@@ -215,7 +188,7 @@ mimo_status safetensors_open(safetensors_file **out, const char *path)
 {
     safetensors_file *file;
     TRY(memory_reserve(&file, 1, sizeof *file));
-    file->fd = -1;
+    file->input = (struct input_file)INPUT_FILE_INIT;
     mimo_status status = open_path(file, path);
     if (status != MIMO_OK) {
         safetensors_close(file);
@@ -229,12 +202,10 @@ void safetensors_close(safetensors_file *file)
 {
     if (!file)
         return;
-    if (file->fd >= 0)
-        close(file->fd);
+    input_file_close(&file->input);
     cJSON_Delete(file->header);
     memory_release(file->stored);
     memory_release(file->sizes);
-    memory_release(file->path);
     memory_release(file);
 }
 
@@ -267,11 +238,12 @@ mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_
 {
     CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
           "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
-          file->path);
+          file->input.path);
     const struct stored *stored = &file->stored[index];
     TRY(safetensors_check_slice(&stored->tensor, first, count));
     int64_t size = (int64_t)mimo_dtype_size(stored->tensor.dtype);
-    return read_at(file, data, count * size, file->data_at + stored->begin + first * size);
+    return input_file_read(&file->input, data, count * size,
+                           file->data_at + stored->begin + first * size);
 }
 
 mimo_status safetensors_read_rows(const safetensors_file *file, int64_t index, int64_t first,
@@ -279,7 +251,7 @@ mimo_status safetensors_read_rows(const safetensors_file *file, int64_t index, i
 {
     CHECK(index >= 0 && index < file->count, MIMO_ERR_ARGUMENT,
           "there is no tensor %" PRId64 " among the %" PRId64 " of %s", index, file->count,
-          file->path);
+          file->input.path);
     const struct safetensors_tensor *tensor = &file->stored[index].tensor;
     CHECK(tensor->ndim > 0, MIMO_ERR_ARGUMENT, "tensor \"%s\" is a single value, not rows",
           tensor->name);

@@ -107,3 +107,11 @@ mimo_status nn_block_backward(nn_block *block, nn_real *dx, const nn_real *dy)
     MIMO_TRY(nn_attention_backward(&block->attention, block->room, dx));
     return nn_norm_backward(&block->norm1, dx, block->room, dx);
 }
+
+mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit)
+{
+    MIMO_TRY(visit(&block->attention.qkv));
+    MIMO_TRY(visit(&block->attention.out));
+    MIMO_TRY(visit(&block->mlp.up));
+    return visit(&block->mlp.down);
+}

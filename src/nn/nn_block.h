@@ -42,4 +42,7 @@ mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
 /** dx may be dy. */
 mimo_status nn_block_backward(nn_block *block, nn_real *dx, const nn_real *dy);
 
+/** Visit the block's linear layers. */
+mimo_status nn_block_visit(nn_block *block, nn_linear_visit *visit);
+
 #endif

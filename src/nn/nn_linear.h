@@ -76,6 +76,9 @@ mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy);
 /** Both, the parameters first: dx may be the x of the forward. */
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy);
 
+/** What a walk over linear layers does with each. The first error ends the walk. */
+typedef mimo_status nn_linear_visit(nn_linear *layer);
+
 /** Merge the adapter into the weight, and back (nn_lora.h). Without an adapter they do nothing. */
 mimo_status nn_linear_merge(nn_linear *layer);
 mimo_status nn_linear_unmerge(nn_linear *layer);

@@ -315,6 +315,12 @@ bool nn_param_has(const nn_param *param, nn_part part)
     return part == NN_VALUE || !param->frozen;
 }
 
+nn_real *nn_param_array(const nn_param *param, nn_part part)
+{
+    nn_real *const arrays[] = {param->value, param->grad, param->m, param->v};
+    return arrays[part];
+}
+
 int64_t nn_params_largest(const nn_params *params)
 {
     int64_t most = 1;
@@ -343,8 +349,7 @@ static mimo_status find_part(nn_real **out, const nn_params *params, int index, 
     MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
                "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
                (int)part);
-    nn_real *const parts[] = {param->value, param->grad, param->m, param->v};
-    *out = parts[part];
+    *out = nn_param_array(param, part);
     return MIMO_OK;
 }
 

@@ -112,8 +112,9 @@ const nn_param *nn_params_at(const nn_params *params, int index);
 /** The index of the parameter `name`; -1 where there is none. */
 int nn_params_find(const nn_params *params, const char *name);
 
-/** Whether a parameter has that array. */
+/** Whether a parameter has that array; and the array, NULL where it has none. */
 bool nn_param_has(const nn_param *param, nn_part part);
+nn_real *nn_param_array(const nn_param *param, nn_part part);
 
 /** Elements of the largest parameter on this rank; at least 1. */
 int64_t nn_params_largest(const nn_params *params);

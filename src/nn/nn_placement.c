@@ -1,5 +1,10 @@
 #include "nn/nn_placement.h"
 
+int64_t nn_placement_elements(const nn_placement *placement)
+{
+    return placement->shape[0] * placement->shape[1];
+}
+
 void nn_placement_local(const nn_placement *placement, int rank, int64_t local[2], int64_t *start)
 {
     local[0] = placement->shape[0];

@@ -7,12 +7,6 @@
 #include "device/device.h"
 #include "nn/nn_support.h"
 
-static nn_real *array_of(const nn_param *param, nn_part part)
-{
-    nn_real *const parts[] = {param->value, param->grad, param->m, param->v};
-    return parts[part];
-}
-
 /* Values move before and after training: they are not counted. */
 static nn_exchange exchange_of(const nn_param_part *part)
 {
@@ -51,7 +45,7 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     int64_t bytes = param->count * (int64_t)sizeof *rooms->whole;
     if (nn_exchange_size(&tp) == 1 || placement.cut < 0)
         return nn_params_read(from->params, from->index, from->part, rooms->whole);
-    MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, array_of(param, from->part), bytes));
+    MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, nn_param_array(param, from->part), bytes));
     MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, placement.ranks * bytes));
     join_slices(rooms->whole, rooms->slices, &placement, param->count);
     return MIMO_OK;

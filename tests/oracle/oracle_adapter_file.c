@@ -28,11 +28,6 @@ static const nn_param *param_of(const factors *all, int64_t i)
     return nn_params_at(all->places[i].params, all->places[i].index);
 }
 
-static int64_t elements_of(const nn_param *param)
-{
-    return param->placement.shape[0] * param->placement.shape[1];
-}
-
 static mimo_status list_factors(factors *all)
 {
     const oracle_topology *topology = all->candidate->topology;
@@ -50,7 +45,9 @@ static mimo_status list_factors(factors *all)
             all->tensors[all->count] =
                 (struct adapter_tensor){param->name, {shape[0], shape[1]}, NULL};
             all->places[all->count++] = (nn_param_part){params, i, NN_VALUE, tp[store]};
-            largest = elements_of(param) > largest ? elements_of(param) : largest;
+            largest = nn_placement_elements(&param->placement) > largest
+                          ? nn_placement_elements(&param->placement)
+                          : largest;
         }
     }
     MIMO_TRY(mimo_reserve(&all->whole, largest, sizeof *all->whole));
@@ -132,7 +129,7 @@ static mimo_status capture_file(const factors *all, const adapter_file *file,
                                 oracle_capture *capture)
 {
     char name[80];
-    int64_t row_of[4096];
+    int64_t *row_of = all->candidate->row_of;
     for (int64_t i = 0; i < all->count; i++) {
         const int64_t *shape = all->tensors[i].shape;
         MIMO_TRY(adapter_read(file, i, 0, shape[0] * shape[1], all->whole));
@@ -176,7 +173,9 @@ static mimo_status load_by_root(const factors *all, const adapter_file *file)
         int root = nn_params_tp_size(all->places[i].params) - 1;
         bool reads = nn_params_tp_rank(all->places[i].params) == root;
         mimo_status status =
-            reads ? adapter_read(file, i, 0, elements_of(param_of(all, i)), all->whole) : MIMO_OK;
+            reads ? adapter_read(file, i, 0, nn_placement_elements(&param_of(all, i)->placement),
+                                 all->whole)
+                  : MIMO_OK;
         MIMO_TRY(mimo_comm_agree(all->candidate->topology->host, status));
         MIMO_TRY(nn_params_distribute(&all->places[i], reads ? all->whole : NULL, root));
     }

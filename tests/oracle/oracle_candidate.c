@@ -81,8 +81,7 @@ static int64_t largest_param(const oracle_candidate *candidate)
 {
     int64_t most = 0;
     for (int store = 0; store < ORACLE_STORES; store++)
-        for (int i = 0; i < nn_params_count(candidate->stores[store]); i++)
-            most = largest(most, nn_params_at(candidate->stores[store], i)->count);
+        most = largest(most, nn_params_largest(candidate->stores[store]));
     return most;
 }
 

@@ -2,27 +2,12 @@
 
 #include "core/check.h"
 
-typedef mimo_status linear_visit(nn_linear *linear);
-
-static mimo_status visit_blocks(nn_block *blocks, int64_t layers, linear_visit *visit)
+static mimo_status visit_linears(oracle_candidate *candidate, nn_linear_visit *visit)
 {
-    for (int64_t i = 0; i < layers; i++) {
-        MIMO_TRY(visit(&blocks[i].attention.qkv));
-        MIMO_TRY(visit(&blocks[i].attention.out));
-        MIMO_TRY(visit(&blocks[i].mlp.up));
-        MIMO_TRY(visit(&blocks[i].mlp.down));
-    }
-    return MIMO_OK;
-}
-
-static mimo_status visit_linears(oracle_candidate *candidate, linear_visit *visit)
-{
-    vision_encoder *encoder = &candidate->encoder;
     oracle_llm *llm = &candidate->llm;
-    MIMO_TRY(visit(&encoder->patch));
-    MIMO_TRY(visit_blocks(encoder->blocks, encoder->layers, visit));
-    MIMO_TRY(visit(&encoder->project));
-    MIMO_TRY(visit_blocks(llm->blocks, llm->sizes.llm_layers, visit));
+    MIMO_TRY(encoder_visit(&candidate->encoder, visit));
+    for (int64_t i = 0; i < llm->sizes.llm_layers; i++)
+        MIMO_TRY(nn_block_visit(&llm->blocks[i], visit));
     return visit(&llm->head);
 }
 
