@@ -37,6 +37,20 @@ static mimo_status choose_tables(nn_runtime *made)
     }
 }
 
+static mimo_status check_order(const nn_runtime_desc *desc)
+{
+    MIMO_CHECK((unsigned)desc->order <= NN_ORDER_FIXED, MIMO_ERR_ARGUMENT,
+               "runtime: unknown order of additions %d", (int)desc->order);
+    if (desc->order == NN_ORDER_FAST)
+        return MIMO_OK;
+    MIMO_CHECK(NN_DTYPE == MIMO_F32, MIMO_ERR_UNSUPPORTED,
+               "runtime: the fixed order of additions is for layers in f32, these are in %s",
+               mimo_dtype_name(NN_DTYPE));
+    MIMO_CHECK(desc->precision == NN_PRECISION_FULL, MIMO_ERR_UNSUPPORTED,
+               "runtime: the fixed order of additions needs products of full precision");
+    return MIMO_OK;
+}
+
 mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
 {
     MIMO_CHECK(runtime && desc, MIMO_ERR_ARGUMENT, "runtime: NULL struct or descriptor");
@@ -45,8 +59,11 @@ mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
     MIMO_CHECK(desc->precision == NN_PRECISION_FULL || NN_DTYPE == MIMO_F32, MIMO_ERR_UNSUPPORTED,
                "runtime: products in bf16 need layers in f32, these are in %s",
                mimo_dtype_name(NN_DTYPE));
-    nn_runtime made = {
-        .memory = desc->memory, .stream = desc->stream, .precision = desc->precision};
+    MIMO_TRY(check_order(desc));
+    nn_runtime made = {.memory = desc->memory,
+                       .stream = desc->stream,
+                       .precision = desc->precision,
+                       .order = desc->order};
     MIMO_TRY(choose_tables(&made));
     mimo_status status = made.ops->open(&made);
     if (status != MIMO_OK) {

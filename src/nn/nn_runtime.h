@@ -17,6 +17,8 @@
 
 #include <mimo/tensor.h>
 
+#include "nn/nn_order.h"
+
 MIMO_BEGIN_DECLS
 
 /* How matrices are multiplied. */
@@ -29,12 +31,14 @@ typedef struct nn_runtime_desc {
     mimo_memory memory;
     mimo_stream stream; /* borrowed: a cudaStream_t of the current device; NULL on the host */
     nn_precision precision;
+    nn_order order; /* of additions */
 } nn_runtime_desc;
 
 typedef struct nn_runtime {
     mimo_memory memory;
     mimo_stream stream;
     nn_precision precision;
+    nn_order order;
     const struct nn_ops *ops;
     const struct mimo_device *device;
     void *context; /* of the operations: nn_ops.open makes it */
