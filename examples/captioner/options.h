@@ -46,8 +46,9 @@ struct options {
     uint64_t seed;
     double lr;
     enum options_device device;
-    mimo_dtype dtype;     /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
-    mimo_dtype precision; /* of the factors of matrix products: the same two */
+    mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
+    mimo_dtype precision;  /* of the factors of matrix products: the same two */
+    int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
     const char *prepare;    /* --prepare */

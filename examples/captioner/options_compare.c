@@ -60,6 +60,8 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));
     add_text(list, "--precision", mimo_dtype_name(o->precision));
+    add_int(list, "--same-bits (V)", o->shards);
+    add_int(list, "--same-bits (C)", o->pairs);
     add_int(list, "--lora-rank", o->lora_rank);
     snprintf(text, sizeof text, "%.17g", o->lora_alpha);
     add_text(list, "--lora-alpha", text);

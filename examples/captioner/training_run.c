@@ -48,6 +48,8 @@ static mimo_status build_model(run_state *run)
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype,
+                       .shards = options->shards,
+                       .pairs = options->pairs,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
@@ -198,10 +200,11 @@ static mimo_status finish(run_state *run)
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
-    TRY(compute_place_open(&run->place, run->world,
-                           options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
-                           options->precision == MIMO_BF16 ? NN_PRECISION_BF16
-                                                           : NN_PRECISION_FULL));
+    nn_runtime_desc place = {
+        .memory = options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
+        .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
+        .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
+    TRY(compute_place_open(&run->place, run->world, &place));
     TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));

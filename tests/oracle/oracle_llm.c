@@ -232,7 +232,7 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
     for (int64_t i = 0; i < layers; i++)
         MIMO_TRY(nn_block_forward(&llm->blocks[i], x[i + 1], x[i], &llm->sequence));
     MIMO_TRY(nn_norm_forward(&llm->norm, x[layers + 1], x[layers], own));
-    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own));
+    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own, llm->batch));
     MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, llm->share * llm->batch));
     return nn_loss_read(&llm->loss, loss_sum, tokens);
 }
