@@ -284,8 +284,10 @@ static mimo_status parse_same_bits(struct options *options, const char *text)
     if (!text)
         return MIMO_OK;
     TRY(parse_two(&options->shards, &options->pairs, flags, text, "8,1", NN_MOST_PARTS));
-    TRY(nn_order_check_parts("V of --same-bits", options->shards));
-    return nn_order_check_parts("C of --same-bits", options->pairs);
+    CHECK((options->shards & (options->shards - 1)) == 0 &&
+              (options->pairs & (options->pairs - 1)) == 0,
+          MIMO_ERR_ARGUMENT, "--same-bits needs powers of two, not \"%s\"", text);
+    return MIMO_OK;
 }
 
 static mimo_status parse_model_flag(struct options *o, int key, const char *text)

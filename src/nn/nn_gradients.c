@@ -84,6 +84,12 @@ static mimo_status check_sums(const nn_params *params, int64_t ranks)
 
 /* ------------------------------------------- norm ----------------------------------------- */
 
+/* A planted bug: each rank's slice is one block. */
+static int64_t parts_of(const nn_params *params)
+{
+    return MIMO_MUTATED("norm-by-rank") ? 1 : nn_params_parts(params);
+}
+
 static int64_t blocks_of(const nn_params *params, const nn_param *param)
 {
     return param->rule == NN_SHARDED ? nn_params_shards(params) : 1;
@@ -109,7 +115,7 @@ static nn_matrix block_of(const nn_param *param, int64_t parts, int64_t block)
 static mimo_status square_blocks(double *room, const nn_params *params)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
-    int64_t parts = nn_params_parts(params), rank = nn_params_tp_rank(params);
+    int64_t parts = parts_of(params), rank = nn_params_tp_rank(params);
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
         bool cut = param->rule == NN_SHARDED;
@@ -146,6 +152,24 @@ static mimo_status add_squares(double *squares, const nn_params *params, mimo_co
 
 /* ------------------------------------------ the step --------------------------------------- */
 
+/* A planted bug: the sums of this rank are rounded to f32. */
+static mimo_status round_sums(const nn_params *params)
+{
+    const nn_runtime *runtime = nn_params_runtime(params);
+    int64_t *room;
+    MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const nn_param *param = nn_params_at(params, i);
+        int64_t bytes = param->frozen ? 0 : param->count * (int64_t)sizeof *room;
+        MIMO_TRY(nn_runtime_read(runtime, room, param->sums, bytes));
+        for (int64_t j = 0; j < bytes / (int64_t)sizeof *room; j++)
+            room[j] = (int64_t)(float)room[j];
+        MIMO_TRY(nn_runtime_write(runtime, param->sums, room, bytes));
+    }
+    mimo_release(room);
+    return MIMO_OK;
+}
+
 static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bucket_list *list,
                                 int64_t tokens)
 {
@@ -155,6 +179,8 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     double squares = 0;
     for (int s = 0; s < step->n && status == MIMO_OK; s++)
         status = check_sums(step->stores[s], nn_exchange_size(&world));
+    for (int s = 0; s < step->n && status == MIMO_OK && MIMO_MUTATED("float-finalize"); s++)
+        status = round_sums(step->stores[s]);
     MIMO_TRY(nn_exchange_agree(&world, status));
     MIMO_TRY(mimo_gradient_finalize(step->gradient, list->buckets, list->n, stream));
     for (int s = 0; s < step->n; s++) {
@@ -174,6 +200,7 @@ mimo_status nn_gradients_finish(double *norm, const nn_gradients *step, int64_t 
     const nn_runtime *runtime = nn_params_runtime(step->stores[0]);
     if (runtime->order == NN_ORDER_FIXED)
         return finish_fixed(norm, step, &list, tokens);
-    MIMO_TRY(mimo_gradient_finalize(step->gradient, list.buckets, list.n, runtime->stream));
+    if (!MIMO_MUTATED("skip-finalize"))
+        MIMO_TRY(mimo_gradient_finalize(step->gradient, list.buckets, list.n, runtime->stream));
     return mimo_gradient_norm(norm, step->gradient, list.buckets, list.n, runtime->stream);
 }

@@ -25,7 +25,8 @@ static mimo_status find_positions(oracle_llm *out)
                                  .rows = out->share,
                                  .batch = out->batch,
                                  .positions = out->share_positions,
-                                 .runtime = out->topology->runtime};
+                                 .runtime = out->topology->runtime,
+                                 .pairs = out->topology->pairs};
     return nn_sequence_init(&out->sequence, &sequence);
 }
 
@@ -37,7 +38,9 @@ static mimo_status create_store(oracle_llm *out)
                             .tp_size = (int)out->topology->tp_size,
                             .seed = out->sizes.seed,
                             .frozen = out->sizes.frozen,
-                            .runtime = out->topology->runtime};
+                            .runtime = out->topology->runtime,
+                            .shards = out->topology->shards,
+                            .pairs = out->topology->pairs / nn_comm_size(out->topology->cp)};
     return nn_params_create(&out->params, &store);
 }
 
