@@ -102,7 +102,7 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
     nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
     made.in = place->cut == 1 ? place->in / ranks : place->in;
     made.out = place->cut == 0 ? place->out / ranks : place->out;
-    int64_t parts = MIMO_MUTATED("adapter-by-rank") ? 1 : nn_params_parts(params);
+    int64_t parts = nn_params_parts(params);
     made.z_parts = place->cut == 1 ? parts : 1;
     made.dz_parts = place->cut == 0 ? parts : 1;
     made.scale = desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
@@ -216,8 +216,13 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, cons
     if (lora->rank == 0)
         return MIMO_OK;
     double scale = MIMO_MUTATED("scale-twice") ? lora->scale * lora->scale : lora->scale;
-    int64_t part = tokens.rows * lora->rank;
-    for (int64_t i = 0; i < lora->z_parts; i++) {
+    int64_t part = tokens.rows * lora->rank, z_parts = lora->z_parts;
+    if (z_parts > 1 && MIMO_MUTATED("adapter-by-rank")) { /* z is not needed any more */
+        const nn_runtime *runtime = nn_params_runtime(lora->params);
+        MIMO_TRY(runtime->ops->tree(runtime, lora->z, lora->z, z_parts, part));
+        z_parts = 1;
+    }
+    for (int64_t i = 0; i < z_parts; i++) {
         nn_token_product b = {scale, dy, lora->z + i * part, lora->out, lora->rank};
         MIMO_TRY(nn_sum_products(lora->params, lora->b, &b, tokens));
     }

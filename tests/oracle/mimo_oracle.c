@@ -175,8 +175,10 @@ static int run_mode(oracle_run *run)
     const char *lacks = memory == MIMO_MEMORY_CUDA ? test_memory_lacks() : NULL;
     if (lacks)
         return stop(run, EXIT_SKIPPED, lacks);
-    nn_runtime_desc place = {
-        .memory = memory, .order = run->options->spec.shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
+    nn_runtime_desc place = {.memory = memory,
+                             .order = run->options->spec.shards > 0 && !run->options->fast
+                                          ? NN_ORDER_FIXED
+                                          : NN_ORDER_FAST};
     mimo_status opened = compute_place_open(&run->place, run->host, &place);
     if (opened != MIMO_OK)
         return stop(run, opened == MIMO_ERR_UNSUPPORTED ? EXIT_SKIPPED : EXIT_FAILED,
@@ -224,8 +226,10 @@ static void answer(const oracle_options *options)
 {
     if (options->help)
         oracle_options_help(stdout);
-    else
+    else if (options->list_mutations)
         mutation_list(stdout);
+    else
+        mutation_list_of_order(stdout);
 }
 
 static const char *read_arguments(oracle_options *options, oracle_runs *runs, int argc, char **argv)
@@ -243,7 +247,7 @@ int main(int argc, char **argv)
     int code = wrong ? EXIT_USAGE : 0;
     if (wrong)
         fprintf(stderr, "mimo-oracle: %s\n", wrong);
-    else if (options.help || options.list_mutations)
+    else if (options.help || options.list_mutations || options.list_order_mutations)
         answer(&options);
     else if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         code = EXIT_FAILED;

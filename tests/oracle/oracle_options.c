@@ -23,6 +23,8 @@ enum {
     KEY_TRAIN,
     KEY_SAME_BITS,
     KEY_MICRO_BATCHES,
+    KEY_FAST,
+    KEY_LIST_ORDER,
     KEY_SELF_TEST,
     KEY_RUNS,
     KEY_LOG,
@@ -41,11 +43,13 @@ static const struct option table[] = {
     {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
+    {"list-order-mutations", no_argument, NULL, KEY_LIST_ORDER},
     {"seed", required_argument, NULL, KEY_SEED},
     {"self-test", no_argument, NULL, KEY_SELF_TEST},
     {"train", required_argument, NULL, KEY_TRAIN},
     {"same-bits", required_argument, NULL, KEY_SAME_BITS},
     {"micro-batches", required_argument, NULL, KEY_MICRO_BATCHES},
+    {"fast", no_argument, NULL, KEY_FAST},
     {"runs", required_argument, NULL, KEY_RUNS},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
@@ -77,11 +81,13 @@ void oracle_options_help(FILE *stream)
         "  --same-bits V,C   in the fixed order of additions; with --train, a line for each step\n"
         "                    that is the same on every topology\n"
         "  --micro-batches M of --same-bits with --train: 1 (default), 2 or 3\n"
+        "  --fast            the run of --same-bits in the fast order, whose bits differ\n"
         "  --runs FILE       several runs one after the other, the options of each on a line of\n"
         "                    the file; a line behind each says how it ended\n"
         "  --json            JSON in place of the table\n"
         "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
         "  --list-mutations  their names, phases and topologies; without mpirun\n"
+        "  --list-order-mutations  those of the fixed order, which --same-bits sees\n"
         "  --help            this text\n",
         stream);
 }
@@ -190,6 +196,12 @@ static const char *read_option(oracle_options *out, int key)
         return read_seed(&out->seed, optarg);
     case KEY_SAME_BITS:
         return read_order(&out->spec, optarg);
+    case KEY_FAST:
+        out->fast = true;
+        return NULL;
+    case KEY_LIST_ORDER:
+        out->list_order_mutations = true;
+        return NULL;
     case KEY_MICRO_BATCHES:
         return read_parts(&out->micro_batches, optarg);
     case KEY_SELF_TEST:
@@ -226,7 +238,7 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     }
     if (optind < argc)
         return "arguments are options only; see --help";
-    bool is_run = !out->help && !out->list_mutations && !out->runs;
+    bool is_run = !out->help && !out->list_mutations && !out->list_order_mutations && !out->runs;
     if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
     return NULL;

@@ -16,7 +16,8 @@ typedef struct oracle_options {
     int train;             /* steps of a longer run instead of the comparison; 0: compare */
     int64_t micro_batches; /* of --same-bits with --train */
     bool self_test;        /* instead of the comparison: mimo_bridge_self_test */
-    bool json, list_mutations, help;
+    bool fast;             /* with --same-bits: its run in the fast order */
+    bool json, list_mutations, list_order_mutations, help;
 } oracle_options;
 
 /* Returns NULL, or what is wrong with the arguments. */
