@@ -89,7 +89,8 @@ MPI_TEST(large, scatter)
     free(to);
 }
 
-/* One in every 2^18 + 1, and the last: most pages of what is sent stay untouched, which is quicker. */
+/* One in every 2^18 + 1, and the last. So most pages of what is sent stay untouched, which is
+ * quicker. */
 static int64_t next_far_probe(int64_t i, int64_t bytes)
 {
     enum { FAR = (1 << 18) + 1 };
