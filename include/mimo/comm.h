@@ -289,8 +289,8 @@ MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *fr
                                        int root, mimo_stream stream);
 
 /**
- * Copy a part from each rank to each rank. `from` and `to` hold size * bytes bytes each: one part of
- * `bytes` bytes for each rank, in rank order. Part r of `to` gets this rank's part of rank r's
+ * Copy a part from each rank to each rank. `from` and `to` hold size * bytes bytes each: one part
+ * of `bytes` bytes for each rank, in rank order. Part r of `to` gets this rank's part of rank r's
  * `from`. `to` and `from` do not overlap: anything else is MIMO_ERR_ARGUMENT.
  *
  * Collective; blocking on the host, enqueued with a stream. Sizes past 2^31 work. Under a deadline

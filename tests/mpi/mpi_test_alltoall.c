@@ -135,25 +135,28 @@ enum { BYTES = 16 };
 /* What the last rank passes wrongly. */
 static void wrong_arguments(mimo_comm *comm, char *to, char *from)
 {
-    int64_t total = (int64_t)comm->size * BYTES;
-    bool wrong = comm->rank == comm->size - 1;
+    const int last = comm->size - 1;
+    const int64_t total = (int64_t)comm->size * BYTES;
+    char *overlapping[] = {from, from + total - 1, from - total + 1};
+    bool wrong = comm->rank == last;
     mimo_stream stream = test_stream();
-    char *inside = from + total - 1, *before = from - total + 1;
-    char words[128];
-    snprintf(words, sizeof words, "rank %d: alltoall: to and from overlap: %d bytes at 0x",
-             comm->size - 1, (int)total);
-    WRONG_CALL(mimo_comm_alltoall(comm, wrong ? from : to, from, BYTES, stream), MIMO_ERR_ARGUMENT,
-               words);
-    WRONG_CALL(mimo_comm_alltoall(comm, wrong ? inside : to, from, BYTES, stream),
-               MIMO_ERR_ARGUMENT, words);
-    WRONG_CALL(mimo_comm_alltoall(comm, wrong ? before : to, from, BYTES, stream),
-               MIMO_ERR_ARGUMENT, words);
+    char rank[32] = "", words[128];
+    if (last > 0) /* one rank has no need of its number */
+        snprintf(rank, sizeof rank, "rank %d: ", last);
+    snprintf(words, sizeof words, "%salltoall: to and from overlap: %d bytes at 0x", rank,
+             (int)total);
+    for (int i = 0; i < 3; i++)
+        WRONG_CALL(mimo_comm_alltoall(comm, wrong ? overlapping[i] : to, from, BYTES, stream),
+                   MIMO_ERR_ARGUMENT, words);
+    snprintf(words, sizeof words, "%salltoall: to is NULL, 16 bytes a rank", rank);
     WRONG_CALL(mimo_comm_alltoall(comm, wrong ? NULL : to, from, BYTES, stream), MIMO_ERR_ARGUMENT,
-               "alltoall: to is NULL, 16 bytes a rank");
+               words);
+    snprintf(words, sizeof words, "%salltoall: from is NULL, 16 bytes a rank", rank);
     WRONG_CALL(mimo_comm_alltoall(comm, to, wrong ? NULL : from, BYTES, stream), MIMO_ERR_ARGUMENT,
-               "alltoall: from is NULL, 16 bytes a rank");
+               words);
+    snprintf(words, sizeof words, "%salltoall: -1 bytes", rank);
     WRONG_CALL(mimo_comm_alltoall(comm, to, from, wrong ? -1 : BYTES, stream), MIMO_ERR_ARGUMENT,
-               "alltoall: -1 bytes");
+               words);
 }
 
 /* What differs on the last of several ranks. */
