@@ -50,8 +50,8 @@ static mimo_status sum_small(const nn_exchange *exchange, nn_real *data, nn_real
     return add_ranks(exchange, data, room, count);
 }
 
-/* `to` [count] is the tree over the ranks of this rank's part of their `from` [size * count]. `room`
- * is as large as that. */
+/* `to` [count] is the tree over the ranks of this rank's part of their `from` [size * count].
+ * `room` is as large as that. */
 static mimo_status sum_parts(const nn_exchange *exchange, nn_real *to, const nn_real *from,
                              nn_real *room, int64_t count)
 {

@@ -39,8 +39,8 @@ typedef struct nn_sequence {
 
 /** Fill *sequence. Collective over cp, blocking. Errors: MIMO_ERR_ARGUMENT (a size < 1, a negative
  *  position, cp > 1 without positions, a position twice); in the fixed order MIMO_ERR_SHAPE and
- *  MIMO_ERR_UNSUPPORTED (positions that are not those of the zigzag partition); MIMO_ERR_MEMORY, MIMO_ERR_COMM. Release
- *  accepts a zeroed struct. */
+ *  MIMO_ERR_UNSUPPORTED (positions that are not those of the zigzag partition); MIMO_ERR_MEMORY,
+ *  MIMO_ERR_COMM. Release accepts a zeroed struct. */
 mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc);
 void nn_sequence_release(nn_sequence *sequence);
 

@@ -153,7 +153,8 @@ static void make_model(model *m, const team *t, bool causal)
                             .tp_size = t->tp_size,
                             .seed = 11,
                             .runtime = nn_test_runtime()};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime(), 0};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime(),
+                                 0};
     nn_block_desc block = {.name = "block",
                            .hidden = HIDDEN,
                            .heads = HEADS,

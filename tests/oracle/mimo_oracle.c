@@ -14,7 +14,7 @@
 #include "oracle_options.h"
 #include "oracle_report.h"
 #include "oracle_runs.h"
-#include "same_bits.h"
+#include "order_training.h"
 #include "test_memory.h"
 #include "training.h"
 
@@ -113,7 +113,7 @@ static int train_fixed(const oracle_run *run)
     oracle_case shape = synthetic_fixed_case(options->micro_batches);
     mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK)
-        status = same_bits_run(&topology, &shape, options->seed, options->train);
+        status = order_training_run(&topology, &shape, options->seed, options->train);
     int failed = count_ranks(status).failed;
     if (mimo_comm_rank(run->host) == 0 && failed > 0)
         printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),

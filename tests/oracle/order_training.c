@@ -1,4 +1,4 @@
-#include "same_bits.h"
+#include "order_training.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *
     return MIMO_OK;
 }
 
-mimo_status same_bits_run(const oracle_topology *topology, const oracle_case *shape, uint64_t seed,
+mimo_status order_training_run(const oracle_topology *topology, const oracle_case *shape, uint64_t seed,
                           int steps)
 {
     oracle_candidate candidate = {0};
