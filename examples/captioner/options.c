@@ -46,6 +46,7 @@ enum option_key {
     KEY_NAMES,
     KEY_OUT,
     KEY_LOG,
+    KEY_LOG_HASHES,
     KEY_SAVE,
     KEY_RESUME,
     KEY_PROGRESS,
@@ -90,6 +91,10 @@ static const struct options defaults = {
     {                                   \
         name, key, argument, 0, text, 0 \
     }
+#define FLAG_MAYBE_VALUE(name, key, argument, text)       \
+    {                                                     \
+        name, key, argument, OPTION_ARG_OPTIONAL, text, 0 \
+    }
 
 static const struct argp_option rows[] = {
     HEADING("Grids, on the same ranks:", 1),
@@ -133,6 +138,10 @@ static const struct argp_option rows[] = {
     HEADING("Results:", 5),
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
+    FLAG_MAYBE_VALUE("log-hashes", KEY_LOG_HASHES, "tensors",
+                     "Add to each line of the log a hash of all parameters after the step and one "
+                     "of all gradients, and with =tensors those of each tensor: equal bits have "
+                     "equal hashes on every topology. mimo-diff compares two logs"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
@@ -322,6 +331,11 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return parse_text(&o->out, "--out", text);
     case KEY_LOG:
         return parse_text(&o->log, "--log", text);
+    case KEY_LOG_HASHES:
+        if (text)
+            TRY(parse_choice(&choice, "--log-hashes", text, "tensors"));
+        o->log_hashes = text ? OPTIONS_TENSOR_HASHES : OPTIONS_HASHES;
+        return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
     case KEY_RESUME:
@@ -464,6 +478,8 @@ static mimo_status check_together(const struct options *o)
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
     TRY(check_adapters(o));
+    CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,
+          "--log-hashes needs a log: give --log FILE with it");
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
           "--samples reads a file and --prepare makes one: give one of them");
     CHECK(!(o->samples && (o->font || o->emoji_test || o->names)), MIMO_ERR_ARGUMENT,
