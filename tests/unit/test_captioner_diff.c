@@ -147,6 +147,24 @@ static const log_case logs[] = {
      "  cp                1     2  added at the end of the step\n"
      "  dp                1     2  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n"},
+    {"a slice of the encoder, by tp alone", START STEP_1,
+     START_OF("'encoder':'tp=2,dp=1','llm':'tp=2'", 2, 9)
+         TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)),
+     false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  1 of 3 tensors differ, first in backward e.w: 0000000000000006 and "
+     "0000000000000007\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of e.w (module encoder, sharded over tp):\n"
+     "  parts             A     B\n"
+     "  tp                1     2  not added: each rank has a slice\n"
+     "  dp                1     1  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
     {"gradients of logs that do not say how they are added", STEP_1,
      TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
      "step 1 differs, first: gradients\n"
@@ -225,6 +243,8 @@ static const struct {
     {PLAIN(1, "'1'", "1"), PLAIN(1, "1", "1"), "line 1 has no number or null \"loss\""},
     {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'params':'12'}\n", PLAIN(1, "1", "1"),
      "has \"params\" that is no hash of 16 digits"},
+    {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'grads':'0123456789abcdefg'}\n",
+     PLAIN(1, "1", "1"), "has \"grads\" that is no hash of 16 digits"},
     {TENSORS(1, "1", "1", 1, "[1,2]", PAIR(1, 2)), PLAIN(1, "1", "1"),
      "a tensor \"e.w\" that is not as the captioner writes it"},
     {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'tensors':[]}\n", PLAIN(1, "1", "1"),
