@@ -8,8 +8,8 @@
 #include <mimo/status.h>
 
 /**
- * Compare the steps that both logs have, in everything except "ms", and print on `out` what differs
- * in the first step that does: in the order in which a step makes it (tokens, loss, gradients, norm,
+ * Compare the steps that both logs have, in all except "ms", and print on `out` what differs in
+ * the first step that does: in the order in which a step makes it (tokens, loss, gradients, norm,
  * parameters), and for the gradient of a tensor how many parts are added to make it.
  *
  * MIMO_ERR_SHAPE where they cannot be compared (no step in common, other tensors, other shapes),

@@ -16,7 +16,8 @@
  *
  *   {"first_step":1,"micro_batches":4,"grids":{"encoder":"tp=2,dp=4","llm":"tp=2,cp=2,dp=2"},
  *    "params":"5f1d...",
- *    "tensors":{"llm.head.bias":{"module":"llm","shape":[300],"rule":"sharded","params":"e603..."}}}
+ *    "tensors":{"llm.head.bias":
+ *      {"module":"llm","shape":[300],"rule":"sharded","params":"e603..."},...}}
  *
  * The rule is that of the gradient over the tp of the module's grid: "sharded", "replicated" or
  * "partial", or "frozen" where there is none. Over all other dimensions of that grid, and over
