@@ -50,6 +50,7 @@ enum option_key {
     KEY_NAMES,
     KEY_OUT,
     KEY_LOG,
+    KEY_LOG_HASHES,
     KEY_SAVE,
     KEY_RESUME,
     KEY_PROGRESS,
@@ -146,6 +147,10 @@ static const struct argp_option rows[] = {
     HEADING("Results:", 5),
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
+    OPTIONAL("log-hashes", KEY_LOG_HASHES, "tensors",
+             "Add to each line of the log a hash of all parameters after the step and one "
+             "of all gradients, and with =tensors those of each tensor: equal bits have "
+             "equal hashes on every topology. mimo-diff compares two logs"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
@@ -361,6 +366,11 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return parse_text(&o->out, "--out", text);
     case KEY_LOG:
         return parse_text(&o->log, "--log", text);
+    case KEY_LOG_HASHES:
+        if (text)
+            TRY(parse_choice(&choice, "--log-hashes", text, "tensors"));
+        o->log_hashes = text ? OPTIONS_TENSOR_HASHES : OPTIONS_HASHES;
+        return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
     case KEY_RESUME:
@@ -505,6 +515,8 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->shards == 0 || o->precision == MIMO_F32, MIMO_ERR_ARGUMENT,
           "--same-bits needs --precision f32: products in bf16 have no fixed order");
     TRY(check_adapters(o));
+    CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,
+          "--log-hashes needs a log: give --log FILE with it");
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
           "--samples reads a file and --prepare makes one: give one of them");
     CHECK(!(o->samples && (o->font || o->emoji_test || o->names)), MIMO_ERR_ARGUMENT,

@@ -78,6 +78,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--names", o->names);
     add_text(list, "--out", o->out);
     add_text(list, "--log", o->log);
+    add_int(list, "--log-hashes", o->log_hashes);
     add_text(list, "--save", o->save);
     add_text(list, "--resume", o->resume);
     add_text(list, "--base", o->base);

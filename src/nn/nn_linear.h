@@ -64,8 +64,8 @@ void nn_linear_release(nn_linear *layer);
 /** y [rows of y, layer->out] from x [rows, layer->in], the rows of `batch` samples "sbh" (only the
  *  fixed order of additions needs to know; elsewhere any divisor does). y has as many rows as x;
  *  under sp tp times as many for NN_SPLIT_COLUMNS, and a tp-th for NN_SPLIT_ROWS. Errors:
- *  MIMO_ERR_SHAPE (more rows than the limit; rows that tp does not divide; rows that are no multiple
- *  of `batch`, or of the chunks of the fixed order). */
+ *  MIMO_ERR_SHAPE (more rows than the limit; rows that tp does not divide; rows that are no
+ *  multiple of `batch`, or of the chunks of the fixed order). */
 mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
                               int64_t batch);
 

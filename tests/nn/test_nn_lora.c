@@ -218,6 +218,8 @@ Test(nn_hash, goldens)
 }
 #endif
 
+enum { MOST_TENSORS = 8, MOST_ELEMENTS = 128 };
+
 /* A store with every placement, as rank `rank` of `size`. */
 static nn_params *store_of_all(int rank, int size)
 {
@@ -251,6 +253,72 @@ Test(nn_hash, does_not_depend_on_the_topology)
         }
         cr_assert_eq(sum, whole, "tp %d", size);
     }
+}
+
+/* What the ranks' summands of each tensor add up to. */
+static void add_tensors(uint64_t sums[], int size, nn_part part, uint64_t *whole)
+{
+    *whole = 0;
+    for (int rank = 0; rank < size; rank++) {
+        nn_params *params = store_of_all(rank, size);
+        uint64_t hashes[MOST_TENSORS], hash;
+        cr_assert_leq(nn_params_count(params), MOST_TENSORS);
+        NN_OK(nn_hash_tensors(hashes, params, part));
+        for (int i = 0; i < nn_params_count(params); i++)
+            sums[i] += hashes[i];
+        NN_OK(nn_hash_params(&hash, params, part));
+        *whole += hash;
+        nn_params_destroy(params);
+    }
+}
+
+/* Against the elements of the initial values, which a store of one rank holds in global order. */
+Test(nn_hash, each_tensor_has_its_own)
+{
+    nn_params *params = store_of_all(0, 1);
+    int count = nn_params_count(params);
+    uint64_t expected[MOST_TENSORS], sum = 0;
+    for (int i = 0; i < count; i++) {
+        const nn_param *param = nn_params_at(params, i);
+        nn_real values[MOST_ELEMENTS];
+        cr_assert_leq(param->count, MOST_ELEMENTS);
+        NN_OK(nn_params_read(params, i, NN_VALUE, values));
+        expected[i] = nn_hash_elements(param->name, 0, values, param->count);
+        sum += expected[i];
+        for (int j = 0; j < i; j++)
+            cr_assert_neq(expected[i], expected[j], "%s", param->name);
+    }
+    for (int size = 1; size <= 8; size *= 2) {
+        uint64_t sums[MOST_TENSORS] = {0}, whole;
+        add_tensors(sums, size, NN_VALUE, &whole);
+        for (int i = 0; i < count; i++)
+            cr_assert_eq(sums[i], expected[i], "tp %d, %s", size, nn_params_at(params, i)->name);
+        cr_assert_eq(whole, sum, "tp %d: the store's is the sum of its tensors'", size);
+    }
+    nn_params_destroy(params);
+}
+
+Test(nn_hash, what_is_frozen_has_no_gradient)
+{
+    nn_params *params;
+    uint64_t hashes[2], whole;
+    int index;
+    nn_params_desc desc = {.name = "m", .module = MIMO_DST, .tp_size = 1, .frozen = true};
+    NN_OK(nn_params_create(&params, &desc));
+    for (int i = 0; i < 2; i++) {
+        nn_param_desc param = {
+            .name = i ? "b" : "a", .ndim = 1, .shape = {3, 1}, .adapter = i, .init = NN_INIT_ONES};
+        NN_OK(nn_params_add(params, &param, &index));
+    }
+    NN_OK(nn_params_seal(params));
+    NN_OK(nn_hash_tensors(hashes, params, NN_GRAD));
+    NN_OK(nn_hash_params(&whole, params, NN_GRAD));
+    cr_assert_eq(hashes[0], 0);
+    cr_assert_neq(hashes[1], 0);
+    cr_assert_eq(whole, hashes[1]);
+    NN_OK(nn_hash_tensors(hashes, params, NN_VALUE));
+    cr_assert(hashes[0] != 0 && hashes[1] != 0);
+    nn_params_destroy(params);
 }
 
 Test(nn_placement, runs_cover_each_element_once)

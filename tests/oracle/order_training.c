@@ -77,8 +77,8 @@ static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *
     return MIMO_OK;
 }
 
-mimo_status order_training_run(const oracle_topology *topology, const oracle_case *shape, uint64_t seed,
-                          int steps)
+mimo_status order_training_run(const oracle_topology *topology, const oracle_case *shape,
+                               uint64_t seed, int steps)
 {
     oracle_candidate candidate = {0};
     synthetic_step data[ROUND];
