@@ -209,8 +209,8 @@ static void run_kernel(const job *j, const tile *t, float *at, int64_t stride,
 }
 
 /* A segment that is not packed as a whole, piece by piece. */
-static void run_pieces(const job *j, const tile *t, float *at, int64_t stride, const segment *s,
-                       bool fresh)
+static __attribute__((noinline)) void run_pieces(const job *j, const tile *t, float *at,
+                                                 int64_t stride, const segment *s, bool fresh)
 {
     int64_t l = 0;
     do {
@@ -247,14 +247,10 @@ static void run_segment(const job *j, const tile *t, float *at, int64_t stride, 
                         const nn_tile_run *runs)
 {
     const segment *s = &j->segments[index];
-    bool fresh = s->begins && !j->goes_on;
-    if (!runs) {
-        run_pieces(j, t, at, stride, s, fresh);
-        return;
-    }
-    nn_tile_run run = runs[index];
-    run.fresh = fresh;
-    run_kernel(j, t, at, stride, &run);
+    if (runs)
+        run_kernel(j, t, at, stride, &runs[index]);
+    else
+        run_pieces(j, t, at, stride, s, s->begins && !j->goes_on);
 }
 
 /* All chains of a tile. Each is on the stack when it ends; the top is at depth - 1. */
@@ -335,6 +331,7 @@ static void run_strip(const job *j, const block *b, tile t)
         else
             leave_a(&runs[s], &a);
         runs[s].k = a.columns;
+        runs[s].fresh = from->begins && !j->goes_on;
     }
     for (int64_t at = 0; at < b->count; at += b->width) {
         t.column = b->first + at;
