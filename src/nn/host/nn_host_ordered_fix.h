@@ -1,4 +1,5 @@
-/* Private: elements of a row added to sums in fixed point. */
+/* Private: elements of a row added to sums in fixed point. A file that compiles this for one kind of
+ * processor defines NN_TARGET and nn_fix_widen first (nn_host_ordered_tile.h). */
 #ifndef MIMO_NN_NN_HOST_ORDERED_FIX_H
 #define MIMO_NN_NN_HOST_ORDERED_FIX_H
 
@@ -15,26 +16,28 @@ static inline void nn_fix_each(int64_t *sums, const nn_real *x, int64_t n)
 
 #ifndef NN_REAL_F64
 /* Vectors of the compiler, in the instructions of the function that uses them. */
-typedef float nn_fix_floats __attribute__((vector_size(16), aligned(4)));
+typedef float nn_fix_floats __attribute__((vector_size(16), aligned(4), may_alias));
 typedef double nn_fix_doubles __attribute__((vector_size(32)));
 typedef uint64_t nn_fix_words __attribute__((vector_size(32)));
 enum { NN_FIX_LANES = 4, NN_FIX_ROW = 4 * NN_FIX_LANES };
+
+#ifndef NN_TARGET
+#define NN_TARGET
+#define nn_fix_widen(x) __builtin_convertvector(*(const nn_fix_floats *)(x), nn_fix_doubles)
+#endif
 
 /* Four sums with their elements. Adding 1.5 * 2^52 rounds to an integer, which then is in the low
  * bits. That is so where the result is in [2^52, 2^53), thus for |x| < 2^11; elsewhere one of the
  * highest 12 bits of far[0] is set. Where a sum comes near the end of the range, one of the highest
  * two bits of far[1] is. */
-static inline __attribute__((always_inline)) void
+NN_TARGET static inline __attribute__((always_inline)) void
 nn_fix_vector(nn_fix_words *to, nn_fix_words far[2], const int64_t *sums, const nn_real *x)
 {
     const uint64_t first = 0x4330000000000000u, half = (uint64_t)1 << 51; /* 2^52 has these bits */
     const uint64_t quarter = (uint64_t)1 << 61;
-    nn_fix_floats floats;
     nn_fix_words added;
-    memcpy(&floats, x, sizeof floats);
     memcpy(&added, sums, sizeof added);
-    nn_fix_doubles rounded =
-        __builtin_convertvector(floats, nn_fix_doubles) * NN_FIXED_ONE + 0x1.8p52;
+    nn_fix_doubles rounded = nn_fix_widen(x) * NN_FIXED_ONE + 0x1.8p52;
     nn_fix_words fixed = (nn_fix_words)rounded - first;
     added += fixed - half;
     far[0] |= fixed;
@@ -43,8 +46,8 @@ nn_fix_vector(nn_fix_words *to, nn_fix_words far[2], const int64_t *sums, const 
 }
 
 /* The same as nn_fix_each for groups * NN_FIX_LANES elements. */
-static inline __attribute__((always_inline)) void nn_fix_groups(int64_t *sums, const nn_real *x,
-                                                                const int groups)
+NN_TARGET static inline __attribute__((always_inline)) void
+nn_fix_groups(int64_t *sums, const nn_real *x, const int groups)
 {
     nn_fix_words added[4], far[2] = {{0}, {0}};
 #pragma GCC unroll 4
@@ -58,8 +61,8 @@ static inline __attribute__((always_inline)) void nn_fix_groups(int64_t *sums, c
 }
 
 /** sums[j] = nn_fixed_sum(sums[j], x[j]), j < n. */
-static inline __attribute__((always_inline)) void nn_fix_row(int64_t *sums, const nn_real *x,
-                                                             int64_t n)
+NN_TARGET static inline __attribute__((always_inline)) void nn_fix_row(int64_t *sums,
+                                                                       const nn_real *x, int64_t n)
 {
     for (; n >= NN_FIX_ROW; n -= NN_FIX_ROW, sums += NN_FIX_ROW, x += NN_FIX_ROW)
         nn_fix_groups(sums, x, 4);
