@@ -87,13 +87,16 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->seq = desc->seq;
     out->image_tokens = desc->image_tokens;
     out->sentences = desc->sentences;
+    out->pairs = desc->pairs;
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
                             .frozen = desc->frozen,
-                            .runtime = desc->runtime};
+                            .runtime = desc->runtime,
+                            .shards = desc->shards,
+                            .pairs = desc->pairs / (desc->cp ? mimo_comm_size(desc->cp) : 1)};
     TRY(nn_params_create(&out->params, &store));
     TRY(find_positions(out, desc));
 
@@ -116,7 +119,8 @@ mimo_status language_connect(language_model *language)
                                  .rows = language->share,
                                  .batch = language->sentences,
                                  .positions = language->positions,
-                                 .runtime = language->runtime};
+                                 .runtime = language->runtime,
+                                 .pairs = language->pairs};
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
@@ -228,7 +232,8 @@ mimo_status language_forward(language_model *language, const micro_batch *batch,
     for (int64_t i = 0; i < language->layers; i++, x++)
         TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
     TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
-    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
+    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows,
+                          language->sentences));
     TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }

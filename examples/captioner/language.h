@@ -26,6 +26,7 @@ typedef struct language_desc {
     int64_t hidden, heads, layers;
     bool frozen;                    /* adapters alone are trained */
     const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
+    int64_t shards, pairs;          /* V and C of the fixed order; C a multiple of cp */
 } language_desc;
 
 typedef struct language_model {
@@ -41,6 +42,7 @@ typedef struct language_model {
     const mimo_partition *partition;
     mimo_comm *cp;
     int64_t layers, hidden, seq, image_tokens, sentences;
+    int64_t pairs;         /* C */
     int64_t share, rows;   /* positions of this rank, S/cp, and rows, S/cp * B */
     int64_t share_text;    /* those of its positions that are text: of every sample as many */
     int64_t *positions;    /* [share] global position of each local one */

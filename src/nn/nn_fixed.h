@@ -23,6 +23,7 @@
 #define NN_FIXED_ONE 0x1p40
 #define NN_FIXED_END 0x1p62 /* a sum lies below it in absolute value */
 #define NN_FIXED_BROKEN INT64_MIN
+#define NN_LOSS_ONE 0x1p30 /* losses are multiples of its inverse, in f64 */
 
 /** |x| < 2^23 */
 NN_FIXED_INLINE int64_t nn_fix(double x)

@@ -4,8 +4,14 @@
 
 #include "core/check.h"
 #include "core/checked.h"
+#include "core/memory.h"
 #include "device/device.h"
 #include "nn/nn_ops.h"
+
+struct nn_workspace {
+    void *memory;
+    int64_t bytes;
+};
 
 static const nn_runtime host_runtime = {
     .memory = MIMO_MEMORY_HOST,
@@ -65,7 +71,11 @@ mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
                        .precision = desc->precision,
                        .order = desc->order};
     MIMO_TRY(choose_tables(&made));
-    mimo_status status = made.ops->open(&made);
+    mimo_status status = MIMO_OK;
+    if (made.order == NN_ORDER_FIXED)
+        status = mimo_reserve(&made.workspace, 1, sizeof *made.workspace);
+    if (status == MIMO_OK)
+        status = made.ops->open(&made);
     if (status != MIMO_OK) {
         nn_runtime_release(&made);
         return status;
@@ -78,7 +88,24 @@ void nn_runtime_release(nn_runtime *runtime)
 {
     if (runtime->ops)
         runtime->ops->close(runtime);
+    if (runtime->workspace)
+        nn_runtime_free(runtime, runtime->workspace->memory);
+    mimo_release(runtime->workspace);
     memset(runtime, 0, sizeof *runtime);
+}
+
+mimo_status nn_runtime_workspace(const nn_runtime *runtime, void *out, int64_t bytes)
+{
+    struct nn_workspace *workspace = runtime->workspace;
+    if (bytes > workspace->bytes) {
+        void *grown;
+        MIMO_TRY(nn_runtime_reserve(runtime, &grown, bytes, 1));
+        nn_runtime_free(runtime, workspace->memory);
+        workspace->memory = grown;
+        workspace->bytes = bytes;
+    }
+    memcpy(out, &workspace->memory, sizeof workspace->memory);
+    return MIMO_OK;
 }
 
 mimo_status nn_runtime_reserve(const nn_runtime *runtime, void *out, int64_t count, size_t size)

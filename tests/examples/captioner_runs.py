@@ -36,9 +36,10 @@ class Captioner:
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
-    def prepare(self, side):
+    def prepare(self, side, *flags):
         """Render the pictures once for all runs; a machine without the font skips."""
-        done = self.launch(1, "--image-size", str(side), "--prepare", self.samples)
+        done = self.launch(1, "--image-size", str(side), "--prepare", self.samples,
+                           *flags)
         if done.returncode != 0:
             print(done.stderr)
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
