@@ -2,21 +2,15 @@
 #include <math.h>
 
 #include "nn/host/nn_host.h"
+#include "nn/host/nn_host_ordered_fix.h"
 #include "nn/host/nn_math.h"
-#include "nn/nn_fixed.h"
-
-static void add_row(int64_t *sums, const nn_real *x, int64_t width)
-{
-    for (int64_t j = 0; j < width; j++)
-        sums[j] = nn_fixed_sum(sums[j], (double)x[j]);
-}
 
 mimo_status nn_host_add_columns_fixed(const nn_runtime *runtime, int64_t *sums, const nn_real *x,
                                       int64_t rows, int64_t width)
 {
     (void)runtime;
     for (int64_t i = 0; i < rows; i++)
-        add_row(sums, x + i * width, width);
+        nn_fix_row(sums, x + i * width, width);
     return MIMO_OK;
 }
 
@@ -29,8 +23,8 @@ mimo_status nn_host_lookup_backward_fixed(const nn_runtime *runtime, int64_t *su
     for (int64_t k = 0; k < uses->count; k++)
         for (int64_t u = uses->begin[k]; u < uses->begin[k + 1]; u++)
             for (int64_t j = 0; j < lookup->repeat; j++)
-                add_row(sums + uses->entry[k] * width,
-                        dy + (uses->order[u] * lookup->repeat + j) * width, width);
+                nn_fix_row(sums + uses->entry[k] * width,
+                           dy + (uses->order[u] * lookup->repeat + j) * width, width);
     return MIMO_OK;
 }
 
@@ -72,15 +66,25 @@ mimo_status nn_host_settle(const nn_runtime *runtime, int64_t *sums, int64_t n, 
     return MIMO_OK;
 }
 
+/* Elements of a row, of which the first belongs to lane `first`. */
+static void add_squares(double lanes[NN_LANES], const nn_real *x, int64_t n, int64_t first)
+{
+    int64_t j = 0;
+    for (; j < n && (first + j) % NN_LANES != 0; j++)
+        lanes[(first + j) % NN_LANES] += (double)x[j] * (double)x[j];
+    for (; j + NN_LANES <= n; j += NN_LANES)
+        for (int l = 0; l < NN_LANES; l++)
+            lanes[l] += (double)x[j + l] * (double)x[j + l];
+    for (int l = 0; j < n; j++, l++)
+        lanes[l] += (double)x[j] * (double)x[j];
+}
+
 mimo_status nn_host_block_squares(const nn_runtime *runtime, double *sum, const nn_matrix *x)
 {
     (void)runtime;
     double lanes[NN_LANES] = {0};
-    for (int64_t i = 0, index = 0; i < x->rows; i++)
-        for (int64_t j = 0; j < x->columns; j++, index++) {
-            double value = (double)x->data[i * x->stride + j];
-            lanes[index % NN_LANES] += value * value;
-        }
+    for (int64_t i = 0; i < x->rows; i++)
+        add_squares(lanes, x->data + i * x->stride, x->columns, i * x->columns % NN_LANES);
     *sum = 0;
     for (int l = 0; l < NN_LANES; l++)
         *sum += lanes[l];

@@ -50,10 +50,9 @@ static const nn_ordered_kernels *const kinds[NN_HOST_ORDERED_KINDS] = {
 };
 
 enum {
-    MOST_K = 4096,           /* of a job whose factors are packed as a whole */
-    PACKED_B = 32 * 4096,    /* elements: one column of tiles of MOST_K */
-    CACHED_B = PACKED_B / 2, /* what stays in a cache, if one column of tiles is less */
-    STORED_K = 512,          /* of a job whose chains c itself keeps */
+    MOST_K = 4096,        /* of a job whose factors are packed as a whole */
+    PACKED_B = 32 * 4096, /* elements: one column of tiles of MOST_K */
+    SHORT_K = 512,        /* of a job whose chains c itself keeps */
     MOST_SEGMENTS = 256,
     GAP = 16, /* elements between rows of a packed left factor, so that they lie in other sets */
     PACKED_A = NN_TILE_MOST_ROWS * (MOST_K + GAP * MOST_SEGMENTS),
@@ -209,8 +208,8 @@ static void run_kernel(const job *j, const tile *t, float *at, int64_t stride,
 }
 
 /* A segment that is not packed as a whole, piece by piece. */
-static void run_pieces(const job *j, const tile *t, float *at, int64_t stride, const segment *s,
-                       bool fresh)
+static __attribute__((noinline)) void run_pieces(const job *j, const tile *t, float *at,
+                                                 int64_t stride, const segment *s, bool fresh)
 {
     int64_t l = 0;
     do {
@@ -247,14 +246,10 @@ static void run_segment(const job *j, const tile *t, float *at, int64_t stride, 
                         const nn_tile_run *runs)
 {
     const segment *s = &j->segments[index];
-    bool fresh = s->begins && !j->goes_on;
-    if (!runs) {
-        run_pieces(j, t, at, stride, s, fresh);
-        return;
-    }
-    nn_tile_run run = runs[index];
-    run.fresh = fresh;
-    run_kernel(j, t, at, stride, &run);
+    if (runs)
+        run_kernel(j, t, at, stride, &runs[index]);
+    else
+        run_pieces(j, t, at, stride, s, s->begins && !j->goes_on);
 }
 
 /* All chains of a tile. Each is on the stack when it ends; the top is at depth - 1. */
@@ -335,6 +330,7 @@ static void run_strip(const job *j, const block *b, tile t)
         else
             leave_a(&runs[s], &a);
         runs[s].k = a.columns;
+        runs[s].fresh = from->begins && !j->goes_on;
     }
     for (int64_t at = 0; at < b->count; at += b->width) {
         t.column = b->first + at;
@@ -368,7 +364,7 @@ static void run_job(const job *j)
 {
     int64_t width = 2 * j->kernels->vector;
     block b = {.width = width, .packed = j->k <= MOST_K};
-    int64_t panels = b.packed && j->k > 0 ? CACHED_B / (j->k * width) : 1;
+    int64_t panels = b.packed && j->k > 0 ? PACKED_B / (j->k * width) : 1;
     int64_t most = (panels > 0 ? panels : 1) * width;
     for (; b.first < j->columns; b.first += b.count) {
         b.count = least(j->columns - b.first, j->k > 0 ? most : width);
@@ -416,11 +412,11 @@ static void add_chain(job *j, const nn_product *p, int64_t matrix, int64_t part)
     j->segments[j->count - 1].ends = true;
 }
 
-/* One chain for each element: c itself keeps it between jobs of STORED_K. */
+/* One chain for each element: c itself keeps it between jobs of SHORT_K. */
 static void store(job *j, const nn_product *p, int64_t matrix)
 {
     add_chain(j, p, matrix, 0);
-    if (j->k <= STORED_K) {
+    if (j->k <= SHORT_K) {
         run_job(j);
         return;
     }
@@ -428,10 +424,10 @@ static void store(job *j, const nn_product *p, int64_t matrix)
     int count = j->count;
     memcpy(whole, j->segments, (size_t)count * sizeof *whole);
     for (int s = 0; s < count; s++)
-        for (int64_t l = 0; l < whole[s].a.columns; l += STORED_K) {
+        for (int64_t l = 0; l < whole[s].a.columns; l += SHORT_K) {
             j->count = 0, j->k = 0;
             add_segment(j, &whole[s].a, &whole[s].b, whole[s].alpha,
-                        (nn_piece){l, least(STORED_K, whole[s].a.columns - l)});
+                        (nn_piece){l, least(SHORT_K, whole[s].a.columns - l)});
             j->segments[0].begins = j->segments[0].ends = true;
             run_job(j);
             j->goes_on = true;
@@ -452,7 +448,7 @@ static void add_to_sums(job *j, const nn_product *p, int64_t first, int64_t coun
     if (p->then)
         longest += p->then->a.columns;
     for (int64_t chain = first * parts; chain < (first + count) * parts; chain++) {
-        if (j->count + 3 > MOST_SEGMENTS || (j->count > 0 && j->k + longest > MOST_K)) {
+        if (j->count + 3 > MOST_SEGMENTS || (j->count > 0 && j->k + longest > SHORT_K)) {
             run_job(j);
             j->count = 0, j->k = 0;
         }

@@ -14,6 +14,7 @@ typedef __m256 nn_vector;
 #define nn_store(to, x) _mm256_storeu_ps(to, x)
 #define nn_each(x) _mm256_set1_ps(*(x))
 #define nn_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define nn_fix_widen(x) ((nn_fix_doubles)_mm256_cvtps_pd(_mm_loadu_ps(x)))
 
 #include "nn/host/nn_host_ordered_tile.h"
 #include "nn/host/nn_host_ordered_transpose.h"

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #define NN_TARGET
+#define nn_fix_widen(x) __builtin_convertvector(*(const nn_fix_floats *)(x), nn_fix_doubles)
 #define NN_TILE_ROWS 4
 #define NN_VECTOR 1
 typedef float nn_vector;

@@ -4,6 +4,7 @@
  *   NN_TARGET              attributes of a function for it
  *   NN_TILE_ROWS           4, 6 or 12
  *   NN_VECTOR, nn_vector   the elements of a vector, and its type
+ *   nn_fix_widen(p)        four floats as four doubles (nn_host_ordered_fix.h)
  *   nn_zeros(), nn_load(p), nn_store(p, x), nn_each(p) (all elements are *p), nn_fma(a, b, c)
  *
  * An element of a tile stays in its lane of a register for all of k, so what a tile looks like has
