@@ -27,6 +27,7 @@ enum {
 enum option_key {
     KEY_ENCODER = 0x100,
     KEY_LLM,
+    KEY_SP,
     KEY_IMAGE_SIZE,
     KEY_SEQ,
     KEY_HIDDEN,
@@ -105,6 +106,9 @@ static const struct argp_option rows[] = {
     HEADING("Grids, on the same ranks:", 1),
     FLAG("encoder", KEY_ENCODER, "SPEC", "Grid of the encoder (default tp=2,dp=4)"),
     FLAG("llm", KEY_LLM, "SPEC", "Grid of the language model (default tp=2,cp=2,dp=2)"),
+    FLAG("sp", KEY_SP, NULL,
+         "Sequence parallelism: outside of the products each of the LLM's tp ranks has its own "
+         "rows"),
     HEADING("Model:", 2),
     FLAG("image-size", KEY_IMAGE_SIZE, "N",
          "Pixels a side, a multiple of the patch of 8, at most 136 (default 32)"),
@@ -302,6 +306,9 @@ static mimo_status parse_model_flag(struct options *o, int key, const char *text
         return parse_text(&o->encoder, "--encoder", text);
     case KEY_LLM:
         return parse_text(&o->llm, "--llm", text);
+    case KEY_SP:
+        o->sp = true;
+        return MIMO_OK;
     case KEY_IMAGE_SIZE:
         return parse_int(&o->image_size, "--image-size", text, PATCH, LARGEST_IMAGE);
     case KEY_SEQ:

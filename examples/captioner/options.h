@@ -35,6 +35,7 @@ struct options {
 
     const char *encoder; /* grids as mimo_grid_create_text reads them */
     const char *llm;
+    bool sp; /* sequence parallelism over the LLM's tp */
 
     int64_t image_size; /* pixels a side, a multiple of the patch of 8 */
     int64_t seq;        /* tokens: image tokens, then the name */

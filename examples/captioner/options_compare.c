@@ -39,6 +39,7 @@ static void add_model(option_list *list, const struct options *o)
 {
     add_text(list, "--encoder", o->encoder);
     add_text(list, "--llm", o->llm);
+    add_text(list, "--sp", o->sp ? "given" : NULL);
     add_int(list, "--image-size", o->image_size);
     add_int(list, "--seq", o->seq);
     add_int(list, "--hidden", o->hidden);

@@ -243,7 +243,8 @@ static mimo_status run_all(run_state *run)
         .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
         .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
     TRY(compute_place_open(&run->place, run->world, &place));
-    TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
+    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
     TRY(build_model(run));

@@ -60,7 +60,8 @@ static mimo_status build(small_run *run)
     MIMO_TRY(options_compare(options, world));
     MIMO_TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
     model.adapters = run->lora.on ? &run->lora.choice : NULL;
-    MIMO_TRY(topology_create(&run->topology, world, options->encoder, options->llm));
+    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    MIMO_TRY(topology_create(&run->topology, world, &grids));
     MIMO_TRY(caption_data_load(&run->data, world, options));
     MIMO_TRY(model_create(&run->model, &run->topology, &model));
     trainer_desc trainer = {.items = run->data.training,
