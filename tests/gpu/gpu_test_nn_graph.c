@@ -23,7 +23,7 @@ typedef struct model {
 
 static void make(model *m, nn_precision precision)
 {
-    nn_runtime_desc runtime = {test_memory(), test_stream(), precision};
+    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST};
     memset(m, 0, sizeof *m);
     NN_OK(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {.name = "test",

@@ -417,8 +417,12 @@ static __device__ void run_tile(buffers<S> &room, const work &w, const tile &t)
     end.finish(chain, w, t);
 }
 
+/* Two blocks on a multiprocessor have 128 registers for a thread: too few for large sums. */
 template <typename S, end_of_chain END>
-static __global__ void __launch_bounds__(S::threads, S::threads == 256 && END != END_FIXED ? 2 : 1)
+static constexpr int blocks_at_once = END == END_FIXED &&S::rows *S::columns > 16 ? 1 : 2;
+
+template <typename S, end_of_chain END>
+static __global__ void __launch_bounds__(S::threads, blocks_at_once<S, END>)
     ordered(const __grid_constant__ work w)
 {
     __shared__ __align__(16) buffers<S> room;

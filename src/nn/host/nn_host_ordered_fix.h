@@ -1,5 +1,5 @@
-/* Private: elements of a row added to sums in fixed point. A file that compiles this for one kind of
- * processor defines NN_TARGET and nn_fix_widen first (nn_host_ordered_tile.h). */
+/* Private: elements of a row added to sums in fixed point. A file that compiles this for one kind
+ * of processor defines NN_TARGET and nn_fix_widen first (nn_host_ordered_tile.h). */
 #ifndef MIMO_NN_NN_HOST_ORDERED_FIX_H
 #define MIMO_NN_NN_HOST_ORDERED_FIX_H
 
