@@ -13,6 +13,10 @@ SKIPPED = 77
 SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96", "--lr", "0.01",
          "--global-batch", "32", "--micro-batches", "4", "--seed", "7"]
 
+# Runs a program, prints its exit status and ends with 0. Where a rank fails, mpirun waits two seconds
+# before it ends.
+ENDS_WELL = '"$@"; echo "exit $?"'
+
 TOPOLOGIES = [
     ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1),
     ("tp=2,dp=4", "tp=2,cp=2,dp=2", 8),
@@ -35,6 +39,13 @@ class Captioner:
 
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
+
+    def refused(self, *flags):
+        """A launch of one rank that must fail: what it said, and '' where it succeeded."""
+        shell = ["sh", "-c", ENDS_WELL, "sh", self.program]
+        done = self.mpirun_with(["-n", "1", *shell, *flags])
+        failed = re.fullmatch(r"exit [1-9]\d*", (done.stdout.splitlines() or [""])[-1])
+        return done.stderr if failed else ""
 
     def prepare(self, side):
         """Render the pictures once for all runs; a machine without the font skips."""

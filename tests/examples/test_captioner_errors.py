@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 
-from captioner_runs import Captioner, SMALL
+from captioner_runs import Captioner, ENDS_WELL, SMALL
 
 TP = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1"]
 PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
@@ -60,7 +60,7 @@ def ranks_with(captioner, ranks, flags, before="", program=None):
     """A command by which mpirun starts ranks. The shell tells each rank's exit from mpirun's
     own."""
     given = [] if "--samples" in flags else ["--samples", captioner.samples]
-    return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh",
+    return ["-n", str(ranks), "sh", "-c", before + ENDS_WELL, "sh",
             program or captioner.program, *SMALL, "--steps", "1", *given, *flags]
 
 
