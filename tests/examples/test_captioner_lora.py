@@ -131,7 +131,7 @@ def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16)
+        captioner.prepare(16, one_in=24)
         test = Adapters(captioner)
         captioner.train(TOPOLOGIES[1], *SMALL, "--steps", "3", "--save", test.base)
         test.one_file_from_every_topology()

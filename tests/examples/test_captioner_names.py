@@ -5,9 +5,8 @@ import re
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
+from captioner_runs import LIST, Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
 
-LIST = "/usr/share/unicode/emoji/emoji-test.txt"
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=2,dp=1", "tp=1,cp=2,dp=1", 2)
 BATCH = ["--global-batch", "16", "--micro-batches", "1"]
