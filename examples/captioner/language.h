@@ -4,8 +4,8 @@
  * tokens, H hidden. A rank's share is S/cp positions; under sequence parallelism (sp) its own are
  * a tp-th of these, and all of them elsewhere.
  *
- *   image rows of its own positions, where the bridge put them -> text rows looked up and put between
- *   them -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
+ *   image rows of its own positions, where the bridge put them -> text rows looked up and put
+ *   between them -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
  */
 #ifndef CAPTIONER_LANGUAGE_H
 #define CAPTIONER_LANGUAGE_H

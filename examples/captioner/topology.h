@@ -20,7 +20,8 @@ typedef struct rank_topology {
     int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
 
     /* The bridge has the LLM's partition: an LLM rank receives the image rows of its own cp share
-     * alone (under sp of its tp-th of that), each at its position. `partition` splits the ids and labels in the same way. */
+     * alone (under sp of its tp-th of that), each at its position. `partition` splits the ids and
+     * labels in the same way. */
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;

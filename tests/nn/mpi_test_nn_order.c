@@ -199,8 +199,8 @@ MPI_TEST(nn_order, overflow_of_one_rank)
     release_bed(&bed);
 }
 
-/* Rows of -0: a bridge that sums over cp makes +0 of them, one that moves each row once leaves them.
- * Hence plain_zeros behind it, which both then agree on. */
+/* Rows of -0: a bridge that sums over cp makes +0 of them, one that moves each row once leaves
+ * them. Hence plain_zeros behind it, which both then agree on. */
 MPI_TEST(nn_order, minus_zero_through_the_bridge)
 {
     static const mimo_algorithm algorithms[] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_ALGORITHM_ROUTED};
