@@ -5,7 +5,8 @@
  * a tp-th of these, and all of them elsewhere.
  *
  *   image rows of its own positions, where the bridge put them -> text rows looked up and put
- *   between them -> learned positions -> causal blocks -> norm -> column-parallel head -> cross-entropy
+ *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
+ *   cross-entropy
  */
 #ifndef CAPTIONER_LANGUAGE_H
 #define CAPTIONER_LANGUAGE_H

@@ -41,12 +41,6 @@ class Captioner:
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
-<<<<<<< HEAD
-    def prepare(self, side, *flags):
-        """Render the pictures once for all runs; a machine without the font skips."""
-        done = self.launch(1, "--image-size", str(side), "--prepare", self.samples,
-                           *flags)
-=======
     def refused(self, *flags):
         """A launch of one rank that must fail: what it said, and '' where it succeeded."""
         shell = ["sh", "-c", ENDS_WELL, "sh", self.program]
@@ -66,7 +60,6 @@ class Captioner:
             part.writelines([*rows[::one_in], "#EOF\n"])
         done = self.launch(1, "--image-size", str(side), "--emoji-test", emoji, "--prepare",
                            self.samples)
->>>>>>> h16-suite
         if done.returncode != 0:
             print(done.stderr)
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)
