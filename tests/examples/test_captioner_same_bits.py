@@ -10,7 +10,7 @@ from captioner_runs import Captioner
 
 ONE_EMOJI_IN = 60
 STEPS = "20"
-SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "64", "--lr", "0.01",
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "80", "--lr", "0.01",
          "--global-batch", "13", "--seed", "7"]
 ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1, [])
 # dp divides neither 13 samples nor a third of them; one dp is no power of two.
@@ -31,7 +31,7 @@ REFUSED = [
     (["--same-bits=128,1"], 1, "--same-bits (V) must be from 1 to 64, not 128"),
     (["--same-bits", "--precision", "bf16"], 1, "products in bf16 have no fixed order"),
     (["--same-bits=16,1"], 1, "V 16: 8 heads do not divide into so many parts"),
-    (["--same-bits=8,64"], 1, "--seq 64 is not a multiple of 2*C = 128"),
+    (["--same-bits=8,64"], 1, "--seq 80 is not a multiple of 2*C = 128"),
     (["--same-bits", "--llm", "tp=1,cp=2,dp=1"], 2, "cp=2 is more than the 1 parts"),
     (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "tp=4 is more than the 2 parts"),
 ]
