@@ -53,21 +53,18 @@ static mimo_status find_largest(double *host, double *room, const nn_params *par
     return nn_runtime_read(runtime, host, room, nn_params_count(params) * (int64_t)sizeof *room);
 }
 
-/* Room for one number of each block, on the host and in the runtime's memory. */
+/* Room for one number of each block, on the host and in the runtime's memory, where it is zeros. */
 typedef struct block_rooms {
-    double *host, *room; /* zeros */
+    double *host, *room;
 } block_rooms;
 
 static mimo_status reserve_blocks(block_rooms *rooms, const nn_params *params, int64_t count)
 {
+    const nn_runtime *runtime = nn_params_runtime(params);
+    int64_t bytes = count * (int64_t)sizeof *rooms->room;
     MIMO_TRY(mimo_reserve(&rooms->host, count, sizeof *rooms->host));
-    return nn_runtime_reserve(nn_params_runtime(params), &rooms->room, count, sizeof *rooms->room);
-}
-
-static void release_blocks(block_rooms *rooms, const nn_params *params)
-{
-    mimo_release(rooms->host);
-    nn_runtime_free(nn_params_runtime(params), rooms->room);
+    MIMO_TRY(nn_runtime_workspace(runtime, &rooms->room, bytes));
+    return nn_runtime_zero(runtime, rooms->room, bytes);
 }
 
 static mimo_status check_sums(const nn_params *params, int64_t ranks)
@@ -78,7 +75,7 @@ static mimo_status check_sums(const nn_params *params, int64_t ranks)
         status = find_largest(rooms.host, rooms.room, params);
     if (status == MIMO_OK)
         status = check_largest(params, rooms.host, ranks);
-    release_blocks(&rooms, params);
+    mimo_release(rooms.host);
     return status;
 }
 
@@ -95,17 +92,17 @@ static int64_t blocks_of(const nn_params *params, const nn_param *param)
     return param->rule == NN_SHARDED ? nn_params_shards(params) : 1;
 }
 
-/* Block `block` of this rank's `parts` of a gradient. */
-static nn_matrix block_of(const nn_param *param, int64_t parts, int64_t block)
+/* A gradient as a batch of `blocks` matrices along its cut. */
+static nn_matrix blocks_of_gradient(const nn_param *param, int64_t blocks)
 {
     int64_t rows = param->local[0], columns = param->local[1];
     nn_matrix x = nn_matrix_of(param->grad, rows, columns, columns);
     if (param->placement.cut == 0) {
-        x.rows /= parts;
-        x.data += block * x.rows * columns;
+        x.rows /= blocks;
+        x.step = x.rows * columns;
     } else if (param->placement.cut == 1) {
-        x.columns /= parts;
-        x.data += block * x.columns;
+        x.columns /= blocks;
+        x.step = x.columns;
     }
     return x;
 }
@@ -118,12 +115,11 @@ static mimo_status square_blocks(double *room, const nn_params *params)
     int64_t parts = parts_of(params), rank = nn_params_tp_rank(params);
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
-        bool cut = param->rule == NN_SHARDED;
-        int64_t own = cut ? parts : rank == 0;
-        for (int64_t b = 0; b < own && !param->frozen; b++) {
-            nn_matrix x = block_of(param, cut ? parts : 1, b);
-            MIMO_TRY(runtime->ops->block_squares(runtime, room + (cut ? rank * parts : 0) + b, &x));
-        }
+        bool cut = param->rule == NN_SHARDED, speaks = cut || rank == 0;
+        nn_matrix x = blocks_of_gradient(param, cut ? parts : 1);
+        if (!param->frozen && speaks)
+            MIMO_TRY(runtime->ops->block_squares(runtime, room + (cut ? rank * parts : 0), &x,
+                                                 cut ? parts : 1));
         room += blocks_of(params, param);
     }
     return MIMO_OK;
@@ -146,7 +142,7 @@ static mimo_status add_squares(double *squares, const nn_params *params, mimo_co
         status = nn_runtime_read(runtime, rooms.host, rooms.room, count * (int64_t)sizeof(double));
     for (int64_t b = 0; b < count && status == MIMO_OK; b++)
         *squares += rooms.host[b];
-    release_blocks(&rooms, params);
+    mimo_release(rooms.host);
     return status;
 }
 

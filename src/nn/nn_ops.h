@@ -212,14 +212,15 @@ typedef struct nn_ops {
      * `parts`, which is overwritten. */
     mimo_status (*tree)(const nn_runtime *runtime, nn_real *to, nn_real *parts, int64_t count,
                         int64_t n);
-    /* *most = the largest |sums[i]| as a double, 0 where n is 0 */
+    /* *most becomes the largest |sums[i]| as a double, where that is larger. */
     mimo_status (*fixed_largest)(const nn_runtime *runtime, double *most, const int64_t *sums,
                                  int64_t n);
     /* The n sums, times factor, become n nn_real in the first half of the same memory. */
     mimo_status (*settle)(const nn_runtime *runtime, int64_t *sums, int64_t n, double factor);
-    /* *sum = the sum of the squares of x [rows, columns] in f64: element i of the block, row-major,
-     * is added to lane i mod 8 (host) or 256 (device), lanes are added in order. */
-    mimo_status (*block_squares)(const nn_runtime *runtime, double *sum, const nn_matrix *x);
+    /* sums[i] = the sum of the squares of matrix i of a batch x of `count`, in f64, in an order
+     * that its rows and columns alone decide. */
+    mimo_status (*block_squares)(const nn_runtime *runtime, double *sums, const nn_matrix *x,
+                                 int64_t count);
     /* -0 becomes +0. */
     mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
 } nn_ops;

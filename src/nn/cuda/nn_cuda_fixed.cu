@@ -72,7 +72,6 @@ mimo_status nn_cuda_fixed_largest(const nn_runtime *runtime, double *most, const
                                   int64_t n)
 {
     constexpr int64_t most_blocks = 1024;
-    MIMO_TRY(nn_each_element(runtime, "fixed largest", 1, [=] __device__(int64_t) { *most = 0; }));
     if (n == 0)
         return MIMO_OK;
     int64_t wanted = (n + NN_THREADS - 1) / NN_THREADS;
@@ -108,38 +107,57 @@ mimo_status nn_cuda_settle(const nn_runtime *runtime, int64_t *sums, int64_t n, 
     return MIMO_OK;
 }
 
-constexpr int NN_SQUARE_LANES = NN_THREADS, NN_SQUARES_AT_ONCE = 16;
+constexpr int NN_SQUARE_CHUNK = 32 * NN_THREADS; /* elements that a block adds */
 
-/* One block. A thread is a lane; it reads several elements ahead, and adds them in order. */
-static __global__ void block_squares(double *sum, nn_matrix x)
+/* The sum of term(i) over i < n, by the threads of a block: thread t has every NN_THREADS-th. The
+ * result is thread 0's. */
+template <typename Term> static __device__ double sum_of_block(int64_t n, Term term)
 {
-    __shared__ double lanes[NN_SQUARE_LANES];
-    int64_t n = x.rows * x.columns;
-    double lane = 0;
-    for (int64_t i = threadIdx.x; i < n; i += NN_SQUARES_AT_ONCE * NN_SQUARE_LANES) {
-        double value[NN_SQUARES_AT_ONCE];
-#pragma unroll
-        for (int e = 0; e < NN_SQUARES_AT_ONCE; e++) {
-            int64_t at = i + e * NN_SQUARE_LANES;
-            value[e] = at < n ? (double)x.data[at / x.columns * x.stride + at % x.columns] : 0;
-        }
-#pragma unroll
-        for (int e = 0; e < NN_SQUARES_AT_ONCE; e++)
-            lane += value[e] * value[e]; /* beyond the end it adds 0, which changes nothing */
-    }
-    lanes[threadIdx.x] = lane;
-    __syncthreads();
-    if (threadIdx.x > 0)
-        return;
-    double all = 0;
-    for (int l = 0; l < NN_SQUARE_LANES; l++)
-        all += lanes[l];
-    *sum = all;
+    double sum = 0;
+#pragma unroll 8
+    for (int64_t i = threadIdx.x; i < n; i += NN_THREADS)
+        sum += term(i);
+    return nn_reduce_block(sum, nn_plus());
 }
 
-mimo_status nn_cuda_block_squares(const nn_runtime *runtime, double *sum, const nn_matrix *x)
+/* Block (b, i) has the elements [b, b + 1) * NN_SQUARE_CHUNK of matrix i, row-major. */
+static __global__ void chunk_squares(double *parts, nn_matrix x)
 {
-    block_squares<<<1, NN_SQUARE_LANES, 0, (cudaStream_t)runtime->stream>>>(sum, *x);
+    int64_t first = (int64_t)blockIdx.x * NN_SQUARE_CHUNK, rest = x.rows * x.columns - first;
+    uint32_t columns = (uint32_t)x.columns; /* sizes fit an int, and so do rows and columns */
+    const nn_real *from = x.data + blockIdx.y * x.step + first / columns * x.stride;
+    uint32_t column = (uint32_t)(first % columns);
+    double sum = sum_of_block(rest < NN_SQUARE_CHUNK ? rest : NN_SQUARE_CHUNK, [=](int64_t i) {
+        uint32_t at = column + (uint32_t)i;
+        double value = (double)from[at / columns * x.stride + at % columns];
+        return value * value;
+    });
+    if (threadIdx.x == 0)
+        parts[blockIdx.y * (int64_t)gridDim.x + blockIdx.x] = sum;
+}
+
+static __global__ void add_chunks(double *sums, const double *parts, int64_t n)
+{
+    double all = sum_of_block(n, [=](int64_t i) { return parts[blockIdx.x * n + i]; });
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = all;
+}
+
+mimo_status nn_cuda_block_squares(const nn_runtime *runtime, double *sums, const nn_matrix *x,
+                                  int64_t count)
+{
+    int64_t n = x->rows * x->columns, chunks = (n + NN_SQUARE_CHUNK - 1) / NN_SQUARE_CHUNK;
+    nn_cuda_room *room = &nn_cuda_of(runtime)->columns;
+    cudaStream_t stream = (cudaStream_t)runtime->stream;
+    if (count == 0)
+        return MIMO_OK;
+    MIMO_TRY(nn_cuda_grow(runtime, room, (chunks * count + 1) * (int64_t)sizeof(double)));
+    double *parts = (double *)room->data;
+    if (chunks > 0)
+        chunk_squares<<<dim3((unsigned)chunks, (unsigned)count), NN_THREADS, 0, stream>>>(parts,
+                                                                                          *x);
+    MIMO_TRY(nn_cuda_launched("block squares"));
+    add_chunks<<<(unsigned)count, NN_THREADS, 0, stream>>>(sums, parts, chunks);
     return nn_cuda_launched("block squares");
 }
 

@@ -96,8 +96,8 @@ static __device__ const float *at_k(const operand &x, int64_t offset, int64_t k)
 /* To the first step of a piece. Chain q of an output is part q % parts of matrix q / parts. */
 static __device__ void begin_piece(cursor &c, const work &w, int64_t output, int piece)
 {
-    int64_t matrix = output + c.chain / w.parts;
-    int part = (int)(c.chain % w.parts);
+    int64_t matrix = output + (w.parts == 1 ? c.chain : c.chain / w.parts);
+    int part = w.parts == 1 ? 0 : (int)(c.chain % w.parts);
     operand a = a_of(w, piece), b = b_of(w, piece);
     int64_t k = piece == 2 ? 0 : (int64_t)w.piece * (piece == 0 ? part : 2 * w.parts - 1 - part);
     c.piece = piece;
@@ -246,7 +246,8 @@ struct tile {
     int64_t output, slice;
 };
 
-template <typename S>
+/* Only the chain of a product that is stored may go on from c. */
+template <typename S, end_of_chain END>
 static __device__ void begin_chain(float (&chain)[S::rows][S::columns], const work &w,
                                    const tile &t)
 {
@@ -255,7 +256,7 @@ static __device__ void begin_chain(float (&chain)[S::rows][S::columns], const wo
 #pragma unroll
         for (int j = 0; j < S::columns; j++) {
             int row = t.m + row_of<S>(i), column = t.n + column_of<S>(j);
-            bool goes_on = w.goes_on && row < w.m && column < w.n;
+            bool goes_on = END == END_STORE && w.goes_on && row < w.m && column < w.n;
             chain[i][j] = goes_on ? w.c[t.output * w.step + row * w.stride + column] : 0;
         }
 }
@@ -332,10 +333,13 @@ template <typename S> struct ending<S, END_TREE> {
     }
 };
 
+/* As long as the sizes of all that a thread has added stay far below the range, no sum can have
+ * left it. From there on each is looked at. NaN is never far below. */
 template <typename S> struct ending<S, END_FIXED> {
     int64_t sums[S::rows][S::columns];
+    float sizes;
 
-    __device__ ending()
+    __device__ ending() : sizes(0)
     {
 #pragma unroll
         for (int i = 0; i < S::rows; i++)
@@ -345,11 +349,19 @@ template <typename S> struct ending<S, END_FIXED> {
     }
     __device__ void take(float (&chain)[S::rows][S::columns], const work &, int64_t)
     {
+        constexpr float far_below = 0x1p20f;
 #pragma unroll
         for (int i = 0; i < S::rows; i++)
 #pragma unroll
             for (int j = 0; j < S::columns; j++)
-                sums[i][j] = nn_fixed_sum_float(sums[i][j], chain[i][j]);
+                sizes += fabsf(chain[i][j]);
+        bool whole = sizes < far_below;
+#pragma unroll
+        for (int i = 0; i < S::rows; i++)
+#pragma unroll
+            for (int j = 0; j < S::columns; j++)
+                sums[i][j] = whole ? sums[i][j] + __float2ll_rn(chain[i][j] * 0x1p40f)
+                                   : nn_fixed_sum_float(sums[i][j], chain[i][j]);
     }
     __device__ void finish(const float (&)[S::rows][S::columns], const work &w, const tile &t)
     {
@@ -396,7 +408,7 @@ static __device__ void run_tile(buffers<S> &room, const work &w, const tile &t)
     begin_piece(c, w, t.output, 0);
     coming.fetch_step(w, c, t);
     coming.keep_step(room, buffer, w, c);
-    begin_chain<S>(chain, w, t);
+    begin_chain<S, END>(chain, w, t);
     __syncthreads();
     for (bool more = true; more; buffer ^= 1) {
         int ks = c.count - c.done;
@@ -408,7 +420,7 @@ static __device__ void run_tile(buffers<S> &room, const work &w, const tile &t)
         if (!more || c.chain != now) {
             end.take(chain, w, ++number);
             if (more)
-                begin_chain<S>(chain, w, t);
+                begin_chain<S, END>(chain, w, t);
         }
         if (more)
             coming.keep_step(room, buffer ^ 1, w, c);
@@ -417,12 +429,11 @@ static __device__ void run_tile(buffers<S> &room, const work &w, const tile &t)
     end.finish(chain, w, t);
 }
 
-/* Two blocks on a multiprocessor have 128 registers for a thread: too few for large sums. */
-template <typename S, end_of_chain END>
-static constexpr int blocks_at_once = END == END_FIXED &&S::rows *S::columns > 16 ? 1 : 2;
+/* How many share a multiprocessor, and so its registers: as measured on an H200. */
+template <typename S> static constexpr int blocks_at_once = S::threads == NN_THREADS / 2 ? 3 : 2;
 
 template <typename S, end_of_chain END>
-static __global__ void __launch_bounds__(S::threads, blocks_at_once<S, END>)
+static __global__ void __launch_bounds__(S::threads, blocks_at_once<S>)
     ordered(const __grid_constant__ work w)
 {
     __shared__ __align__(16) buffers<S> room;
@@ -439,7 +450,7 @@ static __global__ void __launch_bounds__(S::threads, blocks_at_once<S, END>)
 using small_shape = shape<4, 4, 2, 1>;  /* 32 x 32, 64 threads */
 using middle_shape = shape<4, 4, 4, 2>; /* 64 x 64, 256 threads */
 using large_shape = shape<8, 8, 4, 2>;  /* 128 x 128, 256 threads */
-using long_shape = shape<8, 4, 4, 2>;   /* 128 x 64, 256 threads: room for sums of 64 bits */
+using long_shape = shape<8, 4, 2, 2>;   /* 64 x 64, 128 threads: room for trees and sums */
 
 template <typename S> static int64_t tiles_of(const work &w)
 {
@@ -544,7 +555,7 @@ mimo_status nn_cuda_matmul_ordered(const nn_runtime *runtime, const nn_product *
     if (w.sums)
         return launch_best<long_shape, END_FIXED>(runtime, w, units);
     if (w.parts > 1)
-        return launch_best<large_shape, END_TREE>(runtime, w, units);
+        return launch_best<long_shape, END_TREE>(runtime, w, units);
     return launch_best<large_shape, END_STORE>(runtime, w, units);
 }
 

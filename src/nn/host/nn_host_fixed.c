@@ -48,9 +48,10 @@ mimo_status nn_host_fixed_largest(const nn_runtime *runtime, double *most, const
                                   int64_t n)
 {
     (void)runtime;
-    *most = 0;
-    for (int64_t i = 0; i < n; i++)
-        *most = fmax(*most, fabs((double)sums[i]));
+    for (int64_t i = 0; i < n; i++) {
+        double size = fabs((double)sums[i]);
+        *most = size > *most ? size : *most;
+    }
     return MIMO_OK;
 }
 
@@ -79,15 +80,22 @@ static void add_squares(double lanes[NN_LANES], const nn_real *x, int64_t n, int
         lanes[l] += (double)x[j] * (double)x[j];
 }
 
-mimo_status nn_host_block_squares(const nn_runtime *runtime, double *sum, const nn_matrix *x)
+static double squares_of(const nn_matrix *x, const nn_real *data)
+{
+    double lanes[NN_LANES] = {0}, sum = 0;
+    for (int64_t i = 0; i < x->rows; i++)
+        add_squares(lanes, data + i * x->stride, x->columns, i * x->columns % NN_LANES);
+    for (int l = 0; l < NN_LANES; l++)
+        sum += lanes[l];
+    return sum;
+}
+
+mimo_status nn_host_block_squares(const nn_runtime *runtime, double *sums, const nn_matrix *x,
+                                  int64_t count)
 {
     (void)runtime;
-    double lanes[NN_LANES] = {0};
-    for (int64_t i = 0; i < x->rows; i++)
-        add_squares(lanes, x->data + i * x->stride, x->columns, i * x->columns % NN_LANES);
-    *sum = 0;
-    for (int l = 0; l < NN_LANES; l++)
-        *sum += lanes[l];
+    for (int64_t i = 0; i < count; i++)
+        sums[i] = squares_of(x, x->data + i * x->step);
     return MIMO_OK;
 }
 
