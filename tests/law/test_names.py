@@ -44,7 +44,7 @@ def equal_tests(places):
 
 
 def not_launched(places, launched):
-    """A launch names its test behind --filter."""
+    """A launch names each of its tests behind --filter."""
     return [f"{found[0][0]}: {test} is launched on no number of ranks"
             for test, found in places.items()
             if found[0][1] != "Test" and found[0][0].split(os.sep)[0] != ON_GPUS
@@ -54,8 +54,8 @@ def not_launched(places, launched):
 def findings_of(sources, tests):
     """tests: (name, command) of each test of the build."""
     places = places_of(sources)
-    launched = {command[command.index("--filter") + 1]
-                for _, command in tests if "--filter" in command}
+    launched = {test for _, command in tests
+                for word, test in zip(command, command[1:]) if word == "--filter"}
     return (equal_names([name for name, _ in tests]) + equal_tests(places)
             + not_launched(places, launched))
 
@@ -74,7 +74,9 @@ def read_sources(folder):
 def self_test():
     launch = ["mpirun", "-n", "2", "program", "--filter"]
     sound = ({"mpi/a.c": "MPI_TEST(a, x)\n", "unit/b.c": "Test(b, x, .timeout = 1)\n",
-              "gpu/c.c": "MPI_TEST(c, x)\n"}, [("a/x on 2", [*launch, "a/x"]), ("b", ["b"])])
+              "mpi/d.c": "BED_TEST(d, x)\n", "gpu/c.c": "MPI_TEST(c, x)\n"},
+             [("a/x on 2", [*launch, "a/x"]), ("b", ["b"]),
+              ("d on 2", [*launch, "d/x", "--filter", "d_zero_copy/x"])])
     broken = [
         ({"unit/b.c": "Test(b, x)\n"}, [("b", ["b"]), ("b", ["c"])]),
         ({"unit/b.c": "Test(b, x)\n", "unit/c.c": "Test(b, x)\n"}, []),

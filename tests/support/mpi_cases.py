@@ -27,7 +27,7 @@ class Launch(typing.NamedTuple):
 
     said: dict
     passed: set
-    status: int | None
+    status: typing.Optional[int]
 
     def ending(self):
         if self.status is None:

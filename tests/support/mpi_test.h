@@ -11,9 +11,9 @@
  *
  *   mpirun -n N exe --filter suite/name [--filter suite/name]...
  *
- * It ends at the first test that fails. Exit status 77 is a skip that all ranks agreed on; name one
- * test where that can happen. A rank that dies ends the launch, so no rank waits. mpi_cases.py tells
- * the tests of a launch apart by the lines that rank 0 prints where a test begins and ends.
+ * It ends at the first test that fails, or that all ranks skip (exit status 77). A rank that dies
+ * ends the launch, so no rank waits. mpi_cases.py tells the tests of a launch apart by the lines
+ * that rank 0 prints where a test begins and ends.
  */
 #ifndef MIMO_TESTS_MPI_TEST_H
 #define MIMO_TESTS_MPI_TEST_H
