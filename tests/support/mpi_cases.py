@@ -128,8 +128,8 @@ def comment(text):
 
 
 def report(tests, outcomes):
-    """Prints TAP. What failed tests said comes last, as Meson shows the end of a log. Returns the
-    number of those tests."""
+    """Prints TAP. What failed tests said goes to stderr, as Meson shows only that of a TAP test.
+    Returns the number of those tests."""
     failed = []
     print(f"1..{len(tests)}", flush=True)
     for number, (test, outcome) in enumerate(zip(tests, outcomes), 1):
@@ -141,7 +141,7 @@ def report(tests, outcomes):
         else:
             failed.append((test, outcome))
     for test, outcome in failed:
-        print(comment(f"{test} failed:\n{outcome.said}"), end="", flush=True)
+        print(f"{test} failed:\n{outcome.said}", file=sys.stderr)
     return len(failed)
 
 
