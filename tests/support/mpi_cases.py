@@ -89,7 +89,7 @@ def launch(command, tests, seconds):
 
 def outcome_alone(run, test):
     said = "\n".join(line for lines in run.said.values() for line in lines)
-    if run.status == SKIPPED and test not in run.passed:
+    if run.status == SKIPPED:
         return Outcome("skip", said)
     if run.status == 0 and test in run.passed:
         return Outcome("ok", said)

@@ -35,13 +35,16 @@ for test in tests:
     if how == "fails" or how == "needs_company" and together == "alone":
         say(f"test {{test}} failed")
         sys.exit(1)
-    say(f"noise and test {{test}} passed")
+    if how == "slow":
+        time.sleep(0.6)
+    if how != "mumbles" or together == "alone":
+        say(f"noise and test {{test}} passed")
     if how == "leaves_badly":
         sys.exit(5)
     if how == "never_ends":
         time.sleep(60)
 """
-SECONDS = 1.5  # for a test that hangs, and enough for the others
+SECONDS = 1  # for a test that hangs, and enough for the others
 
 
 class Launches(unittest.TestCase):
@@ -98,6 +101,13 @@ class Launches(unittest.TestCase):
             ("ok", "s/a together"),
             ("not ok", "s/hangs together the launch hung in this test, or behind it"),
             ("ok", "s/b alone")])
+
+    def test_the_limit_is_that_of_one_test(self):
+        self.assertEqual(self.ends("slow1", "slow2", "slow3"), [
+            ("ok", f"s/slow{i} together") for i in (1, 2, 3)])
+
+    def test_whose_end_is_not_seen(self):
+        self.assertEqual(self.results("a", "mumbles", "b", "dies"), ["ok", "ok", "ok", "not ok"])
 
     def test_launch_that_ends_badly_behind_a_test(self):
         self.assertEqual(self.results("a", "leaves_badly", "b"), ["ok", "not ok", "ok"])
