@@ -4,8 +4,9 @@
     test_names.py ROOT BUILD     check the tests of a build folder; one line per finding
     test_names.py --self-test    see that each rule notices when it is broken
 
-Rules: no two tests of the build have one name, no two Criterion tests of tests/ have one
-suite/name, and each MPI_TEST that does not need a GPU is launched on some number of ranks.
+Rules: no two tests of the build have one name, no two Criterion tests or tests of ranks have one
+suite/name, no launch has a test twice, and each MPI_TEST that does not need a GPU is launched on some
+number of ranks.
 """
 import json
 import os
@@ -51,13 +52,21 @@ def not_launched(places, launched):
             and test not in launched]
 
 
+def launched_by(command):
+    return [test for word, test in zip(command, command[1:]) if word == "--filter"]
+
+
+def launched_twice(tests):
+    return [f"{name} launches {test} twice" for name, command in tests
+            for test in sorted(set(launched_by(command))) if launched_by(command).count(test) > 1]
+
+
 def findings_of(sources, tests):
     """tests: (name, command) of each test of the build."""
     places = places_of(sources)
-    launched = {test for _, command in tests
-                for word, test in zip(command, command[1:]) if word == "--filter"}
+    launched = {test for _, command in tests for test in launched_by(command)}
     return (equal_names([name for name, _ in tests]) + equal_tests(places)
-            + not_launched(places, launched))
+            + launched_twice(tests) + not_launched(places, launched))
 
 
 def read_sources(folder):
@@ -78,6 +87,7 @@ def self_test():
              [("a/x on 2", [*launch, "a/x"]), ("b", ["b"]),
               ("d on 2", [*launch, "d/x", "--filter", "d_zero_copy/x"])])
     broken = [
+        ({"mpi/a.c": "MPI_TEST(a, x)\n"}, [("a on 2", [*launch, "a/x", "--filter", "a/x"])]),
         ({"unit/b.c": "Test(b, x)\n"}, [("b", ["b"]), ("b", ["c"])]),
         ({"unit/b.c": "Test(b, x)\n", "unit/c.c": "Test(b, x)\n"}, []),
         ({"mpi/a.c": "BED_TEST(a, x)\n", "mpi/b.c": "MPI_TEST(a_zero_copy, x)\n"},
@@ -98,7 +108,7 @@ def main():
             tests = [(test["name"], test["cmd"]) for test in json.load(f)]
         sources = read_sources(os.path.join(sys.argv[1], "tests"))
         findings = findings_of(sources, tests)
-        print(f"{len(tests)} tests of the build, {len(places_of(sources))} Criterion tests")
+        print(f"{len(tests)} tests of the build, {len(places_of(sources))} in C")
     else:
         print(__doc__, file=sys.stderr)
         return 2
