@@ -24,22 +24,4 @@ rm -f "$log"
 status=0
 meson test -C "$build" --no-rebuild --print-errorlogs "$@" || status=$?
 
-# The log has one JSON object on each line. Meson's summary is not used: it counts timeouts and
-# unexpected passes apart.
-python3 - "$log" "$status" <<'END'
-import json
-import sys
-
-log, status = sys.argv[1], int(sys.argv[2])
-counts = {"passed": 0, "failed": 0, "skipped": 0}
-kinds = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
-try:
-    with open(log, encoding="utf-8") as lines:
-        for line in lines:
-            counts[kinds.get(json.loads(line)["result"], "failed")] += 1
-except OSError:
-    print("no test ran", file=sys.stderr)
-    status = status or 1
-print(", ".join(f"{number} {kind}" for kind, number in counts.items()))
-sys.exit(1 if status or counts["failed"] else 0)
-END
+python3 "$root/tests/support/count_results.py" "$log" "$status"
