@@ -35,7 +35,7 @@ sort_arguments() {
         shift
         case $word in
         --help | --version) exec "$captioner" "$word" ;;
-        *=*) ;;
+        *=* | --log-hashes) ;;
         --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
         esac
         adapter_arguments+=("$word")
@@ -43,7 +43,7 @@ sort_arguments() {
         --base=* | --resume=* | --prepare=* | --samples=*)
             fail "lora makes its own base and samples: ${word%%=*} does not go with it"
             ;;
-        --lora-* | --adapter* | --merge=* | --names=* | --out=* | --log=* | --save=*) ;;
+        --lora-* | --adapter* | --merge=* | --names=* | --out=* | --log=* | --log-hashes* | --save=*) ;;
         --encoder=* | --llm=* | --device=* | --progress=*) base_arguments+=("$word") ;;
         *) base_arguments+=("$word") key_arguments+=("$word") ;;
         esac

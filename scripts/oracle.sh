@@ -3,10 +3,11 @@
 # ranks, every mutation, and wrong arguments. Takes some minutes on 2 cores. The exit status is 0
 # only where every launch ended as it must. The full logs go to oracle-logs/ in the build folder.
 #
-#   scripts/oracle.sh [part...]     default: small every every-adapters mutations self-test arguments
+#   scripts/oracle.sh [part...]     default: small every every-adapters same-bits every-same-bits
+#                                   mutations self-test arguments
 #
-# Three more parts run only by name: eight and adapters (parts of the others), and effects (what each mutation does to
-# training).
+# Three more parts run only by name: eight and adapters (parts of the others), and effects (what
+# each mutation does to training).
 #
 # MIMO_BUILD: the build folder (default: build-test in the source tree).
 # shellcheck source=scripts/common.sh
@@ -19,6 +20,7 @@ configure_and_build "$build" --werror
     fail "mimo-oracle was not built: libopenblas-dev is missing ('scripts/packages.sh test' installs it)"
 
 use_local_mpi
-[ $# -gt 0 ] || set -- small every every-adapters mutations self-test arguments
+[ $# -gt 0 ] ||
+    set -- small every every-adapters same-bits every-same-bits mutations self-test arguments
 cd "$build"
 exec python3 "$root/tests/oracle/oracle_suite.py" mpirun tests/oracle/mimo-oracle "$@"

@@ -9,6 +9,7 @@
 #include "captioner_support.h"
 #include "safetensors.h"
 #include "safetensors_format.h"
+#include "widen.h"
 
 struct adapter_file {
     safetensors_file *file;
@@ -129,29 +130,6 @@ mimo_status adapter_open(adapter_file **out, const char *folder, int64_t rank,
     mimo_status status = adapter_open_tensors(out, path, rank, tensors);
     memory_release(path);
     return status;
-}
-
-static float from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float widen_bf16(uint16_t half)
-{
-    return from_bits((uint32_t)half << 16);
-}
-
-static float widen_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
-    if (rest >= 0x7c00) /* infinity and not-a-number */
-        return from_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    if (rest >= 0x400)
-        return from_bits(sign | ((rest << 13) + ((127 - 15) << 23)));
-    float small = (float)rest * 0x1p-24f; /* 0 and the subnormal ones */
-    return sign ? -small : small;
 }
 
 static mimo_status read_halves(const safetensors_file *file, int64_t place, int64_t first,

@@ -6,6 +6,25 @@
 #include "captioner_support.h"
 #include "nn/nn_ops.h"
 
+/* What the fixed order of additions asks for beyond that. */
+static mimo_status check_order(const model_desc *desc, const rank_topology *topology)
+{
+    int64_t shards = desc->shards, chunks = desc->pairs > 1 ? 2 * desc->pairs : 1;
+    CHECK(desc->heads % shards == 0, MIMO_ERR_SHAPE,
+          "--same-bits with V %" PRId64 ": %" PRId64 " heads do not divide into so many parts",
+          shards, desc->heads);
+    CHECK(PADDED_VOCABULARY % shards == 0, MIMO_ERR_SHAPE,
+          "--same-bits with V %" PRId64 ": the vocabulary of %d does not divide into so many parts",
+          shards, PADDED_VOCABULARY);
+    CHECK(desc->seq % chunks == 0, MIMO_ERR_SHAPE,
+          "--same-bits with C %" PRId64 ": --seq %" PRId64 " is not a multiple of 2*C = %" PRId64,
+          desc->pairs, desc->seq, chunks);
+    TRY(nn_order_check_ranks("the encoder's tp", mimo_grid_dim_size(topology->encoder, "tp"),
+                             shards));
+    TRY(nn_order_check_ranks("the LLM's tp", mimo_grid_dim_size(topology->llm, "tp"), shards));
+    return nn_order_check_ranks("the LLM's cp", topology->llm_cp, desc->pairs);
+}
+
 /* Everything that must fit, in one place and before anything is built, so that a wrong flag is
  * answered in the words of the flags. */
 static mimo_status check_desc(const model_desc *desc, const rank_topology *topology)
@@ -24,10 +43,13 @@ static mimo_status check_desc(const model_desc *desc, const rank_topology *topol
     CHECK(PADDED_VOCABULARY % llm_tp == 0, MIMO_ERR_SHAPE,
           "the vocabulary of %d does not divide over the LLM's tp=%" PRId64, PADDED_VOCABULARY,
           llm_tp);
+    CHECK(!topology->sp || desc->seq / topology->llm_cp % llm_tp == 0, MIMO_ERR_SHAPE,
+          "--sp: the %" PRId64 " positions of a cp rank do not divide over the LLM's tp=%" PRId64,
+          desc->seq / topology->llm_cp, llm_tp);
     CHECK(topology->llm_cp == 1 || desc->seq % (2 * topology->llm_cp) == 0, MIMO_ERR_SHAPE,
           "--seq %" PRId64 " is not a multiple of 2*cp = %" PRId64, desc->seq,
           2 * topology->llm_cp);
-    return MIMO_OK;
+    return desc->shards > 0 ? check_order(desc, topology) : MIMO_OK;
 }
 
 static mimo_status create_modules(captioner_model *out)
@@ -45,12 +67,14 @@ static mimo_status create_modules(captioner_model *out)
                             .layers = desc->encoder_layers,
                             .llm_hidden = desc->hidden,
                             .frozen = desc->adapters != NULL,
-                            .adapters = desc->adapters};
+                            .adapters = desc->adapters,
+                            .shards = desc->shards};
     TRY(encoder_create(&out->encoder, &encoder));
     language_desc language = {.tp = topology->llm_tp,
                               .cp = topology->llm_cp_group,
                               .runtime = desc->runtime,
                               .partition = topology->partition,
+                              .sp = topology->sp,
                               .seed = desc->seed,
                               .image_tokens = out->batch.tokens,
                               .seq = desc->seq,
@@ -59,7 +83,9 @@ static mimo_status create_modules(captioner_model *out)
                               .heads = desc->heads,
                               .layers = desc->llm_layers,
                               .frozen = desc->adapters != NULL,
-                              .adapters = desc->adapters};
+                              .adapters = desc->adapters,
+                              .shards = desc->shards,
+                              .pairs = desc->pairs};
     return language_create(&out->language, &language);
 }
 
@@ -99,7 +125,7 @@ static mimo_status reserve_model(captioner_model *out)
     TRY(create_modules(out));
     const nn_runtime *runtime = desc->runtime;
     int64_t rows = out->batch.tokens * out->batch.pictures;
-    int64_t src = rows * desc->hidden, dst = out->language.rows * desc->hidden;
+    int64_t src = rows * desc->hidden, dst = out->language.own_rows * desc->hidden;
     TRY(create_order(out));
     TRY(list_spans(out));
     if (nn_runtime_or_host(runtime)->memory != MIMO_MEMORY_HOST)
@@ -148,10 +174,10 @@ static void view_tiles(captioner_model *model, mimo_tensor *src, mimo_tensor *ds
     mimo_dtype dtype = model->desc.bridge_dtype;
     bool half = dtype == MIMO_BF16;
     const micro_batch *batch = &model->batch;
-    int64_t hidden = model->desc.hidden, share = model->language.share;
+    int64_t hidden = model->desc.hidden, own = model->language.own;
     *src = mimo_tensor_2d(half ? (void *)model->src_half : (void *)model->src_tile, dtype, "th",
                           batch->pictures * batch->tokens, hidden);
-    *dst = mimo_tensor_3d(half ? (void *)model->dst_half : (void *)dst_data, dtype, "sbh", share,
+    *dst = mimo_tensor_3d(half ? (void *)model->dst_half : (void *)dst_data, dtype, "sbh", own,
                           batch->sentences, hidden);
     src->memory = dst->memory = nn_runtime_or_host(model->desc.runtime)->memory;
 }
@@ -223,8 +249,19 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     TRY(mimo_alignment_merge(model->order, &order.tile, &order.encoded, &order.text, stream));
     TRY(to_bridge(model, model->src_half, model->src_tile, batch->pictures * batch->tokens));
     TRY(mimo_bridge_forward(model->topology->bridge, &dst, &src, 1, stream));
-    TRY(from_bridge(model, tile, model->dst_half, model->language.rows));
+    TRY(from_bridge(model, tile, model->dst_half, model->language.own_rows));
     return language_forward(&model->language, batch, loss_sum, tokens);
+}
+
+/* Where cp ranks' gradients of a row are summed, -0 becomes +0, and where only one rank has the row
+ * it does not. For the same bits it always does. */
+static mimo_status clear_signs(const captioner_model *model)
+{
+    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
+    int64_t rows = model->batch.pictures * model->batch.tokens;
+    return runtime->order == NN_ORDER_FIXED
+               ? runtime->ops->plain_zeros(runtime, model->src_tile, rows * model->desc.hidden)
+               : MIMO_OK;
 }
 
 mimo_status model_backward(captioner_model *model)
@@ -239,9 +276,10 @@ mimo_status model_backward(captioner_model *model)
     if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
         return MIMO_OK;
     view_tiles(model, &src, &dst, d_tile);
-    TRY(to_bridge(model, model->dst_half, d_tile, model->language.rows));
+    TRY(to_bridge(model, model->dst_half, d_tile, model->language.own_rows));
     TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
     TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures * batch->tokens));
+    TRY(clear_signs(model));
     TRY(mimo_alignment_split(model->order, &order.encoded, &order.text, &order.tile, stream));
     return encoder_backward(&model->encoder, model->encoded);
 }

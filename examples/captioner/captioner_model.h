@@ -16,6 +16,7 @@ typedef struct model_desc {
     const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
     mimo_dtype
         bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
+    int64_t shards, pairs;          /* V and C of a runtime in the fixed order; otherwise 0 */
     const nn_lora_choice *adapters; /* trained, and all else frozen; borrowed; NULL: none */
 } model_desc;
 
@@ -28,7 +29,7 @@ typedef struct captioner_model {
     nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
     nn_real *encoded;   /* [P, b, H] out of the encoder; in backward its gradient */
     nn_real *src_tile;  /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */
-    uint16_t *src_half; /* [b * P, H] and [share, B, H]: both tiles in bf16, where that crosses */
+    uint16_t *src_half; /* [b * P, H] and [own, B, H]: both tiles in bf16, where that crosses */
     uint16_t *dst_half;
     mimo_alignment *order; /* between `encoded` and `src_tile` */
     mimo_span *spans;      /* [B] where the image rows of this rank's sentences stand */

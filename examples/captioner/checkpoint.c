@@ -80,7 +80,8 @@ static void release_entries(entry_list *list)
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
-enum { SIZES = 6, NUMBERS = 9, FACTS = 12, VALUE_CAPACITY = 256 };
+enum { SIZES = 6, NUMBERS = 9, FACTS = 13, VALUE_CAPACITY = 256 };
+#define ABSENT "none" /* the value of a fact that the file does not mention */
 typedef struct fact {
     const char *key, *words;
     char value[VALUE_CAPACITY];
@@ -108,6 +109,16 @@ static void add_adapters(fact *facts, int *count, const struct adapter_config *c
     *count += 2;
 }
 
+/* The order of additions: V and C. */
+static void add_order(fact *facts, int *count, const model_desc *desc)
+{
+    fact *added = &facts[(*count)++];
+    *added = (fact){.key = "same_bits", .words = "--same-bits", .value = ABSENT};
+    if (desc->shards > 0)
+        snprintf(added->value, sizeof added->value, "%" PRId64 ",%" PRId64, desc->shards,
+                 desc->pairs);
+}
+
 /* Returns how many there are. */
 static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection what)
 {
@@ -123,6 +134,7 @@ static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection 
     add_number(facts, &n, "seed", "--seed", desc->seed);
     add_number(facts, &n, "global_batch", "--global-batch", (uint64_t)training->global_batch);
     add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
+    add_order(facts, &n, desc);
     if (training->adapters && what == SELECT_ALL)
         add_adapters(facts, &n, training->adapters);
     return n;
@@ -138,10 +150,12 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
     struct safetensors_text metadata[FACTS + 1];
     fact facts[FACTS];
     int count = list_facts(facts, trainer, what);
+    int said = 0;
     for (int i = 0; i < count; i++)
-        metadata[i] = (struct safetensors_text){facts[i].key, facts[i].value};
+        if (strcmp(facts[i].value, ABSENT) != 0)
+            metadata[said++] = (struct safetensors_text){facts[i].key, facts[i].value};
     snprintf(digits, sizeof digits, "%" PRId64, step);
-    metadata[count] = (struct safetensors_text){"step", digits};
+    metadata[said++] = (struct safetensors_text){"step", digits};
 
     struct safetensors_tensor *tensors = NULL;
     TRY(memory_reserve(&tensors, list->count, sizeof *tensors));
@@ -150,7 +164,7 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
         tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
                                                  entry->param->placement.shape};
     }
-    struct safetensors_content content = {tensors, list->count, metadata, count + 1};
+    struct safetensors_content content = {tensors, list->count, metadata, said};
     mimo_status status = safetensors_create(out, path, &content);
     memory_release(tensors);
     return status;
@@ -274,7 +288,7 @@ static mimo_status check_fact(const safetensors_file *file, const char *path, co
     const char *text = safetensors_metadata(file, mine->key);
     if (number)
         TRY(read_number(&saved, file, path, mine->key));
-    text = text ? text : "none";
+    text = text ? text : ABSENT;
     CHECK(strcmp(text, mine->value) == 0, MIMO_ERR_SHAPE,
           "%s was saved with %s %s, but this run has %s", path, mine->words, text, mine->value);
     return MIMO_OK;
@@ -289,8 +303,8 @@ static mimo_status check_facts(const safetensors_file *file, const char *path,
         count = SIZES;
     for (int i = 0; i < count; i++)
         TRY(check_fact(file, path, &facts[i], i < NUMBERS));
-    fact none = {"lora_rank", "--lora-rank", "none"};
-    return count == NUMBERS ? check_fact(file, path, &none, false) : MIMO_OK;
+    fact none = {"lora_rank", "--lora-rank", ABSENT};
+    return count == NUMBERS + 1 ? check_fact(file, path, &none, false) : MIMO_OK;
 }
 
 static mimo_status read_entry(const safetensors_file *file, const char *path,

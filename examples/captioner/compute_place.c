@@ -4,24 +4,22 @@
 #include "gpu_place.h"
 
 /* What a rank does alone; the others must hear of a failure. */
-static mimo_status open_runtime(compute_place *out, nn_precision precision)
+static mimo_status open_runtime(compute_place *out, nn_runtime_desc desc)
 {
-    nn_runtime_desc desc = {.memory = mimo_comm_memory(out->world), .precision = precision};
     if (out->gpu_world)
         TRY(gpu_stream_create(&out->stream));
     desc.stream = out->stream;
     return nn_runtime_init(&out->runtime, &desc);
 }
 
-mimo_status compute_place_open(compute_place *out, mimo_comm *world, mimo_memory memory,
-                               nn_precision precision)
+mimo_status compute_place_open(compute_place *out, mimo_comm *world, const nn_runtime_desc *desc)
 {
     out->world = world;
-    if (memory == MIMO_MEMORY_CUDA) {
+    if (desc->memory == MIMO_MEMORY_CUDA) {
         TRY(gpu_world_create(&out->gpu_world));
         out->world = out->gpu_world;
     }
-    return mimo_comm_agree(world, open_runtime(out, precision));
+    return mimo_comm_agree(world, open_runtime(out, *desc));
 }
 
 void compute_place_close(compute_place *place)

@@ -13,12 +13,11 @@ typedef struct compute_place {
     nn_runtime runtime;
 } compute_place;
 
-/** Open a place where tensors lie in `memory` and layers multiply as `precision` says. `world` is
- *  the MPI communicator of all ranks, which outlives the place. Collective. The caller zeroes *out
+/** Open a place as `desc` says (its stream is the place's own). `world` is the MPI communicator of
+ *  all ranks, which outlives the place. Collective. The caller zeroes *out
  *  before and calls compute_place_close after, whatever the result. Errors, the same on every rank:
  *  MIMO_ERR_UNSUPPORTED (this build has no CUDA), and those of mimo_comm_create_nccl. */
-mimo_status compute_place_open(compute_place *out, mimo_comm *world, mimo_memory memory,
-                               nn_precision precision);
+mimo_status compute_place_open(compute_place *out, mimo_comm *world, const nn_runtime_desc *desc);
 void compute_place_close(compute_place *place);
 
 #endif

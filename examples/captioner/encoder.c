@@ -66,7 +66,8 @@ mimo_status encoder_create(vision_encoder *out, const encoder_desc *desc)
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
                             .frozen = desc->frozen,
-                            .runtime = desc->runtime};
+                            .runtime = desc->runtime,
+                            .shards = desc->shards};
     out->runtime = desc->runtime;
     TRY(nn_params_create(&out->params, &store));
     TRY(reserve_rooms(out, desc));
@@ -100,12 +101,12 @@ mimo_status encoder_forward(vision_encoder *encoder, nn_real *rows, const nn_rea
 {
     nn_real **x = encoder->activations;
     int64_t tokens = encoder->sequence.rows, pictures = encoder->sequence.batch;
-    TRY(nn_linear_forward(&encoder->patch, x[0], patches, encoder->rows));
+    TRY(nn_linear_forward(&encoder->patch, x[0], patches, encoder->rows, pictures));
     TRY(nn_embedding_add(&encoder->position, x[0], encoder->places, tokens, pictures));
     for (int64_t i = 0; i < encoder->layers; i++, x++)
         TRY(nn_block_forward(&encoder->blocks[i], x[1], x[0], &encoder->sequence));
     TRY(nn_norm_forward(&encoder->norm, x[1], x[0], encoder->rows));
-    return nn_linear_forward(&encoder->project, rows, x[1], encoder->rows);
+    return nn_linear_forward(&encoder->project, rows, x[1], encoder->rows, pictures);
 }
 
 mimo_status encoder_backward(vision_encoder *encoder, const nn_real *d_rows)

@@ -15,6 +15,7 @@ typedef struct encoder_desc {
     int64_t llm_hidden;             /* H */
     bool frozen;                    /* adapters alone are trained */
     const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
+    int64_t shards;                 /* V of the fixed order; its C is 1 here */
 } encoder_desc;
 
 typedef struct vision_encoder {

@@ -8,24 +8,24 @@
 
 static int64_t text_count(const language_model *language)
 {
-    return language->sentences * language->share_text;
+    return language->sentences * language->own_text;
 }
 
 static mimo_status reserve_rooms(language_model *out)
 {
     int64_t width = out->hidden, text = text_count(out);
-    TRY(memory_reserve(&out->ids_share, out->rows, sizeof *out->ids_share));
+    TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
     TRY(memory_reserve(&out->text_ids, text, sizeof *out->text_ids));
     TRY(nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
     TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
     TRY(memory_reserve(&out->labels, out->rows, sizeof *out->labels));
     TRY(memory_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
     for (int64_t i = 0; i < out->layers + 2; i++)
-        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->rows * width,
+        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->own_rows * width,
                                sizeof(nn_real)));
     TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
                            sizeof *out->logits));
-    return nn_runtime_reserve(out->runtime, &out->gradient, out->rows * width,
+    return nn_runtime_reserve(out->runtime, &out->gradient, out->own_rows * width,
                               sizeof *out->gradient);
 }
 
@@ -33,14 +33,15 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
 {
     int64_t hidden = desc->hidden;
     nn_params *params = out->params;
+    nn_rule rule = desc->sp ? NN_PARTIAL : NN_REPLICATED; /* of what sees a rank's own rows */
     TRY(nn_embedding_init(
         &out->text, params,
-        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, NN_REPLICATED}));
+        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, rule}));
     TRY(nn_embedding_init(
         &out->position, params,
-        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, NN_REPLICATED}));
+        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, rule}));
     TRY(nn_embedding_reserve(&out->text, text_count(out)));
-    TRY(nn_embedding_reserve(&out->position, out->share));
+    TRY(nn_embedding_reserve(&out->position, out->own));
     for (int64_t i = 0; i < desc->layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "llm.block%d", (int)i);
@@ -48,32 +49,44 @@ static mimo_status add_layers(language_model *out, const language_desc *desc)
         block.max_rows = out->share;
         block.max_batch = desc->sentences;
         block.adapters = desc->adapters;
+        block.sp = desc->sp;
         block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
         TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
     }
-    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->rows, NN_REPLICATED));
+    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->own_rows, rule));
     nn_linear_desc head = {.name = "llm.head",
                            .in = hidden,
                            .out = PADDED_VOCABULARY,
                            .split = NN_SPLIT_COLUMNS,
                            .std = EMBEDDING_STD,
-                           .max_rows = out->rows};
+                           .max_rows = out->rows,
+                           .sp = desc->sp};
     head.lora = nn_lora_for(desc->adapters, head.name);
     TRY(nn_linear_init(&out->head, params, desc->tp, &head));
     TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
     return nn_params_seal(params);
 }
 
-/* Which positions this rank keeps of every sequence: the map that splits embeddings and labels
- * alike, that the mask of attention and the position table need. */
+static mimo_status list_positions(int64_t *count, int64_t **positions,
+                                  const mimo_partition *partition, mimo_content content,
+                                  int64_t seq)
+{
+    TRY(mimo_partition_rows(count, partition, content, seq));
+    TRY(memory_reserve(positions, *count, sizeof **positions));
+    return mimo_partition_index(*positions, partition, content, seq);
+}
+
+/* Which positions this rank keeps of every sequence. Its share splits labels, and the mask of
+ * attention needs it; its own split embeddings and ids, and the position table needs them. */
 static mimo_status find_positions(language_model *out, const language_desc *desc)
 {
-    TRY(mimo_partition_rows(&out->share, desc->partition, MIMO_LABELS, desc->seq));
+    TRY(list_positions(&out->share, &out->positions, desc->partition, MIMO_LABELS, desc->seq));
+    TRY(list_positions(&out->own, &out->own_positions, desc->partition, MIMO_EMBEDDINGS,
+                       desc->seq));
     out->rows = out->share * desc->sentences;
-    TRY(memory_reserve(&out->positions, out->share, sizeof *out->positions));
-    TRY(mimo_partition_index(out->positions, desc->partition, MIMO_LABELS, desc->seq));
-    for (int64_t i = 0; i < out->share; i++)
-        out->share_text += out->positions[i] >= desc->image_tokens;
+    out->own_rows = out->own * desc->sentences;
+    for (int64_t i = 0; i < out->own; i++)
+        out->own_text += out->own_positions[i] >= desc->image_tokens;
     return MIMO_OK;
 }
 
@@ -87,13 +100,16 @@ mimo_status language_create(language_model *out, const language_desc *desc)
     out->seq = desc->seq;
     out->image_tokens = desc->image_tokens;
     out->sentences = desc->sentences;
+    out->pairs = desc->pairs;
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
                             .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
                             .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
                             .seed = desc->seed,
                             .frozen = desc->frozen,
-                            .runtime = desc->runtime};
+                            .runtime = desc->runtime,
+                            .shards = desc->shards,
+                            .pairs = desc->pairs / (desc->cp ? mimo_comm_size(desc->cp) : 1)};
     TRY(nn_params_create(&out->params, &store));
     TRY(find_positions(out, desc));
 
@@ -116,7 +132,8 @@ mimo_status language_connect(language_model *language)
                                  .rows = language->share,
                                  .batch = language->sentences,
                                  .positions = language->positions,
-                                 .runtime = language->runtime};
+                                 .runtime = language->runtime,
+                                 .pairs = language->pairs};
     return nn_sequence_init(&language->sequence, &sequence);
 }
 
@@ -136,7 +153,8 @@ void language_destroy(language_model *language)
     memory_release(language->activations);
     memory_release(language->blocks);
     memory_release(language->positions);
-    memory_release(language->ids_share);
+    memory_release(language->own_positions);
+    memory_release(language->own_ids);
     memory_release(language->text_ids);
     memory_release(language->labels_share);
     memory_release(language->labels);
@@ -161,21 +179,23 @@ static language_views views_of(language_model *language, nn_real *tile)
 {
     int64_t count = language->sentences, width = language->hidden, text = text_count(language);
     language_views views;
-    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->rows - text, width);
+    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text, width);
     views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text, width);
-    views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->share, count, width);
+    views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->own, count, width);
     views.image.memory = views.text.memory = views.tile.memory =
         nn_runtime_or_host(language->runtime)->memory;
     return views;
 }
 
-/* Ids and labels are split by the map of the embeddings. */
-static mimo_status split_tokens(const language_model *language, int64_t *share, int64_t *whole)
+/* Split whole sentences [B, S] into this rank's part [B, rows of it], as `content` is split. */
+static mimo_status split_tokens(const language_model *language, mimo_content content, int64_t *part,
+                                int64_t *whole)
 {
     int64_t sentences = language->sentences;
+    int64_t positions = content == MIMO_LABELS ? language->share : language->own;
     mimo_tensor from = mimo_tensor_2d(whole, MIMO_I64, "bs", sentences, language->seq);
-    mimo_tensor to = mimo_tensor_2d(share, MIMO_I64, "bs", sentences, language->share);
-    return mimo_partition_shard(language->partition, MIMO_LABELS, &to, &from, NULL);
+    mimo_tensor to = mimo_tensor_2d(part, MIMO_I64, "bs", sentences, positions);
+    return mimo_partition_shard(language->partition, content, &to, &from, NULL);
 }
 
 nn_real *language_tile(const language_model *language)
@@ -185,26 +205,26 @@ nn_real *language_tile(const language_model *language)
 
 mimo_status language_read(language_model *language, const micro_batch *batch)
 {
-    TRY(split_tokens(language, language->ids_share, batch->ids));
+    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
     mimo_tensor ids =
-        mimo_tensor_2d(language->ids_share, MIMO_I64, "bs", language->sentences, language->share);
+        mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
     return mimo_alignment_update(language->alignment, &ids, stream_of(language));
 }
 
-/* Text rows come between the image rows of this rank's share. */
+/* Text rows come between the image rows of this rank's tile. */
 static mimo_status embed(language_model *language)
 {
     int64_t texts = 0;
-    for (int64_t i = 0; i < language->rows; i++)
-        if (language->ids_share[i] != TOKEN_IMAGE)
-            language->text_ids[texts++] = language->ids_share[i];
+    for (int64_t i = 0; i < language->own_rows; i++)
+        if (language->own_ids[i] != TOKEN_IMAGE)
+            language->text_ids[texts++] = language->own_ids[i];
     TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
 
     nn_real *tile = language_tile(language);
     language_views views = views_of(language, tile);
     TRY(mimo_alignment_merge(language->alignment, &views.tile, &views.image, &views.text,
                              stream_of(language)));
-    return nn_embedding_add(&language->position, tile, language->positions, language->share,
+    return nn_embedding_add(&language->position, tile, language->own_positions, language->own,
                             language->sentences);
 }
 
@@ -212,7 +232,7 @@ static mimo_status embed(language_model *language)
 static mimo_status split_labels(language_model *language, const micro_batch *batch)
 {
     int64_t sentences = language->sentences, share = language->share;
-    TRY(split_tokens(language, language->labels_share, batch->labels));
+    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->labels));
     for (int64_t s = 0; s < share; s++)
         for (int64_t b = 0; b < sentences; b++)
             language->labels[s * sentences + b] = language->labels_share[b * share + s];
@@ -227,8 +247,9 @@ mimo_status language_forward(language_model *language, const micro_batch *batch,
     TRY(split_labels(language, batch));
     for (int64_t i = 0; i < language->layers; i++, x++)
         TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
-    TRY(nn_norm_forward(&language->norm, x[1], x[0], language->rows));
-    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->rows));
+    TRY(nn_norm_forward(&language->norm, x[1], x[0], language->own_rows));
+    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->own_rows,
+                          language->sentences));
     TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
     return nn_loss_read(&language->loss, loss_sum, tokens);
 }

@@ -12,18 +12,22 @@
 #include "adapter_config.h"
 #include "captioner_memory.h"
 #include "captioner_support.h"
+#include "nn/nn_order.h"
 
 #define PROGRAM "captioner"
 
 enum {
     PATCH = 8,
     LARGEST_IMAGE = 136, /* what the emoji font holds */
+    USUAL_SHARDS = 8,    /* V and C of --same-bits without a value */
+    USUAL_PAIRS = 1,
 };
 
 /* Keys past the characters: every flag is a long one. */
 enum option_key {
     KEY_ENCODER = 0x100,
     KEY_LLM,
+    KEY_SP,
     KEY_IMAGE_SIZE,
     KEY_SEQ,
     KEY_HIDDEN,
@@ -38,6 +42,7 @@ enum option_key {
     KEY_LR,
     KEY_DEVICE,
     KEY_DTYPE,
+    KEY_SAME_BITS,
     KEY_PRECISION,
     KEY_SAMPLES,
     KEY_PREPARE,
@@ -46,6 +51,7 @@ enum option_key {
     KEY_NAMES,
     KEY_OUT,
     KEY_LOG,
+    KEY_LOG_HASHES,
     KEY_SAVE,
     KEY_RESUME,
     KEY_PROGRESS,
@@ -90,11 +96,19 @@ static const struct options defaults = {
     {                                   \
         name, key, argument, 0, text, 0 \
     }
+/* A flag that may stand without a value; with one it is --name=value. */
+#define OPTIONAL(name, key, argument, text)               \
+    {                                                     \
+        name, key, argument, OPTION_ARG_OPTIONAL, text, 0 \
+    }
 
 static const struct argp_option rows[] = {
     HEADING("Grids, on the same ranks:", 1),
     FLAG("encoder", KEY_ENCODER, "SPEC", "Grid of the encoder (default tp=2,dp=4)"),
     FLAG("llm", KEY_LLM, "SPEC", "Grid of the language model (default tp=2,cp=2,dp=2)"),
+    FLAG("sp", KEY_SP, NULL,
+         "Sequence parallelism: outside of the products each of the LLM's tp ranks has its own "
+         "rows"),
     HEADING("Model:", 2),
     FLAG("image-size", KEY_IMAGE_SIZE, "N",
          "Pixels a side, a multiple of the patch of 8, at most 136 (default 32)"),
@@ -120,6 +134,10 @@ static const struct argp_option rows[] = {
     FLAG("precision", KEY_PRECISION, "f32|bf16",
          "How layers multiply (default f32); bf16 rounds the factors of matrix products and adds "
          "in f32, weights and all else stay f32"),
+    OPTIONAL("same-bits", KEY_SAME_BITS, "V,C",
+             "Add in an order that every topology has: the same bits for tp up to V, cp up to C, "
+             "any dp and any number of micro-batches. V and C are powers of two (default 8,1); "
+             "other V or C, other bits"),
     HEADING("Samples:", 4),
     FLAG("samples", KEY_SAMPLES, "FILE",
          "Read the samples from FILE; without it they are rendered from the installed font into a "
@@ -133,6 +151,10 @@ static const struct argp_option rows[] = {
     HEADING("Results:", 5),
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
+    OPTIONAL("log-hashes", KEY_LOG_HASHES, "tensors",
+             "Add to each line of the log a hash of all parameters after the step and one "
+             "of all gradients, and with =tensors those of each tensor: equal bits have "
+             "equal hashes on every topology. mimo-diff compares two logs"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
@@ -239,18 +261,42 @@ static mimo_status parse_float(mimo_dtype *out, const char *flag, const char *te
     return MIMO_OK;
 }
 
-static mimo_status parse_layers(struct options *options, const char *text)
+/* Two numbers from 1 to `most`, with a comma. `flags`: the flag, then what each of them is called;
+ * `example` is what is understood. */
+static mimo_status parse_two(int64_t *first, int64_t *second, const char *const flags[3],
+                             const char *text, const char *example, int64_t most)
 {
     const char *comma = strchr(text, ',');
-    CHECK(comma, MIMO_ERR_ARGUMENT, "--layers needs two numbers, \"2,4\", not \"%s\"", text);
-    char *encoder;
-    TRY(memory_copy_string(&encoder, text));
-    encoder[comma - text] = '\0';
-    mimo_status status =
-        parse_int(&options->encoder_layers, "--layers (encoder)", encoder, 1, MOST_LAYERS);
-    memory_release(encoder);
+    CHECK(comma, MIMO_ERR_ARGUMENT, "%s needs two numbers, \"%s\", not \"%s\"", flags[0], example,
+          text);
+    char *copy;
+    TRY(memory_copy_string(&copy, text));
+    copy[comma - text] = '\0';
+    mimo_status status = parse_int(first, flags[1], copy, 1, most);
+    memory_release(copy);
     TRY(status);
-    return parse_int(&options->llm_layers, "--layers (LLM)", comma + 1, 1, MOST_LAYERS);
+    return parse_int(second, flags[2], comma + 1, 1, most);
+}
+
+static mimo_status parse_layers(struct options *options, const char *text)
+{
+    static const char *const flags[] = {"--layers", "--layers (encoder)", "--layers (LLM)"};
+    return parse_two(&options->encoder_layers, &options->llm_layers, flags, text, "2,4",
+                     MOST_LAYERS);
+}
+
+static mimo_status parse_same_bits(struct options *options, const char *text)
+{
+    static const char *const flags[] = {"--same-bits", "--same-bits (V)", "--same-bits (C)"};
+    options->shards = USUAL_SHARDS;
+    options->pairs = USUAL_PAIRS;
+    if (!text)
+        return MIMO_OK;
+    TRY(parse_two(&options->shards, &options->pairs, flags, text, "8,1", NN_MOST_PARTS));
+    CHECK((options->shards & (options->shards - 1)) == 0 &&
+              (options->pairs & (options->pairs - 1)) == 0,
+          MIMO_ERR_ARGUMENT, "--same-bits needs powers of two, not \"%s\"", text);
+    return MIMO_OK;
 }
 
 static mimo_status parse_model_flag(struct options *o, int key, const char *text)
@@ -260,6 +306,9 @@ static mimo_status parse_model_flag(struct options *o, int key, const char *text
         return parse_text(&o->encoder, "--encoder", text);
     case KEY_LLM:
         return parse_text(&o->llm, "--llm", text);
+    case KEY_SP:
+        o->sp = true;
+        return MIMO_OK;
     case KEY_IMAGE_SIZE:
         return parse_int(&o->image_size, "--image-size", text, PATCH, LARGEST_IMAGE);
     case KEY_SEQ:
@@ -297,6 +346,8 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
         return MIMO_OK;
     case KEY_DTYPE:
         return parse_float(&o->dtype, "--dtype", text);
+    case KEY_SAME_BITS:
+        return parse_same_bits(o, text);
     default:
         return parse_float(&o->precision, "--precision", text);
     }
@@ -322,6 +373,11 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return parse_text(&o->out, "--out", text);
     case KEY_LOG:
         return parse_text(&o->log, "--log", text);
+    case KEY_LOG_HASHES:
+        if (text)
+            TRY(parse_choice(&choice, "--log-hashes", text, "tensors"));
+        o->log_hashes = text ? OPTIONS_TENSOR_HASHES : OPTIONS_HASHES;
+        return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
     case KEY_RESUME:
@@ -463,7 +519,11 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->micro_batches <= o->global_batch, MIMO_ERR_ARGUMENT,
           "--micro-batches %" PRId64 " are more than the samples of --global-batch %" PRId64,
           o->micro_batches, o->global_batch);
+    CHECK(o->shards == 0 || o->precision == MIMO_F32, MIMO_ERR_ARGUMENT,
+          "--same-bits needs --precision f32: products in bf16 have no fixed order");
     TRY(check_adapters(o));
+    CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,
+          "--log-hashes needs a log: give --log FILE with it");
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,
           "--samples reads a file and --prepare makes one: give one of them");
     CHECK(!(o->samples && (o->font || o->emoji_test || o->names)), MIMO_ERR_ARGUMENT,

@@ -26,12 +26,16 @@ enum options_device { OPTIONS_CPU, OPTIONS_CUDA };
 /* --progress: auto draws a bar where stderr is a terminal, which it never is under mpirun. */
 enum options_progress { OPTIONS_PROGRESS_AUTO, OPTIONS_PROGRESS_BAR, OPTIONS_PROGRESS_LINES };
 
+/* --log-hashes: of the whole model; --log-hashes=tensors: of each tensor as well. */
+enum options_hashes { OPTIONS_NO_HASHES, OPTIONS_HASHES, OPTIONS_TENSOR_HASHES };
+
 /* Texts belong to argv, or are constants. */
 struct options {
     enum options_action action;
 
     const char *encoder; /* grids as mimo_grid_create_text reads them */
     const char *llm;
+    bool sp; /* sequence parallelism over the LLM's tp */
 
     int64_t image_size; /* pixels a side, a multiple of the patch of 8 */
     int64_t seq;        /* tokens: image tokens, then the name */
@@ -46,8 +50,9 @@ struct options {
     uint64_t seed;
     double lr;
     enum options_device device;
-    mimo_dtype dtype;     /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
-    mimo_dtype precision; /* of the factors of matrix products: the same two */
+    mimo_dtype dtype;      /* of what crosses the bridge: MIMO_F32 or MIMO_BF16 */
+    mimo_dtype precision;  /* of the factors of matrix products: the same two */
+    int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
 
     const char *samples;    /* --samples; NULL: the cache of the installed font */
     const char *prepare;    /* --prepare */
@@ -56,8 +61,9 @@ struct options {
     const char *names;      /* other names for the emoji; NULL: those of the list */
     const char *out;        /* folder of the pictures; NULL: no pictures */
     const char *log;        /* NULL: no log */
-    const char *save;       /* checkpoint to write at the end; NULL: none */
-    const char *resume;     /* checkpoint to start from; NULL: none */
+    enum options_hashes log_hashes;
+    const char *save;   /* checkpoint to write at the end; NULL: none */
+    const char *resume; /* checkpoint to start from; NULL: none */
     enum options_progress progress;
 
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */

@@ -39,6 +39,7 @@ static void add_model(option_list *list, const struct options *o)
 {
     add_text(list, "--encoder", o->encoder);
     add_text(list, "--llm", o->llm);
+    add_text(list, "--sp", o->sp ? "given" : NULL);
     add_int(list, "--image-size", o->image_size);
     add_int(list, "--seq", o->seq);
     add_int(list, "--hidden", o->hidden);
@@ -60,6 +61,8 @@ static void add_training(option_list *list, const struct options *o)
     add_text(list, "--device", o->device == OPTIONS_CPU ? "cpu" : "cuda");
     add_text(list, "--dtype", mimo_dtype_name(o->dtype));
     add_text(list, "--precision", mimo_dtype_name(o->precision));
+    add_int(list, "--same-bits (V)", o->shards);
+    add_int(list, "--same-bits (C)", o->pairs);
     add_int(list, "--lora-rank", o->lora_rank);
     snprintf(text, sizeof text, "%.17g", o->lora_alpha);
     add_text(list, "--lora-alpha", text);
@@ -76,6 +79,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--names", o->names);
     add_text(list, "--out", o->out);
     add_text(list, "--log", o->log);
+    add_int(list, "--log-hashes", o->log_hashes);
     add_text(list, "--save", o->save);
     add_text(list, "--resume", o->resume);
     add_text(list, "--base", o->base);

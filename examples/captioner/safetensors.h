@@ -82,6 +82,10 @@ int64_t safetensors_find(const safetensors_file *file, const char *name);
 /** The metadata under a key, owned by the file; NULL where there is none. */
 const char *safetensors_metadata(const safetensors_file *file, const char *key);
 
+/** Number of metadata; key and value of metadata i, as they stand in the file, which owns them. */
+int64_t safetensors_metadata_count(const safetensors_file *file);
+struct safetensors_text safetensors_metadata_at(const safetensors_file *file, int64_t index);
+
 /** Read elements [first, first + count) of tensor `index`. MIMO_ERR_ARGUMENT outside the tensor,
  *  MIMO_ERR_IO. */
 mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_t first,

@@ -233,6 +233,18 @@ const char *safetensors_metadata(const safetensors_file *file, const char *key)
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(metadata, key));
 }
 
+int64_t safetensors_metadata_count(const safetensors_file *file)
+{
+    return cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(file->header, SAFETENSORS_METADATA));
+}
+
+struct safetensors_text safetensors_metadata_at(const safetensors_file *file, int64_t index)
+{
+    const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(file->header, SAFETENSORS_METADATA);
+    const cJSON *item = cJSON_GetArrayItem(metadata, (int)index);
+    return (struct safetensors_text){item->string, item->valuestring};
+}
+
 mimo_status safetensors_read(const safetensors_file *file, int64_t index, int64_t first,
                              int64_t count, void *data)
 {

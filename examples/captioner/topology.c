@@ -16,12 +16,13 @@ static mimo_status parse_spec(mimo_grid **out, const char *flag, const char *spe
     return MIMO_OK;
 }
 
-static mimo_status parse_grids(rank_topology *out, const char *encoder_spec, const char *llm_spec)
+static mimo_status parse_grids(rank_topology *out, const topology_desc *desc)
 {
     int64_t ranks = mimo_comm_size(out->world);
     mimo_pairing pairing = MIMO_PAIRING_INIT;
-    TRY(parse_spec(&out->encoder, "--encoder", encoder_spec, ranks));
-    TRY(parse_spec(&out->llm, "--llm", llm_spec, ranks));
+    TRY(parse_spec(&out->encoder, "--encoder", desc->encoder, ranks));
+    TRY(parse_spec(&out->llm, "--llm", desc->llm, ranks));
+    out->sp = desc->sp && mimo_grid_dim_size(out->llm, "tp") > 1;
     return mimo_pairing_of(&pairing, out->encoder, out->llm);
 }
 
@@ -48,6 +49,7 @@ static mimo_status connect_grids(rank_topology *out)
     desc.src = out->encoder;
     desc.dst = out->llm;
     desc.partition = &rule;
+    rule.sp = out->sp;
     TRY(mimo_bridge_create(&out->bridge, out->world, &desc));
     return mimo_gradient_create(&out->gradient, out->world, out->encoder, out->llm);
 }
@@ -74,6 +76,7 @@ static mimo_status find_place(rank_topology *out)
     TRY(mimo_grid_coord(&out->llm_dp_rank, out->llm, rank, "dp"));
 
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    rule.sp = out->sp;
     mimo_partition_coords place = {sizeof(mimo_partition_coords), out->llm_cp_rank, out->llm_cp,
                                    out->llm_tp_rank, mimo_grid_dim_size(out->llm, "tp")};
     return mimo_partition_create(&out->partition, &rule, &place);
@@ -81,11 +84,10 @@ static mimo_status find_place(rank_topology *out)
 
 /* What is local fails on one rank alone, if only for want of memory: all agree on it before the
  * next collective call. */
-mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
-                            const char *llm_spec)
+mimo_status topology_create(rank_topology *out, mimo_comm *world, const topology_desc *desc)
 {
     out->world = world;
-    TRY(mimo_comm_agree(world, parse_grids(out, encoder_spec, llm_spec)));
+    TRY(mimo_comm_agree(world, parse_grids(out, desc)));
     TRY(connect_grids(out));
     return mimo_comm_agree(world, find_place(out));
 }

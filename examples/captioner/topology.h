@@ -15,20 +15,27 @@ typedef struct rank_topology {
 
     /* Groups that this rank belongs to, owned by the grids; NULL where the dimension has size 1. */
     mimo_comm *encoder_tp, *llm_tp, *llm_cp_group;
+    bool sp; /* sequence parallelism over the LLM's tp: only where that is larger than 1 */
     int64_t encoder_dp_rank, encoder_dp;
     int64_t llm_tp_rank, llm_cp_rank, llm_cp, llm_dp_rank, llm_dp;
 
     /* The bridge has the LLM's partition: an LLM rank receives the image rows of its own cp share
-     * alone, each at its position. `partition` splits the ids and labels in the same way. */
+     * alone (under sp of its tp-th of that), each at its position. `partition` splits the ids and
+     * labels in the same way. */
     mimo_bridge *bridge;
     mimo_partition *partition;
     mimo_gradient *gradient;
 } rank_topology;
 
-/** Build everything for `world` from the two specs ("tp=2,dp=4"). Collective. The caller zeroes
- *  *out before and calls topology_destroy after, whatever the result. */
-mimo_status topology_create(rank_topology *out, mimo_comm *world, const char *encoder_spec,
-                            const char *llm_spec);
+/** The grids as mimo_grid_create_text reads them ("tp=2,dp=4"). */
+typedef struct topology_desc {
+    const char *encoder, *llm;
+    bool sp;
+} topology_desc;
+
+/** Build everything for `world`. Collective. The caller zeroes *out before and calls
+ *  topology_destroy after, whatever the result. */
+mimo_status topology_create(rank_topology *out, mimo_comm *world, const topology_desc *desc);
 
 /** Release in the opposite order. Collective in effect. */
 void topology_destroy(rank_topology *topology);

@@ -47,19 +47,75 @@ static const char *spell(number_text text, double value)
     return text;
 }
 
+/* A failed write is noticed once, when the line is flushed. */
+static void write_hash(FILE *file, const char *before, uint64_t hash)
+{
+    fprintf(file, "%s\"%016" PRIx64 "\"", before, hash);
+}
+
+static void write_hashes(FILE *file, const struct train_log_hashes *hashes)
+{
+    write_hash(file, ",\"params\":", hashes->params);
+    write_hash(file, ",\"grads\":", hashes->grads);
+    for (int64_t i = 0; i < hashes->count; i++) {
+        const struct train_log_tensor *tensor = &hashes->tensors[i];
+        fprintf(file, "%s\"%s\":", i == 0 ? ",\"tensors\":{" : ",", tensor->name);
+        write_hash(file, "[", tensor->params);
+        if (tensor->trained)
+            write_hash(file, ",", tensor->grads);
+        fputs(tensor->trained ? "]" : ",null]", file);
+    }
+    fputs(hashes->count > 0 ? "}" : "", file);
+}
+
+static void write_tensor(FILE *file, const struct train_log_tensor *tensor)
+{
+    fprintf(file, "\"%s\":{\"module\":\"%s\",\"shape\":", tensor->name, tensor->module);
+    for (int i = 0; i < tensor->ndim; i++)
+        fprintf(file, "%s%" PRId64, i == 0 ? "[" : ",", tensor->shape[i]);
+    fprintf(file, "],\"rule\":\"%s\"", tensor->rule);
+    write_hash(file, ",\"params\":", tensor->params);
+    fputs("}", file);
+}
+
+/* End the line that the caller printed, and see that it is there. */
+static mimo_status end_line(const struct train_log *log, int64_t step)
+{
+    fputs("}\n", log->file);
+    CHECK(fflush(log->file) == 0 && !ferror(log->file), MIMO_ERR_IO,
+          "cannot write step %" PRId64 " to the log %s: %s", step, log->path, strerror(errno));
+    return MIMO_OK;
+}
+
+mimo_status train_log_begin(struct train_log *log, const struct train_log_start *start)
+{
+    const struct train_log_hashes *hashes = start->hashes;
+    FILE *file = log->file;
+    errno = 0;
+    fprintf(file,
+            "{\"first_step\":%" PRId64 ",\"micro_batches\":%" PRId64
+            ",\"grids\":{\"encoder\":\"%s\",\"llm\":\"%s\"}",
+            start->first_step, start->micro_batches, start->encoder, start->llm);
+    write_hash(file, ",\"params\":", hashes->params);
+    for (int64_t i = 0; i < hashes->count; i++) {
+        fputs(i == 0 ? ",\"tensors\":{" : ",", file);
+        write_tensor(file, &hashes->tensors[i]);
+    }
+    fputs(hashes->count > 0 ? "}" : "", file);
+    return end_line(log, start->first_step);
+}
+
 mimo_status train_log_write(struct train_log *log, const struct train_log_line *line)
 {
     number_text loss, norm, ms;
     errno = 0;
-    int printed = fprintf(log->file,
-                          "{\"step\":%" PRId64 ",\"loss\":%s,\"tokens\":%" PRId64
-                          ",\"grad_norm\":%s,\"ms\":%s}\n",
-                          line->step, spell(loss, line->loss), line->tokens,
-                          spell(norm, line->grad_norm), spell(ms, line->ms));
-    CHECK(printed > 0 && fflush(log->file) == 0, MIMO_ERR_IO,
-          "cannot write step %" PRId64 " to the log %s: %s", line->step, log->path,
-          strerror(errno));
-    return MIMO_OK;
+    fprintf(log->file,
+            "{\"step\":%" PRId64 ",\"loss\":%s,\"tokens\":%" PRId64 ",\"grad_norm\":%s,\"ms\":%s",
+            line->step, spell(loss, line->loss), line->tokens, spell(norm, line->grad_norm),
+            spell(ms, line->ms));
+    if (line->hashes)
+        write_hashes(log->file, line->hashes);
+    return end_line(log, line->step);
 }
 
 mimo_status train_log_close(struct train_log *log)

@@ -8,23 +8,16 @@
 enum { WARMUP_STEPS = 100 };
 #define PI 3.14159265358979323846
 
-static mimo_status add_buckets(step_trainer *out, nn_params *params)
-{
-    const mimo_gradient_bucket *buckets;
-    int n;
-    TRY(nn_params_buckets(params, &buckets, &n));
-    for (int i = 0; i < n; i++)
-        out->buckets[out->bucket_count++] = buckets[i];
-    return MIMO_OK;
-}
-
 mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc)
 {
     out->desc = *desc;
     out->model = model;
-    out->gradient = model->topology->gradient;
-    TRY(add_buckets(out, model->encoder.params));
-    TRY(add_buckets(out, model->language.params));
+    const rank_topology *topology = model->topology;
+    out->gradients = (nn_gradients){.gradient = topology->gradient,
+                                    .world = topology->world,
+                                    .n = 2,
+                                    .stores = {model->encoder.params, model->language.params},
+                                    .tp = {topology->encoder_tp, topology->llm_tp}};
     TRY(memory_reserve(&out->chosen, desc->global_batch, sizeof *out->chosen));
     return memory_reserve(&out->gathered, desc->global_batch, sizeof *out->gathered);
 }
@@ -56,7 +49,7 @@ static mimo_status accumulate(step_trainer *trainer)
         int64_t tokens;
         batch_fill(&model->batch, trainer->gathered + first, many);
         TRY(model_forward(model, &loss_sum, &tokens));
-        TRY(mimo_gradient_add(trainer->gradient, loss_sum, tokens));
+        TRY(mimo_gradient_add(trainer->gradients.gradient, loss_sum, tokens));
         TRY(model_backward(model));
     }
     return MIMO_OK;
@@ -65,12 +58,9 @@ static mimo_status accumulate(step_trainer *trainer)
 /* The local sums become the gradient of the mean loss over the step's tokens, wherever they lie. */
 static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
 {
-    mimo_gradient *gradient = trainer->gradient;
-    mimo_stream stream = nn_runtime_or_host(trainer->model->desc.runtime)->stream;
-    TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
-    TRY(mimo_gradient_finalize(gradient, trainer->buckets, trainer->bucket_count, stream));
-    TRY(mimo_gradient_norm(&result->grad_norm, gradient, trainer->buckets, trainer->bucket_count,
-                           stream));
+    const nn_gradients *gradients = &trainer->gradients;
+    TRY(mimo_gradient_count(&result->tokens, &result->loss, gradients->gradient));
+    TRY(nn_gradients_finish(&result->grad_norm, gradients, result->tokens));
     CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
           "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm, result->loss);
     return MIMO_OK;
@@ -84,7 +74,7 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
     for (int64_t i = 0; i < desc->global_batch; i++)
         trainer->gathered[i] = desc->items[trainer->chosen[i]];
 
-    mimo_gradient_reset(trainer->gradient);
+    mimo_gradient_reset(trainer->gradients.gradient);
     for (int i = 0; i < 2; i++)
         TRY(nn_params_zero_grad(stores[i]));
     TRY(accumulate(trainer));

@@ -18,11 +18,9 @@ typedef struct trainer_desc {
 typedef struct step_trainer {
     trainer_desc desc;
     captioner_model *model;
-    mimo_gradient *gradient;
-    mimo_gradient_bucket buckets[2 * NN_RULES]; /* of both modules: one norm over both */
-    int bucket_count;
-    int64_t *chosen;      /* [global_batch] */
-    batch_item *gathered; /* [global_batch] */
+    nn_gradients gradients; /* of both modules: one norm over both */
+    int64_t *chosen;        /* [global_batch] */
+    batch_item *gathered;   /* [global_batch] */
 } step_trainer;
 
 typedef struct step_result {

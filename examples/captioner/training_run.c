@@ -12,10 +12,13 @@
 #include "compute_place.h"
 #include "final_report.h"
 #include "folders.h"
+#include "model_hashes.h"
 #include "progress.h"
 #include "run_pictures.h"
 #include "train_log.h"
 #include "train_step.h"
+
+enum { GRID_TEXT = 256 };
 
 typedef struct run_state {
     const struct options *options;
@@ -29,6 +32,7 @@ typedef struct run_state {
     lora_setup lora;
     int64_t first_step;    /* steps taken before this run */
     struct train_log *log; /* on rank 0, where --log is given */
+    model_hashes hashes;   /* where --log-hashes is given */
     struct progress progress;
     double *losses; /* of each step of this run, for the curve */
     final_report report;
@@ -48,6 +52,8 @@ static mimo_status build_model(run_state *run)
                        .seed = options->seed,
                        .runtime = &run->place.runtime,
                        .bridge_dtype = options->dtype,
+                       .shards = options->shards,
+                       .pairs = options->pairs,
                        .adapters = run->lora.on ? &run->lora.choice : NULL};
     TRY(model_create(&run->model, &run->topology, &desc));
     trainer_desc trainer = {.adapters = run->lora.config,
@@ -67,7 +73,7 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
-/* The log comes last: it is begun here, where nothing else can fail any more. */
+/* The log comes last: it is opened here, where nothing else can fail any more. */
 static mimo_status try_results(run_state *run)
 {
     const struct options *options = run->options;
@@ -106,13 +112,46 @@ static mimo_status open_results(run_state *run)
     return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
 
+static mimo_status take_hashes(run_state *run, struct train_log_hashes *out)
+{
+    return model_hashes_take(out, &run->hashes, run->options->log_hashes == OPTIONS_TENSOR_HASHES);
+}
+
+static mimo_status write_start(run_state *run, const struct train_log_hashes *hashes)
+{
+    char encoder[GRID_TEXT], llm[GRID_TEXT];
+    int64_t batch = run->options->global_batch, part = run->model.desc.micro_batch;
+    struct train_log_start start = {
+        .first_step = run->first_step + 1,
+        .micro_batches = (batch + part - 1) / part,
+        .encoder = mimo_grid_text(encoder, sizeof encoder, run->topology.encoder),
+        .llm = mimo_grid_text(llm, sizeof llm, run->topology.llm),
+        .hashes = hashes};
+    return train_log_begin(run->log, &start);
+}
+
+static mimo_status begin_log(run_state *run)
+{
+    struct train_log_hashes hashes;
+    if (!run->options->log_hashes)
+        return MIMO_OK;
+    TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
+    TRY(take_hashes(run, &hashes));
+    return mimo_comm_agree(run->world, run->lead ? write_start(run, &hashes) : MIMO_OK);
+}
+
 /* A full disk ends the run on every rank: the others learn of it here, and only where there is a
  * log. */
 static mimo_status log_step(run_state *run, int64_t step, const step_result *result, double ms)
 {
+    struct train_log_hashes hashes;
+    struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms, NULL};
     if (!run->options->log)
         return MIMO_OK;
-    struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms};
+    if (run->options->log_hashes) {
+        TRY(take_hashes(run, &hashes));
+        line.hashes = &hashes;
+    }
     mimo_status status = run->lead ? train_log_write(run->log, &line) : MIMO_OK;
     return mimo_comm_agree(run->world, status);
 }
@@ -147,6 +186,7 @@ static mimo_status train(run_state *run)
 {
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
+    TRY(begin_log(run));
     if (run->lead)
         begin_progress(run);
     mimo_status status = take_steps(run);
@@ -198,11 +238,13 @@ static mimo_status finish(run_state *run)
 static mimo_status run_all(run_state *run)
 {
     const struct options *options = run->options;
-    TRY(compute_place_open(&run->place, run->world,
-                           options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
-                           options->precision == MIMO_BF16 ? NN_PRECISION_BF16
-                                                           : NN_PRECISION_FULL));
-    TRY(topology_create(&run->topology, run->place.world, options->encoder, options->llm));
+    nn_runtime_desc place = {
+        .memory = options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
+        .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
+        .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
+    TRY(compute_place_open(&run->place, run->world, &place));
+    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    TRY(topology_create(&run->topology, run->place.world, &grids));
     TRY(caption_data_load(&run->data, run->world, run->options));
     TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
     TRY(build_model(run));
@@ -234,6 +276,7 @@ mimo_status training_run(const struct options *options, mimo_comm *world)
     if (status == MIMO_OK)
         status = mimo_comm_agree(world, closed);
     memory_release(run.losses);
+    model_hashes_release(&run.hashes);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     lora_setup_release(&run.lora);

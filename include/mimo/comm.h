@@ -289,6 +289,18 @@ MIMO_API mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *fr
                                        int root, mimo_stream stream);
 
 /**
+ * Copy a part from each rank to each rank. `from` and `to` hold size * bytes bytes each: one part
+ * of `bytes` bytes for each rank, in rank order. Part r of `to` gets this rank's part of rank r's
+ * `from`. `to` and `from` do not overlap: anything else is MIMO_ERR_ARGUMENT.
+ *
+ * Collective; blocking on the host, enqueued with a stream. Sizes past 2^31 work. Under a deadline
+ * a call on MPI takes 2 * size * bytes bytes of host memory. Errors: MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_OVERFLOW (size * bytes), MIMO_ERR_MISMATCH, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ */
+MIMO_API mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int64_t bytes,
+                                        mimo_stream stream);
+
+/**
  * Leave the communicator's whole family for good, and release the communicator: for garbage
  * collection, and for exits after an error. Local. Waits for no rank, and tells none. A rank
  * that waits for this one waits until its deadline. (Where it shall know, call mimo_comm_abort

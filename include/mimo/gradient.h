@@ -29,7 +29,8 @@ typedef struct mimo_gradient_bucket {
     const char *name; /* for explain and errors; borrowed during the call */
     void *grad;       /* borrowed; summed and scaled in place; at a multiple of the element size */
     int64_t count;    /* elements on this rank */
-    mimo_dtype dtype; /* f32, f64, f16 or bf16 */
+    mimo_dtype dtype; /* f32, f64, f16, bf16; or i64: sums in fixed point, which are summed, and
+                         which the caller scales */
     mimo_side module; /* MIMO_SRC: encoder parameters; MIMO_DST: LLM parameters */
     /* Dims along which ranks hold different elements, comma-separated ("tp", "tp,pp"); "" where
      * there are none. */
@@ -76,7 +77,8 @@ MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gra
 
 /**
  * Turn local gradient sums into the gradient of the mean token loss: SUM over the module's data
- * dimensions and over each bucket's `partial` dims, then * 1/max(N, 1). Collective over the
+ * dimensions and over each bucket's `partial` dims, then * 1/max(N, 1) unless they are i64. Sums
+ * of i64 have the same bits on every topology; they must not overflow. Collective over the
  * communicator; blocking on the host, enqueued with a stream. With a stream, ranks compare their
  * buckets and make the groups of the sums only where these differ from the last call's; then the
  * host waits. All ranks pass buckets in the same order with the same names, modules, dims and
@@ -96,7 +98,7 @@ MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
 
 /** The global L2 norm over both modules: each parameter element counts once, and partial sums are
  *  in f64. Call it after finalize, with its stream. Collective, blocking the host. Errors as
- *  finalize. */
+ *  finalize; and MIMO_ERR_UNSUPPORTED for i64. */
 MIMO_API mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
                                         const mimo_gradient_bucket *buckets, int n,
                                         mimo_stream stream);

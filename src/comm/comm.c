@@ -319,6 +319,45 @@ mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64
     return mimo_wait(comm, &request, call);
 }
 
+static mimo_status alltoall_check(const mimo_comm *comm, const mimo_alltoall *it)
+{
+    uintptr_t to = (uintptr_t)it->to, from = (uintptr_t)it->from;
+    int64_t total;
+    MIMO_CHECK(it->bytes >= 0, MIMO_ERR_ARGUMENT, "alltoall: %" PRId64 " bytes", it->bytes);
+    MIMO_TRY(mimo_mul(&total, it->bytes, comm->size));
+    if (it->bytes == 0)
+        return MIMO_OK;
+    MIMO_CHECK(it->to && it->from, MIMO_ERR_ARGUMENT,
+               "alltoall: %s is NULL, %" PRId64 " bytes a rank", it->to ? "from" : "to", it->bytes);
+    MIMO_CHECK(to + (uintptr_t)total <= from || from + (uintptr_t)total <= to, MIMO_ERR_ARGUMENT,
+               "alltoall: to and from overlap: %" PRId64 " bytes at %p and at %p", total, it->to,
+               it->from);
+    return MIMO_OK;
+}
+
+mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int64_t bytes,
+                               mimo_stream stream)
+{
+    MIMO_RANGE();
+    char call[MIMO_CALL_TEXT];
+    mimo_request *request = NULL;
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "alltoall: comm is NULL");
+    MIMO_ENTER(comm, "alltoall");
+    snprintf(call, sizeof call, "alltoall of %" PRId64 " bytes a rank", bytes);
+    const mimo_alltoall alltoall = {to, from, bytes, mimo_is_guarding(comm)};
+    mimo_status local = alltoall_check(comm, &alltoall);
+    if (local == MIMO_OK)
+        local = mimo_guard_prepare(comm, alltoall.guarded, 2 * (int64_t)comm->size, bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_DATA, local,
+                           signature_of(MIMO_CALL_COMM_ALLTOALL, bytes, 0, 0), call));
+    if (bytes == 0)
+        return MIMO_OK;
+    if (comm->size == 1)
+        return keep_part(comm, to, from, bytes, stream);
+    MIMO_TRY(comm->backend->alltoall_start(&request, comm, &alltoall, stream));
+    return mimo_wait(comm, &request, call);
+}
+
 static mimo_status collect_check(mimo_comm *comm, const void *to, const void *from, int bytes)
 {
     MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);

@@ -79,6 +79,14 @@ typedef struct mimo_scatter {
     bool guarded;
 } mimo_scatter;
 
+/* Bytes from each rank to each rank. */
+typedef struct mimo_alltoall {
+    void *to;         /* to[size * bytes], in rank order; it does not overlap `from` */
+    const void *from; /* from[size * bytes], in rank order */
+    int64_t bytes;
+    bool guarded;
+} mimo_alltoall;
+
 /* The rows that go to one peer, or come from it, as one message: those of rows[0], then of rows[1]
  * and so on, each in the order of its two loops. Both ends list the same number of them, and
  * rows[i] of one end match rows[i] of the other. Each end decides on its own how they lie in
@@ -160,11 +168,13 @@ typedef struct mimo_comm_backend {
                                    const mimo_broadcast *broadcast, mimo_stream stream);
     mimo_status (*allgather_start)(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
                                    mimo_stream stream);
-    /* These two: of several ranks, and of sizes > 0. */
+    /* These three: of several ranks, and of sizes > 0. */
     mimo_status (*reduce_scatter_start)(mimo_request **out, mimo_comm *comm,
                                         const mimo_block_reduction *reduction, mimo_stream stream);
     mimo_status (*scatter_start)(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
                                  mimo_stream stream);
+    mimo_status (*alltoall_start)(mimo_request **out, mimo_comm *comm,
+                                  const mimo_alltoall *alltoall, mimo_stream stream);
 
     /* The largest number of bases of an exchange; 0: any number. */
     int most_bases;

@@ -23,9 +23,10 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
     MIMO_CHECK(mimo_dtype_size(bucket->dtype) > 0, MIMO_ERR_ARGUMENT,
                "gradient bucket '%s': unknown dtype %d", bucket->name, (int)bucket->dtype);
     MIMO_CHECK(bucket->dtype == MIMO_F32 || bucket->dtype == MIMO_F64 ||
-                   bucket->dtype == MIMO_F16 || bucket->dtype == MIMO_BF16,
+                   bucket->dtype == MIMO_F16 || bucket->dtype == MIMO_BF16 ||
+                   bucket->dtype == MIMO_I64,
                MIMO_ERR_UNSUPPORTED,
-               "gradient bucket '%s': dtype %s is no float that can be summed", bucket->name,
+               "gradient bucket '%s': dtype %s is none that can be summed", bucket->name,
                mimo_dtype_name(bucket->dtype));
     MIMO_CHECK(bucket->count >= 0, MIMO_ERR_ARGUMENT, "gradient bucket '%s': %" PRId64 " elements",
                bucket->name, bucket->count);

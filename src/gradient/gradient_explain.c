@@ -68,7 +68,9 @@ static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bu
             bucket->count, mimo_dtype_name(bucket->dtype));
     if (ranks > 1)
         fprintf(stream, "SUM over %" PRId64 " ranks, then ", ranks);
-    if (gradient->counted)
+    if (bucket->dtype == MIMO_I64)
+        fprintf(stream, "no scale: whole numbers are their owner's to scale.\n");
+    else if (gradient->counted)
         fprintf(stream, "* 1/%" PRId64 ".\n", n);
     else
         fprintf(stream, "* 1/max(N, 1).\n");

@@ -101,8 +101,9 @@ static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream strea
     for (int i = 0; i < call->n; i++)
         MIMO_TRY(sum_bucket(call, i, stream));
     for (int i = 0; i < call->n; i++)
-        MIMO_TRY(gradient->comm->device->scale(call->buckets[i].grad, call->buckets[i].count,
-                                               call->buckets[i].dtype, factor, stream));
+        if (call->buckets[i].dtype != MIMO_I64)
+            MIMO_TRY(gradient->comm->device->scale(call->buckets[i].grad, call->buckets[i].count,
+                                                   call->buckets[i].dtype, factor, stream));
     return MIMO_OK;
 }
 

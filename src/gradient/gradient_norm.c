@@ -26,6 +26,16 @@ static mimo_status sum_own_squares(const mimo_bucket_call *call, double *sum, mi
     return MIMO_OK;
 }
 
+/* Whole numbers are sums in fixed point: only their owner knows the gradient in them. */
+static mimo_status check_floats(const mimo_bucket_call *call)
+{
+    for (int i = 0; i < call->n; i++)
+        MIMO_CHECK(call->buckets[i].dtype != MIMO_I64, MIMO_ERR_UNSUPPORTED,
+                   "gradient bucket '%s': no norm of whole numbers (dtype %s)",
+                   call->buckets[i].name, mimo_dtype_name(call->buckets[i].dtype));
+    return MIMO_OK;
+}
+
 mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
                                const mimo_gradient_bucket *buckets, int n, mimo_stream stream)
 {
@@ -38,6 +48,8 @@ mimo_status mimo_gradient_norm(double *norm, mimo_gradient *gradient,
     status = mimo_bucket_call_prepare(&call);
     if (status == MIMO_OK && !norm)
         status = mimo_fail(MIMO_ERR_ARGUMENT, "mimo_gradient_norm: norm is NULL");
+    if (status == MIMO_OK)
+        status = check_floats(&call);
     /* Sums on the stream may wait for a rank, so the wait for them is under the deadline. */
     if (status == MIMO_OK)
         status = mimo_comm_synchronize(gradient->comm, stream);

@@ -72,6 +72,8 @@ static mimo_status reserve_rooms(nn_attention *layer)
     if (layer->max_parts == 1)
         return MIMO_OK;
     MIMO_TRY(reserve(layer, &layer->gathered, gathered));
+    if (layer->runtime->order == NN_ORDER_FIXED)
+        MIMO_TRY(reserve(layer, &layer->sorted, gathered));
     return reserve(layer, &layer->d_gathered, gathered);
 }
 
@@ -100,6 +102,7 @@ void nn_attention_release(nn_attention *layer)
     nn_linear_release(&layer->out);
     nn_runtime_free(layer->runtime, layer->projected);
     nn_runtime_free(layer->runtime, layer->gathered);
+    nn_runtime_free(layer->runtime, layer->sorted);
     nn_runtime_free(layer->runtime, layer->weights);
     nn_runtime_free(layer->runtime, layer->context);
     nn_runtime_free(layer->runtime, layer->d_projected);
@@ -135,6 +138,29 @@ static nn_exchange cp_of(const nn_attention *layer, const nn_sequence *sequence)
     return (nn_exchange){.comm = sequence->cp, .runtime = layer->runtime, .counts = counts};
 }
 
+static bool is_fixed(const nn_attention *layer)
+{
+    return layer->runtime->order == NN_ORDER_FIXED;
+}
+
+/* Copy between rows in rank order and rows by position. Each rank has two chunks of the zigzag
+ * partition: of 2 parts chunks, chunk c and chunk 2 parts - 1 - c. */
+static mimo_status copy_chunks(const nn_attention *layer, const nn_sequence *sequence,
+                               nn_real *by_rank, nn_real *by_position, bool sort)
+{
+    int64_t chunk = part_size(layer, sequence) / 2, parts = sequence->parts;
+    for (int64_t i = 0; i < 2 * parts; i++) {
+        int64_t c = i / 2, position = i % 2 == 0 ? c : 2 * parts - 1 - c;
+        if (MIMO_MUTATED("key-order"))
+            position = i;
+        nn_real *ranked = by_rank + i * chunk, *sorted = by_position + position * chunk;
+        MIMO_TRY(layer->runtime->device->copy(sort ? sorted : ranked, sort ? ranked : sorted,
+                                              chunk * (int64_t)sizeof *ranked,
+                                              layer->runtime->stream));
+    }
+    return MIMO_OK;
+}
+
 static mimo_status gather_keys(nn_attention *layer, const nn_sequence *sequence)
 {
     if (sequence->parts == 1)
@@ -142,8 +168,25 @@ static mimo_status gather_keys(nn_attention *layer, const nn_sequence *sequence)
     int64_t part = part_size(layer, sequence);
     MIMO_TRY(copy_keys(layer, sequence, layer->projected, layer->gathered, true));
     nn_exchange cp = cp_of(layer, sequence);
-    return nn_exchange_gather(&cp, layer->gathered, layer->gathered + sequence->part * part,
-                              part * (int64_t)sizeof(nn_real));
+    MIMO_TRY(nn_exchange_gather(&cp, layer->gathered, layer->gathered + sequence->part * part,
+                                part * (int64_t)sizeof(nn_real)));
+    return is_fixed(layer) ? copy_chunks(layer, sequence, layer->gathered, layer->sorted, true)
+                           : MIMO_OK;
+}
+
+/* The contributions of this rank, by position in d_gathered, become its rows of the sum. Nobody
+ * needs `gathered` any more. */
+static mimo_status scatter_key_gradients(nn_attention *layer, const nn_sequence *sequence)
+{
+    nn_exchange cp = cp_of(layer, sequence);
+    int64_t part = part_size(layer, sequence);
+    MIMO_TRY(copy_chunks(layer, sequence, layer->gathered, layer->d_gathered, false));
+    if (MIMO_MUTATED("no-key-sum"))
+        return layer->runtime->device->copy(
+            layer->d_gathered, layer->gathered,
+            sequence->parts * part * (int64_t)sizeof *layer->gathered, layer->runtime->stream);
+    return nn_exchange_sum_scatter(&cp, layer->d_gathered + sequence->part * part, layer->gathered,
+                                   part);
 }
 
 /* Every rank holds a contribution to the gradient of all keys and values. Sum them, and keep the
@@ -153,10 +196,18 @@ static mimo_status sum_key_gradients(nn_attention *layer, const nn_sequence *seq
     if (sequence->parts == 1)
         return MIMO_OK;
     nn_exchange cp = cp_of(layer, sequence);
-    if (!MIMO_MUTATED("no-key-sum"))
+    if (is_fixed(layer))
+        MIMO_TRY(scatter_key_gradients(layer, sequence));
+    else if (!MIMO_MUTATED("no-key-sum"))
         MIMO_TRY(
             nn_exchange_sum(&cp, layer->d_gathered, sequence->parts * part_size(layer, sequence)));
     return copy_keys(layer, sequence, layer->d_projected, layer->d_gathered, false);
+}
+
+/* How the keys are cut for products: in the fast order one product for each cp rank's. */
+static int64_t key_parts(const nn_attention *layer, const nn_sequence *sequence)
+{
+    return is_fixed(layer) ? 1 : sequence->parts;
 }
 
 /* One matrix for each (sample, head), sample by sample. Matrix p starts p * step elements after the
@@ -171,6 +222,19 @@ static nn_matrix matrix_of(const nn_sequence *sequence, panels p)
     return (nn_matrix){p.data, sequence->rows, p.columns, p.stride, p.step, false};
 }
 
+/* Keys and values of one product, and the columns of the scores that belong to them. */
+static int64_t key_rows(const nn_attention *layer, const nn_sequence *sequence)
+{
+    return sequence->rows * sequence->parts / key_parts(layer, sequence);
+}
+
+static nn_matrix key_matrix_of(const nn_attention *layer, const nn_sequence *sequence, panels p)
+{
+    nn_matrix keys = matrix_of(sequence, p);
+    keys.rows = key_rows(layer, sequence);
+    return keys;
+}
+
 static panels queries_of(const nn_attention *layer, const nn_sequence *sequence, bool gradient)
 {
     nn_real *data = gradient ? layer->d_projected : layer->projected;
@@ -178,7 +242,7 @@ static panels queries_of(const nn_attention *layer, const nn_sequence *sequence,
     return (panels){data, layer->dh, sequence->batch * layer->heads * step, step};
 }
 
-/* The keys of cp rank c. On one rank they lie in the projection, under cp in the gathered copy. */
+/* The keys of part c. On one rank they lie in the projection, under cp in the gathered copy. */
 static panels keys_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
                       bool gradient)
 {
@@ -188,7 +252,8 @@ static panels keys_of(const nn_attention *layer, const nn_sequence *sequence, in
         keys.data += layer->dh;
         return keys;
     }
-    nn_real *data = gradient ? layer->d_gathered : layer->gathered;
+    nn_real *data = is_fixed(layer) ? layer->sorted : layer->gathered;
+    data = gradient ? layer->d_gathered : data;
     return (panels){data + c * part_size(layer, sequence), layer->dh,
                     sequence->batch * layer->heads * step, step};
 }
@@ -208,20 +273,22 @@ static panels contexts_of(const nn_attention *layer, const nn_sequence *sequence
     return (panels){data, step, sequence->batch * layer->heads * step, step};
 }
 
-/* The scores, later weights, for the keys of cp rank c: columns [c * rows, (c + 1) * rows). */
+/* The scores, later weights, for the keys of part c: columns from c * key_rows on. */
 static panels scores_of(const nn_attention *layer, const nn_sequence *sequence, int64_t c,
                         bool gradient)
 {
     nn_real *data = gradient ? layer->d_scores : layer->weights;
-    int64_t rows = sequence->rows, all = sequence->parts * rows;
-    return (panels){data + c * rows, rows, all, rows * all};
+    int64_t rows = sequence->rows, all = sequence->parts * rows, keys = key_rows(layer, sequence);
+    return (panels){data + c * keys, keys, all, rows * all};
 }
 
 typedef struct factors {
     nn_real alpha, beta;
+    bool over_queries;
 } factors;
 
-/* to = beta to + alpha a b */
+/* to = beta to + alpha a b. `over_queries`: k runs over this rank's queries, of which the fixed
+ * order adds the pairs of chunks by a tree. */
 static mimo_status multiply(const nn_attention *layer, const nn_sequence *sequence, panels to,
                             factors by, nn_matrix a, nn_matrix b)
 {
@@ -235,6 +302,10 @@ static mimo_status multiply(const nn_attention *layer, const nn_sequence *sequen
         .b = b,
         .count = sequence->batch * layer->heads,
     };
+    if (by.over_queries && is_fixed(layer)) {
+        product.parts = MIMO_MUTATED("leaf-by-cp") ? 1 : nn_params_pairs(layer->qkv.params);
+        product.folded = true;
+    }
     return layer->runtime->ops->matmul(layer->runtime, &product);
 }
 
@@ -248,9 +319,10 @@ static nn_real scale_of(const nn_attention *layer)
 static mimo_status attend(nn_attention *layer, const nn_sequence *sequence)
 {
     nn_matrix query = matrix_of(sequence, queries_of(layer, sequence, false));
-    factors scaled = {scale_of(layer), 0};
-    for (int64_t c = 0; c < sequence->parts; c++) {
-        nn_matrix key = matrix_of(sequence, keys_of(layer, sequence, c, false));
+    int64_t parts = key_parts(layer, sequence);
+    factors scaled = {.alpha = scale_of(layer)};
+    for (int64_t c = 0; c < parts; c++) {
+        nn_matrix key = key_matrix_of(layer, sequence, keys_of(layer, sequence, c, false));
         MIMO_TRY(multiply(layer, sequence, scores_of(layer, sequence, c, false), scaled, query,
                           nn_transpose(key)));
     }
@@ -258,10 +330,10 @@ static mimo_status attend(nn_attention *layer, const nn_sequence *sequence)
                         sequence->rows, sequence->parts * sequence->rows};
     MIMO_TRY(layer->runtime->ops->softmax(layer->runtime, &scores));
     panels context = contexts_of(layer, sequence, false);
-    for (int64_t c = 0; c < sequence->parts; c++) {
+    for (int64_t c = 0; c < parts; c++) {
         nn_matrix weights = matrix_of(sequence, scores_of(layer, sequence, c, false));
-        nn_matrix value = matrix_of(sequence, values_of(layer, sequence, c, false));
-        factors added = {1, c > 0};
+        nn_matrix value = key_matrix_of(layer, sequence, values_of(layer, sequence, c, false));
+        factors added = {.alpha = 1, .beta = c > 0};
         MIMO_TRY(multiply(layer, sequence, context, added, weights, value));
     }
     return MIMO_OK;
@@ -290,11 +362,11 @@ mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real 
     int64_t n = sequence->rows * sequence->batch, share = nn_edge_factor(&layer->qkv.before);
     MIMO_CHECK(n % share == 0, MIMO_ERR_SHAPE,
                "attention: %" PRId64 " rows do not divide over tp=%" PRId64, n, share);
-    MIMO_TRY(nn_linear_forward(&layer->qkv, layer->projected, x, n / share));
+    MIMO_TRY(nn_linear_forward(&layer->qkv, layer->projected, x, n / share, sequence->batch));
     MIMO_TRY(gather_keys(layer, sequence));
     MIMO_TRY(attend(layer, sequence));
     layer->sequence = sequence;
-    return nn_linear_forward(&layer->out, y, layer->context, n);
+    return nn_linear_forward(&layer->out, y, layer->context, n, sequence->batch);
 }
 
 /* The backward of context = weights * values: the gradients of the values, and in d_scores those of
@@ -302,11 +374,11 @@ mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real 
 static mimo_status contexts_backward(nn_attention *layer, const nn_sequence *sequence)
 {
     nn_matrix d_context = matrix_of(sequence, contexts_of(layer, sequence, true));
-    factors plain = {1, 0};
-    for (int64_t c = 0; c < sequence->parts; c++) {
+    factors plain = {.alpha = 1}, summed = {.alpha = 1, .over_queries = true};
+    for (int64_t c = 0; c < key_parts(layer, sequence); c++) {
         nn_matrix weights = matrix_of(sequence, scores_of(layer, sequence, c, false));
-        nn_matrix value = matrix_of(sequence, values_of(layer, sequence, c, false));
-        MIMO_TRY(multiply(layer, sequence, values_of(layer, sequence, c, true), plain,
+        nn_matrix value = key_matrix_of(layer, sequence, values_of(layer, sequence, c, false));
+        MIMO_TRY(multiply(layer, sequence, values_of(layer, sequence, c, true), summed,
                           nn_transpose(weights), d_context));
         MIMO_TRY(multiply(layer, sequence, scores_of(layer, sequence, c, true), plain, d_context,
                           nn_transpose(value)));
@@ -320,12 +392,13 @@ static mimo_status scores_backward(nn_attention *layer, const nn_sequence *seque
     nn_matrix query = matrix_of(sequence, queries_of(layer, sequence, false));
     panels d_query = queries_of(layer, sequence, true);
     nn_real scale = scale_of(layer);
-    for (int64_t c = 0; c < sequence->parts; c++) {
+    factors summed = {.alpha = scale, .over_queries = true};
+    for (int64_t c = 0; c < key_parts(layer, sequence); c++) {
         nn_matrix d_scores = matrix_of(sequence, scores_of(layer, sequence, c, true));
-        nn_matrix key = matrix_of(sequence, keys_of(layer, sequence, c, false));
-        factors added = {scale, c > 0}, scaled = {scale, 0};
+        nn_matrix key = key_matrix_of(layer, sequence, keys_of(layer, sequence, c, false));
+        factors added = {.alpha = scale, .beta = c > 0};
         MIMO_TRY(multiply(layer, sequence, d_query, added, d_scores, key));
-        MIMO_TRY(multiply(layer, sequence, keys_of(layer, sequence, c, true), scaled,
+        MIMO_TRY(multiply(layer, sequence, keys_of(layer, sequence, c, true), summed,
                           nn_transpose(d_scores), query));
     }
     return MIMO_OK;

@@ -7,7 +7,9 @@
  * tp. NAME.out.weight [H, H] is row-parallel, and there is NAME.out.bias [H].
  *
  * Under cp, one all-gather brings the keys and values of all cp ranks. The mask comes from global
- * positions. One all-reduce sums the gradients of keys and values over cp.
+ * positions. One all-reduce sums the gradients of keys and values over cp. In the fixed order the
+ * gathered keys are put in the order of their positions, so that each row's sums run over all keys
+ * in one order, and one reduce-scatter sums the gradients.
  */
 #ifndef MIMO_NN_NN_ATTENTION_H
 #define MIMO_NN_NN_ATTENTION_H
@@ -34,6 +36,7 @@ typedef struct nn_attention {
     const nn_sequence *sequence; /* of the last forward, borrowed until backward; NULL: none yet */
     nn_real *projected;          /* [n, heads, 3, dh] */
     nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
+    nn_real *sorted;             /* cp > 1 in the fixed order: the same, by position */
     nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
     nn_real *context;            /* [n, heads, dh] */
     nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* workspace of backward */

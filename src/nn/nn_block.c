@@ -92,7 +92,7 @@ mimo_status nn_block_forward(nn_block *block, nn_real *y, const nn_real *x,
     MIMO_TRY(nn_attention_forward(&block->attention, block->middle, block->normed1, sequence));
     MIMO_TRY(block->runtime->ops->add(block->runtime, block->middle, x, elements));
     MIMO_TRY(nn_norm_forward(&block->norm2, block->normed2, block->middle, rows));
-    MIMO_TRY(nn_mlp_forward(&block->mlp, y, block->normed2, rows));
+    MIMO_TRY(nn_mlp_forward(&block->mlp, y, block->normed2, rows, sequence->batch));
     MIMO_TRY(block->runtime->ops->add(block->runtime, y, block->middle, elements));
     block->rows = rows;
     return MIMO_OK;

@@ -4,6 +4,7 @@
 
 #include "nn/nn_lookup_uses.h"
 #include "nn/nn_support.h"
+#include "nn/nn_token_sums.h"
 
 mimo_status nn_embedding_init(nn_embedding *layer, nn_params *params, const nn_embedding_desc *desc)
 {
@@ -108,10 +109,7 @@ mimo_status nn_embedding_backward(nn_embedding *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->params && layer->n >= 0, MIMO_ERR_STATE,
                "embedding: backward before forward");
-    if (nn_is_frozen(layer->params, layer->weight))
-        return MIMO_OK;
     nn_lookup lookup = lookup_of(layer);
     nn_uses uses = nn_uses_at(layer->numbers, layer->n, layer->used);
-    return layer->runtime->ops->lookup_backward(
-        layer->runtime, nn_grad(layer->params, layer->weight), dy, &lookup, &uses);
+    return nn_sum_lookups(layer->params, layer->weight, dy, &lookup, &uses);
 }

@@ -5,6 +5,10 @@
  *
  * On one rank (`comm` NULL, or of size 1) every call is MIMO_OK, moves nothing and counts nothing.
  * On more it is collective, ordered by the runtime's stream, and the rules of mimo_comm_* hold.
+ *
+ * In the fixed order a sum of nn_real is the balanced binary tree over the ranks, in rank order:
+ * each rank gets its piece of every rank's tensor (all-to-all), adds the tree, and all gather the
+ * pieces. A rank then receives as many bytes as in a ring all-reduce. It counts as the same kind.
  */
 #ifndef MIMO_NN_NN_EXCHANGE_H
 #define MIMO_NN_NN_EXCHANGE_H
@@ -57,8 +61,9 @@ static inline int nn_exchange_rank(const nn_exchange *exchange)
 /** data[i] becomes its sum over the ranks. */
 mimo_status nn_exchange_sum(const nn_exchange *exchange, nn_real *data, int64_t count);
 
-/** The same for the loss, which adds in f64; and the maxima. */
+/** The same for the loss, which adds in f64, or in fixed point; and the maxima. */
 mimo_status nn_exchange_sum_f64(const nn_exchange *exchange, double *data, int64_t count);
+mimo_status nn_exchange_sum_i64(const nn_exchange *exchange, int64_t *data, int64_t count);
 mimo_status nn_exchange_max_f64(const nn_exchange *exchange, double *data, int64_t count);
 
 /** `to` [size * bytes] holds `own` [bytes] of every rank, in rank order. `own` may lie in its place

@@ -35,21 +35,33 @@ static uint64_t hash_param(const nn_param *param, int rank, const nn_real *value
     return sum;
 }
 
-mimo_status nn_hash_params(uint64_t *hash, const nn_params *params, nn_part part)
+mimo_status nn_hash_tensors(uint64_t *hashes, const nn_params *params, nn_part part)
 {
-    uint64_t sum = 0;
     int rank = nn_params_tp_rank(params);
     nn_real *room;
     MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
     mimo_status status = MIMO_OK;
     for (int i = 0; i < nn_params_count(params) && status == MIMO_OK; i++) {
         const nn_param *param = nn_params_at(params, i);
+        hashes[i] = 0;
         if (!nn_param_has(param, part) || (param->placement.cut < 0 && rank > 0))
             continue;
         status = nn_params_read(params, i, part, room);
-        sum += status == MIMO_OK ? hash_param(param, rank, room) : 0;
+        hashes[i] = status == MIMO_OK ? hash_param(param, rank, room) : 0;
     }
     mimo_release(room);
+    return status;
+}
+
+mimo_status nn_hash_params(uint64_t *hash, const nn_params *params, nn_part part)
+{
+    uint64_t *hashes, sum = 0;
+    int count = nn_params_count(params);
+    MIMO_TRY(mimo_reserve(&hashes, count, sizeof *hashes));
+    mimo_status status = nn_hash_tensors(hashes, params, part);
+    for (int i = 0; i < count && status == MIMO_OK; i++)
+        sum += hashes[i];
+    mimo_release(hashes);
     *hash = sum;
     return status;
 }

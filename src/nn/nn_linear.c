@@ -138,24 +138,85 @@ static int64_t rows_of_y(const nn_linear *layer)
     return layer->rows / nn_edge_factor(&layer->after);
 }
 
-mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows)
+static mimo_status check_samples(const nn_linear *layer, int64_t rows, int64_t batch)
+{
+    int64_t pairs = nn_params_pairs(layer->params), unit = pairs > 1 ? 2 * pairs : 1;
+    MIMO_CHECK(batch >= 1 && rows % batch == 0 && rows / batch % unit == 0, MIMO_ERR_SHAPE,
+               "%s: %" PRId64 " rows are not those of %" PRId64 " samples in %" PRId64
+               " chunks each",
+               nn_params_at(layer->params, layer->weight)->name, rows, batch, unit);
+    return MIMO_OK;
+}
+
+/* Write target = a b, and what the adapter adds (NULL: nothing). In the fixed order the adapter's
+ * terms come before any other part's: a product of its own would add them after the tree. `summed`:
+ * tp sums over the columns of `a`. */
+static mimo_status multiply(const nn_linear *layer, nn_real *target, nn_matrix a, nn_matrix b,
+                            const nn_factors *added, bool summed)
+{
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    nn_product product = {
+        .c = target, .stride = b.columns, .alpha = 1, .a = a, .b = b, .count = 1, .parts = 1};
+    if (runtime->order == NN_ORDER_FIXED) {
+        product.then = added;
+        if (summed && !MIMO_MUTATED("shard-by-rank"))
+            product.parts = nn_params_parts(layer->params);
+        return runtime->ops->matmul(runtime, &product);
+    }
+    MIMO_TRY(runtime->ops->matmul(runtime, &product));
+    if (!added)
+        return MIMO_OK;
+    product.alpha = added->alpha;
+    product.beta = 1;
+    product.a = added->a;
+    product.b = added->b;
+    return runtime->ops->matmul(runtime, &product);
+}
+
+/* A planted bug: the adapter's part is added to y on every rank, after the sum. */
+static mimo_status add_late(const nn_linear *layer, nn_real *y, const nn_factors *added)
+{
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    nn_product product = {.c = y,
+                          .stride = added->b.columns,
+                          .alpha = added->alpha,
+                          .beta = 1,
+                          .a = added->a,
+                          .b = added->b,
+                          .count = 1};
+    return runtime->ops->matmul(runtime, &product);
+}
+
+/* The product, the adapter's part and the sum over tp. */
+static mimo_status write_output(nn_linear *layer, nn_real *y)
+{
+    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    nn_factors added;
+    MIMO_TRY(nn_lora_forward(&layer->lora, layer->x, layer->rows));
+    bool adapted = nn_lora_output(&added, &layer->lora, layer->rows);
+    bool late = adapted && MIMO_MUTATED("adapter-after-sum") && layer->after.kind == NN_EDGE_WHOLE;
+    MIMO_TRY(multiply(layer, nn_edge_target(&layer->after, y), input,
+                      nn_transpose(weight_of(layer)), adapted && !late ? &added : NULL,
+                      layer->split == NN_SPLIT_ROWS));
+    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
+    if (late)
+        MIMO_TRY(add_late(layer, y, &added));
+    if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
+        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
+                              int64_t batch)
 {
     MIMO_TRY(check_rows(layer, rows));
     const nn_runtime *runtime = nn_params_runtime(layer->params);
+    MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
     layer->rows = rows * nn_edge_factor(&layer->before);
+    layer->batch = batch;
     layer->dy = NULL;
     MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
-    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
-    nn_real *target = nn_edge_target(&layer->after, y);
-    MIMO_TRY(nn_multiply(runtime, target, 0, input, nn_transpose(weight_of(layer))));
-    bool late = MIMO_MUTATED("adapter-after-sum") && layer->after.kind == NN_EDGE_WHOLE;
-    if (!late)
-        MIMO_TRY(nn_lora_forward(&layer->lora, target, layer->x, layer->rows));
-    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
-    if (late)
-        MIMO_TRY(nn_lora_forward(&layer->lora, y, layer->x, layer->rows));
-    if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
-        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
+    MIMO_TRY(write_output(layer, y));
     int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-over-tp")) : 0;
     for (int i = 0; i < times; i++)
         MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias),
@@ -174,13 +235,13 @@ static mimo_status begin_backward(nn_linear *layer, const nn_real *dy)
 
 static mimo_status write_input_gradient(nn_linear *layer, nn_real *dx)
 {
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
     if (!dx)
         return MIMO_OK;
     nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
-    nn_real *target = nn_edge_target(&layer->before, dx);
-    MIMO_TRY(nn_multiply(runtime, target, 0, gradient, weight_of(layer)));
-    MIMO_TRY(nn_lora_backward_input(&layer->lora, target, layer->rows));
+    nn_factors added;
+    bool adapted = nn_lora_input(&added, &layer->lora, layer->rows);
+    MIMO_TRY(multiply(layer, nn_edge_target(&layer->before, dx), gradient, weight_of(layer),
+                      adapted ? &added : NULL, layer->split == NN_SPLIT_COLUMNS));
     if (MIMO_MUTATED("no-input-sum") && layer->before.kind == NN_EDGE_WHOLE)
         return MIMO_OK;
     return nn_edge_leave(&layer->before, dx, layer->rows / nn_edge_factor(&layer->before));
@@ -194,13 +255,9 @@ mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_rea
 
 static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
 {
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
-    if (layer->bias < 0 || nn_is_frozen(layer->params, layer->bias))
-        return MIMO_OK;
-    int times = bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp"));
+    int times = layer->bias < 0 ? 0 : bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp"));
     for (int i = 0; i < times; i++)
-        MIMO_TRY(runtime->ops->add_columns(runtime, nn_grad(layer->params, layer->bias), dy,
-                                           rows_of_y(layer), layer->out));
+        MIMO_TRY(nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer)));
     return MIMO_OK;
 }
 
@@ -208,14 +265,11 @@ mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
 {
     MIMO_CHECK(layer->dy, MIMO_ERR_STATE,
                "linear: the parameters' half of backward before the input's");
-    nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
-    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
-    if (!nn_is_frozen(layer->params, layer->weight))
-        MIMO_TRY(nn_multiply(nn_params_runtime(layer->params),
-                             nn_grad(layer->params, layer->weight), 1, nn_transpose(gradient),
-                             input));
+    nn_tokens tokens = {layer->rows, layer->batch};
+    nn_token_product weight = {1, layer->dy, layer->x, layer->out, layer->in};
+    MIMO_TRY(nn_sum_products(layer->params, layer->weight, &weight, tokens));
     MIMO_TRY(add_bias_gradient(layer, dy));
-    return nn_lora_backward_params(&layer->lora, layer->dy, layer->x, layer->rows);
+    return nn_lora_backward_params(&layer->lora, layer->dy, layer->x, tokens);
 }
 
 mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)

@@ -54,17 +54,20 @@ typedef struct nn_linear {
     nn_split split;
     int64_t max_rows;
     const nn_real *x, *dy; /* as the product sees them: of the last forward, and its backward */
-    int64_t rows;          /* of that product; -1: no forward yet */
+    int64_t rows, batch;   /* of that product, and its samples; rows -1: no forward yet */
 } nn_linear;
 
 mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
                            const nn_linear_desc *desc);
 void nn_linear_release(nn_linear *layer);
 
-/** y [rows of y, layer->out] from x [rows, layer->in]. y has as many rows as x; under sp tp times
- *  as many for NN_SPLIT_COLUMNS, and a tp-th for NN_SPLIT_ROWS. Errors: MIMO_ERR_SHAPE (more rows
- *  than the limit; rows that tp does not divide). */
-mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows);
+/** y [rows of y, layer->out] from x [rows, layer->in], the rows of `batch` samples "sbh" (only the
+ *  fixed order of additions needs to know; elsewhere any divisor does). y has as many rows as x;
+ *  under sp tp times as many for NN_SPLIT_COLUMNS, and a tp-th for NN_SPLIT_ROWS. Errors:
+ *  MIMO_ERR_SHAPE (more rows than the limit; rows that tp does not divide; rows that are no
+ *  multiple of `batch`, or of the chunks of the fixed order). */
+mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
+                              int64_t batch);
 
 /** The two halves of backward. The first one gets dx [rows, layer->in] from dy [rows of y,
  *  layer->out]; dx NULL: nobody needs it, and there is no sum of it. The second one adds to the

@@ -85,10 +85,12 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
 static mimo_status reserve_rooms(nn_lora *made)
 {
     const nn_runtime *runtime = nn_params_runtime(made->params);
-    int64_t elements;
+    int64_t elements, z, dz;
     MIMO_TRY(mimo_mul(&elements, made->max_rows, made->rank));
-    MIMO_TRY(nn_runtime_reserve(runtime, &made->z, elements, sizeof *made->z));
-    return nn_runtime_reserve(runtime, &made->dz, elements, sizeof *made->dz);
+    MIMO_TRY(mimo_mul(&z, elements, made->z_parts));
+    MIMO_TRY(mimo_mul(&dz, elements, made->dz_parts));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->z, z, sizeof *made->z));
+    return nn_runtime_reserve(runtime, &made->dz, dz, sizeof *made->dz);
 }
 
 mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
@@ -100,6 +102,9 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
     nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
     made.in = place->cut == 1 ? place->in / ranks : place->in;
     made.out = place->cut == 0 ? place->out / ranks : place->out;
+    int64_t parts = nn_params_parts(params);
+    made.z_parts = place->cut == 1 ? parts : 1;
+    made.dz_parts = place->cut == 0 ? parts : 1;
     made.scale = desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
     MIMO_TRY(add_factors(&made, place, desc));
     mimo_status status = reserve_rooms(&made);
@@ -135,31 +140,46 @@ static nn_matrix rows_of(const nn_real *data, int64_t rows, int64_t width)
     return nn_matrix_of(data, rows, width, width);
 }
 
-/* c = beta c + alpha a b */
-static mimo_status multiply(const nn_lora *lora, nn_real *c, double alpha, nn_real beta,
-                            nn_matrix a, nn_matrix b)
+/* to [parts, rows, rank] = alpha x a, with the columns of x and the rows of a cut into parts: each
+ * part is a product of its own. */
+static mimo_status project(const nn_lora *lora, nn_real *to, double alpha, nn_matrix x, nn_matrix a,
+                           int64_t parts)
 {
     const nn_runtime *runtime = nn_params_runtime(lora->params);
-    nn_product product = {.c = c,
-                          .stride = b.columns,
+    int64_t width = x.columns / parts;
+    x.step = width;
+    a.step = a.transposed ? width : width * a.stride;
+    x.columns = a.rows = width;
+    nn_product product = {.c = to,
+                          .stride = lora->rank,
+                          .step = x.rows * lora->rank,
                           .alpha = (nn_real)alpha,
-                          .beta = beta,
-                          .a = a,
-                          .b = b,
-                          .count = 1};
+                          .a = x,
+                          .b = a,
+                          .count = parts};
     return runtime->ops->matmul(runtime, &product);
 }
 
-mimo_status nn_lora_forward(nn_lora *lora, nn_real *y, const nn_real *x, int64_t rows)
+mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows)
 {
     if (lora->rank == 0 || lora->saved)
         return MIMO_OK;
-    MIMO_TRY(multiply(lora, lora->z, 1, 0, rows_of(x, rows, lora->in), nn_transpose(a_of(lora))));
+    return project(lora, lora->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
+                   lora->z_parts);
+}
+
+bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows)
+{
+    if (lora->rank == 0 || lora->saved)
+        return false;
     double scale = lora->scale;
     if (MIMO_MUTATED("adapter-mean") && nn_params_at(lora->params, lora->b)->rule == NN_PARTIAL)
         scale /= nn_params_tp_size(lora->params);
-    return multiply(lora, y, scale, 1, rows_of(lora->z, rows, lora->rank),
-                    nn_transpose(b_of(lora)));
+    *added = (nn_factors){.alpha = (nn_real)scale,
+                          .a = rows_of(lora->z, rows, lora->rank),
+                          .b = nn_transpose(b_of(lora)),
+                          .a_part = lora->z_parts > 1 ? rows * lora->rank : 0};
+    return true;
 }
 
 static mimo_status check_not_merged(const nn_lora *lora)
@@ -175,27 +195,56 @@ mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
     if (lora->rank == 0)
         return MIMO_OK;
     MIMO_TRY(check_not_merged(lora));
-    return multiply(lora, lora->dz, lora->scale, 0, rows_of(dy, rows, lora->out), b_of(lora));
+    return project(lora, lora->dz, lora->scale, rows_of(dy, rows, lora->out), b_of(lora),
+                   lora->dz_parts);
 }
 
-mimo_status nn_lora_backward_input(const nn_lora *lora, nn_real *dx, int64_t rows)
+bool nn_lora_input(nn_factors *added, const nn_lora *lora, int64_t rows)
 {
     if (lora->rank == 0 || MIMO_MUTATED("adapter-no-input"))
-        return MIMO_OK;
-    return multiply(lora, dx, 1, 1, rows_of(lora->dz, rows, lora->rank), a_of(lora));
+        return false;
+    *added = (nn_factors){.alpha = 1,
+                          .a = rows_of(lora->dz, rows, lora->rank),
+                          .b = a_of(lora),
+                          .a_part = lora->dz_parts > 1 ? rows * lora->rank : 0};
+    return true;
 }
 
 mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
-                                    int64_t rows)
+                                    nn_tokens tokens)
 {
     if (lora->rank == 0)
         return MIMO_OK;
     double scale = MIMO_MUTATED("scale-twice") ? lora->scale * lora->scale : lora->scale;
-    nn_matrix gradient = rows_of(dy, rows, lora->out), dz = rows_of(lora->dz, rows, lora->rank);
-    MIMO_TRY(multiply(lora, nn_grad(lora->params, lora->b), scale, 1, nn_transpose(gradient),
-                      rows_of(lora->z, rows, lora->rank)));
-    return multiply(lora, nn_grad(lora->params, lora->a), 1, 1, nn_transpose(dz),
-                    rows_of(x, rows, lora->in));
+    int64_t part = tokens.rows * lora->rank, z_parts = lora->z_parts;
+    if (z_parts > 1 && MIMO_MUTATED("adapter-by-rank")) { /* z is not needed any more */
+        const nn_runtime *runtime = nn_params_runtime(lora->params);
+        MIMO_TRY(runtime->ops->tree(runtime, lora->z, lora->z, z_parts, part));
+        z_parts = 1;
+    }
+    for (int64_t i = 0; i < z_parts; i++) {
+        nn_token_product b = {scale, dy, lora->z + i * part, lora->out, lora->rank};
+        MIMO_TRY(nn_sum_products(lora->params, lora->b, &b, tokens));
+    }
+    for (int64_t i = 0; i < lora->dz_parts; i++) {
+        nn_token_product a = {1, lora->dz + i * part, x, lora->rank, lora->in};
+        MIMO_TRY(nn_sum_products(lora->params, lora->a, &a, tokens));
+    }
+    return MIMO_OK;
+}
+
+/* w += scale b a */
+static mimo_status add_update(const nn_runtime *runtime, nn_real *w, double scale, nn_matrix b,
+                              nn_matrix a)
+{
+    nn_product product = {.c = w,
+                          .stride = a.columns,
+                          .alpha = (nn_real)scale,
+                          .beta = 1,
+                          .a = b,
+                          .b = a,
+                          .count = 1};
+    return runtime->ops->matmul(runtime, &product);
 }
 
 mimo_status nn_lora_merge(nn_lora *lora, int weight)
@@ -212,7 +261,7 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
     mimo_status status =
         runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
     if (status == MIMO_OK)
-        status = multiply(lora, w, scale, 1, b_of(lora), a_of(lora));
+        status = add_update(runtime, w, scale, b_of(lora), a_of(lora));
     if (status != MIMO_OK) {
         nn_runtime_free(runtime, saved);
         return status;

@@ -18,7 +18,9 @@
 #ifndef MIMO_NN_NN_LORA_H
 #define MIMO_NN_NN_LORA_H
 
+#include "nn/nn_ops.h"
 #include "nn/nn_params.h"
+#include "nn/nn_token_sums.h"
 
 typedef struct nn_lora_desc {
     int64_t rank; /* r >= 1 */
@@ -34,8 +36,9 @@ typedef struct nn_lora {
     int64_t in, out; /* this rank's widths, as the layer's product sees them */
     double scale;    /* s */
     int64_t max_rows;
-    nn_real *z, *dz; /* [max_rows, rank]: A x, and s times B^T dy */
-    nn_real *saved;  /* while merged: the weight without the adapter [out, in] */
+    nn_real *z, *dz; /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
+    int64_t z_parts, dz_parts; /* of a sum over tp that cuts their factor; otherwise 1 */
+    nn_real *saved;            /* while merged: the weight without the adapter [out, in] */
 } nn_lora;
 
 /** Which linear layers of a model get adapters: PEFT's rule. A layer is chosen where its name is a
@@ -64,16 +67,20 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
                          const nn_lora_desc *desc);
 void nn_lora_release(nn_lora *lora);
 
-/** y [rows, out] += s B A x; x [rows, in]. While merged it does nothing. Local. */
-mimo_status nn_lora_forward(nn_lora *lora, nn_real *y, const nn_real *x, int64_t rows);
-
-/** dz from dy [rows, out]. First in a backward. Local. Errors: MIMO_ERR_STATE (merged). */
+/** z from x [rows, in]. First in a forward; while merged it does nothing. dz from dy [rows, out].
+ *  First in a backward. In the fixed order there is a z, or dz, for each part of the sum over tp.
+ *  Local. Errors of backward: MIMO_ERR_STATE (merged). */
+mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows);
 mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows);
 
-/** dx [rows, in] += A^T dz; and the gradients of both factors. After nn_lora_backward. Local. */
-mimo_status nn_lora_backward_input(const nn_lora *lora, nn_real *dx, int64_t rows);
+/** What the adapter adds to y [rows, out], s z B^T, and to dx [rows, in], dz A: factors with which
+ *  the layer's product goes on. False: it adds nothing. Local. */
+bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows);
+bool nn_lora_input(nn_factors *added, const nn_lora *lora, int64_t rows);
+
+/** Add to the gradients of both factors. After nn_lora_backward. Local. */
 mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
-                                    int64_t rows);
+                                    nn_tokens tokens);
 
 /** W += s B A in place, and back again with every bit as it was; `weight` is W's index in the
  *  store. While merged, forward uses W alone and there is no backward. Local, without exchange.

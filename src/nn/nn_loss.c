@@ -16,6 +16,8 @@ static mimo_status reserve_rooms(nn_loss *made)
     int64_t rows = made->max_rows;
     MIMO_TRY(nn_runtime_reserve(runtime, &made->maxima, rows, sizeof *made->maxima));
     MIMO_TRY(nn_runtime_reserve(runtime, &made->sums, 2 * rows, sizeof *made->sums));
+    if (runtime->order == NN_ORDER_FIXED)
+        MIMO_TRY(nn_runtime_reserve(runtime, &made->exps, rows, sizeof *made->exps));
     MIMO_TRY(nn_runtime_reserve(runtime, &made->losses, rows, sizeof *made->losses));
     MIMO_TRY(nn_runtime_reserve(runtime, &made->choices, 2 * rows, sizeof *made->choices));
     MIMO_TRY(nn_runtime_reserve(runtime, &made->total, 1, sizeof *made->total));
@@ -47,6 +49,7 @@ void nn_loss_release(nn_loss *loss)
 {
     nn_runtime_free(loss->runtime, loss->maxima);
     nn_runtime_free(loss->runtime, loss->sums);
+    nn_runtime_free(loss->runtime, loss->exps);
     nn_runtime_free(loss->runtime, loss->losses);
     nn_runtime_free(loss->runtime, loss->choices);
     nn_runtime_free(loss->runtime, loss->total);
@@ -82,7 +85,19 @@ static nn_token_rows tokens_of(const nn_loss *loss, const nn_real *logits, int64
         .first = loss->first,
         .maxima = loss->maxima,
         .sums = loss->sums,
+        .exps = loss->exps,
     };
+}
+
+/* The sums of token_sums over tp. The second one has one term that is not 0, so its order does not
+ * matter. */
+static mimo_status sum_tokens(nn_loss *loss, int64_t rows)
+{
+    nn_exchange tp = tp_of(loss);
+    if (!loss->exps)
+        return nn_exchange_sum_f64(&tp, loss->sums, 2 * rows);
+    MIMO_TRY(nn_exchange_sum_i64(&tp, loss->exps, rows));
+    return nn_exchange_sum_f64(&tp, loss->sums + rows, rows);
 }
 
 mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,
@@ -101,7 +116,7 @@ mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t 
     if (!MIMO_MUTATED("local-maxima"))
         MIMO_TRY(nn_exchange_max_f64(&tp, loss->maxima, rows));
     MIMO_TRY(runtime->ops->token_sums(runtime, &tokens));
-    MIMO_TRY(nn_exchange_sum_f64(&tp, loss->sums, 2 * rows));
+    MIMO_TRY(sum_tokens(loss, rows));
     return runtime->ops->token_losses(runtime, loss->losses, loss->total, &tokens);
 }
 

@@ -16,9 +16,10 @@ typedef struct nn_loss {
     int64_t vocabulary;           /* V; tp divides it */
     int64_t first, local;         /* this rank's ids: [first, first + local) */
     int64_t max_rows;
-    double *maxima;  /* [max_rows] */
-    double *sums;    /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
-    double *losses;  /* [max_rows]: loss of every row of the last forward, 0 where ignored */
+    double *maxima; /* [max_rows] */
+    double *sums;   /* [2, max_rows]: sum of exp(logit - max), logit of the label - max */
+    int64_t *exps;  /* [max_rows]: the first of the sums in the fixed order; NULL in the fast one */
+    double *losses; /* [max_rows]: loss of every row of the last forward, 0 where ignored */
     double *choices; /* [2, max_rows]: workspace of nn_loss_argmax */
     double *total;   /* [1]: sum of the losses since the last read */
     int64_t tokens;  /* rows that counted since the last read */

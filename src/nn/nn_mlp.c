@@ -66,14 +66,14 @@ void nn_mlp_release(nn_mlp *layer)
     memset(layer, 0, sizeof *layer);
 }
 
-mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows)
+mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows, int64_t batch)
 {
     int64_t share = nn_edge_factor(&layer->up.before);
     MIMO_TRY(nn_check_forward("mlp", layer->up.params, rows, layer->max_rows / share));
-    MIMO_TRY(nn_linear_forward(&layer->up, layer->u, x, rows));
+    MIMO_TRY(nn_linear_forward(&layer->up, layer->u, x, rows, batch));
     MIMO_TRY(layer->runtime->ops->gelu(layer->runtime, layer->activated, layer->gate, layer->u,
                                        rows * share * layer->up.out));
-    return nn_linear_forward(&layer->down, y, layer->activated, rows * share);
+    return nn_linear_forward(&layer->down, y, layer->activated, rows * share, batch);
 }
 
 mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy)

@@ -30,7 +30,8 @@ typedef struct nn_mlp {
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);
 void nn_mlp_release(nn_mlp *layer);
 
-mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows);
+mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows,
+                           int64_t batch);
 mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy);
 
 #endif

@@ -70,12 +70,17 @@ mimo_status nn_norm_backward(nn_norm *layer, nn_real *dx, const nn_real *dy,
 {
     MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE, "norm: backward before forward");
     nn_norm_rows job = rows_of(layer);
+    const nn_param *scale = nn_params_at(layer->params, layer->scale);
+    const nn_param *shift = nn_params_at(layer->params, layer->shift);
+    bool fixed = layer->runtime->order == NN_ORDER_FIXED;
     nn_norm_gradients gradients = {
         .dy = dy,
         .residual = residual,
         .dx = dx,
-        .d_scale = nn_grad(layer->params, layer->scale), /* NULL: frozen */
-        .d_shift = nn_grad(layer->params, layer->shift),
+        .d_scale = fixed ? NULL : scale->grad, /* NULL also where they are frozen */
+        .d_shift = fixed ? NULL : shift->grad,
+        .scale_sums = scale->sums,
+        .shift_sums = shift->sums,
     };
     return layer->runtime->ops->norm_backward(layer->runtime, &job, &gradients);
 }

@@ -26,14 +26,36 @@ typedef struct nn_matrix {
     bool transposed;
 } nn_matrix;
 
+/* Factors [a.rows, k] and [k, b.columns] with which the chains of a product go on, after those of
+ * the product itself. Those of part i begin i * a_part and i * b_part elements after those of part
+ * 0. */
+typedef struct nn_factors {
+    nn_real alpha;
+    nn_matrix a, b;
+    int64_t a_part, b_part;
+} nn_factors;
+
 /* c = beta c + alpha a b, for each matrix of a batch of `count`. c is [a.rows, b.columns] and never
- * transposed. Where beta is 0, c is not read. Every size fits an int. */
+ * transposed. Where beta is 0, c is not read. Every size fits an int.
+ *
+ * In the fixed order (nn_order.h) each element is a chain: it begins with beta c, and for k
+ * ascending becomes fma(alpha a, b, chain) with alpha a rounded first; beta is 0 or 1. Three things
+ * more can be asked for there, and only there:
+ *   - k is cut into `parts`. A part is a chain from 0, and c is the balanced binary tree over the
+ *     parts. Then beta is 0.
+ *   - the chain of each part goes on with the factors `then`.
+ *   - every chain is added to `sums` in fixed point. Then c is not used, beta is 0, and matrices of
+ *     a batch may share their sums (step 0). */
 typedef struct nn_product {
     nn_real *c;
-    int64_t stride, step; /* of c */
+    int64_t stride, step; /* of c, or of sums */
     nn_real alpha, beta;
     nn_matrix a, b;
     int64_t count;
+    int64_t parts; /* a power of two that divides k; 0 counts as 1 */
+    bool folded;   /* part i is chunk i of k, then chunk 2 * parts - 1 - i; not with `then` */
+    const nn_factors *then; /* NULL: none */
+    int64_t *sums;          /* [a.rows, b.columns] */
 } nn_product;
 
 #define NN_NORM_EPSILON 1e-5
@@ -47,10 +69,11 @@ typedef struct nn_norm_rows {
 } nn_norm_rows;
 
 typedef struct nn_norm_gradients {
-    const nn_real *dy;          /* [rows, width] */
-    const nn_real *residual;    /* [rows, width], added to dx; NULL: zeros */
-    nn_real *dx;                /* [rows, width]; may be dy or residual */
-    nn_real *d_scale, *d_shift; /* [width], added to; both NULL: frozen */
+    const nn_real *dy;                /* [rows, width] */
+    const nn_real *residual;          /* [rows, width], added to dx; NULL: zeros */
+    nn_real *dx;                      /* [rows, width]; may be dy or residual */
+    nn_real *d_scale, *d_shift;       /* [width], added to; both NULL: frozen, or in fixed point */
+    int64_t *scale_sums, *shift_sums; /* [width], added to term by term; both NULL otherwise */
 } nn_norm_gradients;
 
 /* Attention scores [panels, rows, width]. In every panel, row i sees the columns where row i of the
@@ -85,6 +108,7 @@ typedef struct nn_token_rows {
     int64_t rows, width, first;
     double *maxima; /* [rows] */
     double *sums;   /* [2, rows]: sum of exp(logit - max); logit of the label - max */
+    int64_t *exps;  /* [rows]: the first of these sums in fixed point; NULL: the fast order */
 } nn_token_rows;
 
 /* Elements under AdamW, and the factors of one step. */
@@ -150,9 +174,10 @@ typedef struct nn_ops {
     /* maxima[i] = the largest logit, 0 where ignored */
     mimo_status (*token_maxima)(const nn_runtime *runtime, const nn_token_rows *tokens);
     /* Both sums of this rank, from the maxima over tp. Where the label's id is on another rank, the
-     * second sum is 0. */
+     * second sum is 0. With `exps`, the first sum is there alone. */
     mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
-    /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum */
+    /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum. In the fixed order the
+     * first sum comes from `exps`, and losses are multiples of 2^-30, so that they add exactly. */
     mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
                                 const nn_token_rows *tokens);
     /* d [rows, width] = exp(logit - max) / sum - (1 at the label); d may be the logits */
@@ -175,6 +200,29 @@ typedef struct nn_ops {
     mimo_status (*to_bf16)(const nn_runtime *runtime, uint16_t *to, const nn_real *from, int64_t n);
     mimo_status (*from_bf16)(const nn_runtime *runtime, nn_real *to, const uint16_t *from,
                              int64_t n);
+
+    /* What the fixed order has in place of a sum (nn_order.h). Sums in fixed point are added to
+     * term by term. */
+    mimo_status (*add_columns_fixed)(const nn_runtime *runtime, int64_t *sums, const nn_real *x,
+                                     int64_t rows, int64_t width);
+    mimo_status (*lookup_backward_fixed)(const nn_runtime *runtime, int64_t *sums,
+                                         const nn_real *dy, const nn_lookup *lookup,
+                                         const nn_uses *uses);
+    /* to[i] = the balanced tree over parts[p * n + i], p < count, a power of two; `to` may be
+     * `parts`, which is overwritten. */
+    mimo_status (*tree)(const nn_runtime *runtime, nn_real *to, nn_real *parts, int64_t count,
+                        int64_t n);
+    /* *most becomes the largest |sums[i]| as a double, where that is larger. */
+    mimo_status (*fixed_largest)(const nn_runtime *runtime, double *most, const int64_t *sums,
+                                 int64_t n);
+    /* The n sums, times factor, become n nn_real in the first half of the same memory. */
+    mimo_status (*settle)(const nn_runtime *runtime, int64_t *sums, int64_t n, double factor);
+    /* sums[i] = the sum of the squares of matrix i of a batch x of `count`, in f64, in an order
+     * that its rows and columns alone decide. */
+    mimo_status (*block_squares)(const nn_runtime *runtime, double *sums, const nn_matrix *x,
+                                 int64_t count);
+    /* -0 becomes +0. */
+    mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
 } nn_ops;
 
 /* Apply slot(prefix, name) to every slot. A backend names its functions prefix_name. NN_DECLARE
@@ -188,7 +236,10 @@ typedef struct nn_ops {
     slot(prefix, lookup) slot(prefix, lookup_add) slot(prefix, lookup_backward)                 \
     slot(prefix, token_maxima) slot(prefix, token_sums) slot(prefix, token_losses)              \
     slot(prefix, token_gradients) slot(prefix, row_largest) slot(prefix, row_choice)            \
-    slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)
+    slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)                           \
+    slot(prefix, add_columns_fixed) slot(prefix, lookup_backward_fixed) slot(prefix, tree)      \
+    slot(prefix, fixed_largest) slot(prefix, settle) slot(prefix, block_squares)                \
+    slot(prefix, plain_zeros)
 /* clang-format on */
 #define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
 #define NN_ENTRY(prefix, name) .name = prefix##_##name,

@@ -7,6 +7,8 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "core/mutation.h"
+#include "nn/nn_fixed.h"
+#include "nn/nn_ops.h"
 #include "nn/nn_params.h"
 #include "nn/nn_sizes.h"
 
@@ -18,8 +20,11 @@ struct nn_params {
     const nn_runtime *runtime;
     int n;
     nn_param *list;
-    nn_real *arena; /* value [total] | grad | m | v [trained] each; NULL before seal */
+    nn_real *arena; /* value [total] | m | v | grad [trained] each; NULL before seal */
+    int64_t *sums;  /* the fixed order: [trained], and no grad in the arena; settled: grad */
     int64_t total, trained;
+    int64_t shards, pairs;
+    bool settled;
     bool frozen;
     nn_params_counts exchanged;
     mimo_gradient_bucket buckets[NN_RULES];
@@ -61,6 +66,20 @@ double nn_uniform(uint64_t seed, const char *name, int64_t index)
     return keyed_uniform(element_key(seed, name), index);
 }
 
+static bool is_fixed(const nn_params *params)
+{
+    return params->runtime->order == NN_ORDER_FIXED;
+}
+
+static mimo_status check_order(const nn_params_desc *desc)
+{
+    if (nn_runtime_or_host(desc->runtime)->order == NN_ORDER_FAST)
+        return MIMO_OK;
+    MIMO_TRY(nn_order_check_parts("V", desc->shards > 0 ? desc->shards : 1));
+    MIMO_TRY(nn_order_check_parts("C / cp", desc->pairs > 0 ? desc->pairs : 1));
+    return nn_order_check_ranks("tp", desc->tp_size, desc->shards > 0 ? desc->shards : 1);
+}
+
 mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
 {
     MIMO_CHECK(out && desc && desc->name, MIMO_ERR_ARGUMENT,
@@ -68,6 +87,7 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     MIMO_CHECK(desc->tp_size >= 1 && desc->tp_rank >= 0 && desc->tp_rank < desc->tp_size,
                MIMO_ERR_ARGUMENT, "parameter store \"%s\": tp rank %d of %d", desc->name,
                desc->tp_rank, desc->tp_size);
+    MIMO_TRY(check_order(desc));
     nn_params *params;
     MIMO_TRY(mimo_reserve(&params, 1, sizeof *params));
     mimo_status status = mimo_copy_string(&params->name, desc->name);
@@ -81,6 +101,8 @@ mimo_status nn_params_create(nn_params **out, const nn_params_desc *desc)
     params->seed = desc->seed;
     params->frozen = desc->frozen;
     params->runtime = nn_runtime_or_host(desc->runtime);
+    params->shards = desc->shards > 0 ? desc->shards : 1;
+    params->pairs = desc->pairs > 0 ? desc->pairs : 1;
     openblas_set_num_threads(1);
     *out = params;
     return MIMO_OK;
@@ -96,6 +118,7 @@ void nn_params_destroy(nn_params *params)
         mimo_release(params->bucket_names[r]);
     mimo_release(params->list);
     nn_runtime_free(params->runtime, params->arena);
+    nn_runtime_free(params->runtime, params->sums);
     mimo_release(params->name);
     mimo_release(params);
 }
@@ -120,8 +143,9 @@ static mimo_status check_desc(const nn_params *params, const nn_param_desc *desc
     MIMO_CHECK(desc->shard_dim >= 0 && desc->shard_dim < desc->ndim, MIMO_ERR_ARGUMENT,
                "parameter \"%s\": shard dimension %d of %d", desc->name, desc->shard_dim,
                desc->ndim);
+    /* V is a multiple of tp. */
     return nn_check_divides(desc->name, "sharded dimension", desc->shape[desc->shard_dim],
-                            params->tp_size);
+                            is_fixed(params) ? params->shards : params->tp_size);
 }
 
 mimo_status nn_params_add(nn_params *params, const nn_param_desc *desc, int *index)
@@ -206,9 +230,12 @@ static void place_param(nn_params *params, nn_param *param, arena_offsets *next)
     next->value += param->count;
     if (param->frozen)
         return;
-    param->grad = params->arena + params->total + next->trained;
-    param->m = param->grad + params->trained;
+    param->m = params->arena + params->total + next->trained;
     param->v = param->m + params->trained;
+    param->grad = (params->sums ? (nn_real *)params->sums
+                                : params->arena + params->total + 2 * params->trained) +
+                  next->trained;
+    param->sums = params->sums ? params->sums + next->trained : NULL;
     next->trained += param->count;
 }
 
@@ -228,9 +255,10 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
     params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
         .size = sizeof(mimo_gradient_bucket),
         .name = params->bucket_names[rule],
-        .grad = params->arena + params->total + begin,
+        .grad = params->sums ? (void *)(params->sums + begin)
+                             : params->arena + params->total + 2 * params->trained + begin,
         .count = next->trained - begin,
-        .dtype = NN_DTYPE,
+        .dtype = params->sums ? MIMO_I64 : NN_DTYPE,
         .module = params->module,
         .shard = rule == NN_SHARDED ? "tp" : "",
         .partial = rule == NN_PARTIAL ? "tp" : "",
@@ -241,15 +269,30 @@ static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *nex
 /* Undo a seal that failed. */
 static void unseal(nn_params *params)
 {
-    for (int i = 0; i < params->n; i++)
+    for (int i = 0; i < params->n; i++) {
         params->list[i].value = params->list[i].grad = params->list[i].m = params->list[i].v = NULL;
+        params->list[i].sums = NULL;
+    }
     for (int r = 0; r < NN_RULES; r++) {
         mimo_release(params->bucket_names[r]);
         params->bucket_names[r] = NULL;
     }
     nn_runtime_free(params->runtime, params->arena);
+    nn_runtime_free(params->runtime, params->sums);
     params->arena = NULL;
+    params->sums = NULL;
     params->n_buckets = 0;
+}
+
+static mimo_status reserve_arenas(nn_params *params)
+{
+    int64_t elements;
+    MIMO_TRY(mimo_mul(&elements, params->trained, is_fixed(params) ? 2 : 3));
+    MIMO_TRY(mimo_add(&elements, elements, params->total));
+    MIMO_TRY(nn_runtime_reserve(params->runtime, &params->arena, elements, sizeof *params->arena));
+    return is_fixed(params) ? nn_runtime_reserve(params->runtime, &params->sums, params->trained,
+                                                 sizeof *params->sums)
+                            : MIMO_OK;
 }
 
 mimo_status nn_params_seal(nn_params *params)
@@ -257,18 +300,15 @@ mimo_status nn_params_seal(nn_params *params)
     MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "seal: NULL store");
     MIMO_CHECK(!params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is sealed already",
                params->name);
-    int64_t total = 0, trained = 0, elements;
+    int64_t total = 0, trained = 0;
     for (int i = 0; i < params->n; i++) {
         MIMO_TRY(mimo_add(&total, total, params->list[i].count));
         trained += params->list[i].frozen ? 0 : params->list[i].count; /* at most total */
     }
-    MIMO_TRY(mimo_mul(&elements, trained, 3));
-    MIMO_TRY(mimo_add(&elements, elements, total));
-    MIMO_TRY(nn_runtime_reserve(params->runtime, &params->arena, elements, sizeof *params->arena));
     params->total = total;
     params->trained = trained;
     arena_offsets next = {0, 0};
-    mimo_status status = MIMO_OK;
+    mimo_status status = reserve_arenas(params);
     for (int rule = 0; rule < NN_RULES && status == MIMO_OK; rule++)
         status = seal_rule(params, (nn_rule)rule, &next);
     if (status == MIMO_OK)
@@ -282,7 +322,7 @@ mimo_status nn_params_reset(nn_params *params)
 {
     MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "reset: the store is not sealed");
     params->steps = 0;
-    MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total + params->trained,
+    MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total,
                              2 * params->trained * (int64_t)sizeof *params->arena));
     return write_initial(params);
 }
@@ -349,6 +389,8 @@ static mimo_status find_part(nn_real **out, const nn_params *params, int index, 
     MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
                "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
                (int)part);
+    MIMO_CHECK(part != NN_GRAD || !params->sums || params->settled, MIMO_ERR_STATE,
+               "parameter \"%s\": its gradient is still a sum in fixed point", param->name);
     *out = nn_param_array(param, part);
     return MIMO_OK;
 }
@@ -372,6 +414,21 @@ mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn
 const nn_runtime *nn_params_runtime(const nn_params *params)
 {
     return params->runtime;
+}
+
+int64_t nn_params_shards(const nn_params *params)
+{
+    return is_fixed(params) ? params->shards : 1;
+}
+
+int64_t nn_params_parts(const nn_params *params)
+{
+    return is_fixed(params) ? params->shards / params->tp_size : 1;
+}
+
+int64_t nn_params_pairs(const nn_params *params)
+{
+    return is_fixed(params) ? params->pairs : 1;
 }
 
 int nn_params_tp_rank(const nn_params *params)
@@ -402,8 +459,25 @@ mimo_status nn_params_zero_grad(nn_params *params)
 {
     if (!params->arena)
         return MIMO_OK;
-    return nn_runtime_zero(params->runtime, params->arena + params->total,
+    params->settled = false;
+    if (params->sums)
+        return nn_runtime_zero(params->runtime, params->sums,
+                               params->trained * (int64_t)sizeof *params->sums);
+    return nn_runtime_zero(params->runtime, params->arena + params->total + 2 * params->trained,
                            params->trained * (int64_t)sizeof *params->arena);
+}
+
+mimo_status nn_params_settle(nn_params *params, int64_t tokens)
+{
+    MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "settle: the store is not sealed");
+    if (!params->sums)
+        return MIMO_OK;
+    MIMO_CHECK(!params->settled, MIMO_ERR_STATE,
+               "parameter store \"%s\": its gradients are settled already", params->name);
+    double factor = 1 / NN_FIXED_ONE / (double)(tokens > 0 ? tokens : 1);
+    MIMO_TRY(params->runtime->ops->settle(params->runtime, params->sums, params->trained, factor));
+    params->settled = true;
+    return MIMO_OK;
 }
 
 int64_t nn_params_steps(const nn_params *params)

@@ -65,6 +65,7 @@ typedef struct nn_param {
     nn_init init;
     double std;
     nn_real *value, *grad, *m, *v; /* of a frozen one: the value alone */
+    int64_t *sums; /* the fixed order: the gradient's sums, of which nn_params_settle makes grad */
 } nn_param;
 
 typedef struct nn_params_desc {
@@ -74,6 +75,9 @@ typedef struct nn_params_desc {
     uint64_t seed;
     bool frozen;               /* only adapters are trained */
     const nn_runtime *runtime; /* where the layers of this store compute; NULL: on the host */
+    /* Of a runtime in the fixed order (nn_order.h): V, and the pairs of chunks that this rank holds
+     * of each sequence, C / cp. 0 counts as 1. */
+    int64_t shards, pairs;
 } nn_params_desc;
 
 /** The arrays of a parameter, each of `count` elements. */
@@ -133,6 +137,12 @@ mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn
 /** The runtime of the descriptor. Where that was NULL, the host's. */
 const nn_runtime *nn_params_runtime(const nn_params *params);
 
+/** In the fixed order: V, the parts that this rank has of each sum over tp, V / tp, and its pairs
+ *  of chunks. In the fast order all are 1. */
+int64_t nn_params_shards(const nn_params *params);
+int64_t nn_params_parts(const nn_params *params);
+int64_t nn_params_pairs(const nn_params *params);
+
 int nn_params_tp_rank(const nn_params *params);
 int nn_params_tp_size(const nn_params *params);
 
@@ -144,13 +154,18 @@ typedef struct nn_params_counts {
 nn_params_counts *nn_params_exchanged(nn_params *params);
 
 /** The buckets for mimo_gradient_finalize and mimo_gradient_norm: at most NN_RULES, without empty
- * ones. Every rank has the same number of them in the same order. The store owns them. Errors:
- * MIMO_ERR_STATE (not sealed). */
+ * ones. In the fixed order they are of MIMO_I64 (nn_gradients_finish). Every rank has the same
+ * number of them in the same order. The store owns them. Errors: MIMO_ERR_STATE (not sealed). */
 mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucket **buckets,
                               int *n);
 
 /** Set all gradients to 0. Before seal it does nothing. */
 mimo_status nn_params_zero_grad(nn_params *params);
+
+/** In the fixed order gradients are sums in fixed point, until this makes them gradients, times
+ *  1 / max(tokens, 1). After mimo_gradient_finalize; until the next nn_params_zero_grad. In the
+ *  fast order it does nothing. Errors: MIMO_ERR_STATE (not sealed, settled already). */
+mimo_status nn_params_settle(nn_params *params, int64_t tokens);
 
 /** The number of optimizer steps taken. A checkpoint saves it. */
 int64_t nn_params_steps(const nn_params *params);

@@ -4,8 +4,14 @@
 
 #include "core/check.h"
 #include "core/checked.h"
+#include "core/memory.h"
 #include "device/device.h"
 #include "nn/nn_ops.h"
+
+struct nn_workspace {
+    void *memory;
+    int64_t bytes;
+};
 
 static const nn_runtime host_runtime = {
     .memory = MIMO_MEMORY_HOST,
@@ -37,6 +43,20 @@ static mimo_status choose_tables(nn_runtime *made)
     }
 }
 
+static mimo_status check_order(const nn_runtime_desc *desc)
+{
+    MIMO_CHECK((unsigned)desc->order <= NN_ORDER_FIXED, MIMO_ERR_ARGUMENT,
+               "runtime: unknown order of additions %d", (int)desc->order);
+    if (desc->order == NN_ORDER_FAST)
+        return MIMO_OK;
+    MIMO_CHECK(NN_DTYPE == MIMO_F32, MIMO_ERR_UNSUPPORTED,
+               "runtime: the fixed order of additions is for layers in f32, these are in %s",
+               mimo_dtype_name(NN_DTYPE));
+    MIMO_CHECK(desc->precision == NN_PRECISION_FULL, MIMO_ERR_UNSUPPORTED,
+               "runtime: the fixed order of additions needs products of full precision");
+    return MIMO_OK;
+}
+
 mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
 {
     MIMO_CHECK(runtime && desc, MIMO_ERR_ARGUMENT, "runtime: NULL struct or descriptor");
@@ -45,10 +65,17 @@ mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc)
     MIMO_CHECK(desc->precision == NN_PRECISION_FULL || NN_DTYPE == MIMO_F32, MIMO_ERR_UNSUPPORTED,
                "runtime: products in bf16 need layers in f32, these are in %s",
                mimo_dtype_name(NN_DTYPE));
-    nn_runtime made = {
-        .memory = desc->memory, .stream = desc->stream, .precision = desc->precision};
+    MIMO_TRY(check_order(desc));
+    nn_runtime made = {.memory = desc->memory,
+                       .stream = desc->stream,
+                       .precision = desc->precision,
+                       .order = desc->order};
     MIMO_TRY(choose_tables(&made));
-    mimo_status status = made.ops->open(&made);
+    mimo_status status = MIMO_OK;
+    if (made.order == NN_ORDER_FIXED)
+        status = mimo_reserve(&made.workspace, 1, sizeof *made.workspace);
+    if (status == MIMO_OK)
+        status = made.ops->open(&made);
     if (status != MIMO_OK) {
         nn_runtime_release(&made);
         return status;
@@ -61,7 +88,24 @@ void nn_runtime_release(nn_runtime *runtime)
 {
     if (runtime->ops)
         runtime->ops->close(runtime);
+    if (runtime->workspace)
+        nn_runtime_free(runtime, runtime->workspace->memory);
+    mimo_release(runtime->workspace);
     memset(runtime, 0, sizeof *runtime);
+}
+
+mimo_status nn_runtime_workspace(const nn_runtime *runtime, void *out, int64_t bytes)
+{
+    struct nn_workspace *workspace = runtime->workspace;
+    if (bytes > workspace->bytes) {
+        void *grown;
+        MIMO_TRY(nn_runtime_reserve(runtime, &grown, bytes, 1));
+        nn_runtime_free(runtime, workspace->memory);
+        workspace->memory = grown;
+        workspace->bytes = bytes;
+    }
+    memcpy(out, &workspace->memory, sizeof workspace->memory);
+    return MIMO_OK;
 }
 
 mimo_status nn_runtime_reserve(const nn_runtime *runtime, void *out, int64_t count, size_t size)

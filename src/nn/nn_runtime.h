@@ -17,6 +17,8 @@
 
 #include <mimo/tensor.h>
 
+#include "nn/nn_order.h"
+
 MIMO_BEGIN_DECLS
 
 /* How matrices are multiplied. */
@@ -29,21 +31,28 @@ typedef struct nn_runtime_desc {
     mimo_memory memory;
     mimo_stream stream; /* borrowed: a cudaStream_t of the current device; NULL on the host */
     nn_precision precision;
+    nn_order order; /* of additions */
 } nn_runtime_desc;
 
 typedef struct nn_runtime {
     mimo_memory memory;
     mimo_stream stream;
     nn_precision precision;
+    nn_order order;
     const struct nn_ops *ops;
     const struct mimo_device *device;
-    void *context; /* of the operations: nn_ops.open makes it */
+    void *context;                  /* of the operations: nn_ops.open makes it */
+    struct nn_workspace *workspace; /* of the exchanges in the fixed order; NULL in the fast one */
 } nn_runtime;
 
 /** Local. Errors: MIMO_ERR_UNSUPPORTED (this build lacks the kind of memory; bf16 in an f64 build),
  *  MIMO_ERR_MEMORY. Release accepts a zeroed struct, and leaves the struct zeroed. */
 mimo_status nn_runtime_init(nn_runtime *runtime, const nn_runtime_desc *desc);
 void nn_runtime_release(nn_runtime *runtime);
+
+/** Memory of `bytes` at least, for one use at a time: the next call may give the same. The first
+ *  call of a size allocates and may block. Only in the fixed order. Errors: MIMO_ERR_MEMORY. */
+mimo_status nn_runtime_workspace(const nn_runtime *runtime, void *out, int64_t bytes);
 
 /** The runtime itself; for NULL, the host's. */
 const nn_runtime *nn_runtime_or_host(const nn_runtime *runtime);

@@ -44,6 +44,15 @@ static mimo_status check_distinct(const int64_t *positions, int64_t n)
     return status;
 }
 
+static mimo_status check_fixed(const nn_sequence *made, const nn_sequence_desc *desc)
+{
+    int64_t pairs = desc->pairs > 0 ? desc->pairs : 1;
+    MIMO_TRY(nn_order_check_parts("C", pairs));
+    MIMO_TRY(nn_order_check_ranks("cp", made->parts, pairs));
+    return nn_order_check_positions(made->positions + made->part * made->rows, made->rows,
+                                    (int)made->part, (int)made->parts, pairs);
+}
+
 /* `room` is memory of the runtime for the all-gather of the positions. */
 static mimo_status reserve(nn_sequence *made, int64_t **room, const nn_sequence_desc *desc)
 {
@@ -67,7 +76,7 @@ static mimo_status reserve(nn_sequence *made, int64_t **room, const nn_sequence_
     int64_t *own = made->positions + made->part * made->rows;
     for (int64_t i = 0; i < made->rows; i++)
         own[i] = desc->positions ? desc->positions[i] : i;
-    return MIMO_OK;
+    return made->runtime->order == NN_ORDER_FIXED ? check_fixed(made, desc) : MIMO_OK;
 }
 
 static mimo_status gather_positions(nn_sequence *made, int64_t *room)
@@ -80,6 +89,13 @@ static mimo_status gather_positions(nn_sequence *made, int64_t *room)
     return nn_runtime_read(runtime, made->positions, room, made->parts * bytes);
 }
 
+/* The position of column j of the mask. */
+static int64_t key_position(const nn_sequence *made, int64_t j)
+{
+    bool sorted = made->runtime->order == NN_ORDER_FIXED && !MIMO_MUTATED("key-order");
+    return sorted ? j : made->positions[j];
+}
+
 static mimo_status fill_mask(nn_sequence *made)
 {
     int64_t all = made->parts * made->rows;
@@ -90,7 +106,7 @@ static mimo_status fill_mask(nn_sequence *made)
         for (int64_t j = 0; j < all; j++)
             mask[i * all + j] = MIMO_MUTATED("local-causal")
                                     ? (nn_real)(j % made->rows <= i)
-                                    : (nn_real)(made->positions[j] <= own[i]);
+                                    : (nn_real)(key_position(made, j) <= own[i]);
     mimo_status status =
         nn_runtime_write(made->runtime, made->mask, mask, made->rows * all * (int64_t)sizeof *mask);
     mimo_release(mask);

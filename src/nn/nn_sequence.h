@@ -22,6 +22,7 @@ typedef struct nn_sequence_desc {
     const int64_t *positions;  /* [rows] global positions (mimo_partition_index), in any order,
                                  gaps allowed; NULL: 0, 1, 2, ...; copied */
     const nn_runtime *runtime; /* of the layers that take the sequence; NULL: the host's */
+    int64_t pairs;             /* the fixed order: C, of all cp ranks; 0 counts as 1 */
 } nn_sequence_desc;
 
 typedef struct nn_sequence {
@@ -32,12 +33,14 @@ typedef struct nn_sequence {
     int64_t parts;      /* cp size */
     int64_t part;       /* cp rank */
     int64_t *positions; /* [parts * rows], in host memory: of all cp ranks, in rank order */
-    nn_real *mask;      /* causal: [rows, parts * rows]; 1: the query sees the key; otherwise 0 */
+    nn_real *mask;      /* causal: [rows, parts * rows]; 1: the query sees the key; otherwise 0.
+                           Keys are in rank order, in the fixed order in that of their positions */
 } nn_sequence;
 
 /** Fill *sequence. Collective over cp, blocking. Errors: MIMO_ERR_ARGUMENT (a size < 1, a negative
- *  position, cp > 1 without positions, a position twice), MIMO_ERR_MEMORY, MIMO_ERR_COMM. Release
- *  accepts a zeroed struct. */
+ *  position, cp > 1 without positions, a position twice); in the fixed order MIMO_ERR_SHAPE and
+ *  MIMO_ERR_UNSUPPORTED (positions that are not those of the zigzag partition); MIMO_ERR_MEMORY,
+ *  MIMO_ERR_COMM. Release accepts a zeroed struct. */
 mimo_status nn_sequence_init(nn_sequence *sequence, const nn_sequence_desc *desc);
 void nn_sequence_release(nn_sequence *sequence);
 

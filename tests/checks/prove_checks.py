@@ -69,6 +69,17 @@ def tests_of_program(program):
             yield f"{suite}/{match.group(2)}"
 
 
+def tests_of_launch(test):
+    """Each test of a launch of several (mpi_cases.py) in a launch of its own."""
+    command = test["cmd"]
+    at = next((i for i, word in enumerate(command) if word.endswith("mpi_cases.py")), None)
+    if at is None:
+        return [Case(test["name"], command, test)]
+    mpirun, ranks, program, *filters = command[at + 1:]
+    alone = [mpirun, "--oversubscribe", "-n", ranks, program, "--filter"]
+    return [Case(f"{name} on {ranks}", [*alone, name], test) for name in filters[1::2]]
+
+
 def ranks_of(name):
     """The number of ranks in the name of a launch."""
     match = re.search(r" on (\d+)$", name)
@@ -94,7 +105,7 @@ def cases_of(build):
         suites = {suite.split(":")[-1] for suite in test["suite"]}
         command = test["cmd"]
         if "mpi" in suites:
-            launches.append(Case(test["name"], command, test))
+            launches += tests_of_launch(test)
         elif "unit" in suites and len(command) == 1 and command[0].startswith(build):
             for name in tests_of_program(command[0]):
                 units.append(Case(name, command + ["--filter", name], test))

@@ -6,12 +6,17 @@ import subprocess
 import sys
 
 SKIPPED = 77
+LIST = "/usr/share/unicode/emoji/emoji-test.txt"
 
 # Small enough to run in seconds. Large enough that every kind of split happens: 8 heads (tp 4), S
 # that 2*cp = 8 divides, 8 samples a micro-batch (dp 8). Names differ in length, so counts of tokens
 # differ between ranks, samples and micro-batches.
 SMALL = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "96", "--lr", "0.01",
          "--global-batch", "32", "--micro-batches", "4", "--seed", "7"]
+
+# Runs a program, prints its exit status and ends with 0. Where a rank fails, mpirun waits two seconds
+# before it ends.
+ENDS_WELL = '"$@"; echo "exit $?"'
 
 TOPOLOGIES = [
     ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1),
@@ -36,9 +41,25 @@ class Captioner:
     def launch(self, ranks, *flags):
         return self.mpirun_with(["-n", str(ranks), self.program, *flags])
 
-    def prepare(self, side):
-        """Render the pictures once for all runs; a machine without the font skips."""
-        done = self.launch(1, "--image-size", str(side), "--prepare", self.samples)
+    def refused(self, *flags):
+        """A launch of one rank that must fail: what it said, and '' where it succeeded."""
+        shell = ["sh", "-c", ENDS_WELL, "sh", self.program]
+        done = self.mpirun_with(["-n", "1", *shell, *flags])
+        failed = re.fullmatch(r"exit [1-9]\d*", (done.stdout.splitlines() or [""])[-1])
+        return done.stderr if failed else ""
+
+    def prepare(self, side, one_in=1):
+        """Render the pictures once for all runs, of all emoji or of one in `one_in`. At its end each
+        run names held-out emoji, which takes longer than a few steps: of one in 24, the held-out fit
+        in one micro-batch. A machine without the font skips."""
+        emoji = os.path.join(self.folder, "emoji.txt")
+        if not os.path.exists(LIST):
+            sys.exit(SKIPPED)
+        with open(LIST, encoding="utf-8") as whole, open(emoji, "w", encoding="utf-8") as part:
+            rows = [line for line in whole if "; fully-qualified" in line]
+            part.writelines([*rows[::one_in], "#EOF\n"])
+        done = self.launch(1, "--image-size", str(side), "--emoji-test", emoji, "--prepare",
+                           self.samples)
         if done.returncode != 0:
             print(done.stderr)
             sys.exit(SKIPPED if "cannot open the font" in done.stderr else 1)

@@ -13,6 +13,7 @@
 #include "checkpoint.h"
 #include "evaluate.h"
 #include "generate.h"
+#include "model_hashes.h"
 #include "options_compare.h"
 #include "train_step.h"
 
@@ -25,6 +26,7 @@ typedef struct small_run {
     caption_data data;
     captioner_model model;
     step_trainer trainer;
+    model_hashes hashes;
 } small_run;
 
 /* On rank 0: pictures of one colour each, named by a letter. */
@@ -58,7 +60,8 @@ static mimo_status build(small_run *run)
     MIMO_TRY(options_compare(options, world));
     MIMO_TRY(mimo_comm_agree(world, lora_setup_make(&run->lora, options)));
     model.adapters = run->lora.on ? &run->lora.choice : NULL;
-    MIMO_TRY(topology_create(&run->topology, world, options->encoder, options->llm));
+    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    MIMO_TRY(topology_create(&run->topology, world, &grids));
     MIMO_TRY(caption_data_load(&run->data, world, options));
     MIMO_TRY(model_create(&run->model, &run->topology, &model));
     trainer_desc trainer = {.items = run->data.training,
@@ -81,6 +84,13 @@ static mimo_status live_with_adapters(small_run *run)
     return checkpoint_save_merged(options->merge, &run->trainer, 1);
 }
 
+static mimo_status hash(small_run *run)
+{
+    struct train_log_hashes hashes;
+    MIMO_TRY(mimo_comm_agree(mpi_test_comm(), model_hashes_make(&run->hashes, &run->model)));
+    return model_hashes_take(&hashes, &run->hashes, true);
+}
+
 static mimo_status live(small_run *run)
 {
     step_result result;
@@ -92,6 +102,7 @@ static mimo_status live(small_run *run)
     if (run->lora.on)
         return live_with_adapters(run);
     MIMO_TRY(train_step(&run->trainer, 0, &result));
+    MIMO_TRY(hash(run));
     MIMO_TRY(checkpoint_save(run->options.save, &run->trainer, 1));
     MIMO_TRY(checkpoint_load(run->options.save, &run->trainer, &step));
     MIMO_TRY(evaluate_loss(&run->model, data->held_out, HELD_OUT, 1, &loss));
@@ -102,6 +113,7 @@ static mimo_status live_and_end(const struct options *options)
 {
     small_run run = {.options = *options};
     mimo_status status = live(&run);
+    model_hashes_release(&run.hashes);
     trainer_destroy(&run.trainer);
     model_destroy(&run.model);
     topology_destroy(&run.topology);

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 
-from captioner_runs import Captioner, SMALL
+from captioner_runs import Captioner, ENDS_WELL, SMALL
 
 TP = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,dp=1"]
 PAIR = ["--encoder", "tp=1,dp=2", "--llm", "tp=1,cp=2,dp=1"]
@@ -49,9 +49,9 @@ UNEQUAL = [
     ([], ["--no-such-flag"], "rank 1: .*--no-such-flag"),
 ]
 
-# Gigabytes that no rank would ever touch. One of the two ranks may have only 400 MB, and the other
-# must not wait for it. (With MALLOC_PERTURB_, which Meson sets, the C library touches them.)
-LARGE = [*PAIR, "--global-batch", "4096", "--micro-batches", "1"]
+# More than a gigabyte a rank. One of the two ranks may have only 400 MB, and the other must not wait
+# for it. (With MALLOC_PERTURB_, which Meson sets, the C library touches all of it.)
+LARGE = [*PAIR, "--global-batch", "1024", "--micro-batches", "1"]
 RICH = "unset MALLOC_PERTURB_; "
 POOR = RICH + "ulimit -d 400000; "
 
@@ -60,7 +60,7 @@ def ranks_with(captioner, ranks, flags, before="", program=None):
     """A command by which mpirun starts ranks. The shell tells each rank's exit from mpirun's
     own."""
     given = [] if "--samples" in flags else ["--samples", captioner.samples]
-    return ["-n", str(ranks), "sh", "-c", before + '"$@"; echo "exit $?"', "sh",
+    return ["-n", str(ranks), "sh", "-c", before + ENDS_WELL, "sh",
             program or captioner.program, *SMALL, "--steps", "1", *given, *flags]
 
 
@@ -102,7 +102,7 @@ def main():
     mpirun, program = sys.argv[1], os.path.abspath(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
         captioner = Captioner(mpirun, program, folder)
-        captioner.prepare(16)
+        captioner.prepare(16, one_in=24)
         truncated = os.path.join(folder, "truncated")
         with open(captioner.samples, "rb") as whole, open(truncated, "wb") as part:
             part.write(whole.read()[:10000])

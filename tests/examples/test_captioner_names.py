@@ -5,9 +5,8 @@ import re
 import sys
 import tempfile
 
-from captioner_runs import Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
+from captioner_runs import LIST, Captioner, Report, SMALL, SKIPPED, TOPOLOGIES
 
-LIST = "/usr/share/unicode/emoji/emoji-test.txt"
 ONE_RANK = TOPOLOGIES[0]
 PAIR = ("tp=2,dp=1", "tp=1,cp=2,dp=1", 2)
 BATCH = ["--global-batch", "16", "--micro-batches", "1"]
@@ -51,11 +50,10 @@ def check_refusals(captioner, emoji):
         names = os.path.join(captioner.folder, "refused.txt")
         if text:
             write(names, text)
-        done = captioner.launch(1, "--emoji-test", emoji, "--names", names, "--prepare",
-                                os.path.join(captioner.folder, "unmade"))
-        sentences = re.findall("^captioner: .*", done.stderr, re.M)  # mpirun adds its own
-        wrong += expect(done.returncode != 0 and len(sentences) == 1
-                        and re.search(words, sentences[0]), f"{words}: {done.stderr}")
+        said = captioner.refused("--emoji-test", emoji, "--names", names, "--prepare",
+                                 os.path.join(captioner.folder, "unmade"))
+        sentences = re.findall("^captioner: .*", said, re.M)
+        wrong += expect(len(sentences) == 1 and re.search(words, sentences[0]), f"{words}: {said}")
     return wrong
 
 

@@ -271,6 +271,12 @@ static mimo_status scatter(fault_bed *bed)
                              sizeof bed->weights, ROOT, NULL);
 }
 
+static mimo_status alltoall(fault_bed *bed)
+{
+    const float *half = &bed->joined[FAULT_SEQ / 2][0][0];
+    return mimo_comm_alltoall(bed->comm, bed->joined, half, sizeof bed->weights, NULL);
+}
+
 static mimo_status broadcast(fault_bed *bed)
 {
     return mimo_comm_broadcast(bed->comm, bed->weights, sizeof bed->weights, 1, NULL);
@@ -389,6 +395,7 @@ const fault_call fault_calls[] = {
     {"allgather", allgather, "allgather of 12 bytes a rank: ", 0},
     {"reduce_scatter", reduce_scatter, "reduce_scatter SUM f32[3] a rank: ", 0},
     {"scatter", scatter, "scatter of 12 bytes a rank from rank 1: ", 0},
+    {"alltoall", alltoall, "alltoall of 12 bytes a rank: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
     {"collect", collect, "collect of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},

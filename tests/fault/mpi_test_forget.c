@@ -15,8 +15,8 @@ enum { LATE = 2, DEADLINE = 150, OBJECTS = 8, MORE = 4 };
 /* Where the level allows threads to call MPI, it is the family's end that keeps them from it. */
 int mpi_test_level(void)
 {
-    return strcmp(criterion_current_test->name, "by_many_threads") == 0 ? MPI_THREAD_MULTIPLE
-                                                                        : MPI_THREAD_SINGLE;
+    return strcmp(mpi_test_running()->name, "by_many_threads") == 0 ? MPI_THREAD_MULTIPLE
+                                                                    : MPI_THREAD_SINGLE;
 }
 
 /* All kinds of objects that are made from a communicator, with an operation in flight. */

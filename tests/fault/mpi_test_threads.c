@@ -25,7 +25,7 @@ int mpi_test_level(void)
                   {"abort_tells_at_once", MPI_THREAD_MULTIPLE},
                   {"aborts_at_any_time", MPI_THREAD_MULTIPLE}};
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
-        if (strcmp(criterion_current_test->name, levels[i].test) == 0)
+        if (strcmp(mpi_test_running()->name, levels[i].test) == 0)
             return levels[i].level;
     abort();
 }

@@ -133,6 +133,11 @@ static mimo_status scatter_to_late(torn *it)
     return scatter_of(it, 1 - LATE);
 }
 
+static mimo_status alltoall(torn *it)
+{
+    return mimo_comm_alltoall(it->comm, it->to, it->from, TILE, NULL);
+}
+
 static mimo_status adjoint(torn *it)
 {
     mimo_tensor to = tile(it->to, 2);
@@ -163,6 +168,7 @@ static const torn_case cases[] = {
     {"reduce_scatter in place", reduce_scatter_in_place, NOTHING, EXECUTOR_AUTO},
     {"scatter", scatter, NOTHING, EXECUTOR_AUTO},
     {"scatter to late", scatter_to_late, NOTHING, EXECUTOR_AUTO},
+    {"alltoall", alltoall, NOTHING, EXECUTOR_AUTO},
     {"adjoint", adjoint, PARTITION, EXECUTOR_AUTO},
     {"finalize", finalize, GRADIENT, EXECUTOR_AUTO},
 };
@@ -221,7 +227,10 @@ static void *memory_of(int64_t bytes)
 {
     char *at =
         mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cr_assert_neq(at, MAP_FAILED);
+    if (at == MAP_FAILED) {
+        fprintf(stderr, "no memory of %lld bytes\n", (long long)bytes);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     memset(at, 1, (size_t)bytes);
     return at;
 }
@@ -395,6 +404,7 @@ static void move_much(torn *it)
     MPI_EXPECT_OK(sum(it));
     MPI_EXPECT_OK(reduce_scatter(it));
     MPI_EXPECT_OK(scatter(it));
+    MPI_EXPECT_OK(alltoall(it));
     MPI_EXPECT_OK(forward_in_chunks(it));
     for (int i = 0; i < 2; i++) {
         mimo_tensor to = tile(it->to + i * TILE, 1), from = tile(it->from + i * TILE, 1);

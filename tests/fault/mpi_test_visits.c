@@ -86,6 +86,13 @@ static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo
     return backend->scatter_start(out, comm, scatter, stream);
 }
 
+static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
+                                  const mimo_alltoall *alltoall, mimo_stream stream)
+{
+    look();
+    return backend->alltoall_start(out, comm, alltoall, stream);
+}
+
 static mimo_status buffer_open(mimo_buffer *buffer)
 {
     look();
@@ -156,6 +163,7 @@ static void watch(mimo_comm *comm)
     watched.allgather_start = allgather_start;
     watched.reduce_scatter_start = reduce_scatter_start;
     watched.scatter_start = scatter_start;
+    watched.alltoall_start = alltoall_start;
     watched.buffer_open = buffer_open;
     watched.buffer_close = buffer_close;
     watched.destroy = destroy;

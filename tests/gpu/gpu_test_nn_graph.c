@@ -23,7 +23,7 @@ typedef struct model {
 
 static void make(model *m, nn_precision precision)
 {
-    nn_runtime_desc runtime = {test_memory(), test_stream(), precision};
+    nn_runtime_desc runtime = {test_memory(), test_stream(), precision, NN_ORDER_FAST};
     memset(m, 0, sizeof *m);
     NN_OK(nn_runtime_init(&m->runtime, &runtime));
     nn_params_desc store = {.name = "test",
@@ -32,7 +32,7 @@ static void make(model *m, nn_precision precision)
                             .tp_size = 1,
                             .seed = 7,
                             .runtime = &m->runtime};
-    nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, &m->runtime, 0};
     nn_block_desc block = {.name = "block",
                            .hidden = HIDDEN,
                            .heads = HEADS,
@@ -78,7 +78,7 @@ static void enqueue(model *m)
     NN_OK(nn_params_zero_grad(m->params));
     NN_OK(nn_block_forward(&m->block, m->y, m->x, &m->sequence));
     NN_OK(nn_norm_forward(&m->norm, m->normed, m->y, N));
-    NN_OK(nn_linear_forward(&m->head, m->logits, m->normed, N));
+    NN_OK(nn_linear_forward(&m->head, m->logits, m->normed, N, 1));
     NN_OK(nn_linear_backward(&m->head, m->d, m->logits));
     NN_OK(nn_norm_backward(&m->norm, m->d, m->d, NULL));
     NN_OK(nn_block_backward(&m->block, m->d, m->d));

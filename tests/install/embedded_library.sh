@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # embedded_library.sh ROOT MPI
 # Builds and runs tests/install/embedding with the library as its Meson subproject. MPI
-# is the option that it is given: enabled or disabled.
+# is the option that it is given: enabled or disabled. One architecture of GPUs, the oldest:
+# scripts/test.sh compiles for others.
 set -euo pipefail
 root=$1 mpi=$2
 folder=$(mktemp -d)
@@ -13,7 +14,7 @@ mkdir "$folder/parent/subprojects"
 ln -s "$root" "$folder/parent/subprojects/mimo-bridge"
 
 meson setup "$folder/build" "$folder/parent" -Dbuildtype=debug \
-    --force-fallback-for=mimo-bridge -Dmimo-bridge:mpi="$mpi"
+    --force-fallback-for=mimo-bridge -Dmimo-bridge:mpi="$mpi" -Dmimo-bridge:gpu_architectures=80
 programs=(planner)
 [ "$mpi" != enabled ] || programs+=(program)
 ninja -C "$folder/build" "${programs[@]}"

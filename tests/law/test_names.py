@@ -4,8 +4,9 @@
     test_names.py ROOT BUILD     check the tests of a build folder; one line per finding
     test_names.py --self-test    see that each rule notices when it is broken
 
-Rules: no two tests of the build have one name, no two Criterion tests of tests/ have one
-suite/name, and each MPI_TEST that does not need a GPU is launched on some number of ranks.
+Rules: no two tests of the build have one name, no two Criterion tests or tests of ranks have one
+suite/name, no launch has a test twice, and each MPI_TEST that does not need a GPU is launched on some
+number of ranks.
 """
 import json
 import os
@@ -44,20 +45,28 @@ def equal_tests(places):
 
 
 def not_launched(places, launched):
-    """A launch names its test behind --filter."""
+    """A launch names each of its tests behind --filter."""
     return [f"{found[0][0]}: {test} is launched on no number of ranks"
             for test, found in places.items()
             if found[0][1] != "Test" and found[0][0].split(os.sep)[0] != ON_GPUS
             and test not in launched]
 
 
+def launched_by(command):
+    return [test for word, test in zip(command, command[1:]) if word == "--filter"]
+
+
+def launched_twice(tests):
+    return [f"{name} launches {test} twice" for name, command in tests
+            for test in sorted(set(launched_by(command))) if launched_by(command).count(test) > 1]
+
+
 def findings_of(sources, tests):
     """tests: (name, command) of each test of the build."""
     places = places_of(sources)
-    launched = {command[command.index("--filter") + 1]
-                for _, command in tests if "--filter" in command}
+    launched = {test for _, command in tests for test in launched_by(command)}
     return (equal_names([name for name, _ in tests]) + equal_tests(places)
-            + not_launched(places, launched))
+            + launched_twice(tests) + not_launched(places, launched))
 
 
 def read_sources(folder):
@@ -74,8 +83,11 @@ def read_sources(folder):
 def self_test():
     launch = ["mpirun", "-n", "2", "program", "--filter"]
     sound = ({"mpi/a.c": "MPI_TEST(a, x)\n", "unit/b.c": "Test(b, x, .timeout = 1)\n",
-              "gpu/c.c": "MPI_TEST(c, x)\n"}, [("a/x on 2", [*launch, "a/x"]), ("b", ["b"])])
+              "mpi/d.c": "BED_TEST(d, x)\n", "gpu/c.c": "MPI_TEST(c, x)\n"},
+             [("a/x on 2", [*launch, "a/x"]), ("b", ["b"]),
+              ("d on 2", [*launch, "d/x", "--filter", "d_zero_copy/x"])])
     broken = [
+        ({"mpi/a.c": "MPI_TEST(a, x)\n"}, [("a on 2", [*launch, "a/x", "--filter", "a/x"])]),
         ({"unit/b.c": "Test(b, x)\n"}, [("b", ["b"]), ("b", ["c"])]),
         ({"unit/b.c": "Test(b, x)\n", "unit/c.c": "Test(b, x)\n"}, []),
         ({"mpi/a.c": "BED_TEST(a, x)\n", "mpi/b.c": "MPI_TEST(a_zero_copy, x)\n"},
@@ -96,7 +108,7 @@ def main():
             tests = [(test["name"], test["cmd"]) for test in json.load(f)]
         sources = read_sources(os.path.join(sys.argv[1], "tests"))
         findings = findings_of(sources, tests)
-        print(f"{len(tests)} tests of the build, {len(places_of(sources))} Criterion tests")
+        print(f"{len(tests)} tests of the build, {len(places_of(sources))} in C")
     else:
         print(__doc__, file=sys.stderr)
         return 2

@@ -49,6 +49,8 @@ static void blocks(mimo_comm *comm)
     ARGUMENT(mimo_comm_scatter(comm, &to, root ? from : NULL, -1, 0, NULL), "scatter: -1 bytes");
     ARGUMENT(mimo_comm_scatter(comm, &to, root ? from : NULL, 4, 2, NULL),
              "scatter: root 2 is not one of 2 ranks");
+    ARGUMENT(mimo_comm_alltoall(NULL, &to, from, 2, NULL), "alltoall: comm is NULL");
+    ARGUMENT(mimo_comm_alltoall(comm, &to, from, -1, NULL), "rank 0: alltoall: -1 bytes");
     MPI_EXPECT(to == 1 && from[0] == 1, "a failed call wrote %d, %d", (int)to, (int)from[0]);
 }
 

@@ -401,6 +401,34 @@ MPI_TEST(gradient, buckets_of_16_bits)
     release(&it);
 }
 
+/* Sums in fixed point: summed exactly, beyond 2^53, where f64 would round; not scaled. Only a norm
+ * of floats exists, and the refusal reaches every rank. */
+MPI_TEST(gradient, buckets_of_whole_numbers)
+{
+    const grid_pair *pair = first_pair();
+    fixture it = fixture_of(pair);
+    test_room room = test_room_new(3 * sizeof(int64_t));
+    int64_t *here = room.host, big = (INT64_C(1) << 58) + 1;
+    coords at = coords_of(&pair->side[MIMO_SRC], mpi_test_rank());
+    for (int64_t i = 0; i < 3; i++)
+        here[i] = (i - 1) * (big + at.d);
+    test_push(&room);
+    mimo_gradient_bucket bucket = {
+        sizeof(mimo_gradient_bucket), "fixed", room.place, 3, MIMO_I64, MIMO_SRC, "", ""};
+    double norm = -1;
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 7)); /* a scale of a float would show */
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, test_stream()));
+    test_pull(&room);
+    int64_t places = pair->side[MIMO_SRC].dp, sum = places * big + places * (places - 1) / 2;
+    for (int64_t i = 0; i < 3; i++)
+        MPI_EXPECT(here[i] == (i - 1) * sum, "%" PRId64 ", not %" PRId64, here[i], (i - 1) * sum);
+    MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
+                      MIMO_ERR_UNSUPPORTED);
+    test_room_free(&room);
+    release(&it);
+}
+
 /* -------------------------------------------- errors ---------------------------------------- */
 
 static void expect_unchanged(const step_buckets *buckets, const step_buckets *good,

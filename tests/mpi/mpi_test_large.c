@@ -88,3 +88,31 @@ MPI_TEST(large, scatter)
     free(from);
     free(to);
 }
+
+/* One in every 2^18 + 1, and the last. So most pages of what is sent stay untouched, which is
+ * quicker. */
+static int64_t next_far_probe(int64_t i, int64_t bytes)
+{
+    enum { FAR = (1 << 18) + 1 };
+    return i + FAR < bytes || i == bytes - 1 ? i + FAR : bytes - 1;
+}
+
+MPI_TEST(large, alltoall)
+{
+    int64_t bytes = (INT64_C(1) << 30) + 4099 * 3 + 5;
+    mimo_comm *comm = mpi_test_comm();
+    int64_t rank = comm->rank;
+    skip_unless_free(9 * bytes);
+    unsigned char *from = malloc((size_t)(2 * bytes)), *to = malloc((size_t)(2 * bytes));
+    for (int64_t r = 0; r < 2; r++)
+        for (int64_t i = 0; i < bytes; i = next_far_probe(i, bytes))
+            from[r * bytes + i] = probe(2 * rank + r, i);
+    MPI_EXPECT_OK(mimo_comm_alltoall(comm, to, from, bytes, NULL));
+    for (int64_t r = 0; r < 2; r++)
+        for (int64_t i = 0; i < bytes; i = next_far_probe(i, bytes))
+            MPI_EXPECT(to[r * bytes + i] == probe(2 * r + rank, i),
+                       "byte %lld from rank %d is %d, not %d", (long long)i, (int)r,
+                       to[r * bytes + i], probe(2 * r + rank, i));
+    free(from);
+    free(to);
+}

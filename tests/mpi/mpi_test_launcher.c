@@ -72,3 +72,22 @@ MPI_TEST(launcher, is_mpirun)
     calls(torchrun, MPI_COMM_WORLD, NULL);
     calls(torchrun, MPI_COMM_SELF, NULL);
 }
+
+/* Tests of a launch run in its processes: what one sets, the next one does not see. */
+MPI_TEST(launcher, variables_are_changed)
+{
+    int64_t deadline = 0;
+    setenv("MIMO_AGREE", "0", 1);
+    setenv("MIMO_DEADLINE_MS", "77", 1);
+    MPI_EXPECT_OK(mimo_env_get(&deadline, MIMO_ENV_DEADLINE));
+    MPI_EXPECT(deadline == 77, "the deadline is %d", (int)deadline);
+}
+
+MPI_TEST(launcher, variables_are_as_before)
+{
+    int64_t agree = 0, deadline = -1;
+    MPI_EXPECT_OK(mimo_env_get(&agree, MIMO_ENV_AGREE));
+    MPI_EXPECT_OK(mimo_env_get(&deadline, MIMO_ENV_DEADLINE));
+    MPI_EXPECT(agree == 1, "MIMO_AGREE is %d", (int)agree);
+    MPI_EXPECT(deadline == 0, "the deadline is %d", (int)deadline);
+}

@@ -153,7 +153,8 @@ static void make_model(model *m, const team *t, bool causal)
                             .tp_size = t->tp_size,
                             .seed = 11,
                             .runtime = nn_test_runtime()};
-    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime()};
+    nn_sequence_desc sequence = {t->cp, causal, t->rows, t->batch, t->positions, nn_test_runtime(),
+                                 0};
     nn_block_desc block = {.name = "block",
                            .hidden = HIDDEN,
                            .heads = HEADS,
@@ -202,7 +203,7 @@ static void run(model *m, const team *t, results *r, int micro)
     double *y = nn_test_room(n * HIDDEN), *dx = nn_test_room(n * HIDDEN);
     double *logits = nn_test_room(n * local), *d_logits = nn_test_room(n * local);
     MPI_EXPECT_OK(nn_block_forward(&m->block, y, nn_test_sent(x, n * HIDDEN), &m->sequence));
-    MPI_EXPECT_OK(nn_linear_forward(&m->head, logits, y, n));
+    MPI_EXPECT_OK(nn_linear_forward(&m->head, logits, y, n, 1));
     MPI_EXPECT_OK(nn_loss_forward(&m->loss, logits, r->labels, n));
     MPI_EXPECT_OK(nn_loss_read(&m->loss, &r->sum, &r->tokens));
     MPI_EXPECT_OK(nn_loss_argmax(&m->loss, logits, n, r->ids));
@@ -506,7 +507,7 @@ MPI_TEST(nn, refuses_on_all_ranks)
     int size = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_sequence sequence = {0};
     int64_t positions[2] = {2 * rank, rank == size - 1 ? -4 : 2 * rank + 1};
-    nn_sequence_desc desc = {comm, true, 2, 1, positions, nn_test_runtime()};
+    nn_sequence_desc desc = {comm, true, 2, 1, positions, nn_test_runtime(), 0};
     MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_SENTENCE("positions[1] is -4");
     positions[1] = 2 * rank + 1;

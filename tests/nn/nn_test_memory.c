@@ -21,7 +21,7 @@ static void must(mimo_status status, const char *what)
 
 const nn_runtime *nn_test_runtime(void)
 {
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FAST};
     if (!runtime.ops)
         must(nn_runtime_init(&runtime, &desc), "runtime");
     return &runtime;

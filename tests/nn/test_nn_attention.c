@@ -20,7 +20,7 @@ typedef struct subject {
 
 static void make_sequence(nn_sequence *sequence, bool causal, const int64_t *positions)
 {
-    nn_sequence_desc desc = {NULL, causal, S, B, positions, nn_test_runtime()};
+    nn_sequence_desc desc = {NULL, causal, S, B, positions, nn_test_runtime(), 0};
     NN_OK(nn_sequence_init(sequence, &desc));
 }
 
@@ -269,7 +269,7 @@ Test(nn_sequence, refuses)
 {
     nn_sequence sequence = {0};
     static const int64_t twice[] = {0, 3, 3}, negative[] = {0, -2, 1};
-    nn_sequence_desc desc = {NULL, true, 3, 1, twice, nn_test_runtime()};
+    nn_sequence_desc desc = {NULL, true, 3, 1, twice, nn_test_runtime(), 0};
     NN_FAILS(nn_sequence_init(&sequence, &desc), MIMO_ERR_ARGUMENT,
              "position 3 appears twice among 3");
     desc.positions = negative;

@@ -10,7 +10,7 @@ enum { ROWS = 5, IN = 6, OUT = 9 };
 
 static mimo_status linear_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_linear_forward(layer, y, x, ROWS);
+    return nn_linear_forward(layer, y, x, ROWS, 1);
 }
 
 static mimo_status linear_backward(void *layer, nn_real *dx, const nn_real *dy)
@@ -55,7 +55,7 @@ Test(nn_linear, is_the_plain_sum)
     NN_OK(nn_params_read(params, 0, NN_VALUE, w));
     NN_OK(nn_params_write(params, 1, NN_VALUE, b));
     nn_real *y_room = nn_test_room(ROWS * OUT);
-    NN_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, ROWS * IN), ROWS));
+    NN_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, ROWS * IN), ROWS, 1));
     nn_test_read(y, y_room, ROWS * OUT);
     for (int i = 0; i < ROWS; i++)
         for (int o = 0; o < OUT; o++) {
@@ -88,11 +88,11 @@ Test(nn_linear, no_rows)
     NN_OK(nn_embedding_init(&embedding, params,
                             &(nn_embedding_desc){"tokens", 3, IN, 0.1, NN_REPLICATED}));
     NN_OK(nn_params_seal(params));
-    NN_OK(nn_linear_forward(&linear, room, room, 0));
+    NN_OK(nn_linear_forward(&linear, room, room, 0, 1));
     NN_OK(nn_linear_backward(&linear, room, room));
     NN_OK(nn_norm_forward(&norm, room, room, 0));
     NN_OK(nn_norm_backward(&norm, room, room, NULL));
-    NN_OK(nn_mlp_forward(&mlp, room, room, 0));
+    NN_OK(nn_mlp_forward(&mlp, room, room, 0, 1));
     NN_OK(nn_mlp_backward(&mlp, room, room));
     NN_OK(nn_embedding_forward(&embedding, room, NULL, 0));
     NN_OK(nn_embedding_backward(&embedding, room));
@@ -128,10 +128,10 @@ Test(nn_linear, refuses)
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_EXISTS, "head.weight");
     nn_real x[6] = {0}, y[9];
-    NN_FAILS(nn_linear_forward(&layer, y, x, 1), MIMO_ERR_STATE, "sealed");
+    NN_FAILS(nn_linear_forward(&layer, y, x, 1, 1), MIMO_ERR_STATE, "sealed");
     NN_FAILS(nn_linear_backward(&layer, x, y), MIMO_ERR_STATE, "before forward");
     NN_OK(nn_params_seal(params));
-    NN_FAILS(nn_linear_forward(&layer, y, x, -1), MIMO_ERR_SHAPE, "-1 rows");
+    NN_FAILS(nn_linear_forward(&layer, y, x, -1, 1), MIMO_ERR_SHAPE, "-1 rows");
     desc.name = "other";
     NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_STATE, "sealed");
     nn_linear_release(&layer);
@@ -201,7 +201,7 @@ Test(nn_norm, normalises_and_adds_the_residual_in_place)
 
 static mimo_status mlp_forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_mlp_forward(layer, y, x, ROWS);
+    return nn_mlp_forward(layer, y, x, ROWS, 1);
 }
 
 static mimo_status mlp_backward(void *layer, nn_real *dx, const nn_real *dy)
@@ -235,7 +235,7 @@ Test(nn_mlp, gelu_is_the_tanh_form)
     nn_real y[ROWS], *y_room = nn_test_room(ROWS);
     NN_OK(nn_params_write(params, nn_params_find(params, "mlp.up.weight"), NN_VALUE, &one));
     NN_OK(nn_params_write(params, nn_params_find(params, "mlp.down.weight"), NN_VALUE, &one));
-    NN_OK(nn_mlp_forward(&layer, y_room, nn_test_sent(x, ROWS), ROWS));
+    NN_OK(nn_mlp_forward(&layer, y_room, nn_test_sent(x, ROWS), ROWS, 1));
     nn_test_read(y, y_room, ROWS);
     nn_test_free_rooms();
     for (int i = 0; i < ROWS; i++) {

@@ -59,6 +59,19 @@ static void base(nn_real *to, const nn_real *from, const nn_real *w, int64_t in,
         }
 }
 
+static void add_product(nn_real *to, const nn_factors *added)
+{
+    const nn_runtime *runtime = nn_runtime_or_host(nn_test_runtime());
+    nn_product product = {.c = to,
+                          .stride = added->b.columns,
+                          .alpha = added->alpha,
+                          .beta = 1,
+                          .a = added->a,
+                          .b = added->b,
+                          .count = 1};
+    NN_OK(runtime->ops->matmul(runtime, &product));
+}
+
 static void run_rank(parts *out, const golden *g, int rank)
 {
     nn_params *params = nn_test_store(rank, RANKS);
@@ -82,10 +95,14 @@ static void run_rank(parts *out, const golden *g, int rank)
     base(out->dx, dy, w, in, out_width, true);
     nn_real *room = nn_test_sent(out->y, N * MOST), *d_room = nn_test_sent(out->dx, N * MOST);
     const nn_real *x_sent = nn_test_sent(x, N * in), *dy_sent = nn_test_sent(dy, N * out_width);
-    NN_OK(nn_lora_forward(&lora, room, x_sent, N));
+    NN_OK(nn_lora_forward(&lora, x_sent, N));
     NN_OK(nn_lora_backward(&lora, dy_sent, N));
-    NN_OK(nn_lora_backward_input(&lora, d_room, N));
-    NN_OK(nn_lora_backward_params(&lora, dy_sent, x_sent, N));
+    nn_factors added;
+    cr_assert(nn_lora_output(&added, &lora, N));
+    add_product(room, &added);
+    cr_assert(nn_lora_input(&added, &lora, N));
+    add_product(d_room, &added);
+    NN_OK(nn_lora_backward_params(&lora, dy_sent, x_sent, (nn_tokens){N, 1}));
     nn_test_read(out->y, room, N * out_width);
     nn_test_read(out->dx, d_room, N * in);
     nn_test_read(out->z, lora.z, N * R);
@@ -201,6 +218,8 @@ Test(nn_hash, goldens)
 }
 #endif
 
+enum { MOST_TENSORS = 8, MOST_ELEMENTS = 128 };
+
 /* A store with every placement, as rank `rank` of `size`. */
 static nn_params *store_of_all(int rank, int size)
 {
@@ -234,6 +253,72 @@ Test(nn_hash, does_not_depend_on_the_topology)
         }
         cr_assert_eq(sum, whole, "tp %d", size);
     }
+}
+
+/* What the ranks' summands of each tensor add up to. */
+static void add_tensors(uint64_t sums[], int size, nn_part part, uint64_t *whole)
+{
+    *whole = 0;
+    for (int rank = 0; rank < size; rank++) {
+        nn_params *params = store_of_all(rank, size);
+        uint64_t hashes[MOST_TENSORS], hash;
+        cr_assert_leq(nn_params_count(params), MOST_TENSORS);
+        NN_OK(nn_hash_tensors(hashes, params, part));
+        for (int i = 0; i < nn_params_count(params); i++)
+            sums[i] += hashes[i];
+        NN_OK(nn_hash_params(&hash, params, part));
+        *whole += hash;
+        nn_params_destroy(params);
+    }
+}
+
+/* Against the elements of the initial values, which a store of one rank holds in global order. */
+Test(nn_hash, each_tensor_has_its_own)
+{
+    nn_params *params = store_of_all(0, 1);
+    int count = nn_params_count(params);
+    uint64_t expected[MOST_TENSORS], sum = 0;
+    for (int i = 0; i < count; i++) {
+        const nn_param *param = nn_params_at(params, i);
+        nn_real values[MOST_ELEMENTS];
+        cr_assert_leq(param->count, MOST_ELEMENTS);
+        NN_OK(nn_params_read(params, i, NN_VALUE, values));
+        expected[i] = nn_hash_elements(param->name, 0, values, param->count);
+        sum += expected[i];
+        for (int j = 0; j < i; j++)
+            cr_assert_neq(expected[i], expected[j], "%s", param->name);
+    }
+    for (int size = 1; size <= 8; size *= 2) {
+        uint64_t sums[MOST_TENSORS] = {0}, whole;
+        add_tensors(sums, size, NN_VALUE, &whole);
+        for (int i = 0; i < count; i++)
+            cr_assert_eq(sums[i], expected[i], "tp %d, %s", size, nn_params_at(params, i)->name);
+        cr_assert_eq(whole, sum, "tp %d: the store's is the sum of its tensors'", size);
+    }
+    nn_params_destroy(params);
+}
+
+Test(nn_hash, what_is_frozen_has_no_gradient)
+{
+    nn_params *params;
+    uint64_t hashes[2], whole;
+    int index;
+    nn_params_desc desc = {.name = "m", .module = MIMO_DST, .tp_size = 1, .frozen = true};
+    NN_OK(nn_params_create(&params, &desc));
+    for (int i = 0; i < 2; i++) {
+        nn_param_desc param = {
+            .name = i ? "b" : "a", .ndim = 1, .shape = {3, 1}, .adapter = i, .init = NN_INIT_ONES};
+        NN_OK(nn_params_add(params, &param, &index));
+    }
+    NN_OK(nn_params_seal(params));
+    NN_OK(nn_hash_tensors(hashes, params, NN_GRAD));
+    NN_OK(nn_hash_params(&whole, params, NN_GRAD));
+    cr_assert_eq(hashes[0], 0);
+    cr_assert_neq(hashes[1], 0);
+    cr_assert_eq(whole, hashes[1]);
+    NN_OK(nn_hash_tensors(hashes, params, NN_VALUE));
+    cr_assert(hashes[0] != 0 && hashes[1] != 0);
+    nn_params_destroy(params);
 }
 
 Test(nn_placement, runs_cover_each_element_once)
@@ -293,7 +378,7 @@ static nn_linear_desc adapted(const nn_lora_desc *adapter)
 #ifdef NN_REAL_F64
 static mimo_status forward(void *layer, nn_real *y, const nn_real *x)
 {
-    return nn_linear_forward(layer, y, x, ROWS);
+    return nn_linear_forward(layer, y, x, ROWS, 1);
 }
 
 static mimo_status backward(void *layer, nn_real *dx, const nn_real *dy)
@@ -337,7 +422,7 @@ Test(nn_linear, backward_in_halves)
         NN_OK(nn_linear_init(&layer, params, NULL, &desc));
         NN_OK(nn_params_seal(params));
         cr_assert_eq(nn_params_count(params), PARAMETERS);
-        NN_OK(nn_linear_forward(&layer, nn_test_room(ROWS * OUT), x_sent, ROWS));
+        NN_OK(nn_linear_forward(&layer, nn_test_room(ROWS * OUT), x_sent, ROWS, 1));
         if (halves) {
             NN_FAILS(nn_linear_backward_params(&layer, dy_sent), MIMO_ERR_STATE,
                      "before the input");
@@ -412,7 +497,7 @@ Test(nn_lora, of_a_frozen_layer_it_alone_is_trained)
     nn_adamw rule = NN_ADAMW_INIT;
     for (int step = 0; step < 5; step++) {
         NN_OK(nn_params_zero_grad(f.params));
-        NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS));
+        NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
         NN_OK(nn_linear_backward(&f.layer, NULL, f.y_room));
         NN_OK(nn_adamw_step(&rule, f.params, 1));
     }
@@ -437,7 +522,7 @@ Test(nn_lora, starts_as_nothing)
         NN_OK(nn_linear_init(&layer, params, NULL, &desc));
         NN_OK(nn_params_seal(params));
         nn_real *room = nn_test_room(ROWS * OUT);
-        NN_OK(nn_linear_forward(&layer, room, x_sent, ROWS));
+        NN_OK(nn_linear_forward(&layer, room, x_sent, ROWS, 1));
         NN_OK(nn_linear_backward(&layer, NULL, room));
         nn_test_read(with ? adapted_y : y, room, ROWS * OUT);
         if (with)
@@ -456,12 +541,12 @@ Test(nn_lora, merging_can_be_undone)
     nn_real before[OUT * IN], after[OUT * IN], y[ROWS * OUT], merged[ROWS * OUT];
     make_frozen(&f);
     NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, before));
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS));
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(y, f.y_room, ROWS * OUT);
     NN_FAILS(nn_linear_unmerge(&f.layer), MIMO_ERR_STATE, "not merged");
     NN_OK(nn_linear_merge(&f.layer));
     NN_FAILS(nn_linear_merge(&f.layer), MIMO_ERR_STATE, "merged already");
-    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS));
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
     nn_test_read(merged, f.y_room, ROWS * OUT);
     double difference = 0, scale = 0;
     for (int i = 0; i < ROWS * OUT; i++) {
@@ -517,7 +602,7 @@ Test(nn_lora, refuses)
     NN_OK(nn_linear_init(&layer, params, NULL, &desc));
     NN_OK(nn_params_seal(params));
     nn_real *room = NULL;
-    NN_FAILS(nn_linear_forward(&layer, room, room, 3), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
+    NN_FAILS(nn_linear_forward(&layer, room, room, 3, 1), MIMO_ERR_SHAPE, "3 rows, must be 0 to 2");
     nn_linear_release(&layer);
     nn_params_destroy(params);
 }

@@ -121,7 +121,7 @@ Test(nn_matmul, equals_a_plain_loop)
 Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
 {
     nn_runtime runtime = {0};
-    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_BF16};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_BF16, NN_ORDER_FAST};
 #ifdef NN_REAL_F64
     NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "need layers in f32");
 #else

@@ -146,8 +146,10 @@ static void check_norm(int64_t width, bool in_place)
     pair mean = make("mean", ROWS), rstd = make("rstd", ROWS);
     nn_norm_rows h = {x.host, ROWS, width, scale.host, shift.host, mean.host, rstd.host};
     nn_norm_rows r = {x.room, ROWS, width, scale.room, shift.room, mean.room, rstd.room};
-    nn_norm_gradients hg = {dy.host, NULL, dx.host, d_scale.host, d_shift.host};
-    nn_norm_gradients rg = {dy.room, NULL, dx.room, d_scale.room, d_shift.room};
+    nn_norm_gradients hg = {
+        .dy = dy.host, .dx = dx.host, .d_scale = d_scale.host, .d_shift = d_shift.host};
+    nn_norm_gradients rg = {
+        .dy = dy.room, .dx = dx.room, .d_scale = d_scale.room, .d_shift = d_shift.room};
     if (in_place) { /* dx is dy, and dx is added to */
         hg.dx = dy.host, hg.residual = dx.host;
         rg.dx = dy.room, rg.residual = dx.room;
@@ -268,8 +270,8 @@ static void check_tokens(int64_t width)
     pair logits = make("logits", ROWS * width);
     logits.host[2 * width] = (nn_real)NAN; /* an ignored row is not even read */
     nn_test_write(logits.room, logits.host, logits.n);
-    nn_token_rows ht = {logits.host, h.labels, ROWS, width, width, h.maxima, h.sums};
-    nn_token_rows rt = {logits.room, r.labels, ROWS, width, width, r.maxima, r.sums};
+    nn_token_rows ht = {logits.host, h.labels, ROWS, width, width, h.maxima, h.sums, NULL};
+    nn_token_rows rt = {logits.room, r.labels, ROWS, width, width, r.maxima, r.sums, NULL};
     for (int twice = 0; twice < 2; twice++) { /* the total adds up */
         BOTH(token_maxima, (host, &ht), (here, &rt));
         BOTH(token_sums, (host, &ht), (here, &rt));

@@ -26,7 +26,7 @@ typedef struct model {
 static void make(model *m)
 {
     m->params = nn_test_store(0, 1);
-    nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime()};
+    nn_sequence_desc sequence = {NULL, true, S, B, NULL, nn_test_runtime(), 0};
     nn_block_desc block = {.name = "block",
                            .hidden = HIDDEN,
                            .heads = HEADS,
@@ -81,7 +81,7 @@ static void step(model *m, double *sum, double *norm)
     nn_real *x = nn_test_sent(numbers, N * HIDDEN), *y = nn_test_room(N * HIDDEN);
     nn_real *logits = nn_test_room(N * V);
     NN_OK(nn_block_forward(&m->block, y, x, &m->sequence));
-    NN_OK(nn_linear_forward(&m->head, logits, y, N));
+    NN_OK(nn_linear_forward(&m->head, logits, y, N, 1));
     NN_OK(nn_loss_forward(&m->loss, logits, labels, N));
     NN_OK(nn_loss_read(&m->loss, sum, &tokens));
     NN_OK(nn_loss_backward(&m->loss, logits));

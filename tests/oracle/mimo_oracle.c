@@ -14,6 +14,7 @@
 #include "oracle_options.h"
 #include "oracle_report.h"
 #include "oracle_runs.h"
+#include "order_training.h"
 #include "test_memory.h"
 #include "training.h"
 
@@ -104,6 +105,23 @@ static int compare(const oracle_run *run)
     return code;
 }
 
+/* --same-bits with --train. */
+static int train_fixed(const oracle_run *run)
+{
+    const oracle_options *options = run->options;
+    oracle_topology topology = {0};
+    oracle_case shape = synthetic_fixed_case(options->micro_batches);
+    mimo_status status = create_topology(&topology, run);
+    if (status == MIMO_OK)
+        status = order_training_run(&topology, &shape, options->seed, options->train);
+    int failed = count_ranks(status).failed;
+    if (mimo_comm_rank(run->host) == 0 && failed > 0)
+        printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),
+               mimo_last_error());
+    oracle_topology_destroy(&topology);
+    return failed > 0 ? EXIT_FAILED : 0;
+}
+
 /* --train: no comparison; a longer run of the case with 4 micro-batches. */
 static int train(const oracle_run *run)
 {
@@ -157,17 +175,22 @@ static int run_mode(oracle_run *run)
     const char *lacks = memory == MIMO_MEMORY_CUDA ? test_memory_lacks() : NULL;
     if (lacks)
         return stop(run, EXIT_SKIPPED, lacks);
-    mimo_status opened = compute_place_open(&run->place, run->host, memory, NN_PRECISION_FULL);
+    nn_runtime_desc place = {.memory = memory,
+                             .order = run->options->spec.shards > 0 && !run->options->fast
+                                          ? NN_ORDER_FIXED
+                                          : NN_ORDER_FAST};
+    mimo_status opened = compute_place_open(&run->place, run->host, &place);
     if (opened != MIMO_OK)
         return stop(run, opened == MIMO_ERR_UNSUPPORTED ? EXIT_SKIPPED : EXIT_FAILED,
                     mimo_last_error());
-    const char *mutation = run->options->mutation;
-    mutation_switch_on(mutation ? mutation_find(mutation) : NULL);
+    mutation_switch_on(run->options->mutation);
     if (run->options->self_test)
         return self_test(run); /* the bridge alone, which takes pp as well */
     if (oracle_spec_check(&run->options->spec) != MIMO_OK)
         return stop(run, EXIT_USAGE, mimo_last_error());
-    return run->options->train > 0 ? train(run) : compare(run);
+    if (run->options->train == 0)
+        return compare(run);
+    return run->options->spec.shards > 0 ? train_fixed(run) : train(run);
 }
 
 static int run_on_ranks(const oracle_options *options)
@@ -203,8 +226,10 @@ static void answer(const oracle_options *options)
 {
     if (options->help)
         oracle_options_help(stdout);
-    else
+    else if (options->list_mutations)
         mutation_list(stdout);
+    else
+        mutation_list_of_order(stdout);
 }
 
 static const char *read_arguments(oracle_options *options, oracle_runs *runs, int argc, char **argv)
@@ -222,7 +247,7 @@ int main(int argc, char **argv)
     int code = wrong ? EXIT_USAGE : 0;
     if (wrong)
         fprintf(stderr, "mimo-oracle: %s\n", wrong);
-    else if (options.help || options.list_mutations)
+    else if (options.help || options.list_mutations || options.list_order_mutations)
         answer(&options);
     else if (MPI_Init(&argc, &argv) != MPI_SUCCESS)
         code = EXIT_FAILED;

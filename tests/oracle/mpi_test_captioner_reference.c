@@ -181,7 +181,8 @@ static void check_pair(const char *encoder, const char *llm)
     ref_model *reference = ref_model_create(&sizes);
     for (int64_t i = 0; i < SAMPLES; i++)
         draw(&data[i], &items[i], &samples[i], i);
-    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), encoder, llm));
+    const topology_desc grids = {encoder, llm, false};
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
     MPI_EXPECT_OK(model_create(&model, &topology, &desc));
     train(&capture, &model, items, reference);
     if (mpi_test_rank() == 0)

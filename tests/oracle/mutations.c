@@ -6,40 +6,40 @@
 #include "core/mutation.h"
 #include "oracle_options.h"
 
-#define FAN_IN                                                       \
-    {                                                                \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0 \
+#define FAN_IN                                                             \
+    {                                                                      \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 0, 0, 0 \
     }
-#define FAN_IN_SP                                                   \
-    {                                                               \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0 \
+#define FAN_IN_SP                                                         \
+    {                                                                     \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", true, EXECUTOR_COLLECTIVE, 0, 0, 0 \
     }
-#define FAN_OUT                                                      \
-    {                                                                \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0 \
+#define FAN_OUT                                                            \
+    {                                                                      \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_COLLECTIVE, 0, 0, 0 \
     }
-#define ROUTED                                                   \
-    {                                                            \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0 \
-    }
-
-#define ROUTED_FAN_OUT                                           \
-    {                                                            \
-        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0 \
-    }
-#define ZERO_COPY                                                   \
-    {                                                               \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0 \
+#define ROUTED                                                         \
+    {                                                                  \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ROUTED, 0, 0, 0 \
     }
 
-#define ADAPTERS                                                     \
-    {                                                                \
-        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
+#define ROUTED_FAN_OUT                                                 \
+    {                                                                  \
+        "tp=4,dp=2", "tp=1,cp=2,dp=4", false, EXECUTOR_ROUTED, 0, 0, 0 \
+    }
+#define ZERO_COPY                                                         \
+    {                                                                     \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_ZERO_COPY, 0, 0, 0 \
     }
 
-#define ADAPTERS_UNEQUAL                                             \
-    {                                                                \
-        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4 \
+#define ADAPTERS                                                           \
+    {                                                                      \
+        "tp=2,dp=4", "tp=2,cp=2,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0 \
+    }
+
+#define ADAPTERS_UNEQUAL                                                   \
+    {                                                                      \
+        "tp=2,dp=4", "tp=4,cp=1,dp=2", false, EXECUTOR_COLLECTIVE, 4, 0, 0 \
     }
 
 static const oracle_mutation table[] = {
@@ -155,10 +155,41 @@ static const oracle_mutation table[] = {
     {"slice-by-world-rank", "the encoder's slices are counted in the LLM's tp", PHASE_ADAPTER,
      ADAPTERS_UNEQUAL, false},
     {"merge-unscaled", "an adapter is merged without its scale", PHASE_MERGED, ADAPTERS, false},
-    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0}, false},
+    {NULL, NULL, PHASE_RUN, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0}, false},
 };
 
-static const oracle_mutation *active;
+#define FIXED(encoder, llm, adapters)                      \
+    {                                                      \
+        encoder, llm, false, EXECUTOR_AUTO, adapters, 8, 4 \
+    }
+
+/* Topologies on which each bug shows: several hide on others. */
+static const oracle_order_mutation order_table[] = {
+    {"ring-order", "ranks' parts of a sum over tp are added one after the other", "loss",
+     FIXED("tp=1,dp=4", "tp=4,cp=1,dp=1", 0)},
+    {"shard-by-rank", "a sum over tp has as many parts as ranks, and not V", "loss",
+     FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 0)},
+    {"wgrad-whole", "a weight's gradient is one product for a micro-batch", "grads",
+     FIXED("tp=1,dp=2", "tp=1,cp=1,dp=2", 0)},
+    {"leaf-by-cp", "a sum over cp has as many pairs of chunks as ranks, and not C", "grads",
+     FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
+    {"key-order", "keys are in the order of the ranks", "loss",
+     FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
+    {"bias-f32", "the rows of a bias' gradient are added in f32", "grads",
+     FIXED("tp=1,dp=2", "tp=1,cp=1,dp=2", 0)},
+    {"loss-float", "token losses are not rounded", "loss", FIXED("tp=1,dp=2", "tp=1,cp=2,dp=1", 0)},
+    {"norm-by-rank", "the norm adds the squares of a rank's slice", "norm",
+     FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 0)},
+    {"adapter-by-rank", "an adapter's parts are a rank's, and not one of V", "grads",
+     FIXED("tp=1,dp=2", "tp=2,cp=1,dp=1", 4)},
+    {"float-finalize", "sums of a rank are rounded to f32 before they are summed over ranks",
+     "grads", FIXED("tp=1,dp=2", "tp=1,cp=1,dp=2", 0)},
+    {"edge-two-chains", "rows past the last full tile of a product add even and odd k apart",
+     "none", FIXED("tp=1,dp=1", "tp=1,cp=1,dp=1", 0)}, /* test_nn_ordered */
+    {NULL, NULL, NULL, {NULL, NULL, false, EXECUTOR_AUTO, 0, 0, 0}},
+};
+
+static const char *active;
 static bool reached;
 
 static void end_program(const char *what, const char *name)
@@ -167,12 +198,15 @@ static void end_program(const char *what, const char *name)
     abort();
 }
 
-const oracle_mutation *mutation_find(const char *name)
+bool mutation_exists(const char *name)
 {
     for (const oracle_mutation *row = table; row->name; row++)
         if (strcmp(row->name, name) == 0)
-            return row;
-    return NULL;
+            return true;
+    for (const oracle_order_mutation *row = order_table; row->name; row++)
+        if (strcmp(row->name, name) == 0)
+            return true;
+    return false;
 }
 
 static const char *flags_of(const oracle_spec *spec)
@@ -191,9 +225,17 @@ void mutation_list(FILE *stream)
                 row->in_bridge ? "self-test" : "");
 }
 
-void mutation_switch_on(const oracle_mutation *mutation)
+void mutation_list_of_order(FILE *stream)
 {
-    active = mutation;
+    for (const oracle_order_mutation *row = order_table; row->name; row++)
+        if (strcmp(row->quantity, "none") != 0)
+            fprintf(stream, "%s\t%s\t--encoder %s --llm %s%s\t%s\t\n", row->name, row->quantity,
+                    row->spec.encoder, row->spec.llm, flags_of(&row->spec), row->sentence);
+}
+
+void mutation_switch_on(const char *name)
+{
+    active = name;
     reached = false;
 }
 
@@ -205,9 +247,9 @@ bool mutation_reached(void)
 /* The test copies of the library and of src/nn call it. */
 bool mimo_mutated(const char *name)
 {
-    if (!mutation_find(name))
+    if (!mutation_exists(name))
         end_program("the sources ask for an unknown mutation", name);
-    bool on = active && strcmp(active->name, name) == 0;
+    bool on = active && strcmp(active, name) == 0;
     reached = reached || on;
     return on;
 }

@@ -15,15 +15,21 @@ const nn_adamw oracle_adamw = {
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
+void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool frozen)
+{
+    if (topology->adapters == 0)
+        return;
+    sizes->adapter = topology->adapters;
+    sizes->adapter_alpha = 2.0 * topology->adapters; /* a scale of 2 */
+    sizes->adapt_all = true;
+    sizes->frozen = frozen;
+}
+
 ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed)
 {
-    ref_sizes sizes = synthetic_sizes(mimo_comm_size(topology->world), seed);
-    if (topology->adapters == 0)
-        return sizes;
-    sizes.adapter = topology->adapters;
-    sizes.adapter_alpha = 2.0 * topology->adapters; /* a scale of 2 */
-    sizes.adapt_all = true;
-    sizes.frozen = shape->micro_batches > 1;
+    int64_t unit = mimo_comm_size(topology->world);
+    ref_sizes sizes = synthetic_sizes(unit > topology->shards ? unit : topology->shards, seed);
+    oracle_set_adapters(&sizes, topology, shape->micro_batches > 1);
     return sizes;
 }
 
@@ -42,23 +48,12 @@ static mimo_status create_modules(oracle_candidate *out)
                             .layers = sizes->encoder_layers,
                             .llm_hidden = sizes->hidden,
                             .frozen = sizes->frozen,
-                            .adapters = oracle_adapters(&adapters, sizes)};
+                            .adapters = oracle_adapters(&adapters, sizes),
+                            .shards = out->topology->shards};
     MIMO_TRY(encoder_create(&out->encoder, &encoder));
     MIMO_TRY(oracle_llm_create(&out->llm, out->topology, sizes, out->sentences));
     out->stores[0] = out->encoder.params;
     out->stores[1] = out->llm.params;
-    return MIMO_OK;
-}
-
-static mimo_status list_buckets(oracle_candidate *out)
-{
-    for (int store = 0; store < ORACLE_STORES; store++) {
-        const mimo_gradient_bucket *buckets;
-        int n;
-        MIMO_TRY(nn_params_buckets(out->stores[store], &buckets, &n));
-        for (int i = 0; i < n; i++)
-            out->buckets[out->bucket_count++] = buckets[i];
-    }
     return MIMO_OK;
 }
 
@@ -111,7 +106,6 @@ mimo_status oracle_candidate_create(oracle_candidate *out, const oracle_topology
     MIMO_TRY(mimo_bridge_samples(&out->first_sentence, &out->sentences, topology->bridge, MIMO_DST,
                                  shape->micro_batch));
     MIMO_TRY(create_modules(out));
-    MIMO_TRY(list_buckets(out));
     MIMO_TRY(reserve_rooms(out));
     return oracle_candidate_reset(out);
 }
@@ -415,14 +409,14 @@ static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture
 static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
                           oracle_step_result *result)
 {
-    mimo_gradient *gradient = candidate->topology->gradient;
-    const mimo_gradient_bucket *buckets = candidate->buckets;
-    int n = candidate->bucket_count;
-    mimo_stream stream = candidate->topology->runtime->stream;
-    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, gradient));
-    if (!MIMO_MUTATED("skip-finalize"))
-        MIMO_TRY(mimo_gradient_finalize(gradient, buckets, n, stream));
-    MIMO_TRY(mimo_gradient_norm(&result->norm, gradient, buckets, n, stream));
+    const oracle_topology *topology = candidate->topology;
+    const nn_gradients gradients = {.gradient = topology->gradient,
+                                    .world = topology->world,
+                                    .n = ORACLE_STORES,
+                                    .stores = {candidate->stores[0], candidate->stores[1]},
+                                    .tp = {topology->encoder_tp, topology->tp}};
+    MIMO_TRY(mimo_gradient_count(&result->tokens, &result->loss, topology->gradient));
+    MIMO_TRY(nn_gradients_finish(&result->norm, &gradients, result->tokens));
     if (capture) {
         capture_scalar(capture, "loss", result->loss);
         capture_scalar(capture, "tokens", (double)result->tokens);

@@ -19,9 +19,7 @@ typedef struct oracle_candidate {
     oracle_case shape;
     vision_encoder encoder;
     oracle_llm llm;
-    nn_params *stores[ORACLE_STORES]; /* of the encoder and the LLM; borrowed */
-    mimo_gradient_bucket buckets[ORACLE_STORES * NN_RULES];
-    int bucket_count;
+    nn_params *stores[ORACLE_STORES];  /* of the encoder and the LLM; borrowed */
     int64_t first_picture, pictures;   /* of a micro-batch: those that this rank encodes */
     int64_t first_sentence, sentences; /* those that this rank holds as part of the LLM */
     nn_real *patches;                  /* [P, b, values], in the memory of the computation */
@@ -39,6 +37,9 @@ void oracle_candidate_destroy(oracle_candidate *candidate);
 /* The sizes of a case on a topology, with its adapters. With adapters on every layer the rest is
  * frozen in the case of several micro-batches, and trained in the other one. */
 ref_sizes oracle_sizes(const oracle_topology *topology, const oracle_case *shape, uint64_t seed);
+
+/* Adapters of the topology's rank on every linear layer, where it has one. */
+void oracle_set_adapters(ref_sizes *sizes, const oracle_topology *topology, bool frozen);
 
 /* Set the parameters to the initial values of ref_model_create, from src/nn's own generator. */
 mimo_status oracle_candidate_reset(oracle_candidate *candidate);

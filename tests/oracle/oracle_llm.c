@@ -25,7 +25,8 @@ static mimo_status find_positions(oracle_llm *out)
                                  .rows = out->share,
                                  .batch = out->batch,
                                  .positions = out->share_positions,
-                                 .runtime = out->topology->runtime};
+                                 .runtime = out->topology->runtime,
+                                 .pairs = out->topology->pairs};
     return nn_sequence_init(&out->sequence, &sequence);
 }
 
@@ -37,7 +38,9 @@ static mimo_status create_store(oracle_llm *out)
                             .tp_size = (int)out->topology->tp_size,
                             .seed = out->sizes.seed,
                             .frozen = out->sizes.frozen,
-                            .runtime = out->topology->runtime};
+                            .runtime = out->topology->runtime,
+                            .shards = out->topology->shards,
+                            .pairs = out->topology->pairs / nn_comm_size(out->topology->cp)};
     return nn_params_create(&out->params, &store);
 }
 
@@ -232,7 +235,7 @@ mimo_status oracle_llm_forward(oracle_llm *llm, const nn_real *image_rows, const
     for (int64_t i = 0; i < layers; i++)
         MIMO_TRY(nn_block_forward(&llm->blocks[i], x[i + 1], x[i], &llm->sequence));
     MIMO_TRY(nn_norm_forward(&llm->norm, x[layers + 1], x[layers], own));
-    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own));
+    MIMO_TRY(nn_linear_forward(&llm->head, llm->logits, x[layers + 1], own, llm->batch));
     MIMO_TRY(nn_loss_forward(&llm->loss, llm->logits, llm->labels, llm->share * llm->batch));
     return nn_loss_read(&llm->loss, loss_sum, tokens);
 }

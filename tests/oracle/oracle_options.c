@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,10 @@ enum {
     KEY_LIST,
     KEY_SEED,
     KEY_TRAIN,
+    KEY_SAME_BITS,
+    KEY_MICRO_BATCHES,
+    KEY_FAST,
+    KEY_LIST_ORDER,
     KEY_SELF_TEST,
     KEY_RUNS,
     KEY_LOG,
@@ -37,9 +43,13 @@ static const struct option table[] = {
     {"device", required_argument, NULL, KEY_DEVICE},
     {"mutate", required_argument, NULL, KEY_MUTATE},
     {"list-mutations", no_argument, NULL, KEY_LIST},
+    {"list-order-mutations", no_argument, NULL, KEY_LIST_ORDER},
     {"seed", required_argument, NULL, KEY_SEED},
     {"self-test", no_argument, NULL, KEY_SELF_TEST},
     {"train", required_argument, NULL, KEY_TRAIN},
+    {"same-bits", required_argument, NULL, KEY_SAME_BITS},
+    {"micro-batches", required_argument, NULL, KEY_MICRO_BATCHES},
+    {"fast", no_argument, NULL, KEY_FAST},
     {"runs", required_argument, NULL, KEY_RUNS},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
@@ -49,31 +59,37 @@ static const struct option table[] = {
 
 void oracle_options_help(FILE *stream)
 {
-    fputs("mpirun -n N mimo-oracle --encoder SPEC --llm SPEC [option...]\n"
-          "\n"
-          "Trains a small encoder and LLM on the two grids and compares everything with a\n"
-          "one-process f64 reference. Exit status 0 only where every phase passes.\n"
-          "\n"
-          "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
-          "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
-          "  --sp              sequence parallelism over the LLM's tp\n"
-          "  --adapters RANK   on every linear layer, and the rest frozen in the second case\n"
-          "                    (default: one adapter, on the head, and nothing is frozen)\n"
-          "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
-          "                    zero-copy with the tiles in a buffer\n"
-          "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
-          "                    where there is none\n"
-          "  --seed N          of parameters and data (default: 1)\n"
-          "  --mutate NAME     switch on a bug of the library's test copy\n"
-          "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
-          "  --train N         no comparison: the loss after N steps\n"
-          "  --runs FILE       several runs one after the other, the options of each on a line of\n"
-          "                    the file; a line behind each says how it ended\n"
-          "  --json            JSON in place of the table\n"
-          "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
-          "  --list-mutations  their names, phases and topologies; without mpirun\n"
-          "  --help            this text\n",
-          stream);
+    fputs(
+        "mpirun -n N mimo-oracle --encoder SPEC --llm SPEC [option...]\n"
+        "\n"
+        "Trains a small encoder and LLM on the two grids and compares everything with a\n"
+        "one-process f64 reference. Exit status 0 only where every phase passes.\n"
+        "\n"
+        "  --encoder SPEC    the encoder's grid, such as tp=2,dp=4\n"
+        "  --llm SPEC        the LLM's grid, such as tp=2,cp=2,dp=2\n"
+        "  --sp              sequence parallelism over the LLM's tp\n"
+        "  --adapters RANK   on every linear layer, and the rest frozen in the second case\n"
+        "                    (default: one adapter, on the head, and nothing is frozen)\n"
+        "  --executor NAME   of the bridge: auto (default), collective, routed, p2p, staged, or\n"
+        "                    zero-copy with the tiles in a buffer\n"
+        "  --device NAME     cpu (default), or cuda: a GPU a rank, over NCCL; exit status 77\n"
+        "                    where there is none\n"
+        "  --seed N          of parameters and data (default: 1)\n"
+        "  --mutate NAME     switch on a bug of the library's test copy\n"
+        "  --self-test       no comparison: mimo_bridge_self_test on the topology's bridge\n"
+        "  --train N         no comparison: the loss after N steps\n"
+        "  --same-bits V,C   in the fixed order of additions; with --train, a line for each step\n"
+        "                    that is the same on every topology\n"
+        "  --micro-batches M of --same-bits with --train: 1 (default), 2 or 3\n"
+        "  --fast            the run of --same-bits in the fast order, whose bits differ\n"
+        "  --runs FILE       several runs one after the other, the options of each on a line of\n"
+        "                    the file; a line behind each says how it ended\n"
+        "  --json            JSON in place of the table\n"
+        "  --log FILE        every tensor of every phase (default: mimo-oracle.log)\n"
+        "  --list-mutations  their names, phases and topologies; without mpirun\n"
+        "  --list-order-mutations  those of the fixed order, which --same-bits sees\n"
+        "  --help            this text\n",
+        stream);
 }
 
 static const char *const executors[] = {
@@ -135,6 +151,23 @@ static const char *read_rank(int *out, const char *text)
     return read && rank > 0 ? NULL : "--adapters is not a rank from 1 to 64";
 }
 
+static const char *read_order(oracle_spec *spec, const char *text)
+{
+    int used = 0;
+    int numbers = sscanf(text, "%" SCNd64 ",%" SCNd64 "%n", &spec->shards, &spec->pairs, &used);
+    return numbers == 2 && !text[used] && spec->shards > 0 && spec->pairs > 0
+               ? NULL
+               : "--same-bits is not V,C";
+}
+
+static const char *read_parts(int64_t *out, const char *text)
+{
+    uint64_t parts = 0;
+    bool read = read_number(&parts, text, 3);
+    *out = (int64_t)parts;
+    return read && parts > 0 ? NULL : "--micro-batches is not 1, 2 or 3";
+}
+
 static const char *read_option(oracle_options *out, int key)
 {
     switch (key) {
@@ -155,12 +188,22 @@ static const char *read_option(oracle_options *out, int key)
         return read_device(&out->memory, optarg);
     case KEY_MUTATE:
         out->mutation = optarg;
-        return mutation_find(optarg) ? NULL : "--mutate: no such mutation; see --list-mutations";
+        return mutation_exists(optarg) ? NULL : "--mutate: no such mutation; see --list-mutations";
     case KEY_LIST:
         out->list_mutations = true;
         return NULL;
     case KEY_SEED:
         return read_seed(&out->seed, optarg);
+    case KEY_SAME_BITS:
+        return read_order(&out->spec, optarg);
+    case KEY_FAST:
+        out->fast = true;
+        return NULL;
+    case KEY_LIST_ORDER:
+        out->list_order_mutations = true;
+        return NULL;
+    case KEY_MICRO_BATCHES:
+        return read_parts(&out->micro_batches, optarg);
     case KEY_SELF_TEST:
         out->self_test = true;
         return NULL;
@@ -185,7 +228,7 @@ static const char *read_option(oracle_options *out, int key)
 
 const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
 {
-    *out = (oracle_options){.seed = 1, .log = "mimo-oracle.log"};
+    *out = (oracle_options){.seed = 1, .micro_batches = 1, .log = "mimo-oracle.log"};
     opterr = 0;
     optind = 0; /* start again, as other arguments may have been read before */
     for (int key; (key = getopt_long(argc, argv, "", table, NULL)) != -1;) {
@@ -195,7 +238,7 @@ const char *oracle_options_parse(oracle_options *out, int argc, char **argv)
     }
     if (optind < argc)
         return "arguments are options only; see --help";
-    bool is_run = !out->help && !out->list_mutations && !out->runs;
+    bool is_run = !out->help && !out->list_mutations && !out->list_order_mutations && !out->runs;
     if (is_run && (!out->spec.encoder || !out->spec.llm))
         return "--encoder and --llm are needed; see --help";
     return NULL;

@@ -13,9 +13,11 @@ typedef struct oracle_options {
     const char *log;
     const char *runs; /* a file of runs (oracle_runs.h); NULL: one run */
     uint64_t seed;
-    int train;      /* steps of a longer run instead of the comparison; 0: compare */
-    bool self_test; /* instead of the comparison: mimo_bridge_self_test */
-    bool json, list_mutations, help;
+    int train;             /* steps of a longer run instead of the comparison; 0: compare */
+    int64_t micro_batches; /* of --same-bits with --train */
+    bool self_test;        /* instead of the comparison: mimo_bridge_self_test */
+    bool fast;             /* with --same-bits: its run in the fast order */
+    bool json, list_mutations, list_order_mutations, help;
 } oracle_options;
 
 /* Returns NULL, or what is wrong with the arguments. */

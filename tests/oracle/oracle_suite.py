@@ -9,6 +9,9 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        every      every pair of both on 8 ranks, by both executors of the bridge
        adapters   adapters on every linear layer, on 4 topologies
        every-adapters   the same on every LLM grid of 8 ranks, and on pairs of 2, 4 and 6
+       same-bits  the fixed order of additions: the bits of one rank on 6 topologies, 10 steps, and
+                  every bug of --list-order-mutations differs from one rank
+       every-same-bits   the same bits on 20 topologies, 100 steps
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
                   the mutations of the bridge
@@ -30,8 +33,10 @@ import tempfile
 import time
 import typing
 
-PARTS = {"small", "eight", "every", "adapters", "every-adapters", "mutations", "self-test",
-         "arguments", "effects"}
+import oracle_same_bits
+
+PARTS = {"small", "eight", "every", "adapters", "every-adapters", "same-bits", "every-same-bits",
+         "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -62,6 +67,8 @@ REFUSED = [
     (["--encoder", "cp=2,dp=1"], "--encoder cp=2,dp=1 has cp=2: the oracle models no cp there"),
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
     (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
+    (["--same-bits", "8"], "--same-bits is not V,C"),
+    (["--micro-batches", "4"], "--micro-batches is not 1, 2 or 3"),
     (["--encoder", "tp"], "part 1 of the grid 'tp' is 'tp'"),
 ]
 
@@ -361,9 +368,19 @@ def check_arguments(programs, wrong, sentence):
     return right
 
 
-def list_mutations(programs):
-    """Wrong arguments without mpirun."""
-    run = subprocess.run([programs[1], "--list-mutations"], capture_output=True, text=True,
+def check_same_bits(programs, every):
+    def launch(rows):
+        return launch_all(programs, rows)
+    verdicts = oracle_same_bits.check(launch, every)
+    if every:
+        return verdicts
+    return verdicts + oracle_same_bits.check_bugs(
+        launch, list_mutations(programs, "--list-order-mutations"))
+
+
+def list_mutations(programs, flag="--list-mutations"):
+    """Without mpirun."""
+    run = subprocess.run([programs[1], flag], capture_output=True, text=True,
                          timeout=SECONDS, check=True)
     return [line.split("\t") for line in run.stdout.splitlines()]
 
@@ -392,6 +409,8 @@ def rows_of(part):
 def check_part(programs, runs, part):
     if part == "mutations":
         return check_mutations(programs)
+    if part in ("same-bits", "every-same-bits"):
+        return check_same_bits(programs, part == "every-same-bits")
     if part == "self-test":
         return check_self_test(programs)
     if part == "arguments": # such a launch mostly waits for its own end

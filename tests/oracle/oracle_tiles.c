@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "device/device.h"
+#include "nn/nn_ops.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
 
@@ -125,5 +126,10 @@ mimo_status oracle_tiles_forward(oracle_tiles *tiles)
 
 mimo_status oracle_tiles_backward(oracle_tiles *tiles)
 {
-    return move(tiles, true);
+    const nn_runtime *runtime = tiles->runtime;
+    MIMO_TRY(move(tiles, true));
+    return runtime->order == NN_ORDER_FIXED
+               ? runtime->ops->plain_zeros(runtime, tiles->tile[MIMO_SRC],
+                                           rows_of(tiles, MIMO_SRC) * tiles->desc.hidden)
+               : MIMO_OK;
 }

@@ -86,6 +86,8 @@ mimo_status oracle_topology_create(oracle_topology *out, mimo_comm *host,
     out->tp_size = mimo_grid_dim_size(out->llm, "tp");
     out->sp = spec->sp && out->tp_size > 1;
     out->adapters = spec->adapters;
+    out->shards = spec->shards;
+    out->pairs = spec->pairs;
     out->zero_copy = spec->executor == EXECUTOR_ZERO_COPY;
     MIMO_TRY(group_along(&out->encoder_tp, out->encoder, "tp"));
     MIMO_TRY(group_along(&out->tp, out->llm, "tp"));

@@ -12,7 +12,8 @@ typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */
     bool sp;
     executor_id executor;
-    int adapters; /* rank of adapters on every linear layer; 0: one on the head alone */
+    int adapters;          /* rank of adapters on every linear layer; 0: one on the head alone */
+    int64_t shards, pairs; /* V and C of the fixed order of additions; 0: the fast order */
 } oracle_spec;
 
 typedef struct oracle_topology {
@@ -20,8 +21,9 @@ typedef struct oracle_topology {
     mimo_comm *world; /* borrowed: all ranks, for tensors in the memory of the computation */
     const nn_runtime *runtime; /* borrowed: where the computation runs */
     bool sp;                   /* only set where the LLM's tp > 1 */
-    int adapters;              /* of the spec */
-    bool zero_copy;            /* tiles of the bridge lie in a buffer */
+    int adapters;              /* of the spec, as the next two */
+    int64_t shards, pairs;
+    bool zero_copy; /* tiles of the bridge lie in a buffer */
     mimo_grid *encoder, *llm;
     mimo_comm *encoder_tp, *tp, *cp; /* tp and cp are the LLM's; NULL where of size 1 */
     int64_t tp_rank, tp_size;        /* of the LLM */

@@ -39,6 +39,12 @@ void synthetic_cases(oracle_case cases[ORACLE_CASES], int64_t ranks)
     cases[1] = (oracle_case){"4 micro-batches", 4, unit, 4 * unit - unit / 2 - 1, 2};
 }
 
+oracle_case synthetic_fixed_case(int64_t micro_batches)
+{
+    enum { SLOTS = 24, SAMPLES = 21 };
+    return (oracle_case){"same bits", micro_batches, SLOTS / micro_batches, SAMPLES, 1};
+}
+
 /* The word of the sample at position s, of a name or elsewhere. */
 static int64_t word(const ref_sizes *sizes, uint64_t key, int64_t s)
 {

@@ -25,6 +25,8 @@ enum { ORACLE_CASES = 2 };
 
 /* Sizes that every grid over `ranks` ranks divides; and the cases, with 1 and 4 micro-batches. */
 ref_sizes synthetic_sizes(int64_t ranks, uint64_t seed);
+/* For one model and global batch on many topologies: of 24 slots, cut into `micro_batches`. */
+oracle_case synthetic_fixed_case(int64_t micro_batches);
 void synthetic_cases(oracle_case cases[ORACLE_CASES], int64_t ranks);
 
 typedef struct synthetic_step {

@@ -429,7 +429,11 @@ mimo_status bed_call(const bridge_bed *bed, bool backward, const test_tile *to,
 /* Rows arrive with the same bits, guarded or not at either end. */
 static void guard_or_not(void)
 {
+    static const mpi_test *test;
     static int64_t moves;
+    if (test != mpi_test_running()) /* a test draws the same in a launch of its own */
+        moves = 0;
+    test = mpi_test_running();
     mpi_test_guard(mpi_test_comm(), ref_word(7, moves++, mpi_test_rank(), 0) % 2);
 }
 

@@ -6,9 +6,15 @@
 #include "mpi_test.h"
 #include "test_memory.h"
 
+static const mpi_test *running;
 static mimo_comm *comm;
 static int failures;
-static bool finished, skipped, looked;
+static bool looked;
+
+const mpi_test *mpi_test_running(void)
+{
+    return running;
+}
 
 void mpi_test_look(void)
 {
@@ -20,21 +26,15 @@ __attribute__((weak)) int mpi_test_level(void)
     return MPI_THREAD_SINGLE;
 }
 
-void mpi_test_begin(void)
+void mpi_test_begin(const mpi_test *first)
 {
+    running = first;
     int provided = -1, wanted = mpi_test_level();
     MPI_Init_thread(NULL, NULL, wanted, &provided);
     if (provided == wanted)
         return;
     fprintf(stderr, "MPI has thread level %d, not %d\n", provided, wanted);
     MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-void mpi_test_need_memory(void)
-{
-    const char *lacks = test_memory_lacks();
-    if (lacks)
-        mpi_test_skip(lacks);
 }
 
 int mpi_test_rank(void)
@@ -87,34 +87,54 @@ void mpi_test_note(const char *file, int line, const char *format, ...)
     fprintf(stderr, "%s:%d: rank %d: %s\n", file, line, mpi_test_rank(), text);
 }
 
-/* Agree first, then assert. A rank that failed alone would leave the others waiting in their next
- * call. */
-void mpi_test_verdict(void)
+/* Rank 0 says so. mpi_cases.py reads these lines. */
+static void say(const char *what)
+{
+    if (mpi_test_rank() != 0)
+        return;
+    printf("test %s/%s %s\n", running->suite, running->name, what);
+    fflush(stdout);
+}
+
+/* Agree first. A rank that failed alone would leave the others waiting in their next call. */
+static bool verdict(void)
 {
     int all[] = {failures, looked};
     test_shared_end();
     mimo_comm_destroy(comm);
     comm = NULL;
     MPI_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    finished = true;
-    cr_assert_eq(all[0], 0, "%d checks failed over all ranks, %d on this one", all[0], failures);
-    cr_assert_gt(all[1], 0, "nothing was checked on %d ranks", mpi_test_size());
+    if (mpi_test_rank() == 0 && all[0] > 0)
+        fprintf(stderr, "%s/%s: %d checks failed over all ranks\n", running->suite, running->name,
+                all[0]);
+    if (mpi_test_rank() == 0 && all[1] == 0)
+        fprintf(stderr, "%s/%s: nothing was checked on %d ranks\n", running->suite, running->name,
+                mpi_test_size());
+    return all[0] == 0 && all[1] > 0;
+}
+
+bool mpi_test_run(const mpi_test *test)
+{
+    running = test;
+    failures = 0;
+    looked = false;
+    say("begins");
+    MPI_Barrier(MPI_COMM_WORLD); /* no rank dies in this test before rank 0 has said so */
+    const char *lacks = test_memory_lacks();
+    if (lacks)
+        mpi_test_skip(lacks);
+    test->body();
+    bool passed = verdict();
+    say(passed ? "passed" : "failed");
+    return passed;
 }
 
 void mpi_test_skip(const char *reason)
 {
-    skipped = true;
+    enum { EXIT_SKIPPED = 77 };
+    if (mpi_test_rank() == 0)
+        fprintf(stderr, "%s/%s is skipped: %s\n", running->suite, running->name, reason);
     mimo_comm_destroy(comm);
     MPI_Finalize();
-    cr_skip_test("%s", reason);
-    abort();
-}
-
-void mpi_test_end(void)
-{
-    if (skipped)
-        return;
-    if (!finished)
-        MPI_Abort(MPI_COMM_WORLD, 1); /* the body died, and the others wait for this rank */
-    MPI_Finalize();
+    exit(EXIT_SKIPPED);
 }

@@ -1,5 +1,5 @@
 /*
- * Tests on real MPI ranks with Criterion.
+ * Tests on real MPI ranks.
  *
  *   MPI_TEST(suite, name)
  *   {
@@ -7,30 +7,43 @@
  *       MPI_EXPECT(x == 3, "x is %d", x);      notes a failure and goes on, so no rank waits
  *   }                                          at the end all ranks agree on the verdict
  *
- * One launch runs one test: `mpirun -n N exe --filter suite/name` (Criterion runs a test in a
- * process of its own, so MPI is initialised once). The runner in mpi_main.c fails unless exactly
- * one test ran, and turns an agreed skip into exit status 77. A test that dies aborts the launch,
- * so no rank waits.
+ * A launch runs the tests that it names, in this order, in its processes themselves:
+ *
+ *   mpirun -n N exe --filter suite/name [--filter suite/name]...
+ *
+ * It ends at the first test that fails, or that all ranks skip (exit status 77). A rank that dies
+ * ends the launch, so no rank waits. mpi_cases.py tells the tests of a launch apart by the lines
+ * that rank 0 prints where a test begins and ends.
  */
 #ifndef MIMO_TESTS_MPI_TEST_H
 #define MIMO_TESTS_MPI_TEST_H
 
 #include <stdbool.h>
+#include <string.h>
 
-#include <criterion/criterion.h>
 #include <mpi.h>
 
 #include <mimo/mimo.h>
 #include <mimo/mpi.h>
 
-void mpi_test_begin(void);
+typedef struct mpi_test {
+    const char *suite, *name;
+    void (*body)(void);
+    struct mpi_test *next;
+} mpi_test;
+
+void mpi_test_add(mpi_test *test);
+
+/* Begins MPI for the launch's first test; that test is the running one from then on. */
+void mpi_test_begin(const mpi_test *first);
+/* Runs a test and returns the verdict, on which all ranks agree. */
+bool mpi_test_run(const mpi_test *test);
+
+/* The running test. Another one has another address. */
+const mpi_test *mpi_test_running(void);
 /* The level of threads that MPI is initialised with: MPI_THREAD_SINGLE, unless the test's file
  * defines this. */
 int mpi_test_level(void);
-/* Skips where the tests' memory (test_memory.h) is not available. */
-void mpi_test_need_memory(void);
-void mpi_test_end(void);
-void mpi_test_verdict(void);
 void mpi_test_note(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 mimo_comm *mpi_test_comm(void);
@@ -43,15 +56,14 @@ int mpi_test_size(void);
 /* Skip, agreed by all ranks: every rank calls it with the same reason. Does not return. */
 void mpi_test_skip(const char *reason) __attribute__((noreturn));
 
-#define MPI_TEST(suite, name)                                                       \
-    static void mpi_body_##suite##_##name(void);                                    \
-    Test(suite, name, .init = mpi_test_begin, .fini = mpi_test_end, .timeout = 240) \
-    {                                                                               \
-        mpi_test_need_memory();                                                     \
-        mpi_body_##suite##_##name();                                                \
-        mpi_test_verdict();                                                         \
-    }                                                                               \
-    static void mpi_body_##suite##_##name(void)
+#define MPI_TEST(in_suite, of_name)                                                        \
+    static void mpi_body_##in_suite##_##of_name(void);                                     \
+    __attribute__((constructor)) static void mpi_add_##in_suite##_##of_name(void)          \
+    {                                                                                      \
+        static mpi_test it = {#in_suite, #of_name, mpi_body_##in_suite##_##of_name, NULL}; \
+        mpi_test_add(&it);                                                                 \
+    }                                                                                      \
+    static void mpi_body_##in_suite##_##of_name(void)
 
 /* The macros below call this, in any thread. A test fails in which no rank does, such as one whose
  * table has no case for this number of ranks. */

@@ -1,25 +1,28 @@
 #include "reference_grid.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Each call gets the next "name=size" in order. Returns false at the end. */
+enum { NAME = 32 };
+
+/* Each call gets the next "name=size" in order. Returns false at the end. Millions of calls a test:
+ * sscanf took half of the time of the plan's tests. */
 static bool next_dim(const char **spec, char *name, int64_t *size)
 {
-    long long value;
-    int used;
-    if (sscanf(*spec, "%31[a-z_]=%lld%n", name, &value, &used) != 2)
+    const char *equals = strchr(*spec, '=');
+    if (!equals || equals == *spec || equals - *spec >= NAME)
         return false;
-    *size = value;
-    *spec += used;
-    if (**spec == ',')
-        (*spec)++;
+    memcpy(name, *spec, (size_t)(equals - *spec));
+    name[equals - *spec] = '\0';
+    char *end;
+    *size = strtoll(equals + 1, &end, 10);
+    *spec = *end == ',' ? end + 1 : end;
     return true;
 }
 
 int64_t ref_coord(const char *spec, const char *dim, int64_t rank)
 {
-    char name[32];
+    char name[NAME];
     int64_t size;
     while (next_dim(&spec, name, &size)) {
         if (strcmp(name, dim) == 0)
@@ -31,7 +34,7 @@ int64_t ref_coord(const char *spec, const char *dim, int64_t rank)
 
 int64_t ref_size(const char *spec, const char *dim)
 {
-    char name[32];
+    char name[NAME];
     int64_t size;
     while (next_dim(&spec, name, &size))
         if (strcmp(name, dim) == 0)
@@ -41,7 +44,7 @@ int64_t ref_size(const char *spec, const char *dim)
 
 int64_t ref_ranks(const char *spec)
 {
-    char name[32];
+    char name[NAME];
     int64_t size, ranks = 1;
     while (next_dim(&spec, name, &size))
         ranks *= size;

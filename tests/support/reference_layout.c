@@ -1,9 +1,8 @@
 #include "reference_layout.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <criterion/criterion.h>
 
 #include "reference_grid.h"
 
@@ -174,13 +173,20 @@ void reference_release(reference_layout *reference)
     free(reference->tiles);
 }
 
+static void must(mimo_status status, const char *what)
+{
+    if (status == MIMO_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, mimo_last_error());
+    abort();
+}
+
 mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mimo_grid **grid)
 {
     mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
     mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
     mimo_layout *made = NULL;
-    cr_assert_eq(mimo_grid_create_text(grid, layout->grid, layout->offset), MIMO_OK, "%s: %s",
-                 layout->grid, mimo_last_error());
+    must(mimo_grid_create_text(grid, layout->grid, layout->offset), layout->grid);
     int64_t dp = ref_size(layout->grid, "dp"), first;
     int64_t *samples = calloc((size_t)dp, sizeof *samples);
     for (int64_t d = 0; d < dp; d++)
@@ -200,8 +206,7 @@ mimo_layout *layout_of(const layout_case *layout, int64_t batch, int64_t seq, mi
     desc.seq = seq;
     desc.partition = layout->partition ? &rule : NULL;
     desc.cp_copies = layout->partial ? MIMO_COPIES_PARTIAL : MIMO_COPIES_EQUAL;
-    cr_assert_eq(mimo_layout_create(&made, &desc), MIMO_OK, "%s: %s", layout->grid,
-                 mimo_last_error());
+    must(mimo_layout_create(&made, &desc), layout->grid);
     free(samples);
     return made;
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 static plain_test *tests;
-const plain_test *criterion_current_test;
 
 void plain_test_add(plain_test *test)
 {
@@ -29,11 +28,6 @@ int main(int argc, char **argv)
     const plain_test *test = argc == 3 && strcmp(argv[1], "--filter") == 0 ? find(argv[2]) : NULL;
     if (!test)
         PLAIN_END(1, "usage: %s --filter suite/name", argv[0]);
-    criterion_current_test = test;
-    if (test->init)
-        test->init();
     test->body();
-    if (test->fini)
-        test->fini();
     return 0;
 }

@@ -14,9 +14,9 @@
 #include "train_log.h"
 
 static const struct train_log_line lines[] = {
-    {1, 5.545177444479562, 431, 1.0 / 3, 81.25},
-    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9},
-    {3, 2.0, 0, 0, DBL_MIN},
+    {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL},
+    {2, 0.1, 9007199254740991, DBL_MAX, 1e-9, NULL},
+    {3, 2.0, 0, 0, DBL_MIN, NULL},
 };
 enum { LINES = sizeof lines / sizeof *lines };
 
@@ -76,7 +76,7 @@ Test(log, a_loss_that_is_not_finite_is_still_json)
     char path[] = "/tmp/captioner-log-XXXXXX", text[512] = "";
     close(mkstemp(path));
     struct train_log *log = NULL;
-    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1};
+    const struct train_log_line line = {7, (double)NAN, 3, (double)INFINITY, 1, NULL};
     cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
     cr_assert_eq(train_log_write(log, &line), MIMO_OK);
     cr_assert_eq(train_log_close(log), MIMO_OK);
@@ -85,6 +85,84 @@ Test(log, a_loss_that_is_not_finite_is_still_json)
     fclose(reader);
     cr_assert_str_eq(text, "{\"step\":7,\"loss\":null,\"tokens\":3,\"grad_norm\":null,\"ms\":1}\n");
     unlink(path);
+}
+
+/* A tensor of each kind: what is trained, and what is frozen. */
+static const int64_t matrix[] = {300, 128}, vector[] = {3};
+static const struct train_log_tensor tensors[] = {
+    {"e.a", "encoder", "sharded", matrix, 2, true, UINT64_C(0x143c6f7ba8e5b06a), 1},
+    {"l.b", "llm", "frozen", vector, 1, false, UINT64_MAX, 0},
+};
+
+static const struct {
+    struct train_log_hashes hashes;
+    const char *start, *line; /* what is written from "params" on */
+} with_hashes[] = {
+    {{UINT64_C(0x143c6f7ba8e5b069), 1, 0, NULL},
+     "\"params\":\"143c6f7ba8e5b069\"}\n",
+     "\"params\":\"143c6f7ba8e5b069\",\"grads\":\"0000000000000001\"}\n"},
+    {{UINT64_C(0x143c6f7ba8e5b069), 1, 2, tensors},
+     "\"params\":\"143c6f7ba8e5b069\",\"tensors\":{"
+     "\"e.a\":{\"module\":\"encoder\",\"shape\":[300,128],\"rule\":\"sharded\","
+     "\"params\":\"143c6f7ba8e5b06a\"},"
+     "\"l.b\":{\"module\":\"llm\",\"shape\":[3],\"rule\":\"frozen\","
+     "\"params\":\"ffffffffffffffff\"}}}\n",
+     "\"params\":\"143c6f7ba8e5b069\",\"grads\":\"0000000000000001\",\"tensors\":{"
+     "\"e.a\":[\"143c6f7ba8e5b06a\",\"0000000000000001\"],"
+     "\"l.b\":[\"ffffffffffffffff\",null]}}\n"},
+};
+
+Test(log, hashes)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX", text[1024] = "", wanted[1024];
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof with_hashes / sizeof *with_hashes; i++) {
+        struct train_log *log = NULL;
+        struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes};
+        struct train_log_start start = {8, 4, "tp=2,dp=4", "tp=2,cp=2,dp=2",
+                                        &with_hashes[i].hashes};
+        cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
+        cr_assert_eq(train_log_begin(log, &start), MIMO_OK, "%s", mimo_last_error());
+        FILE *reader = fopen(path, "r");
+        cr_assert(fgets(text, sizeof text, reader), "the first line was not flushed");
+        snprintf(wanted, sizeof wanted,
+                 "{\"first_step\":8,\"micro_batches\":4,\"grids\":{\"encoder\":\"tp=2,dp=4\","
+                 "\"llm\":\"tp=2,cp=2,dp=2\"},%s",
+                 with_hashes[i].start);
+        cr_assert_str_eq(text, wanted);
+        cr_assert_eq(train_log_write(log, &line), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(train_log_close(log), MIMO_OK);
+        cr_assert(fgets(text, sizeof text, reader));
+        snprintf(wanted, sizeof wanted,
+                 "{\"step\":8,\"loss\":0.5,\"tokens\":3,\"grad_norm\":2,\"ms\":1,%s",
+                 with_hashes[i].line);
+        cr_assert_str_eq(text, wanted);
+        fclose(reader);
+    }
+    unlink(path);
+}
+
+/* Longer than any buffer of stdio, so that parts of the line fail before its end. */
+Test(log, a_full_disk_ends_a_long_line)
+{
+    enum { MANY = 20000 };
+    struct train_log_tensor *many = calloc(MANY, sizeof *many);
+    for (int i = 0; i < MANY; i++)
+        many[i] = tensors[0];
+    struct train_log_hashes hashes = {1, 2, MANY, many};
+    struct train_log_start start = {1, 1, "dp=1", "dp=1", &hashes};
+    struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes};
+    const char *sentence = "cannot write step %d to the log /dev/full: No space left on device";
+    for (int i = 0; i < 2; i++) {
+        struct train_log *log = NULL;
+        char wanted[128];
+        cr_assert_eq(train_log_open(&log, "/dev/full", false), MIMO_OK, "%s", mimo_last_error());
+        cr_assert_eq(i ? train_log_write(log, &line) : train_log_begin(log, &start), MIMO_ERR_IO);
+        snprintf(wanted, sizeof wanted, sentence, i ? 4 : 1);
+        cr_assert_str_eq(mimo_last_error(), wanted);
+        (void)train_log_close(log);
+    }
+    free(many);
 }
 
 Test(log, a_full_disk_is_one_sentence)

@@ -34,7 +34,7 @@ Test(options, defaults)
     cr_assert(o.lr == 2e-3 && o.device == OPTIONS_CPU);
     cr_assert(o.dtype == MIMO_F32 && o.precision == MIMO_F32);
     cr_assert(!o.samples && !o.prepare && !o.font && !o.emoji_test && !o.out && !o.log);
-    cr_assert_null(o.names);
+    cr_assert(!o.names && o.log_hashes == OPTIONS_NO_HASHES);
     cr_assert(!o.save && !o.resume && o.progress == OPTIONS_PROGRESS_AUTO);
 }
 
@@ -64,6 +64,11 @@ Test(options, every_flag)
     cr_assert(o.device == OPTIONS_CUDA);
     cr_assert(o.dtype == MIMO_BF16 && o.precision == MIMO_BF16);
     cr_assert(o.encoder_layers == 1 && o.llm_layers == 9);
+    char hashes[] = "--log l --log-hashes", tensors[] = "--log l --log-hashes=tensors";
+    cr_assert_eq(parse(&o, hashes), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
+    cr_assert_eq(parse(&o, tensors), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_TENSOR_HASHES);
     char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt --names n.txt";
     cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.action, OPTIONS_PREPARE);
@@ -123,6 +128,9 @@ Test(options, each_refusal_has_its_sentence)
         {"--samples a --font b", "--font does not go with it"},
         {"--samples a --names b", "--names does not go with it"},
         {"--names=", "--names needs a value"},
+        {"--log-hashes", "--log-hashes needs a log: give --log FILE with it"},
+        {"--log l --log-hashes=all", "--log-hashes must be one of tensors, not \"all\""},
+        {"--log l --log-hashes tensors", "\"tensors\" is no flag"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options o = {.steps = -7};
@@ -159,6 +167,7 @@ Test(options, help_explains_each_flag)
         "--seed=K",
         "--lr=X",
         "--log=FILE",
+        "--log-hashes[=tensors]",
         "--image-size=N",
         "--hidden=N",
         "--heads=N",

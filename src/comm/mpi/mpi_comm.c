@@ -12,6 +12,7 @@
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 #include "comm/mpi/host_buffer.h"
+#include "comm/mpi/mpi_alltoall.h"
 #include "comm/mpi/mpi_exchange.h"
 #include "comm/mpi/mpi_gather.h"
 #include "comm/mpi/mpi_launcher.h"
@@ -90,10 +91,7 @@ static mimo_status host_allgather_start(mimo_request **out, mimo_comm *comm, voi
     int64_t all = (int64_t)bytes * comm->size;
     MIMO_TRY(take(&request, comm, 1, bytes + all));
     memcpy(request->memory, from, (size_t)bytes);
-    request->one_target = (mimo_rows){to, all, 0, 1, 1, 1, 1};
-    request->to = &request->one_target;
-    request->to_count = 1;
-    request->offset = bytes;
+    mimo_mpi_request_copy_back(request, to, all, bytes);
     int code = MPI_Iallgather(request->memory, bytes, MPI_BYTE, request->memory + bytes, bytes,
                               MPI_BYTE, handle_of(comm), request->mpi);
     return hand_over(out, request, mimo_mpi_status(code, "MPI_Iallgather"));
@@ -197,6 +195,16 @@ static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo
     (void)stream;
     MIMO_TRY(take(&request, comm, 1, mimo_mpi_scatter_bytes(comm, scatter)));
     return hand_over(out, request, mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
+}
+
+static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
+                                  const mimo_alltoall *alltoall, mimo_stream stream)
+{
+    mimo_request *request;
+    (void)stream;
+    MIMO_TRY(take(&request, comm, 1, mimo_mpi_alltoall_bytes(comm, alltoall)));
+    return hand_over(out, request,
+                     mimo_mpi_alltoall_start(request, comm, handle_of(comm), alltoall));
 }
 
 static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
@@ -329,6 +337,7 @@ static const mimo_comm_backend mpi_backend = {
     .allgather_start = allgather_start,
     .reduce_scatter_start = reduce_scatter_start,
     .scatter_start = scatter_start,
+    .alltoall_start = alltoall_start,
     .exchange_create = exchange_create,
     .exchange_bind = mimo_mpi_exchange_bind,
     .exchange_start = exchange_start,

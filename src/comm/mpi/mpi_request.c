@@ -67,9 +67,15 @@ mimo_status mimo_mpi_request_take(mimo_request **out, mimo_mpi_request_pool *poo
 void mimo_mpi_request_load(mimo_request *request, void *data, int64_t bytes)
 {
     memcpy(request->memory, data, (size_t)bytes);
-    request->one_target = (mimo_rows){data, bytes, 0, 1, 1, 1, 1};
+    mimo_mpi_request_copy_back(request, data, bytes, 0);
+}
+
+void mimo_mpi_request_copy_back(mimo_request *request, void *to, int64_t bytes, int64_t offset)
+{
+    request->one_target = (mimo_rows){to, bytes, 0, 1, 1, 1, 1};
     request->to = &request->one_target;
     request->to_count = 1;
+    request->offset = offset;
 }
 
 /* MPI makes progress only inside its calls, and a test of no request is none of these. */

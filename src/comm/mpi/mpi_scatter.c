@@ -33,15 +33,6 @@ int64_t mimo_mpi_block_bytes(const mimo_comm *comm, const mimo_block_reduction *
     return it->guarded ? ((int64_t)comm->size + 1) * block_bytes(it) : 0;
 }
 
-/* Have the request's memory from `offset` on copied to to[bytes] once all arrived. */
-static void copy_back(mimo_request *request, void *to, int64_t bytes, int64_t offset)
-{
-    request->one_target = (mimo_rows){to, bytes, 0, 1, 1, 1, 1};
-    request->to = &request->one_target;
-    request->to_count = 1;
-    request->offset = offset;
-}
-
 /* The blocks and the result, as MPI gets them: a guarded call has copies of both. */
 static mimo_block_reduction ends_of(mimo_request *request, const mimo_comm *comm,
                                     const mimo_block_reduction *it)
@@ -51,7 +42,7 @@ static mimo_block_reduction ends_of(mimo_request *request, const mimo_comm *comm
     if (!it->guarded)
         return ends;
     memcpy(request->memory, it->from, (size_t)all);
-    copy_back(request, it->to, bytes, all);
+    mimo_mpi_request_copy_back(request, it->to, bytes, all);
     ends.from = request->memory;
     ends.to = request->memory + all;
     return ends;
@@ -107,7 +98,7 @@ static mimo_scatter parts_of(mimo_request *request, const mimo_comm *comm, const
         parts.from = request->memory;
         parts.to = request->memory + comm->rank * it->bytes;
     }
-    copy_back(request, it->to, it->bytes, (char *)parts.to - request->memory);
+    mimo_mpi_request_copy_back(request, it->to, it->bytes, (char *)parts.to - request->memory);
     return parts;
 }
 

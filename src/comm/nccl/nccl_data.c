@@ -118,6 +118,15 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
 
 /* ------------------------------------- scatter ------------------------------------- */
 
+/* End a group of messages; after an error among them as well, because it must end. */
+static mimo_status end_group(nccl_comm *comm, ncclResult_t inside)
+{
+    ncclComm_t handle = comm->shared->handle;
+    ncclResult_t ended = ncclGroupEnd();
+    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
+    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
+}
+
 /* ncclScatter is of 2.28, and an older NCCL may run. */
 static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
@@ -135,12 +144,8 @@ static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mi
 
 static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
-    ncclComm_t handle = comm->shared->handle;
     MIMO_TRY_NCCL(comm, ncclGroupStart());
-    ncclResult_t inside = send_parts(&comm->base, it, stream);
-    ncclResult_t ended = ncclGroupEnd(); /* after an error as well: it must end */
-    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
+    return end_group(comm, send_parts(&comm->base, it, stream));
 }
 
 mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
@@ -156,6 +161,40 @@ mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
             MIMO_TRY(comm->device->copy_rows(&to, &own, stream));
     }
     return move_parts((nccl_comm *)comm, scatter, stream);
+}
+
+/* ------------------------------------ all-to-all ----------------------------------- */
+
+/* Each rank goes through its peers from the next one above itself on (comm/peer_order.h), so they
+ * do not all begin with the same one. ncclAlltoAll is of 2.28, and an older NCCL may run. */
+static ncclResult_t swap_parts(const mimo_comm *comm, const mimo_alltoall *it, mimo_stream stream)
+{
+    ncclComm_t handle = shared_of(comm)->handle;
+    size_t bytes = (size_t)it->bytes;
+    ncclResult_t code = ncclSuccess;
+    for (int distance = 1; distance < comm->size && code == ncclSuccess; distance++) {
+        int to = (comm->rank + distance) % comm->size;
+        int from = (comm->rank - distance + comm->size) % comm->size;
+        code =
+            ncclSend((const char *)it->from + to * it->bytes, bytes, ncclUint8, to, handle, stream);
+        if (code == ncclSuccess)
+            code =
+                ncclRecv((char *)it->to + from * it->bytes, bytes, ncclUint8, from, handle, stream);
+    }
+    return code;
+}
+
+mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
+                                     const mimo_alltoall *alltoall, mimo_stream stream)
+{
+    int64_t bytes = alltoall->bytes, own = comm->rank * bytes;
+    const mimo_rows to = {(char *)alltoall->to + own, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows from = {(char *)alltoall->from + own, bytes, 0, 1, 1, 1, 1};
+    *out = NULL;
+    MIMO_TRY(mimo_nccl_check(shared_of(comm)));
+    MIMO_TRY(comm->device->copy_rows(&to, &from, stream));
+    MIMO_TRY_NCCL((nccl_comm *)comm, ncclGroupStart());
+    return end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
 }
 
 /* ------------------------------------ all-gather ----------------------------------- */

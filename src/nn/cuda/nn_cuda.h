@@ -39,6 +39,9 @@ mimo_status nn_cuda_blas_check(cublasStatus_t status, const char *what);
 mimo_status nn_cuda_pack_bf16(const nn_runtime *runtime, uint16_t *to, const nn_matrix *from,
                               int64_t count);
 
+/* nn_ops.matmul of a runtime in the fixed order. In f64: MIMO_ERR_UNSUPPORTED. */
+mimo_status nn_cuda_matmul_ordered(const nn_runtime *runtime, const nn_product *product);
+
 NN_SLOTS(NN_DECLARE, nn_cuda)
 
 MIMO_END_DECLS

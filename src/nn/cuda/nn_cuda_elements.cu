@@ -38,9 +38,8 @@ mimo_status nn_cuda_gelu(const nn_runtime *runtime, nn_real *y, nn_real *gate, c
 mimo_status nn_cuda_gelu_backward(const nn_runtime *runtime, nn_real *d, const nn_real *u,
                                   const nn_real *gate, int64_t n)
 {
-    return nn_each_element(runtime, "gelu backward", n, [=] __device__(int64_t i) {
-        d[i] *= nn_gelu_slope(u[i], gate[i]);
-    });
+    return nn_each_element(runtime, "gelu backward", n,
+                           [=] __device__(int64_t i) { d[i] *= nn_gelu_slope(u[i], gate[i]); });
 }
 
 mimo_status nn_cuda_adamw(const nn_runtime *runtime, const nn_moments *moments,

@@ -60,6 +60,8 @@ static mimo_status multiply(const nn_runtime *runtime, const nn_product *p, cons
 mimo_status nn_cuda_matmul(const nn_runtime *runtime, const nn_product *product)
 {
     const nn_matrix *a = &product->a, *b = &product->b;
+    if (runtime->order == NN_ORDER_FIXED)
+        return nn_cuda_matmul_ordered(runtime, product);
     if (product->count == 0 || a->rows == 0 || b->columns == 0)
         return MIMO_OK;
     if (a->columns == 0 && product->beta == 1)

@@ -1,6 +1,5 @@
 /* Layer norm: one block for each row. The parameters' gradients are sums of columns. */
-#include "nn/cuda/nn_cuda_columns.cuh"
-#include "nn/cuda/nn_cuda_reduce.cuh"
+#include "nn/cuda/nn_cuda_fixed.cuh"
 
 mimo_status nn_cuda_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows)
 {
@@ -25,12 +24,27 @@ mimo_status nn_cuda_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_ro
     });
 }
 
+static mimo_status fixed_gradients(const nn_runtime *runtime, const nn_norm_rows *rows,
+                                   const nn_norm_gradients *gradients)
+{
+    nn_norm_rows n = *rows;
+    const nn_real *dy = gradients->dy;
+    MIMO_TRY(nn_fix_columns(
+        runtime, gradients->scale_sums, n.rows, n.width, [=] __device__(int64_t i, int64_t j) {
+            return dy[i * n.width + j] * ((n.x[i * n.width + j] - n.mean[i]) * n.rstd[i]);
+        }));
+    return nn_fix_columns(runtime, gradients->shift_sums, n.rows, n.width,
+                          [=] __device__(int64_t i, int64_t j) { return dy[i * n.width + j]; });
+}
+
 /* Runs before dx is written: it reads dy, and dx may be dy. */
 static mimo_status parameter_gradients(const nn_runtime *runtime, const nn_norm_rows *rows,
                                        const nn_norm_gradients *gradients)
 {
     nn_norm_rows n = *rows;
     const nn_real *dy = gradients->dy;
+    if (gradients->scale_sums)
+        return fixed_gradients(runtime, rows, gradients);
     if (!gradients->d_scale)
         return MIMO_OK;
     MIMO_TRY(nn_sum_columns(
@@ -51,8 +65,8 @@ mimo_status nn_cuda_norm_backward(const nn_runtime *runtime, const nn_norm_rows 
     return nn_each_row(runtime, "norm backward", n.rows, width, [=] __device__(int64_t i) {
         const nn_real *x = n.x + i * width, *dy = g.dy + i * width;
         nn_real middle = n.mean[i], rstd = n.rstd[i];
-        double sum = nn_sum_row<double>(
-            width, [=](int64_t j) { return (double)(dy[j] * n.scale[j]); });
+        double sum =
+            nn_sum_row<double>(width, [=](int64_t j) { return (double)(dy[j] * n.scale[j]); });
         double sum_x = nn_sum_row<double>(width, [=](int64_t j) {
             return (double)(dy[j] * n.scale[j] * ((x[j] - middle) * rstd));
         });

@@ -1,5 +1,5 @@
 /* Rows of logits: one block for each row. */
-#include "nn/cuda/nn_cuda_reduce.cuh"
+#include "nn/cuda/nn_cuda_fixed.cuh"
 
 mimo_status nn_cuda_token_maxima(const nn_runtime *runtime, const nn_token_rows *tokens)
 {
@@ -16,6 +16,15 @@ mimo_status nn_cuda_token_maxima(const nn_runtime *runtime, const nn_token_rows 
     });
 }
 
+/* The sum of exp(row[j] - most), each fixed. All threads of the block get it. */
+static __device__ int64_t fixed_exps(const nn_real *row, int64_t width, nn_real most)
+{
+    int64_t sum = 0;
+    for (int64_t j = threadIdx.x; j < width; j += blockDim.x)
+        sum = nn_fixed_sum(sum, (double)exp(row[j] - most));
+    return nn_reduce_block(sum, nn_fixed_plus());
+}
+
 mimo_status nn_cuda_token_sums(const nn_runtime *runtime, const nn_token_rows *tokens)
 {
     nn_token_rows t = *tokens;
@@ -23,15 +32,22 @@ mimo_status nn_cuda_token_sums(const nn_runtime *runtime, const nn_token_rows *t
         const nn_real *row = t.logits + i * t.width;
         int64_t label = t.labels[i], here = label - t.first;
         double sum = 0, target = 0;
+        int64_t fixed = 0;
         if (label != NN_IGNORE) {
             nn_real most = (nn_real)t.maxima[i];
-            sum = nn_sum_row<double>(t.width,
-                                     [=](int64_t j) { return (double)exp(row[j] - most); });
+            if (t.exps)
+                fixed = fixed_exps(row, t.width, most);
+            else
+                sum = nn_sum_row<double>(t.width,
+                                         [=](int64_t j) { return (double)exp(row[j] - most); });
             if (here >= 0 && here < t.width)
                 target = (double)row[here] - t.maxima[i];
         }
         if (threadIdx.x == 0) {
-            t.sums[i] = sum;
+            if (t.exps)
+                t.exps[i] = fixed;
+            else
+                t.sums[i] = sum;
             t.sums[t.rows + i] = target;
         }
     });
@@ -47,7 +63,10 @@ mimo_status nn_cuda_token_losses(const nn_runtime *runtime, double *losses, doub
     return nn_each_row(runtime, "token losses", 1, t.rows, [=] __device__(int64_t) {
         double sum = nn_sum_row<double>(t.rows, [=](int64_t i) {
             bool counts = t.labels[i] != NN_IGNORE;
-            losses[i] = counts ? log(t.sums[i]) - t.sums[t.rows + i] : 0.0;
+            if (t.exps)
+                t.sums[i] = (double)t.exps[i] * (1 / NN_FIXED_ONE);
+            double loss = counts ? log(t.sums[i]) - t.sums[t.rows + i] : 0.0;
+            losses[i] = t.exps ? rint(loss * 0x1p30) * 0x1p-30 : loss;
             return losses[i];
         });
         if (threadIdx.x == 0)

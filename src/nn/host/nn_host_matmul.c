@@ -6,6 +6,7 @@
 #include "core/float16.h"
 #include "core/memory.h"
 #include "nn/host/nn_host.h"
+#include "nn/host/nn_host_ordered.h"
 
 /* Workspace for rounded factors. In bf16 it is runtime->context; in full precision that is NULL. */
 typedef struct rounded_factors {
@@ -76,6 +77,8 @@ static void multiply(const nn_product *p, nn_real *c, const nn_matrix *a, const 
 mimo_status nn_host_matmul(const nn_runtime *runtime, const nn_product *product)
 {
     rounded_factors *rooms = runtime->context;
+    if (runtime->order == NN_ORDER_FIXED)
+        return nn_host_matmul_ordered(product);
     for (int64_t i = 0; i < product->count; i++) {
         nn_matrix a = product->a, b = product->b;
         a.data += i * a.step;

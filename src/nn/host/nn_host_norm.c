@@ -3,6 +3,7 @@
 
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
+#include "nn/nn_fixed.h"
 
 mimo_status nn_host_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows)
 {
@@ -32,6 +33,7 @@ static row_means add_row(const nn_norm_rows *rows, const nn_norm_gradients *grad
     const nn_real *x = rows->x + i * rows->width, *dy = gradients->dy + i * rows->width;
     const nn_real *scale = rows->scale;
     nn_real *d_scale = gradients->d_scale, *d_shift = gradients->d_shift;
+    int64_t *scale_sums = gradients->scale_sums, *shift_sums = gradients->shift_sums;
     nn_real mean = rows->mean[i], rstd = rows->rstd[i];
     double g[NN_LANES] = {0}, gx[NN_LANES] = {0}, sum_g = 0, sum_gx = 0;
     for (int64_t begin = 0; begin < rows->width; begin += NN_LANES) {
@@ -42,6 +44,10 @@ static row_means add_row(const nn_norm_rows *rows, const nn_norm_gradients *grad
             if (d_scale) {
                 d_scale[j] += dy[j] * normal;
                 d_shift[j] += dy[j];
+            }
+            if (scale_sums) {
+                scale_sums[j] = nn_fixed_sum(scale_sums[j], (double)(dy[j] * normal));
+                shift_sums[j] = nn_fixed_sum(shift_sums[j], (double)dy[j]);
             }
             g[l] += (double)(dy[j] * scale[j]);
             gx[l] += (double)(dy[j] * scale[j] * normal);

@@ -3,8 +3,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/mutation.h"
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
+#include "nn/nn_fixed.h"
 
 mimo_status nn_host_token_maxima(const nn_runtime *runtime, const nn_token_rows *tokens)
 {
@@ -16,16 +18,36 @@ mimo_status nn_host_token_maxima(const nn_runtime *runtime, const nn_token_rows 
     return MIMO_OK;
 }
 
+static double sum_exps(const nn_real *row, int64_t width, nn_real most)
+{
+    double sum = 0;
+    for (int64_t j = 0; j < width; j++)
+        sum += (double)nn_exp(row[j] - most);
+    return sum;
+}
+
+static int64_t sum_fixed_exps(const nn_real *row, int64_t width, nn_real most)
+{
+    int64_t sum = 0;
+    for (int64_t j = 0; j < width; j++)
+        sum = nn_fixed_sum(sum, (double)nn_exp(row[j] - most));
+    return sum;
+}
+
 static void add_row(const nn_token_rows *tokens, int64_t i)
 {
     const nn_real *row = tokens->logits + i * tokens->width;
     double *sum = &tokens->sums[i], *target = &tokens->sums[tokens->rows + i];
     *sum = *target = 0;
+    if (tokens->exps)
+        tokens->exps[i] = 0;
     if (tokens->labels[i] == NN_IGNORE)
         return;
     nn_real most = (nn_real)tokens->maxima[i];
-    for (int64_t j = 0; j < tokens->width; j++)
-        *sum += (double)nn_exp(row[j] - most);
+    if (tokens->exps)
+        tokens->exps[i] = sum_fixed_exps(row, tokens->width, most);
+    else
+        *sum = sum_exps(row, tokens->width, most);
     int64_t here = tokens->labels[i] - tokens->first;
     if (here >= 0 && here < tokens->width)
         *target = (double)row[here] - tokens->maxima[i];
@@ -39,6 +61,16 @@ mimo_status nn_host_token_sums(const nn_runtime *runtime, const nn_token_rows *t
     return MIMO_OK;
 }
 
+/* In the fixed order a multiple of 2^-30: such numbers add exactly up to 8e6. */
+static double token_loss(const nn_token_rows *tokens, int64_t i)
+{
+    if (tokens->exps)
+        tokens->sums[i] = (double)tokens->exps[i] / NN_FIXED_ONE;
+    double loss = log(tokens->sums[i]) - tokens->sums[tokens->rows + i];
+    bool rounded = tokens->exps && !MIMO_MUTATED("loss-float");
+    return rounded ? rint(loss * NN_LOSS_ONE) / NN_LOSS_ONE : loss;
+}
+
 mimo_status nn_host_token_losses(const nn_runtime *runtime, double *losses, double *total,
                                  const nn_token_rows *tokens)
 {
@@ -46,7 +78,7 @@ mimo_status nn_host_token_losses(const nn_runtime *runtime, double *losses, doub
     double sum = 0;
     for (int64_t i = 0; i < tokens->rows; i++) {
         bool counts = tokens->labels[i] != NN_IGNORE;
-        losses[i] = counts ? log(tokens->sums[i]) - tokens->sums[tokens->rows + i] : 0;
+        losses[i] = counts ? token_loss(tokens, i) : 0;
         sum += losses[i];
     }
     *total += sum;

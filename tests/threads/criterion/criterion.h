@@ -1,7 +1,6 @@
 /*
- * What the tests of threads use of Criterion, for ThreadSanitizer: Criterion maps memory at
- * addresses that ThreadSanitizer keeps for itself. The same test sources are compiled with this
- * header. One launch runs one test, in the process itself: `plain_test_NAME --filter
+ * What test_calls.c uses of Criterion, for ThreadSanitizer: Criterion maps memory at addresses that
+ * ThreadSanitizer keeps for itself. A process runs one test: `plain_test_calls --filter
  * suite/name`.
  */
 #ifndef MIMO_TESTS_THREADS_CRITERION_H
@@ -13,11 +12,10 @@
 typedef struct plain_test {
     struct plain_test *next;
     const char *suite, *name;
-    void (*init)(void), (*body)(void), (*fini)(void);
-    int timeout; /* the launcher's */
+    void (*body)(void);
+    int timeout; /* Meson's counts */
 } plain_test;
 
-extern const plain_test *criterion_current_test;
 void plain_test_add(plain_test *test);
 
 #define Test(in_suite, of_name, ...)                                                \
@@ -50,7 +48,5 @@ void plain_test_add(plain_test *test);
         if ((a) <= (b))                \
             PLAIN_END(1, __VA_ARGS__); \
     } while (0)
-
-#define cr_skip_test(...) PLAIN_END(77, __VA_ARGS__)
 
 #endif

@@ -1,0 +1,144 @@
+"""Hashes in the captioner's log, and what mimo-diff says of logs and checkpoints: the same topology
+twice is equal, also where the second run is resumed half-way; two topologies differ at the first step.
+The hashes of parameters are those of the saved tensors, computed here from their definition."""
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+from captioner_runs import Captioner
+
+ONE_EMOJI_IN = 60
+SMALL = ["--image-size", "16", "--hidden", "16", "--heads", "4", "--layers", "1,1", "--seq", "96",
+         "--lr", "0.01", "--global-batch", "8", "--micro-batches", "2", "--seed", "7"]
+ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1)
+TWO = ("tp=2,dp=1", "tp=2,cp=1,dp=1", 2)
+WORD = 2 ** 64 - 1
+
+
+def hash_int(state, value):
+    x = (state + 0x9e3779b97f4a7c15 + value) & WORD
+    x = ((x ^ (x >> 30)) * 0xbf58476d1ce4e5b9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94d049bb133111eb) & WORD
+    return x ^ (x >> 31)
+
+
+def hash_bytes(data):
+    state = 0xcbf29ce484222325
+    for byte in data:
+        state = ((state ^ byte) * 0x100000001b3) & WORD
+    return hash_int(state, len(data))
+
+
+def hash_tensor(name, data):
+    key = hash_bytes(name.encode())
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    return sum(hash_int(hash_int(key, i), word) for i, word in enumerate(words)) & WORD
+
+
+def hashes_of(checkpoint):
+    """The hash of every parameter of a checkpoint, as text."""
+    with open(checkpoint, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    return {name: f"{hash_tensor(name, data[slice(*entry['data_offsets'])]):016x}"
+            for name, entry in header.items()
+            if name != "__metadata__" and not name.endswith((".adam_m", ".adam_v"))}
+
+
+def total(hashes):
+    return f"{sum(int(text, 16) for text in hashes) & WORD:016x}"
+
+
+class Diff:
+    def __init__(self, captioner, program):
+        self.captioner, self.program, self.wrong = captioner, program, 0
+
+    def path(self, name):
+        return os.path.join(self.captioner.folder, name)
+
+    def train(self, name, topology, *flags):
+        """The lines of a run's log."""
+        encoder, llm, ranks = topology
+        done = self.captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples",
+                                     self.captioner.samples, *SMALL, "--log", self.path(name),
+                                     "--log-hashes=tensors", *flags)
+        if done.returncode != 0:
+            sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
+        with open(self.path(name), encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def expect(self, right, words):
+        if not right:
+            print(f"WRONG: {words}")
+            self.wrong += 1
+
+    def ask(self, a, b, status, *patterns):
+        """What mimo-diff says has that exit status and matches each pattern."""
+        done = subprocess.run([self.program, self.path(a), self.path(b)], capture_output=True,
+                              text=True, check=False)
+        said = done.stdout + done.stderr
+        print(said)
+        self.expect(done.returncode == status, f"{a}, {b}: exit {done.returncode}")
+        for pattern in patterns:
+            self.expect(re.search(pattern, said, re.M), f"{a}, {b}: no \"{pattern}\"")
+
+    def check_hashes(self, lines, checkpoint):
+        """The last line has the hashes of the checkpoint, and sums that agree with its tensors."""
+        last = lines[-1]
+        saved = hashes_of(self.path(checkpoint))
+        logged = {name: pair[0] for name, pair in last["tensors"].items()}
+        self.expect(saved == logged, f"{checkpoint}: {saved}, but the log has {logged}")
+        pairs = last["tensors"].values()
+        self.expect(last["params"] == total(pair[0] for pair in pairs), "params is no sum")
+        self.expect(last["grads"] == total(pair[1] for pair in pairs if pair[1]), "grads is no sum")
+
+
+def compare_runs(diff):
+    one = diff.train("one", ONE, "--steps", "2", "--save", diff.path("one.st"))
+    two = diff.train("two", TWO, "--steps", "2", "--save", diff.path("two.st"))
+    diff.train("again", TWO, "--steps", "1", "--save", diff.path("half.st"))
+    again = diff.train("again", TWO, "--steps", "2", "--resume", diff.path("half.st"), "--save",
+                       diff.path("again.st"))
+    diff.expect([line.get("first_step") for line in again] == [1, None, 2, None], "starts of again")
+    diff.expect(one[0]["params"] == two[0]["params"], "the runs start from other models")
+    diff.check_hashes(one, "one.st")
+    diff.check_hashes(two, "two.st")
+    count = len(one[-1]["tensors"])
+    diff.ask("two", "again", 0, rf"^equal: steps 1 to 2 \(2\): .* of {count} tensors$")
+    diff.ask("two.st", "again.st", 0, rf"^equal: {3 * count} tensors, ")
+    diff.ask("one", "two", 1, r"^step 1 differs, first: loss$", r"^  start      equal$",
+             rf"^  gradients  \d+ of {count} tensors differ, first in backward \S+: ",
+             r"^the gradient of \S+ \(module (llm|encoder), \w+ over tp\):$",
+             r"^  tp                1     2  ", r"^  micro-batches     2     2  added ")
+    diff.ask("one.st", "two.st", 1, r"^first tensor: \S+, F32 \[", r"^  first element \[\d.*bits ",
+             r"elements differ, by at most \S+$")
+    diff.ask("one.st", "half.st", 2, "is of step 2 and .* of step 1")
+    diff.ask("one.st", "one", 2, "give two of a kind")
+
+
+def compare_adapters(diff):
+    """What is frozen has no gradient, and is there all the same."""
+    lines = diff.train("adapters", TWO, "--steps", "1", "--lora-rank", "2")
+    for name, (_, grads) in lines[-1]["tensors"].items():
+        frozen = lines[0]["tensors"][name]["rule"] == "frozen"
+        diff.expect(frozen == (".lora_" not in name) and frozen == (grads is None), name)
+        diff.expect(frozen == (lines[0]["tensors"][name]["params"] == lines[-1]["tensors"][name][0])
+                    or name.endswith("lora_A.weight"), f"{name}: what is trained moves")
+    diff.ask("two", "adapters", 2, r"have other tensors: number \d+ is ")
+
+
+def main():
+    mpirun, program, mimo_diff = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        diff = Diff(Captioner(mpirun, program, folder), mimo_diff)
+        diff.captioner.prepare(16, ONE_EMOJI_IN)
+        compare_runs(diff)
+        compare_adapters(diff)
+        sys.exit(f"{diff.wrong} answers are wrong" if diff.wrong else 0)
+
+
+main()

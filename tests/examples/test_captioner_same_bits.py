@@ -1,0 +1,115 @@
+"""With --same-bits the checkpoint after 20 steps is one file from every topology, with adapters and
+without. Elsewhere two topologies' differ. What can't have the same bits is refused with a
+sentence."""
+import filecmp
+import os
+import sys
+import tempfile
+
+from captioner_runs import Captioner
+
+ONE_EMOJI_IN = 60
+STEPS = "20"
+SIZES = ["--image-size", "16", "--hidden", "32", "--layers", "1,2", "--seq", "80", "--lr", "0.01",
+         "--global-batch", "13", "--seed", "7"]
+ONE = ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1, [])
+# dp divides neither 13 samples nor a third of them; one dp is no power of two.
+TOPOLOGIES = [
+    ("tp=1,dp=2", "tp=2,cp=1,dp=1", 2, ["--sp"]),
+    ("tp=1,dp=3", "tp=1,cp=1,dp=3", 3, []),
+    ("tp=1,dp=4", "tp=4,cp=1,dp=1", 4, ["--micro-batches", "2"]),
+    ("tp=2,dp=2", "tp=1,cp=4,dp=1", 4, []),
+    ("tp=8,dp=1", "tp=1,cp=1,dp=8", 8, []),
+    ("tp=1,dp=8", "tp=8,cp=1,dp=1", 8, ["--sp", "--micro-batches", "3"]),
+    ("tp=4,dp=2", "tp=2,cp=2,dp=2", 8, ["--sp"]),
+]
+ADAPTED = [TOPOLOGIES[0], TOPOLOGIES[6]]
+ADAPTERS = ["--lora-rank", "4", "--lora-targets", "all"]
+REFUSED = [
+    (["--same-bits=6,1"], 1, "--same-bits needs powers of two, not \"6,1\""),
+    (["--same-bits=8"], 1, "--same-bits needs two numbers, \"8,1\", not \"8\""),
+    (["--same-bits=128,1"], 1, "--same-bits (V) must be from 1 to 64, not 128"),
+    (["--same-bits", "--precision", "bf16"], 1, "products in bf16 have no fixed order"),
+    (["--same-bits=16,1"], 1, "V 16: 8 heads do not divide into so many parts"),
+    (["--same-bits=8,64"], 1, "--seq 80 is not a multiple of 2*C = 128"),
+    (["--same-bits", "--llm", "tp=1,cp=2,dp=1"], 2, "cp=2 is more than the 1 parts"),
+    (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "tp=4 is more than the 2 parts"),
+]
+
+
+class SameBits:
+    def __init__(self, captioner):
+        self.captioner, self.wrong = captioner, 0
+
+    def path(self, name):
+        return os.path.join(self.captioner.folder, name)
+
+    def flags_of(self, topology, flags):
+        encoder, llm, _, more = topology
+        return ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SIZES,
+                *more, *flags]
+
+    def launch(self, topology, *flags):
+        return self.captioner.launch(topology[2], *self.flags_of(topology, flags))
+
+    def refused(self, topology, *flags):
+        """What a launch that must fail says; '' where it succeeds."""
+        if topology[2] == 1:
+            return self.captioner.refused(*self.flags_of(topology, flags))
+        done = self.launch(topology, *flags)
+        return done.stderr if done.returncode != 0 else ""
+
+    def train(self, name, topology, *flags):
+        done = self.launch(topology, "--save", self.path(name), *flags)
+        if done.returncode != 0:
+            sys.exit(f"{topology}: exit {done.returncode}\n{done.stderr}")
+
+    def expect(self, right, words):
+        print(f"{'' if right else 'WRONG: '}{words}")
+        self.wrong += not right
+
+    def compare(self, topologies, same, *flags):
+        """Every topology's checkpoint against that of one rank."""
+        self.train("one", ONE, *flags)
+        for topology in topologies:
+            self.train("other", topology, *flags)
+            equal = filecmp.cmp(self.path("one"), self.path("other"), shallow=False)
+            self.expect(equal == same, f"{topology[0]} -> {topology[1]} {' '.join(topology[3])} "
+                        f"{'is one file with' if equal else 'differs from'} one rank's "
+                        f"({' '.join(flags)})")
+
+    def expect_resumed(self):
+        """Half of the steps on another topology; V and C must be those of the first half."""
+        self.train("half", TOPOLOGIES[3], "--same-bits=8,4", "--steps", "10")
+        self.train("other", TOPOLOGIES[0], "--same-bits=8,4", "--steps", STEPS, "--resume",
+                   self.path("half"))
+        self.train("one", ONE, "--same-bits=8,4", "--steps", STEPS)
+        self.expect(filecmp.cmp(self.path("one"), self.path("other"), shallow=False),
+                    "resumed half-way on another topology")
+        for order, said in ((["--same-bits=8,2"], "8,2"), ([], "none")):
+            complaint = self.refused(ONE, *order, "--steps", STEPS, "--resume", self.path("half"))
+            self.expect(f"was saved with --same-bits 8,4, but this run has {said}" in complaint,
+                        f"resumed with --same-bits {said}: {complaint.strip()[:200]}")
+
+    def expect_refused(self, flags, ranks, sentence):
+        grids = (f"tp=1,dp={ranks}", f"tp=1,cp=1,dp={ranks}", ranks, [])
+        complaint = self.refused(grids, *flags, "--steps", "1")
+        self.expect(sentence in complaint, f"{' '.join(flags)}: {complaint.strip()[:200]}")
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16, ONE_EMOJI_IN)
+        test = SameBits(captioner)
+        test.compare(TOPOLOGIES, True, "--same-bits=8,4", "--steps", STEPS)
+        test.compare(ADAPTED, True, "--same-bits=8,4", "--steps", STEPS, *ADAPTERS)
+        test.compare(TOPOLOGIES[:1], False, "--steps", STEPS)
+        test.expect_resumed()
+        for row in REFUSED:
+            test.expect_refused(*row)
+        sys.exit(f"{test.wrong} are wrong" if test.wrong else 0)
+
+
+main()

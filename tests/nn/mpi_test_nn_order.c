@@ -1,0 +1,241 @@
+/* Exchanges and gradients in the fixed order of additions, on real ranks, against one process that
+ * knows what every rank has. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi_test.h"
+#include "nn/nn.h"
+#include "nn/nn_ops.h"
+#include "nn/nn_token_sums.h"
+#include "test_memory.h"
+
+static nn_runtime make_runtime(void)
+{
+    nn_runtime runtime = {0};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+    MPI_EXPECT_OK(nn_runtime_init(&runtime, &desc));
+    return runtime;
+}
+
+/* Element i of rank r: numbers of many sizes, zeros of both signs, and infinities. */
+static nn_real element(int r, int64_t i)
+{
+    double x = nn_uniform((uint64_t)r + 7, "element", i), size = nn_uniform(3, "size", i);
+    if (i % 11 == 3)
+        return -0.0f;
+    if (i % 97 == 5)
+        return r % 2 == 1 ? INFINITY : 1;
+    return (nn_real)ldexp(x, (int)(20 * size));
+}
+
+/* The tree over the ranks. */
+static nn_real expected(int first, int ranks, int64_t i)
+{
+    if (ranks == 1)
+        return element(first, i);
+    return expected(first, ranks / 2, i) + expected(first + ranks / 2, ranks / 2, i);
+}
+
+static bool same(nn_real a, nn_real b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static const int64_t counts[] = {1, 2, 3, 7, 1023, 1024, 1025, 4097, 30000};
+enum { COUNTS = sizeof counts / sizeof *counts, MOST = 30000 };
+
+MPI_TEST(nn_order, sum_is_the_tree_over_ranks)
+{
+    mimo_comm *comm = mpi_test_comm();
+    nn_runtime runtime = make_runtime();
+    nn_exchange_counts counted = {0};
+    nn_exchange exchange = {comm, &runtime, &counted};
+    int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    nn_real *here = malloc(MOST * sizeof *here), *room;
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &room, MOST, sizeof *room));
+    int64_t bytes = 0;
+    for (int c = 0; c < COUNTS; c++) {
+        for (int64_t i = 0; i < counts[c]; i++)
+            here[i] = element(rank, i);
+        int64_t size = counts[c] * (int64_t)sizeof *here;
+        MPI_EXPECT_OK(nn_runtime_write(&runtime, room, here, size));
+        MPI_EXPECT_OK(nn_exchange_sum(&exchange, room, counts[c]));
+        MPI_EXPECT_OK(nn_runtime_read(&runtime, here, room, size));
+        for (int64_t i = 0; i < counts[c]; i++)
+            MPI_EXPECT(same(here[i], expected(0, ranks, i)), "%d of %d: %a, not %a", (int)i,
+                       (int)counts[c], (double)here[i], (double)expected(0, ranks, i));
+        bytes += size;
+    }
+    int64_t calls = ranks > 1 ? COUNTS : 0;
+    MPI_EXPECT(counted.calls[NN_EXCHANGE_SUM] == calls &&
+                   counted.bytes[NN_EXCHANGE_SUM] == (ranks > 1 ? bytes : 0),
+               "%d calls, %d bytes", (int)counted.calls[NN_EXCHANGE_SUM],
+               (int)counted.bytes[NN_EXCHANGE_SUM]);
+    nn_runtime_free(&runtime, room);
+    nn_runtime_release(&runtime);
+    free(here);
+}
+
+MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
+{
+    enum { EACH = 515 };
+    mimo_comm *comm = mpi_test_comm();
+    nn_runtime runtime = make_runtime();
+    nn_exchange exchange = {comm, &runtime, NULL};
+    int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
+    int64_t all = (int64_t)ranks * EACH;
+    nn_real *here = malloc((size_t)all * sizeof *here), *from, *to;
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &from, all, sizeof *from));
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &to, EACH, sizeof *to));
+    for (int64_t i = 0; i < all; i++)
+        here[i] = element(rank, i);
+    MPI_EXPECT_OK(nn_runtime_write(&runtime, from, here, all * (int64_t)sizeof *here));
+    MPI_EXPECT_OK(nn_exchange_sum_scatter(&exchange, to, from, EACH));
+    MPI_EXPECT_OK(nn_runtime_read(&runtime, here, to, EACH * (int64_t)sizeof *here));
+    for (int64_t i = 0; i < EACH && ranks > 1; i++)
+        MPI_EXPECT(same(here[i], expected(0, ranks, rank * EACH + i)), "%d: %a, not %a", (int)i,
+                   (double)here[i], (double)expected(0, ranks, rank * EACH + i));
+    nn_runtime_free(&runtime, from);
+    nn_runtime_free(&runtime, to);
+    nn_runtime_release(&runtime);
+    free(here);
+}
+
+/* A store on every rank, and the objects of a step: dp over all ranks. */
+typedef struct step_bed {
+    nn_runtime runtime;
+    nn_params *params;
+    mimo_grid *grid[2];
+    nn_gradients step;
+} step_bed;
+
+static void make_bed(step_bed *bed)
+{
+    char spec[32];
+    int index;
+    mimo_comm *comm = mpi_test_comm();
+    *bed = (step_bed){.runtime = make_runtime()};
+    nn_params_desc store = {
+        .name = "llm", .module = MIMO_DST, .tp_size = 1, .runtime = &bed->runtime, .shards = 8};
+    nn_param_desc bias = {.name = "llm.bias", .ndim = 1, .shape = {3, 1}};
+    MPI_EXPECT_OK(nn_params_create(&bed->params, &store));
+    MPI_EXPECT_OK(nn_params_add(bed->params, &bias, &index));
+    MPI_EXPECT_OK(nn_params_seal(bed->params));
+    snprintf(spec, sizeof spec, "tp=1,dp=%d", mimo_comm_size(comm));
+    for (int side = 0; side < 2; side++)
+        MPI_EXPECT_OK(mimo_grid_create_text(&bed->grid[side], spec, 0));
+    bed->step = (nn_gradients){.world = comm, .n = 1, .stores = {bed->params}};
+    MPI_EXPECT_OK(
+        mimo_gradient_create(&bed->step.gradient, comm, bed->grid[MIMO_SRC], bed->grid[MIMO_DST]));
+}
+
+static void release_bed(step_bed *bed)
+{
+    mimo_gradient_destroy(bed->step.gradient);
+    mimo_grid_destroy(bed->grid[0]);
+    mimo_grid_destroy(bed->grid[1]);
+    nn_params_destroy(bed->params);
+    nn_runtime_release(&bed->runtime);
+}
+
+/* One step whose gradient is `own` on this rank. */
+static mimo_status finish(step_bed *bed, double *norm, const nn_real *own)
+{
+    nn_real *room;
+    int64_t tokens;
+    const nn_runtime *runtime = &bed->runtime;
+    MPI_EXPECT_OK(nn_params_zero_grad(bed->params));
+    MPI_EXPECT_OK(nn_runtime_reserve(runtime, &room, 3, sizeof *room));
+    MPI_EXPECT_OK(nn_runtime_write(runtime, room, own, 3 * (int64_t)sizeof *own));
+    MPI_EXPECT_OK(nn_sum_rows(bed->params, 0, room, 1));
+    mimo_gradient_reset(bed->step.gradient);
+    MPI_EXPECT_OK(mimo_gradient_add(bed->step.gradient, 0, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(&tokens, NULL, bed->step.gradient));
+    mimo_status status = nn_gradients_finish(norm, &bed->step, tokens);
+    nn_runtime_free(runtime, room);
+    return status;
+}
+
+/* In f32 the first element would depend on the order: 2^13 + 2^-12 is 2^13 there. */
+MPI_TEST(nn_order, gradients_add_exactly)
+{
+    step_bed bed;
+    make_bed(&bed);
+    int ranks = mpi_test_size(), rank = mpi_test_rank();
+    nn_real grad[3];
+    double norm = 0;
+    const nn_real end = rank == ranks - 1 ? -0x1p13f : 0x1p-12f;
+    const nn_real own[3] = {rank == 0 ? 0x1p13f : end, 0x1p-30f, -1};
+    MPI_EXPECT_OK(finish(&bed, &norm, own));
+    MPI_EXPECT_OK(nn_params_read(bed.params, 0, NN_GRAD, grad));
+    const nn_real sum = ranks == 1 ? 0x1p13f : 0x1p-12f * (nn_real)(ranks - 2);
+    const nn_real wanted[3] = {sum / (nn_real)(2 * ranks), 0x1p-31f, -0.5f};
+    double squares = 0;
+    for (int i = 0; i < 3; i++) {
+        MPI_EXPECT(grad[i] == wanted[i], "%d: %a, not %a", i, (double)grad[i], (double)wanted[i]);
+        squares += (double)wanted[i] * (double)wanted[i];
+    }
+    MPI_EXPECT(norm == sqrt(squares), "norm %a, not %a", norm, sqrt(squares));
+    release_bed(&bed);
+}
+
+/* One rank's sum leaves the range, or is no number: every rank is told, with the tensor's name, and
+ * the next step is as if nothing had happened. */
+MPI_TEST(nn_order, overflow_of_one_rank)
+{
+    step_bed bed;
+    make_bed(&bed);
+    double norm = 0;
+    const bool last = mpi_test_rank() == mpi_test_size() - 1;
+    const nn_real wrong[] = {NAN, INFINITY, 0x1p22f, -0x1p30f, 0x1p23f / (nn_real)mpi_test_size()};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const nn_real own[3] = {1, last ? wrong[i] : 1, 1};
+        MPI_EXPECT_STATUS(finish(&bed, &norm, own), MIMO_ERR_OVERFLOW);
+        MPI_EXPECT(strstr(mimo_last_error(), "gradient of \"llm.bias\""), "%s", mimo_last_error());
+    }
+    const nn_real largest = 0x1p21f / (nn_real)mpi_test_size(), own[3] = {1, largest, 1};
+    MPI_EXPECT_OK(finish(&bed, &norm, own));
+    release_bed(&bed);
+}
+
+/* Rows of -0: a bridge that sums over cp makes +0 of them, one that moves each row once leaves
+ * them. Hence plain_zeros behind it, which both then agree on. */
+MPI_TEST(nn_order, minus_zero_through_the_bridge)
+{
+    static const mimo_algorithm algorithms[] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_ALGORITHM_ROUTED};
+    enum { S = 4, B = 2, H = 2, ROWS_SRC = S, ALL = S * B * H };
+    mimo_comm *comm = mpi_test_comm();
+    nn_runtime runtime = make_runtime();
+    mimo_grid *src = NULL, *dst = NULL;
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=2,dp=1", 0));
+    for (int e = 0; e < 2; e++) {
+        mimo_bridge *bridge = NULL;
+        mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+        nn_real here[ALL], *from, *to;
+        desc.src = src;
+        desc.dst = dst;
+        desc.executor.algorithm = algorithms[e];
+        MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
+        MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &from, ALL, sizeof *from));
+        MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &to, ALL / 2, sizeof *to));
+        for (int i = 0; i < ALL; i++)
+            here[i] = mpi_test_rank() == 0 ? -0.0f : 0; /* cp rank 1 adds +0 where it sums */
+        MPI_EXPECT_OK(nn_runtime_write(&runtime, from, here, sizeof here));
+        mimo_tensor d_dst = mimo_tensor_3d(from, NN_DTYPE, "sbh", S, B, H);
+        mimo_tensor d_src = mimo_tensor_3d(to, NN_DTYPE, "sbh", S, B / 2, H);
+        d_dst.memory = d_src.memory = runtime.memory;
+        MPI_EXPECT_OK(mimo_bridge_backward(bridge, &d_src, &d_dst, 1, runtime.stream));
+        MPI_EXPECT_OK(runtime.ops->plain_zeros(&runtime, to, ALL / 2));
+        MPI_EXPECT_OK(nn_runtime_read(&runtime, here, to, (int64_t)sizeof here / 2));
+        for (int i = 0; i < ALL / 2; i++)
+            MPI_EXPECT(same(here[i], 0), "executor %d, element %d is %a", e, i, (double)here[i]);
+        mimo_bridge_destroy(bridge);
+        nn_runtime_free(&runtime, from);
+        nn_runtime_free(&runtime, to);
+    }
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+    nn_runtime_release(&runtime);
+}

@@ -1,0 +1,522 @@
+/* Where two logs, or two safetensors files, begin to differ. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include "core/check.h"
+#include "diff_files.h"
+#include "safetensors.h"
+
+/* ------------------------------------------- logs --------------------------------------------- */
+
+/* Logs are written here with ' for ", and with hashes that differ in one digit. */
+#define H(digit) "'000000000000000" #digit "'"
+#define START_OF(grids, batches, params)                                                        \
+    "{'first_step':1,'micro_batches':" #batches ",'grids':{" grids "},'params':" H(             \
+        params) ",'tensors':{"                                                                  \
+                "'e.w':{'module':'encoder','shape':[4,2],'rule':'sharded','params':" H(         \
+                    1) "},"                                                                     \
+                       "'e.s':{'module':'encoder','shape':[4],'rule':'frozen','params':" H(     \
+                           2) "},"                                                              \
+                              "'l.n':{'module':'llm','shape':[2],'rule':'partial','params':" H( \
+                                  3) "}}}\n"
+#define ONE_RANK "'encoder':'tp=1,dp=1','llm':'tp=1,cp=1,dp=1'"
+#define START START_OF(ONE_RANK, 2, 9)
+#define START_ON_8 START_OF("'encoder':'tp=2,dp=4','llm':'tp=2,cp=2,dp=2'", 2, 9)
+/* A step without hashes, and with them: of everything, then of e.w's and l.n's gradients and
+ * values. */
+#define PLAIN_OF(step, loss, norm, ms) \
+    "{'step':" #step ",'loss':" loss ",'tokens':7,'grad_norm':" norm ",'ms':" #ms
+#define PLAIN(step, loss, norm) PLAIN_OF(step, loss, norm, 5) "}\n"
+#define WHOLE(step, loss, norm, grads, params) \
+    PLAIN_OF(step, loss, norm, 5) ",'params':" H(params) ",'grads':" H(grads) "}\n"
+#define TENSORS(step, loss, norm, all, e, l)                      \
+    PLAIN_OF(step, loss, norm, 5)                                 \
+    ",'params':" H(all) ",'grads':" H(all) ",'tensors':{'e.w':" e \
+                                           ",'e.s':[" H(2) ",null],'l.n':" l "}}\n"
+#define PAIR(params, grads) "[" H(params) "," H(grads) "]"
+#define STEP_1 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 6), PAIR(7, 8))
+#define STEP_2 TENSORS(2, "5.25", "0.1", 5, PAIR(6, 6), PAIR(8, 8))
+
+#define EQUAL_PARTS                                                                         \
+    "both runs add equally many parts here: look at what reaches this tensor, the sums of " \
+    "other layers over tp and cp\n"
+
+typedef struct log_case {
+    const char *name, *a, *b;
+    bool equal;
+    const char *text; /* what is printed after the two paths */
+} log_case;
+
+static const log_case logs[] = {
+    {"equal", START STEP_1 STEP_2, START STEP_1 STEP_2, true,
+     "equal: steps 1 to 2 (2): tokens, loss, norm, gradients, parameters of 3 tensors\n"},
+    {"the time of a step is not compared", PLAIN_OF(1, "2", "1", 4) "}\n",
+     PLAIN_OF(1, "2", "1", 5) "}\n", true,
+     "equal: steps 1 to 1 (1): tokens, loss, norm\n"
+     "gradients and parameters were not compared: give both runs --log-hashes, or "
+     "--log-hashes=tensors, which names the tensor\n"},
+    {"null is equal to null", PLAIN(1, "null", "null"), PLAIN(1, "null", "null"), true,
+     "equal: steps 1 to 1 (1): tokens, loss, norm\n"
+     "gradients and parameters were not compared: give both runs --log-hashes, or "
+     "--log-hashes=tensors, which names the tensor\n"},
+    {"null is no number", WHOLE(1, "null", "1", 1, 2), WHOLE(1, "1.5", "1", 1, 2), false,
+     "step 1 differs, first: loss\n"
+     "  start      not compared\n"
+     "  tokens     equal\n"
+     "  loss       not finite and 1.5 (bits 3ff8000000000000)\n"
+     "  gradients  equal\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "it may begin earlier: not all before it was compared\n"
+     "single tensors were not compared: give both runs --log-hashes=tensors\n"},
+    {"the start", START STEP_1, START_OF(ONE_RANK, 2, 8) STEP_1, false,
+     "step 1 differs, first: start\n"
+     "  start      differ\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  equal\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the step begins with other parameters\n"},
+    {"the last bit of the loss alone", START STEP_1 STEP_2,
+     START STEP_1 TENSORS(2, "5.250000000000001", "0.1", 5, PAIR(6, 6), PAIR(8, 8)), false,
+     "step 2 differs, first: loss\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       5.25 (bits 4015000000000000) and 5.2500000000000009 (bits 4015000000000001)\n"
+     "  gradients  equal\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the forward pass differs, or the sum of the losses\n"},
+    {"the norm alone", START STEP_1,
+     START TENSORS(1, "5.5", "0.10000000000000002", 4, PAIR(5, 6), PAIR(7, 8)), false,
+     "step 1 differs, first: norm\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  equal\n"
+     "  norm       0.10000000000000001 (bits 3fb999999999999a) and 0.10000000000000002 (bits "
+     "3fb999999999999b)\n"
+     "  parameters equal\n"
+     "the gradients are equal: the sum of their squares differs\n"},
+    {"parameters alone", START STEP_1 STEP_2,
+     START TENSORS(1, "5.5", "0.1", 4, PAIR(6, 6), PAIR(9, 8)) STEP_2, false,
+     "step 1 differs, first: parameters\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  equal\n"
+     "  norm       equal\n"
+     "  parameters 2 of 3 tensors differ, first e.w: 0000000000000005 and 0000000000000006\n"
+     "the gradients and their norm are equal: the optimizer's step differs\n"},
+    {"a gradient of the encoder on one topology", START STEP_1,
+     START TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  1 of 3 tensors differ, first in backward e.w: 0000000000000006 and "
+     "0000000000000007\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of e.w (module encoder, sharded over tp):\n"
+     "  parts             A     B\n"
+     "  tp                1     1  not added: each rank has a slice\n"
+     "  dp                1     1  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
+    {"all gradients, on another topology", START STEP_1,
+     START_ON_8 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 9)), false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  2 of 3 tensors differ, first in backward l.n: 0000000000000008 and "
+     "0000000000000009\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of l.n (module llm, partial over tp):\n"
+     "  parts             A     B\n"
+     "  tp                1     2  added at the end of the step: each rank has a part\n"
+     "  cp                1     2  added at the end of the step\n"
+     "  dp                1     2  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n"},
+    {"a slice of the encoder, by tp alone", START STEP_1,
+     START_OF("'encoder':'tp=2,dp=1','llm':'tp=2'", 2, 9)
+         TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)),
+     false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  1 of 3 tensors differ, first in backward e.w: 0000000000000006 and "
+     "0000000000000007\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of e.w (module encoder, sharded over tp):\n"
+     "  parts             A     B\n"
+     "  tp                1     2  not added: each rank has a slice\n"
+     "  dp                1     1  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
+    {"gradients of logs that do not say how they are added", STEP_1,
+     TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
+     "step 1 differs, first: gradients\n"
+     "  start      not compared\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  1 of 3 tensors differ, first in backward e.w: 0000000000000006 and "
+     "0000000000000007\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "it may begin earlier: not all before it was compared\n"
+     "how the gradient of e.w is added is not known: no line before this step says what its run "
+     "started from\n"},
+    {"hashes of the whole model", WHOLE(1, "5.5", "1", 1, 2) WHOLE(2, "5.5", "1", 3, 4),
+     WHOLE(1, "5.5", "1", 1, 2) WHOLE(2, "5.5", "1", 4, 4), false,
+     "step 2 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  differ\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "single tensors were not compared: give both runs --log-hashes=tensors\n"},
+    {"one log without hashes", PLAIN(1, "5.5", "1"), WHOLE(1, "5.5", "2", 1, 2), false,
+     "step 1 differs, first: norm\n"
+     "  start      not compared\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  not compared\n"
+     "  norm       1 (bits 3ff0000000000000) and 2 (bits 4000000000000000)\n"
+     "  parameters not compared\n"
+     "it may begin earlier: not all before it was compared\n"
+     "gradients and parameters were not compared: give both runs --log-hashes, or "
+     "--log-hashes=tensors, which names the tensor\n"},
+    {"a resumed run from where the other was",
+     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
+     "{'first_step':3,'micro_batches':1,'grids':{},'params':" H(5) "}\n" TENSORS(
+         3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
+     true,
+     "equal: steps 3 to 3 (1): tokens, loss, norm, gradients, parameters of 3 tensors\n"
+     "A alone has steps 1 to 2 (2)\n"},
+    {"a resumed run from elsewhere",
+     START STEP_1 STEP_2 TENSORS(3, "5", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
+     "{'first_step':3,'micro_batches':1,'grids':{},'params':" H(6) "}\n" TENSORS(
+         3, "4", "0.1", 6, PAIR(5, 6), PAIR(7, 8)),
+     false,
+     "step 3 differs, first: start\n"
+     "  start      differ\n"
+     "  tokens     equal\n"
+     "  loss       5 (bits 4014000000000000) and 4 (bits 4010000000000000)\n"
+     "  gradients  equal\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the step begins with other parameters\n"
+     "A alone has steps 1 to 2 (2)\n"},
+    {"one that goes on, and one that is cut short", START STEP_1 STEP_2,
+     START STEP_1 "{'step':2,'loss':5.2", true,
+     "equal: steps 1 to 1 (1): tokens, loss, norm, gradients, parameters of 3 tensors\n"
+     "A alone has steps 2 to 2 (1)\n"
+     "the last line of B is cut short and was left out\n"},
+};
+
+static const struct {
+    const char *a, *b, *part; /* of the sentence */
+} refused_logs[] = {
+    {PLAIN(1, "1", "1"), PLAIN(2, "1", "1"),
+     " have no step in common: steps 1 to 1 (1) and steps 2 to 2 (1)"},
+    {"{'step':1,", PLAIN(2, "1", "1"), " have no step in common: none and steps 2 to 2 (1)"},
+    {PLAIN(2, "1", "1") PLAIN(2, "1", "1"), PLAIN(2, "1", "1"),
+     " is step 2 after step 2: the steps of a log must ascend"},
+    {PLAIN(1, "1", "1") "\n", PLAIN(1, "1", "1") PLAIN(2, "1", "1"), "line 2 is no JSON object"},
+    {"{'step':1\n", PLAIN(1, "1", "1"), "line 1 is no JSON object"},
+    {"{'a':1}\n", PLAIN(1, "1", "1"), "line 1 has no whole number \"step\""},
+    {"{'step':1.5}\n", PLAIN(1, "1", "1"), "line 1 has no whole number \"step\""},
+    {PLAIN(1, "'1'", "1"), PLAIN(1, "1", "1"), "line 1 has no number or null \"loss\""},
+    {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'params':'12'}\n", PLAIN(1, "1", "1"),
+     "has \"params\" that is no hash of 16 digits"},
+    {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'grads':'0123456789abcdefg'}\n",
+     PLAIN(1, "1", "1"), "has \"grads\" that is no hash of 16 digits"},
+    {TENSORS(1, "1", "1", 1, "[1,2]", PAIR(1, 2)), PLAIN(1, "1", "1"),
+     "a tensor \"e.w\" that is not as the captioner writes it"},
+    {"{'step':1,'loss':1,'tokens':1,'grad_norm':1,'tensors':[]}\n", PLAIN(1, "1", "1"),
+     "has \"tensors\" that are no object"},
+    {"{'first_step':1,'micro_batches':1,'tensors':{'a':{}}}\n", PLAIN(1, "1", "1"),
+     "a tensor \"a\" that is not as the captioner writes it"},
+    {STEP_1,
+     PLAIN_OF(1, "5.5", "0.1",
+              5) ",'params':" H(4) ",'grads':" H(4) ",'tensors':{'e.w':" PAIR(5, 6) "}}\n",
+     "number 1 is e.s in the one and none in the other"},
+    {"{'first_step':1,'micro_batches':1,'params':" H(1) ",'tensors':{'a':{'module':'m',"
+                                                        "'rule':'r','shape':[2,3],'params':" H(
+                                                            1) "}}}\n" PLAIN(1, "1", "1"),
+     "{'first_step':1,'micro_batches':1,'params':" H(1) ",'tensors':{'a':{'module':'m',"
+                                                        "'rule':'r','shape':[3,2],'params':" H(
+                                                            1) "}}}\n" PLAIN(1, "1", "1"),
+     "tensor a has another shape in "},
+    {"step 1\n", PLAIN(1, "1", "1"), " is neither a log of the captioner nor a safetensors file"},
+    {"", PLAIN(1, "1", "1"), " is neither a log of the captioner nor a safetensors file"},
+};
+
+static void write_log(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert(file);
+    for (; *text; text++)
+        fputc(*text == '\'' ? '"' : *text, file);
+    cr_assert_eq(fclose(file), 0);
+}
+
+static char path_a[] = "/tmp/mimo-diff-a-XXXXXX", path_b[] = "/tmp/mimo-diff-b-XXXXXX";
+
+static void make_paths(void)
+{
+    close(mkstemp(path_a));
+    close(mkstemp(path_b));
+}
+
+static void remove_paths(void)
+{
+    unlink(path_a);
+    unlink(path_b);
+}
+
+/* What diff_files prints, without the two lines of paths. The caller frees *text. */
+static mimo_status compare(bool *equal, char **text)
+{
+    size_t size = 0;
+    char paths[128];
+    *text = NULL;
+    FILE *out = open_memstream(text, &size);
+    mimo_status status = diff_files(equal, out, path_a, path_b);
+    fclose(out);
+    if (status != MIMO_OK) {
+        cr_assert_eq(size, 0, "a failed comparison printed %s", *text);
+        return status;
+    }
+    int length = snprintf(paths, sizeof paths, "A: %s\nB: %s\n", path_a, path_b);
+    cr_assert(strncmp(*text, paths, (size_t)length) == 0, "%s", *text);
+    memmove(*text, *text + length, size - (size_t)length + 1);
+    return MIMO_OK;
+}
+
+TestSuite(diff_logs, .init = make_paths, .fini = remove_paths);
+TestSuite(diff_saved, .init = make_paths, .fini = remove_paths);
+
+Test(diff_logs, goldens)
+{
+    for (size_t i = 0; i < sizeof logs / sizeof *logs; i++) {
+        char *text;
+        bool equal = !logs[i].equal;
+        write_log(path_a, logs[i].a);
+        write_log(path_b, logs[i].b);
+        cr_assert_eq(compare(&equal, &text), MIMO_OK, "%s: %s", logs[i].name, mimo_last_error());
+        cr_expect_str_eq(text, logs[i].text, "%s: %s", logs[i].name, text);
+        cr_expect_eq(equal, logs[i].equal, "%s", logs[i].name);
+        free(text);
+    }
+}
+
+Test(diff_logs, each_refusal_has_its_sentence)
+{
+    for (size_t i = 0; i < sizeof refused_logs / sizeof *refused_logs; i++) {
+        const char *part = refused_logs[i].part;
+        for (int swapped = 0; swapped < 2; swapped++) {
+            char *text;
+            bool equal;
+            write_log(swapped ? path_b : path_a, refused_logs[i].a);
+            write_log(swapped ? path_a : path_b, refused_logs[i].b);
+            mimo_status status = compare(&equal, &text);
+            cr_expect_neq(status, MIMO_OK, "case %zu", i);
+            cr_expect(swapped || strstr(mimo_last_error(), part), "case %zu: %s", i,
+                      mimo_last_error());
+            free(text);
+        }
+    }
+}
+
+Test(diff_logs, files_of_two_kinds_and_none)
+{
+    char *text;
+    bool equal;
+    struct safetensors_content nothing = {0};
+    safetensors_writer *writer;
+    write_log(path_a, PLAIN(1, "1", "1"));
+    cr_assert_eq(safetensors_create(&writer, path_b, &nothing), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(safetensors_commit(writer), MIMO_OK);
+    cr_assert_eq(compare(&equal, &text), MIMO_ERR_SHAPE);
+    cr_assert(strstr(mimo_last_error(), " is a training log and "), "%s", mimo_last_error());
+    free(text);
+    unlink(path_a);
+    cr_assert_eq(compare(&equal, &text), MIMO_ERR_NOT_FOUND);
+    cr_assert(strstr(mimo_last_error(), "cannot open /tmp/mimo-diff-a"), "%s", mimo_last_error());
+    free(text);
+}
+
+/* -------------------------------------- safetensors files ------------------------------------- */
+
+static const int64_t long_shape[] = {10000, 7}, short_shape[] = {2, 1, 2};
+
+/* A file of one tensor with one line of metadata, of `count` elements at `data`. */
+typedef struct saved_case {
+    const char *name;
+    mimo_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+    const char *key, *value;
+} saved_case;
+
+static void save(const char *path, const saved_case *one, const void *data)
+{
+    struct safetensors_tensor tensor = {one->name, one->dtype, one->ndim, one->shape};
+    struct safetensors_text text = {one->key, one->value};
+    struct safetensors_content content = {&tensor, 1, &text, one->key ? 1 : 0};
+    safetensors_writer *writer;
+    int64_t elements = 1;
+    for (int i = 0; i < one->ndim; i++)
+        elements *= one->shape[i];
+    cr_assert_eq(safetensors_create(&writer, path, &content), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(safetensors_write(writer, 0, 0, elements, data), MIMO_OK);
+    cr_assert_eq(safetensors_commit(writer), MIMO_OK, "%s", mimo_last_error());
+}
+
+static void expect_saved(const char *wanted, bool wanted_equal)
+{
+    char *text;
+    bool equal = !wanted_equal;
+    cr_assert_eq(compare(&equal, &text), MIMO_OK, "%s", mimo_last_error());
+    cr_expect_str_eq(text, wanted, "%s", text);
+    cr_expect_eq(equal, wanted_equal, "%s", text);
+    free(text);
+}
+
+/* More elements than are read at once. The place counts in the whole tensor. */
+Test(diff_saved, the_first_element_of_a_long_tensor)
+{
+    enum { COUNT = 70000 };
+    static float a[COUNT], b[COUNT];
+    const saved_case one = {"t", MIMO_F32, 2, long_shape, "seed", "1"};
+    for (int i = 0; i < COUNT; i++)
+        a[i] = b[i] = (float)i;
+    save(path_a, &one, a);
+    save(path_b, &one, b);
+    expect_saved("equal: 1 tensors, 70000 elements\n", true);
+    b[65536 + 13] = 65549.5F;
+    b[COUNT - 1] = 69998;
+    save(path_b, &one, b);
+    expect_saved("1 of 1 tensors differ\n"
+                 "first tensor: t, F32 [10000, 7]\n"
+                 "  first element [9364, 1]: 65549 (bits 47800680) and 65549.5 (bits 478006c0)\n"
+                 "  2 of 70000 elements differ, by at most 1\n",
+                 false);
+}
+
+/* Four elements; a and b, as the dtype has them. */
+static void expect_element(mimo_dtype dtype, const void *a, const void *b, const char *wanted)
+{
+    const saved_case one = {"t", dtype, 3, short_shape, NULL, NULL};
+    save(path_a, &one, a);
+    save(path_b, &one, b);
+    expect_saved(wanted, false);
+}
+
+Test(diff_saved, every_dtype)
+{
+    const uint16_t bf16_a[] = {0, 0, 0x3f80, 0}, bf16_b[] = {0, 0, 0x3f81, 0x8000};
+    expect_element(MIMO_BF16, bf16_a, bf16_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, BF16 [2, 1, 2]\n"
+                   "  first element [1, 0, 0]: 1 (bits 3f80) and 1.0078125 (bits 3f81)\n"
+                   "  2 of 4 elements differ, by at most 0.0078125\n");
+    const uint16_t f16_a[] = {0, 0x3c00, 0, 0}, f16_b[] = {0, 0x3c01, 0, 0x7c00};
+    expect_element(MIMO_F16, f16_a, f16_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, F16 [2, 1, 2]\n"
+                   "  first element [0, 0, 1]: 1 (bits 3c00) and 1.00097656 (bits 3c01)\n"
+                   "  2 of 4 elements differ, by at most 0.0009765625; some are not finite\n");
+    const double f64_a[] = {0, 0, 0, 0.1}, f64_b[] = {0, 0, 0, 0.10000000000000002};
+    expect_element(MIMO_F64, f64_a, f64_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, F64 [2, 1, 2]\n"
+                   "  first element [1, 0, 1]: 0.10000000000000001 (bits 3fb999999999999a) and "
+                   "0.10000000000000002 (bits 3fb999999999999b)\n"
+                   "  1 of 4 elements differ, by at most 1.38777878e-17\n");
+    const int32_t i32_a[] = {0, 0, -1, 0}, i32_b[] = {0, 0, 2, 0};
+    expect_element(MIMO_I32, i32_a, i32_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, I32 [2, 1, 2]\n"
+                   "  first element [1, 0, 0]: -1 (bits ffffffff) and 2 (bits 00000002)\n"
+                   "  1 of 4 elements differ, by at most 3\n");
+    const int64_t i64_a[] = {9007199254740993, 0, 0, 0}, i64_b[] = {9007199254740995, 0, 0, 0};
+    expect_element(MIMO_I64, i64_a, i64_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, I64 [2, 1, 2]\n"
+                   "  first element [0, 0, 0]: 9007199254740993 (bits 0020000000000001) and "
+                   "9007199254740995 (bits 0020000000000003)\n"
+                   "  1 of 4 elements differ, by at most 2\n");
+    const uint8_t f8_a[] = {0, 0, 0, 1}, f8_b[] = {0, 0, 0, 0xff};
+    expect_element(MIMO_F8, f8_a, f8_b,
+                   "1 of 1 tensors differ\nfirst tensor: t, F8_E4M3 [2, 1, 2]\n"
+                   "  first element [1, 0, 1]: bits 01 and bits ff\n"
+                   "  1 of 4 elements differ\n");
+}
+
+Test(diff_saved, bits_and_not_values)
+{
+    const float a[] = {0, (float)NAN, 1, 2}, minus_zero[] = {-0.0F, (float)NAN, 1, 2};
+    const float number[] = {0, 3, 1, 2};
+    expect_element(MIMO_F32, a, minus_zero,
+                   "1 of 1 tensors differ\nfirst tensor: t, F32 [2, 1, 2]\n"
+                   "  first element [0, 0, 0]: 0 (bits 00000000) and -0 (bits 80000000)\n"
+                   "  1 of 4 elements differ, by at most 0\n");
+    expect_element(MIMO_F32, a, number,
+                   "1 of 1 tensors differ\nfirst tensor: t, F32 [2, 1, 2]\n"
+                   "  first element [0, 0, 1]: nan (bits 7fc00000) and 3 (bits 40400000)\n"
+                   "  1 of 4 elements differ, by at most 0; some are not finite\n");
+}
+
+Test(diff_saved, metadata)
+{
+    const float data[] = {1, 2, 3, 4};
+    const saved_case eight = {"t", MIMO_F32, 3, short_shape, "lora_alpha", "8"};
+    const saved_case other = {"t", MIMO_F32, 3, short_shape, "lora_alpha", "16"};
+    const saved_case none = {"t", MIMO_F32, 3, short_shape, NULL, NULL};
+    save(path_a, &eight, data);
+    save(path_b, &other, data);
+    expect_saved(
+        "metadata lora_alpha: 8 in A, 16 in B\nthe tensors are equal: 1 tensors, 4 elements\n",
+        false);
+    save(path_a, &none, data);
+    expect_saved(
+        "metadata lora_alpha: 16 in B alone\nthe tensors are equal: 1 tensors, 4 elements\n",
+        false);
+}
+
+Test(diff_saved, what_cannot_be_compared)
+{
+    static const int64_t other_shape[] = {1, 2, 2};
+    const float data[] = {1, 2, 3, 4};
+    const saved_case first = {"t", MIMO_F32, 3, short_shape, "step", "20"};
+    static const struct {
+        saved_case other;
+        const char *part;
+    } cases[] = {
+        {{"t", MIMO_F32, 3, short_shape, "step", "21"}, " is of step 20 and "},
+        {{"u", MIMO_F32, 3, short_shape, "step", "20"}, " has no tensor t, which "},
+        {{"t", MIMO_F32, 3, other_shape, "step", "20"}, "tensor t is F32 [2, 1, 2] in "},
+        {{"t", MIMO_I32, 3, short_shape, "step", "20"}, " and I32 [2, 1, 2] in "},
+        {{"t", MIMO_F32, 2, other_shape, "step", "20"}, " and F32 [1, 2] in "},
+    };
+    save(path_a, &first, data);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text;
+        bool equal;
+        save(path_b, &cases[i].other, data);
+        cr_expect_eq(compare(&equal, &text), MIMO_ERR_SHAPE, "case %zu", i);
+        cr_expect(strstr(mimo_last_error(), cases[i].part), "%s", mimo_last_error());
+        free(text);
+    }
+}
