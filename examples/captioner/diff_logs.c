@@ -275,6 +275,23 @@ static bool is_certain(const comparison *all, quantity first)
     return true;
 }
 
+/* In one fixed order of additions no topology rounds otherwise. */
+static void print_order(const comparison *all)
+{
+    const struct log_start *a = log_reader_start(all->sides[0].reader);
+    const struct log_start *b = log_reader_start(all->sides[1].reader);
+    const char *left = a && a->same_bits ? a->same_bits : "none";
+    const char *right = b && b->same_bits ? b->same_bits : "none";
+    if (strcmp(left, right) != 0)
+        fprintf(all->out, "the runs add in other orders (--same-bits: %s and %s), so they differ\n",
+                left, right);
+    else if (a && a->same_bits)
+        fprintf(all->out,
+                "both add in the same order (--same-bits=%s): with equal options this is "
+                "a bug\n",
+                left);
+}
+
 static void print_difference(const comparison *all, quantity first)
 {
     const finding *gradients = &all->found[GRADIENTS];
@@ -284,6 +301,7 @@ static void print_difference(const comparison *all, quantity first)
     fprintf(all->out, "%s\n",
             is_certain(all, first) ? meanings[first]
                                    : "it may begin earlier: not all before it was compared");
+    print_order(all);
     if (gradients->differing > 0)
         diff_sums_print(all->out, gradients->first[0]->string,
                         log_reader_start(all->sides[0].reader),

@@ -138,6 +138,7 @@ static mimo_status read_start(log_reader *reader, const cJSON *line)
     TRY(read_whole(&start->micro_batches, reader, line, "micro_batches"));
     TRY(read_hash(&start->params, reader, line, "params"));
     TRY(read_tensors(&start->tensors, reader, line, is_described));
+    start->same_bits = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "same_bits"));
     start->grids = cJSON_GetObjectItemCaseSensitive(line, "grids");
     return MIMO_OK;
 }

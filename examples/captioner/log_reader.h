@@ -19,8 +19,9 @@ struct log_step {
 struct log_start {
     int64_t first_step, micro_batches;
     const char *params;
-    const cJSON *grids;   /* {module: text} */
-    const cJSON *tensors; /* {name: {"module", "shape", "rule", "params"}}, or NULL */
+    const char *same_bits; /* "V,C" of the fixed order; NULL: the fast order */
+    const cJSON *grids;    /* {module: text} */
+    const cJSON *tensors;  /* {name: {"module", "shape", "rule", "params"}}, or NULL */
 };
 
 typedef struct log_reader log_reader;

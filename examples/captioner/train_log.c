@@ -96,6 +96,8 @@ mimo_status train_log_begin(struct train_log *log, const struct train_log_start 
             "{\"first_step\":%" PRId64 ",\"micro_batches\":%" PRId64
             ",\"grids\":{\"encoder\":\"%s\",\"llm\":\"%s\"}",
             start->first_step, start->micro_batches, start->encoder, start->llm);
+    if (start->same_bits)
+        fprintf(file, ",\"same_bits\":\"%s\"", start->same_bits);
     write_hash(file, ",\"params\":", hashes->params);
     for (int64_t i = 0; i < hashes->count; i++) {
         fputs(i == 0 ? ",\"tensors\":{" : ",", file);

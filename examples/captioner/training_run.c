@@ -1,5 +1,6 @@
 #include "training_run.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -119,13 +120,16 @@ static mimo_status take_hashes(run_state *run, struct train_log_hashes *out)
 
 static mimo_status write_start(run_state *run, const struct train_log_hashes *hashes)
 {
-    char encoder[GRID_TEXT], llm[GRID_TEXT];
-    int64_t batch = run->options->global_batch, part = run->model.desc.micro_batch;
+    char encoder[GRID_TEXT], llm[GRID_TEXT], order[48];
+    const struct options *options = run->options;
+    snprintf(order, sizeof order, "%" PRId64 ",%" PRId64, options->shards, options->pairs);
+    int64_t batch = options->global_batch, part = run->model.desc.micro_batch;
     struct train_log_start start = {
         .first_step = run->first_step + 1,
         .micro_batches = (batch + part - 1) / part,
         .encoder = mimo_grid_text(encoder, sizeof encoder, run->topology.encoder),
         .llm = mimo_grid_text(llm, sizeof llm, run->topology.llm),
+        .same_bits = options->shards > 0 ? order : NULL,
         .hashes = hashes};
     return train_log_begin(run->log, &start);
 }

@@ -111,9 +111,10 @@ static int train_fixed(const oracle_run *run)
     const oracle_options *options = run->options;
     oracle_topology topology = {0};
     oracle_case shape = synthetic_fixed_case(options->micro_batches);
+    const order_run settings = {options->seed, options->train, options->sgd};
     mimo_status status = create_topology(&topology, run);
     if (status == MIMO_OK)
-        status = order_training_run(&topology, &shape, options->seed, options->train);
+        status = order_training_run(&topology, &shape, &settings);
     int failed = count_ranks(status).failed;
     if (mimo_comm_rank(run->host) == 0 && failed > 0)
         printf("an error on %d of %d ranks: %s\n", failed, mimo_comm_size(run->host),

@@ -24,6 +24,7 @@ enum {
     KEY_SAME_BITS,
     KEY_MICRO_BATCHES,
     KEY_FAST,
+    KEY_SGD,
     KEY_LIST_ORDER,
     KEY_SELF_TEST,
     KEY_RUNS,
@@ -50,6 +51,7 @@ static const struct option table[] = {
     {"same-bits", required_argument, NULL, KEY_SAME_BITS},
     {"micro-batches", required_argument, NULL, KEY_MICRO_BATCHES},
     {"fast", no_argument, NULL, KEY_FAST},
+    {"sgd", no_argument, NULL, KEY_SGD},
     {"runs", required_argument, NULL, KEY_RUNS},
     {"log", required_argument, NULL, KEY_LOG},
     {"json", no_argument, NULL, KEY_JSON},
@@ -82,6 +84,7 @@ void oracle_options_help(FILE *stream)
         "                    that is the same on every topology\n"
         "  --micro-batches M of --same-bits with --train: 1 (default), 2 or 3\n"
         "  --fast            the run of --same-bits in the fast order, whose bits differ\n"
+        "  --sgd             the run of --same-bits by SGD, not by AdamW\n"
         "  --runs FILE       several runs one after the other, the options of each on a line of\n"
         "                    the file; a line behind each says how it ended\n"
         "  --json            JSON in place of the table\n"
@@ -198,6 +201,9 @@ static const char *read_option(oracle_options *out, int key)
         return read_order(&out->spec, optarg);
     case KEY_FAST:
         out->fast = true;
+        return NULL;
+    case KEY_SGD:
+        out->sgd = true;
         return NULL;
     case KEY_LIST_ORDER:
         out->list_order_mutations = true;

@@ -17,6 +17,7 @@ typedef struct oracle_options {
     int64_t micro_batches; /* of --same-bits with --train */
     bool self_test;        /* instead of the comparison: mimo_bridge_self_test */
     bool fast;             /* with --same-bits: its run in the fast order */
+    bool sgd;              /* with --same-bits: its run by SGD, not by AdamW */
     bool json, list_mutations, list_order_mutations, help;
 } oracle_options;
 

@@ -5,10 +5,13 @@ gradients and parameters. In the fixed order of additions the lines do not depen
 In the fast order they do, and so they do with any bug of the fixed order: otherwise this test sees
 nothing."""
 import itertools
+import struct
 import typing
 
 ORDER = ["--same-bits", "8,4"]
 QUANTITIES = ["loss", "grads", "norm", "params"]  # in the order in which a step makes them
+CURVE_STEPS = 20
+CURVES = [("SGD", ["--sgd"], 1e-5), ("AdamW", [], 1e-4)]
 BUG_STEPS = 6  # the norm's bug needs five
 
 
@@ -45,6 +48,10 @@ MANY = FEW + [Topology("tp=2,dp=1", "tp=2,cp=1,dp=1", "--sp"),
 ADAPTED_MANY = ADAPTED_FEW + [Topology("tp=1,dp=8", "tp=8,cp=1,dp=1", "--sp"),
                               Topology("tp=4,dp=2", "tp=2,cp=2,dp=2", "--executor zero-copy"),
                               Topology("tp=1,dp=3", "tp=1,cp=1,dp=3", "--micro-batches 2")]
+
+
+# Encoder and LLM are split alike, and no dp.
+SPLIT = [Topology(f"tp={tp},dp=1", f"tp={tp},cp=1,dp=1") for tp in (2, 4, 8)]
 
 
 def run_options(topology, steps, more):
@@ -95,6 +102,36 @@ def check(launch_all, every):
     return (compare(launch_all, MANY if every else FEW, steps, [], True)
             + compare(launch_all, ADAPTED_MANY if every else ADAPTED_FEW, steps, adapters, True)
             + compare(launch_all, MANY if every else FEW, 2, ["--fast"], False))
+
+
+def losses_of(outcome):
+    return [struct.unpack(">d", bytes.fromhex(line["loss"]))[0] for line in lines_of(outcome)]
+
+
+def judge_curve(topology, name, limit, curve, outcome):
+    """The largest relative gap of the losses."""
+    losses = losses_of(outcome)
+    gap = max((abs(a - b) / abs(b) for a, b in zip(losses, curve)), default=float("inf"))
+    right = outcome.status == 0 and len(losses) == CURVE_STEPS == len(curve) and gap <= limit
+    print(f"{'' if right else 'WRONG: '}{topology.text():60} {name}: {len(losses)} losses, largest "
+          f"gap {gap:.1e}, limit {limit:.0e}, {outcome.seconds:.1f} s", flush=True)
+    return right
+
+
+def check_curves(launch_all):
+    """Loss curves in the fast order, with adapters of rank 4: at tp 2, 4 and 8 as at tp 1. A curve
+    that hardly moves would prove nothing."""
+    verdicts = []
+    for name, more, limit in CURVES:
+        options = [run_options(t, CURVE_STEPS, ["--fast", "--adapters", "4", *more])
+                   for t in [ONE_RANK, *SPLIT]]
+        outcomes = launch_all(options)
+        curve = losses_of(outcomes[0])
+        moved = len(curve) > 0 and curve[-1] < 0.95 * curve[0]
+        print(f"{'' if moved else 'WRONG: '}{name}: loss {curve[:1]} to {curve[-1:]}", flush=True)
+        verdicts += [moved] + [judge_curve(t, name, limit, curve, outcome)
+                               for t, outcome in zip(SPLIT, outcomes[1:])]
+    return verdicts
 
 
 def judge_bug(row, alone, outcome):

@@ -12,6 +12,7 @@ Parts: small      pairs of grids on 1, 2, 4, 5, 6 and 12 ranks, other seeds on 5
        same-bits  the fixed order of additions: the bits of one rank on 6 topologies, 10 steps, and
                   every bug of --list-order-mutations differs from one rank
        every-same-bits   the same bits on 20 topologies, 100 steps
+       curves     losses of 20 steps with adapters at tp 1, 2, 4 and 8, by SGD and by AdamW
        mutations  every bug of --list-mutations must fail, in its phase, on its topology
        self-test  the bridge's own test passes on the topologies of the mutations, and fails for
                   the mutations of the bridge
@@ -36,7 +37,7 @@ import typing
 import oracle_same_bits
 
 PARTS = {"small", "eight", "every", "adapters", "every-adapters", "same-bits", "every-same-bits",
-         "mutations", "self-test", "arguments", "effects"}
+         "curves", "mutations", "self-test", "arguments", "effects"}
 SECONDS = 120  # limit of one launch of one run, which takes a few
 SECONDS_MORE = 5  # for each run that a launch makes
 LOGS = "oracle-logs"
@@ -411,6 +412,8 @@ def check_part(programs, runs, part):
         return check_mutations(programs)
     if part in ("same-bits", "every-same-bits"):
         return check_same_bits(programs, part == "every-same-bits")
+    if part == "curves":
+        return oracle_same_bits.check_curves(lambda rows: launch_all(programs, rows))
     if part == "self-test":
         return check_self_test(programs)
     if part == "arguments": # such a launch mostly waits for its own end

@@ -10,6 +10,8 @@
 
 enum { ROUND = 5, UNIT = 8 };
 
+#define SGD_RATE 0.2
+
 /* The settings of a usual training run, with a clip that takes effect. */
 static const nn_adamw rule = {
     .lr = 0.003, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .decay = 0.1, .clip = 0.2};
@@ -62,13 +64,20 @@ static uint64_t bits_of(double value)
     return bits;
 }
 
-static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *data, int step)
+static mimo_status update(oracle_candidate *candidate, const order_run *run, double norm)
+{
+    return run->sgd ? oracle_candidate_sgd(candidate, SGD_RATE)
+                    : oracle_candidate_adamw(candidate, &rule, norm);
+}
+
+static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *data,
+                             const order_run *run, int step)
 {
     oracle_step_result result;
     uint64_t gradients, parameters;
     MIMO_TRY(oracle_candidate_step(candidate, data, NULL, &result));
     MIMO_TRY(hash_all(&gradients, candidate, NN_GRAD));
-    MIMO_TRY(oracle_candidate_adamw(candidate, &rule, result.norm));
+    MIMO_TRY(update(candidate, run, result.norm));
     MIMO_TRY(hash_all(&parameters, candidate, NN_VALUE));
     if (mimo_comm_rank(candidate->topology->host) == 0)
         printf("step %d loss %016" PRIx64 " norm %016" PRIx64 " grads %016" PRIx64
@@ -78,17 +87,17 @@ static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *
 }
 
 mimo_status order_training_run(const oracle_topology *topology, const oracle_case *shape,
-                               uint64_t seed, int steps)
+                               const order_run *run)
 {
     oracle_candidate candidate = {0};
     synthetic_step data[ROUND];
-    ref_sizes sizes = synthetic_sizes(UNIT, seed);
+    ref_sizes sizes = synthetic_sizes(UNIT, run->seed);
     oracle_set_adapters(&sizes, topology, false);
     for (int i = 0; i < ROUND; i++)
         synthetic_create(&data[i], &sizes, shape, i);
     mimo_status status = oracle_candidate_create(&candidate, topology, &sizes, shape);
-    for (int i = 0; i < steps && status == MIMO_OK; i++)
-        status = take_step(&candidate, &data[i % ROUND], i + 1);
+    for (int i = 0; i < run->steps && status == MIMO_OK; i++)
+        status = take_step(&candidate, &data[i % ROUND], run, i + 1);
     oracle_candidate_destroy(&candidate);
     for (int i = 0; i < ROUND; i++)
         synthetic_destroy(&data[i]);

@@ -27,6 +27,8 @@
 #define ONE_RANK "'encoder':'tp=1,dp=1','llm':'tp=1,cp=1,dp=1'"
 #define START START_OF(ONE_RANK, 2, 9)
 #define START_ON_8 START_OF("'encoder':'tp=2,dp=4','llm':'tp=2,cp=2,dp=2'", 2, 9)
+#define FIXED(order) \
+    "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "','params':" H(9) "}\n"
 /* A step without hashes, and with them: of everything, then of e.w's and l.n's gradients and
  * values. */
 #define PLAIN_OF(step, loss, norm, ms) \
@@ -221,6 +223,30 @@ static const log_case logs[] = {
      "  parameters equal\n"
      "the step begins with other parameters\n"
      "A alone has steps 1 to 2 (2)\n"},
+    {"two that should have the same bits", FIXED("8,4") WHOLE(1, "5", "1", 1, 2),
+     FIXED("8,4") WHOLE(1, "5", "2", 1, 2), false,
+     "step 1 differs, first: norm\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  equal\n"
+     "  norm       1 (bits 3ff0000000000000) and 2 (bits 4000000000000000)\n"
+     "  parameters equal\n"
+     "the gradients are equal: the sum of their squares differs\n"
+     "both add in the same order (--same-bits=8,4): with equal options this is a bug\n"
+     "single tensors were not compared: give both runs --log-hashes=tensors\n"},
+    {"two in other orders", FIXED("8,4") WHOLE(1, "5", "1", 1, 2),
+     FIXED("8,1") WHOLE(1, "5", "2", 1, 2), false,
+     "step 1 differs, first: norm\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  equal\n"
+     "  norm       1 (bits 3ff0000000000000) and 2 (bits 4000000000000000)\n"
+     "  parameters equal\n"
+     "the gradients are equal: the sum of their squares differs\n"
+     "the runs add in other orders (--same-bits: 8,4 and 8,1), so they differ\n"
+     "single tensors were not compared: give both runs --log-hashes=tensors\n"},
     {"one that goes on, and one that is cut short", START STEP_1 STEP_2,
      START STEP_1 "{'step':2,'loss':5.2", true,
      "equal: steps 1 to 1 (1): tokens, loss, norm, gradients, parameters of 3 tensors\n"

@@ -119,16 +119,16 @@ Test(log, hashes)
     for (size_t i = 0; i < sizeof with_hashes / sizeof *with_hashes; i++) {
         struct train_log *log = NULL;
         struct train_log_line line = {8, 0.5, 3, 2, 1, &with_hashes[i].hashes};
-        struct train_log_start start = {8, 4, "tp=2,dp=4", "tp=2,cp=2,dp=2",
-                                        &with_hashes[i].hashes};
+        struct train_log_start start = {
+            8, 4, "tp=2,dp=4", "tp=2,cp=2,dp=2", i > 0 ? "8,4" : NULL, &with_hashes[i].hashes};
         cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
         cr_assert_eq(train_log_begin(log, &start), MIMO_OK, "%s", mimo_last_error());
         FILE *reader = fopen(path, "r");
         cr_assert(fgets(text, sizeof text, reader), "the first line was not flushed");
         snprintf(wanted, sizeof wanted,
                  "{\"first_step\":8,\"micro_batches\":4,\"grids\":{\"encoder\":\"tp=2,dp=4\","
-                 "\"llm\":\"tp=2,cp=2,dp=2\"},%s",
-                 with_hashes[i].start);
+                 "\"llm\":\"tp=2,cp=2,dp=2\"}%s,%s",
+                 i > 0 ? ",\"same_bits\":\"8,4\"" : "", with_hashes[i].start);
         cr_assert_str_eq(text, wanted);
         cr_assert_eq(train_log_write(log, &line), MIMO_OK, "%s", mimo_last_error());
         cr_assert_eq(train_log_close(log), MIMO_OK);
@@ -150,7 +150,7 @@ Test(log, a_full_disk_ends_a_long_line)
     for (int i = 0; i < MANY; i++)
         many[i] = tensors[0];
     struct train_log_hashes hashes = {1, 2, MANY, many};
-    struct train_log_start start = {1, 1, "dp=1", "dp=1", &hashes};
+    struct train_log_start start = {1, 1, "dp=1", "dp=1", "8,4", &hashes};
     struct train_log_line line = {4, 0.5, 3, 2, 1, &hashes};
     const char *sentence = "cannot write step %d to the log /dev/full: No space left on device";
     for (int i = 0; i < 2; i++) {
