@@ -40,15 +40,6 @@ static inline nn_matrix nn_transpose(nn_matrix a)
     return b;
 }
 
-/* c [a.rows, b.columns] = beta c + a b, contiguous. */
-static inline mimo_status nn_multiply(const nn_runtime *runtime, nn_real *c, nn_real beta,
-                                      nn_matrix a, nn_matrix b)
-{
-    nn_product product = {
-        .c = c, .stride = b.columns, .alpha = 1, .beta = beta, .a = a, .b = b, .count = 1};
-    return runtime->ops->matmul(runtime, &product);
-}
-
 /* Check that the communicator fits the store's tp: size, rank and kind of memory. */
 mimo_status nn_check_tp(const char *layer, const nn_params *params, mimo_comm *tp);
 /* Check that the store is sealed, and that 0 <= rows <= most. */

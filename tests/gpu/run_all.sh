@@ -43,14 +43,14 @@ launch() # ranks program argument...
         return
         ;;
     *.sh)
-        timeout 120 sh "$path" "$folder/$3" "$count"
+        timeout 300 sh "$path" "$folder/$3" "$count"
         return
         ;;
     esac
     shift 2
     set -- "$path" "$@"
     [ $large != pretend ] || set -- "$folder/pretend_host.sh" "$gpus" "$@"
-    timeout 120 mpirun --oversubscribe -n "$count" "$@"
+    timeout 300 mpirun --oversubscribe -n "$count" "$@"
 }
 
 passed=0 failed=0 skipped=0 left_out=0
