@@ -19,6 +19,14 @@ static void add(nn_exchange_counts *counts, nn_exchange_kind kind, int64_t calls
     counts->bytes[kind] += calls * bytes;
 }
 
+/* Of the two sums of a loss the fixed order takes one in fixed point, so they are two calls. */
+static void add_loss(nn_exchange_counts *counts, int64_t micro, int64_t rows, bool fixed)
+{
+    int64_t bytes = rows * (int64_t)sizeof(double);
+    add(counts, NN_EXCHANGE_MAX, micro, bytes);
+    add(counts, NN_EXCHANGE_SUM, fixed ? 2 * micro : micro, fixed ? bytes : 2 * bytes);
+}
+
 /* A block has a column-parallel and a row-parallel layer in each of its halves. Each of the four
  * exchanges its rows once, forward or backward. Under sp it does so both ways. */
 static all_counts expected(const oracle_candidate *candidate)
@@ -30,6 +38,7 @@ static all_counts expected(const oracle_candidate *candidate)
     int64_t pictures = candidate->pictures * sizes->image_tokens;
     int64_t rows = candidate->llm.share * candidate->sentences;
     int64_t linears = 4 * sizes->llm_layers + 1; /* and the head */
+    bool fixed = topology->runtime->order == NN_ORDER_FIXED;
     all_counts counts = {0};
     if (topology->encoder_tp)
         add(&counts.encoder_tp, NN_EXCHANGE_SUM, micro * 4 * sizes->encoder_layers,
@@ -43,12 +52,11 @@ static all_counts expected(const oracle_candidate *candidate)
     if (topology->cp) { /* keys and values of this rank's heads, of all cp ranks */
         int64_t keys = mimo_comm_size(topology->cp) * rows * 2 * width / topology->tp_size;
         add(&counts.llm_cp, NN_EXCHANGE_GATHER, micro * sizes->llm_layers, keys);
-        add(&counts.llm_cp, NN_EXCHANGE_SUM, micro * sizes->llm_layers, keys);
+        add(&counts.llm_cp, fixed ? NN_EXCHANGE_SUM_SCATTER : NN_EXCHANGE_SUM,
+            micro * sizes->llm_layers, keys);
     }
-    if (topology->tp) {
-        add(&counts.loss, NN_EXCHANGE_MAX, micro, rows * (int64_t)sizeof(double));
-        add(&counts.loss, NN_EXCHANGE_SUM, micro, 2 * rows * (int64_t)sizeof(double));
-    }
+    if (topology->tp)
+        add_loss(&counts.loss, micro, rows, fixed);
     return counts;
 }
 

@@ -50,6 +50,7 @@ WIDE = [("tp=1,dp=5", "tp=1,cp=1,dp=5", False), ("tp=1,dp=12", "tp=3,cp=2,dp=2",
 SEEDS = [2, 3, 4]
 ADAPTED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=2,dp=4", "tp=4,cp=1,dp=2", True),
            ("tp=8,dp=1", "tp=1,cp=4,dp=2", False), ("tp=1,dp=6", "tp=3,cp=2,dp=1", True)]
+FIXED = [("tp=2,dp=4", "tp=2,cp=2,dp=2", False), ("tp=8,dp=1", "tp=2,cp=4,dp=1", True)]
 RANK = 4  # of adapters
 TRAIN = ["--train", "100"]
 USAGE = 2  # the exit status of wrong arguments
@@ -242,16 +243,19 @@ class Run(typing.NamedTuple):
     executor: str
     seed: int = 1
     adapters: int = 0
+    same_bits: bool = False
 
     def text(self):
         encoder, llm, sp = self.pair
         text = f"{encoder} -> {llm}{' sp' if sp else ''} {self.executor}"
         text += f" adapters {self.adapters}" if self.adapters else ""
+        text += " same bits" if self.same_bits else ""
         return text + (f" seed {self.seed}" if self.seed != 1 else "")
 
     def options(self):
         adapters = ["--adapters", str(self.adapters)] if self.adapters else []
-        return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters]
+        order = oracle_same_bits.ORDER if self.same_bits else []
+        return [*options_of(self.pair, self.executor), "--seed", str(self.seed), *adapters, *order]
 
 
 def judge_pair(text, result, outcome):
@@ -369,13 +373,16 @@ def check_arguments(programs, wrong, sentence):
     return right
 
 
-def check_same_bits(programs, every):
+def check_same_bits(programs, runs, every):
+    """The reference is that of the fast order: the fixed one is as near to it."""
     def launch(rows):
         return launch_all(programs, rows)
     verdicts = oracle_same_bits.check(launch, every)
     if every:
         return verdicts
-    return verdicts + oracle_same_bits.check_bugs(
+    compared_rows = [Run(pair, executor_in_turn(pair, i), adapters=i % 2 * RANK, same_bits=True)
+                     for i, pair in enumerate(FIXED)]
+    return verdicts + check_pairs(programs, runs, compared_rows) + oracle_same_bits.check_bugs(
         launch, list_mutations(programs, "--list-order-mutations"))
 
 
@@ -411,7 +418,7 @@ def check_part(programs, runs, part):
     if part == "mutations":
         return check_mutations(programs)
     if part in ("same-bits", "every-same-bits"):
-        return check_same_bits(programs, part == "every-same-bits")
+        return check_same_bits(programs, runs, part == "every-same-bits")
     if part == "curves":
         return oracle_same_bits.check_curves(lambda rows: launch_all(programs, rows))
     if part == "self-test":
