@@ -815,6 +815,88 @@ Test(nn_ordered, squares_of_a_block)
     }
 }
 
+/* Of every token the f32 term of the fast order, in fixed point. */
+Test(nn_ordered, gradients_of_a_norm)
+{
+    enum { ROWS = 70, WIDTH = 130, N = ROWS * WIDTH };
+    static float x[N], dy[N];
+    float mean[ROWS], rstd[ROWS];
+    int64_t got[2 * WIDTH], zeros[2 * WIDTH] = {0};
+    fill_all();
+    for (int i = 0; i < N; i++) {
+        x[i] = a_data[i] - 0.25f;
+        dy[i] = b_data[i];
+    }
+    float *x_room = nn_test_sent(x, N), *dy_room = nn_test_sent(dy, N), *y = nn_test_room(N);
+    float *scale = nn_test_sent(b_data, WIDTH), *moments = nn_test_room(2 * ROWS);
+    int64_t *sums = sent_sums(zeros, 2 * WIDTH);
+    nn_norm_rows rows = {x_room, ROWS, WIDTH, scale, scale, moments, moments + ROWS};
+    nn_norm_gradients gradients = {
+        .dy = dy_room, .dx = y, .scale_sums = sums, .shift_sums = sums + WIDTH};
+    NN_OK(runtime()->ops->norm(runtime(), y, &rows));
+    NN_OK(runtime()->ops->norm_backward(runtime(), &rows, &gradients));
+    nn_test_read(mean, moments, ROWS);
+    nn_test_read(rstd, moments + ROWS, ROWS);
+    NN_OK(nn_runtime_read(runtime(), got, sums, sizeof got));
+    for (int j = 0; j < WIDTH; j++) {
+        int64_t scale_sum = 0, shift_sum = 0;
+        for (int i = 0; i < ROWS; i++) {
+            float normal = (x[i * WIDTH + j] - mean[i]) * rstd[i];
+            scale_sum += nn_fix((double)(dy[i * WIDTH + j] * normal));
+            shift_sum += nn_fix((double)dy[i * WIDTH + j]);
+        }
+        cr_assert(got[j] == scale_sum && got[WIDTH + j] == shift_sum, "column %d", j);
+    }
+    nn_runtime_free(runtime(), sums);
+    nn_test_free_rooms();
+}
+
+/* Exponentials are summed in fixed point, and losses are multiples of 2^-30. A row without a label
+ * adds nothing. */
+Test(nn_ordered, losses_of_tokens)
+{
+    enum { ROWS = 3, WIDTH = 290 };
+    static float logits[ROWS * WIDTH];
+    const int64_t labels[ROWS] = {7, NN_IGNORE, 289};
+    int64_t *label_room, *exps, got_exps[ROWS];
+    double *rooms, got[4 * ROWS + 1];
+    fill_all();
+    for (int i = 0; i < ROWS * WIDTH; i++)
+        logits[i] = 8 * a_data[i];
+    NN_OK(nn_runtime_reserve(runtime(), &label_room, ROWS, sizeof *label_room));
+    NN_OK(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
+    NN_OK(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + 1, sizeof *rooms));
+    NN_OK(nn_runtime_write(runtime(), label_room, labels, sizeof labels));
+    nn_token_rows tokens = {.logits = nn_test_sent(logits, ROWS * WIDTH),
+                            .labels = label_room,
+                            .rows = ROWS,
+                            .width = WIDTH,
+                            .maxima = rooms,
+                            .sums = rooms + ROWS,
+                            .exps = exps};
+    NN_OK(runtime()->ops->token_maxima(runtime(), &tokens));
+    NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
+    NN_OK(nn_runtime_read(runtime(), got_exps, exps, sizeof got_exps));
+    NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, rooms + 4 * ROWS, &tokens));
+    NN_OK(nn_runtime_read(runtime(), got, rooms, sizeof got));
+    for (int i = 0; i < ROWS; i++) {
+        double sum = 0, loss = got[3 * ROWS + i];
+        for (int j = 0; j < WIDTH; j++)
+            sum += exp((double)logits[i * WIDTH + j] - got[i]);
+        bool counts = labels[i] != NN_IGNORE;
+        cr_assert(fabs((double)got_exps[i] / NN_FIXED_ONE - (counts ? sum : 0)) < 1e-5 * sum,
+                  "row %d", i);
+        cr_assert(loss * 0x1p30 == rint(loss * 0x1p30), "loss %d is %a", i, loss);
+        double wanted = counts ? log(sum) + got[i] - (double)logits[i * WIDTH + labels[i]] : 0;
+        cr_assert(fabs(loss - wanted) < 1e-5, "loss %d is %g, not %g", i, loss, wanted);
+    }
+    cr_assert(got[4 * ROWS] == got[3 * ROWS] + got[3 * ROWS + 1] + got[3 * ROWS + 2]);
+    nn_runtime_free(runtime(), label_room);
+    nn_runtime_free(runtime(), exps);
+    nn_runtime_free(runtime(), rooms);
+    nn_test_free_rooms();
+}
+
 Test(nn_ordered, plain_zeros)
 {
     static const float given[] = {-0.0f, 0, 1, -1, -0x1p-149f, -INFINITY, -0.0f};
