@@ -11,11 +11,12 @@ static mimo_status check_order(const model_desc *desc, const rank_topology *topo
 {
     int64_t shards = desc->shards, chunks = desc->pairs > 1 ? 2 * desc->pairs : 1;
     CHECK(desc->heads % shards == 0, MIMO_ERR_SHAPE,
-          "--same-bits with V %" PRId64 ": %" PRId64 " heads do not divide into so many parts",
-          shards, desc->heads);
+          "--same-bits with V %" PRId64 ": %" PRId64 " heads do not divide into %" PRId64 " parts",
+          shards, desc->heads, shards);
     CHECK(PADDED_VOCABULARY % shards == 0, MIMO_ERR_SHAPE,
-          "--same-bits with V %" PRId64 ": the vocabulary of %d does not divide into so many parts",
-          shards, PADDED_VOCABULARY);
+          "--same-bits with V %" PRId64 ": the vocabulary of %d does not divide into %" PRId64
+          " parts",
+          shards, PADDED_VOCABULARY, shards);
     CHECK(desc->seq % chunks == 0, MIMO_ERR_SHAPE,
           "--same-bits with C %" PRId64 ": --seq %" PRId64 " is not a multiple of 2*C = %" PRId64,
           desc->pairs, desc->seq, chunks);

@@ -164,27 +164,7 @@ static mimo_status multiply(const nn_linear *layer, nn_real *target, nn_matrix a
         return runtime->ops->matmul(runtime, &product);
     }
     MIMO_TRY(runtime->ops->matmul(runtime, &product));
-    if (!added)
-        return MIMO_OK;
-    product.alpha = added->alpha;
-    product.beta = 1;
-    product.a = added->a;
-    product.b = added->b;
-    return runtime->ops->matmul(runtime, &product);
-}
-
-/* A planted bug: the adapter's part is added to y on every rank, after the sum. */
-static mimo_status add_late(const nn_linear *layer, nn_real *y, const nn_factors *added)
-{
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
-    nn_product product = {.c = y,
-                          .stride = added->b.columns,
-                          .alpha = added->alpha,
-                          .beta = 1,
-                          .a = added->a,
-                          .b = added->b,
-                          .count = 1};
-    return runtime->ops->matmul(runtime, &product);
+    return added ? nn_add_product(runtime, target, added) : MIMO_OK;
 }
 
 /* The product, the adapter's part and the sum over tp. */
@@ -199,8 +179,8 @@ static mimo_status write_output(nn_linear *layer, nn_real *y)
                       nn_transpose(weight_of(layer)), adapted && !late ? &added : NULL,
                       layer->split == NN_SPLIT_ROWS));
     MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
-    if (late)
-        MIMO_TRY(add_late(layer, y, &added));
+    if (late) /* a planted bug: added on every rank, after the sum */
+        MIMO_TRY(nn_add_product(nn_params_runtime(layer->params), y, &added));
     if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
         MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
     return MIMO_OK;

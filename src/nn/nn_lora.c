@@ -233,20 +233,6 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, cons
     return MIMO_OK;
 }
 
-/* w += scale b a */
-static mimo_status add_update(const nn_runtime *runtime, nn_real *w, double scale, nn_matrix b,
-                              nn_matrix a)
-{
-    nn_product product = {.c = w,
-                          .stride = a.columns,
-                          .alpha = (nn_real)scale,
-                          .beta = 1,
-                          .a = b,
-                          .b = a,
-                          .count = 1};
-    return runtime->ops->matmul(runtime, &product);
-}
-
 mimo_status nn_lora_merge(nn_lora *lora, int weight)
 {
     if (lora->rank == 0)
@@ -261,7 +247,8 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
     mimo_status status =
         runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
     if (status == MIMO_OK)
-        status = add_update(runtime, w, scale, b_of(lora), a_of(lora));
+        status = nn_add_product(
+            runtime, w, &(nn_factors){.alpha = (nn_real)scale, .a = b_of(lora), .b = a_of(lora)});
     if (status != MIMO_OK) {
         nn_runtime_free(runtime, saved);
         return status;

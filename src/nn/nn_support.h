@@ -40,6 +40,20 @@ static inline nn_matrix nn_transpose(nn_matrix a)
     return b;
 }
 
+/* c [a.rows, b.columns] += alpha a b, contiguous: a product of its own. */
+static inline mimo_status nn_add_product(const nn_runtime *runtime, nn_real *c,
+                                         const nn_factors *added)
+{
+    nn_product product = {.c = c,
+                          .stride = added->b.columns,
+                          .alpha = added->alpha,
+                          .beta = 1,
+                          .a = added->a,
+                          .b = added->b,
+                          .count = 1};
+    return runtime->ops->matmul(runtime, &product);
+}
+
 /* Check that the communicator fits the store's tp: size, rank and kind of memory. */
 mimo_status nn_check_tp(const char *layer, const nn_params *params, mimo_comm *tp);
 /* Check that the store is sealed, and that 0 <= rows <= most. */

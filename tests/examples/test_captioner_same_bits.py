@@ -30,7 +30,7 @@ REFUSED = [
     (["--same-bits=8"], 1, "--same-bits needs two numbers, \"8,1\", not \"8\""),
     (["--same-bits=128,1"], 1, "--same-bits (V) must be from 1 to 64, not 128"),
     (["--same-bits", "--precision", "bf16"], 1, "products in bf16 have no fixed order"),
-    (["--same-bits=16,1"], 1, "V 16: 8 heads do not divide into so many parts"),
+    (["--same-bits=16,1"], 1, "V 16: 8 heads do not divide into 16 parts"),
     (["--same-bits=8,64"], 1, "--seq 80 is not a multiple of 2*C = 128"),
     (["--same-bits", "--llm", "tp=1,cp=2,dp=1"], 2, "cp=2 is more than the 1 parts"),
     (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "tp=4 is more than the 2 parts"),

@@ -240,7 +240,7 @@ static int64_t below(uint64_t *seed, int64_t n)
     return (int64_t)((*seed >> 33) % (uint64_t)n);
 }
 
-/* All elements where they are few, else corners and some between. */
+/* All elements where they are few, otherwise the corners and some between them. */
 static void check_elements(const char *who, const shape *s, const nn_product *p)
 {
     int64_t matrices = s->shared ? 1 : s->count, each = s->m * s->n, all = matrices * each;

@@ -34,8 +34,8 @@ struct nn_fixed_plus {
     }
 };
 
-/* *to becomes the sum of both, while others add to it. Whoever finds it out of the range breaks it,
- * also after others have gone on from there. */
+/* Add `part` to *to, which other threads add to as well. A thread that finds the sum out of the
+ * range breaks it, also where others have added to it since. */
 static __device__ inline void nn_fixed_add(int64_t *to, int64_t part)
 {
     unsigned long long *shared = (unsigned long long *)to;

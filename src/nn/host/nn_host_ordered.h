@@ -8,8 +8,8 @@
  *  MIMO_ERR_UNSUPPORTED. */
 mimo_status nn_host_matmul_ordered(const nn_product *product);
 
-/** Kinds of code that give the same bits, the fastest first: the name of kind `kind` where this
- *  processor runs it, else NULL; and a product by it. */
+/** Kinds of code that give the same bits, the fastest first. The name of kind `kind`; NULL where
+ *  this processor does not run it. And a product by that kind. */
 enum { NN_HOST_ORDERED_KINDS = 3 };
 const char *nn_host_ordered_name(int kind);
 mimo_status nn_host_matmul_ordered_by(int kind, const nn_product *product);
