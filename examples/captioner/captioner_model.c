@@ -285,6 +285,20 @@ mimo_status model_backward(captioner_model *model)
     return encoder_backward(&model->encoder, model->encoded);
 }
 
+model_elements model_count_elements(const captioner_model *model)
+{
+    model_elements count = {0, 0};
+    const nn_params *stores[] = {model->encoder.params, model->language.params};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < nn_params_count(stores[s]); i++) {
+            const nn_param *param = nn_params_at(stores[s], i);
+            int64_t elements = nn_placement_elements(&param->placement);
+            count.all += elements;
+            count.trained += param->frozen ? 0 : elements;
+        }
+    return count;
+}
+
 static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
 {
     language_model *language = &model->language;

@@ -40,6 +40,12 @@ mimo_status model_create(captioner_model *out, const rank_topology *topology,
                          const model_desc *desc);
 void model_destroy(captioner_model *model);
 
+/** Elements of the parameters of both modules. Each counts once, however tp cuts it. */
+typedef struct model_elements {
+    int64_t all, trained;
+} model_elements;
+model_elements model_count_elements(const captioner_model *model);
+
 /** The sum of the losses of this rank's labels of model->batch, and how many these are.
  *  Collective. */
 mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);

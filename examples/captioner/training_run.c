@@ -160,6 +160,18 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
     return mimo_comm_agree(run->world, status);
 }
 
+/* AdamW keeps two moments of each element that is trained. */
+static void print_trained(const run_state *run)
+{
+    const double mb = 1e-6 * (double)sizeof(nn_real);
+    const model_elements count = model_count_elements(&run->model);
+    const double trained = mb * (double)count.trained;
+    fprintf(stderr,
+            "training %" PRId64 " of %" PRId64 " parameters: %.2f MB of %.2f, gradients %.2f MB, "
+            "moments %.2f MB\n",
+            count.trained, count.all, trained, mb * (double)count.all, trained, 2 * trained);
+}
+
 static void begin_progress(run_state *run)
 {
     enum progress_kind kind = progress_kind_of(stderr);
@@ -191,8 +203,10 @@ static mimo_status train(run_state *run)
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
     TRY(begin_log(run));
-    if (run->lead)
+    if (run->lead) {
+        print_trained(run);
         begin_progress(run);
+    }
     mimo_status status = take_steps(run);
     if (run->lead)
         progress_end(&run->progress);

@@ -2,6 +2,7 @@
 curve; merged weights; a resumed run; and what is refused."""
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -73,6 +74,15 @@ class Adapters:
             first = first or found
             self.expect(found == first, f"the adapter of {topology} at step 0 is another file")
 
+    def trained(self, printed, adapter):
+        """What is trained is what the file of the adapter holds, whole."""
+        with open(os.path.join(adapter, "adapter_model.safetensors"), "rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            size = os.fstat(file.fileno()).st_size - 8 - header
+        said = re.search(r"^training (\d+) of (\d+) parameters: ", printed, re.M)
+        self.expect(said and 4 * int(said[1]) == size and int(said[2]) > int(said[1]),
+                    f"an adapter of {size} bytes: {said and said[0]}")
+
     def one_curve(self, straight):
         for topology in (TOPOLOGIES[0], WIDE):
             seen = self.captioner.train(topology, *SMALL, "--base", self.base, *RANK, *STEPS)
@@ -139,6 +149,7 @@ def main():
         done, straight = test.run(TOPOLOGIES[1], *RANK, *STEPS, "--adapter-out", adapter, "--merge",
                                   merged)
         losses = Report(done.stdout)
+        test.trained(done.stderr, adapter)
         test.one_curve(straight)
         test.round_trips(adapter, losses)
         test.merged(merged, losses)
