@@ -7,6 +7,7 @@
 #include "bridge_bed.h"
 #include "cases_ran.h"
 #include "core/memory.h"
+#include "exchange_counter.h"
 #include "guarded.h"
 #include "reference_grid.h"
 #include "tile_arena.h"
@@ -74,33 +75,6 @@ int MPI_Startall(int count, MPI_Request requests[])
 {
     mpi.started += count;
     return PMPI_Startall(count, requests);
-}
-
-/* What a bridge asks of its backend, by a table before the real one. */
-typedef struct counted_bridge {
-    mimo_bridge *bridge;
-    mimo_comm_backend table;
-} counted_bridge;
-
-static struct {
-    const mimo_comm_backend *real;
-    int64_t exchanges; /* that were created */
-} asked;
-
-static mimo_status count_exchange(mimo_exchange **out, mimo_comm *comm,
-                                  const mimo_messages *messages)
-{
-    asked.exchanges++;
-    return asked.real->exchange_create(out, comm, messages);
-}
-
-static void count_bridge(counted_bridge *out, mimo_bridge *bridge)
-{
-    asked.real = bridge->comm->backend;
-    asked.exchanges = 0;
-    *out = (counted_bridge){bridge, *asked.real};
-    out->table.exchange_create = count_exchange;
-    bridge->comm->backend = &out->table;
 }
 
 /* Allocations of the library's own objects, by its hook for those that fail. */
@@ -175,9 +149,8 @@ BED_TEST(addresses, of_small_calls)
     enum { CALLS = 10000, SPREAD = 1 << 12 };
     bed_case c = case_of(buffer);
     bridge_bed bed;
-    counted_bridge counted;
     bed_create(&bed, &c);
-    count_bridge(&counted, bed.bridge);
+    count_exchanges(bed.bridge->comm);
     arena sources[2], targets[2];
     for (int i = 0; i < 2; i++) {
         sources[i] = arena_new(&bed, MIMO_SRC, false, SPREAD);
@@ -189,7 +162,7 @@ BED_TEST(addresses, of_small_calls)
     for (int64_t turn = 1; turn < CALLS; turn++)
         move_small(&bed, sources, targets, turn);
     int64_t took = allocations();
-    MPI_EXPECT(asked.exchanges == 1, "%d exchanges were made", (int)asked.exchanges);
+    MPI_EXPECT(exchange_counter.created == 1, "%d exchanges were made", exchange_counter.created);
     MPI_EXPECT(took == 0, "%d allocations", (int)took);
     MPI_EXPECT(mpi.types == types && mpi.requests == requests,
                "%d types and %d requests, after the first call %d and %d", (int)mpi.types,
@@ -211,10 +184,9 @@ BED_TEST(addresses, of_many_shapes)
     enum { SHAPES = 64, TURNS = 4, SPREAD = 1 << 10 };
     bed_case c = case_of(buffer);
     bridge_bed bed;
-    counted_bridge counted;
     c.hidden = SHAPES;
     bed_create(&bed, &c);
-    count_bridge(&counted, bed.bridge);
+    count_exchanges(bed.bridge->comm);
     int64_t took = 0;
     for (int turn = 0; turn < TURNS; turn++)
         for (int shape = 0; shape < 2 * SHAPES; shape++) {
@@ -234,8 +206,8 @@ BED_TEST(addresses, of_many_shapes)
             arena_free(&from);
             arena_free(&to);
         }
-    MPI_EXPECT(asked.exchanges == 2 * SHAPES, "%d exchanges for %d shapes", (int)asked.exchanges,
-               SHAPES);
+    MPI_EXPECT(exchange_counter.created == 2 * SHAPES, "%d exchanges for %d shapes",
+               exchange_counter.created, SHAPES);
     MPI_EXPECT(took == 0, "%d allocations after the first turn", (int)took);
     bed_destroy(&bed);
 }
@@ -252,9 +224,8 @@ BED_TEST(addresses, alignments)
     for (int end = 0; end < 2; end++) {
         bed_case c = case_of(buffer);
         bridge_bed bed;
-        counted_bridge counted;
         bed_create(&bed, &c);
-        count_bridge(&counted, bed.bridge);
+        count_exchanges(bed.bridge->comm);
         arena from = arena_new(&bed, MIMO_SRC, false, SPREAD);
         arena to = arena_new(&bed, MIMO_DST, buffer, SPREAD);
         int64_t first = -(intptr_t)(end ? to.room.place : from.room.place) & 15;
@@ -268,8 +239,8 @@ BED_TEST(addresses, alignments)
             MPI_EXPECT_OK(bed_call(&bed, false, &target, &source));
             bed_check_target(&bed, &target, false, (uint64_t)i);
             check_guards(&target);
-            MPI_EXPECT(asked.exchanges == classes[i], "offset %d: %d exchanges, not %d",
-                       (int)offsets[i], (int)asked.exchanges, classes[i]);
+            MPI_EXPECT(exchange_counter.created == classes[i], "offset %d: %d exchanges, not %d",
+                       (int)offsets[i], exchange_counter.created, classes[i]);
         }
         arena_free(&from);
         arena_free(&to);
@@ -285,9 +256,8 @@ BED_TEST(addresses, that_swap)
     enum { TURNS = 12 };
     bed_case c = case_of(buffer);
     bridge_bed bed;
-    counted_bridge counted;
     bed_create(&bed, &c);
-    count_bridge(&counted, bed.bridge);
+    count_exchanges(bed.bridge->comm);
     test_tile from[2], to[2];
     for (int i = 0; i < 2; i++) {
         from[i] = bed_tile_new(&bed, MIMO_SRC);
@@ -304,7 +274,7 @@ BED_TEST(addresses, that_swap)
             bed_check_target(&bed, &targets[i], false, (uint64_t)(2 * turn + i));
     }
     /* Two tiles in a buffer may be aligned differently. */
-    MPI_EXPECT(asked.exchanges <= 1 + buffer, "%d exchanges", (int)asked.exchanges);
+    MPI_EXPECT(exchange_counter.created <= 1 + buffer, "%d exchanges", exchange_counter.created);
     for (int i = 0; i < 2; i++) {
         test_tile_free(&from[i]);
         test_tile_free(&to[i]);
@@ -389,7 +359,6 @@ BED_TEST(addresses, at_random)
     for (int way = 0; way < WAYS; way++) {
         bed_case c = case_of(buffer);
         bridge_bed bed;
-        counted_bridge counted;
         uint64_t state = 77 + (uint64_t)way;
         static char copies[32];
         c.dst.partition = way == 0;
@@ -400,12 +369,12 @@ BED_TEST(addresses, at_random)
             c.src.grid = copies;
         }
         bed_create(&bed, &c);
-        count_bridge(&counted, bed.bridge);
+        count_exchanges(bed.bridge->comm);
         for (int i = 0; i < CALLS; i++, ran++) {
             const random_call call = draw_call(&state, &c);
-            int64_t before = asked.exchanges;
+            int before = exchange_counter.created;
             run_random(&bed, &call);
-            met += asked.exchanges == before;
+            met += exchange_counter.created == before;
         }
         bed_destroy(&bed);
     }
@@ -420,10 +389,9 @@ BED_TEST(addresses, past_the_most_bases)
     enum { TURNS = 4 };
     bed_case c = case_of(buffer);
     bridge_bed bed;
-    counted_bridge counted;
     bed_create(&bed, &c);
-    count_bridge(&counted, bed.bridge);
-    counted.table.most_bases = 4;
+    count_exchanges(bed.bridge->comm);
+    exchange_counter.table.most_bases = 4;
     test_tile from[3], to[3];
     for (int i = 0; i < 3; i++) {
         from[i] = bed_tile_new(&bed, MIMO_SRC);
@@ -437,7 +405,8 @@ BED_TEST(addresses, past_the_most_bases)
         for (int i = 0; i < 2; i++)
             bed_check_target(&bed, &targets[i], false, (uint64_t)(2 * turn + i));
     }
-    MPI_EXPECT(asked.exchanges == 2, "%d exchanges for 2 sets of addresses", (int)asked.exchanges);
+    MPI_EXPECT(exchange_counter.created == 2, "%d exchanges for 2 sets of addresses",
+               exchange_counter.created);
     for (int i = 0; i < 3; i++) {
         test_tile_free(&from[i]);
         test_tile_free(&to[i]);

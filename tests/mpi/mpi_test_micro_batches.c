@@ -6,6 +6,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge_bed.h"
+#include "exchange_counter.h"
 #include "guarded.h"
 
 enum { COUNT = 6, MOST_SPANS = 16, SAMPLES = 4, POSITIONS = 8 };
@@ -92,28 +93,6 @@ static void end(micro_batches *it)
 
 /* ------------------------------------- in turn ------------------------------------ */
 
-static struct {
-    const mimo_comm_backend *real;
-    mimo_comm_backend table;
-    int exchanges; /* that were created */
-} asked;
-
-static mimo_status count_exchange(mimo_exchange **out, mimo_comm *comm,
-                                  const mimo_messages *messages)
-{
-    asked.exchanges++;
-    return asked.real->exchange_create(out, comm, messages);
-}
-
-static void count_exchanges(mimo_bridge *bridge)
-{
-    asked.real = bridge->comm->backend;
-    asked.exchanges = 0;
-    asked.table = *asked.real;
-    asked.table.exchange_create = count_exchange;
-    bridge->comm->backend = &asked.table;
-}
-
 /* Move by the selected micro-batch. Then by `alone`, which was told this one alone. */
 static void compare(const bridge_bed *at, const bridge_bed *alone, bool backward, uint64_t seed)
 {
@@ -152,7 +131,7 @@ BED_TEST(micro_batches, told_at_once)
     begin(&it, buffer);
     bed_create(&other, &it.bed.c);
     MPI_EXPECT_OK(mimo_bridge_update(it.bed.bridge, it.descs, COUNT));
-    count_exchanges(it.bed.bridge);
+    count_exchanges(it.bed.bridge->comm);
     setenv("MIMO_AGREE", "0", 1);
     for (int round = 0; round < 3; round++) {
         shuffle(&random, order);
@@ -164,13 +143,13 @@ BED_TEST(micro_batches, told_at_once)
             compare(&it.at[order[k]], &alone, false, (uint64_t)round);
             compare(&it.at[order[k]], &alone, true, (uint64_t)round);
         }
-        MPI_EXPECT(round == 0 || asked.exchanges == made, "round %d: %d exchanges after %d", round,
-                   asked.exchanges, made);
-        made = asked.exchanges;
+        MPI_EXPECT(round == 0 || exchange_counter.created == made,
+                   "round %d: %d exchanges after %d", round, exchange_counter.created, made);
+        made = exchange_counter.created;
     }
     MPI_EXPECT(made >= 2 * COUNT, "%d exchanges", made);
     setenv("MIMO_AGREE", "1", 1);
-    it.bed.bridge->comm->backend = asked.real;
+    it.bed.bridge->comm->backend = exchange_counter.real;
     bed_destroy(&other);
     end(&it);
 }

@@ -6,32 +6,11 @@
 #include "bridge/routed/routed_types.h"
 #include "bridge_bed.h"
 #include "core/memory.h"
+#include "exchange_counter.h"
 #include "guarded.h"
 #include "reference_grid.h"
 
 enum { PLENTY = 1 << 30 };
-
-static struct {
-    const mimo_comm_backend *real;
-    mimo_comm_backend table;
-    int exchanges; /* that were created */
-} asked;
-
-static mimo_status count_exchange(mimo_exchange **out, mimo_comm *comm,
-                                  const mimo_messages *messages)
-{
-    asked.exchanges++;
-    return asked.real->exchange_create(out, comm, messages);
-}
-
-static void count_exchanges(mimo_bridge *bridge)
-{
-    asked.real = bridge->comm->backend;
-    asked.exchanges = 0;
-    asked.table = *asked.real;
-    asked.table.exchange_create = count_exchange;
-    bridge->comm->backend = &asked.table;
-}
 
 /* Backward adds contributions. With many ranks it has two phases. */
 static bed_case case_of(executor_id executor, int chunks)
@@ -95,13 +74,13 @@ static void prepare_and_call(const bridge_bed *bed, bool backward, bool looks)
     MPI_EXPECT_OK(mimo_bridge_prepare(bed->bridge, backward, &first));
     expect_poison(&to[0]);
     expect_poison(&from[0]);
-    int made = asked.exchanges;
+    int made = exchange_counter.created;
     (void)mimo_fail_allocation(PLENTY);
     MPI_EXPECT_OK(call(bed, backward, &second));
     int64_t took = PLENTY - mimo_fail_allocation(0);
-    MPI_EXPECT(!looks || (took == 0 && asked.exchanges == made),
+    MPI_EXPECT(!looks || (took == 0 && exchange_counter.created == made),
                "%s: the first call takes %d allocations and %d exchanges", bed_text(&bed->c),
-               (int)took, asked.exchanges - made);
+               (int)took, exchange_counter.created - made);
     bed_check_target(bed, &to[1], backward, 8);
     for (int i = 0; i < 2; i++) {
         test_tile_free(&from[i]);
@@ -119,7 +98,7 @@ static void each_way(const char *checks)
         setenv("MIMO_CHECK", checks, 1);
         bed_create(&bed, &c);
         unsetenv("MIMO_CHECK");
-        count_exchanges(bed.bridge);
+        count_exchanges(bed.bridge->comm);
         prepare_and_call(&bed, false, !*checks);
         prepare_and_call(&bed, true, !*checks);
         bed_destroy(&bed);
@@ -238,7 +217,7 @@ MPI_TEST(prepare, where_calls_enqueue)
         mimo_device device = enqueuing();
         bed_create(&bed, &c);
         bed.bridge->comm->device = &device;
-        count_exchanges(bed.bridge);
+        count_exchanges(bed.bridge->comm);
         test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
         const mimo_move_desc right = describe(&bed, &to, &from);
         mimo_move_desc wrong = right;
