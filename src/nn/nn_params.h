@@ -1,10 +1,8 @@
 /*
  * The store: the parameters of one module. Values, gradients and Adam moments lie in flat arenas.
  * Parameters of one gradient rule lie together, which gives few buckets and few reductions. A
- * frozen parameter has a value and nothing else: no gradient, no moments, no bucket.
- *
- * Initial values come from a counter-based generator. Its key is (seed, name, global element
- * index). So every topology starts from the same model, bit for bit.
+ * frozen parameter has a value and nothing else: no gradient, no moments, no bucket. nn_initial.h
+ * says what values a store begins with.
  */
 #ifndef MIMO_NN_NN_PARAMS_H
 #define MIMO_NN_NN_PARAMS_H
@@ -170,10 +168,5 @@ mimo_status nn_params_settle(nn_params *params, int64_t tokens);
 /** The number of optimizer steps taken. A checkpoint saves it. */
 int64_t nn_params_steps(const nn_params *params);
 void nn_params_set_steps(nn_params *params, int64_t steps);
-
-/** The counter-based generator: the number of (seed, name, index), standard normal or uniform in
- *  (-1, 1]. Pure. */
-double nn_normal(uint64_t seed, const char *name, int64_t index);
-double nn_uniform(uint64_t seed, const char *name, int64_t index);
 
 #endif

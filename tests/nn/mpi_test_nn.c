@@ -7,6 +7,7 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
+#include "nn/nn_initial.h"
 #include "nn/nn_whole.h"
 #include "nn_test_memory.h"
 #include "test_memory.h"

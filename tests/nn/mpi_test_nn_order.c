@@ -6,6 +6,7 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
+#include "nn/nn_initial.h"
 #include "nn/nn_ops.h"
 #include "nn/nn_token_sums.h"
 #include "test_memory.h"

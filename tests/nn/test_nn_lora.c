@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/nn_initial.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 
