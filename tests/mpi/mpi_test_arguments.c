@@ -253,6 +253,9 @@ MPI_TEST(arguments, of_creation)
 static void questions(const mimo_bridge *bridge)
 {
     int64_t ranks[8], a = -7, b = -7;
+    mimo_pairing pairing = MIMO_PAIRING_INIT;
+    ARGUMENT(mimo_bridge_pairing(NULL, bridge), "pairing: NULL");
+    ARGUMENT(mimo_bridge_pairing(&pairing, NULL), "pairing: NULL");
     ARGUMENT(mimo_bridge_gather_group(ranks, &a, NULL), "gather group: NULL");
     ARGUMENT(mimo_bridge_gather_group(NULL, &a, bridge), "gather group: NULL");
     ARGUMENT(mimo_bridge_gather_group(ranks, NULL, bridge), "gather group: NULL");

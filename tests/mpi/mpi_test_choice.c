@@ -245,7 +245,7 @@ MPI_TEST(choice, wrong_sizes)
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_MISMATCH);
     c.sizes.dst_letters = "hsb";
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("letters 'hsb' of dst");
+    MPI_EXPECT_SENTENCE("letters 'hsb' of dst are neither sbh nor bsh");
     c.sizes.dst_letters = NULL;
     c.desc.executor = executor_of(EXECUTOR_P2P);
     MPI_EXPECT_STATUS(create(&bridge, &c), MIMO_ERR_ARGUMENT);

@@ -425,6 +425,7 @@ MPI_TEST(gradient, buckets_of_whole_numbers)
         MPI_EXPECT(here[i] == (i - 1) * sum, "%" PRId64 ", not %" PRId64, here[i], (i - 1) * sum);
     MPI_EXPECT_STATUS(mimo_gradient_norm(&norm, it.gradient, &bucket, 1, test_stream()),
                       MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("gradient bucket 'fixed': no norm of whole numbers");
     test_room_free(&room);
     release(&it);
 }
