@@ -70,7 +70,7 @@ def slot_that_is_in_use(comm):
     same(y.detach(), DST.tile(comm.rank, whole_of(3)))
 
 
-@case(4)
+@case(4, on="cpu")
 def slot_that_one_rank_keeps(comm):
     """All ranks get an error, and all count the call."""
     buffer = mb.Buffer(4096, 2, comm=comm)
@@ -172,7 +172,7 @@ def with_other_communicator(buffer):
     raise caught
 
 
-@case(4)
+@case(4, on="cpu")
 def tensors_that_outlive_an_abort(comm):
     """Memory in use is not freed with an aborted communicator."""
     buffer = mb.Buffer(4096, 2, comm=comm)

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import mimo_bridge as mb
-from megatron_import import gloo, whole
+from megatron_import import process_groups, whole
 from mimo_model_cases import (
     BATCH, HIDDEN, LANGUAGES, PIXELS, SEQ, SPECIAL, Data, inputs_of, model_of, relative, run_step,
     train)
@@ -42,7 +42,7 @@ def fused_steps(comm):
     """Gradients of the model in one piece, with cp = 1, 2 and 4, sp, and ranks without images."""
     upstream = whole()
     mb.communicator._default = comm
-    with gloo(comm):
+    with process_groups(comm):
         for language, sp in LANGUAGES:
             train(comm, upstream, {**ENCODERS, "language": language}, sp, {}, fused=True)
         grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
@@ -57,7 +57,7 @@ def fused_and_not(comm):
     shard; the spy does see those of fused=False."""
     upstream = whole()
     mb.communicator._default = comm
-    with gloo(comm):
+    with process_groups(comm):
         for language, sp in LANGUAGES:
             grids, grid = {**ENCODERS, "language": language}, mb.Grid(language)
             cut = grid.dim("cp") * (grid.dim("tp") if sp else 1)
@@ -82,7 +82,7 @@ def fused_mistakes(comm):
     upstream = whole()
     mb.communicator._default = comm
     grids = {**ENCODERS, "language": "tp=2,cp=2,dp=2"}
-    with gloo(comm):
+    with process_groups(comm):
         raises(ValueError, "id of audio", model_of, upstream, grids, False, fused=True,
                special={"vision": SPECIAL["vision"]})
         raises(ValueError, "config has cp=1, its grid cp=2", model_of, upstream, grids, False, cp=1,

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 import mimo_bridge as mb
-from megatron_import import gloo, two_classes, whole
+from megatron_import import process_groups, two_classes, whole
 from rank_runner import case, raises, same
 from tile_model import Side, dice, global_rows, gradient_of
 
@@ -34,7 +34,7 @@ def megatrons_bits(comm):
     """All pairs of (tp, dp), forward and gradient, in three dtypes."""
     Communicator, HyperCommGrid = two_classes()
     roll, ran, n = dice(11), 0, comm.size
-    with gloo(comm):
+    with process_groups(comm):
         for src_tp in divisors(n):
             for dst_tp in divisors(n):
                 layout, dtype = roll.choice(["bsh", "sbh"]), roll.choice(DTYPES)
@@ -58,7 +58,7 @@ def megatrons_bits(comm):
 def groups_as_torch_wants_them(comm):
     """Grid.groups and a process group for Communicator: the same ranks, or an error everywhere."""
     _, HyperCommGrid = two_classes()
-    with gloo(comm):
+    with process_groups(comm):
         theirs = hyper(HyperCommGrid, "tp=2,dp=2")
         grid = mb.Grid("tp=2,dp=2")
         for dims in (["tp"], ["dp"], ["tp", "dp"]):
@@ -75,7 +75,7 @@ def colocated_bits(comm):
     """50 random pairs of (tp, dp) through both classes: bits and attributes, under either rules."""
     upstream = whole()
     roll, ran = dice(12), 0
-    with gloo(comm):
+    with process_groups(comm):
         for _ in range(50):
             specs = [f"tp={tp},cp=1,pp=1,dp={8 // tp}" for tp in (roll.choice(divisors(8)) for _ in "12")]
             layout, dtype = roll.choice(["bsh", "sbh", "bh"]), roll.choice(DTYPES)
@@ -115,7 +115,7 @@ def colocated_refusals(comm):
         (("tp=2,cp=2,dp=2", 0), ("tp=4,dp=2", 0)), (("tp=4,dp=2", 0), ("tp=2,cp=2,dp=2", 0)),
         (("tp=2,dp=3", 0), ("tp=3,dp=2", 0)),
     ]
-    with gloo(comm):
+    with process_groups(comm):
         for pair in refused:
             grids = [hyper(upstream.HyperCommGrid, *one) for one in pair]
             theirs = raises(ValueError, "", upstream.Theirs, *grids)
@@ -154,7 +154,7 @@ def colocated_beyond_megatron(comm):
         ("tp=2,dp=4", "tp=2,pp=2,dp=2"), ("tp=2,dp=4", "tp=1,cp=2,pp=2,dp=2"), ("tp=2,dp=3", "tp=3,dp=2"),
         ("tp=2,dp=4", "cp=2,dp=4"), ("dp=4,tp=2", "tp=2,dp=4"), ("tp=1,pp=1,dp=8", "tp=1,pp=1,dp=8"),
     ]
-    with gloo(comm):
+    with process_groups(comm):
         for number, (src, dst) in enumerate(pairs):
             for layout in ("bsh", "sbh", "bh"):
                 ours = upstream.ours.ColocatedBridgeCommunicator(

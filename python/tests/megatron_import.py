@@ -1,4 +1,4 @@
-"""Megatron-LM for the cases: where it is, its classes, and process groups of gloo.
+"""Megatron-LM for the cases: where it is, its classes, and process groups.
 
 MIMO_MEGATRON names a folder that has `megatron`. Otherwise it is looked for beside the project. Nothing
 of it is copied, and nothing is written there.
@@ -89,8 +89,12 @@ def whole():
 
 
 @contextlib.contextmanager
-def gloo(comm):
-    """torch.distributed over the ranks of mpirun. Groups that ask for NCCL get gloo."""
+def process_groups(comm):
+    """torch.distributed over the ranks of comm: on GPUs it is there, on CPUs it is gloo, which groups that
+    ask for NCCL get."""
+    if comm.device.type == "cuda":
+        yield
+        return
     store = gather(tempfile.mktemp(prefix="mimo-store-"))[0]
     os.environ["WORLD_SIZE"] = str(comm.size)  # HyperCommGrid reads it
     dist.init_process_group("gloo", store=dist.FileStore(store, comm.size), rank=comm.rank,

@@ -5,9 +5,11 @@ alone, so that cp and sp leave the sum as it is. f64; the encoders are trained, 
 text's embedding is compared. Skipped where Megatron-LM is missing (megatron_import.py).
 """
 import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
 import mimo_bridge as mb
-from megatron_import import gloo, whole
+from megatron_import import process_groups, whole
 from rank_runner import case, gather, raises
 from tile_model import dice, even
 
@@ -92,7 +94,7 @@ def model_of(upstream, grids, sp, special=SPECIAL, cp=None, tp=None, **more):
     for name, text in grids.items():
         dims = [part.split("=") for part in text.split(",")]
         made[name] = upstream.HyperCommGrid([int(size) for _, size in dims], [d for d, _ in dims],
-                                            backend="gloo")
+                                            backend=dist.get_backend())
     language = mb.Grid(grids["language"])
     groups = [made["language"].create_pg([name]) for name in ("cp", "tp")]
     config = upstream.TransformerConfig(
@@ -126,25 +128,30 @@ def inputs_of(grids, data, rank):
 
 def run_step(model, grids, data, rank, **more):
     """This rank's sum of losses, and backward."""
-    loss, _ = model(**inputs_of(grids, data, rank), **more)
+    device = next(model.parameters()).device
+    inputs = tree_map_only(torch.Tensor, lambda x: x.to(device), inputs_of(grids, data, rank))
+    loss, _ = model(**inputs, **more)
     loss.sum().backward()
     return loss.sum().item()
 
 
 def relative(got, wanted):
+    got = got.to(wanted.device)
     return ((got - wanted).norm() / wanted.norm().clamp(min=1e-30)).item()
 
 
 def train(comm, upstream, grids, sp, none, **more):
     """Two steps of both encoders: gradients, and losses after them, against the model in one piece."""
-    model = model_of(upstream, grids, sp, **more)
-    alone = {name: Encoder(seed) for seed, name in enumerate(SPECIAL)}
-    words, tp = Language(None), mb.Grid(grids["language"]).dim("tp")
+    with torch.device("cpu"):
+        model = model_of(upstream, grids, sp, **more).to(comm.device)
+        alone = {name: Encoder(seed) for seed, name in enumerate(SPECIAL)}
+        words, tp = Language(None), mb.Grid(grids["language"]).dim("tp")
     for step in range(2):
-        data = Data(step, none)
+        with torch.device("cpu"):
+            data = Data(step, none)
+            whole_loss = in_one_piece(data, alone, words)
+            whole_loss.backward()
         loss = run_step(model, grids, data, comm.rank)
-        whole_loss = in_one_piece(data, alone, words)
-        whole_loss.backward()
         total = sum(gather(loss)) / (1 if sp else tp)
         assert abs(total / whole_loss.item() - 1) < 1e-12, (grids, step, total, whole_loss.item())
         off = relative(sum(gather(model.language_model.words.grad)) / tp, words.words.grad)
@@ -176,10 +183,22 @@ def mimo_model_steps(comm):
     """MimoModel with our import: dst cp = 2 and 4 give the encoder gradient of cp = 1."""
     upstream = whole()
     mb.communicator._default = comm
-    with gloo(comm):
+    with process_groups(comm):
         for language, sp in LANGUAGES:
             grids = {"vision": "tp=1,dp=8", "audio": "tp=2,dp=4", "language": language}
             train(comm, upstream, grids, sp, {})
+
+
+@case(2, on="cuda")
+def mimo_model_on_gpus(comm):
+    """Steps on GPUs, where process groups are NCCL's, against the model in one piece on the CPU."""
+    upstream = whole()
+    mb.communicator._default = comm
+    with process_groups(comm):
+        for language, sp in (("tp=1,cp=2,dp=1", False), ("tp=2,cp=1,dp=1", True)):
+            for more in ({}, {"fused": True}):
+                grids = {"vision": "tp=1,dp=2", "audio": "tp=2,dp=1", "language": language}
+                train(comm, upstream, grids, sp, {"vision": (6, 7)}, **more)
 
 
 @case(8)
@@ -188,7 +207,7 @@ def mimo_model_without_images(comm):
     upstream = whole()
     mb.communicator._default = comm
     grids = {"vision": "tp=1,dp=8", "audio": "tp=2,dp=4", "language": "tp=2,cp=2,dp=2"}
-    with gloo(comm):
+    with process_groups(comm):
         for none in ({"vision": (6, 7)}, {"vision": (0, 1), "audio": (0, 1, 2, 3)},
                      {"audio": range(8)}):
             train(comm, upstream, grids, False, none)
@@ -201,7 +220,7 @@ def mimo_model_mistakes(comm):
     upstream = whole()
     mb.communicator._default = comm
     grids = {"vision": "tp=1,dp=8", "audio": "tp=2,dp=4", "language": "tp=2,cp=1,pp=2,dp=2"}
-    with gloo(comm):
+    with process_groups(comm):
         raises(NotImplementedError, "pp=2", model_of, upstream, grids, False)
         grids["language"] = "tp=2,cp=2,dp=2"
         model, data = model_of(upstream, grids, False), Data(0, {})

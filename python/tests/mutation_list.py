@@ -99,7 +99,8 @@ def wrong_letters(original, x, letters):
 MUTATIONS = {
     "no sum over cp": (wrap(Movement, "_checked", zero_of_cp), ["autograd/sums_in_the_order_of_ranks",
                                                              "mimo_model/mimo_model_steps"]),
-    "swapped backward": (wrap(Movement, "_checked", reversed_gradient), ["bridge/random_pairs"]),
+    "swapped backward": (wrap(Movement, "_checked", reversed_gradient), [
+        "bridge/random_pairs", "wrapper/data_parallel", "wrapper/fully_sharded"]),
     "strides ignored": (wrap(Movement, "_checked", ignored_strides), ["bridge/not_contiguous"]),
     "another slot": (wrap(Movement, "_next_slot", other_slot), ["buffer/slots_in_turn"]),
     "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Runs the cases of this folder on the ranks of one mpirun, because importing torch costs seconds.
+"""Runs the cases of this folder on the ranks of one launch, because importing torch costs seconds.
 
-    mpirun -n 4 python rank_runner.py [--long] [--mutations] [WORD...]
+    mpirun -n 4 python rank_runner.py [--long] [--mutations] [WORD...]     tensors of the CPU, over MPI
+    torchrun --nproc-per-node 2 rank_runner.py [--long] [WORD...]          tensors of GPUs, over NCCL
 
 runs the cases with a word in their names, or all. --long: those that take long as well. --mutations:
 then those of mutation_list.py again, each with a bug planted, which a case must notice.
+
+On GPUs new tensors lie on the GPU of the rank, so the cases are the same. Where there are fewer GPUs than
+ranks they share them, which NCCL must allow (torch_gpu.py).
 
 A case is a function of a fresh communicator, marked with @case(numbers of ranks). All ranks run all
 cases in one order. A rank that fails says so and aborts its communicator, so that the others do not
@@ -14,26 +18,38 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import faulthandler
 import importlib
 import logging
+import os
 import pickle
 import sys
 import time
 import traceback
 
 import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
 import mimo_bridge as mb
 from mimo_bridge import _c, _mpi
 
 CASES: list = []
 MODULES = ("bridge_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
-           "local_cases", "megatron_cases", "mimo_model_cases", "fused_cases")
+           "local_cases", "wrapper_cases", "megatron_cases", "mimo_model_cases",
+           "fused_cases")
+ON_GPUS = ("bridge_cases", "autograd_cases", "compile_cases", "buffer_cases", "local_cases",
+           "wrapper_cases", "mimo_model_cases", "gpu_cases")
+JUDGES: list = []  # on GPUs: the process group that cases are judged over
+RUNNING: list = []  # on GPUs: the communicator of the case that runs
 
 
-def case(*ranks, long=False):
-    """Mark a case, and say on how many ranks it runs. `long`: only with --long."""
+def case(*ranks, long=False, on="both"):
+    """Mark a case, and say on how many ranks it runs. `long`: only with --long. `on`: "cpu" where it holds
+    for the CPU alone (there a mistake of one rank is an error of all), "cuda" for GPUs alone."""
     def mark(function):
+        if on not in ("both", "cuda" if JUDGES else "cpu"):
+            return function
         CASES.append((f"{function.__module__.removesuffix('_cases')}/{function.__name__}", function,
                       ranks, long))
         return function
@@ -45,7 +61,11 @@ class Skip(Exception):
 
 
 def gather(value):
-    """The values of all ranks, in rank order, by MPI itself and not by the library under test."""
+    """The values of all ranks, in rank order, by MPI or torch and not by the library under test."""
+    if JUDGES:
+        values = [None] * dist.get_world_size()
+        dist.all_gather_object(values, tree_map_only(torch.Tensor, torch.Tensor.cpu, value), JUDGES[0])
+        return tree_map_only(torch.Tensor, torch.Tensor.cuda, values)
     mpi = _mpi.start()
     library, byte = mpi.library, ctypes.addressof(ctypes.c_char.in_dll(mpi.library, "ompi_mpi_byte"))
     size = ctypes.c_int()
@@ -66,6 +86,8 @@ def gather(value):
 
 def same(got, wanted, what=""):
     """Equal bits, shape and dtype; otherwise the first place that differs, with both values."""
+    if RUNNING:
+        RUNNING[0].synchronize()  # with its deadline: torch would wait for ever for a rank that is gone
     assert got.shape == wanted.shape, f"{what}: shape {list(got.shape)}, wanted {list(wanted.shape)}"
     assert got.dtype == wanted.dtype, f"{what}: dtype {got.dtype}, wanted {wanted.dtype}"
     wrong = (got != wanted).nonzero()
@@ -89,7 +111,11 @@ def raises(kind, words, function, *args, **more):
 
 def run_one(function, judge, seconds=180, quiet=False):
     """'' where the case passed, a reason where it was skipped; AssertionError where it failed."""
+    seconds = 30 if JUDGES else seconds
     comm, skip, failure = mb.Communicator(timeout=datetime.timedelta(seconds=seconds)), "", None
+    if JUDGES:
+        RUNNING[:] = [comm]
+        faulthandler.dump_traceback_later(5 * seconds, exit=True)  # a hang says where
     try:
         function(comm)
         comm.close()
@@ -103,6 +129,8 @@ def run_one(function, judge, seconds=180, quiet=False):
         if not comm.closed:
             comm.abort(f"rank {judge.rank} failed")
             comm.forget()
+    faulthandler.cancel_dump_traceback_later()
+    RUNNING.clear()
     verdicts = gather(None if failure is None else f"{type(failure).__name__}: {failure}")
     torch._dynamo.reset() if "torch._dynamo" in sys.modules else None
     failed = [f"rank {i}: {v}" for i, v in enumerate(verdicts) if v is not None]
@@ -136,12 +164,27 @@ def run_mutations(judge, words):
     return missed
 
 
+def start_on_gpus():
+    """Process groups, and this rank's GPU. False where torch finds none."""
+    if not torch.cuda.is_available():
+        return False
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    torch.set_default_device(device)
+    dist.init_process_group("nccl")
+    JUDGES.append(dist.new_group(backend="gloo"))
+    return True
+
+
 def main(arguments):
     torch.set_num_threads(1)
+    if "LOCAL_RANK" in os.environ and not start_on_gpus():
+        print("skipped: torch finds no GPU")
+        return 0
     logging.getLogger("mimo_bridge").setLevel(logging.ERROR)  # cases end communicators on purpose
     long, mutations = "--long" in arguments, "--mutations" in arguments
     words = [a for a in arguments if not a.startswith("--")]
-    for name in MODULES:
+    for name in ON_GPUS if JUDGES else MODULES:
         importlib.import_module(name)
     judge = mb.Communicator(timeout=datetime.timedelta(seconds=180))
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -163,6 +206,8 @@ def main(arguments):
     if mutations:
         counts["failed"] += run_mutations(judge, words)
     judge.close()
+    if JUDGES:
+        dist.destroy_process_group()
     return 1 if counts["failed"] or not sum(counts.values()) else 0
 
 
