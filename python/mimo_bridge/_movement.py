@@ -126,7 +126,7 @@ class Movement:
         told = self.told_of(call)
         numbers = (call, -1 if told.batch is None else told.batch,
                    -1 if told.rows is None else told.rows[1])
-        NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0)
+        NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0, device="cpu")
 
     @property
     def call(self) -> int:

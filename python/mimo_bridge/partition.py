@@ -106,7 +106,7 @@ class LocalPartition:
     def index(self, seq: int, content: Content = "embeddings") -> torch.Tensor:
         """i64 [rows], on the CPU: the position in the sequence of each row that this rank keeps, for
         an attention mask or rotary positions. Local. ShapeError."""
-        index = torch.empty(self.rows(seq, content), dtype=torch.int64)
+        index = torch.empty(self.rows(seq, content), dtype=torch.int64, device="cpu")
         if index.numel():
             _c.lib.mimo_partition_index(index.data_ptr(), self._handle, _CONTENTS[content], seq)
         return index

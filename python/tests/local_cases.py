@@ -170,3 +170,24 @@ def exceptions(comm):
 def gathers(comm):
     """The test's own gather."""
     assert gather("x" * (comm.rank * 500)) == ["", "x" * 500]
+
+
+@case(2, on="cpu")
+def another_default_device(comm):
+    """torch.set_default_device says where a program's new tensors lie, not where ours do."""
+    with torch.device("meta"):
+        bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=mb.Partition())
+        part = mb.Partition().at(mb.Grid("cp=2"), comm.rank)
+        alignment, index = mb.Alignment([7]), part.index(8)
+    assert index.tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]][comm.rank]
+    ids, x = torch.tensor([[7, 1, 7, 2]]), torch.arange(8.0).reshape(8, 1, 1).requires_grad_()
+    with torch.device("meta"):
+        bridge.update(mb.Batch(batch=2))
+        y = bridge(x)
+        alignment.update(ids)
+        tile = alignment.merge([torch.ones(2, 1, device="cpu")], torch.zeros(2, 1, device="cpu"))
+        assert mb.spans_of(ids, 7) == [(0, 0, 0, 1), (0, 1, 2, 1)]
+    same(y[:, 0, 0].detach(), index.float())
+    assert tile.flatten().tolist() == [1, 0, 1, 0]
+    y.sum().backward()
+    same(x.grad, torch.ones_like(x))
