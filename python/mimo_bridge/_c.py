@@ -1,7 +1,8 @@
-"""The C API as ctypes sees it: structures, prototypes, and errors that become exceptions.
+"""What this package calls of the C API, as ctypes sees it: structures, prototypes, and errors that become
+exceptions.
 
-Names are those of include/mimo, so that a reader finds them there. Structures and prototypes are
-held against the headers by python/tests/torch_abi.py. No torch here.
+Names are those of include/mimo, so that a reader finds them there. python/tests/torch_abi.py holds
+structures and prototypes against the headers, and finds those that nobody calls. No torch here.
 """
 from __future__ import annotations
 
@@ -130,7 +131,6 @@ PROTOTYPES = {
     "mimo_version_text": "s:",
     "mimo_last_error": "s:",
     "mimo_log_set": "v:pp",
-    "mimo_tensor_text": "s:szp",
 
     "mimo_comm_destroy": "v:p",
     "mimo_comm_forget": "v:p",
@@ -147,13 +147,10 @@ PROTOTYPES = {
 
     "mimo_grid_create_text": "S:psl",
     "mimo_grid_destroy": "v:p",
-    "mimo_grid_check_world": "S:pl",
     "mimo_grid_size": "l:p",
-    "mimo_grid_rank_offset": "l:p",
     "mimo_grid_contains": "b:pl",
     "mimo_grid_ndims": "i:p",
     "mimo_grid_dim": "D:pi",
-    "mimo_grid_text": "s:szp",
     "mimo_grid_coords": "S:ppl",
     "mimo_grid_rank": "S:ppp",
     "mimo_grid_group_count": "S:ppps",
@@ -162,7 +159,6 @@ PROTOTYPES = {
 
     "mimo_pairing_of": "S:ppp",
     "mimo_pairing_group": "S:pppl",
-    "mimo_pairing_slot": "S:ppppl",
 
     "mimo_partition_create": "S:ppp",
     "mimo_partition_destroy": "v:p",
@@ -180,7 +176,6 @@ PROTOTYPES = {
     "mimo_alignment_split": "S:ppppp",
 
     "mimo_buffer_create": "S:ppl",
-    "mimo_buffer_borrow": "S:pppl",
     "mimo_buffer_destroy": "v:p",
     "mimo_buffer_data": "p:p",
     "mimo_buffer_size": "l:p",
@@ -210,7 +205,6 @@ PROTOTYPES = {
 NCCL_PROTOTYPES = {
     "mimo_comm_create_nccl": "S:ppp",
     "mimo_nccl_report_of": "S:pp",
-    "mimo_nccl_device": "S:pp",
 }
 # Of libmimo-bridge-mpi. With Open MPI an MPI_Comm is a pointer.
 MPI_PROTOTYPES = {

@@ -61,6 +61,14 @@ def check_prototypes(paths):
     return findings
 
 
+def check_used():
+    """Each prototype is of a function that the package or its tests call."""
+    files = [*PACKAGE.glob("*.py"), *pathlib.Path(__file__).parent.glob("*.py")]
+    called = set(re.findall(r"\.(mimo_\w+)", "".join(path.read_text("utf-8") for path in files)))
+    names = {**_c.PROTOTYPES, **_c.NCCL_PROTOTYPES, **_c.MPI_PROTOTYPES}
+    return [f"{name}: nobody calls it" for name in names if name not in called]
+
+
 def structures():
     return {name: kind for name, kind in vars(_c).items()
             if isinstance(kind, type) and issubclass(kind, ctypes.Structure)
@@ -120,21 +128,23 @@ def check_initializers():
 
 
 def check(program, headers):
-    return check_layouts(program) + check_prototypes(headers) + check_initializers()
+    return check_layouts(program) + check_prototypes(headers) + check_used() + check_initializers()
 
 
 def self_test(program, headers):
     """Each change must be noticed."""
     def with_change(table, name, value):
-        old = table[name]
+        kept = dict(table)
         table[name] = value
         findings = check(program, headers)
-        table[name] = old
+        table.clear()
+        table.update(kept)
         return findings
 
     assert not check(program, headers)
     assert with_change(_c.PROTOTYPES, "mimo_bridge_forward", "S:ppip")
     assert with_change(_c.PROTOTYPES, "mimo_comm_size", "l:p")
+    assert with_change(_c.PROTOTYPES, "mimo_comm_scatter", "S:ppplip")
     assert with_change(_c.DTYPES, "f16", 2)
     assert with_change(_c.EXECUTORS, "p2p", (2, 2))
 
