@@ -4,7 +4,7 @@
     plot_bench.py FOLDER
 
 Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
-torch_seed.jsonl and xla_reshard.jsonl. Where data is missing, its lines of the table say so. Prints
+torch_seed.jsonl, xla_reshard.jsonl and torch_bench.jsonl. Where data is missing, its lines of the table say so. Prints
 the table, and draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is
 missed is no failure.
 """
@@ -17,6 +17,7 @@ import sys
 MIB = 1 << 20
 FAN_IN = ("tp=1,dp=4", "tp=1,cp=2,dp=2")
 FAN_IN_ONE = ("tp=1,dp=4", "tp=1,cp=4,dp=1")
+PAIR = ("tp=1,dp=2", "tp=1,cp=2,dp=1")
 FAN_OUT = ("tp=4,dp=1", "tp=1,cp=2,dp=2")
 BOTH = ("forward", "backward")
 
@@ -32,6 +33,11 @@ ELSEWHERE = [
 
 def key_of(row):
     return row["src"], row["dst"], row["seq"], row["direction"]
+
+
+def size_of(row):
+    """What the better tensor order has less of: bytes of a step, or microseconds."""
+    return row["peak_bytes"] if row["direction"] == "step" else row["us"]
 
 
 def read_rows(folder, name):
@@ -59,6 +65,11 @@ class Results:
             self.torch[key_of(row)] = {"us": best}
         for row in read_rows(folder, "xla_reshard.jsonl"):
             self.xla[key_of(row)] = row
+        self.ways = {}  # through PyTorch: (way, mode, the rest of the key), the faster tensor order
+        for row in read_rows(folder, "torch_bench.jsonl"):
+            key = row["peer"], row["mode"], *key_of(row)
+            if key not in self.ways or size_of(row) < size_of(self.ways[key]):
+                self.ways[key] = row
 
     def time(self, rows, key, *names):
         """The sum of the named times of a case, in microseconds; None where it was not measured."""
@@ -66,6 +77,15 @@ class Results:
         if not row or not row.get(names[0]):
             return None
         return sum(row[name] for name in names)
+
+    def way(self, name, mode, key, what):
+        """A number of a way through PyTorch, or None."""
+        row = self.ways.get((name, mode, *key))
+        if not row:
+            return None
+        if what == "bytes":
+            return row["peak_bytes"] + row["own_bytes"]
+        return row[what] if row[what] > 0 else None
 
     def chosen(self):
         """The rows that have the time of a bridge that chose its executor."""
@@ -150,6 +170,26 @@ def torch_lines(results):
     return lines
 
 
+def bridge_lines(results):
+    """What torch_bench.py measured: bridges through autograd, beside Megatron-LM's communicator."""
+    lines = []
+    for seq in (8192, 32768):
+        for way, times in (("slots", (5, 7)), ("staged", (4.5, 6))):
+            for direction, wanted in zip(BOTH, times):
+                key = (*PAIR, seq, direction)
+                reached = ratio(*(results.way(name, "eager", key, "us") for name in ("megatron", way)))
+                lines.append(Line(f"Megatron / {way}, autograd", key, reached, wanted, most=False))
+        key = (*PAIR, seq, "step")
+        reached = ratio(*(results.way(name, "eager", key, "bytes") for name in ("slots", "megatron")))
+        lines.append(Line("peak memory, slots / Megatron", key, reached, 0.5))
+    for way in ("slots", "staged"):
+        for direction in BOTH:
+            key = (*PAIR, 256, direction)
+            reached = results.way(way, "eager", key, "host_us")
+            lines.append(Line(f"host, {way}, autograd", key, reached, 50, unit="us"))
+    return lines
+
+
 def still_lines(results):
     rows = results.plain
     still = [key for key in results.keys()
@@ -210,7 +250,7 @@ def auto_lines(results):
 
 
 def print_table(results):
-    lines = [line for make in (link_lines, xla_lines, torch_lines, still_lines, small_lines,
+    lines = [line for make in (link_lines, xla_lines, torch_lines, bridge_lines, still_lines, small_lines,
                                bare_lines, auto_lines) for line in make(results)]
     print(f"{'what':<34}{'case':<28}{'S':>6} {'':<9}{'reached':>10} {'wanted':>10}")
     for line in lines:
@@ -221,6 +261,29 @@ def print_table(results):
         print(f"{what}: not in these files ({where})")
     verdicts = [line.verdict() for line in lines]
     print(", ".join(f"{verdicts.count(word)} {word}" for word in ("ok", "missed", "no data")))
+    print_ways(results)
+
+
+WAYS = ("exchange", "slots", "staged", "p2p", "functional all-to-all", "functional", "megatron")
+
+
+def print_ways(results):
+    """Every time that torch_bench.py measured, in microseconds, and two ratios."""
+    cases = sorted({(key[2:5], key[1], key[5]) for key in results.ways if key[5] in BOTH},
+                   key=lambda case: (case[0][:2], case[1], case[0][2], BOTH.index(case[2])))
+    if not cases:
+        return
+    print(f"\n{'through PyTorch, us':<50}" + "".join(f"{name.replace('functional', 'func.'):>17}" for name in WAYS)
+          + f"{'Megatron/slots':>16}{'slots/exchange':>16}")
+    for case, mode, direction in cases:
+        key = (*case, direction)
+        times = {name: results.way(name, mode, key, "us") for name in WAYS}
+        times["exchange"] = results.way("exchange", "eager", key, "us")
+        words = ["-" if time is None else f"{time:.1f}" for time in times.values()]
+        ratios = (ratio(times["megatron"], times["slots"]), ratio(times["slots"], times["exchange"]))
+        words += ["-" if one is None else f"{one:.2f}" for one in ratios]
+        print(f"{case[0]} -> {case[1]} S {case[2]} {mode} {direction}".ljust(50)
+              + "".join(f"{word:>{16 if place >= len(WAYS) else 17}}" for place, word in enumerate(words)))
 
 
 # ------------------------------------------- the plot ---------------------------------------------
@@ -286,4 +349,5 @@ def main():
     draw(results, os.path.join(sys.argv[1], "bench.png"))
 
 
-main()
+if __name__ == "__main__":
+    main()

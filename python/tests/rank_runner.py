@@ -36,7 +36,7 @@ from mimo_bridge import _c, _mpi
 
 CASES: list = []
 MODULES = ("bridge_cases", "autograd_cases", "compile_cases", "error_cases", "buffer_cases",
-           "local_cases", "wrapper_cases", "megatron_cases", "mimo_model_cases",
+           "local_cases", "wrapper_cases", "bench_cases", "megatron_cases", "mimo_model_cases",
            "fused_cases")
 ON_GPUS = ("bridge_cases", "autograd_cases", "compile_cases", "buffer_cases", "local_cases",
            "wrapper_cases", "mimo_model_cases", "gpu_cases")
