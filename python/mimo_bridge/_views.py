@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import math
 
 import torch
 
@@ -58,29 +58,34 @@ def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device)
                          f"{letters!r}")
 
 
+# How an array of these elements is called outside of torch. Others are made as whole numbers of their
+# size, and then seen as what they are.
+_NAMES = {torch.float16: "<f2", torch.float32: "<f4", torch.float64: "<f8", torch.int32: "<i4",
+          torch.int64: "<i8", torch.uint8: "|u1", torch.int8: "|i1"}
+_NAMES_BY_SIZE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}
+
+
 class Memory:
-    """Bytes at an address, for torch to make a tensor of. Torch holds this object as long as any
+    """Elements at an address, for torch to make a tensor of. Torch holds this object as long as any
     tensor has the memory, so its end is theirs."""
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, name: str, shape: tuple[int, ...]) -> None:
         # what torch.as_tensor reads, for CUDA memory
-        self.__cuda_array_interface__ = {"data": (address, False), "shape": (size,),
-                                         "typestr": "|u1", "version": 3}
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": shape, "typestr": name,
+                                         "version": 3}
 
 
-def tensor_at(address: int, size: int, device: torch.device) -> tuple[torch.Tensor, object]:
-    """A uint8 tensor over `size` > 0 bytes, and the object that lives as long as its memory is used.
-    The object can have weak references."""
+def tensor_at(address: int, dtype: torch.dtype, shape: tuple[int, ...],
+              device: torch.device) -> tuple[torch.Tensor, object]:
+    """A tensor over the memory at an address, and the object that lives as long as this memory is used.
+    The object can have weak references. A tensor without elements uses one byte all the same."""
+    if 0 in shape:
+        raw, owner = tensor_at(address, torch.uint8, (1,), device)
+        return raw[:0].view(dtype).view(shape), owner
     if device.type == "cuda":
-        memory = Memory(address, size)
-        return torch.as_tensor(memory, device=device), memory
-    array = (ctypes.c_char * size).from_address(address)
-    return torch.frombuffer(array, dtype=torch.uint8), array
-
-
-def typed(raw: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """The first bytes of a uint8 tensor as a tensor of another type."""
-    count = dtype.itemsize
-    for length in shape:
-        count *= length
-    return raw[:count].view(dtype).view(shape)
+        memory = Memory(address, _NAMES.get(dtype) or _NAMES_BY_SIZE[dtype.itemsize], shape)
+        found = torch.as_tensor(memory, device=device)
+        return found if dtype in _NAMES else found.view(dtype), memory
+    count = math.prod(shape)
+    array = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(array, dtype=dtype).view(shape), array

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Sequence
 
@@ -79,15 +80,13 @@ class Buffer:
             raise StateError(f"slot {slot} of {self.slots} is in use: a tensor of an earlier call lies "
                              f"there. Give the buffer more slots (slots={self.slots + 1}), or let go of "
                              "the tensor")
-        size = dtype.itemsize
-        for length in shape:
-            size *= length
+        size = dtype.itemsize * math.prod(shape)
         if size > self.bytes:
             raise ShapeError(f"a result of {size} bytes does not fit a slot of {self.bytes} bytes")
         address = self._address + slot * self.bytes
-        raw, owner = _views.tensor_at(address, self.bytes, self.comm.device)
+        found, owner = _views.tensor_at(address, dtype, tuple(shape), self.comm.device)
         self._users[slot] = weakref.ref(owner)
-        return _views.typed(raw, dtype, shape), address
+        return found, address
 
     def in_use(self) -> str | None:
         """A sentence about a slot that a tensor lies in, or None. Local."""
