@@ -187,6 +187,9 @@ def bridge_lines(results):
             key = (*PAIR, 256, direction)
             reached = results.way(way, "eager", key, "host_us")
             lines.append(Line(f"host, {way}, autograd", key, reached, 50, unit="us"))
+            alone = results.way("autograd alone", "eager", key, "host_us")
+            if reached and alone:
+                lines[-1].what += f" (alone {alone:.0f})"
     return lines
 
 

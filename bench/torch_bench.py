@@ -20,7 +20,8 @@ Both passes only move data, so every way must have the bits of slices of the glo
 the slowest rank for CALLS calls, the median of REPEATS. Ways take turns, in a new order each time. host_us
 is what a call keeps the host, while the device is busy with something else. peak_bytes of a step is what
 torch's tensors take; own_bytes, what the bridge has besides (slots, staging). "exchange" is the ceiling: an
-all-to-all of as many bytes, packed before.
+exchange of as many bytes, packed before. "autograd alone" is the host's floor: a function that returns its
+input, without any ranks.
 """
 import argparse
 import importlib
@@ -43,7 +44,8 @@ from torch_seed import from_launcher, global_samples, in_order, split_zigzag  # 
 
 PAIRS = {"cp": ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "sp": ("tp=1,dp=2", "tp=2,cp=1,dp=1", 2)}
 MODES = ("eager", "graph", "compiled")
-BUSY = 1_000_000_000  # clock cycles of a GPU: half a second
+BUSY = 100_000_000  # clock cycles of a GPU: 50 ms
+AT_ONCE = 20_000  # microseconds that calls of one measurement may take together
 
 
 class Setting:
@@ -168,6 +170,26 @@ class SumOverRanks(torch.autograd.Function):
         return grad
 
 
+class Itself(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Alone(Peer):
+    """What autograd takes for a function of Python, forward and backward."""
+
+    def __init__(self, setting):
+        super().__init__("autograd alone", setting, "sbh")
+
+    def __call__(self, x):
+        return Itself.apply(x)
+
+
 class Gathered(Peer):
     """Functional collectives: all-gather along the batch, whose gradient is a reduce-scatter, and a cut."""
 
@@ -286,20 +308,20 @@ def skip(setting, way, mode, error):
 # --------------------------------------------- timing ----------------------------------------------
 
 
-def microseconds(call, device):
+def microseconds(call, device, calls):
     dist.barrier()
     if device.type == "cpu":
         begin = time.perf_counter()
-        for _ in range(CALLS):
+        for _ in range(calls):
             call()
-        return (time.perf_counter() - begin) * 1e6 / CALLS
+        return (time.perf_counter() - begin) * 1e6 / calls
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    for _ in range(CALLS):
+    for _ in range(calls):
         call()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) * 1e3 / CALLS
+    return begin.elapsed_time(end) * 1e3 / calls
 
 
 def host_microseconds(call, device):
@@ -340,8 +362,11 @@ def time_all(passes, setting, repeats):
                 for _ in range(WARM_UP):
                     call()
                 row = times.setdefault((number, direction), ([], []))
-                row[0].append(slowest(microseconds(call, setting.device), setting.device))
-                if repeat < 3:
+                calls = CALLS
+                if row[0]:
+                    calls = max(3, min(CALLS, int(AT_ONCE / row[0][-1])))
+                row[0].append(slowest(microseconds(call, setting.device, calls), setting.device))
+                if repeat < 5:
                     row[1].append(slowest(host_microseconds(call, setting.device), setting.device))
                 del call
                 passes[number].end()
@@ -382,6 +407,7 @@ class Bench:
         if self.setting.device.type == "cuda":
             self.peaks()
             self.exchange()
+            self.alone()
         for mode in self.asked.modes.split(","):
             self.mode(mode)
 
@@ -407,10 +433,21 @@ class Bench:
 
         for _ in range(WARM_UP):
             call()
-        us = median([slowest(microseconds(call, device), device) for _ in range(self.asked.repeats)])
+        us = median([slowest(microseconds(call, device, CALLS), device) for _ in range(self.asked.repeats)])
         for direction in ("forward", "backward"):
             self.line(types.SimpleNamespace(name="exchange", order="-"), direction, us, mode="eager",
                       host_us=-1, in_bytes=sent.nbytes)
+
+    def alone(self):
+        one = Alone(self.setting)
+        x, device = self.setting.given("sbh")[0], self.setting.device
+        y, g = one(x), torch.zeros_like(x)
+        calls = {"forward": lambda: one(x), "backward": lambda: torch.autograd.grad(y, x, g, retain_graph=True)}
+        for direction, call in calls.items():
+            for _ in range(WARM_UP):
+                call()
+            host = median([slowest(host_microseconds(call, device), device) for _ in range(5)])
+            self.line(one, direction, host, mode="eager", host_us=round(host, 2))
 
     def mode(self, mode):
         passes, ways = [], [make() for make in self.makers]

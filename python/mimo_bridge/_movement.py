@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -62,6 +62,15 @@ def now(number: int) -> tuple[int, int, int]:
     return call - SHIFT, batch - SHIFT, rows - SHIFT
 
 
+KINDS = 64  # of calls whose views are kept
+
+
+class _Views(NamedTuple):
+    to: _c.mimo_tensor
+    source: _c.mimo_tensor
+    arguments: tuple[Any, Any]  # both, as functions of C take them
+
+
 class Movement:
     """The C bridge of this rank and how tensors get in and out of it. A child of its communicator."""
 
@@ -72,6 +81,9 @@ class Movement:
         self.letters = letters  # of the src tile and of the dst tile
         self.codes = letters[0].encode(), letters[1].encode()
         self.buffers = buffers  # of the results of forward and of backward
+        self._functions: tuple[Any, Any] = _c.lib.mimo_bridge_forward, _c.lib.mimo_bridge_backward
+        self._kinds: dict[tuple[Any, ...], _Views] = {}  # of the last calls
+        self._in_force: tuple[int, Batch] | None = None  # what the library's next call moves
         # Each micro-batch that was ever told has a number of its own, and calls carry it.
         self._first = 0
         self.batches: Sequence[Batch] = ()
@@ -87,6 +99,7 @@ class Movement:
 
     def release(self) -> None:
         handle, self.handle = self.handle, None
+        self._in_force = None
         self._masks.clear()
         NOW.pop(self.number, None)
         _c.lib.mimo_bridge_destroy(handle)
@@ -106,10 +119,12 @@ class Movement:
             self._first += max(len(self.batches), 1)
             self.batches = batches
             self._masks.clear()
+            self._in_force = None
             self._choose(0)
 
     def select(self, micro_batch: int) -> None:
         with self.comm._turn():
+            self._in_force = None
             _c.lib.mimo_bridge_select(self.open(), micro_batch)
             self._choose(micro_batch)
 
@@ -127,17 +142,15 @@ class Movement:
         numbers = (call, -1 if told.batch is None else told.batch,
                    -1 if told.rows is None else told.rows[1])
         NOW[self.number] = torch.empty(*(number + SHIFT for number in numbers), 0, device="cpu")
-
-    @property
-    def call(self) -> int:
-        """The number of the micro-batch that calls move from now on."""
-        return now(self.number)[0]
+        self.call = call  # the number of the micro-batch that calls move from now on
 
     def _for(self, call: int) -> Batch:
         """Let the next call of the library be one of this micro-batch, and say what was told of it."""
-        batch = self.told_of(call)
-        _c.lib.mimo_bridge_select(self.open(), call - self._first)
-        return batch
+        if self._in_force is None or self._in_force[0] != call:
+            batch = self.told_of(call)
+            _c.lib.mimo_bridge_select(self.open(), call - self._first)
+            self._in_force = call, batch
+        return self._in_force[1]
 
     # Calls.
 
@@ -148,14 +161,28 @@ class Movement:
             try:
                 told = self._for(call)
                 x = self._checked(adjoint, x)
-                y, address = self._destination(adjoint, slot, x.dtype, shape)
+                y, address = self._destination(adjoint, slot, x, shape)
                 if told.spans is not None and not adjoint:
                     y.zero_()
             except BaseException as error:
                 self._refuse(adjoint, error)
                 raise
-            self._call(adjoint, self._view(y, not adjoint, address), self._view(x, adjoint), x)
+            views = self._views_of(adjoint, x, y)
+            views.to.data, views.source.data = address, x.data_ptr()
+            self._functions[adjoint](self.open(), *views.arguments, 1, self.comm._stream())
         return y
+
+    def _views_of(self, adjoint: bool, x: torch.Tensor, y: torch.Tensor) -> _Views:
+        """Views of such tensors, without their addresses: to be filled in and used in this turn."""
+        key = adjoint, x.dtype, x.shape, y.shape
+        views = self._kinds.get(key)
+        if views is None:
+            if len(self._kinds) >= KINDS:
+                self._kinds.clear()
+            to, source = self._view(y, not adjoint), self._view(x, adjoint)
+            views = _Views(to, source, (ctypes.byref(to), ctypes.byref(source)))
+            self._kinds[key] = views
+        return views
 
     def place(self, tile: torch.Tensor, x: torch.Tensor, call: int) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions of a ragged batch. Collective."""
@@ -166,7 +193,7 @@ class Movement:
                     raise StateError("place: the bridge has no spans: call update(Batch(spans=...))")
                 x = self._checked(False, x)
                 _views.check_tensor("place: the tile", tile, self.letters[1], self.comm.device)
-                y, address = self._destination(False, slot, tile.dtype, tile.shape)
+                y, address = self._destination(False, slot, tile, tile.shape)
                 y.copy_(tile)
             except BaseException as error:
                 self._refuse(False, error)
@@ -205,7 +232,7 @@ class Movement:
             try:
                 told = self._for(self.call)
                 x = self._checked(False, x)
-                y, address = self._destination(False, slot, x.dtype, shape)
+                y, address = self._destination(False, slot, x, shape)
                 if told.spans is not None:
                     y.zero_()
             except BaseException as error:
@@ -263,15 +290,15 @@ class Movement:
         _views.check_tensor(what, x, self.letters[adjoint], self.comm.device)
         return _views.plain(x)
 
-    def _destination(self, adjoint: bool, slot: int, dtype: torch.dtype,
+    def _destination(self, adjoint: bool, slot: int, like: torch.Tensor,
                      shape: Sequence[int]) -> tuple[torch.Tensor, int]:
         shape = tuple(shape)
         if len(shape) != len(self.letters[not adjoint]) or min(shape) < 0:
             raise ShapeError(f"the result can't have shape {list(shape)}")
         buffer = self.buffers[adjoint]
         if buffer is not None:
-            return buffer.tensor(slot, dtype, shape)
-        y = torch.empty(shape, dtype=dtype, device=self.comm.device)
+            return buffer.tensor(slot, like.dtype, shape)
+        y = like.new_empty(shape)
         return y, y.data_ptr()
 
     def _view(self, x: torch.Tensor, side: bool, address: int | None = None) -> _c.mimo_tensor:
@@ -286,8 +313,7 @@ class Movement:
         return desc
 
     def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor, x: torch.Tensor) -> None:
-        function = _c.lib.mimo_bridge_backward if adjoint else _c.lib.mimo_bridge_forward
-        function(self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
+        self._functions[adjoint](self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
 
     def _refuse(self, adjoint: bool, error: BaseException) -> None:
         """This rank can't call. On the host the others wait for it, so it makes a call that is
@@ -295,9 +321,8 @@ class Movement:
         if self.handle is None:
             return
         try:
-            function: Any = _c.lib.mimo_bridge_backward if adjoint else _c.lib.mimo_bridge_forward
             nobody = ctypes.byref(_views.nobody())
-            function(self.handle, nobody, nobody, 1, self.comm._stream())
+            self._functions[adjoint](self.handle, nobody, nobody, 1, self.comm._stream())
         except MimoError as refusal:
             error.add_note(f"({refusal})") if hasattr(error, "add_note") else None
 

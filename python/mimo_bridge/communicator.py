@@ -17,6 +17,18 @@ from .errors import ArgumentError, MimoError, StateError, Status, UnsupportedErr
 
 __all__ = ["Communicator", "default_communicator"]
 
+# os.getpid() asks the system each time.
+_this_process = [os.getpid()]
+os.register_at_fork(after_in_child=lambda: _this_process.__setitem__(0, os.getpid()))
+
+
+def _stream_of(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+# A stream as a number, where torch has it, without an object around it.
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
+
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)  # as torch.distributed's
 T = TypeVar("T")
 
@@ -95,7 +107,7 @@ class Communicator:
         return self._turns
 
     def _same_process(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != _this_process[0]:
             raise StateError(f"a forked child can't use the communicator of its parent ({self._pid}): "
                              "let data loaders spawn their workers, or keep bridges out of them")
 
@@ -117,7 +129,7 @@ class Communicator:
         """The current stream of the device, NULL on the host."""
         if self.device.type == "cpu":
             return None
-        return int(torch.cuda.current_stream(self.device).cuda_stream)
+        return _raw_stream(self.device.index)
 
     # Public.
 

@@ -162,7 +162,7 @@ def unused_outputs(comm):
 def local_functions(comm):
     """Shards and merges in a graph."""
     part = mb.Partition().at(mb.Grid("cp=2"), comm.rank)
-    alignment = mb.Alignment([7])
+    alignment = mb.Alignment([7], device=comm.device)
     alignment.update(torch.tensor([[7, 1, 7, 2]]))
 
     def step(rows, text):

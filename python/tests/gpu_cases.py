@@ -204,7 +204,6 @@ def graphs(comm):
     for executor in EXECUTORS:
         for train in (False, True):
             bed = Bed(comm, executor)
-            bed.bridge.update(mb.Batch(batch=comm.size))
             side = torch.cuda.Stream()
             x, g = bed.given(0)
             x.requires_grad_(train)

@@ -97,7 +97,7 @@ IDS = torch.tensor([[7, 1, 7, 2], [3, 8, 8, 7]])  # 7: images, 8: audio
 
 @case(1, 2)
 def alignments(comm):
-    alignment = mb.Alignment([7, 8], vocabulary=10)
+    alignment = mb.Alignment([7, 8], vocabulary=10, device=comm.device)
     raises(mb.StateError, "no ids", alignment.rows, 0)
     alignment.update(IDS)
     assert [alignment.rows(m) for m in (0, 1, -1)] == [3, 2, 3]

@@ -37,7 +37,7 @@ class Language(torch.nn.Module):
         generator = torch.Generator().manual_seed(3)
         self.config, self.tp = config, tp
         self.words = torch.nn.Parameter(torch.randn(VOCABULARY, HIDDEN, generator=generator, dtype=F64))
-        self.out = torch.randn(HIDDEN, VOCABULARY, generator=generator, dtype=F64)
+        self.register_buffer("out", torch.randn(HIDDEN, VOCABULARY, generator=generator, dtype=F64))
 
     def embedding(self, input_ids, position_ids):
         return self.words[input_ids].transpose(0, 1)
