@@ -216,8 +216,10 @@ def micro_batches(comm):
         same(y.detach(), whole[start:start + rows[m][comm.rank][1]])
         outputs.append((x, y, m))
     for x, y, m in reversed(outputs):
+        bridge.select(1 - m)
         y.backward(torch.full_like(y, 2.0 + m))
         same(x.grad, torch.full_like(x, 2.0 + m))
+    bridge.select(0)
     late = bridge(outputs[1][0])
     bridge.update()
     raises(mb.StateError, "updated", late.sum().backward)

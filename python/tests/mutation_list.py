@@ -57,6 +57,17 @@ def selected_now(original, self, _call):
     return original(self, self.call)
 
 
+def first_views(original, self, adjoint, x, y):
+    found = [views for key, views in self._kinds.items() if key[0] == adjoint]
+    return found[0] if found else original(self, adjoint, x, y)
+
+
+def old_selection(original, self, micro_batch):
+    kept = self._in_force
+    original(self, micro_batch)
+    self._in_force = kept
+
+
 def nothing_told(original, self, call):
     result = original(self, call)
     return mb.Batch() if result.spans is not None else result
@@ -107,6 +118,8 @@ MUTATIONS = {
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
     "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
     "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
+    "an old selection": (wrap(Movement, "select", old_selection), ["bridge/micro_batches"]),
+    "views of other shapes": (wrap(Movement, "_views_of", first_views), ["bridge/uneven_batches"]),
     "spans forgotten": (wrap(Movement, "_for", nothing_told), ["bridge/ragged_place"]),
     "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place"]),
     "buffers closed early": (wrap(mb.Buffer, "in_use", never_in_use), ["buffer/closing_buffers"]),
