@@ -4,7 +4,7 @@
     plot_bench.py FOLDER
 
 Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
-torch_seed.jsonl, xla_reshard.jsonl and torch_bench.jsonl. Where data is missing, its lines of the table say so. Prints
+torch_seed.jsonl, xla_reshard.jsonl, torch_bench.jsonl and torch_compiled.jsonl. Where data is missing, its lines of the table say so. Prints
 the table, and draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is
 missed is no failure.
 """
@@ -66,7 +66,7 @@ class Results:
         for row in read_rows(folder, "xla_reshard.jsonl"):
             self.xla[key_of(row)] = row
         self.ways = {}  # through PyTorch: (way, mode, the rest of the key), the faster tensor order
-        for row in read_rows(folder, "torch_bench.jsonl"):
+        for row in read_rows(folder, "torch_bench.jsonl") + read_rows(folder, "torch_compiled.jsonl"):
             key = row["peer"], row["mode"], *key_of(row)
             if key not in self.ways or size_of(row) < size_of(self.ways[key]):
                 self.ways[key] = row

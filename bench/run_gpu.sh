@@ -5,8 +5,8 @@
 #
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
-# JAX are installed), torch_bench.jsonl (bridges through PyTorch on 2 ranks, where the package finds
-# BUILD's library), table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
+# JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch on 2 ranks),
+# table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
 # or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3.
 # MEGATRON names a folder with Megatron-LM: without it, that peer is left out.
 set -euo pipefail
@@ -23,7 +23,7 @@ mpirun=${MPIRUN:-mpirun} python=${PYTHON:-python3}
 program=$build/bench/nccl_bench
 [ -x "$program" ] || { echo "run_gpu.sh: no $program: build with -Dcuda=enabled" >&2 && exit 2; }
 mkdir -p "$folder"
-rm -f "$folder"/{nccl,nccl_graph,torch_seed,torch_bench,xla_reshard}.jsonl # of an earlier run
+rm -f "$folder"/{nccl,nccl_graph,torch_seed,torch_bench,torch_compiled,xla_reshard}.jsonl # of an earlier run
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # measure NAME COMMAND...: write the command's lines of JSON to FOLDER/NAME.jsonl. Where a command
@@ -46,9 +46,11 @@ measure nccl "$mpirun" -n "$ranks" "$program" --json --chunks
 measure nccl_graph "$mpirun" -n "$ranks" "$program" --json --graph
 if has torch; then
     measure torch_seed "$mpirun" -n "$ranks" "$python" "$bench/peers/torch_seed.py"
-    measure torch_bench env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" \
-        "$python" -m torch.distributed.run --standalone --nproc-per-node 2 \
-        "$bench/torch_bench.py" --modes eager,graph,compiled ${MEGATRON:+--megatron "$MEGATRON"}
+    bridges=(env PYTHONPATH="$bench/../python" MIMO_BRIDGE_LIBRARY="$build" "$python" -m
+        torch.distributed.run --standalone --nproc-per-node 2 "$bench/torch_bench.py"
+        ${MEGATRON:+--megatron "$MEGATRON"})
+    measure torch_bench "${bridges[@]}"
+    measure torch_compiled "${bridges[@]}" --modes compiled --case cp --seq 8192
 fi
 if has jax; then
     measure xla_reshard "$python" "$bench/peers/xla_reshard.py" --ranks "$ranks"

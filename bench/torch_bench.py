@@ -17,7 +17,7 @@ sp  the LLM has tp=2 with sequence parallelism. Megatron has all of it: its comm
     scatter_to_sequence_parallel_region.
 
 Both passes only move data, so every way must have the bits of slices of the global tensor. A time is that of
-the slowest rank for CALLS calls, the median of REPEATS. Ways take turns, in a new order each time. host_us
+the slowest rank for up to CALLS calls, the median of --repeats. Ways take turns, in a new order each time. host_us
 is what a call keeps the host, while the device is busy with something else. peak_bytes of a step is what
 torch's tensors take; own_bytes, what the bridge has besides (slots, staging). "exchange" is the ceiling: an
 exchange of as many bytes, packed before. "autograd alone" is the host's floor: a function that returns its
@@ -39,12 +39,12 @@ import torch.distributed._functional_collectives as functional
 import mimo_bridge as mb
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
-from peer_cases import CALLS, REPEATS, SHAPES, WARM_UP, Case, median  # noqa: E402
+from peer_cases import CALLS, SHAPES, WARM_UP, Case, median  # noqa: E402
 from torch_seed import from_launcher, global_samples, in_order, split_zigzag  # noqa: E402
 
 PAIRS = {"cp": ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "sp": ("tp=1,dp=2", "tp=2,cp=1,dp=1", 2)}
 MODES = ("eager", "graph", "compiled")
-BUSY = 100_000_000  # clock cycles of a GPU: 50 ms
+BUSY = 60_000_000  # clock cycles of a GPU: 30 ms
 AT_ONCE = 20_000  # microseconds that calls of one measurement may take together
 
 
@@ -232,13 +232,11 @@ def megatron_parts(folder):
         .scatter_to_sequence_parallel_region)
 
 
-def makers(setting, comm, parts):
-    """For each way, a function that makes it."""
-    made = [lambda name=name: Ours(name, setting, comm) for name in ("slots", "staged", "p2p")]
+def all_ways(setting, comm, parts):
+    made = [Ours(name, setting, comm) for name in ("slots", "staged", "p2p")]
     if parts:
-        made += [lambda order=order: Megatron(setting, order, parts) for order in ("bsh", "sbh")]
-    made += [lambda order=order: Gathered(setting, order) for order in ("bsh", "sbh")]
-    return [*made, lambda: Exchanged(setting)]
+        made += [Megatron(setting, order, parts) for order in ("bsh", "sbh")]
+    return [*made, *(Gathered(setting, order) for order in ("bsh", "sbh")), Exchanged(setting)]
 
 
 # --------------------------------------------- modes -----------------------------------------------
@@ -366,7 +364,7 @@ def time_all(passes, setting, repeats):
                 if row[0]:
                     calls = max(3, min(CALLS, int(AT_ONCE / row[0][-1])))
                 row[0].append(slowest(microseconds(call, setting.device, calls), setting.device))
-                if repeat < 5:
+                if repeat < 3:
                     row[1].append(slowest(host_microseconds(call, setting.device), setting.device))
                 del call
                 passes[number].end()
@@ -396,7 +394,7 @@ class Bench:
 
     def __init__(self, setting, asked, comm, parts, out):
         self.setting, self.asked, self.out = setting, asked, out
-        self.makers = makers(setting, comm, parts)
+        self.ways = all_ways(setting, comm, parts)
         self.gpus = torch.cuda.device_count() if setting.device.type == "cuda" else 0
 
     def line(self, way, direction, us, **more):
@@ -410,14 +408,14 @@ class Bench:
             self.alone()
         for mode in self.asked.modes.split(","):
             self.mode(mode)
+        for way in self.ways:
+            way.close()
 
     def peaks(self):
-        for make in self.makers:
-            way = make()
+        for way in self.ways:
             peak = peak_of(way, self.setting)
             self.line(way, "step", 0, mode="eager", peak_bytes=int(slowest(peak, self.setting.device)),
                       own_bytes=way.own_bytes)
-            way.close()
 
     def exchange(self):
         """Half of a tile to the other rank, packed."""
@@ -450,8 +448,8 @@ class Bench:
             self.line(one, direction, host, mode="eager", host_us=round(host, 2))
 
     def mode(self, mode):
-        passes, ways = [], [make() for make in self.makers]
-        for way in ways:
+        passes = []
+        for way in self.ways:
             try:
                 passes.append(Passes(way, self.setting, mode))
             except (RuntimeError, NotImplementedError) as error:
@@ -464,10 +462,8 @@ class Bench:
                 us, host = times[number, direction]
                 self.line(one.way, direction, us, mode=mode, host_us=round(host, 2))
             one.close()
-        del passes, one
-        for way in ways:
-            way.close()
-        torch._dynamo.reset()
+        if mode == "compiled":
+            torch._dynamo.reset()
 
 
 def options():
@@ -476,17 +472,19 @@ def options():
                         help="cpu: to test the program, not to measure (default cuda)")
     parser.add_argument("--megatron", help="a folder with Megatron-LM's `megatron`")
     parser.add_argument("--case", choices=sorted(PAIRS), help="this case alone")
-    parser.add_argument("--seq", type=int, help="this length alone")
+    parser.add_argument("--seq", type=int, help="this length alone (default: for cp 256, 8192 and 32768, for "
+                        "sp 8192)")
     parser.add_argument("--hidden", type=int, help="this row size for every length")
     parser.add_argument("--modes", default="eager,graph",
                         help=f"of {','.join(MODES)} (default eager,graph)")
-    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--repeats", type=int, default=5)
     return parser
 
 
-def shapes_of(asked):
-    shapes = [shape for shape in SHAPES if asked.seq in (None, shape[0])] or [(asked.seq, SHAPES[-1][1])]
-    return [(seq, asked.hidden or hidden) for seq, hidden in shapes if asked.seq or seq != 2048]
+def shapes_of(asked, kind):
+    usual = {"cp": (256, 8192, 32768), "sp": (8192,)}[kind]
+    shapes = [shape for shape in SHAPES if (shape[0] == asked.seq if asked.seq else shape[0] in usual)]
+    return [(seq, asked.hidden or hidden) for seq, hidden in shapes or [(asked.seq, SHAPES[-1][1])]]
 
 
 def measure(asked, comm, out):
@@ -502,7 +500,7 @@ def measure(asked, comm, out):
     elif comm.rank == 0:
         print("no Megatron-LM: --megatron names its folder", file=sys.stderr, flush=True)
     for kind in [asked.case] if asked.case else PAIRS:
-        for shape in shapes_of(asked):
+        for shape in shapes_of(asked, kind):
             if shape[0] % 4:
                 raise SystemExit(f"S {shape[0]}: 4 does not divide it")
             Bench(Setting(kind, shape, comm.rank, comm.device), asked, comm, parts, out).run()
