@@ -62,7 +62,8 @@ def _found() -> str:
 def _communicator() -> Communicator:
     """Of the ranks of this launch: torchrun's with CUDA, otherwise mpirun's."""
     if "LOCAL_RANK" in os.environ and torch.cuda.is_available() and _c.has_nccl:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        # More ranks than GPUs share them, where NCCL lets them.
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         dist.init_process_group("nccl")
     return Communicator()
 
