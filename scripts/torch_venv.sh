@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
-# where it is there already: PyTorch for Python 3, and mypy.
+# where it is there already: PyTorch for Python 3, mypy and safetensors.
 #
 #   scripts/torch_venv.sh
 #
@@ -16,7 +16,8 @@ venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
 torch=torch==2.11.0
 beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
 pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
-recipe="$torch ${beside[*]} ${pure[*]} mypy"
+optional=(mypy safetensors) # their tests are skipped without them
+recipe="$torch ${beside[*]} ${pure[*]} ${optional[*]}"
 
 # What torch opens of CUDA 13, as the dynamic linker names it.
 cuda=${CUDA_HOME:-/usr/local/cuda}/lib64
@@ -55,7 +56,10 @@ make_it() {
         rm -f "$venv/cuda_libraries"
         install "$torch" numpy || return 1
     fi
-    install mypy || echo "mypy could not be installed: the test of types is skipped" >&2
+    local package
+    for package in "${optional[@]}"; do
+        install "$package" || echo "$package could not be installed: its tests are skipped" >&2
+    done
 }
 if ! make_it; then
     tail -n 20 "$log" >&2
