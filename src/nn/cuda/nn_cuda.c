@@ -4,6 +4,7 @@
 #include "core/memory.h"
 #include "device/cuda_calls.h"
 #include "device/device.h"
+#include "nn/cuda/nn_cuda_blas.h"
 
 /* NVIDIA recommends 32 MiB for Hopper. Older GPUs need less. */
 static const int64_t workspace_bytes = 32 << 20;
@@ -11,13 +12,6 @@ static const int64_t workspace_bytes = 32 << 20;
 mimo_status nn_cuda_launched(const char *what)
 {
     return mimo_cuda_status(cudaGetLastError(), what);
-}
-
-mimo_status nn_cuda_blas_check(cublasStatus_t status, const char *what)
-{
-    MIMO_CHECK(status == CUBLAS_STATUS_SUCCESS, MIMO_ERR_DEVICE, "%s: %s", what,
-               cublasGetStatusString(status));
-    return MIMO_OK;
 }
 
 mimo_status nn_cuda_grow(const nn_runtime *runtime, nn_cuda_room *room, int64_t bytes)
@@ -36,19 +30,9 @@ mimo_status nn_cuda_open(nn_runtime *runtime)
 {
     MIMO_TRY(mimo_reserve(&runtime->context, 1, sizeof(nn_cuda)));
     nn_cuda *context = nn_cuda_of(runtime);
-    MIMO_TRY(nn_cuda_blas_check(cublasCreate(&context->blas), "cublasCreate"));
     MIMO_TRY(runtime->device->reserve(&context->workspace, workspace_bytes));
-    /* cublasSetStream resets the workspace, so it comes first. */
-    MIMO_TRY(nn_cuda_blas_check(cublasSetStream(context->blas, (cudaStream_t)runtime->stream),
-                                "cublasSetStream"));
-    /* cuBLAS may split a sum. The parts are then added in the output's type, never in bf16. */
-    MIMO_TRY(nn_cuda_blas_check(
-        cublasSetMathMode(context->blas,
-                          CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
-        "cublasSetMathMode"));
-    return nn_cuda_blas_check(
-        cublasSetWorkspace(context->blas, context->workspace, (size_t)workspace_bytes),
-        "cublasSetWorkspace");
+    return nn_cuda_blas_open(&context->blas, (cudaStream_t)runtime->stream, context->workspace,
+                             (size_t)workspace_bytes);
 }
 
 void nn_cuda_close(nn_runtime *runtime)
@@ -56,8 +40,7 @@ void nn_cuda_close(nn_runtime *runtime)
     nn_cuda *context = nn_cuda_of(runtime);
     if (!context)
         return;
-    if (context->blas)
-        cublasDestroy(context->blas);
+    nn_cuda_blas_close(context->blas);
     runtime->device->release(context->workspace);
     runtime->device->release(context->factor_a.data);
     runtime->device->release(context->factor_b.data);

@@ -3,8 +3,6 @@
 #ifndef MIMO_NN_NN_CUDA_H
 #define MIMO_NN_NN_CUDA_H
 
-#include <cublas_v2.h>
-
 #include "nn/nn_ops.h"
 
 MIMO_BEGIN_DECLS
@@ -18,7 +16,7 @@ typedef struct nn_cuda_room {
 
 /* What runtime->context points to. */
 typedef struct nn_cuda {
-    cublasHandle_t blas;
+    struct nn_cuda_blas *blas;
     void *workspace;                 /* for cuBLAS, so that it allocates none */
     nn_cuda_room factor_a, factor_b; /* factors of a product, rounded to bf16 */
     nn_cuda_room columns;            /* sums of chunks, of nn_sum_columns */
@@ -32,7 +30,6 @@ static inline nn_cuda *nn_cuda_of(const nn_runtime *runtime)
 mimo_status nn_cuda_grow(const nn_runtime *runtime, nn_cuda_room *room, int64_t bytes);
 /* The status of the last launch. `what` names it in the sentence. */
 mimo_status nn_cuda_launched(const char *what);
-mimo_status nn_cuda_blas_check(cublasStatus_t status, const char *what);
 
 /* Round the matrices of a batch to bf16, and pack them one after the other. A matrix is `lines`
  * lines of `line` elements, in the order of its memory, transposed or not. */

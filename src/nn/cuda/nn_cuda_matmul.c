@@ -1,6 +1,7 @@
 /* Products of batches of matrices through cuBLAS. */
 #include "core/check.h"
 #include "nn/cuda/nn_cuda.h"
+#include "nn/cuda/nn_cuda_blas.h"
 
 /* PEDANTIC forbids TF32 and emulation, whatever the environment asks for. */
 #ifdef NN_REAL_F64
@@ -48,13 +49,15 @@ static mimo_status multiply(const nn_runtime *runtime, const nn_product *p, cons
                             const factor *b)
 {
     cublasComputeType_t compute = a->type == CUDA_R_16BF ? CUBLAS_COMPUTE_32F : full_compute;
-    return nn_cuda_blas_check(
-        cublasGemmStridedBatchedEx(
-            nn_cuda_of(runtime)->blas, b->operation, a->operation, (int)p->b.columns,
-            (int)p->a.rows, (int)p->a.columns, &p->alpha, b->data, b->type, (int)b->stride, b->step,
-            a->data, a->type, (int)a->stride, a->step, &p->beta, p->c, full_type, (int)p->stride,
-            p->step, (int)p->count, compute, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmStridedBatchedEx");
+    const nn_cuda_blas *blas = nn_cuda_of(runtime)->blas;
+    return nn_cuda_blas_check(blas,
+                              blas->cublasGemmStridedBatchedEx(
+                                  blas->handle, b->operation, a->operation, (int)p->b.columns,
+                                  (int)p->a.rows, (int)p->a.columns, &p->alpha, b->data, b->type,
+                                  (int)b->stride, b->step, a->data, a->type, (int)a->stride,
+                                  a->step, &p->beta, p->c, full_type, (int)p->stride, p->step,
+                                  (int)p->count, compute, CUBLAS_GEMM_DEFAULT),
+                              "cublasGemmStridedBatchedEx");
 }
 
 mimo_status nn_cuda_matmul(const nn_runtime *runtime, const nn_product *product)
