@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """mypy --strict over the package. Exit status 77 (skipped) where mypy is missing.
 
-    torch_types.py FOLDER CACHE    FOLDER: that has mimo_bridge
+    torch_types.py FOLDER    FOLDER: that has mimo_bridge
 """
 import importlib.util
 import os
@@ -12,6 +12,5 @@ if not importlib.util.find_spec("mypy"):
     print("skipped: no mypy")
     sys.exit(77)
 os.environ.pop("PYTHONPATH", None)
-command = ["-m", "mypy", "--strict", "--cache-dir", sys.argv[2], "--config-file", "../pyproject.toml",
-           "-p", "mimo_bridge"]
+command = ["-m", "mypy", "--strict", "--config-file", "../pyproject.toml", "-p", "mimo_bridge"]
 sys.exit(subprocess.run([sys.executable, *command], cwd=sys.argv[1], check=False).returncode)

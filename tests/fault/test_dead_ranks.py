@@ -10,12 +10,14 @@ MIMO_ERR_COMM then. Exit status 77 with fewer than two GPUs.
 mpirun --enable-recovery leaves the others running and always exits 0, so the verdict rests on what
 they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
+import concurrent.futures
 import re
 import shutil
 import subprocess
 import sys
 
 DEADLINE_MS, VICTIM, RANKS, LIMIT_S = 1000, 2, 4, 60
+AT_A_TIME = 2  # ranks mostly wait for their deadline; on GPUs launches do not share
 LINE = re.compile(r"rank (\d) (call|next|new) (MIMO_\w+) (\d+) ms: (.*)")
 
 # Call, when the rank dies, how, the bridge's executor, words of the sentence.
@@ -142,18 +144,20 @@ def main():
         print(f"{ranks} GPUs here: one rank dies, and another one has to live")
         sys.exit(77)
     failed = 0
-    for launch in GPU_LAUNCHES if on_gpus else LAUNCHES:
-        lines, output = run(mpirun, ranks, [program, *launch[:4]])
-        if lines is None:
-            wrong = [f"still running after {LIMIT_S} s"]
-        else:
-            wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
-        slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
-                      default=0)
-        print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
-        if wrong:
-            failed += 1
-            print("\n".join(wrong), output, sep="\n", flush=True)
+    launches = GPU_LAUNCHES if on_gpus else LAUNCHES
+    with concurrent.futures.ThreadPoolExecutor(1 if on_gpus else AT_A_TIME) as pool:
+        runs = pool.map(lambda launch: run(mpirun, ranks, [program, *launch[:4]]), launches)
+        for launch, (lines, output) in zip(launches, runs):
+            if lines is None:
+                wrong = [f"still running after {LIMIT_S} s"]
+            else:
+                wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
+            slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
+                          default=0)
+            print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)
+            if wrong:
+                failed += 1
+                print("\n".join(wrong), output, sep="\n", flush=True)
     sys.exit(1 if failed else 0)
 
 
