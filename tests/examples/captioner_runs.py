@@ -1,4 +1,5 @@
 """Launch the captioner under mpirun and read its log. Shared by the tests of this folder."""
+import concurrent.futures
 import json
 import os
 import re
@@ -47,6 +48,11 @@ class Captioner:
         done = self.mpirun_with(["-n", "1", *shell, *flags])
         failed = re.fullmatch(r"exit [1-9]\d*", (done.stdout.splitlines() or [""])[-1])
         return done.stderr if failed else ""
+
+    def all_refused(self, rows):
+        """The same of many launches, in order: one rank leaves a core for another launch."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return list(pool.map(lambda flags: self.refused(*flags), rows))
 
     def prepare(self, side, one_in=1):
         """Render the pictures once for all runs, of all emoji or of one in `one_in`. At its end each

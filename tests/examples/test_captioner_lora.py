@@ -113,19 +113,22 @@ class Adapters:
         self.run(TOPOLOGIES[1], *RANK, "--steps", "2", "--save", saved)
         seen = self.captioner.train(TOPOLOGIES[2], *SMALL, *RANK, *STEPS, "--resume", saved)
         self.wrong += compare("resumed", seen, straight[2:], 1e-4)
-        for flags, words in ((["--lora-rank", "5"], "--lora-rank 4, but this run has 5"),
-                             ([*RANK, "--lora-alpha", "2"], "--lora-alpha 16, but this run has 2"),
-                             ([*RANK, "--lora-targets", "up"],
-                              "--lora-targets down,out,qkv,up, but this run has up"),
-                             ([], "--lora-rank 4, but this run has none")):
-            self.refused(["--resume", saved, *flags], words)
-        self.refused(["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")
+        resume = ["--resume", saved]
+        self.refused([([*resume, "--lora-rank", "5"], "--lora-rank 4, but this run has 5"),
+                      ([*resume, *RANK, "--lora-alpha", "2"], "--lora-alpha 16, but this run has 2"),
+                      ([*resume, *RANK, "--lora-targets", "up"],
+                       "--lora-targets down,out,qkv,up, but this run has up"),
+                      (resume, "--lora-rank 4, but this run has none"),
+                      (["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")])
 
-    def refused(self, flags, words):
+    def refused(self, rows):
+        """Each row: flags of a run on one rank, and words of its refusal."""
         encoder, llm, _ = TOPOLOGIES[0]
-        said = self.captioner.refused("--encoder", encoder, "--llm", llm, "--samples",
-                                      self.captioner.samples, *SMALL, "--steps", "5", *flags)
-        self.expect(words in said, f"{flags} should be refused with {words}: {said}")
+        one = ["--encoder", encoder, "--llm", llm, "--samples", self.captioner.samples, *SMALL,
+               "--steps", "5"]
+        answers = self.captioner.all_refused([*one, *flags] for flags, _ in rows)
+        for (flags, words), said in zip(rows, answers):
+            self.expect(words in said, f"{flags} should be refused with {words}: {said}")
 
     def few_targets(self):
         """Of the head alone: no gradient crosses the bridge, and the curve is one as well."""
@@ -156,11 +159,10 @@ def main():
         test.resumed(straight)
         test.few_targets()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
-        for flags, words in REFUSED:
-            places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
-                      "M": test.path("m")}
-            test.refused(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
-                         words.replace("ADAPTER", adapter))
+        places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
+                  "M": test.path("m")}
+        test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
+                       words.replace("ADAPTER", adapter)) for flags, words in REFUSED])
         sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
 
 

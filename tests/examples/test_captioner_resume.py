@@ -24,9 +24,10 @@ def refusals(captioner, saved):
     """Number of resumed runs that were not refused in these words."""
     encoder, llm, _ = TOPOLOGIES[0]
     wrong = 0
-    for flags, words in REFUSED:
-        said = captioner.refused("--encoder", encoder, "--llm", llm, "--samples",
-                                 captioner.samples, *SMALL, "--steps", "5", "--resume", saved, *flags)
+    one = ["--encoder", encoder, "--llm", llm, "--samples", captioner.samples, *SMALL, "--steps",
+           "5", "--resume", saved]
+    answers = captioner.all_refused([*one, *flags] for flags, _ in REFUSED)
+    for (flags, words), said in zip(REFUSED, answers):
         if f"{saved} was saved with {words}" not in said:
             print(f"{flags} should be refused with {words}: {said}")
             wrong += 1
