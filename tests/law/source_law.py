@@ -6,7 +6,8 @@
 
 Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
-parameter lists, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
+parameter lists, which files are compiled again for tests, no machine paths or leftovers. That no two
+files need each other is file_cycles.py's.
 """
 import os
 import re
@@ -69,6 +70,11 @@ PURE_FOLDERS = {"src/core", "src/partition", "grid", "bridge/layout", "bridge/pl
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
 BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
+
+# What only the copy of the library for tests has. Files with it are compiled again (tests/meson.build).
+HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
+HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
+HOOKED_PARTS = {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE, GRADIENT, NN}
 
 MAY_REPEAT = {"meson.build", "README.md"}
 MAX_LINES, MAX_PARAMETERS, MAX_COLUMNS = 80, 6, 100
@@ -163,10 +169,23 @@ class Law:
             self.backends(name)
             self.exchanges(name)
             self.functions(name)
+            self.hooks(name)
         for name, text in self.files.items():
             if text is not None and not name.startswith("LICENSE"):
                 self.leftovers(name, text)
         return self.findings
+
+    def hooks(self, name):
+        if part_of(name) not in HOOKED_PARTS or not name.endswith(".c"):
+            return
+        folder, base = os.path.split(name)
+        build = self.files.get(f"{folder}/meson.build") or ""
+        listed = any(f"'{base}'" in names for names in HOOKED_LIST.findall(build))
+        has_hook = bool(HOOK.search(self.files[name]))
+        if has_hook and not listed:
+            self.find(name, 1, f"{folder}/meson.build must list a file with hooks in hooked_sources")
+        if listed and not has_hook:
+            self.find(name, 1, f"{folder}/meson.build lists a file without hooks in hooked_sources")
 
     def unique_names(self):
         seen = {}
@@ -380,6 +399,8 @@ SAMPLES = [
     ("docs/note.md", "TO" + "DO\n", "a leftover note"),
     ("docs/space.md", "text \n", "white space"),
     ("grid/tab.c", "int\tx;\n", "a tab"),
+    ("grid/bug.c", 'bool b = MIMO_MUTATED("bug");\n', "must list a file with hooks"),
+    ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
     ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
 # A tree that keeps every rule, with text that looks like a broken rule.
@@ -397,6 +418,8 @@ GOOD = {
     "examples/captioner/model.c": '#include "nn/linear.h"\n#include "model.h"\n#include <mpi.h>\n',
     "examples/captioner/model.h": "#include <mimo/mimo.h>\n",
     "bridge/op/steps.h": "int x;\n",
+    "grid/meson.build": "mimo_hooked_sources += files('hooked.c')\n",
+    "grid/hooked.c": "#ifdef MIMO_TEST_HOOKS\n#endif\n",
     "src/partition/shard/moves.h": "int y;\n",
     "bridge/plan/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
     "examples/show.c": "#include <mpi.h>\n#include <mimo/mimo.h>\n",
