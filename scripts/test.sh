@@ -20,8 +20,9 @@ gpus=$(grep -E '^[0-9]+\.[0-9]+$' <<<"$gpus" | tr -d . | sort -nu | paste -sd, |
 if [ -z "$gpus" ]; then
     # Kernels that nothing here runs are compiled for their errors and warnings alone.
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-    ! "$nvcc" --help 2>/dev/null | grep -q -e --Ofast-compile ||
+    if [[ $("$nvcc" --help 2>/dev/null) == *--Ofast-compile* ]]; then
         export NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:-} --Ofast-compile=max"
+    fi
 fi
 configure_and_build "$build" --werror -Dgpu_architectures="${gpus:-90}"
 
