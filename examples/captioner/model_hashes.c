@@ -1,10 +1,12 @@
 #include "model_hashes.h"
 
+#include <string.h>
+
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "nn/nn_hash.h"
 
-/* What is hashed of a tensor. */
+/* What is hashed of a tensor: before the first step the value alone. */
 enum { HASHED = 2 };
 static const nn_part parts[HASHED] = {NN_VALUE, NN_GRAD};
 
@@ -70,22 +72,26 @@ void model_hashes_release(model_hashes *hashes)
     *hashes = (model_hashes){0};
 }
 
-static mimo_status hash_own(uint64_t *own, const nn_params *params)
+/* The first `hashed` of the parts; 0 for the others. */
+static mimo_status hash_own(uint64_t *own, const nn_params *params, int hashed)
 {
-    for (int i = 0; i < HASHED; i++)
-        TRY(nn_hash_tensors(own + (int64_t)i * nn_params_count(params), params, parts[i]));
+    int64_t count = nn_params_count(params);
+    memset(own, 0, (size_t)(HASHED * count) * sizeof *own);
+    for (int i = 0; i < hashed; i++)
+        TRY(nn_hash_tensors(own + i * count, params, parts[i]));
     return MIMO_OK;
 }
 
 /* tensors[count] get the sums over the tp group. Summands are gathered and added here, not reduced
  * where tensors lie: so host memory will do with every backend. */
 static mimo_status hash_module(struct train_log_tensor *tensors, const model_hashes *hashes,
-                               const hashed_module *module)
+                               const hashed_module *module, int hashed)
 {
     int count = nn_params_count(module->params), size = nn_params_tp_size(module->params);
     int64_t each = (int64_t)HASHED * count;
     const uint64_t *all = module->tp ? hashes->gathered : hashes->own;
-    TRY(mimo_comm_agree(hashes->model->topology->world, hash_own(hashes->own, module->params)));
+    TRY(mimo_comm_agree(hashes->model->topology->world,
+                        hash_own(hashes->own, module->params, hashed)));
     if (module->tp)
         TRY(mimo_comm_host_allgather(module->tp, hashes->gathered, hashes->own,
                                      (int)(each * (int64_t)sizeof *all)));
@@ -99,13 +105,14 @@ static mimo_status hash_module(struct train_log_tensor *tensors, const model_has
     return MIMO_OK;
 }
 
-mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes, bool tensors)
+static mimo_status take(struct train_log_hashes *out, model_hashes *hashes, bool tensors,
+                        int hashed)
 {
     hashed_module modules[MODULES];
     struct train_log_tensor *next = hashes->tensors;
     list_modules(modules, hashes->model);
     for (int m = 0; m < MODULES; m++) {
-        TRY(hash_module(next, hashes, &modules[m]));
+        TRY(hash_module(next, hashes, &modules[m], hashed));
         next += nn_params_count(modules[m].params);
     }
     struct train_log_hashes sums = {.count = tensors ? hashes->count : 0,
@@ -116,4 +123,14 @@ mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes
     }
     *out = sums;
     return MIMO_OK;
+}
+
+mimo_status model_hashes_begin(struct train_log_hashes *out, model_hashes *hashes, bool tensors)
+{
+    return take(out, hashes, tensors, 1);
+}
+
+mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes, bool tensors)
+{
+    return take(out, hashes, tensors, HASHED);
 }

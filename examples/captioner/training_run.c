@@ -113,9 +113,9 @@ static mimo_status open_results(run_state *run)
     return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
 }
 
-static mimo_status take_hashes(run_state *run, struct train_log_hashes *out)
+static bool of_tensors(const run_state *run)
 {
-    return model_hashes_take(out, &run->hashes, run->options->log_hashes == OPTIONS_TENSOR_HASHES);
+    return run->options->log_hashes == OPTIONS_TENSOR_HASHES;
 }
 
 static mimo_status write_start(run_state *run, const struct train_log_hashes *hashes)
@@ -140,7 +140,7 @@ static mimo_status begin_log(run_state *run)
     if (!run->options->log_hashes)
         return MIMO_OK;
     TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
-    TRY(take_hashes(run, &hashes));
+    TRY(model_hashes_begin(&hashes, &run->hashes, of_tensors(run)));
     return mimo_comm_agree(run->world, run->lead ? write_start(run, &hashes) : MIMO_OK);
 }
 
@@ -153,7 +153,7 @@ static mimo_status log_step(run_state *run, int64_t step, const step_result *res
     if (!run->options->log)
         return MIMO_OK;
     if (run->options->log_hashes) {
-        TRY(take_hashes(run, &hashes));
+        TRY(model_hashes_take(&hashes, &run->hashes, of_tensors(run)));
         line.hashes = &hashes;
     }
     mimo_status status = run->lead ? train_log_write(run->log, &line) : MIMO_OK;

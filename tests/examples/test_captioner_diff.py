@@ -1,5 +1,6 @@
 """Hashes in the captioner's log, and what mimo-diff says of logs and checkpoints: the same topology
-twice is equal, also where the second run is resumed half-way; two topologies differ at the first step.
+twice is equal, also where the second run is resumed half-way; two topologies differ at the first step,
+and are equal with --same-bits.
 The hashes of parameters are those of the saved tensors, computed here from their definition."""
 import json
 import os
@@ -131,6 +132,17 @@ def compare_adapters(diff):
     diff.ask("two", "adapters", 2, r"have other tensors: number \d+ is ")
 
 
+def compare_same_bits(diff):
+    """With --same-bits two topologies have equal hashes; another V is another order."""
+    lines = diff.train("fixed", ONE, "--steps", "2", "--same-bits=4,1")
+    diff.train("fixed-two", TWO, "--steps", "2", "--same-bits=4,1")
+    diff.train("other", TWO, "--steps", "1", "--same-bits=2,1")
+    diff.expect(lines[0]["same_bits"] == "4,1", "the order is in the log")
+    count = len(lines[-1]["tensors"])
+    diff.ask("fixed", "fixed-two", 0, rf"^equal: steps 1 to 2 .* {count} tensors$")
+    diff.ask("fixed", "other", 1, r"add in other orders \(--same-bits: 4,1 and 2,1\)")
+
+
 def main():
     mpirun, program, mimo_diff = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -138,6 +150,7 @@ def main():
         diff.captioner.prepare(16, ONE_EMOJI_IN)
         compare_runs(diff)
         compare_adapters(diff)
+        compare_same_bits(diff)
         sys.exit(f"{diff.wrong} answers are wrong" if diff.wrong else 0)
 
 
