@@ -19,9 +19,10 @@ mimo_status model_hashes_make(model_hashes *out, const captioner_model *model);
 void model_hashes_release(model_hashes *hashes);
 
 /** Hash values and gradients after a step: the gradients are those that it used. The result has
- *  every tensor where `tensors` is true, and is borrowed until the next call. Collective; every rank
- *  gets the same status and, where copies of tensors are equal, the same hashes. MIMO_ERR_STATE
- *  where a gradient is still a sum in fixed point, MIMO_ERR_MEMORY, MIMO_ERR_COMM. */
+ *  every tensor where `tensors` is true, and is borrowed until the next call. Collective; every
+ *  rank gets the same status and, where copies of tensors are equal, the same hashes.
+ *  MIMO_ERR_STATE where a gradient is still a sum in fixed point, MIMO_ERR_MEMORY, MIMO_ERR_COMM.
+ */
 mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes, bool tensors);
 
 /** The same before the first step: of values alone, as there is no gradient. Hashes of gradients

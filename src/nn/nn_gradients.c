@@ -32,13 +32,19 @@ static mimo_status list_buckets(bucket_list *list, const nn_gradients *step)
 /* |sum| of each parameter must stay below 2^63 / ranks, so that no sum over the ranks overflows. */
 static mimo_status check_largest(const nn_params *params, const double *largest, int64_t ranks)
 {
-    for (int i = 0; i < nn_params_count(params); i++)
-        MIMO_CHECK(largest[i] < 0x1p63 / (double)ranks && largest[i] < NN_FIXED_END,
-                   MIMO_ERR_OVERFLOW,
-                   "gradient of \"%s\": a sum of this rank is no number or leaves the range of "
-                   "fixed point, %g over %" PRId64 " ranks: lower the learning rate",
-                   nn_params_at(params, i)->name,
-                   fmin(0x1p23 / (double)ranks, NN_FIXED_END / NN_FIXED_ONE), ranks);
+    const double most = fmin(0x1p63 / (double)ranks, NN_FIXED_END);
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const char *name = nn_params_at(params, i)->name;
+        MIMO_CHECK(largest[i] < -(double)NN_FIXED_BROKEN, MIMO_ERR_OVERFLOW,
+                   "gradient of \"%s\": a sum of this rank has a term that is no number, or left "
+                   "the range of fixed point, %.0f: a lower learning rate may help",
+                   name, NN_FIXED_END / NN_FIXED_ONE);
+        MIMO_CHECK(largest[i] < most, MIMO_ERR_OVERFLOW,
+                   "gradient of \"%s\": a sum of this rank is %.0f, and %" PRId64
+                   " ranks add theirs in fixed point: each must stay below %.0f; a lower learning "
+                   "rate may help",
+                   name, largest[i] / NN_FIXED_ONE, ranks, most / NN_FIXED_ONE);
+    }
     return MIMO_OK;
 }
 

@@ -23,8 +23,9 @@ typedef struct nn_gradients {
 
 /** Finalize all gradients; *norm is over all stores. `tokens` is N of mimo_gradient_count, which
  *  comes before. Collective over the world, blocking. Errors, on all ranks: those of
- *  mimo_gradient_finalize and mimo_gradient_norm; MIMO_ERR_OVERFLOW (a sum in fixed point left its
- *  range; the sentence names the tensor). */
+ *  mimo_gradient_finalize and mimo_gradient_norm; MIMO_ERR_OVERFLOW, before any gradient moves (a
+ *  rank's sum in fixed point has a term that is no number, or reaches 2^22, or 2^23 / ranks where
+ *  that is less; the sentence names the tensor). */
 mimo_status nn_gradients_finish(double *norm, const nn_gradients *step, int64_t tokens);
 
 #endif

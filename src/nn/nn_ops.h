@@ -174,10 +174,12 @@ typedef struct nn_ops {
     /* maxima[i] = the largest logit, 0 where ignored */
     mimo_status (*token_maxima)(const nn_runtime *runtime, const nn_token_rows *tokens);
     /* Both sums of this rank, from the maxima over tp. Where the label's id is on another rank, the
-     * second sum is 0. With `exps`, the first sum is there alone. */
+     * second sum is 0. With `exps`, the first sum is there alone; where it is NN_FIXED_BROKEN, the
+     * second one is NaN, which sums over tp keep. */
     mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
     /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum. In the fixed order the
-     * first sum comes from `exps`, and losses are multiples of 2^-30, so that they add exactly. */
+     * first sum comes from `exps`, or is NaN as the second one, and losses are multiples of 2^-30,
+     * so that they add exactly. */
     mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
                                 const nn_token_rows *tokens);
     /* d [rows, width] = exp(logit - max) / sum - (1 at the label); d may be the logits */

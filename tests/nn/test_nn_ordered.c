@@ -897,6 +897,46 @@ Test(nn_ordered, losses_of_tokens)
     nn_test_free_rooms();
 }
 
+/* Two ranks of tp have half of the ids each, and NaN among them. The sums over both are NaN, not
+ * that of two broken sums in fixed point, which is 0. */
+Test(nn_ordered, losses_that_are_no_number)
+{
+    enum { WIDTH = 4, RANKS = 2 };
+    const float logits[RANKS * WIDTH] = {1, NAN, 2, 3, 4, 5, NAN, 6};
+    const int64_t label = 2;
+    int64_t *labels, *exps, fixed = 0, each;
+    double *rooms, sums[2] = {0, 0}, got[2];
+    NN_OK(nn_runtime_reserve(runtime(), &labels, 1, sizeof *labels));
+    NN_OK(nn_runtime_reserve(runtime(), &exps, 1, sizeof *exps));
+    NN_OK(nn_runtime_reserve(runtime(), &rooms, 5, sizeof *rooms));
+    NN_OK(nn_runtime_write(runtime(), labels, &label, sizeof label));
+    nn_token_rows tokens = {.labels = labels, .rows = 1, .width = WIDTH, .exps = exps};
+    tokens.maxima = rooms, tokens.sums = rooms + 1;
+    const double most = 6;
+    NN_OK(nn_runtime_write(runtime(), rooms, &most, sizeof most));
+    for (int rank = 0; rank < RANKS; rank++) {
+        tokens.logits = nn_test_sent(logits + rank * WIDTH, WIDTH);
+        tokens.first = rank * WIDTH;
+        NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
+        NN_OK(nn_runtime_read(runtime(), &each, exps, sizeof each));
+        NN_OK(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
+        cr_assert(each == NN_FIXED_BROKEN, "rank %d: %lld", rank, (long long)each);
+        fixed = (int64_t)((uint64_t)fixed + (uint64_t)each);
+        sums[1] += got[1];
+    }
+    NN_OK(nn_runtime_write(runtime(), exps, &fixed, sizeof fixed));
+    NN_OK(nn_runtime_write(runtime(), tokens.sums, sums, sizeof sums));
+    NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3, rooms + 4, &tokens));
+    NN_OK(nn_runtime_read(runtime(), got, tokens.sums, sizeof got));
+    cr_assert(isnan(got[0]) && isnan(got[1]), "sums %g and %g", got[0], got[1]);
+    NN_OK(nn_runtime_read(runtime(), got, rooms + 3, sizeof got));
+    cr_assert(isnan(got[0]) && isnan(got[1]), "loss %g, of all %g", got[0], got[1]);
+    nn_runtime_free(runtime(), labels);
+    nn_runtime_free(runtime(), exps);
+    nn_runtime_free(runtime(), rooms);
+    nn_test_free_rooms();
+}
+
 Test(nn_ordered, plain_zeros)
 {
     static const float given[] = {-0.0f, 0, 1, -1, -0x1p-149f, -INFINITY, -0.0f};

@@ -42,6 +42,8 @@ mimo_status nn_cuda_token_sums(const nn_runtime *runtime, const nn_token_rows *t
                                          [=](int64_t j) { return (double)exp(row[j] - most); });
             if (here >= 0 && here < t.width)
                 target = (double)row[here] - t.maxima[i];
+            if (fixed == NN_FIXED_BROKEN)
+                target = (double)NAN;
         }
         if (threadIdx.x == 0) {
             if (t.exps)
@@ -63,9 +65,10 @@ mimo_status nn_cuda_token_losses(const nn_runtime *runtime, double *losses, doub
     return nn_each_row(runtime, "token losses", 1, t.rows, [=] __device__(int64_t) {
         double sum = nn_sum_row<double>(t.rows, [=](int64_t i) {
             bool counts = t.labels[i] != NN_IGNORE;
-            if (t.exps)
-                t.sums[i] = (double)t.exps[i] * (1 / NN_FIXED_ONE);
-            double loss = counts ? log(t.sums[i]) - t.sums[t.rows + i] : 0.0;
+            double target = t.sums[t.rows + i];
+            if (t.exps) /* the broken sums of two ranks add up to 0 */
+                t.sums[i] = isnan(target) ? target : (double)t.exps[i] * (1 / NN_FIXED_ONE);
+            double loss = counts ? log(t.sums[i]) - target : 0.0;
             losses[i] = t.exps ? rint(loss * 0x1p30) * 0x1p-30 : loss;
             return losses[i];
         });

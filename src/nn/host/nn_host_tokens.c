@@ -51,6 +51,8 @@ static void add_row(const nn_token_rows *tokens, int64_t i)
     int64_t here = tokens->labels[i] - tokens->first;
     if (here >= 0 && here < tokens->width)
         *target = (double)row[here] - tokens->maxima[i];
+    if (tokens->exps && tokens->exps[i] == NN_FIXED_BROKEN)
+        *target = (double)NAN;
 }
 
 mimo_status nn_host_token_sums(const nn_runtime *runtime, const nn_token_rows *tokens)
@@ -61,12 +63,14 @@ mimo_status nn_host_token_sums(const nn_runtime *runtime, const nn_token_rows *t
     return MIMO_OK;
 }
 
-/* In the fixed order a multiple of 2^-30: such numbers add exactly up to 8e6. */
+/* In the fixed order a multiple of 2^-30: such numbers add exactly up to 8e6. Where the second sum
+ * is NaN, so is the first: NN_FIXED_BROKEN of two ranks adds up to 0. */
 static double token_loss(const nn_token_rows *tokens, int64_t i)
 {
+    double target = tokens->sums[tokens->rows + i];
     if (tokens->exps)
-        tokens->sums[i] = (double)tokens->exps[i] / NN_FIXED_ONE;
-    double loss = log(tokens->sums[i]) - tokens->sums[tokens->rows + i];
+        tokens->sums[i] = isnan(target) ? target : (double)tokens->exps[i] / NN_FIXED_ONE;
+    double loss = log(tokens->sums[i]) - target;
     bool rounded = tokens->exps && !MIMO_MUTATED("loss-float");
     return rounded ? rint(loss * NN_LOSS_ONE) / NN_LOSS_ONE : loss;
 }
