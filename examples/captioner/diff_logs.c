@@ -18,7 +18,7 @@ static const char *const names[QUANTITIES] = {"start",     "tokens", "loss",
 static const char *const meanings[QUANTITIES] = {
     "the step begins with other parameters",
     "the samples differ: the runs count other tokens",
-    "the forward pass differs, or the sum of the losses",
+    "the forward pass differs, the sum of the losses, or a copy of parameters that is not logged",
     "the losses are equal: the backward pass differs, or a sum of gradients",
     "the gradients are equal: the sum of their squares differs",
     "the gradients and their norm are equal: the optimizer's step differs",
@@ -303,7 +303,7 @@ static void print_difference(const comparison *all, quantity first)
                                    : "it may begin earlier: not all before it was compared");
     print_order(all);
     if (gradients->differing > 0)
-        diff_sums_print(all->out, gradients->first[0]->string,
+        diff_sums_print(all->out, gradients->first[0]->string, gradients->differing == 1,
                         log_reader_start(all->sides[0].reader),
                         log_reader_start(all->sides[1].reader));
 }

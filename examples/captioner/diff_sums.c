@@ -78,14 +78,17 @@ static bool print_dims(FILE *out, const origin both[2])
     return print_row(out, "micro-batches", in_turn, "added one after another") || differs;
 }
 
-void diff_sums_print(FILE *out, const char *tensor, const struct log_start *a,
+void diff_sums_print(FILE *out, const char *tensor, bool alone, const struct log_start *a,
                      const struct log_start *b)
 {
     origin both[2] = {{0}};
     if (find_origin(&both[0], tensor, a) && find_origin(&both[1], tensor, b)) {
         fprintf(out, "the gradient of %s (module %s, %s over tp):\n  %-14s%5s %5s\n", tensor,
                 both[0].module, both[0].rule, "parts", "A", "B");
-        if (!print_dims(out, both))
+        bool differs = print_dims(out, both);
+        if (alone)
+            fputs("no other gradient differs: look at the sums of this one\n", out);
+        else if (!differs)
             fputs("both runs add equally many parts here: look at what reaches this tensor, the "
                   "sums of other layers over tp and cp\n",
                   out);

@@ -44,6 +44,7 @@
 #define STEP_1 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 6), PAIR(7, 8))
 #define STEP_2 TENSORS(2, "5.25", "0.1", 5, PAIR(6, 6), PAIR(8, 8))
 
+#define ALONE "no other gradient differs: look at the sums of this one\n"
 #define EQUAL_PARTS                                                                         \
     "both runs add equally many parts here: look at what reaches this tensor, the sums of " \
     "other layers over tp and cp\n"
@@ -94,7 +95,8 @@ static const log_case logs[] = {
      "  gradients  equal\n"
      "  norm       equal\n"
      "  parameters equal\n"
-     "the forward pass differs, or the sum of the losses\n"},
+     "the forward pass differs, the sum of the losses, or a copy of parameters that is not "
+     "logged\n"},
     {"the norm alone", START STEP_1,
      START TENSORS(1, "5.5", "0.10000000000000002", 4, PAIR(5, 6), PAIR(7, 8)), false,
      "step 1 differs, first: norm\n"
@@ -131,7 +133,7 @@ static const log_case logs[] = {
      "  parts             A     B\n"
      "  tp                1     1  not added: each rank has a slice\n"
      "  dp                1     1  added at the end of the step\n"
-     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
+     "  micro-batches     2     2  added one after another\n" ALONE},
     {"all gradients, on another topology", START STEP_1,
      START_ON_8 TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 9)), false,
      "step 1 differs, first: gradients\n"
@@ -149,6 +151,23 @@ static const log_case logs[] = {
      "  cp                1     2  added at the end of the step\n"
      "  dp                1     2  added at the end of the step\n"
      "  micro-batches     2     2  added one after another\n"},
+    {"two gradients on one topology", START STEP_1,
+     START TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 9)), false,
+     "step 1 differs, first: gradients\n"
+     "  start      equal\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  2 of 3 tensors differ, first in backward l.n: 0000000000000008 and "
+     "0000000000000009\n"
+     "  norm       equal\n"
+     "  parameters equal\n"
+     "the losses are equal: the backward pass differs, or a sum of gradients\n"
+     "the gradient of l.n (module llm, partial over tp):\n"
+     "  parts             A     B\n"
+     "  tp                1     1  added at the end of the step: each rank has a part\n"
+     "  cp                1     1  added at the end of the step\n"
+     "  dp                1     1  added at the end of the step\n"
+     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
     {"a slice of the encoder, by tp alone", START STEP_1,
      START_OF("'encoder':'tp=2,dp=1','llm':'tp=2'", 2, 9)
          TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)),
@@ -166,7 +185,7 @@ static const log_case logs[] = {
      "  parts             A     B\n"
      "  tp                1     2  not added: each rank has a slice\n"
      "  dp                1     1  added at the end of the step\n"
-     "  micro-batches     2     2  added one after another\n" EQUAL_PARTS},
+     "  micro-batches     2     2  added one after another\n" ALONE},
     {"gradients of logs that do not say how they are added", STEP_1,
      TENSORS(1, "5.5", "0.1", 4, PAIR(5, 7), PAIR(7, 8)), false,
      "step 1 differs, first: gradients\n"
