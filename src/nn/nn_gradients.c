@@ -29,11 +29,13 @@ static mimo_status list_buckets(bucket_list *list, const nn_gradients *step)
 
 /* ------------------------------------------ range ----------------------------------------- */
 
-/* |sum| of each parameter must stay below 2^63 / ranks, so that no sum over the ranks overflows. */
+/* |sum| of each parameter must stay below 2^63 / ranks, so that no sum over the ranks overflows.
+ * The last parameter comes first, as in backward: what is no number there spreads to those before.
+ */
 static mimo_status check_largest(const nn_params *params, const double *largest, int64_t ranks)
 {
     const double most = fmin(0x1p63 / (double)ranks, NN_FIXED_END);
-    for (int i = 0; i < nn_params_count(params); i++) {
+    for (int i = nn_params_count(params) - 1; i >= 0; i--) {
         const char *name = nn_params_at(params, i)->name;
         MIMO_CHECK(largest[i] < -(double)NN_FIXED_BROKEN, MIMO_ERR_OVERFLOW,
                    "gradient of \"%s\": a sum of this rank has a term that is no number, or left "
@@ -179,7 +181,7 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     mimo_stream stream = nn_params_runtime(step->stores[0])->stream;
     mimo_status status = MIMO_OK;
     double squares = 0;
-    for (int s = 0; s < step->n && status == MIMO_OK; s++)
+    for (int s = step->n - 1; s >= 0 && status == MIMO_OK; s--)
         status = check_sums(step->stores[s], nn_exchange_size(&world));
     for (int s = 0; s < step->n && status == MIMO_OK && MIMO_MUTATED("float-finalize"); s++)
         status = round_sums(step->stores[s]);

@@ -109,6 +109,7 @@ typedef struct step_bed {
     nn_params *params;
     mimo_grid *grid[2];
     nn_gradients step;
+    bool both; /* the last parameter gets the same gradient as the first */
 } step_bed;
 
 static void make_bed(step_bed *bed)
@@ -120,8 +121,10 @@ static void make_bed(step_bed *bed)
     nn_params_desc store = {
         .name = "llm", .module = MIMO_DST, .tp_size = 1, .runtime = &bed->runtime, .shards = 8};
     nn_param_desc bias = {.name = "llm.bias", .ndim = 1, .shape = {3, 1}};
+    nn_param_desc last = {.name = "llm.last", .ndim = 1, .shape = {3, 1}};
     MPI_EXPECT_OK(nn_params_create(&bed->params, &store));
     MPI_EXPECT_OK(nn_params_add(bed->params, &bias, &index));
+    MPI_EXPECT_OK(nn_params_add(bed->params, &last, &index));
     MPI_EXPECT_OK(nn_params_seal(bed->params));
     snprintf(spec, sizeof spec, "tp=1,dp=%d", mimo_comm_size(comm));
     for (int side = 0; side < 2; side++)
@@ -149,7 +152,8 @@ static mimo_status finish(step_bed *bed, double *norm, const nn_real *own)
     MPI_EXPECT_OK(nn_params_zero_grad(bed->params));
     MPI_EXPECT_OK(nn_runtime_reserve(runtime, &room, 3, sizeof *room));
     MPI_EXPECT_OK(nn_runtime_write(runtime, room, own, 3 * (int64_t)sizeof *own));
-    MPI_EXPECT_OK(nn_sum_rows(bed->params, 0, room, 1));
+    for (int i = 0; i < 1 + bed->both; i++)
+        MPI_EXPECT_OK(nn_sum_rows(bed->params, i, room, 1));
     mimo_gradient_reset(bed->step.gradient);
     MPI_EXPECT_OK(mimo_gradient_add(bed->step.gradient, 0, 2));
     MPI_EXPECT_OK(mimo_gradient_count(&tokens, NULL, bed->step.gradient));
@@ -203,6 +207,10 @@ MPI_TEST(nn_order, overflow_of_one_rank)
                        strstr(mimo_last_error(), said),
                    "%s", mimo_last_error());
     }
+    bed.both = true; /* the last one is named: backward made it first */
+    MPI_EXPECT_STATUS(finish(&bed, &norm, (nn_real[]){1, last ? NAN : 1, 1}), MIMO_ERR_OVERFLOW);
+    MPI_EXPECT(strstr(mimo_last_error(), "gradient of \"llm.last\""), "%s", mimo_last_error());
+    bed.both = false;
     const nn_real largest = 0x1p21f / (nn_real)size, own[3] = {1, largest, 1};
     MPI_EXPECT_OK(finish(&bed, &norm, own));
     release_bed(&bed);
