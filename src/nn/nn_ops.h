@@ -52,8 +52,8 @@ typedef struct nn_product {
     nn_real alpha, beta;
     nn_matrix a, b;
     int64_t count;
-    int64_t parts; /* a power of two that divides k; 0 counts as 1 */
-    bool folded;   /* part i is chunk i of k, then chunk 2 * parts - 1 - i; not with `then` */
+    int64_t parts;          /* a power of two up to NN_MOST_PARTS that divides k; 0 counts as 1 */
+    bool folded;            /* parts are of two pieces (nn_order_piece); not with `then` */
     const nn_factors *then; /* NULL: none */
     int64_t *sums;          /* [a.rows, b.columns] */
 } nn_product;
@@ -178,7 +178,7 @@ typedef struct nn_ops {
      * second one is NaN, which sums over tp keep. */
     mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
     /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum. In the fixed order the
-     * first sum comes from `exps`, or is NaN as the second one, and losses are multiples of 2^-30,
+     * first sum comes from `exps`, or is NaN as the second one, and losses are multiples of 2^-24,
      * so that they add exactly. */
     mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
                                 const nn_token_rows *tokens);

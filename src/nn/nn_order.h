@@ -44,12 +44,14 @@ mimo_status nn_order_check_ranks(const char *what, int64_t ranks, int64_t parts)
 mimo_status nn_order_check_positions(const int64_t *positions, int64_t rows, int rank, int ranks,
                                      int64_t pairs);
 
-/** Elements of k that part `part` of `parts` begins with, and how many follow each other there:
- *  `folded` parts consist of two such pieces (piece 0 and 1), others of one. */
+/** Elements [first, first + count) of the dimension that a product sums over. */
 typedef struct nn_piece {
     int64_t first, count;
 } nn_piece;
 
+/** Piece 0 or 1 of part `part` of `parts` of k elements. `folded` parts, where there are several,
+ *  are two pieces: chunk `part` of 2 * parts equal chunks, then chunk 2 * parts - 1 - part. Others
+ *  are one: piece 1 is empty. The number of parts, or of these chunks, divides k. Pure. */
 nn_piece nn_order_piece(int64_t k, int64_t parts, bool folded, int64_t part, int piece);
 
 MIMO_END_DECLS

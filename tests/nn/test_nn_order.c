@@ -156,7 +156,7 @@ Test(nn_order, settled_gradients)
     int64_t sums[COUNT];
     nn_real grad[COUNT];
     for (int64_t i = 0; i < COUNT; i++)
-        sums[i] = nn_fix(0.25 * (double)(i - 3));
+        sums[i] = nn_fixed_sum(0, 0.25 * (double)(i - 3));
     NN_OK(nn_runtime_write(&runtime, weight->sums, sums, sizeof sums));
     NN_FAILS(nn_params_read(params, 0, NN_GRAD, grad), MIMO_ERR_STATE,
              "still a sum in fixed point");

@@ -586,7 +586,7 @@ Test(nn_ordered, goldens_of_fixed_point)
         int64_t expected[N], got[N], *sums;
         for (int j = 0; j < N; j++) {
             x[j] = j == (5 * f) % N ? fixes[f].x : plain[j % 4];
-            expected[j] = j == (5 * f) % N ? fixes[f].fixed : nn_fix((double)x[j]);
+            expected[j] = j == (5 * f) % N ? fixes[f].fixed : nn_fixed_sum(0, (double)x[j]);
         }
         NN_OK(nn_runtime_reserve(here, &sums, N, sizeof *sums));
         NN_OK(here->ops->add_columns_fixed(here, sums, nn_test_sent(x, N), 1, N));
@@ -842,8 +842,8 @@ Test(nn_ordered, gradients_of_a_norm)
         int64_t scale_sum = 0, shift_sum = 0;
         for (int i = 0; i < ROWS; i++) {
             float normal = (x[i * WIDTH + j] - mean[i]) * rstd[i];
-            scale_sum += nn_fix((double)(dy[i * WIDTH + j] * normal));
-            shift_sum += nn_fix((double)dy[i * WIDTH + j]);
+            scale_sum += nn_fixed_sum(0, (double)(dy[i * WIDTH + j] * normal));
+            shift_sum += nn_fixed_sum(0, (double)dy[i * WIDTH + j]);
         }
         cr_assert(got[j] == scale_sum && got[WIDTH + j] == shift_sum, "column %d", j);
     }
@@ -851,7 +851,7 @@ Test(nn_ordered, gradients_of_a_norm)
     nn_test_free_rooms();
 }
 
-/* Exponentials are summed in fixed point, and losses are multiples of 2^-30. A row without a label
+/* Exponentials are summed in fixed point, and losses are multiples of 2^-24. A row without a label
  * adds nothing. */
 Test(nn_ordered, losses_of_tokens)
 {
@@ -886,12 +886,55 @@ Test(nn_ordered, losses_of_tokens)
         bool counts = labels[i] != NN_IGNORE;
         cr_assert(fabs((double)got_exps[i] / NN_FIXED_ONE - (counts ? sum : 0)) < 1e-5 * sum,
                   "row %d", i);
-        cr_assert(loss * 0x1p30 == rint(loss * 0x1p30), "loss %d is %a", i, loss);
+        cr_assert(loss * NN_LOSS_ONE == rint(loss * NN_LOSS_ONE), "loss %d is %a", i, loss);
         double wanted = counts ? log(sum) + got[i] - (double)logits[i * WIDTH + labels[i]] : 0;
         cr_assert(fabs(loss - wanted) < 1e-5, "loss %d is %g, not %g", i, loss, wanted);
     }
     cr_assert(got[4 * ROWS] == got[3 * ROWS] + got[3 * ROWS + 1] + got[3 * ROWS + 2]);
     nn_runtime_free(runtime(), label_room);
+    nn_runtime_free(runtime(), exps);
+    nn_runtime_free(runtime(), rooms);
+    nn_test_free_rooms();
+}
+
+/* The losses of a large batch, 4 * 10^8 in all, have the same sum however it is cut into calls. */
+Test(nn_ordered, losses_add_exactly)
+{
+    enum { ROWS = 200000, WIDTH = 3, CUTS = 3 };
+    static const int64_t cuts[CUTS][4] = {
+        {0, ROWS, ROWS, ROWS}, {0, 7, 70001, ROWS}, {0, 123457, 199999, ROWS}};
+    static float logits[WIDTH * ROWS];
+    int64_t *labels, *exps;
+    double *rooms, total[CUTS];
+    fill_all();
+    for (int64_t i = 0; i < ROWS; i++) { /* the label, 0, is far less likely than the other ids */
+        logits[WIDTH * i + 1] = 2000 + 5 * a_data[i];
+        logits[WIDTH * i + 2] = 2000;
+    }
+    const float *sent_logits = nn_test_sent(logits, WIDTH * ROWS);
+    NN_OK(nn_runtime_reserve(runtime(), &labels, ROWS, sizeof *labels));
+    NN_OK(nn_runtime_reserve(runtime(), &exps, ROWS, sizeof *exps));
+    NN_OK(nn_runtime_reserve(runtime(), &rooms, 4 * ROWS + CUTS, sizeof *rooms));
+    for (int c = 0; c < CUTS; c++) {
+        for (int part = 0; part < 3; part++) {
+            int64_t first = cuts[c][part];
+            nn_token_rows tokens = {.logits = sent_logits + WIDTH * first,
+                                    .labels = labels,
+                                    .rows = cuts[c][part + 1] - first,
+                                    .width = WIDTH,
+                                    .maxima = rooms,
+                                    .sums = rooms + ROWS,
+                                    .exps = exps};
+            double *of_cut = rooms + 4 * ROWS + c;
+            NN_OK(runtime()->ops->token_maxima(runtime(), &tokens));
+            NN_OK(runtime()->ops->token_sums(runtime(), &tokens));
+            NN_OK(runtime()->ops->token_losses(runtime(), rooms + 3 * ROWS, of_cut, &tokens));
+        }
+    }
+    NN_OK(nn_runtime_read(runtime(), total, rooms + 4 * ROWS, sizeof total));
+    cr_assert(total[0] > 0x1p28 && total[0] == total[1] && total[0] == total[2],
+              "sums %a, %a and %a", total[0], total[1], total[2]);
+    nn_runtime_free(runtime(), labels);
     nn_runtime_free(runtime(), exps);
     nn_runtime_free(runtime(), rooms);
     nn_test_free_rooms();

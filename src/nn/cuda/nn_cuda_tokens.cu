@@ -69,7 +69,7 @@ mimo_status nn_cuda_token_losses(const nn_runtime *runtime, double *losses, doub
             if (t.exps) /* the broken sums of two ranks add up to 0 */
                 t.sums[i] = isnan(target) ? target : (double)t.exps[i] * (1 / NN_FIXED_ONE);
             double loss = counts ? log(t.sums[i]) - target : 0.0;
-            losses[i] = t.exps ? rint(loss * 0x1p30) * 0x1p-30 : loss;
+            losses[i] = t.exps ? rint(loss * NN_LOSS_ONE) * (1 / NN_LOSS_ONE) : loss;
             return losses[i];
         });
         if (threadIdx.x == 0)

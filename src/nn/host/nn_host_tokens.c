@@ -63,7 +63,7 @@ mimo_status nn_host_token_sums(const nn_runtime *runtime, const nn_token_rows *t
     return MIMO_OK;
 }
 
-/* In the fixed order a multiple of 2^-30: such numbers add exactly up to 8e6. Where the second sum
+/* In the fixed order a multiple of 2^-24: such numbers add exactly up to 2^29. Where the second sum
  * is NaN, so is the first: NN_FIXED_BROKEN of two ranks adds up to 0. */
 static double token_loss(const nn_token_rows *tokens, int64_t i)
 {
