@@ -20,8 +20,8 @@ mimo_status nn_order_check_parts(const char *what, int64_t parts)
 mimo_status nn_order_check_ranks(const char *what, int64_t ranks, int64_t parts)
 {
     MIMO_CHECK(is_power_of_two(ranks), MIMO_ERR_UNSUPPORTED,
-               "fixed order: %s=%" PRId64 " is no power of two, so no tree over its ranks is the "
-               "tree over %" PRId64 " parts",
+               "fixed order: %s=%" PRId64 " is no power of two: a rank's part of a sum of %" PRId64
+               " parts would be no subtree",
                what, ranks, parts);
     MIMO_CHECK(ranks <= parts, MIMO_ERR_UNSUPPORTED,
                "fixed order: %s=%" PRId64 " is more than the %" PRId64 " parts of a sum", what,

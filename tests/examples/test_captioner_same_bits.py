@@ -31,9 +31,13 @@ REFUSED = [
     (["--same-bits=128,1"], 1, "--same-bits (V) must be from 1 to 64, not 128"),
     (["--same-bits", "--precision", "bf16"], 1, "products in bf16 have no fixed order"),
     (["--same-bits=16,1"], 1, "V 16: 8 heads do not divide into 16 parts"),
+    (["--same-bits=64,1", "--heads", "64", "--hidden", "64"], 1,
+     "V 64: the vocabulary of 288 does not divide into 64 parts"),
     (["--same-bits=8,64"], 1, "--seq 80 is not a multiple of 2*C = 128"),
     (["--same-bits", "--llm", "tp=1,cp=2,dp=1"], 2, "cp=2 is more than the 1 parts"),
-    (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "tp=4 is more than the 2 parts"),
+    (["--same-bits=2,1", "--llm", "tp=4,cp=1,dp=1"], 4, "the LLM's tp=4 is more than the 2 parts"),
+    (["--same-bits=2,1", "--encoder", "tp=4,dp=1"], 4,
+     "the encoder's tp=4 is more than the 2 parts"),
 ]
 
 
