@@ -12,6 +12,7 @@
 # that send messages stage them.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none # otherwise lists that run side by side share two cores
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0
 
 set -f # arguments hold patterns of Criterion
