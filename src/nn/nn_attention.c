@@ -85,15 +85,15 @@ mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm 
     made.max_parts = desc->max_parts > 0 ? desc->max_parts : 1;
     made.heads = desc->heads / nn_comm_size(tp);
     made.dh = desc->hidden / desc->heads;
-    MIMO_TRY(init_linears(&made, params, tp, desc));
     made.runtime = nn_params_runtime(params);
-    mimo_status status = reserve_rooms(&made);
-    if (status != MIMO_OK) {
-        nn_attention_release(&made);
-        return status;
-    }
+    mimo_status status;
+    MIMO_TRY_GOTO(status, fail, init_linears(&made, params, tp, desc));
+    MIMO_TRY_GOTO(status, fail, reserve_rooms(&made));
     *layer = made;
     return MIMO_OK;
+fail:
+    nn_attention_release(&made);
+    return status;
 }
 
 void nn_attention_release(nn_attention *layer)

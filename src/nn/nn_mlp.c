@@ -39,11 +39,10 @@ static mimo_status reserve(const nn_mlp *layer, nn_real **room)
 
 mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc)
 {
-    nn_mlp made = {.max_rows = desc->max_rows};
+    nn_mlp made = {.max_rows = desc->max_rows, .runtime = nn_params_runtime(params)};
     MIMO_TRY(nn_check_size(desc->name, "max_rows", desc->max_rows));
-    MIMO_TRY(init_linears(&made, params, tp, desc));
-    made.runtime = nn_params_runtime(params);
     mimo_status status;
+    MIMO_TRY_GOTO(status, fail, init_linears(&made, params, tp, desc));
     MIMO_TRY_GOTO(status, fail, reserve(&made, &made.u));
     MIMO_TRY_GOTO(status, fail, reserve(&made, &made.activated));
     MIMO_TRY_GOTO(status, fail, reserve(&made, &made.gate));

@@ -44,14 +44,15 @@ static mimo_status copy_tensors(adapter_writer *to, const adapter_file *from,
     return MIMO_OK;
 }
 
+/* What is opened stays, and ends with the process. */
 static mimo_status copy(const char *from, const char *to)
 {
-    struct adapter_config *config;
-    struct adapter_tensors list;
-    safetensors_file *names;
-    adapter_file *file;
-    adapter_writer *writer;
-    char *path;
+    static struct adapter_config *config;
+    static struct adapter_tensors list;
+    static safetensors_file *names;
+    static adapter_file *file;
+    static adapter_writer *writer;
+    static char *path;
     TRY(adapter_read_config(&config, from));
     TRY(adapter_path(&path, from, ADAPTER_TENSORS_NAME));
     TRY(safetensors_open(&names, path));
@@ -59,7 +60,7 @@ static mimo_status copy(const char *from, const char *to)
     TRY(adapter_open(&file, from, config->rank, &list));
     TRY(adapter_create(&writer, to, config, &list));
     TRY(copy_tensors(writer, file, &list));
-    return adapter_commit(writer); /* the rest lives as long as the process */
+    return adapter_commit(writer);
 }
 
 int main(int argc, char **argv)
