@@ -172,6 +172,14 @@ static void print_trained(const run_state *run)
             count.trained, count.all, trained, mb * (double)count.all, trained, 2 * trained);
 }
 
+/* Once, behind the first step: a run that can't log it says only why. */
+static void print_first_step(const run_state *run)
+{
+    print_trained(run);
+    if (run->options->device != OPTIONS_CUDA)
+        blas_kernels_print(stderr);
+}
+
 static void begin_progress(run_state *run)
 {
     enum progress_kind kind = progress_kind_of(stderr);
@@ -190,8 +198,8 @@ static mimo_status take_steps(run_state *run)
         double end = now_ms();
         run->losses[step - run->first_step] = result.loss;
         TRY(log_step(run, step + 1, &result, end - start));
-        if (run->lead && step == run->first_step && run->options->device != OPTIONS_CUDA)
-            blas_kernels_print(stderr);
+        if (run->lead && step == run->first_step)
+            print_first_step(run);
         if (run->lead)
             progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
     }
@@ -203,10 +211,8 @@ static mimo_status train(run_state *run)
     if (run->first_step >= run->options->steps)
         return MIMO_OK;
     TRY(begin_log(run));
-    if (run->lead) {
-        print_trained(run);
+    if (run->lead)
         begin_progress(run);
-    }
     mimo_status status = take_steps(run);
     if (run->lead)
         progress_end(&run->progress);
