@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "nn/nn_initial.h"
+#include "nn/nn_support.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 
@@ -63,14 +64,7 @@ static void base(nn_real *to, const nn_real *from, const nn_real *w, int64_t in,
 static void add_product(nn_real *to, const nn_factors *added)
 {
     const nn_runtime *runtime = nn_runtime_or_host(nn_test_runtime());
-    nn_product product = {.c = to,
-                          .stride = added->b.columns,
-                          .alpha = added->alpha,
-                          .beta = 1,
-                          .a = added->a,
-                          .b = added->b,
-                          .count = 1};
-    NN_OK(runtime->ops->matmul(runtime, &product));
+    NN_OK(nn_add_product(runtime, to, added));
 }
 
 static void run_rank(parts *out, const golden *g, int rank)
