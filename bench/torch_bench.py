@@ -40,7 +40,7 @@ import mimo_bridge as mb
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
 from peer_cases import CALLS, SHAPES, WARM_UP, Case, median  # noqa: E402
-from torch_seed import from_launcher, global_samples, in_order, split_zigzag  # noqa: E402
+from torch_seed import from_launcher, global_samples, in_order, microseconds, split_zigzag  # noqa: E402
 
 PAIRS = {"cp": ("tp=1,dp=2", "tp=1,cp=2,dp=1", 2), "sp": ("tp=1,dp=2", "tp=2,cp=1,dp=1", 2)}
 MODES = ("eager", "graph", "compiled")
@@ -158,18 +158,6 @@ class Megatron(Peer):
         self.mover.destroy()
 
 
-class SumOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad)
-        return grad
-
-
 class Itself(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -177,6 +165,16 @@ class Itself(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        return grad
+
+
+class SumOverRanks(Itself):
+    """In backward the gradients of all ranks are added."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(grad)
         return grad
 
 
@@ -306,22 +304,6 @@ def skip(setting, way, mode, error):
 # --------------------------------------------- timing ----------------------------------------------
 
 
-def microseconds(call, device, calls):
-    dist.barrier()
-    if device.type == "cpu":
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return (time.perf_counter() - begin) * 1e6 / calls
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1e3 / calls
-
-
 def host_microseconds(call, device):
     """What a call keeps the host. The device is busy all the while, so that nothing waits for it; -1
     where a call did wait."""
@@ -431,7 +413,7 @@ class Bench:
 
         for _ in range(WARM_UP):
             call()
-        us = median([slowest(microseconds(call, device, CALLS), device) for _ in range(self.asked.repeats)])
+        us = median([slowest(microseconds(call, device), device) for _ in range(self.asked.repeats)])
         for direction in ("forward", "backward"):
             self.line(types.SimpleNamespace(name="exchange", order="-"), direction, us, mode="eager",
                       host_us=-1, in_bytes=sent.nbytes)

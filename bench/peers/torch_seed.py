@@ -169,21 +169,21 @@ def check(case, plan, direction, brought, device):
 # -------------------------------------------- timing ----------------------------------------------
 
 
-def microseconds(call, device):
-    """The time of one call on this rank."""
+def microseconds(call, device, calls=CALLS):
+    """The time of one call, the mean of several, on this rank."""
     dist.barrier()
     if device.type == "cpu":
         begin = time.perf_counter()
-        for _ in range(CALLS):
+        for _ in range(calls):
             call()
-        return (time.perf_counter() - begin) * 1e6 / CALLS
+        return (time.perf_counter() - begin) * 1e6 / calls
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    for _ in range(CALLS):
+    for _ in range(calls):
         call()
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end) * 1e3 / CALLS
+    return begin.elapsed_time(end) * 1e3 / calls
 
 
 def timed(call, device):
