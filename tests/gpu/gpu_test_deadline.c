@@ -215,6 +215,11 @@ static void miss_a_buffer(const char *call)
 MPI_TEST(deadline, late_for_a_buffer)
 {
     miss_a_buffer(NULL);
+}
+
+MPI_TEST(deadline, late_inside_a_buffer)
+{
+    test_needs_reach(2); /* otherwise NCCL registers nothing */
     miss_a_buffer("ncclCommWindowRegister");
     mimo_nccl_versions versions = mimo_nccl_read_versions();
     if (mimo_nccl_peer_way(&versions) == MIMO_PEERS_BY_DEVICE) /* NCCL 2.28 */
@@ -255,6 +260,7 @@ MPI_TEST(deadline, one_destination_in_no_buffer)
     int size = mpi_test_size();
     mimo_grid *grid[2];
     mimo_buffer *buffer = NULL;
+    test_needs_reach(2);                    /* otherwise all ranks send messages */
     setenv("MIMO_DEADLINE_MS", "60000", 1); /* the creation reads it, later calls do not */
     mimo_comm *comm = fresh_comm(MIMO_NCCL_DEFAULT);
     unsetenv("MIMO_DEADLINE_MS");

@@ -79,6 +79,18 @@ test_room test_shared_room_new(int64_t bytes)
     return room;
 }
 
+void test_needs_reach(int ranks)
+{
+    test_room probe = test_shared_room_new(1);
+    int own = mimo_buffer_reach(shared.buffer), least;
+    MPI_Allreduce(&own, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    test_room_free(&probe);
+    char reason[64];
+    snprintf(reason, sizeof reason, "a buffer of at least %d ranks, not %d", ranks, least);
+    if (least < ranks)
+        mpi_test_skip(reason);
+}
+
 /* ----------------------------------------- rooms ------------------------------------------ */
 
 void test_room_free(test_room *room)

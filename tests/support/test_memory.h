@@ -100,6 +100,8 @@ mimo_buffer *test_shared_buffer(void);
 /* Release that buffer. The next shared room makes a new one. Collective; no shared room may be
  * left. */
 void test_shared_end(void);
+/* Skip the test where a buffer reaches fewer ranks than these from some rank. Collective. */
+void test_needs_reach(int ranks);
 
 /* For tests of a mistake on one rank, and of batch splits that ranks must find out. Calls that move
  * data then agree, which on a device they do only when asked. */
