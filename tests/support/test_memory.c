@@ -26,7 +26,7 @@ test_room test_room_new(int64_t bytes)
 
 /* Rooms are handed out one after the other. When all have come back, they begin at the start
  * again. */
-enum { SHARED_BYTES = 1 << 20, SHARED_STEP = 8 };
+enum { SHARED_BYTES = 2 << 20, SHARED_STEP = 8 };
 
 static struct {
     mimo_buffer *buffer;
