@@ -27,8 +27,9 @@
  * NCCL itself waits on the host in creation, in splits, for the windows of a buffer, and for the
  * connections of two ranks' first message or of a group's first call. A deadline ends these waits
  * only where NCCL's communicator does not block. It does not block where the descriptor says
- * blocking = 0, or where it leaves that to the library and MIMO_DEADLINE_MS is in force at
- * creation. A deadline that is set later does not change it.
+ * blocking = 0, or where it leaves that to the library and a deadline is in force at creation
+ * (mimo_comm_desc or MIMO_DEADLINE_MS). A deadline that is set later does not change it. Not to
+ * block costs host time: NCCL then starts a thread for every group of messages.
  *
  * A wait for windows is given up without an abort, because the abort crashes NCCL 2.28 there. That
  * NCCL communicator is then never freed, and neither is the memory of the buffer.
@@ -56,7 +57,7 @@ typedef struct mimo_nccl_desc {
     int min_ctas;    /* ncclConfig_t.minCTAs: thread blocks of NCCL's own kernels */
     int max_ctas;    /* ncclConfig_t.maxCTAs */
     int blocking;    /* ncclConfig_t.blocking: 0 lets the library poll NCCL's own waits.
-                        MIMO_NCCL_DEFAULT: 0 with MIMO_DEADLINE_MS, otherwise NCCL's default */
+                        MIMO_NCCL_DEFAULT: 0 with a deadline, otherwise NCCL's default */
     int split_share; /* ncclConfig_t.splitShare: 1 lets groups share their parent's resources */
     /* The fields below are each rank's own. They are experimental (<mimo/status.h>).
      *

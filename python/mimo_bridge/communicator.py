@@ -56,6 +56,8 @@ class Communicator:
              or MIMO_DEADLINE_MS, or 30 minutes. At most 30 days
     min_ctas, max_ctas  thread blocks of NCCL's own kernels; None leaves it to NCCL
     staging_bytes  device memory of the executor "staged"; None: 32 MiB
+    blocking  True: NCCL's own waits, as for a first message between two ranks, have no timeout, and
+             calls that send messages keep the host for less. None: they have the timeout
 
     One thread at a time works with a communicator and what was made from it; other threads wait
     their turn. abort() can be called at any time. A forked child can't use it. Use it in a `with`
@@ -68,7 +70,8 @@ class Communicator:
     def __init__(self, group: dist.ProcessGroup | None = None, *,
                  device: torch.device | str | int | None = None,
                  timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
-                 max_ctas: int | None = None, staging_bytes: int | None = None) -> None:
+                 max_ctas: int | None = None, staging_bytes: int | None = None,
+                 blocking: bool | None = None) -> None:
         self.device = _device_of(group, device)
         self._lock = threading.RLock()
         self._turns = _Turn(self)
@@ -79,7 +82,8 @@ class Communicator:
         handle = ctypes.c_void_p()
         if self.device.type == "cuda":
             self._keep = _nccl.create(handle, group, self.device, common, {
-                "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes})
+                "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes,
+                "blocking": blocking})
         else:
             _create_mpi(handle, common)
         self._handle: ctypes.c_void_p | None = handle

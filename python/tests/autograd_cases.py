@@ -280,7 +280,7 @@ def sums_in_the_order_of_ranks(comm):
     """Several ranks' gradients of one row are added by ascending rank, so sums have equal bits."""
     bridge = mb.Bridge(mb.Grid("tp=4,dp=1"), mb.Grid("cp=4,dp=1"), comm=comm, layout="bsh")
     x = torch.zeros(2, 4, 5, requires_grad=True)
-    generator = torch.Generator().manual_seed(5)
+    generator = torch.Generator(comm.device).manual_seed(5)
     parts = [torch.randn(2, 4, 5, generator=generator) for _ in range(4)]
     bridge(x).backward(parts[comm.rank])
     same(x.grad, ((parts[0] + parts[1]) + parts[2]) + parts[3])
@@ -294,7 +294,7 @@ def a_module_in_modules(comm):
     assert len(list(model.parameters())) == 4 and len(model.state_dict()) == 4
     model.double().float().eval().train()
     x = x.detach().float().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(comm.device.type, dtype=torch.bfloat16):
         y = model(x)
     assert y.dtype == torch.bfloat16
     y.float().sum().backward()

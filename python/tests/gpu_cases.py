@@ -354,3 +354,17 @@ def one_communicator(comm):
     for bed in beds:
         same(bed.bridge(bed.given(2)[0]).detach(), bed.wanted(2)[0])
     assert count() <= first + 1, (first, count())
+
+
+@case(2, on="cuda")
+def blocking(comm):
+    """Where NCCL waits by itself, the same rows arrive. All ranks choose alike."""
+    with mb.Communicator(blocking=True) as waits:
+        for executor in ("p2p", "collective"):
+            bed = Bed(waits, executor)
+            x, g = bed.given(3)
+            x.requires_grad_()
+            y = bed.bridge(x)
+            grad, = torch.autograd.grad(y, x, g)
+            bed.check(3, y.detach(), grad, executor)
+    raises(mb.MismatchError, "another NCCL descriptor", mb.Communicator, blocking=comm.rank == 0)
