@@ -6,8 +6,8 @@
 
 Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
-parameter lists, which files are compiled again for tests, no machine paths or leftovers. That no two
-files need each other is file_cycles.py's.
+parameter lists, which files are compiled again for tests, that every test of several ranks is
+launched, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
 """
 import os
 import re
@@ -73,6 +73,7 @@ BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 
 # What only the copy of the library for tests has. Files with it are compiled again (tests/meson.build).
 HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
+LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE, GRADIENT, NN}
 
@@ -170,6 +171,7 @@ class Law:
             self.exchanges(name)
             self.functions(name)
             self.hooks(name)
+        self.launches()
         for name, text in self.files.items():
             if text is not None and not name.startswith("LICENSE"):
                 self.leftovers(name, text)
@@ -186,6 +188,16 @@ class Law:
             self.find(name, 1, f"{folder}/meson.build must list a file with hooks in hooked_sources")
         if listed and not has_hook:
             self.find(name, 1, f"{folder}/meson.build lists a file without hooks in hooked_sources")
+
+    def launches(self):
+        """Every test that needs ranks is in a list of launches: nothing else would run it."""
+        lists = "".join(text for name, text in self.files.items()
+                        if name.startswith("tests/") and name.endswith("meson.build"))
+        listed = set(re.findall(r"\w+", lists))
+        for name in self.sources:
+            for suite, test in LAUNCHED_TEST.findall(self.files[name]):
+                if test not in listed:
+                    self.find(name, 1, f"no meson.build of tests launches {suite}/{test}")
 
     def unique_names(self):
         seen = {}
@@ -401,6 +413,7 @@ SAMPLES = [
     ("grid/tab.c", "int\tx;\n", "a tab"),
     ("grid/bug.c", 'bool b = MIMO_MUTATED("bug");\n', "must list a file with hooks"),
     ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
+    ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
     ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
 # A tree that keeps every rule, with text that looks like a broken rule.
@@ -418,6 +431,8 @@ GOOD = {
     "examples/captioner/model.c": '#include "nn/linear.h"\n#include "model.h"\n#include <mpi.h>\n',
     "examples/captioner/model.h": "#include <mimo/mimo.h>\n",
     "bridge/op/steps.h": "int x;\n",
+    "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
+    "tests/mpi/kept.c": "MPI_TEST(kept, test_that_runs)\n{\n}\n",
     "grid/meson.build": "mimo_hooked_sources += files('hooked.c')\n",
     "grid/hooked.c": "#ifdef MIMO_TEST_HOOKS\n#endif\n",
     "src/partition/shard/moves.h": "int y;\n",
