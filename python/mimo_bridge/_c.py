@@ -7,12 +7,14 @@ structures and prototypes against the headers, and finds those that nobody calls
 from __future__ import annotations
 
 import ctypes
+import operator
+from collections.abc import Iterable
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64
 from ctypes import c_size_t, c_void_p
 from typing import Any, TypeVar
 
 from . import _load
-from .errors import error_of
+from .errors import ArgumentError, SizeOverflowError, error_of
 
 HOST, CUDA = 0, 1  # mimo_memory
 SRC, DST = 0, 1  # mimo_side
@@ -263,16 +265,51 @@ has_nccl = hasattr(lib, "mimo_comm_create_nccl")
 S = TypeVar("S", bound=Structure)
 
 
+def whole(what: str, value: Any, least: int = -2**63, most: int = 2**63 - 1) -> int:
+    """A whole number in [least, most]. ctypes itself would cut off what does not fit. ArgumentError,
+    SizeOverflowError."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{what} is a whole number, not {value!r}") from None
+    if number < least:
+        raise ArgumentError(f"{what} is {number}, and at least {least}")
+    if number > most:
+        raise SizeOverflowError(f"{what} is {number}, and at most {most}")
+    return number
+
+
+def text(what: str, value: Any) -> bytes:
+    """A text as C takes it. ArgumentError, also for a NUL, at which C would stop reading."""
+    if not isinstance(value, str) or "\0" in value:
+        raise ArgumentError(f"{what}: {value!r} is no text")
+    return value.encode(errors="replace")
+
+
+def numbers(kind: type[c_int32] | type[c_int64], what: str, values: Iterable[Any]) -> Any:
+    """An array of whole numbers, of at least one element. ArgumentError, SizeOverflowError."""
+    most = 2**(8 * ctypes.sizeof(kind) - 1) - 1
+    checked = [whole(what, value, -most - 1, most) for value in values]
+    return (kind * max(len(checked), 1))(*checked)
+
+
 def sized(kind: type[S], **fields: Any) -> S:
-    """A structure that begins with a size, from its initializer, with these fields set."""
+    """A structure that begins with a size, from its initializer, with these fields set. ArgumentError,
+    SizeOverflowError where a number is none, or does not fit its field."""
     made = kind()
     getattr(lib, kind.__name__ + "_init")(ctypes.byref(made), ctypes.sizeof(made))
+    kinds = {field[0]: field[1] for field in kind._fields_}
     for name, value in fields.items():
+        if kinds[name] in (c_int, c_int64):
+            bits = 8 * ctypes.sizeof(kinds[name]) - 1
+            value = whole(name, value, -2**bits, 2**bits - 1)
+        elif kinds[name] is c_bool and value not in (False, True):
+            raise ArgumentError(f"{name} is True or False, not {value!r}")
         setattr(made, name, value)
     return made
 
 
 def fail(status: int, sentence: str) -> int:
     """Record a sentence for mimo_comm_agree, and return the status."""
-    lib.mimo_fail(status, b"%s", sentence.encode())
+    lib.mimo_fail(status, b"%s", sentence.encode(errors="replace"))
     return status

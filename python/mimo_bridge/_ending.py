@@ -50,16 +50,17 @@ def _end() -> None:
     if os.getpid() != _pid:
         return  # a forked child: everything is its parent's
     error: BaseException | None = getattr(sys, "last_value", None)
-    failed = error is not None
-    for comm in living():
+    failed, mpi = error is not None, _mpi.started()
+    # Where the program has ended MPI itself, nobody can be met or told any more.
+    left = [comm for comm in living() if mpi is None or comm.device.type == "cuda" or not mpi.finalized]
+    for comm in left:
         if failed:
             comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {error}")
         elif not _met(comm):
             failed = True
     _c.lib.mimo_log_set(None, None)  # it would say of each communicator that it was left
-    for comm in living():
+    for comm in left:
         comm.leave()
-    mpi = _mpi.started()
     if mpi is not None and not failed:
         mpi.finalize()  # after a failure it could wait for ever
 

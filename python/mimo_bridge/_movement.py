@@ -5,9 +5,9 @@ No autograd here and no module: _ops.py calls this with what autograd and the co
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,7 +15,10 @@ from . import _c, _handles, _views
 from .alignment import Span
 from .buffer import Buffer
 from .communicator import Communicator
-from .errors import MimoError, ShapeError, StateError
+from .errors import ArgumentError, MimoError, ShapeError, SizeOverflowError, StateError
+
+T = TypeVar("T")
+MOST = 2**31 - 1  # of a batch or of rows that an update tells: their product fits 64 bits, see NOW
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,24 @@ class Batch:
     rows: tuple[int, int] | None = None
 
     def _desc(self) -> _c.mimo_batch_desc:
-        desc = _c.sized(_c.mimo_batch_desc, batch=-1 if self.batch is None else self.batch)
+        desc = _c.sized(_c.mimo_batch_desc)
+        if self.batch is not None:
+            desc.batch = _c.whole("Batch: batch", self.batch, 0, MOST)
         if self.spans is not None:
             desc.ragged = True
             desc.span_count = len(self.spans)
-            desc.spans = (_c.mimo_span * max(len(self.spans), 1))(
-                *(_c.mimo_span(*span) for span in self.spans))
+            desc.spans = (_c.mimo_span * max(len(self.spans), 1))(*map(_span, self.spans))
         if self.rows is not None:
-            desc.src_rows, desc.dst_rows = self.rows
+            desc.src_rows, desc.dst_rows = (_c.whole("Batch: rows", n, 0, MOST) for n in self.rows)
         return desc
+
+
+def _span(span: Span) -> _c.mimo_span:
+    sample, row, position, length = span
+    made = _c.mimo_span(sample, row, position, length)
+    if (made.sample, made.row, made.position, made.length) != (sample, row, position, length):
+        raise SizeOverflowError(f"Batch: {span} does not fit 64 bits")
+    return made
 
 
 # What calls of a bridge move from now on, by the number of the bridge. Three numbers: that of the
@@ -88,6 +100,7 @@ class Movement:
         self._first = 0
         self.batches: Sequence[Batch] = ()
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
+        self._begun = 0  # calls that reached the library, or told it that they can't
         self.number = _handles.add(self)
         self._choose(0)
         comm._children.append(self)
@@ -112,7 +125,13 @@ class Movement:
     # What calls move.
 
     def update(self, batches: Sequence[Batch]) -> None:
-        descs = self.comm._together(lambda: [batch._desc() for batch in batches])
+        def describe() -> list[_c.mimo_batch_desc]:
+            for batch in batches:
+                if not isinstance(batch, Batch):
+                    raise ArgumentError(f"update: {batch!r} is no Batch")
+            return [batch._desc() for batch in batches]
+
+        descs = self.comm._together(describe)
         array = (_c.mimo_batch_desc * max(len(descs), 1))(*descs)
         with self.comm._turn():
             _c.lib.mimo_bridge_update(self.open(), array, len(descs))
@@ -125,6 +144,7 @@ class Movement:
     def select(self, micro_batch: int) -> None:
         with self.comm._turn():
             self._in_force = None
+            micro_batch = _c.whole("select: a micro-batch", micro_batch, 0, MOST)
             _c.lib.mimo_bridge_select(self.open(), micro_batch)
             self._choose(micro_batch)
 
@@ -154,9 +174,24 @@ class Movement:
 
     # Calls.
 
+    def guarded(self, call: Callable[..., T], *arguments: Any) -> T:
+        """A collective call. Where it fails before it has come to the library, the other ranks learn of
+        it all the same: they would wait for this one."""
+        begun = self._begun
+        try:
+            return call(*arguments)
+        except Exception as error:
+            if self._begun == begun and not self.comm.closed:
+                with self.comm._turn():
+                    self._begun += 1
+                    self._next_slot(False)
+                    self._refuse(False, error)
+            raise
+
     def move(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], call: int) -> torch.Tensor:
         """forward, or the adjoint: x on one side, a new tensor of `shape` on the other. Collective."""
         with self.comm._turn():
+            self._begun += 1
             slot = self._next_slot(adjoint)
             try:
                 told = self._for(call)
@@ -164,12 +199,16 @@ class Movement:
                 y, address = self._destination(adjoint, slot, x, shape)
                 if told.spans is not None and not adjoint:
                     y.zero_()
+                views = self._views_of(adjoint, x, y)
+                views.to.data, views.source.data = address, x.data_ptr()
             except BaseException as error:
                 self._refuse(adjoint, error)
                 raise
-            views = self._views_of(adjoint, x, y)
-            views.to.data, views.source.data = address, x.data_ptr()
-            self._functions[adjoint](self.open(), *views.arguments, 1, self.comm._stream())
+            try:
+                self._functions[adjoint](self.open(), *views.arguments, 1, self.comm._stream())
+            except MimoError:
+                del y  # the traceback keeps this frame, but not its slot in use
+                raise
         return y
 
     def _views_of(self, adjoint: bool, x: torch.Tensor, y: torch.Tensor) -> _Views:
@@ -187,6 +226,7 @@ class Movement:
     def place(self, tile: torch.Tensor, x: torch.Tensor, call: int) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions of a ragged batch. Collective."""
         with self.comm._turn():
+            self._begun += 1
             slot = self._next_slot(False)
             try:
                 if self._for(call).spans is None:
@@ -195,10 +235,15 @@ class Movement:
                 _views.check_tensor("place: the tile", tile, self.letters[1], self.comm.device)
                 y, address = self._destination(False, slot, tile, tile.shape)
                 y.copy_(tile)
+                to, source = self._view(y, True, address), self._view(x, False)
             except BaseException as error:
                 self._refuse(False, error)
                 raise
-            self._call(False, self._view(y, True, address), self._view(x, False), x)
+            try:
+                self._call(False, to, source)
+            except MimoError:
+                del y  # as in move()
+                raise
         return y
 
     def unplace(self, y: torch.Tensor, shape: Sequence[int],
@@ -218,16 +263,18 @@ class Movement:
             ones = torch.ones((shape[0], 1), dtype=torch.uint8, device=y.device)
             mask = torch.zeros((*y.shape[:-1], 1), dtype=torch.uint8, device=y.device)
             self._for(call)
-            self._call(False, self._view(mask, True), self._view(ones, False), ones)
+            self._call(False, self._view(mask, True), self._view(ones, False))
             self._masks[key] = mask.bool()
         return self._masks[key]
 
-    def chunks(self, x: torch.Tensor, shape: Sequence[int], parts: list[tuple[int, int]],
+    def chunks(self, x: torch.Tensor, shape: Sequence[int], cuts: Callable[[int], int], n: int,
                stream: torch.cuda.Stream | None) -> Iterator[torch.Tensor]:
-        """Forward in chunks: gives the parts of the result, each when its rows are there."""
+        """Forward in n chunks: gives the parts of the result, [cuts(i), cuts(i + 1)) of its axis of
+        samples, each when its rows are there."""
         operation = ctypes.c_void_p()
         axis = max(self.letters[1].find("b"), 0)
         with self.comm._turn():
+            self._begun += 1
             slot = self._next_slot(False)
             try:
                 told = self._for(self.call)
@@ -238,15 +285,15 @@ class Movement:
             except BaseException as error:
                 self._refuse(False, error)
                 raise
-            desc = self._move_desc(self._view(y, True, address), self._view(x, False), len(parts))
+            desc = self._move_desc(self._view(y, True, address), self._view(x, False), n)
             desc.stream = self._on_side_stream(stream, x, y)
             _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
                                                      ctypes.byref(desc))
         try:
-            for i, (first, last) in enumerate(parts):
+            for i in range(n):
                 with self.comm._turn():
                     _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
-                yield y.narrow(axis, first, last - first)
+                yield y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i))
         finally:
             with self.comm._turn():
                 _c.lib.mimo_op_wait(ctypes.byref(operation))
@@ -266,6 +313,7 @@ class Movement:
     def prepare(self, adjoint: bool, x: torch.Tensor, shape: Sequence[int], chunks: int) -> None:
         """Make calls of such tensors ready. Collective, blocking; x is neither read nor written."""
         with self.comm._turn():
+            self._begun += 1
             buffer = self.buffers[adjoint]
             try:
                 self._for(self.call)
@@ -312,7 +360,7 @@ class Movement:
         setattr(desc, "from", ctypes.pointer(source))
         return desc
 
-    def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor, x: torch.Tensor) -> None:
+    def _call(self, adjoint: bool, to: _c.mimo_tensor, source: _c.mimo_tensor) -> None:
         self._functions[adjoint](self.open(), ctypes.byref(to), ctypes.byref(source), 1, self.comm._stream())
 
     def _refuse(self, adjoint: bool, error: BaseException) -> None:

@@ -38,9 +38,14 @@ class Mpi:
         getattr(self.library, name)(ctypes.byref(flag))
         return bool(flag.value)
 
+    @property
+    def finalized(self) -> bool:
+        """Whether MPI has ended. Nothing may call it then."""
+        return self._flag("MPI_Finalized")
+
     def finalize(self) -> None:
         """End MPI where this package began it. Collective: it may wait for all processes."""
-        if self.ours and not self._flag("MPI_Finalized"):
+        if self.ours and not self.finalized:
             self.library.MPI_Finalize()
 
 

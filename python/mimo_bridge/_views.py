@@ -23,10 +23,9 @@ def is_flat(letters: str) -> bool:
     return "s" not in letters
 
 
-def check_layout(letters: str) -> str:
+def check_layout(letters: str) -> None:
     if letters not in LAYOUTS:
         raise ArgumentError(f"a tile is one of {', '.join(LAYOUTS)}, not {letters!r}")
-    return letters
 
 
 def view(x: torch.Tensor, letters: bytes) -> _c.mimo_tensor:
@@ -41,18 +40,31 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().resolve_neg()
 
 
-def nobody(letters: bytes = b"") -> _c.mimo_tensor:
+def nobody() -> _c.mimo_tensor:
     """A view that every call refuses."""
-    return _c.mimo_tensor(None, -1, _c.HOST, letters, _Shape(-1, -1, -1))
+    return _c.mimo_tensor(None, -1, _c.HOST, b"", _Shape(-1, -1, -1))
+
+
+def check_strided(what: str, x: object) -> None:
+    """Raise where x is no tensor with sizes and strides."""
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"{what} is a {type(x).__name__}, and must be a tensor")
+    if x.is_nested or x.layout != torch.strided:
+        raise ArgumentError(f"{what} is {'nested' if x.is_nested else x.layout}, where rows have no fixed "
+                            "places: make it dense")
 
 
 def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device) -> None:
     """Raise where x can't be a tile of these letters on this device."""
+    check_strided(what, x)
     if x.device != device:
         raise ArgumentError(f"{what} is on {x.device}, and the communicator works with {device}")
     if x.dtype not in DTYPES:
         raise ArgumentError(f"{what} has dtype {x.dtype}, which can't be moved: the dtypes are "
                             f"{', '.join(str(d) for d in DTYPES)}")
+    if not torch._C._has_storage(x):
+        raise ArgumentError(f"{what} has no memory of its own, as in a batch of gradients "
+                            "(is_grads_batched): move them one by one")
     if x.dim() != len(letters):
         raise ShapeError(f"{what} has shape {list(x.shape)}, and needs the {len(letters)} dimensions "
                          f"{letters!r}")
@@ -78,14 +90,15 @@ class Memory:
 def tensor_at(address: int, dtype: torch.dtype, shape: tuple[int, ...],
               device: torch.device) -> tuple[torch.Tensor, object]:
     """A tensor over the memory at an address, and the object that lives as long as this memory is used.
-    The object can have weak references. A tensor without elements uses one byte all the same."""
+    The object can have weak references. A tensor without elements uses one byte all the same. `.data`:
+    autograd refuses changes in place of a view that a function of its own returns."""
     if 0 in shape:
         raw, owner = tensor_at(address, torch.uint8, (1,), device)
-        return raw[:0].view(dtype).view(shape), owner
+        return raw[:0].view(dtype).view(shape).data, owner
     if device.type == "cuda":
         memory = Memory(address, _NAMES.get(dtype) or _NAMES_BY_SIZE[dtype.itemsize], shape)
         found = torch.as_tensor(memory, device=device)
-        return found if dtype in _NAMES else found.view(dtype), memory
+        return (found if dtype in _NAMES else found.view(dtype)).data, memory
     count = math.prod(shape)
     array = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-    return torch.frombuffer(array, dtype=dtype).view(shape), array
+    return torch.frombuffer(array, dtype=dtype).view(shape).data, array

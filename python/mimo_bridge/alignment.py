@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import _c, _handles, _ops, _views
-from .errors import ArgumentError, StateError
+from .errors import ArgumentError, ShapeError, StateError
 
 __all__ = ["Alignment", "Span", "spans_of"]
 
@@ -26,7 +26,12 @@ class Span(NamedTuple):
 
 def spans_of(ids: torch.Tensor, special: int, first: int = 0) -> list[Span]:
     """The spans of a modality in token ids [B, S]: where its special id stands. `first` is the number
-    of the first sample in the global batch. Local; waits for the device where ids lie on one."""
+    of the first sample in the global batch. Local; waits for the device where ids lie on one.
+    ShapeError, ArgumentError."""
+    _views.check_strided("spans_of: ids", ids)
+    if ids.dim() != 2:
+        raise ShapeError(f"spans_of: ids have shape {list(ids.shape)}, and need two dimensions: B, S")
+    special, first = _c.whole("spans_of: special", special), _c.whole("spans_of: first", first)
     is_row = (ids == special).to("cpu", torch.int8)
     padded = torch.nn.functional.pad(is_row, (1, 1))
     edges = (padded[:, 1:] - padded[:, :-1]).nonzero()
@@ -48,7 +53,7 @@ class Alignment:
     vocabulary  ids in [0, vocabulary) that are not special are text; 0: any id >= 0
     device      where rows and tiles lie
 
-    Errors: ArgumentError (an id that is negative or named twice), UnsupportedError.
+    Errors: ArgumentError (an id that is negative or named twice), SizeOverflowError, UnsupportedError.
     """
 
     def __init__(self, special: Sequence[int], *, vocabulary: int = 0,
@@ -56,7 +61,7 @@ class Alignment:
         self.device = torch.device(device)
         if self.device.type == "cuda" and self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
-        ids = (ctypes.c_int64 * max(len(special), 1))(*special)
+        ids = _c.numbers(ctypes.c_int64, "Alignment: a special id", special)
         memory = _c.CUDA if self.device.type == "cuda" else _c.HOST
         desc = _c.sized(_c.mimo_alignment_desc, modalities=len(special), special=ids,
                         vocabulary=vocabulary, memory=memory)
@@ -74,7 +79,8 @@ class Alignment:
         wait. A merge of earlier ids can't run backward any more: have one Alignment for each
         micro-batch in flight. Errors: ShapeError; ArgumentError for an unknown id, with its place.
         """
-        host = ids.detach().to("cpu").contiguous()
+        _views.check_strided("update: ids", ids)
+        host = _views.plain(ids.detach().to("cpu"))
         _views.check_tensor("update: ids", host, "bs", torch.device("cpu"))
         with self._current_device():
             _c.lib.mimo_alignment_update(self._handle, ctypes.byref(_views.view(host, b"bs")),
@@ -86,7 +92,8 @@ class Alignment:
         """How many rows a modality takes with the ids in force; -1: text rows. StateError before the
         first update, ArgumentError (no such modality)."""
         rows = ctypes.c_int64()
-        _c.lib.mimo_alignment_rows(ctypes.byref(rows), self._handle, modality)
+        _c.lib.mimo_alignment_rows(ctypes.byref(rows), self._handle,
+                                   _c.whole("rows: modality", modality, -1, 2**31 - 1))
         return rows.value
 
     def merge(self, rows: Sequence[torch.Tensor], text: torch.Tensor, *, layout: str = "sbh",
@@ -106,6 +113,12 @@ class Alignment:
         if len(rows) != self._modalities or len(layouts) != self._modalities + 2:
             raise ArgumentError(f"merge: {len(rows)} tensors of rows and {len(layouts) - 2} layouts for "
                                 f"{self._modalities} modalities")
+        for tensor in (*rows, text):
+            _views.check_strided("merge: a tensor", tensor)
+            _ops.refuse_transforms("merge", tensor)
+        if layout not in ("sbh", "bsh") or text.dim() != 2:
+            raise ArgumentError(f"merge: a tile is sbh or bsh, not {layout!r}, and text is [N_text, H], "
+                                f"not {list(text.shape)}")
         sizes = {"b": self._shape[0], "s": self._shape[1], "h": text.shape[-1]}
         shape = [sizes[letter] for letter in layout]
         merged: torch.Tensor = _ops.merge([*rows, text], self._number, ",".join(layouts), shape,

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NoReturn
 
 import torch
+from torch._subclasses import FakeTensor
 
-from . import _c, _calls, _views
+from . import _c, _calls, _ops, _views
 from ._movement import KINDS, Batch, Movement, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, ShapeError, UnsupportedError
 from .grid import Grid
 from .partition import Partition
 
@@ -73,9 +74,17 @@ class Bridge(torch.nn.Module):
         self._all_stages = all_stages
 
         def describe() -> _c.mimo_bridge_desc:
+            for grid in (src, dst):
+                if not isinstance(grid, Grid):
+                    raise ArgumentError(f"Bridge: {grid!r} is no Grid")
+            for rule in (partition, src_partition):
+                if rule is not None and not isinstance(rule, Partition):
+                    raise ArgumentError(f"Bridge: {rule!r} is no Partition")
             for letters in (self.layout, self.dst_layout):
                 _views.check_layout(letters)
             for one in (buffer, grad_buffer):
+                if one is not None and not isinstance(one, Buffer):
+                    raise ArgumentError(f"Bridge: {one!r} is no Buffer")
                 if one is not None and one.comm is not self.comm:
                     raise ArgumentError("Bridge: the buffer was made from another communicator")
             desc = _c.sized(_c.mimo_bridge_desc, src=src._handle, dst=dst._handle,
@@ -88,9 +97,9 @@ class Bridge(torch.nn.Module):
             if backward_executor is not None:
                 desc.backward_executor = _executor(backward_executor)
             if batch is not None:
-                desc.batch = batch
+                desc.batch = _c.whole("Bridge: batch", batch, 0)
             if name is not None:
-                desc.name = name.encode()
+                desc.name = _c.text("Bridge: name", name)
             return desc
 
         desc = self.comm._together(describe)
@@ -121,21 +130,33 @@ class Bridge(torch.nn.Module):
                 is shape(x.shape, ...). After a ragged update it is 0 where no row goes
 
         Errors, on every rank (on a device a mistake of one rank alone is that rank's error alone,
-        unless MIMO_CHECK=calls): ShapeError, ArgumentError (dtype, device), MismatchError, StateError
-        (closed; a slot in use), DeadlineError, AbortedError, CommError.
+        unless MIMO_CHECK=calls): ShapeError, ArgumentError (dtype, device, no dense tensor, a size that
+        is none), MismatchError, StateError (closed; a slot in use), DeadlineError, AbortedError,
+        CommError; UnsupportedError under torch.func.grad and jvp.
         """
+        if _calls.traced():
+            return self._forward(x, seq, rows, batch)
+        return self._movement.guarded(self._forward, x, seq, rows, batch)
+
+    def _forward(self, x: torch.Tensor, seq: int | None, rows: int | None,
+                 batch: int | None) -> torch.Tensor:
         movement = self._movement
         if _calls.looked_on(x):
             self._refuse_export()
+            if not _calls.traced():
+                self._check_arguments(x, seq, rows, batch)
+            _ops.refuse_transforms("a bridge", x)
             call = now(self._places.number)[0]
             shape = self._shape_or_nothing(x, seq, rows, batch)
-            return _calls.forward(movement, self._input(x), self._anchor_of(x), shape, call)
+            return _calls.forward(movement, self._input(x), _like(x, self._anchor_of(x)), shape, call)
+        _views.check_strided("x", x)
         call = movement.call
         key = x.shape, seq, rows, batch, call
         known = self._shapes.get(key)
         if known is None:
             if len(self._shapes) >= KINDS:
                 self._shapes.clear()
+            self._check_arguments(x, seq, rows, batch)
             known = self._shapes[key] = self._shape_or_nothing(x, seq, rows, batch)
         return _calls.eager(movement, self._input(x), self._anchor_of(x), known, call)
 
@@ -149,11 +170,20 @@ class Bridge(torch.nn.Module):
 
         Errors: as those of a call; StateError where no spans are in force.
         """
+        if _calls.traced():
+            return self._place(tile, x)
+        return self._movement.guarded(self._place, tile, x)
+
+    def _place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         self._refuse_export()
+        if not _calls.traced():
+            _views.check_strided("place: the tile", tile)
+            _views.check_strided("place: x", x)
+        _ops.refuse_transforms("a bridge", tile, x)
         call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well
         anchor = self._anchor if tile.is_floating_point() else self._no_anchor
-        return _calls.place(self._movement, tile, self._input(x), anchor, call)
+        return _calls.place(self._movement, tile, self._input(x), _like(tile, anchor), call)
 
     def chunks(self, x: torch.Tensor, n: int, stream: torch.cuda.Stream | None = None, *,
                seq: int | None = None, rows: int | None = None,
@@ -163,17 +193,21 @@ class Bridge(torch.nn.Module):
         Part i of a tile of b samples is its samples [i * b // n, (i + 1) * b // n). Work on a part
         runs beside the arrival of later ones: on a device where `stream` is another one than the
         current one. Collective from the first part to the end; every rank takes all parts. Where the
-        iteration is given up, its end still waits for the call.
+        iteration is given up, its end still waits for the call. Errors: as those of a call, at the
+        first part.
         """
-        shape = self._shape_or_nothing(x, seq, rows, batch)
-        axis = max(self.dst_layout.find("b"), 0)
-        length, unit = (shape[axis], 1) if shape else (0, 1)
-        if _views.is_flat(self.dst_layout):
-            unit = self._places.rows_of_sample(x.shape, seq) or 1
-        samples = length // unit
-        cuts = [i * samples // n * unit for i in range(n + 1)] if n > 0 else []  # refused
+        def sizes() -> tuple[tuple[int, ...], int, int, int]:
+            self._check_arguments(x, seq, rows, batch)
+            shape = self._shape_or_nothing(x, seq, rows, batch)
+            length, unit = shape[max(self.dst_layout.find("b"), 0)] if shape else 0, 1
+            if _views.is_flat(self.dst_layout) and shape:
+                unit = self._places.rows_of_sample(x.shape, seq) or 1
+            return shape, length // unit, unit, _c.whole("chunks: n", n, 1, 2**31 - 1)
+
+        shape, samples, unit, n = self._movement.guarded(sizes)
         # No no_grad() here: it would hold for the caller's loop as well.
-        yield from self._movement.chunks(x.detach(), shape, list(zip(cuts, cuts[1:])), stream)
+        yield from self._movement.chunks(x.detach(), shape, lambda i: i * samples // n * unit, n,
+                                         stream)
 
     def prepare(self, x: torch.Tensor, *, seq: int | None = None, rows: int | None = None,
                 batch: int | None = None, chunks: int = 1, backward: bool | None = None) -> None:
@@ -182,14 +216,19 @@ class Bridge(torch.nn.Module):
 
         chunks    of chunks(); 1: a whole call
         backward  also their backward; None: where y will need gradients
+
+        Errors: as those of a call.
         """
-        shape = self._shape_or_nothing(x, seq, rows, batch)
-        with torch.no_grad():
-            self._movement.prepare(False, x.detach(), shape, chunks)
-            if backward is None:
-                backward = self.differentiable and x.is_floating_point()
-            if backward:
+        def both() -> None:
+            self._check_arguments(x, seq, rows, batch)
+            shape = self._shape_or_nothing(x, seq, rows, batch)
+            n = _c.whole("prepare: chunks", chunks, 1, 2**31 - 1)
+            self._movement.prepare(False, x.detach(), shape, n)
+            if self.differentiable and x.is_floating_point() if backward is None else backward:
                 self._movement.prepare(True, x.new_empty(shape), tuple(x.shape), 1)
+
+        with torch.no_grad():
+            self._movement.guarded(both)
 
     def update(self, *batches: Batch) -> None:
         """Tell what the next calls move: one Batch for each micro-batch. Calls move the first one
@@ -211,9 +250,11 @@ class Bridge(torch.nn.Module):
 
     def self_test(self, seed: int = 0) -> None:
         """Move a small batch both ways, and check every row and that backward is forward's adjoint.
-        Collective, blocking. InternalError names the first wrong element."""
+        Collective, blocking. InternalError names the first wrong element; MismatchError where seeds
+        differ."""
+        number = self.comm._together(lambda: _c.whole("self_test: seed", seed))
         with self.comm._turn():
-            _c.lib.mimo_bridge_self_test(self._movement.open(), seed)
+            _c.lib.mimo_bridge_self_test(self._movement.open(), number)
 
     # Questions.
 
@@ -223,7 +264,7 @@ class Bridge(torch.nn.Module):
         first, count = ctypes.c_int64(), ctypes.c_int64()
         with self.comm._turn():
             _c.lib.mimo_bridge_samples(ctypes.byref(first), ctypes.byref(count), self._movement.open(),
-                                       _side(side), batch)
+                                       _side(side), _c.whole("samples: batch", batch))
         return first.value, count.value
 
     def shape(self, x_shape: Sequence[int], *, seq: int | None = None, rows: int | None = None,
@@ -242,6 +283,8 @@ class Bridge(torch.nn.Module):
 
     def staging(self, batch: int, seq: int, hidden: int, dtype: torch.dtype = torch.bfloat16) -> int:
         """The most bytes of staging that calls of these sizes take on this rank. Local. ShapeError."""
+        if dtype not in _views.DTYPES:
+            raise ArgumentError(f"staging: dtype {dtype} can't be moved")
         sizes = _c.sized(_c.mimo_bridge_sizes, batch=batch, seq=seq, hidden=hidden,
                          dtype=_views.DTYPES[dtype], src_letters=self.layout.encode(),
                          dst_letters=self.dst_layout.encode(),
@@ -270,6 +313,22 @@ class Bridge(torch.nn.Module):
         return f"{self.src} -> {self.dst}, {self.layout} -> {self.dst_layout}"
 
     # What calls have in common.
+
+    def _check_arguments(self, x: torch.Tensor, seq: int | None, rows: int | None,
+                         batch: int | None) -> None:
+        _views.check_strided("x", x)
+        for what, value in (("seq", seq), ("rows", rows), ("batch", batch)):
+            if value is not None:
+                _c.whole(what, value, 0)
+        if x.dim() != len(self.layout):
+            return
+        full = self._places.full_length(x.shape, None)
+        if seq is not None and full is not None and seq != full:
+            raise ShapeError(f"seq={seq}, and by x {self.layout}{list(x.shape)} or the packing sequences "
+                             f"have {full} tokens")
+        if rows is not None and not (_views.is_flat(self.layout) and _views.is_flat(self.dst_layout)):
+            raise ArgumentError(f"rows={rows}, but that is for tiles that are flat on both sides, and these "
+                                f"are {self.layout} and {self.dst_layout}")
 
     def _shape_or_nothing(self, x: torch.Tensor, seq: int | None, rows: int | None,
                           batch: int | None) -> tuple[int, ...]:
@@ -354,6 +413,13 @@ class _Places:
         if not _views.is_flat(self.layout):
             return x_shape[self.layout.index("b")]
         return x_shape[0] // max(full // self.src_cut, 1)
+
+
+def _like(x: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+    """An anchor beside x: a fake tensor goes with fake tensors alone."""
+    if torch.compiler.is_compiling() or not isinstance(x, FakeTensor):
+        return anchor
+    return x.new_empty(0).requires_grad_(anchor.requires_grad)
 
 
 def _executor(name: str) -> _c.mimo_executor:

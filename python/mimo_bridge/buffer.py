@@ -27,31 +27,34 @@ class Buffer:
     at least as many slots as results are alive at once (micro-batches in flight).
 
     bytes  ranks may ask for different sizes: all get the largest
+    slots  the same on every rank: otherwise results lie at other places on each, which is a
+           MismatchError of calls on the host, and not noticed on a device without MIMO_CHECK=calls
     comm   None: the default communicator
 
-    Errors: ArgumentError, OutOfMemoryError, UnsupportedError (the backend has no such memory here).
+    Errors: ArgumentError, ShapeError, SizeOverflowError, OutOfMemoryError, UnsupportedError (the backend has no such memory here).
     """
 
     def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
         self.comm = comm or default_communicator()
-        self.slots = slots
         self._calls = 0
-        self._users: list[weakref.ref[object] | None] = [None] * slots
         handle = ctypes.c_void_p()
 
-        def check() -> int:
-            if slots < 1 or bytes < 0:
+        def check() -> tuple[int, int]:
+            count, length = _c.whole("Buffer: slots", slots), _c.whole("Buffer: bytes", bytes)
+            if count < 1 or length < 0:
                 raise ShapeError(f"Buffer: {slots} slots of {bytes} bytes")
-            return slots * max(ALIGNMENT, -(-bytes // ALIGNMENT) * ALIGNMENT)
+            whole = count * max(ALIGNMENT, -(-length // ALIGNMENT) * ALIGNMENT)
+            return count, _c.whole(f"Buffer: {slots} slots of {bytes} bytes", whole)
 
-        size = self.comm._together(check)
+        self.slots, size = self.comm._together(check)
+        self._users: list[weakref.ref[object] | None] = [None] * self.slots
         with self.comm._turn() as parent:
             _c.lib.mimo_buffer_create(ctypes.byref(handle), parent, size)
             self._handle: ctypes.c_void_p | None = handle
             self.comm._children.append(self)
         self._address = int(_c.lib.mimo_buffer_data(handle))
         # of what all ranks got, so that slots begin at the same offset everywhere
-        self.bytes = int(_c.lib.mimo_buffer_size(handle)) // slots // ALIGNMENT * ALIGNMENT
+        self.bytes = int(_c.lib.mimo_buffer_size(handle)) // self.slots // ALIGNMENT * ALIGNMENT
 
     @property
     def reach(self) -> int:

@@ -179,7 +179,7 @@ class Communicator:
     def abort(self, why: str = "") -> None:
         """End the communicator: calls of this rank that wait raise AbortedError, and so do those of
         the other ranks (on NCCL: at their own timeout). Local, by any thread, at any time."""
-        _c.lib.mimo_comm_abort(self._any_time(), why.encode())
+        _c.lib.mimo_comm_abort(self._any_time(), str(why).encode(errors="replace"))
 
     def forget(self) -> None:
         """Leave for good, without waiting for any rank, and release what can be released. Local."""
@@ -255,11 +255,13 @@ class Communicator:
     def __enter__(self) -> Communicator:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None,
                  _trace: TracebackType | None) -> None:
-        if kind is not None and self._handle is not None and self._pid == os.getpid():
+        ends_well = isinstance(error, SystemExit) and not error.code
+        usable = self._handle is not None and self._pid == os.getpid()
+        if error is not None and not ends_well and usable:
             # This rank leaves in the middle of a step. The others shall not wait for it.
-            self.abort(f"rank {self.rank} left with {kind.__name__}: {error}")
+            self.abort(f"rank {self.rank} left with {type(error).__name__}: {error}")
             self.forget()
         self.close()
 
@@ -328,6 +330,8 @@ def _milliseconds(timeout: datetime.timedelta | None, group: dist.ProcessGroup |
         if os.environ.get("MIMO_DEADLINE_MS", "0") not in ("", "0"):
             return _c.FROM_ENV
         timeout = DEFAULT_TIMEOUT
+    if not isinstance(timeout, datetime.timedelta):
+        raise ArgumentError(f"Communicator: a timeout is a datetime.timedelta, not {timeout!r}")
     if timeout <= datetime.timedelta(0):
         # Without a deadline an abort leaves tensors in MPI's hands, and Python frees them.
         raise ArgumentError(f"Communicator: a timeout is longer than 0, this one is {timeout}")

@@ -8,6 +8,7 @@ from typing import Literal
 
 from . import _c
 from .communicator import Communicator, default_communicator
+from .errors import ArgumentError
 from .grid import Grid
 
 __all__ = ["Bucket", "explain"]
@@ -29,24 +30,37 @@ class Bucket:
     partial: str = ""
 
 
+def _desc(bucket: Bucket) -> _c.mimo_gradient_bucket:
+    if bucket.module not in ("src", "dst"):
+        raise ArgumentError(f"Bucket: module is src or dst, not {bucket.module!r}")
+    return _c.sized(_c.mimo_gradient_bucket, name=_c.text("Bucket: name", bucket.name),
+                    module=_c.SRC if bucket.module == "src" else _c.DST,
+                    shard=_c.text("Bucket: shard", bucket.shard),
+                    partial=_c.text("Bucket: partial", bucket.partial))
+
+
 def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicator | None = None) -> str:
     """Every factor that gradients of these buckets get in a step, and why: which dimensions are summed
     over, which are not, and the scale. One line each, for a person to read. Collective, blocking.
 
-    Errors: GridError (an unknown dimension, one both sharded and partial), UnsupportedError.
+    Errors, on every rank: GridError (an unknown dimension, one both sharded and partial), ArgumentError,
+    UnsupportedError.
     """
     comm = comm or default_communicator()
-    array = (_c.mimo_gradient_bucket * max(len(buckets), 1))(*(
-        _c.sized(_c.mimo_gradient_bucket, name=one.name.encode(), shard=one.shard.encode(),
-                 module=_c.SRC if one.module == "src" else _c.DST, partial=one.partial.encode())
-        for one in buckets))
-    gradient, length = ctypes.c_void_p(), ctypes.c_int64()
+    array, grids = comm._together(lambda: ((_c.mimo_gradient_bucket * max(len(buckets), 1))(
+        *map(_desc, buckets)), (src._handle, dst._handle)))
+    gradient = ctypes.c_void_p()
+
+    def text() -> str:
+        length = ctypes.c_int64()
+        _c.lib.mimo_gradient_text(ctypes.byref(length), None, 0, gradient, array, len(buckets))
+        found = ctypes.create_string_buffer(length.value + 1)
+        _c.lib.mimo_gradient_text(None, found, length.value + 1, gradient, array, len(buckets))
+        return found.value.decode()
+
     with comm._turn() as handle:
-        _c.lib.mimo_gradient_create(ctypes.byref(gradient), handle, src._handle, dst._handle)
+        _c.lib.mimo_gradient_create(ctypes.byref(gradient), handle, *grids)
         try:
-            _c.lib.mimo_gradient_text(ctypes.byref(length), None, 0, gradient, array, len(buckets))
-            text = ctypes.create_string_buffer(length.value + 1)
-            _c.lib.mimo_gradient_text(None, text, length.value + 1, gradient, array, len(buckets))
+            return comm._together(text)
         finally:
             _c.lib.mimo_gradient_destroy(gradient)
-    return text.value.decode()

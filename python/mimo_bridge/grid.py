@@ -29,7 +29,8 @@ class Grid:
         if not isinstance(spec, str):
             spec = ",".join(f"{name}={size}" for name, size in spec.items())
         handle = ctypes.c_void_p()
-        _c.lib.mimo_grid_create_text(ctypes.byref(handle), spec.encode(), offset)
+        _c.lib.mimo_grid_create_text(ctypes.byref(handle), _c.text("Grid", spec),
+                                     _c.whole("Grid: offset", offset))
         self._handle = handle
         weakref.finalize(self, _c.lib.mimo_grid_destroy, handle)
         dims = [_c.lib.mimo_grid_dim(handle, i) for i in range(_c.lib.mimo_grid_ndims(handle))]
@@ -71,12 +72,12 @@ class Grid:
         return self._dims.get(name, 1)
 
     def __contains__(self, rank: int) -> bool:
-        return bool(_c.lib.mimo_grid_contains(self._handle, rank))
+        return bool(_c.lib.mimo_grid_contains(self._handle, _c.whole("a rank", rank)))
 
     def coords(self, rank: int) -> dict[str, int]:
         """The coordinates of a rank by name. GridError where the rank is outside of the grid."""
         coords = (ctypes.c_int64 * len(self._dims))()
-        _c.lib.mimo_grid_coords(coords, self._handle, rank)
+        _c.lib.mimo_grid_coords(coords, self._handle, _c.whole("coords: a rank", rank))
         return dict(zip(self._dims, coords))
 
     def rank(self, **coords: int) -> int:
@@ -84,7 +85,8 @@ class Grid:
         unknown = set(coords) - set(self._dims)
         if unknown:
             raise GridError(f"{self} has no dimension {', '.join(sorted(unknown))}")
-        values = (ctypes.c_int64 * len(self._dims))(*(coords.get(name, 0) for name in self._dims))
+        values = _c.numbers(ctypes.c_int64, "rank: a coordinate",
+                            (coords.get(name, 0) for name in self._dims))
         found = ctypes.c_int64()
         _c.lib.mimo_grid_rank(ctypes.byref(found), self._handle, values)
         return found.value

@@ -139,15 +139,14 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         """
         if self._stays:
             return tensor.contiguous()
+        return self.bridge._movement.guarded(self._communicate, tensor, rows)
+
+    def _communicate(self, tensor: torch.Tensor, rows: int | None) -> torch.Tensor:
         flat = self.bridge.layout == "bh"
-        try:
-            if rows is None and (flat or self.rules == "upstream"):
-                self._check_splits(tensor.shape[self.dim_mapping["b"]])
-        except Exception as error:
-            with self.bridge.comm._turn():
-                self.bridge._movement._refuse(False, error)
-            raise
-        return self.bridge(tensor, rows=rows if flat else None)
+        if rows is None and (flat or self.rules == "upstream"):
+            self._check_splits(tensor.shape[self.dim_mapping["b"]])
+        y: torch.Tensor = self.bridge(tensor, rows=rows if flat else None)
+        return y
 
     def _check_splits(self, size: int) -> None:
         if self.is_fan_out() and self.scale:

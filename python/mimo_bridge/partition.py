@@ -39,7 +39,8 @@ class Partition:
         for name in ("cu", "cu_padded"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, tuple(int(v) for v in value))
+                object.__setattr__(self, name, tuple(
+                    _c.whole(f"Partition: a length of {name}", v, 0, 2**31 - 1) for v in value))
         if self.cu is not None and not self.cu:
             raise ArgumentError("Partition: cu begins with 0, this one is empty")
         if self.cu_padded is not None and len(self.cu_padded) != len(self.cu or ()):
@@ -63,9 +64,21 @@ class Partition:
         comm  under sp with tp > 1 the gradient of embeddings is gathered over tp. Then this is
               collective over comm, whose ranks are those of the grid, and `rank` is this one's
 
-        Errors: GridError (no such rank), ShapeError (lengths of packed sequences).
+        Errors: GridError (no such rank), ShapeError (lengths of packed sequences); with `comm` on every
+        rank, also ArgumentError (another rank, or another number of them).
         """
-        return LocalPartition(self, grid, rank, comm)
+        if comm is None:
+            return LocalPartition(self, grid, rank)
+
+        def local() -> LocalPartition:
+            if (rank, grid.size, grid.offset) != (comm.rank, comm.size, 0):
+                raise ArgumentError(f"Partition.at: rank {rank} of {grid!r}, and this is rank {comm.rank} "
+                                    f"of the communicator's {comm.size}")
+            return LocalPartition(self, grid, rank)
+
+        made = comm._together(local)
+        made._gather_over(comm, grid)
+        return made
 
     def _rule(self) -> _c.mimo_partition_rule:
         rule = _c.sized(_c.mimo_partition_rule, sp=self.sp, strict=self.strict)
@@ -81,7 +94,7 @@ class Partition:
 class LocalPartition:
     """The rows that one rank keeps, and functions that keep them. Made by Partition.at()."""
 
-    def __init__(self, rule: Partition, grid: Grid, rank: int, comm: Communicator | None) -> None:
+    def __init__(self, rule: Partition, grid: Grid, rank: int) -> None:
         place = grid.coords(rank)
         coords = _c.sized(_c.mimo_partition_coords, cp_rank=place.get("cp", 0),
                           cp_size=grid.dim("cp"), tp_rank=place.get("tp", 0), tp_size=grid.dim("tp"))
@@ -93,14 +106,19 @@ class LocalPartition:
         self._handle = handle
         self._cuts = {_c.EMBEDDINGS: rule.cut(grid), _c.LABELS: rule.cut(grid, "labels")}
         self._gathers = rule.sp and grid.dim("tp") > 1
-        self._tp = _TensorRanks(comm, grid, rank) if self._gathers and comm is not None else None
+        self._tp: _TensorRanks | None = None
         self._number = _handles.add(self)
+
+    def _gather_over(self, comm: Communicator, grid: Grid) -> None:
+        if self._gathers:
+            self._tp = _TensorRanks(comm, grid)
 
     def rows(self, seq: int, content: Content = "embeddings") -> int:
         """How many rows of a sequence of `seq` tokens this rank keeps. Local. ShapeError where a rule
         of divisibility is broken."""
         rows = ctypes.c_int64()
-        _c.lib.mimo_partition_rows(ctypes.byref(rows), self._handle, _CONTENTS[content], seq)
+        _c.lib.mimo_partition_rows(ctypes.byref(rows), self._handle, _content(content),
+                                   _c.whole("rows: seq", seq))
         return rows.value
 
     def index(self, seq: int, content: Content = "embeddings") -> torch.Tensor:
@@ -108,7 +126,7 @@ class LocalPartition:
         an attention mask or rotary positions. Local. ShapeError."""
         index = torch.empty(self.rows(seq, content), dtype=torch.int64, device="cpu")
         if index.numel():
-            _c.lib.mimo_partition_index(index.data_ptr(), self._handle, _CONTENTS[content], seq)
+            _c.lib.mimo_partition_index(index.data_ptr(), self._handle, _content(content), seq)
         return index
 
     def shard(self, x: torch.Tensor, layout: str = "sbh",
@@ -124,7 +142,9 @@ class LocalPartition:
 
         Errors: ShapeError; ArgumentError; StateError where backward gathers and at() got no comm.
         """
-        kind = _CONTENTS[content]
+        kind = _content(content)
+        _views.check_strided("shard: x", x)
+        _ops.refuse_transforms("shard", x)
         axis = layout.find("s" if self.rule.cu is None else "t")
         if axis < 0 or x.dim() != len(layout):
             raise ArgumentError(f"shard: x has shape {list(x.shape)}, which {layout!r} does not "
@@ -158,12 +178,19 @@ class LocalPartition:
         return to
 
 
+def _content(name: str) -> int:
+    if name not in _CONTENTS:
+        raise ArgumentError(f"content is {' or '.join(_CONTENTS)}, not {name!r}")
+    return _CONTENTS[name]
+
+
 class _TensorRanks:
     """The communicator of this rank's tp group, a child of the whole one."""
 
-    def __init__(self, comm: Communicator, grid: Grid, rank: int) -> None:
+    def __init__(self, comm: Communicator, grid: Grid) -> None:
         group, place = ctypes.c_int64(), ctypes.c_int64()
-        _c.lib.mimo_grid_group_of(ctypes.byref(group), ctypes.byref(place), grid._handle, b"tp", rank)
+        _c.lib.mimo_grid_group_of(ctypes.byref(group), ctypes.byref(place), grid._handle, b"tp",
+                                  comm.rank)
         self.comm = comm
         self.handle = ctypes.c_void_p()
         with comm._turn() as parent:
@@ -181,5 +208,6 @@ def padded_lengths(lengths: Sequence[int], multiple: int) -> list[int]:
     """cu_padded for packed sequences of these lengths: cumulative, each length rounded up to a
     multiple (2 * cp, or 2 * cp * tp under sp). Local. ArgumentError, SizeOverflowError."""
     cu = (ctypes.c_int32 * (len(lengths) + 1))()
-    _c.lib.mimo_partition_pad(cu, (ctypes.c_int32 * len(lengths))(*lengths), len(lengths), multiple)
+    _c.lib.mimo_partition_pad(cu, _c.numbers(ctypes.c_int32, "padded_lengths: a length", lengths),
+                              len(lengths), _c.whole("padded_lengths: multiple", multiple))
     return list(cu)

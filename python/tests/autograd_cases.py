@@ -2,12 +2,13 @@
 import threading
 
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.autograd import gradcheck
 from torch.utils.checkpoint import checkpoint
 
 import mimo_bridge as mb
 from mimo_bridge import _ops
-from rank_runner import case, gather, same
+from rank_runner import case, gather, raises, same
 from tile_model import Side, global_rows
 
 F64 = torch.float64
@@ -153,6 +154,45 @@ def ops_of_place(comm):
     arguments = (tile, x, bridge._anchor, bridge._movement.number, bridge._movement.call)
     same(_ops.place(*arguments).detach(), bridge.place(tile, x).detach())
     torch.library.opcheck(_ops.place, arguments)
+
+
+@case(2)
+def transforms_that_are_refused(comm):
+    """Through a custom op jvp would give tangents of 0. What torch refuses itself has a class of its own."""
+    bridge, x, _ = usual(comm)
+    x, row, text = x.detach(), torch.ones(1, 2, dtype=F64), torch.zeros(2, 4, 2, dtype=F64)
+    ragged = mb.Bridge(mb.Grid("dp=2"), mb.Grid("tp=2"), comm=comm, layout="th", dst_layout="bsh")
+    ragged.update(mb.Batch(batch=2, spans=[mb.Span(comm.rank, 0, 1, 1)]))
+    part = mb.Partition().at(mb.Grid("cp=2"), comm.rank)
+    alignment = mb.Alignment([7], device=comm.device)
+    alignment.update(torch.tensor([[7, 1]]))
+    for function, at in ((bridge, x), (lambda x: ragged.place(text, x), row), (part.shard, x.mT),
+                         (lambda x: alignment.merge([x], x), row)):
+        raises(mb.UnsupportedError, "forward-mode", torch.func.jvp, function, (at,), (at,))
+        raises(mb.UnsupportedError, "torch.func", torch.func.grad(lambda x: function(x).sum()), at)
+        with torch.autograd.forward_ad.dual_level():
+            raises(NotImplementedError, "forward", function, torch.autograd.forward_ad.make_dual(at, at))
+    y = bridge(x.requires_grad_())
+    raises(mb.ArgumentError, "is_grads_batched", torch.autograd.grad, y, x, torch.ones(2, *y.shape,
+           dtype=F64), is_grads_batched=True)
+    torch._C._functorch._set_vmap_fallback_warning_enabled(False)
+    stack = torch.stack([x.detach(), 2 * x.detach()])
+    same(torch.func.vmap(bridge)(stack)[1].detach(), 2 * y.detach())
+
+
+@case(2)
+def fake_tensors(comm):
+    """They ask no other rank: rank 0 alone looks for shapes."""
+    bridge, x, _ = usual(comm)
+    if comm.rank == 0:
+        mode = FakeTensorMode()
+        fake = mode.from_tensor(x.detach()).requires_grad_()
+        with mode:
+            y = bridge(fake)
+            y.sum().backward()
+        assert y.shape == (2, 4, 3) and fake.grad.shape == x.shape
+        assert bridge(fake).shape == y.shape  # outside of the mode
+    same(bridge(x).detach(), bridge(x).detach())
 
 
 @case(4)

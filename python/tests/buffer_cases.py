@@ -44,6 +44,31 @@ def slots_in_turn(comm):
 
 
 @case(4)
+def changed_in_place(comm):
+    """A result in a slot can be changed in place, as any other."""
+    bridge = make(comm, mb.Buffer(4096, 2, comm=comm))
+    x = tile_of(comm, 0)
+    y = bridge(x)
+    y.mul_(2)
+    y[:, :1].add_(1)
+    same(y.detach()[:, 1:], 2 * DST.tile(comm.rank, whole_of(0))[:, 1:])
+    y.sum().backward()
+    same(x.grad, torch.full_like(x, 2))
+
+
+@case(4)
+def slot_of_a_call_that_failed(comm):
+    """The exception does not keep the slot, so that the call can be made again where it is caught."""
+    bridge, x = make(comm, mb.Buffer(4096, 1, comm=comm)), tile_of(comm, 0)
+    try:
+        bridge(x[:, :6])
+    except mb.ShapeError:
+        same(bridge(x).detach(), DST.tile(comm.rank, whole_of(0)))
+    else:
+        raise AssertionError("no ShapeError")
+
+
+@case(4)
 def zero_copy_is_asked_for(comm):
     """executor zero_copy with a buffer; without one it is an error on every rank."""
     buffer = mb.Buffer(4096, 2, comm=comm)

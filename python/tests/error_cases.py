@@ -6,6 +6,7 @@ import pickle
 import signal
 import threading
 import time
+import warnings
 
 import torch
 
@@ -29,6 +30,7 @@ def tile(comm, dtype=F32):
 def wrong_on_one_rank(comm):
     """A wrong tensor on rank 2: an error on all four, and the bridge works afterwards."""
     bridge, x = make(comm), tile(comm)
+    warnings.simplefilter("ignore")  # nested tensors are a prototype
     wrongs = {
         "shape": (x[:, :6], mb.ShapeError),
         "hidden": (x[:, :, :1], mb.MimoError),
@@ -36,6 +38,10 @@ def wrong_on_one_rank(comm):
         "dtype": (x.to(torch.complex64), mb.ArgumentError),
         "another dtype": (x.double(), mb.MimoError),
         "device": (x.to("meta"), mb.ArgumentError),
+        "no tensor": (x.numpy(), mb.ArgumentError),
+        "nothing": (None, mb.ArgumentError),
+        "layout": (x.to_sparse(), mb.ArgumentError),
+        "nested": (torch.nested.nested_tensor([x[0], x[0]]), mb.ArgumentError),
     }
     for name, (wrong, kind) in wrongs.items():
         kinds = kind if comm.rank == 2 else mb.MimoError
@@ -46,6 +52,82 @@ def wrong_on_one_rank(comm):
         same(bridge(x).detach(), bridge(x).detach(), name)
     sentences = gather(str(raises(mb.MimoError, "", bridge, x[:, :6] if comm.rank == 2 else x)))
     assert len(set(sentences)) == 1, sentences
+
+
+@case(4)
+def wrong_arguments_on_one_rank(comm):
+    """What fails before the library is called, on rank 2: the others learn of it."""
+    bridge, x = make(comm), tile(comm)
+    flat = mb.Bridge(mb.Grid("dp=4"), mb.Grid("cp=2,dp=2"), comm=comm, layout="th", dst_layout="bsh")
+    flat.update(mb.Batch(batch=4, spans=[mb.Span(comm.rank, 0, 0, 1)]))
+    text, row = torch.zeros(2, 8, 2), torch.ones(1, 2)
+    calls = {
+        "batch is a whole number, not '4'": lambda bad: bridge(x, batch="4" if bad else None),
+        "batch is -1, and at least 0": lambda bad: bridge(x, batch=-1 if bad else None),
+        "at most": lambda bad: bridge(x, batch=2**64 + 4 if bad else None),
+        "seq=6": lambda bad: bridge(x, seq=6 if bad else 8),
+        "seq is a whole number": lambda bad: flat(row, seq="8" if bad else 8),
+        "rows=4": lambda bad: bridge(x, rows=4 if bad else None),
+        "the tile is a NoneType": lambda bad: flat.place(None if bad else text, row),
+        "place: x is a list": lambda bad: flat.place(text, [1] if bad else row),
+        "chunks: n is a whole number": lambda bad: list(bridge.chunks(x, "2" if bad else 2)),
+        "x is a str": lambda bad: list(bridge.chunks("x" if bad else x, 2)),
+        "prepare: chunks is 0": lambda bad: bridge.prepare(x, chunks=0 if bad else 1),
+        "x is a int": lambda bad: bridge.prepare(1 if bad else x),
+        "seed": lambda bad: bridge.self_test("one" if bad else 1),
+        "no Batch": lambda bad: bridge.update("batch" if bad else mb.Batch(batch=4)),
+    }
+    for words, call in calls.items():
+        error = raises(mb.MimoError, words if comm.rank == 2 else "", call, comm.rank == 2)
+        assert not isinstance(error, mb.DeadlineError) and comm.failure is None, (words, error)
+        assert comm.rank == 2 or "rank 2" in str(error) or words == "seq=6", (words, str(error))
+    same(bridge(x).detach(), make(comm)(x).detach())
+
+
+@case(2)
+def numbers_that_do_not_fit(comm):
+    """C would take their lowest bits, or stop at a NUL: each is refused, on every rank."""
+    grid, overflow = mb.Grid("dp=2"), mb.SizeOverflowError
+    bridge = mb.Bridge(grid, grid, comm=comm, layout="th")
+    wrongs = [
+        (overflow, "ctas", lambda: mb.Bridge(grid, grid, comm=comm, ctas=2**32)),
+        (overflow, "batch", lambda: mb.Bridge(grid, grid, comm=comm, batch=2**64 + 2)),
+        (mb.ArgumentError, "at least 0", lambda: mb.Bridge(grid, grid, comm=comm, batch=-1)),
+        (mb.ArgumentError, "'yes'", lambda: mb.Bridge(grid, grid, comm=comm, all_stages="yes")),
+        (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.Bridge("dp=2", grid, comm=comm)),
+        (mb.ArgumentError, "no Partition", lambda: mb.Bridge(grid, grid, comm=comm, partition=True)),
+        (mb.ArgumentError, "no Buffer", lambda: mb.Bridge(grid, grid, comm=comm, buffer=4096)),
+        (mb.ArgumentError, "no text", lambda: mb.Bridge(grid, grid, comm=comm, name="a\0b")),
+        (overflow, "2147483647", lambda: bridge.update(mb.Batch(batch=2**64 + 2))),
+        (mb.ArgumentError, "-1", lambda: bridge.update(mb.Batch(batch=-1))),
+        (mb.ArgumentError, "-1", lambda: bridge.update(mb.Batch(rows=(-1, -1)))),
+        (overflow, "64 bits", lambda: bridge.update(mb.Batch(batch=2, spans=[(2**64, 0, 0, 1)]))),
+        (overflow, "micro-batch", lambda: bridge.select(2**32)),
+        (overflow, "batch", lambda: bridge.samples("src", 2**64 + 4)),
+        (overflow, "batch", lambda: bridge.staging(2**64 + 4, 8, 2)),
+        (mb.ArgumentError, "complex64", lambda: bridge.staging(4, 8, 2, torch.complex64)),
+        (overflow, "bytes", lambda: mb.Buffer(2**64 + 8, comm=comm)),
+        (overflow, "slots", lambda: mb.Buffer(2**62, 2, comm=comm)),
+        (mb.ArgumentError, "8.5", lambda: mb.Buffer(8.5 if comm.rank else 8, comm=comm)),
+        (mb.ArgumentError, "'2'", lambda: mb.Buffer(8, "2" if comm.rank else 2, comm=comm)),
+        (mb.ArgumentError, "timedelta", lambda: setattr(comm, "timeout", 5)),
+        (mb.ArgumentError, "encoder", lambda: mb.explain(grid, grid, [mb.Bucket("w", "encoder")],
+                                                         comm=comm)),
+        (overflow, "offset", lambda: mb.Grid("dp=2", 2**64)),
+        (mb.ArgumentError, "no text", lambda: mb.Grid("dp=2\0,tp=2")),
+        (overflow, "rank", lambda: grid.coords(2**64)),
+        (overflow, "rank", lambda: 2**64 in grid),
+        (overflow, "coordinate", lambda: grid.rank(dp=2**64)),
+        (overflow, "cu", lambda: mb.Partition(cu=[0, 2**32 + 8])),
+        (overflow, "length", lambda: mb.padded_lengths([2**32 + 3], 4)),
+        (overflow, "multiple", lambda: mb.padded_lengths([3], 2**64 + 4)),
+        (overflow, "seq", lambda: mb.Partition().at(grid, 0).rows(2**64 + 8)),
+        (overflow, "special", lambda: mb.Alignment([2**64 + 7])),
+        (overflow, "modality", lambda: mb.Alignment([7]).rows(2**32)),
+    ]
+    for kind, words, call in wrongs:
+        raises(kind, words, call)
+    comm.barrier()
 
 
 @case(4)
@@ -189,6 +271,22 @@ def left_with_an_exception(comm):
         raises(LookupError, "missing", work)
     else:
         raises(mb.AbortedError, "missing", work)
+
+
+@case(2)
+def left_with_exit_0(comm):
+    """sys.exit() in a `with` block is a good end: it waits for the others, and aborts nothing."""
+    def work():
+        with mb.Communicator(timeout=datetime.timedelta(seconds=60)) as inner:
+            if inner.rank == 0:
+                raise SystemExit(0)
+            time.sleep(0.1)
+            assert inner.failure is None, inner.failure
+
+    if comm.rank == 0:
+        raises(SystemExit, "0", work)
+    else:
+        work()
 
 
 @case(2)

@@ -76,6 +76,33 @@ def partitions(comm):
     raises(mb.ShapeError, "sequence 0", mb.Partition(cu=[0, 3]).at, mb.Grid("cp=2"), 0)
 
 
+@case(1)
+def wrong_words_and_shapes(comm):
+    part, alignment = mb.Partition().at(mb.Grid("cp=2"), 0), mb.Alignment([7], device=comm.device)
+    raises(mb.ArgumentError, "'label'", part.rows, 8, "label")
+    raises(mb.ArgumentError, "'label'", part.shard, torch.zeros(8, 1, 1), "sbh", "label")
+    raises(mb.ArgumentError, "a list", part.shard, [1.0])
+    raises(mb.ShapeError, "[4]", mb.spans_of, torch.zeros(4), 7)
+    raises(mb.ArgumentError, "a list", mb.spans_of, [[7]], 7)
+    raises(mb.ArgumentError, "special", mb.spans_of, IDS, None)
+    raises(mb.ArgumentError, "a list", alignment.update, [[7]])
+    alignment.update(torch.tensor([[7]]))
+    row = torch.ones(1, 2)
+    raises(mb.ArgumentError, "'xyz'", alignment.merge, [row], row[:0], layout="xyz")
+    raises(mb.ArgumentError, "N_text", alignment.merge, [row], torch.tensor(1.0))
+    raises(mb.ArgumentError, "NoneType", alignment.merge, [None], row)
+
+
+@case(2)
+def shards_of_another_rank(comm):
+    """at() with a communicator: its ranks are those of the grid, and `rank` is this one."""
+    rule = mb.Partition(sp=True)
+    raises(mb.ArgumentError, "rank 0", rule.at, mb.Grid("tp=2"), 0, comm)
+    raises(mb.MimoError, "", rule.at, mb.Grid("tp=2"), 1 if comm.rank else 7, comm)
+    raises(mb.ArgumentError, "tp=1", rule.at, mb.Grid("tp=1"), comm.rank, comm)
+    rule.at(mb.Grid("tp=2"), comm.rank, comm)
+
+
 @case(2)
 def shards_under_sp(comm):
     """Under sp the gradient of a shard is gathered over tp."""

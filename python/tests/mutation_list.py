@@ -9,7 +9,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _calls, _views
+from mimo_bridge import _c, _calls, _ops, _views
 from mimo_bridge._movement import Movement
 
 
@@ -51,6 +51,23 @@ def no_anchor(_original, self, _x):
 
 def silent_refusal(_original, self, _adjoint, _error):
     return None
+
+
+def unguarded(_original, self, call, *arguments):
+    return call(*arguments)
+
+
+def any_number(_original, _what, value, *_limits):
+    return value
+
+
+def no_check(_original, *_arguments):
+    return None
+
+
+def a_view(original, *arguments):
+    found, owner = original(*arguments)
+    return found.view(found.shape), owner
 
 
 def selected_now(original, self, _call):
@@ -117,6 +134,13 @@ MUTATIONS = {
     "slots that differ": (wrap(Movement, "_next_slot", slots_of_one_rank), ["buffer/slots_in_turn"]),
     "no anchor": (wrap(mb.Bridge, "_anchor_of", no_anchor), ["autograd/some_ranks_only"]),
     "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
+    "failures before the call unsaid": (wrap(Movement, "guarded", unguarded), [
+        "error/wrong_arguments_on_one_rank"]),
+    "numbers cut off": (wrap(_c, "whole", any_number), ["error/numbers_that_do_not_fit"]),
+    "transforms let through": (wrap(_ops, "refuse_transforms", no_check), [
+        "autograd/transforms_that_are_refused"]),
+    "views in slots": (wrap(_views, "tensor_at", a_view), ["buffer/changed_in_place"]),
+    "no tensors let through": (wrap(_views, "check_strided", no_check), ["error/wrong_on_one_rank"]),
     "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
     "an old selection": (wrap(Movement, "select", old_selection), ["bridge/micro_batches"]),
     "views of other shapes": (wrap(Movement, "_views_of", first_views), ["bridge/uneven_batches"]),

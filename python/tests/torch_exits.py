@@ -42,6 +42,13 @@ if comm.rank == 0:
 bridge(x)
 print("never here")
 """, False, "LookupError: no such file"),
+    # A sentence that UTF-8 does not have, as that of a file's name.
+    "an exception in other letters": (2, MINUTE, """
+if comm.rank == 0:
+    raise LookupError("no such file: \\udcff")
+bridge(x)
+print("never here")
+""", False, "rank 0 aborted: rank 0 ended with LookupError"),
     # Inside backward, where torch calls us from C++.
     "an exception in backward": (2, MINUTE, """
 y = bridge(x)
@@ -57,6 +64,13 @@ if comm.rank == 0:
 bridge(x)
 print("never here")
 """, False, ""),
+    # The program ends MPI, and leaves a communicator behind.
+    "MPI ended before": (2, MINUTE, """
+from mimo_bridge import _mpi
+comm.barrier()
+_mpi.start().library.MPI_Finalize()
+print("reached the end")
+""", True, "reached the end"),
     # closed twice, by the program and at exit; MPI by the program
     "closed": (1, MINUTE, """
 comm.close()
