@@ -18,15 +18,10 @@ Ctx = Any  # torch has no public type of it
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def traced() -> bool:
-    """Whether a compiler or a dispatch mode (fake tensors, say) runs the program. It may run on one
-    rank alone, and calls no other one."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-
-
 def looked_on(x: Tensor) -> bool:
     """Whether something else than autograd wants to see the operator."""
-    return (type(x) not in _PLAIN or traced()
+    return (type(x) not in _PLAIN or torch.compiler.is_compiling()
+            or torch._C._len_torch_dispatch_stack() > 0
             or torch._C._functorch.maybe_current_level() is not None)
 
 

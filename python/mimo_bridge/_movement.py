@@ -176,12 +176,14 @@ class Movement:
 
     def guarded(self, call: Callable[..., T], *arguments: Any) -> T:
         """A collective call. Where it fails before it has come to the library, the other ranks learn of
-        it all the same: they would wait for this one."""
+        it all the same: they would wait for this one. (A dispatch mode may run on one rank alone: fake
+        tensors, say.)"""
         begun = self._begun
         try:
             return call(*arguments)
         except Exception as error:
-            if self._begun == begun and not self.comm.closed:
+            silent = self._begun != begun or self.comm.closed
+            if not silent and torch._C._len_torch_dispatch_stack() == 0:
                 with self.comm._turn():
                     self._begun += 1
                     self._next_slot(False)
@@ -200,7 +202,7 @@ class Movement:
                 if told.spans is not None and not adjoint:
                     y.zero_()
                 views = self._views_of(adjoint, x, y)
-                views.to.data, views.source.data = address, x.data_ptr()
+                views.to.data, views.source.data = address, _views.address_of(x)
             except BaseException as error:
                 self._refuse(adjoint, error)
                 raise
@@ -347,7 +349,7 @@ class Movement:
         if buffer is not None:
             return buffer.tensor(slot, like.dtype, shape)
         y = like.new_empty(shape)
-        return y, y.data_ptr()
+        return y, _views.address_of(y)
 
     def _view(self, x: torch.Tensor, side: bool, address: int | None = None) -> _c.mimo_tensor:
         view = _views.view(x, self.codes[side])

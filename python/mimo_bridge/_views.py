@@ -28,9 +28,18 @@ def check_layout(letters: str) -> None:
         raise ArgumentError(f"a tile is one of {', '.join(LAYOUTS)}, not {letters!r}")
 
 
+def address_of(x: torch.Tensor) -> int:
+    """Where the elements of x begin. ArgumentError for what only looks like a tensor."""
+    try:
+        return x.data_ptr()
+    except RuntimeError as error:
+        raise ArgumentError(f"a tensor {list(x.shape)} has no memory of its own, as in a batch of gradients "
+                            f"(is_grads_batched): move them one by one ({error})") from None
+
+
 def view(x: torch.Tensor, letters: bytes) -> _c.mimo_tensor:
     """The view of a contiguous tensor. It borrows the memory of x."""
-    return _c.mimo_tensor(x.data_ptr(), DTYPES[x.dtype], _c.CUDA if x.is_cuda else _c.HOST, letters,
+    return _c.mimo_tensor(address_of(x), DTYPES[x.dtype], _c.CUDA if x.is_cuda else _c.HOST, letters,
                           _Shape(*x.shape))
 
 
@@ -62,9 +71,6 @@ def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device)
     if x.dtype not in DTYPES:
         raise ArgumentError(f"{what} has dtype {x.dtype}, which can't be moved: the dtypes are "
                             f"{', '.join(str(d) for d in DTYPES)}")
-    if not torch._C._has_storage(x):
-        raise ArgumentError(f"{what} has no memory of its own, as in a batch of gradients "
-                            "(is_grads_batched): move them one by one")
     if x.dim() != len(letters):
         raise ShapeError(f"{what} has shape {list(x.shape)}, and needs the {len(letters)} dimensions "
                          f"{letters!r}")

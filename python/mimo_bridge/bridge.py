@@ -134,7 +134,7 @@ class Bridge(torch.nn.Module):
         is none), MismatchError, StateError (closed; a slot in use), DeadlineError, AbortedError,
         CommError; UnsupportedError under torch.func.grad and jvp.
         """
-        if _calls.traced():
+        if torch.compiler.is_compiling():
             return self._forward(x, seq, rows, batch)
         return self._movement.guarded(self._forward, x, seq, rows, batch)
 
@@ -143,13 +143,14 @@ class Bridge(torch.nn.Module):
         movement = self._movement
         if _calls.looked_on(x):
             self._refuse_export()
-            if not _calls.traced():
+            if not torch.compiler.is_compiling():
                 self._check_arguments(x, seq, rows, batch)
             _ops.refuse_transforms("a bridge", x)
             call = now(self._places.number)[0]
             shape = self._shape_or_nothing(x, seq, rows, batch)
             return _calls.forward(movement, self._input(x), _like(x, self._anchor_of(x)), shape, call)
-        _views.check_strided("x", x)
+        if x.is_nested:  # and has no shape
+            _views.check_strided("x", x)
         call = movement.call
         key = x.shape, seq, rows, batch, call
         known = self._shapes.get(key)
@@ -170,13 +171,13 @@ class Bridge(torch.nn.Module):
 
         Errors: as those of a call; StateError where no spans are in force.
         """
-        if _calls.traced():
+        if torch.compiler.is_compiling():
             return self._place(tile, x)
         return self._movement.guarded(self._place, tile, x)
 
     def _place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         self._refuse_export()
-        if not _calls.traced():
+        if not torch.compiler.is_compiling():
             _views.check_strided("place: the tile", tile)
             _views.check_strided("place: x", x)
         _ops.refuse_transforms("a bridge", tile, x)

@@ -18,6 +18,7 @@ from megatron.core.models.mimo.comm import colocated_communicator as _upstream
 from megatron.core.models.mimo.config.role import MIMO_LANGUAGE_MODULE_KEY as _LANGUAGE
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region
 
+from . import _views
 from ._fused import Placement, TextPlaces
 from .bridge import Bridge
 from .communicator import Communicator, default_communicator
@@ -34,10 +35,13 @@ def grid_of(grid: Any) -> Grid:
     """The Grid of a HyperCommGrid: the same dimensions over the same ranks. Its process groups and
     views have no part in it. Local.
 
-    GridError: a dimension besides tp, cp, pp and dp that is larger than 1 (a bridge could not know
-    whether ranks along it hold copies or samples of their own).
+    GridError: names that are not one for each size; a dimension besides tp, cp, pp and dp that is larger
+    than 1 (a bridge could not know whether ranks along it hold copies or samples of their own).
     """
     dims = dict(zip(grid.dim_names, grid.shape))
+    if len(dims) != len(grid.dim_names) or len(dims) != len(grid.shape):
+        raise GridError(f"grid_of: the grid has the names {list(grid.dim_names)} for the sizes "
+                        f"{list(grid.shape)}: each dimension has one of each")
     for name, size in dims.items():
         if name not in _KNOWN and size != 1:
             raise GridError(f"grid_of: the grid has {name}={size}, and a bridge knows the dimensions "
@@ -143,7 +147,9 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
 
     def _communicate(self, tensor: torch.Tensor, rows: int | None) -> torch.Tensor:
         flat = self.bridge.layout == "bh"
-        if rows is None and (flat or self.rules == "upstream"):
+        _views.check_strided("communicate: tensor", tensor)
+        fits = tensor.dim() == len(self.bridge.layout)  # otherwise the bridge says so
+        if rows is None and fits and (flat or self.rules == "upstream"):
             self._check_splits(tensor.shape[self.dim_mapping["b"]])
         y: torch.Tensor = self.bridge(tensor, rows=rows if flat else None)
         return y

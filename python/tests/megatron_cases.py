@@ -2,6 +2,8 @@
 
 Skipped where Megatron-LM is missing (megatron_import.py).
 """
+import types
+
 import torch
 import torch.distributed as dist
 
@@ -138,6 +140,8 @@ def colocated_refusals(comm):
         raises(ValueError, "rules are", kind, *grids, comm=comm, rules="none")
         for mapping in ({"h": 0, "b": 1}, {"b": 0, "s": 2, "h": 3}, {"b": 0, "h": 0}):
             raises(ValueError, "dim_mapping", kind, *grids, dim_mapping=mapping, comm=comm)
+        twice = types.SimpleNamespace(dim_names=["dp", "dp"], shape=[1, 8], rank_offset=0)
+        raises(ValueError, "each dimension has one", kind, twice, twice, comm=comm)
         expert = hyper(upstream.HyperCommGrid, "tp=2,ep=2,dp=2")
         raises(ValueError, "ep=2", kind, grids[0], expert, comm=comm)
         raises(ValueError, "do not split", kind(hyper(upstream.HyperCommGrid, "tp=2,dp=3"), hyper(
