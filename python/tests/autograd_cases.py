@@ -190,6 +190,7 @@ def fake_tensors(comm):
         with mode:
             y = bridge(fake)
             y.sum().backward()
+            raises(mb.ArgumentError, "batch", bridge, fake, batch="2")  # and tells nobody
         assert y.shape == (2, 4, 3) and fake.grad.shape == x.shape
         assert bridge(fake).shape == y.shape  # outside of the mode
     same(bridge(x).detach(), bridge(x).detach())

@@ -68,6 +68,15 @@ def slot_of_a_call_that_failed(comm):
         raise AssertionError("no ShapeError")
 
 
+@case(4, on="cpu")
+def slots_after_a_wrong_argument(comm):
+    """A call that fails on one rank before the library counts there, too."""
+    buffer = mb.Buffer(4096, 2, comm=comm)
+    bridge, x = make(comm, buffer), tile_of(comm, 0)
+    raises(mb.MimoError, "", lambda: bridge(x, batch="4" if comm.rank == 2 else None))
+    assert bridge(x).data_ptr() == buffer._address + buffer.bytes
+
+
 @case(4)
 def zero_copy_is_asked_for(comm):
     """executor zero_copy with a buffer; without one it is an error on every rank."""
