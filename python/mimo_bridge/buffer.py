@@ -31,7 +31,8 @@ class Buffer:
            MismatchError of calls on the host, and not noticed on a device without MIMO_CHECK=calls
     comm   None: the default communicator
 
-    Errors: ArgumentError, ShapeError, SizeOverflowError, OutOfMemoryError, UnsupportedError (the backend has no such memory here).
+    Errors: ArgumentError, ShapeError, SizeOverflowError, OutOfMemoryError, UnsupportedError (the backend
+    has no such memory here).
     """
 
     def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
