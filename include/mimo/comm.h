@@ -206,8 +206,10 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    freed. Where a rank has died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
  *    stream of such a call runs to its end, and what it wrote is unspecified.
- *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. If a
- *    rank dies in that instant, only the backend can notice.
+ *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. The
+ *    creation of a bridge or of a group of a grid splits, and so does a mimo_gradient_finalize that
+ *    sums over a group for the first time. If a rank dies in that instant, or leaves by its deadline
+ *    or an abort, ranks that are inside already stay there: only the backend can notice.
  */
 
 /** The longest deadline: 30 days, in milliseconds. */
