@@ -208,8 +208,8 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    stream of such a call runs to its end, and what it wrote is unspecified.
  *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. The
  *    creation of a bridge or of a group of a grid splits, and so does a mimo_gradient_finalize that
- *    sums over a group for the first time. If a rank dies in that instant, or leaves by its deadline
- *    or an abort, ranks that are inside already stay there: only the backend can notice.
+ *    sums over a group for the first time. If a rank dies in that instant, or leaves because of its
+ *    deadline or an abort, ranks that are inside stay there: only the backend can notice.
  */
 
 /** The longest deadline: 30 days, in milliseconds. */
