@@ -318,7 +318,8 @@ MIMO_API mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *f
  *
  * Memory that others may still use:
  *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" above).
- *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
+ *    Staging in flight stays, and so do MPI's own objects and this rank's part of each buffer.
+ *    After MPI_Finalize all memory is freed.
  *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
  *    device memory wait for work on this rank's device. A rank that has ended its last call may
  *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after
