@@ -15,6 +15,7 @@
 
 #include "captioner_memory.h"
 #include "captioner_support.h"
+#include "json_text.h"
 #include "utf8.h"
 
 enum { MOST_BYTES = 1 << 20 }; /* of a file; PEFT's have 1 or 2 thousand */
@@ -357,7 +358,9 @@ mimo_status adapter_config_parse(struct adapter_config **out, const char *text, 
     cJSON *object = cJSON_ParseWithLengthOpts(text, (size_t)length, &end, 0);
     while (object && end < text + length && strchr(" \t\r\n", *end))
         end++;
-    mimo_status status = understand(out, end == text + length ? object : NULL);
+    mimo_status status = json_has_nul(text, (size_t)length)
+                             ? mimo_fail(MIMO_ERR_IO, "it has a text with the character 0")
+                             : understand(out, end == text + length ? object : NULL);
     cJSON_Delete(object);
     if (status != MIMO_OK && status != MIMO_ERR_MEMORY)
         fail_prefix(status, "%s: ", path);

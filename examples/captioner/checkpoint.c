@@ -1,5 +1,6 @@
 #include "checkpoint.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "captioner_memory.h"
 #include "captioner_support.h"
+#include "options.h"
 #include "safetensors.h"
 #include "nn/nn_whole.h"
 
@@ -80,7 +82,7 @@ static void release_entries(entry_list *list)
 
 /* What must be the same when the run goes on. The sizes come first: they alone must be the same for
  * a base. A run without adapters has no facts of adapters. */
-enum { SIZES = 6, NUMBERS = 9, FACTS = 13, VALUE_CAPACITY = 256 };
+enum { SIZES = 6, NUMBERS = 9, FACTS = 14, VALUE_CAPACITY = 256 };
 #define ABSENT "none" /* the value of a fact that the file does not mention */
 typedef struct fact {
     const char *key, *words;
@@ -95,18 +97,35 @@ static void add_number(fact *facts, int *count, const char *key, const char *wor
     snprintf(added->value, sizeof added->value, "%" PRIu64, value);
 }
 
+/* The names, or where these are too long their hash: two lists never have the same text. */
+static void spell_targets(char value[VALUE_CAPACITY], const struct adapter_config *config)
+{
+    size_t used = 0;
+    uint64_t hash = HASH_START;
+    for (int64_t i = 0; i < config->target_count; i++) {
+        const char *target = config->targets[i];
+        hash = hash_bytes(hash, target, strlen(target) + 1);
+        if (used < VALUE_CAPACITY)
+            used += (size_t)snprintf(value + used, VALUE_CAPACITY - used, "%s%s", i > 0 ? "," : "",
+                                     target);
+    }
+    if (used >= VALUE_CAPACITY)
+        snprintf(value, VALUE_CAPACITY, "%" PRId64 " layers with the hash %016" PRIx64,
+                 config->target_count, hash);
+}
+
 static void add_adapters(fact *facts, int *count, const struct adapter_config *config)
 {
-    fact *alpha = &facts[*count + 1], *targets = &facts[*count + 2];
+    fact *alpha = &facts[*count + 1], *targets = &facts[*count + 2], *rslora = &facts[*count + 3];
     add_number(facts, count, "lora_rank", "--lora-rank", (uint64_t)config->rank);
     *alpha = (fact){.key = "lora_alpha", .words = "--lora-alpha"};
     *targets = (fact){.key = "lora_targets", .words = "--lora-targets"};
     snprintf(alpha->value, sizeof alpha->value, "%.17g", config->alpha);
-    size_t used = 0;
-    for (int64_t i = 0; i < config->target_count && used < sizeof targets->value; i++)
-        used += (size_t)snprintf(targets->value + used, sizeof targets->value - used, "%s%s",
-                                 i > 0 ? "," : "", config->targets[i]);
-    *count += 2;
+    spell_targets(targets->value, config);
+    *rslora = (fact){.key = "lora_rslora", .words = "use_rslora", .value = ABSENT};
+    if (config->rslora)
+        snprintf(rslora->value, sizeof rslora->value, "true");
+    *count += 3;
 }
 
 /* The order of additions: V and C. */
@@ -271,9 +290,10 @@ static mimo_status read_number(uint64_t *out, const safetensors_file *file, cons
                                const char *key)
 {
     const char *text = safetensors_metadata(file, key);
-    char *end = NULL;
-    uint64_t value = text ? strtoull(text, &end, 10) : 0;
-    CHECK(text && end != text && *end == '\0', MIMO_ERR_IO,
+    bool number = text && text[0] && strspn(text, "0123456789") == strlen(text);
+    errno = 0;
+    uint64_t value = number ? strtoull(text, NULL, 10) : 0;
+    CHECK(number && errno == 0, MIMO_ERR_IO,
           "%s is no checkpoint of this program: its metadata say \"%s\" for %s", path,
           text ? text : "nothing", key);
     *out = value;
@@ -340,6 +360,17 @@ static mimo_status read_file(const safetensors_file *file, const char *path,
     return status;
 }
 
+static mimo_status read_step(uint64_t *out, const safetensors_file *file, const char *path)
+{
+    uint64_t step;
+    TRY(read_number(&step, file, path, "step"));
+    CHECK(step <= OPTIONS_MOST_STEPS, MIMO_ERR_IO,
+          "%s was saved after %" PRIu64 " steps, and a run has at most %d", path, step,
+          OPTIONS_MOST_STEPS);
+    *out = step;
+    return MIMO_OK;
+}
+
 mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step)
 {
     captioner_model *model = trainer->model;
@@ -349,7 +380,7 @@ mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *st
     if (status == MIMO_OK)
         status = read_file(file, path, trainer, SELECT_ALL);
     if (status == MIMO_OK)
-        status = read_number(&saved, file, path, "step");
+        status = read_step(&saved, file, path);
     safetensors_close(file);
     TRY(mimo_comm_agree(model->topology->world, status));
     *step = (int64_t)saved;

@@ -11,7 +11,7 @@
 
 #define ALL "all"
 static const char *const default_targets = "qkv,out,up,down";
-enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64 };
+enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64, MOST_DIGITS = 4 };
 
 bool lora_is_v1(const char *path)
 {
@@ -81,24 +81,28 @@ static const char *const layers[] = {"encoder.patch",
                                      "llm.head"};
 enum { LAYERS = sizeof layers / sizeof *layers };
 
-/* A target may name one of the other blocks: "block3.mlp.up" is asked as "block0.mlp.up". */
+/* A target may name one of the other blocks: "block3.mlp.up" is asked as "block0.mlp.up", of the
+ * modules that have a block 3. */
 static bool has_layer(const char *target, const struct options *options)
 {
     char first[NAME_CAPACITY];
     const char *block = strstr(target, "block");
-    char *rest = NULL;
-    long number = block ? strtol(block + 5, &rest, 10) : 0;
-    int64_t most = options->encoder_layers > options->llm_layers ? options->encoder_layers
-                                                                 : options->llm_layers;
-    if (block && rest && rest != block + 5 && number >= 0 && number < most)
-        snprintf(first, sizeof first, "%.*sblock0%s", (int)(block - target), target, rest);
-    else
-        snprintf(first, sizeof first, "%s", target);
+    const char *digits = block ? block + strlen("block") : "";
+    size_t count = strspn(digits, "0123456789");
+    int64_t number = 0;
+    snprintf(first, sizeof first, "%s", target);
+    if (count >= 1 && count <= MOST_DIGITS && (count == 1 || digits[0] != '0')) {
+        number = strtol(digits, NULL, 10);
+        snprintf(first, sizeof first, "%.*s0%s", (int)(digits - target), target, digits + count);
+    }
     const char *const targets[] = {first};
     nn_lora_choice choice = {.targets = targets, .n_targets = 1};
-    for (int i = 0; i < LAYERS; i++)
-        if (nn_lora_for(&choice, layers[i]))
+    for (int i = 0; i < LAYERS; i++) {
+        bool encoder = strncmp(layers[i], "encoder.", strlen("encoder.")) == 0;
+        int64_t blocks = encoder ? options->encoder_layers : options->llm_layers;
+        if (number < blocks && nn_lora_for(&choice, layers[i]))
             return true;
+    }
     return false;
 }
 

@@ -331,7 +331,7 @@ static mimo_status parse_training_flag(struct options *o, int key, const char *t
     int choice = 0;
     switch (key) {
     case KEY_STEPS:
-        return parse_int(&o->steps, "--steps", text, 0, 1000000000);
+        return parse_int(&o->steps, "--steps", text, 0, OPTIONS_MOST_STEPS);
     case KEY_GLOBAL_BATCH:
         return parse_int(&o->global_batch, "--global-batch", text, 1, 1 << 20);
     case KEY_MICRO_BATCHES:
@@ -505,6 +505,32 @@ static mimo_status check_adapters(const struct options *o)
     return MIMO_OK;
 }
 
+static const char *without_dots(const char *path)
+{
+    while (strncmp(path, "./", 2) == 0)
+        path += 2;
+    return path;
+}
+
+/* Of two results in one file the first would be lost, and the samples under any. */
+static mimo_status check_results(const struct options *o)
+{
+    const struct {
+        const char *flag, *path;
+    } files[] = {{"--samples", o->samples},
+                 {"--log", o->log},
+                 {"--save", o->save},
+                 {"--adapter-out", o->adapter_out},
+                 {"--merge", o->merge}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        for (size_t j = 0; j < i; j++)
+            CHECK(!files[i].path || !files[j].path ||
+                      strcmp(without_dots(files[i].path), without_dots(files[j].path)) != 0,
+                  MIMO_ERR_ARGUMENT, "%s and %s are the same file, %s: give them different ones",
+                  files[j].flag, files[i].flag, files[i].path);
+    return MIMO_OK;
+}
+
 static mimo_status check_together(const struct options *o)
 {
     CHECK(o->image_size % PATCH == 0, MIMO_ERR_ARGUMENT,
@@ -522,6 +548,7 @@ static mimo_status check_together(const struct options *o)
     CHECK(o->shards == 0 || o->precision == MIMO_F32, MIMO_ERR_ARGUMENT,
           "--same-bits needs --precision f32: products in bf16 have no fixed order");
     TRY(check_adapters(o));
+    TRY(check_results(o));
     CHECK(o->log || !o->log_hashes, MIMO_ERR_ARGUMENT,
           "--log-hashes needs a log: give --log FILE with it");
     CHECK(!(o->samples && o->prepare), MIMO_ERR_ARGUMENT,

@@ -21,6 +21,9 @@ enum options_action {
     OPTIONS_VERSION, /* --version: options_print_version, then stop with status 0 */
 };
 
+/* The most steps of a run, resumed ones included. */
+#define OPTIONS_MOST_STEPS 1000000000
+
 enum options_device { OPTIONS_CPU, OPTIONS_CUDA };
 
 /* --progress: auto draws a bar where stderr is a terminal, which it never is under mpirun. */

@@ -10,6 +10,7 @@
 #include "captioner_memory.h"
 #include "captioner_support.h"
 #include "input_file.h"
+#include "json_text.h"
 #include "little_endian.h"
 #include "safetensors_format.h"
 #include "utf8.h"
@@ -52,6 +53,8 @@ static mimo_status read_header(safetensors_file *file, int64_t size)
             strspn(end, " ") != (size_t)(json + length - end))
             status =
                 mimo_fail(MIMO_ERR_IO, "the header of %" PRIu64 " bytes is no JSON object", length);
+        else if (json_has_nul(json, length))
+            status = mimo_fail(MIMO_ERR_IO, "the header has a text with the character 0");
     }
     memory_release(json);
     file->data_at = SAFETENSORS_PREFIX + (int64_t)length;

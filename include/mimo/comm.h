@@ -206,8 +206,10 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    freed. Where a rank has died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
  *    stream of such a call runs to its end, and what it wrote is unspecified.
- *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. If a
- *    rank dies in that instant, only the backend can notice.
+ *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. The
+ *    creation of a bridge or of a group of a grid splits, and so does a mimo_gradient_finalize that
+ *    sums over a group for the first time. If a rank dies in that instant, or leaves because of its
+ *    deadline or an abort, ranks that are inside stay there: only the backend can notice.
  */
 
 /** The longest deadline: 30 days, in milliseconds. */
@@ -316,7 +318,8 @@ MIMO_API mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *f
  *
  * Memory that others may still use:
  *  - On MPI, tensors of operations in flight are as after mimo_comm_abort ("Deadlines" above).
- *    Staging in flight stays, and so do MPI's own objects. After MPI_Finalize all memory is freed.
+ *    Staging in flight stays, and so do MPI's own objects and this rank's part of each buffer.
+ *    After MPI_Finalize all memory is freed.
  *  - On NCCL the NCCL communicators are aborted, except a borrowed one. That and the release of
  *    device memory wait for work on this rank's device. A rank that has ended its last call may
  *    still be needed by its peers' kernels: so ranks first meet in mimo_comm_barrier, after

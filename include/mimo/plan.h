@@ -98,7 +98,7 @@ MIMO_API void mimo_layout_desc_init(mimo_layout_desc *out, size_t size);
  * dimension replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd
  * partition each sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of
  * the modality in that sample: boxes and blocks then count rows of the modality in place of
- * positions.
+ * positions. It takes memory for each sample of the batch.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
  * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),
@@ -186,8 +186,9 @@ MIMO_API int64_t mimo_plan_classes(const mimo_plan *plan);
  *   - sends match receives in order and size;
  *   - no rank receives a row that it holds.
  *
- * Builds every plan (O(ranks)): for tests and tools. MIMO_ERR_INTERNAL names the first rank and row
- * that break a rule.
+ * Builds the plans of all ranks from the first to the last of the two grids, those between them
+ * included, and holds them at once: for tests and tools. MIMO_ERR_INTERNAL names the first rank and
+ * row that break a rule. Other errors: MIMO_ERR_ARGUMENT (NULL), and those of mimo_plan_create.
  */
 MIMO_API mimo_status mimo_plan_check(const mimo_layout *src, const mimo_layout *dst);
 

@@ -83,8 +83,8 @@ MIMO_API int mimo_tensor_ndim(const mimo_tensor *tensor);
 MIMO_API int64_t mimo_tensor_size(const mimo_tensor *tensor, char letter);
 
 /** Elements and bytes of a whole view, overflow-checked. MIMO_ERR_OVERFLOW, MIMO_ERR_SHAPE
- *  (negative size, no letters, a letter twice), MIMO_ERR_ARGUMENT (unknown dtype). Either output
- *  may be NULL. Thread-safe. */
+ *  (negative size, no letters, a letter twice, letters that are not terminated), MIMO_ERR_ARGUMENT
+ *  (unknown dtype). Either output may be NULL. Thread-safe. */
 MIMO_API mimo_status mimo_tensor_extent(int64_t *elements, int64_t *bytes,
                                         const mimo_tensor *tensor);
 

@@ -19,6 +19,16 @@
         memcpy(out, &initial, initial.size);                          \
     }
 
+/* No struct that begins with a size_t has another size, and no pointer or count is cut in two. */
+static inline mimo_status mimo_check_descriptor_size(size_t size, const char *what)
+{
+    MIMO_CHECK(size % sizeof size == 0, MIMO_ERR_ARGUMENT,
+               "%s: the descriptor's size is %zu, which is no multiple of %zu (start from its "
+               "_INIT)",
+               what, size, sizeof size);
+    return MIMO_OK;
+}
+
 /* Read `given` into `own`, which holds the defaults; `known` is sizeof *own. */
 static inline mimo_status mimo_read_descriptor(void *own, size_t known, const void *given,
                                                const char *what)
@@ -29,6 +39,7 @@ static inline mimo_status mimo_read_descriptor(void *own, size_t known, const vo
                "%s: the descriptor's size is %zu, this library knows up to %zu (start from its "
                "_INIT)",
                what, size, known);
+    MIMO_TRY(mimo_check_descriptor_size(size, what));
     memcpy(own, given, size);
     return MIMO_OK;
 }
@@ -55,6 +66,7 @@ static inline mimo_status mimo_write_descriptor(void *out, const void *own, size
     memcpy(&size, out, sizeof size);
     MIMO_CHECK(size >= sizeof size, MIMO_ERR_ARGUMENT,
                "%s: the size of the struct to fill is %zu (start from its _INIT)", what, size);
+    MIMO_TRY(mimo_check_descriptor_size(size, what));
     if (size > known)
         size = known;
     for (size_t i = sizeof size; i < size; i++)

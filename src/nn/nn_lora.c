@@ -1,5 +1,7 @@
 #include "nn/nn_lora.h"
 
+#include <float.h>
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -26,11 +28,20 @@ const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name)
     return chosen ? &choice->adapter : NULL;
 }
 
+static double scale_of(const nn_lora_desc *desc)
+{
+    return desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
+}
+
 static mimo_status check_desc(const char *layer, const nn_lora_desc *desc)
 {
     MIMO_TRY(nn_check_size(layer, "the adapter's rank", desc->rank));
     MIMO_CHECK(isfinite(desc->alpha) && desc->alpha > 0, MIMO_ERR_ARGUMENT,
                "%s: the adapter's alpha is %g, must be a number above 0", layer, desc->alpha);
+    MIMO_CHECK(scale_of(desc) >= FLT_MIN && scale_of(desc) <= FLT_MAX, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's scale is %g, of alpha %g and rank %" PRId64
+               ", and f32 holds %g to %g",
+               layer, scale_of(desc), desc->alpha, desc->rank, FLT_MIN, FLT_MAX);
     MIMO_CHECK(isfinite(desc->b_std) && desc->b_std >= 0, MIMO_ERR_ARGUMENT,
                "%s: the adapter's b_std is %g, must be a number from 0 on", layer, desc->b_std);
     return MIMO_OK;
@@ -105,7 +116,7 @@ mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *
     int64_t parts = nn_params_parts(params);
     made.z_parts = place->cut == 1 ? parts : 1;
     made.dz_parts = place->cut == 0 ? parts : 1;
-    made.scale = desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
+    made.scale = scale_of(desc);
     MIMO_TRY(add_factors(&made, place, desc));
     mimo_status status = reserve_rooms(&made);
     if (status != MIMO_OK) {

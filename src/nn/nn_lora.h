@@ -62,7 +62,8 @@ typedef struct nn_lora_place {
     nn_packing packing; /* of the rows of W, and so of B */
 } nn_lora_place;
 
-/** Local. Errors: those of every init (nn.h); MIMO_ERR_ARGUMENT (rank, alpha, b_std). */
+/** Local. Errors: those of every init (nn.h); MIMO_ERR_ARGUMENT (rank, alpha, b_std, a scale
+ *  that f32 does not hold). */
 mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
                          const nn_lora_desc *desc);
 void nn_lora_release(nn_lora *lora);

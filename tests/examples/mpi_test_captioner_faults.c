@@ -17,7 +17,7 @@
 #include "options_compare.h"
 #include "train_step.h"
 
-enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4 };
+enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4, LAYERS = 1 };
 
 typedef struct small_run {
     struct options options;
@@ -50,8 +50,8 @@ static mimo_status build(small_run *run)
     mimo_comm *world = mpi_test_comm();
     model_desc model = {.hidden = 8,
                         .heads = 2,
-                        .encoder_layers = 1,
-                        .llm_layers = 1,
+                        .encoder_layers = LAYERS,
+                        .llm_layers = LAYERS,
                         .side = SIDE,
                         .seq = SEQ,
                         .micro_batch = 3,
@@ -177,6 +177,8 @@ MPI_TEST(captioner_faults, no_memory_for_a_run)
                               .llm = "tp=1,cp=2,dp=1",
                               .image_size = SIDE,
                               .seq = SEQ,
+                              .encoder_layers = LAYERS,
+                              .llm_layers = LAYERS,
                               .samples = samples,
                               .save = saved};
     each_fails(&options);

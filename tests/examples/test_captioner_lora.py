@@ -29,6 +29,10 @@ REFUSED = [
     ([*RANK, "--lora-targets", "foo"],
      '--lora-targets "foo": no linear layer ends with ".foo"; there are: patch, project, attention.qkv'),
     ([*RANK, "--lora-targets", ","], '--lora-targets "," names no layer'),
+    ([*RANK, "--lora-targets", "up,encoder.block1.mlp.up"],
+     '--lora-targets "encoder.block1.mlp.up": no linear layer ends with'),
+    ([*RANK, "--lora-targets", "block01.mlp.up"], '--lora-targets "block01.mlp.up": no linear layer'),
+    ([*RANK, "--lora-alpha", "1e300"], "the adapter's scale is 2.5e+299, of alpha 1e+300 and rank 4"),
     (["--adapter", "ADAPTER", "--lora-rank", "8"], "--lora-rank is 8, but the adapter in ADAPTER has r 4"),
     (["--adapter", "ADAPTER", "--lora-alpha", "8"],
      "--lora-alpha is 8, but the adapter in ADAPTER has lora_alpha 16"),
@@ -121,6 +125,18 @@ class Adapters:
                       (resume, "--lora-rank 4, but this run has none"),
                       (["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")])
 
+    def resumed_with_another_scale(self, adapter):
+        """No flag says use_rslora, so a run with it has no other to go on with."""
+        other, saved = self.path("rslora"), self.path("rslora.safetensors")
+        config = os.path.join(other, "adapter_config.json")
+        shutil.copytree(adapter, other)
+        with open(config, encoding="utf-8") as file:
+            text = file.read()
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(text.replace('"use_rslora": false', '"use_rslora": true'))
+        self.run(TOPOLOGIES[0], "--adapter", other, "--steps", "1", "--save", saved)
+        self.refused([(["--resume", saved, *RANK], "use_rslora true, but this run has none")])
+
     def refused(self, rows):
         """Each row: flags of a run on one rank, and words of its refusal."""
         encoder, llm, _ = TOPOLOGIES[0]
@@ -157,6 +173,7 @@ def main():
         test.round_trips(adapter, losses)
         test.merged(merged, losses)
         test.resumed(straight)
+        test.resumed_with_another_scale(adapter)
         test.few_targets()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
         places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",

@@ -34,6 +34,32 @@ def refusals(captioner, saved):
     return wrong
 
 
+def damaged(captioner, saved):
+    """Number of checkpoints with steps that no run takes, which were not refused in these words. A
+    run from step -1 would never end."""
+    with open(saved, "rb") as file:
+        whole = file.read()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    cases = [("-1", 'its metadata say "-1" for step'),
+             ("18446744073709551616", 'its metadata say "18446744073709551616" for step'),
+             ("1000000001", "was saved after 1000000001 steps, and a run has at most 1000000000")]
+    rows = []
+    for step, _ in cases:
+        header = whole[8:end].replace(b'"step":"3"', f'"step":"{step}"'.encode())
+        rows.append(f"{saved}{step}")
+        with open(rows[-1], "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + whole[end:])
+    encoder, llm, _ = TOPOLOGIES[0]
+    answers = captioner.all_refused(["--encoder", encoder, "--llm", llm, "--samples", captioner.samples,
+                                     *SMALL, "--steps", "5", "--resume", row] for row in rows)
+    wrong = 0
+    for (step, words), said in zip(cases, answers):
+        if words not in said:
+            print(f"step {step} should be refused with {words}: {said}")
+            wrong += 1
+    return wrong
+
+
 def main():
     mpirun, program = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +69,7 @@ def main():
         home = TOPOLOGIES[1]
         straight = captioner.train(home, *SMALL, "--steps", "5")
         captioner.train(home, *SMALL, "--steps", "3", "--save", saved)
-        wrong = refusals(captioner, saved)
+        wrong = refusals(captioner, saved) + damaged(captioner, saved)
         for topology in (home, TOPOLOGIES[0], TOPOLOGIES[2], TOPOLOGIES[3]):
             seen = captioner.train(topology, *SMALL, "--steps", "5", "--resume", saved)
             tolerance = 1e-5 if topology is home else 1e-4

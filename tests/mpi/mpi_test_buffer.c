@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "bridge_bed.h"
@@ -272,4 +273,20 @@ MPI_TEST(buffer, bridges_that_overtake)
     setenv("MIMO_AGREE", "0", 1);
     overtake(true);
     setenv("MIMO_AGREE", "1", 1);
+}
+
+/* A row that was sent, not pushed, may come when its call and its buffer are gone: MPI then wrote
+ * into memory that was not mapped any more. */
+MPI_TEST(buffer, memory_of_an_ended_family_stays_mapped)
+{
+    enum { BYTES = 4096 };
+    mimo_comm *comm = mpi_test_comm_new();
+    mimo_buffer *buffer = NULL;
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, BYTES));
+    void *data = mimo_buffer_data(buffer);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_EXPECT_OK(mimo_comm_abort(comm, "it is late"));
+    mimo_buffer_destroy(buffer);
+    MPI_EXPECT(msync(data, BYTES, MS_ASYNC) == 0, "it is not mapped any more");
+    mimo_comm_destroy(comm);
 }

@@ -106,7 +106,7 @@ MPI_TEST(zero_copy, places_that_do_not_fit)
     MPI_EXPECT_SENTENCE("at byte 72 of buffer 1");
     misplace_second(&bed, &to, &from);
     use_other_buffer(&bed, &to, &from);
-    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 1 << 20), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_STATUS(forward_to(&bed, to.view, &from, 2 << 20), MIMO_ERR_ARGUMENT);
     MPI_EXPECT_OK(forward_to(&bed, to.view, &from, 0));
     bed_check_target(&bed, &to, false, 1);
     test_tile_free(&from);

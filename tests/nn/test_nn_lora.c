@@ -584,6 +584,14 @@ Test(nn_lora, refuses)
     adapter.alpha = NAN;
     desc.name = "second";
     NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT, "alpha is nan");
+    for (int i = 0; i < 2; i++) { /* all would be NaN; all would stay as it is */
+        desc.name = i == 0 ? "large" : "small";
+        adapter.rank = 1;
+        adapter.alpha = i == 0 ? 1e39 : 1e-39;
+        NN_FAILS(nn_linear_init(&layer, params, NULL, &desc), MIMO_ERR_ARGUMENT,
+                 i == 0 ? "scale is 1e+39, of alpha 1e+39 and rank 1" : "scale is 1e-39, of alpha");
+    }
+    adapter.rank = 2;
     adapter.alpha = 1;
     adapter.b_std = -1;
     desc.name = "third";

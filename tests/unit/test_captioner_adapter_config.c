@@ -221,6 +221,14 @@ static void expect_refusals(const struct refusal *cases, size_t count, mimo_stat
 }
 #define REFUSED(cases, status) expect_refusals(cases, sizeof(cases) / sizeof *(cases), status)
 
+Test(adapter_config, texts_that_go_on_behind_a_0)
+{
+    static const struct refusal cases[] = {
+        {"{" MUST ", \"target_modules\": [\"up\\u0000per\"]}", "a text with the character 0"},
+    };
+    REFUSED(cases, MIMO_ERR_IO);
+}
+
 Test(adapter_config, other_kinds_of_adapters)
 {
     static const struct refusal cases[] = {

@@ -131,6 +131,10 @@ Test(options, each_refusal_has_its_sentence)
         {"--log-hashes", "--log-hashes needs a log: give --log FILE with it"},
         {"--log l --log-hashes=all", "--log-hashes must be one of tensors, not \"all\""},
         {"--log l --log-hashes tensors", "\"tensors\" is no flag"},
+        {"--save f --lora-rank 2 --merge f", "--save and --merge are the same file, f: give"},
+        {"--save ././f --log ./f", "--log and --save are the same file, ././f"},
+        {"--lora-rank 2 --save a.lora --adapter-out a.lora", "--save and --adapter-out are the"},
+        {"--samples s --save s", "--samples and --save are the same file, s"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options o = {.steps = -7};

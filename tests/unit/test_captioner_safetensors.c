@@ -204,6 +204,7 @@ Test(safetensors, foreign_headers)
     static const char *const good[] = {
         "{" A8 "}",
         "{" A8 "}     ",
+        "{" TENSOR("a\\\\u0000", "F32", "[2]", "[0,8]") "}", /* a backslash, and no 0 */
         "{ \"__metadata__\" : {}, \"a\" : {\"data_offsets\":[0,8],\"shape\":[2,1],"
         "\"dtype\":\"F32\"} }",
         "{" TENSOR("b", "I32", "[1]", "[4,8]") "," TENSOR("a", "F16", "[2]", "[0,4]") "}",
@@ -247,6 +248,8 @@ Test(safetensors, hostile_headers)
         {"{" A8 ",\"__metadata__\":{\"k\":3}}", "metadata \"k\" is no text"},
         {"{" A8 ",\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ is there twice"},
         {"{" TENSOR("\xff", "F32", "[2]", "[0,8]") "}", "not printable UTF-8"},
+        {"{" TENSOR("a\\u0000b", "F32", "[2]", "[0,8]") "}", "a text with the character 0"},
+        {"{" A8 ",\"__metadata__\":{\"k\":\"\\\\\\u0000\"}}", "a text with the character 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mimo_status status = open_text(cases[i].header, (int64_t)strlen(cases[i].header), 8);

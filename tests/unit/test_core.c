@@ -148,6 +148,9 @@ Test(tensor, errors_name_the_view)
     cr_assert(strstr(mimo_last_error(), "f32 th[-1,3]"));
     mimo_tensor bare = mimo_tensor_2d(NULL, MIMO_F32, "", 1, 3);
     FAILS(mimo_tensor_extent(NULL, NULL, &bare), MIMO_ERR_SHAPE, "no layout letters");
+    mimo_tensor endless = mimo_tensor_3d(NULL, MIMO_F32, "bhp", 1, 2, 3);
+    endless.letters[MIMO_TENSOR_DIMS] = 's'; /* found there, it would be dimension 3 of 3 */
+    FAILS(mimo_tensor_extent(NULL, NULL, &endless), MIMO_ERR_SHAPE, "'bhps', are not terminated");
 }
 
 Test(checked, overflow_is_an_error)

@@ -79,6 +79,24 @@ Test(descriptors, that_are_filled)
     newer.size = 0;
     FAILS(mimo_write_descriptor(&newer, &own, sizeof own, "it"), MIMO_ERR_ARGUMENT,
           "it: the size of the struct to fill is 0", "_INIT");
+    newer.size = sizeof newer - 4;
+    FAILS(mimo_write_descriptor(&newer, &own, sizeof own, "it"), MIMO_ERR_ARGUMENT,
+          "it: the descriptor's size is 20, which is no multiple of 8", "_INIT");
+    cr_assert(newer.a == 5 && newer.b == -2, "written by a refused call");
+}
+
+/* Half of a pointer would be taken, and the other half would be the default's. */
+Test(descriptors, that_end_inside_a_field)
+{
+    mimo_grid *grid;
+    mimo_layout *layout;
+    mimo_layout_desc desc = MIMO_LAYOUT_DESC_INIT;
+    cr_assert_eq(mimo_grid_create_text(&grid, "dp=2", 0), MIMO_OK);
+    desc.grid = grid;
+    desc.size = offsetof(mimo_layout_desc, grid) + sizeof(void *) / 2;
+    FAILS(mimo_layout_create(&layout, &desc), MIMO_ERR_ARGUMENT,
+          "layout: the descriptor's size is 12, which is no multiple of 8", "_INIT");
+    mimo_grid_destroy(grid);
 }
 
 /* The whole text, a part of it, its length alone, and no memory at all. */

@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <mpi.h>
+
 #include "comm/agreement.h"
 #include "core/memory.h"
 
@@ -147,9 +149,14 @@ mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
     return status;
 }
 
+/* After the family's end MPI may still receive into this rank's memory: rows that were sent, not
+ * pushed. So it stays mapped, as other tensors of such calls stay the library's. */
 void mimo_host_buffer_close(mimo_buffer *buffer)
 {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    bool kept = !finalized && mimo_family_status(buffer->comm->family) != MIMO_OK;
     for (int rank = 0; rank < buffer->comm->size; rank++)
-        if (buffer->data[rank])
+        if (buffer->data[rank] && !(kept && rank == buffer->comm->rank))
             munmap(buffer->data[rank], (size_t)object_bytes(buffer));
 }
