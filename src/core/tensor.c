@@ -28,7 +28,7 @@ mimo_status mimo_tensor_extent(int64_t *elements, int64_t *bytes, const mimo_ten
     int ndim = mimo_tensor_ndim(tensor);
     size_t size = mimo_dtype_size(tensor->dtype);
     MIMO_CHECK(ndim > 0, MIMO_ERR_SHAPE, "tensor has no layout letters");
-    MIMO_CHECK(tensor->letters[MIMO_TENSOR_DIMS] == '\0', MIMO_ERR_SHAPE,
+    MIMO_CHECK(memchr(tensor->letters, '\0', sizeof tensor->letters), MIMO_ERR_SHAPE,
                "the letters of a tensor, '%.*s', are not terminated: it has at most %d",
                MIMO_TENSOR_DIMS + 1, tensor->letters, MIMO_TENSOR_DIMS);
     MIMO_CHECK(size > 0, MIMO_ERR_ARGUMENT, "unknown dtype %d", (int)tensor->dtype);
