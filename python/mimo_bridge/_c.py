@@ -286,11 +286,23 @@ def text(what: str, value: Any) -> bytes:
     return value.encode(errors="replace")
 
 
+def fitting(kind: type[Any], what: str, value: Any) -> int:
+    """A whole number that a signed type of C holds. ArgumentError, SizeOverflowError."""
+    most = 2**(8 * ctypes.sizeof(kind) - 1) - 1
+    return whole(what, value, -most - 1, most)
+
+
 def numbers(kind: type[c_int32] | type[c_int64], what: str, values: Iterable[Any]) -> Any:
     """An array of whole numbers, of at least one element. ArgumentError, SizeOverflowError."""
-    most = 2**(8 * ctypes.sizeof(kind) - 1) - 1
-    checked = [whole(what, value, -most - 1, most) for value in values]
+    checked = [fitting(kind, what, value) for value in values]
     return (kind * max(len(checked), 1))(*checked)
+
+
+def side(what: str, name: Any) -> int:
+    """The mimo_side of "src" or "dst". ArgumentError."""
+    if name not in ("src", "dst"):
+        raise ArgumentError(f"{what} is src or dst, not {name!r}")
+    return SRC if name == "src" else DST
 
 
 def sized(kind: type[S], **fields: Any) -> S:
@@ -301,8 +313,7 @@ def sized(kind: type[S], **fields: Any) -> S:
     kinds = {field[0]: field[1] for field in kind._fields_}
     for name, value in fields.items():
         if kinds[name] in (c_int, c_int64):
-            bits = 8 * ctypes.sizeof(kinds[name]) - 1
-            value = whole(name, value, -2**bits, 2**bits - 1)
+            value = fitting(kinds[name], name, value)
         elif kinds[name] is c_bool and value not in (False, True):
             raise ArgumentError(f"{name} is True or False, not {value!r}")
         setattr(made, name, value)

@@ -265,7 +265,7 @@ class Bridge(torch.nn.Module):
         first, count = ctypes.c_int64(), ctypes.c_int64()
         with self.comm._turn():
             _c.lib.mimo_bridge_samples(ctypes.byref(first), ctypes.byref(count), self._movement.open(),
-                                       _side(side), _c.whole("samples: batch", batch))
+                                       _c.side("a side", side), _c.whole("samples: batch", batch))
         return first.value, count.value
 
     def shape(self, x_shape: Sequence[int], *, seq: int | None = None, rows: int | None = None,
@@ -427,9 +427,3 @@ def _executor(name: str) -> _c.mimo_executor:
     if name not in _c.EXECUTORS:
         raise ArgumentError(f"Bridge: an executor is one of {', '.join(_c.EXECUTORS)}, not {name!r}")
     return _c.mimo_executor(*_c.EXECUTORS[name])
-
-
-def _side(side: str) -> int:
-    if side not in ("src", "dst"):
-        raise ArgumentError(f"a side is src or dst, not {side!r}")
-    return _c.SRC if side == "src" else _c.DST

@@ -8,7 +8,6 @@ from typing import Literal
 
 from . import _c
 from .communicator import Communicator, default_communicator
-from .errors import ArgumentError
 from .grid import Grid
 
 __all__ = ["Bucket", "explain"]
@@ -31,10 +30,8 @@ class Bucket:
 
 
 def _desc(bucket: Bucket) -> _c.mimo_gradient_bucket:
-    if bucket.module not in ("src", "dst"):
-        raise ArgumentError(f"Bucket: module is src or dst, not {bucket.module!r}")
     return _c.sized(_c.mimo_gradient_bucket, name=_c.text("Bucket: name", bucket.name),
-                    module=_c.SRC if bucket.module == "src" else _c.DST,
+                    module=_c.side("Bucket: module", bucket.module),
                     shard=_c.text("Bucket: shard", bucket.shard),
                     partial=_c.text("Bucket: partial", bucket.partial))
 
