@@ -223,10 +223,12 @@ def mimo_model_mistakes(comm):
     with process_groups(comm):
         raises(NotImplementedError, "pp=2", model_of, upstream, grids, False)
         grids["language"] = "tp=2,cp=2,dp=2"
-        model, data = model_of(upstream, grids, False), Data(0, {})
+        with torch.device("cpu"):
+            model = model_of(upstream, grids, False).to(comm.device)
+            data, right = Data(0, {}), Data(0, {})
         # an image more than its tokens, on one rank: an error of all, and then a step that works
         few = data.images["vision"][4]
         data.images["vision"][4] = torch.cat([few, few.new_ones(1, PIXELS)])
         raises(ValueError, "", run_step, model, grids, data, comm.rank)
-        run_step(model, grids, Data(0, {}), comm.rank)
+        run_step(model, grids, right, comm.rank)
         model.destroy()

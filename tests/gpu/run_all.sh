@@ -1,14 +1,15 @@
 #!/bin/sh
 # Run the tests on GPUs that a build made, without Meson: one line a launch, then the totals.
 #
-#   run_all.sh [-k | -p | -s] FOLDER [PATTERN]
+#   run_all.sh [-k | -p | -s | -c TOOL] FOLDER [PATTERN]
 #
 # FOLDER is the build's tests/gpu: the executables and launches.txt, and ../oracle/mimo-oracle beside
 # it. PATTERN, of grep, picks the lines of launches.txt to run. Launches of more ranks than this
 # machine has GPUs are left out. With -k they are kept, and skip visibly. With -p they alone run, on as
 # many pretended hosts as they need (pretend_host.sh). With -s all run, and ranks share the GPUs: the
 # host stays one, so that they write into each other's memory. That needs NCCL 2.30 or later and a
-# running nvidia-cuda-mps-control. Exit status 1 where one failed. With MIMO_TEST_STAGED=1 tests
+# running nvidia-cuda-mps-control. With -c the launches of one rank run under that tool of
+# compute-sanitizer, NCCL's own kernels left out. Exit status 1 where one failed. With MIMO_TEST_STAGED=1 tests
 # that send messages stage them.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_rmaps_base_oversubscribe=1
@@ -16,15 +17,22 @@ export OMPI_MCA_hwloc_base_binding_policy=none # otherwise lists that run side b
 export OPENBLAS_NUM_THREADS=1 NCCL_NVLS_ENABLE=0
 
 set -f # arguments hold patterns of Criterion
+wrapper=
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 large=leave_out
 case $1 in
 -k) large=keep && shift ;;
 -p) large=pretend && shift ;;
 -s) large=keep && shift && export NCCL_MULTI_RANK_GPU_ENABLE=1 ;;
+-c) # errors of CUDA calls are results here: tests provoke some
+    wrapper="compute-sanitizer --tool $2 --error-exitcode 99 --report-api-errors no"
+    wrapper="$wrapper --kernel-name-exclude kns=nccl"
+    gpus=1
+    shift 2
+    ;;
 esac
 if [ ! -r "$1/launches.txt" ]; then
-    echo "usage: $0 [-k | -p | -s] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
+    echo "usage: $0 [-k | -p | -s | -c TOOL] FOLDER [PATTERN]: no launches.txt in '$1'" >&2
     exit 2
 fi
 folder=$1
@@ -51,7 +59,8 @@ launch() # ranks program argument...
     shift 2
     set -- "$path" "$@"
     [ $large != pretend ] || set -- "$folder/pretend_host.sh" "$gpus" "$@"
-    timeout 300 mpirun --oversubscribe -n "$count" "$@"
+    # shellcheck disable=SC2086 # several words
+    timeout 300 mpirun --oversubscribe -n "$count" $wrapper "$@"
 }
 
 passed=0 failed=0 skipped=0 left_out=0
