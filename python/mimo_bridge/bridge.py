@@ -103,6 +103,8 @@ class Bridge(torch.nn.Module):
             return desc
 
         desc = self.comm._together(describe)
+        self.comm._alike("Bridge", f"{layout} to {self.dst_layout}, differentiable={bool(differentiable)}, "
+                                   f"buffer={buffer is not None}, grad_buffer={grad_buffer is not None}")
         handle = ctypes.c_void_p()
         with self.comm._turn() as parent:
             _c.lib.mimo_bridge_create(ctypes.byref(handle), parent, ctypes.byref(desc))

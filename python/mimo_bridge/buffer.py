@@ -27,12 +27,11 @@ class Buffer:
     at least as many slots as results are alive at once (micro-batches in flight).
 
     bytes  ranks may ask for different sizes: all get the largest
-    slots  the same on every rank: otherwise results lie at other places on each, which is a
-           MismatchError of calls on the host, and not noticed on a device without MIMO_CHECK=calls
+    slots  the same on every rank, as results lie at the same place on each
     comm   None: the default communicator
 
-    Errors: ArgumentError, ShapeError, SizeOverflowError, OutOfMemoryError, UnsupportedError (the backend
-    has no such memory here).
+    Errors, the same on every rank: ArgumentError, ShapeError, SizeOverflowError, MismatchError,
+    OutOfMemoryError, UnsupportedError (the backend has no such memory here).
     """
 
     def __init__(self, bytes: int, slots: int = 2, *, comm: Communicator | None = None) -> None:
@@ -48,6 +47,7 @@ class Buffer:
             return count, _c.whole(f"Buffer: {slots} slots of {bytes} bytes", whole)
 
         self.slots, size = self.comm._together(check)
+        self.comm._alike("Buffer", f"slots={self.slots}")
         self._users: list[weakref.ref[object] | None] = [None] * self.slots
         with self.comm._turn() as parent:
             _c.lib.mimo_buffer_create(ctypes.byref(handle), parent, size)

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from . import _c, _mpi, _nccl
-from .errors import ArgumentError, MimoError, StateError, Status, UnsupportedError, error_of
+from .errors import (ArgumentError, MimoError, MismatchError, StateError, Status, UnsupportedError,
+                     error_of)
 
 __all__ = ["Communicator", "default_communicator"]
 
@@ -30,6 +31,7 @@ def _stream_of(device: int) -> int:
 _raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
 
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)  # as torch.distributed's
+SHORT_TEXT = 96  # bytes of a text that ranks compare
 T = TypeVar("T")
 
 
@@ -128,6 +130,19 @@ class Communicator:
                 raise
             _c.lib.mimo_comm_agree(handle, 0)
             return result
+
+    def _alike(self, what: str, mine: str) -> None:
+        """MismatchError on every rank where this short text is not the same on all. Collective. For
+        what the C library is not told."""
+        text = ctypes.create_string_buffer(mine.encode(), SHORT_TEXT)
+        found = ctypes.create_string_buffer(SHORT_TEXT * self.size)
+        with self._turn() as handle:
+            _c.lib.mimo_comm_host_allgather(handle, found, text, SHORT_TEXT)
+        texts = [found.raw[i:i + SHORT_TEXT].rstrip(b"\0").decode()
+                 for i in range(0, len(found.raw), SHORT_TEXT)]
+        for rank, other in enumerate(texts):
+            if other != texts[0]:
+                raise MismatchError(f"{what}: {texts[0]} on rank 0, and {other} on rank {rank}")
 
     def _stream(self) -> int | None:
         """The current stream of the device, NULL on the host."""

@@ -146,6 +146,8 @@ def sizes_of_slots(comm):
     x = torch.ones(1 if comm.rank < 2 else 0, 3, 2)
     same(empty(x).detach(), x)
     raises(mb.ShapeError, "slots", mb.Buffer, 8, 0, comm=comm)
+    raises(mb.MismatchError, "slots=2 on rank 0, and slots=3 on rank 3", mb.Buffer, 8,
+           3 if comm.rank == 3 else 2, comm=comm)
 
 
 @case(4)

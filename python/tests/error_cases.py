@@ -195,6 +195,10 @@ def different_calls(comm):
 def different_bridges(comm):
     raises(mb.MismatchError, "rank 1", make, comm, all_stages=comm.rank == 1)
     raises(mb.MismatchError, "", make, comm, name=f"rank {comm.rank}")
+    buffer = mb.Buffer(256, comm=comm)
+    for more in ({"differentiable": comm.rank != 2}, {"buffer": buffer if comm.rank == 2 else None}):
+        error = raises(mb.MismatchError, "on rank 2", make, comm, **more)
+        assert next(iter(more)) + "=" in str(error)
     error = raises(mb.ArgumentError, "hbs", lambda: mb.Bridge(
         mb.Grid("dp=4"), mb.Grid("dp=4"), comm=comm, layout="hbs" if comm.rank == 1 else "sbh"))
     assert comm.rank == 1 or "rank 1" in str(error)
