@@ -122,7 +122,7 @@ static void add_adapters(fact *facts, int *count, const struct adapter_config *c
     *targets = (fact){.key = "lora_targets", .words = "--lora-targets"};
     snprintf(alpha->value, sizeof alpha->value, "%.17g", config->alpha);
     spell_targets(targets->value, config);
-    *rslora = (fact){.key = "lora_rslora", .words = "use_rslora", .value = ABSENT};
+    *rslora = (fact){.key = "lora_rslora", .words = "--lora-rslora", .value = ABSENT};
     if (config->rslora)
         snprintf(rslora->value, sizeof rslora->value, "true");
     *count += 3;

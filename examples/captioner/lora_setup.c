@@ -121,7 +121,7 @@ static mimo_status check_targets(const struct adapter_config *config, const stru
 
 /* -------------------------------------------- setup ------------------------------------------- */
 
-/* --lora-rank, --lora-alpha and --lora-targets beside an adapter may repeat what it says. */
+/* The flags --lora-... beside an adapter may repeat what it says. */
 static mimo_status check_flags(const struct adapter_config *config, const struct options *options,
                                const struct adapter_config *given)
 {
@@ -131,6 +131,8 @@ static mimo_status check_flags(const struct adapter_config *config, const struct
     CHECK(options->lora_alpha <= 0 || options->lora_alpha == config->alpha, MIMO_ERR_ARGUMENT,
           "--lora-alpha is %g, but the adapter in %s has lora_alpha %g", options->lora_alpha,
           options->adapter, config->alpha);
+    CHECK(!options->lora_rslora || config->rslora, MIMO_ERR_ARGUMENT,
+          "--lora-rslora is given, but the adapter in %s has use_rslora false", options->adapter);
     bool same = !given || given->target_count == config->target_count;
     for (int64_t i = 0; given && same && i < given->target_count; i++)
         same = strcmp(given->targets[i], config->targets[i]) == 0;
@@ -163,6 +165,7 @@ static mimo_status read_v1(struct adapter_config **out, const struct options *op
     TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
     (*out)->rank = rank;
     (*out)->alpha = options->lora_alpha;
+    (*out)->rslora = options->lora_rslora;
     return check_flags(*out, options, NULL);
 }
 
@@ -171,6 +174,7 @@ static mimo_status read_flags(struct adapter_config **out, const struct options 
     TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
     (*out)->rank = options->lora_rank;
     (*out)->alpha = options->lora_alpha > 0 ? options->lora_alpha : DEFAULT_ALPHA;
+    (*out)->rslora = options->lora_rslora;
     return MIMO_OK;
 }
 

@@ -57,6 +57,7 @@ enum option_key {
     KEY_PROGRESS,
     KEY_LORA_RANK,
     KEY_LORA_ALPHA,
+    KEY_LORA_RSLORA,
     KEY_LORA_TARGETS,
     KEY_BASE,
     KEY_ADAPTER,
@@ -167,6 +168,8 @@ static const struct argp_option rows[] = {
     FLAG("lora-rank", KEY_LORA_RANK, "R", "Train adapters of rank R, 1 to 1024"),
     FLAG("lora-alpha", KEY_LORA_ALPHA, "X",
          "Their scale is X/R (default 16, or that of --adapter)"),
+    FLAG("lora-rslora", KEY_LORA_RSLORA, NULL,
+         "Their scale is X/sqrt(R), rank-stabilised (rsLoRA; default: as --adapter has it)"),
     FLAG("lora-targets", KEY_LORA_TARGETS, "LIST",
          "The layers that get one, by the ends of their names; \"all\" is every linear layer "
          "(default qkv,out,up,down, or those of --adapter)"),
@@ -408,6 +411,9 @@ static mimo_status parse_adapter_flag(struct options *o, int key, const char *te
         return parse_int(&o->lora_rank, "--lora-rank", text, 1, ADAPTER_MOST_RANK);
     case KEY_LORA_ALPHA:
         return parse_alpha(&o->lora_alpha, "--lora-alpha", text);
+    case KEY_LORA_RSLORA:
+        o->lora_rslora = true;
+        return MIMO_OK;
     case KEY_LORA_TARGETS:
         return parse_text(&o->lora_targets, "--lora-targets", text);
     case KEY_BASE:
@@ -492,6 +498,7 @@ bool options_have_adapters(const struct options *options)
 static mimo_status check_adapters(const struct options *o)
 {
     const char *given = o->lora_alpha > 0 ? "--lora-alpha"
+                        : o->lora_rslora  ? "--lora-rslora"
                         : o->lora_targets ? "--lora-targets"
                         : o->adapter_out  ? "--adapter-out"
                         : o->merge        ? "--merge"

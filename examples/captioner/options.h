@@ -71,6 +71,7 @@ struct options {
 
     int64_t lora_rank;        /* train adapters of this rank, the rest frozen; 0: not given */
     double lora_alpha;        /* 0: not given */
+    bool lora_rslora;         /* scale alpha / sqrt(rank) */
     const char *lora_targets; /* suffixes of layer names, with commas; NULL: not given */
     const char *base;         /* checkpoint whose values the model starts from; NULL: none */
     const char *adapter;      /* adapter to start from; NULL: none */

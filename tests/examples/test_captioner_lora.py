@@ -36,6 +36,9 @@ REFUSED = [
     (["--adapter", "ADAPTER", "--lora-rank", "8"], "--lora-rank is 8, but the adapter in ADAPTER has r 4"),
     (["--adapter", "ADAPTER", "--lora-alpha", "8"],
      "--lora-alpha is 8, but the adapter in ADAPTER has lora_alpha 16"),
+    (["--adapter", "ADAPTER", "--lora-rslora"],
+     "--lora-rslora is given, but the adapter in ADAPTER has use_rslora false"),
+    (["--lora-rslora"], "--lora-rslora needs adapters"),
     (["--adapter", "ADAPTER", "--lora-targets", "qkv"], "--lora-targets is qkv, but the adapter in ADAPTER"),
     (["--adapter", "ADAPTER.lora"], "says nothing of alpha: give --lora-alpha with it"),
     (["--adapter", "ADAPTER", "--hidden", "64"], "--hidden 32, but this run has 64"),
@@ -125,17 +128,21 @@ class Adapters:
                       (resume, "--lora-rank 4, but this run has none"),
                       (["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")])
 
-    def resumed_with_another_scale(self, adapter):
-        """No flag says use_rslora, so a run with it has no other to go on with."""
-        other, saved = self.path("rslora"), self.path("rslora.safetensors")
-        config = os.path.join(other, "adapter_config.json")
-        shutil.copytree(adapter, other)
-        with open(config, encoding="utf-8") as file:
-            text = file.read()
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(text.replace('"use_rslora": false', '"use_rslora": true'))
-        self.run(TOPOLOGIES[0], "--adapter", other, "--steps", "1", "--save", saved)
-        self.refused([(["--resume", saved, *RANK], "use_rslora true, but this run has none")])
+    def scaled_by_the_root(self):
+        """rsLoRA, by its flag and by the file of an adapter, on resuming as well."""
+        flags, other, saved = [*RANK, "--lora-rslora"], self.path("rslora"), self.path("rslora.safetensors")
+        ends = [Report(self.run(topology, *more)[0].stdout) for topology, more in (
+            (TOPOLOGIES[0], [*flags, "--steps", "1", "--save", saved, "--adapter-out", other]),
+            (TOPOLOGIES[1], [*flags, *STEPS]),
+            (TOPOLOGIES[1], [*RANK, *STEPS]),
+            (TOPOLOGIES[0], ["--adapter", other, *EVALUATE]))]
+        with open(os.path.join(other, "adapter_config.json"), encoding="utf-8") as file:
+            self.expect('"use_rslora": true' in file.read(), "the folder says use_rslora")
+        resumed = Report(self.captioner.run(TOPOLOGIES[2], *SMALL, *flags, *STEPS, "--resume", saved)[0].stdout)
+        self.expect(abs(resumed.right - ends[1].right) < 2e-4, f"loss {resumed.right} of {ends[1].right}")
+        self.expect(abs(ends[1].right - ends[2].right) > 5e-4, "rsLoRA changes too little to test it")
+        self.expect(abs(ends[3].right - ends[0].right) < 2e-4, f"loss {ends[3].right} of {ends[0].right}")
+        self.refused([(["--resume", saved, *RANK], "--lora-rslora true, but this run has none")])
 
     def refused(self, rows):
         """Each row: flags of a run on one rank, and words of its refusal."""
@@ -173,7 +180,7 @@ def main():
         test.round_trips(adapter, losses)
         test.merged(merged, losses)
         test.resumed(straight)
-        test.resumed_with_another_scale(adapter)
+        test.scaled_by_the_root()
         test.few_targets()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
         places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
