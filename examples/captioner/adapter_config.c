@@ -175,18 +175,11 @@ static const char *spell(value_text out, const cJSON *value)
     return out;
 }
 
-/* The value of a key; NULL where there is none, or null. Of two, Python takes one and cJSON the
- * other. */
+/* The value of a key; NULL where there is none, or null. */
 static mimo_status find(const cJSON **out, const cJSON *object, const char *key)
 {
-    const cJSON *item, *found = NULL;
-    cJSON_ArrayForEach(item, object)
-    {
-        if (strcmp(item->string, key) != 0)
-            continue;
-        CHECK(!found, MIMO_ERR_IO, "\"%s\" is there twice", key);
-        found = item;
-    }
+    const cJSON *found;
+    TRY(json_member(&found, object, key));
     *out = found && !cJSON_IsNull(found) ? found : NULL;
     return MIMO_OK;
 }

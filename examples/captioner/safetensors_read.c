@@ -77,11 +77,17 @@ static mimo_status parse_tensor(const safetensors_file *file, struct stored *out
                                 const cJSON *item)
 {
     const char *name = item->string;
-    const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
-    const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
-    const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+    const cJSON *dtype, *shape, *offsets;
     CHECK(utf8_printable(name, strlen(name)) == strlen(name) && name[0], MIMO_ERR_IO,
           "a tensor's name is not printable UTF-8");
+    mimo_status status = json_member(&dtype, item, "dtype");
+    if (status == MIMO_OK)
+        status = json_member(&shape, item, "shape");
+    if (status == MIMO_OK)
+        status = json_member(&offsets, item, "data_offsets");
+    if (status != MIMO_OK)
+        fail_prefix(status, "tensor \"%s\": ", name);
+    TRY(status);
     CHECK(cJSON_IsString(dtype) && cJSON_IsArray(shape) && cJSON_IsArray(offsets) &&
               cJSON_GetArraySize(offsets) == 2,
           MIMO_ERR_IO, "tensor \"%s\" lacks a dtype, a shape or two data_offsets", name);
@@ -104,13 +110,30 @@ static mimo_status parse_tensor(const safetensors_file *file, struct stored *out
     return MIMO_OK;
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 static mimo_status check_metadata(const cJSON *metadata)
 {
     const cJSON *item;
+    const char **keys;
+    size_t count = 0, twice = 1;
     CHECK(cJSON_IsObject(metadata), MIMO_ERR_IO, "__metadata__ is no JSON object");
     cJSON_ArrayForEach(item, metadata)
         CHECK(cJSON_IsString(item), MIMO_ERR_IO, "metadata \"%s\" is no text", item->string);
-    return MIMO_OK;
+    TRY(memory_reserve(&keys, cJSON_GetArraySize(metadata), sizeof *keys));
+    for (item = metadata->child; item; item = item->next)
+        keys[count++] = item->string;
+    qsort(keys, count, sizeof *keys, by_text);
+    while (twice < count && strcmp(keys[twice - 1], keys[twice]) != 0)
+        twice++;
+    mimo_status status = MIMO_OK;
+    if (twice < count)
+        status = mimo_fail(MIMO_ERR_IO, "metadata \"%s\" is there twice", keys[twice]);
+    memory_release(keys);
+    return status;
 }
 
 static mimo_status parse_header(safetensors_file *file)
