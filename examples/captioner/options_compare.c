@@ -66,7 +66,7 @@ static void add_training(option_list *list, const struct options *o)
     add_int(list, "--lora-rank", o->lora_rank);
     snprintf(text, sizeof text, "%.17g", o->lora_alpha);
     add_text(list, "--lora-alpha", text);
-    add_int(list, "--lora-rslora", o->lora_rslora);
+    add_text(list, "--lora-rslora", o->lora_rslora ? "given" : NULL);
     add_text(list, "--lora-targets", o->lora_targets);
 }
 

@@ -128,6 +128,19 @@ class Adapters:
                       (resume, "--lora-rank 4, but this run has none"),
                       (["--resume", self.base, *RANK], "--lora-rank none, but this run has 4")])
 
+    def long_lists(self):
+        """Of targets, which a checkpoint remembers by a hash: lists that begin alike differ."""
+        layers = [f"{module}.block{i}.{name}" for module, count in (("encoder", 1), ("llm", 2))
+                  for i in range(count)
+                  for name in ("attention.qkv", "attention.out", "mlp.up", "mlp.down")]
+        saved = self.path("long.safetensors")
+        flags = [*RANK, "--lora-targets", ",".join(layers)]
+        self.run(TOPOLOGIES[0], *flags, *EVALUATE, "--save", saved)
+        self.captioner.run(TOPOLOGIES[0], *SMALL, *flags, *EVALUATE, "--resume", saved)
+        layers[-1] = "head"
+        self.refused([(["--resume", saved, *RANK, "--lora-targets", ",".join(layers)],
+                       "--lora-targets 12 layers with the hash ")])
+
     def scaled_by_the_root(self):
         """rsLoRA, by its flag and by the file of an adapter, on resuming as well."""
         flags, other, saved = [*RANK, "--lora-rslora"], self.path("rslora"), self.path("rslora.safetensors")
@@ -180,6 +193,7 @@ def main():
         test.round_trips(adapter, losses)
         test.merged(merged, losses)
         test.resumed(straight)
+        test.long_lists()
         test.scaled_by_the_root()
         test.few_targets()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
