@@ -110,7 +110,10 @@ typedef enum mimo_reduce {
 
 /**
  * Release a communicator. Collective in effect: all ranks release it, in the same order among its
- * other calls. NULL is fine. It never finalizes MPI; after MPI_Finalize it only frees memory.
+ * other calls. NULL is fine. It never finalizes MPI; after MPI_Finalize it only frees memory. On
+ * MPI it waits for no rank: MPI's own communicator is freed once all ranks have released it. A rank
+ * looks for that when it next makes or releases one, and in MPI_Finalize, which waits up to 0.2
+ * seconds for it.
  *
  * While bridges or buffers made from it exist, nothing is released: the last of them releases it,
  * and mimo_last_error() says how many there are. Gradient objects and grids that have the
@@ -202,8 +205,9 @@ MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
  *    MIMO_ERR_TIMEOUT, which another rank can cause), its tensors must not be touched or freed
  *    before MPI_Finalize, the source included. MPI may still read and write them, and where they
  *    were freed a later call of MPI crashes.
- *  - On MPI staging in flight is kept, and MPI's own communicators that were in use are never
- *    freed. Where a rank has died, MPI_Finalize may hang: end with _exit.
+ *  - On MPI staging in flight is kept. MPI's own communicators are never freed, also on ranks that
+ *    had released theirs before: a rank that gives up may still send on them. Where a rank has
+ *    died, MPI_Finalize may hang: end with _exit.
  *  - On NCCL the communicators are aborted, which ends the kernels that wait inside a device. A
  *    stream of such a call runs to its end, and what it wrote is unspecified.
  *  - Creating and splitting wait inside MPI or NCCL once all ranks are known to have arrived. The

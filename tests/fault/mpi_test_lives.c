@@ -96,17 +96,18 @@ static void one_life(int number)
     mimo_comm_destroy(comm);
 }
 
+/* MPI's communicators of the last lives may not be freed yet on either side. */
 static void expect_no_growth(const holdings *before, const holdings *after, long heap_limit)
 {
-    enum { RESIDENT_LIMIT = 256 };
+    enum { RESIDENT_LIMIT = 256, LAST_COMMS = 32 };
     MPI_EXPECT(after->heap < before->heap + heap_limit, "from %ld to %ld bytes in use",
                before->heap, after->heap);
     MPI_EXPECT(after->resident < before->resident + RESIDENT_LIMIT, "from %ld to %ld KB",
                before->resident, after->resident);
     MPI_EXPECT(after->files == before->files, "from %d to %d open files", before->files,
                after->files);
-    MPI_EXPECT(after->comms == before->comms, "from communicator %d to %d", before->comms,
-               after->comms);
+    MPI_EXPECT(after->comms < before->comms + LAST_COMMS, "from communicator %d to %d",
+               before->comms, after->comms);
 }
 
 /* 10,000 lives of a communicator and two bridges. The first ones fill pools of MPI and of malloc.

@@ -13,6 +13,7 @@
 #include "comm/comm_backend.h"
 #include "comm/mpi/host_buffer.h"
 #include "comm/mpi/mpi_alltoall.h"
+#include "comm/mpi/mpi_closing.h"
 #include "comm/mpi/mpi_exchange.h"
 #include "comm/mpi/mpi_gather.h"
 #include "comm/mpi/mpi_launcher.h"
@@ -29,8 +30,8 @@ typedef struct mpi_comm {
     mimo_comm base;
     mimo_mpi_family *family;
     MPI_Comm handle;
-    bool owned;     /* otherwise it is the family's */
-    uint64_t value; /* of the MAX at creation, when there is no request yet */
+    mimo_mpi_closing *closing; /* of a handle of its own; NULL: the handle is the family's */
+    uint64_t value;            /* of the MAX at creation, when there is no request yet */
     mimo_mpi_operators operators;
     mimo_mpi_request_pool requests;
 } mpi_comm;
@@ -268,8 +269,10 @@ static void comm_destroy(mimo_comm *base)
     mimo_family *family = base->family;
     if (mimo_family_status(family) == MIMO_OK && mimo_mpi_family_may_call(family)) {
         mimo_mpi_operators_release(&comm->operators);
-        if (comm->owned)
-            MPI_Comm_free(&comm->handle);
+        if (comm->closing)
+            mimo_mpi_close(comm->closing, comm->handle);
+    } else {
+        mimo_release(comm->closing);
     }
     mimo_mpi_pool_release(&comm->requests);
     mimo_release(comm);
@@ -291,25 +294,32 @@ static mimo_status adopt(mpi_comm **out, mimo_mpi_family *family, MPI_Comm handl
     MIMO_TRY(rank_in(handle, &rank, &size));
     MIMO_TRY(comm_create(out, family, rank, size));
     (*out)->handle = handle;
-    (*out)->owned = true;
     return MIMO_OK;
 }
 
+/* Without a closing the handle is never freed: the other ranks wait for this one's word. */
 static mimo_status comm_split(mimo_comm **out, mimo_comm *parent, int color, int key)
 {
-    MPI_Comm handle;
+    MPI_Comm handle = MPI_COMM_NULL;
     mpi_comm *made;
-    MIMO_TRY_MPI(
-        MPI_Comm_split(handle_of(parent), color < 0 ? MPI_UNDEFINED : color, key, &handle));
+    mimo_mpi_closing *closing = NULL;
+    mimo_mpi_close_rest();
+    mimo_status status = color < 0 ? MIMO_OK : mimo_mpi_closing_create(&closing);
+    int code = MPI_Comm_split(handle_of(parent), color < 0 ? MPI_UNDEFINED : color, key, &handle);
+    MIMO_KEEP_FIRST(status, mimo_mpi_status(code, "MPI_Comm_split"));
     *out = NULL;
-    if (handle == MPI_COMM_NULL)
-        return MIMO_OK;
-    mimo_status status = adopt(&made, ((mpi_comm *)parent)->family, handle);
-    if (status == MIMO_OK)
-        *out = &made->base;
-    else
-        MPI_Comm_free(&handle);
-    return status;
+    if (status != MIMO_OK || handle == MPI_COMM_NULL) {
+        mimo_release(closing);
+        return status;
+    }
+    status = adopt(&made, ((mpi_comm *)parent)->family, handle);
+    if (status != MIMO_OK) {
+        mimo_mpi_close(closing, handle);
+        return status;
+    }
+    made->closing = closing;
+    *out = &made->base;
+    return MIMO_OK;
 }
 
 static void family_end(mimo_family *family, const mimo_last_words *words)
@@ -467,6 +477,7 @@ mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_
     mpi_comm *comm = NULL;
     MPI_Comm own = MPI_COMM_NULL;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
+    mimo_mpi_close_rest();
     mimo_status local = first_create(&comm, mpi, desc);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);

@@ -18,6 +18,7 @@ static void free_family(mimo_mpi_family *family)
 {
     mimo_release(family->sends);
     mimo_release(family->farewells);
+    mimo_release(family->closing);
     mimo_release(family);
 }
 
@@ -28,6 +29,7 @@ static mimo_status fill(mimo_mpi_family *family, const mimo_comm_backend *backen
     MIMO_TRY_MPI(MPI_Query_thread(&family->level));
     MIMO_TRY(mimo_reserve(&family->farewells, size, sizeof *family->farewells));
     MIMO_TRY(mimo_reserve(&family->sends, size, sizeof *family->sends));
+    MIMO_TRY(mimo_mpi_closing_create(&family->closing));
     for (int i = 0; i < size; i++)
         family->sends[i] = MPI_REQUEST_NULL;
     return mimo_family_init(&family->base, backend, desc);
@@ -73,8 +75,10 @@ void mimo_mpi_family_release(mimo_family *base)
         return;
     }
     bool ended = mimo_family_status(base) != MIMO_OK;
-    if (may_call && !ended && family->owned && family->handle != MPI_COMM_NULL)
-        MPI_Comm_free(&family->handle);
+    if (may_call && !ended && family->owned && family->handle != MPI_COMM_NULL) {
+        mimo_mpi_close(family->closing, family->handle);
+        family->closing = NULL;
+    }
     free_family(family);
 }
 

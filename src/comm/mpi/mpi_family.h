@@ -6,12 +6,14 @@
 #include <mpi.h>
 
 #include "comm/comm_backend.h"
+#include "comm/mpi/mpi_closing.h"
 
 typedef struct mimo_mpi_family {
     mimo_family base;
     int level;       /* of threads, from MPI_Query_thread */
     MPI_Comm handle; /* MPI_COMM_NULL until it is made */
     bool owned;
+    mimo_mpi_closing *closing; /* of a handle that it owns */
     int rank, size;
     mimo_farewell first;     /* received before this rank gave up itself */
     mimo_farewell mine;      /* this rank's own */

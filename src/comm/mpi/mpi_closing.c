@@ -1,0 +1,133 @@
+#include "comm/mpi/mpi_closing.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+
+#include "comm/termination.h"
+#include "core/memory.h"
+
+/* Each other rank tells this one, which tells all of them once it has heard from all. */
+enum { ROOT = 0 };
+
+/* No other message of a communicator has this tag. */
+enum { CLOSING_TAG = 78 };
+
+/* How long MPI_Finalize waits for the next message. Ranks that aborted never send theirs. */
+static const int64_t PATIENCE = 200000000; /* nanoseconds */
+
+struct mimo_mpi_closing {
+    mimo_mpi_closing *next;
+    MPI_Comm handle;
+    int rank;
+    int awaited; /* messages that are still to come */
+};
+
+/* Of all families, which end before their handles. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static mimo_mpi_closing *closings;
+static bool finalize_knows;
+
+mimo_status mimo_mpi_closing_create(mimo_mpi_closing **out)
+{
+    *out = NULL;
+    return mimo_reserve(out, 1, sizeof **out);
+}
+
+/* A message without bytes needs no memory, so nothing has to wait for its end. Where it can't be
+ * sent the handle stays. */
+static void tell(const mimo_mpi_closing *closing, int peer)
+{
+    MPI_Request request;
+    if (MPI_Isend(NULL, 0, MPI_BYTE, peer, CLOSING_TAG, closing->handle, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
+}
+
+static bool hear(const mimo_mpi_closing *closing)
+{
+    int here = 0;
+    MPI_Comm handle = closing->handle;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, CLOSING_TAG, handle, &here, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        !here)
+        return false;
+    return MPI_Recv(NULL, 0, MPI_BYTE, MPI_ANY_SOURCE, CLOSING_TAG, handle, MPI_STATUS_IGNORE) ==
+           MPI_SUCCESS;
+}
+
+static void free_handle(mimo_mpi_closing *closing)
+{
+    int size = 0;
+    MPI_Comm_size(closing->handle, &size);
+    for (int peer = ROOT + 1; peer < size && closing->rank == ROOT; peer++)
+        tell(closing, peer);
+    MPI_Comm_free(&closing->handle);
+    mimo_release(closing);
+}
+
+/* Returns how many messages have come. Under the lock. */
+static int move_on(void)
+{
+    int heard = 0;
+    for (mimo_mpi_closing **link = &closings; *link;) {
+        mimo_mpi_closing *closing = *link;
+        for (; closing->awaited > 0 && hear(closing); heard++)
+            closing->awaited--;
+        if (closing->awaited > 0) {
+            link = &closing->next;
+            continue;
+        }
+        *link = closing->next;
+        free_handle(closing);
+    }
+    return heard;
+}
+
+void mimo_mpi_close_rest(void)
+{
+    pthread_mutex_lock(&lock);
+    (void)move_on();
+    pthread_mutex_unlock(&lock);
+}
+
+/* MPI wants every message received before its end. */
+static int finish(MPI_Comm self, int key, void *value, void *context)
+{
+    (void)self, (void)key, (void)value, (void)context;
+    pthread_mutex_lock(&lock);
+    for (int64_t until = mimo_now() + PATIENCE; closings && mimo_now() < until;) {
+        if (move_on() > 0)
+            until = mimo_now() + PATIENCE;
+        sched_yield();
+    }
+    pthread_mutex_unlock(&lock);
+    return MPI_SUCCESS;
+}
+
+/* MPI_Finalize begins with the attributes of MPI_COMM_SELF. */
+static void tell_finalize(void)
+{
+    int key;
+    finalize_knows = true;
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finish, &key, NULL) != MPI_SUCCESS)
+        return;
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+    MPI_Comm_free_keyval(&key); /* it lives on with the attribute */
+}
+
+void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle)
+{
+    int size = 0;
+    closing->handle = handle;
+    MPI_Comm_rank(handle, &closing->rank);
+    MPI_Comm_size(handle, &size);
+    closing->awaited = closing->rank == ROOT ? size - 1 : 1;
+    if (closing->rank != ROOT)
+        tell(closing, ROOT);
+    pthread_mutex_lock(&lock);
+    if (!finalize_knows)
+        tell_finalize();
+    closing->next = closings;
+    closings = closing;
+    (void)move_on();
+    pthread_mutex_unlock(&lock);
+}

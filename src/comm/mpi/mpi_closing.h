@@ -1,0 +1,31 @@
+/*
+ * The end of a communicator of MPI that the library made. MPI_Comm_free is collective: a rank that
+ * frees one alone, while a peer may still send on it, breaks MPI. Open MPI gives the number of a
+ * freed communicator to a later one, and what comes late arrives there: it is lost, is taken for
+ * another message, or ends the process. A rank that gives up sends late: its farewell, and parts of
+ * the call that it gave up.
+ *
+ * So a rank that releases a handle says so, and frees it once all its ranks have said so. No rank
+ * waits for that: it is looked at whenever a communicator is made or released. Where a rank never
+ * says it (its family has ended, or it is gone), the handle stays on all ranks.
+ */
+#ifndef MIMO_COMM_MPI_CLOSING_H
+#define MIMO_COMM_MPI_CLOSING_H
+
+#include <mpi.h>
+
+#include <mimo/status.h>
+
+typedef struct mimo_mpi_closing mimo_mpi_closing;
+
+/* What a handle's end will need, to be reserved beforehand: releasing has no error. Where it is not
+ * used it is released with mimo_release. */
+mimo_status mimo_mpi_closing_create(mimo_mpi_closing **out);
+
+/* Release a handle, on which this rank has nothing in flight. It takes the closing. Local. */
+void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle);
+
+/* Free the released handles that all ranks have released. Local. */
+void mimo_mpi_close_rest(void);
+
+#endif
