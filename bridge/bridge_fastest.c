@@ -99,7 +99,7 @@ static void release_tiles(trial *it)
 {
     for (int side = 0; side < 2; side++) {
         if (!it->sizes->in_buffer)
-            it->bridge->comm->device->release(it->tile[side].data);
+            mimo_comm_release_moved(it->bridge->comm, it->tile[side].data);
         mimo_buffer_destroy(it->buffer[side]);
     }
 }

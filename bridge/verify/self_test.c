@@ -231,9 +231,9 @@ static void release(self_test *test)
 {
     for (int side = 0; side < 2; side++) {
         test_side *it = &test->side[side];
-        test->bridge->comm->device->release(it->send[0].data);
+        mimo_comm_release_moved(test->bridge->comm, it->send[0].data);
         if (!it->buffer)
-            test->bridge->comm->device->release(it->receive[0].data);
+            mimo_comm_release_moved(test->bridge->comm, it->receive[0].data);
         mimo_buffer_destroy(it->buffer);
         mimo_release(it->sent);
         mimo_release(it->received);

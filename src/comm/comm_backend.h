@@ -273,6 +273,12 @@ struct mimo_comm {
 void mimo_comm_hold(mimo_comm *comm);
 void mimo_comm_drop(mimo_comm *comm);
 
+/* Whether the transport may still use memory of calls that this rank gave up. */
+bool mimo_comm_may_still_move(const mimo_comm *comm);
+/* Release memory of the library that calls of the communicator moved, where it lies on its device.
+ * What the transport may still use stays for good. */
+void mimo_comm_release_moved(const mimo_comm *comm, void *memory);
+
 /* The backend's test, unless the family has ended: then that error. */
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done);
 

@@ -19,6 +19,10 @@
 
 enum { LATE = 0, SHORT = 20, POSITIONS = 1024, H = 1024 };
 
+/* The rank whose vote reaches the other one without a call of that one; and a tile that MPI sends
+ * at once. */
+enum { VOTED = 1, SMALL_ROWS = 16, SMALL_H = 8 };
+
 static const int64_t TILE = (int64_t)POSITIONS * H * 4; /* of one sample */
 
 /* Values in memory that both ranks share: a rank that is away makes no calls. */
@@ -36,6 +40,7 @@ typedef struct torn {
     mimo_partition *partition;
     char *from, *to; /* from[TILE * 2], to[TILE * 2], the caller's */
     mimo_progress_callback callback;
+    int rounds; /* of the callback, before it acts */
     signs *signs;
 } torn;
 
@@ -431,4 +436,153 @@ MPI_TEST(torn, memory_does_not_pile_up)
     MPI_EXPECT(in_use() < before + TILE, "%lld bytes, and %lld after %d phases more",
                (long long)before, (long long)in_use(), ROUNDS - WARM_UP);
     end(&it);
+}
+
+/* ------------------------------------ own memory -------------------------------------- */
+
+/* Calls that move memory of the library. Without a deadline MPI gets it as it is. */
+static mimo_status self_test(torn *it)
+{
+    return mimo_bridge_self_test(it->bridge, 1);
+}
+
+static mimo_status create_fastest(torn *it)
+{
+    mimo_bridge *made = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
+    desc.src = it->src;
+    desc.dst = it->dst;
+    sizes.batch = 2;
+    sizes.seq = SMALL_ROWS;
+    sizes.hidden = SMALL_H;
+    sizes.dtype = MIMO_F32;
+    return mimo_bridge_create_fastest(&made, it->comm, &desc, &sizes);
+}
+
+static mimo_status small_adjoint(torn *it)
+{
+    mimo_tensor to = mimo_tensor_3d(it->to, MIMO_F32, "sbh", SMALL_ROWS, 2, SMALL_H);
+    mimo_tensor from = mimo_tensor_3d(it->from, MIMO_F32, "sbh", SMALL_ROWS / 2, 2, SMALL_H);
+    return mimo_partition_adjoint(it->partition, MIMO_EMBEDDINGS, &to, &from, it->comm, NULL);
+}
+
+/* `bytes`: about those of the memory that rows are received in. */
+typedef struct own_case {
+    torn_case call;
+    int64_t bytes;
+} own_case;
+
+static const own_case own_cases[] = {
+    {{"self-test", self_test, BRIDGE, EXECUTOR_P2P}, 2 * 2 * 2 * 8 * 8},
+    {{"fastest", create_fastest, NOTHING, EXECUTOR_AUTO}, SMALL_ROWS *SMALL_H * 4},
+    {{"adjoint", small_adjoint, PARTITION, EXECUTOR_AUTO}, 2 * SMALL_ROWS *SMALL_H * 4},
+};
+
+/* Other objects than the case's own have a callback on the communicator as well: bridges. */
+static mimo_op_state state_of_op(const torn *it)
+{
+    const mimo_progress_callback *callback = it->comm->callbacks;
+    while (callback && callback->context == it)
+        callback = callback->next;
+    const mimo_op *op = callback ? ((const mimo_bridge *)callback->context)->queue : NULL;
+    return op ? op->progress.state : MIMO_OP_ENDED;
+}
+
+/* The late rank has voted in the call's agreement, and has sent no rows, when it leaves. It comes
+ * back, sends them, and gives up when nobody answers any more. */
+static void leave_after_the_vote(void *context)
+{
+    torn *it = context;
+    if (seen(&it->signs->away) == it->number) {
+        if (--it->rounds == 0)
+            MPI_EXPECT_OK(mimo_comm_abort(it->comm, "nobody answers"));
+        return;
+    }
+    if (!it->partition && state_of_op(it) != MIMO_OP_AGREEING)
+        return;
+    set(&it->signs->away, it->number);
+    while (seen(&it->signs->over) < it->number)
+        sched_yield();
+}
+
+/* The other rank waits for these rows, and then no more. */
+static void forget_amid_messages(void *context)
+{
+    torn *it = context;
+    if (seen(&it->signs->away) != it->number ||
+        (!it->partition && state_of_op(it) != MIMO_OP_MOVING))
+        return;
+    if (--it->rounds == 0)
+        mimo_comm_forget(it->comm);
+}
+
+/* Whoever allocates next gets what was freed. */
+static void expect_own_blocks(const own_case *c, torn *it)
+{
+    enum { BLOCKS = 200 };
+    char *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc((size_t)c->bytes);
+        memset(blocks[i], mark(), (size_t)c->bytes);
+    }
+    if (mpi_test_rank() != VOTED)
+        set(&it->signs->over, it->number);
+    progress();
+    for (int i = 0; i < BLOCKS; i++)
+        for (int64_t at = 0; at < c->bytes; at++)
+            if (blocks[i][at] != mark()) {
+                MPI_EXPECT(false, "%s: block %d has changed at byte %lld", c->call.name, i,
+                           (long long)at);
+                break;
+            }
+    for (int i = 0; i < BLOCKS; i++)
+        free(blocks[i]);
+}
+
+static void leave_own_memory(const own_case *c, torn *it)
+{
+    enum { SOME = 100, MANY = 20000 };
+    bool late = mpi_test_rank() == VOTED;
+    make(it, &c->call);
+    it->rounds = late ? MANY : SOME;
+    it->callback =
+        (mimo_progress_callback){NULL, late ? leave_after_the_vote : forget_amid_messages, it};
+    mimo_callback_add(it->comm, &it->callback);
+    MPI_Barrier(MPI_COMM_WORLD);
+    while (!late && it->partition && seen(&it->signs->away) < it->number)
+        sched_yield();
+    mimo_status status = c->call.act(it);
+    MPI_EXPECT(status == MIMO_ERR_ABORTED || (late && status == MIMO_OK), "%s: %s", c->call.name,
+               mimo_status_name(status));
+    if (late) {
+        mimo_callback_remove(it->comm, &it->callback);
+        mimo_comm_destroy(it->comm);
+    }
+    mimo_bridge_destroy(it->bridge);
+    mimo_partition_destroy(it->partition);
+    mimo_grid_destroy(it->src);
+    mimo_grid_destroy(it->dst);
+    expect_own_blocks(c, it);
+}
+
+MPI_TEST(torn, own_memory_stays)
+{
+    enum { ROUNDS = 5 };
+    mimo_buffer *shared = NULL;
+    torn it = {0};
+    MPI_EXPECT_OK(mimo_buffer_create(&shared, mpi_test_comm(), sizeof(signs)));
+    if (mimo_buffer_reach(shared) < 2)
+        mpi_test_skip("two ranks of one host");
+    signs *words = (signs *)(void *)shared->data[0];
+    if (mpi_test_rank() == 0)
+        *words = (signs){0, 0, 0};
+    MPI_EXPECT_OK(mimo_comm_barrier(mpi_test_comm()));
+    for (int round = 0; round < ROUNDS; round++)
+        for (size_t i = 0; i < sizeof own_cases / sizeof own_cases[0]; i++) {
+            it = (torn){.number = it.number + 1, .signs = words};
+            leave_own_memory(&own_cases[i], &it);
+            MPI_EXPECT(seen(&words->away) == it.number, "%s: nobody left", own_cases[i].call.name);
+        }
+    mimo_buffer_destroy(shared);
 }

@@ -269,8 +269,12 @@ static mimo_status gather_shards(const shard_pair *pair, char *staging, const sp
                                 .guarded = call->guarded};
     if (pair->shard_bytes == 0)
         return MIMO_OK;
-    MIMO_TRY(tp->backend->allgather_start(&request, tp, &shards, call->stream));
-    return mimo_wait(tp, &request, "partition adjoint");
+    mimo_status status = tp->backend->allgather_start(&request, tp, &shards, call->stream);
+    if (status == MIMO_OK)
+        status = mimo_wait(tp, &request, "partition adjoint");
+    if (status != MIMO_OK && mimo_comm_may_still_move(tp))
+        mimo_staging_abandon(&tp->staging);
+    return status;
 }
 
 static mimo_status check_tp(const mimo_partition *partition, const mimo_comm *tp)
