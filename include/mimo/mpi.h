@@ -31,7 +31,9 @@ MIMO_BEGIN_DECLS
  * match the caller's. Collective over `mpi`, blocking. MPI is initialised, and stays so until the
  * communicator is destroyed. The library's duplicates return errors instead of aborting.
  * The deadline of `desc` (NULL: of the environment) holds for this call as well ("Deadlines" in
- * <mimo/comm.h>).
+ * <mimo/comm.h>). After MIMO_ERR_TIMEOUT the duplication is still in flight on `mpi`: the caller
+ * neither frees `mpi` before MPI_Finalize nor duplicates it again, and starts no nonblocking
+ * collective on it. (Open MPI 4.1 corrupts memory where it is freed.)
  *
  * Errors on that rank alone: MIMO_ERR_ARGUMENT (NULL, MPI_COMM_NULL, a handle of zeros,
  * intercommunicator), MIMO_ERR_STATE (MPI is not initialised, is finalized, or may not be called by
@@ -48,8 +50,8 @@ MIMO_API mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi,
  * A communicator on `mpi` itself, without a duplicate. The library uses `mpi` until
  * mimo_comm_destroy, and does not free it. Meanwhile the caller sends nothing on `mpi`. The caller
  * sets MPI_ERRORS_RETURN on it where MPI's errors shall come back as statuses. After a deadline or
- * an abort `mpi` can't be used any more: what was in flight on it stays in flight. Local. Errors as
- * above, of this rank only.
+ * an abort `mpi` can't be used any more, nor freed before MPI_Finalize: what was in flight on it
+ * stays in flight. Local. Errors as above, of this rank only.
  */
 MIMO_API mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi,
                                           const mimo_comm_desc *desc);
