@@ -74,9 +74,8 @@ static void set_shards(mimo_routed *own, const mimo_grid *dst)
 /* The routed executor needs no pairing. Where there is one, the accessors show it. */
 static mimo_status show_pairing(mimo_bridge *bridge)
 {
-    int64_t first = mimo_grid_rank_offset(bridge->src);
     if (mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst) != MIMO_OK ||
-        bridge->rank < first || bridge->rank >= first + mimo_grid_size(bridge->src))
+        !mimo_grid_contains(bridge->src, bridge->rank))
         return MIMO_OK;
     return mimo_pairing_slot(NULL, &bridge->slot, bridge->src, bridge->dst, bridge->rank);
 }

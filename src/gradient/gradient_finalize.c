@@ -7,21 +7,17 @@
 #include "core/mutation.h"
 #include "device/profile.h"
 #include "gradient/gradient_state.h"
+#include "grid/grid_types.h"
 
 /* ------------------------------------------ groups ---------------------------------------- */
 
 static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigned mask)
 {
     char dims[16];
-    const mimo_grid *grid = gradient->grid[module];
-    int64_t index = -1, position = 0;
     if (mask == 0 || gradient->made[module][mask])
         return MIMO_OK;
-    if (mimo_grid_contains(grid, gradient->comm->rank))
-        MIMO_TRY(mimo_grid_group_of(&index, &position, grid, mimo_rule_text(mask, dims),
-                                    gradient->comm->rank));
-    MIMO_TRY(
-        mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)position));
+    MIMO_TRY(mimo_grid_split(&gradient->group[module][mask], gradient->comm, gradient->grid[module],
+                             mimo_rule_text(mask, dims)));
     gradient->made[module][mask] = true;
     return MIMO_OK;
 }
