@@ -80,7 +80,7 @@ typedef struct mimo_buffer mimo_buffer;
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or larger than 2^62),
  * MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (the backend has no such memory here), MIMO_ERR_MISMATCH
- * (some ranks register), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
+ * (some ranks call mimo_buffer_borrow), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
  */
 MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 

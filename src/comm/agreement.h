@@ -24,17 +24,17 @@ typedef enum mimo_call_kind {
     MIMO_CALL_COMM_SCATTER,
     MIMO_CALL_COMM_ALLTOALL,
     MIMO_CALL_COMM_BARRIER,
-    MIMO_CALL_COMM_COLLECT,
+    MIMO_CALL_COMM_HOST_ALLGATHER,
     MIMO_CALL_COMM_AGREE,
     MIMO_CALL_COMM_CREATE,
     MIMO_CALL_BUFFER_CREATE,
-    MIMO_CALL_BUFFER_REGISTER,
+    MIMO_CALL_BUFFER_BORROW,
     MIMO_CALL_GRID_CONNECT,
     MIMO_CALL_GRID_CREATE_GROUP,
     MIMO_CALL_GRADIENT_CREATE,
     MIMO_CALL_GRADIENT_COUNT,
     MIMO_CALL_GRADIENT_FINALIZE,
-    MIMO_CALL_GRADIENT_GROUPS, /* the end of finalize's comparison of spans */
+    MIMO_CALL_GRADIENT_GROUPS, /* the groups that finalize sums over are made */
     MIMO_CALL_GRADIENT_NORM,
     MIMO_CALL_BRIDGE_MOVE,
     MIMO_CALL_BRIDGE_UPDATE,
@@ -52,7 +52,7 @@ typedef struct mimo_call_report {
     uint64_t signature;
     int32_t status;
     int32_t policy;            /* see policy_text in agreement.c; 0 where it is not compared */
-    char call[MIMO_CALL_TEXT]; /* "bridge forward bf16 sbh[577,4,4096]" */
+    char call[MIMO_CALL_TEXT]; /* "bridge 1 forward of 2: bf16 sbh[577,4,64] ..." */
     char sentence[MIMO_SENTENCE_TEXT]; /* mimo_last_error() where status is an error */
 } mimo_call_report;
 

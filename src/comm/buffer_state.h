@@ -99,7 +99,7 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
            MIMO_BUFFER_ALIGNMENT;
 }
 
-/* mimo_buffer_create for the library's own use: it prints no line about ranks out of reach. */
+/* mimo_buffer_create for the library's own use: it logs no line about ranks out of reach. */
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */

@@ -358,11 +358,12 @@ mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int6
     return mimo_wait(comm, &request, call);
 }
 
-static mimo_status collect_check(mimo_comm *comm, const void *to, const void *from, int bytes)
+static mimo_status host_allgather_check(mimo_comm *comm, const void *to, const void *from,
+                                        int bytes)
 {
-    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "host_allgather: %d bytes", bytes);
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
-               "collect: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
+               "host_allgather: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
     return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
@@ -371,11 +372,11 @@ mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from
     MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
-    MIMO_ENTER(comm, "collect");
-    snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
-    MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
-                        signature_of(MIMO_CALL_COMM_COLLECT, bytes, 0, 0), call));
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "host_allgather: comm is NULL");
+    MIMO_ENTER(comm, "host_allgather");
+    snprintf(call, sizeof call, "host_allgather of %d bytes a rank", bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CALL, host_allgather_check(comm, to, from, bytes),
+                           signature_of(MIMO_CALL_COMM_HOST_ALLGATHER, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, bytes));

@@ -66,8 +66,8 @@ static void copies(mimo_comm *comm)
     ARGUMENT(mimo_comm_broadcast(comm, NULL, 1, 0, NULL), "broadcast: data is NULL, 1 bytes");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, 2, NULL), "broadcast: root 2 is not one of 2 ranks");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, -1, NULL), "broadcast: root -1");
-    ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "collect: comm is NULL");
-    ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "collect: -1 bytes");
+    ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "host_allgather: comm is NULL");
+    ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "host_allgather: -1 bytes");
     MPI_EXPECT(all[0] == '\0', "a failed call wrote");
 }
 
