@@ -132,7 +132,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->comm = comm;
     agreement->same_guess = true;
     uint64_t number = comm->calls++;
-    mimo_status ended = mimo_comm_enter(comm, claim->call);
+    mimo_status ended = mimo_check_farewells(comm, claim->call);
     if (ended != MIMO_OK) {
         end_with(agreement, ended);
         return;
@@ -319,11 +319,6 @@ mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status loc
 {
     const mimo_claim claim = {.kind = kind, .local = local, .signature = signature, .call = call};
     return mimo_agree_on(comm, &claim);
-}
-
-mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call)
-{
-    return mimo_agree_as(comm, MIMO_AGREE_CALL, local, signature, call);
 }
 
 static bool is_status(mimo_status status)

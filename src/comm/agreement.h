@@ -134,7 +134,4 @@ mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim);
 MIMO_BACKEND_API mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status local,
                                            uint64_t signature, const char *call);
 
-/* mimo_agree_as for MIMO_AGREE_CALL. */
-mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
-
 #endif

@@ -124,8 +124,8 @@ static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status loc
     MIMO_TRY(mimo_bucket_call_agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
     MIMO_TRY(mimo_gradient_agree_on_counts(call));
     MIMO_TRY(make_groups(call));
-    MIMO_TRY(mimo_agree(gradient->comm, prepare_sums(call),
-                        mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
+    MIMO_TRY(mimo_agree_as(gradient->comm, MIMO_AGREE_CALL, prepare_sums(call),
+                           mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
     gradient->agreed = mimo_bucket_call_hash(call);
     gradient->has_agreed = true;
     return MIMO_OK;
