@@ -18,7 +18,7 @@ static int64_t packed_rows(const mimo_routed *own)
     for (int side = 0; side < 2; side++) {
         const mimo_partition_rule *rule = own->layouts[side].partition;
         if (mimo_rule_is_packed(rule))
-            return rule->cu[rule->sequences];
+            return mimo_rule_positions(rule);
     }
     return -1;
 }

@@ -6,6 +6,7 @@
 #include "bridge/routed/prepared_call.h"
 #include "bridge/routed/routed_batch.h"
 #include "comm/buffer_state.h"
+#include "partition/packed_rule.h"
 
 typedef struct mimo_routed {
     /* By mimo_endpoint, whose first two are those of mimo_side. */
@@ -17,9 +18,8 @@ typedef struct mimo_routed {
     int64_t sequence_ranks[2]; /* ranks that share one sequence */
     mimo_layout *roles[2];     /* layouts with batch 0: they only say which ranks hold rows */
 
-    int64_t
-        shards;    /* into how many a partition over cp would cut a full dst tile; 1: it does not */
-    bool can_push; /* rows can be pushed into buffers: ranks share memory */
+    int64_t shards; /* into how many a partition over cp would cut a full dst tile; 1: not at all */
+    bool can_push;  /* rows can be pushed into buffers: ranks share memory */
     mimo_push_rule push_rule;
 
     int64_t first_batch;        /* as the descriptor gave it; -1: not given */
@@ -46,12 +46,6 @@ static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
 static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *bridge)
 {
     return &bridge->routed->batches[bridge->selected];
-}
-
-/* A thd rule that gives T = cu[sequences]. */
-static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)
-{
-    return rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
 }
 
 #endif
