@@ -1,6 +1,6 @@
 /*
  * The collective executor: gather, narrow and sum whole batches, as docs/concepts.md, "The
- * gather-narrow-sum method", says step by step. The other executors are measured against it.
+ * gather-narrow-sum method", says step by step. The routed executor is measured against it.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
  *             partition is attached, keep this rank's shard of the full sequences (narrowing and
@@ -346,6 +346,7 @@ const mimo_executor_table mimo_collective_executor = {
     .sign = sign,
     .prepare = prepare,
     .samples = samples,
+    .staging = mimo_collective_staging,
     .forward = forward_steps,
     .backward = backward_steps,
 };

@@ -20,8 +20,7 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-/* The calls kept: 64 shapes, forward and backward. */
-enum { STAGING_ALIGNMENT = 64, CALLS_KEPT = 128 };
+enum { CALLS_KEPT = 128 }; /* 64 shapes, forward and backward */
 
 /* The numbers of the bases. The src tile of tensor i is TILES + 2 i, its dst tile the next one. In
  * a fixed call ANYWHERE is NULL, so that what lies behind it is an address. */
@@ -37,11 +36,6 @@ typedef struct call_maker {
     mimo_route routes[MIMO_PHASES]; /* of each phase */
 } call_maker;
 
-static mimo_row_order order_of(const mimo_tile *tile)
-{
-    return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
-}
-
 /* The tile of an endpoint. Shards look like the dst tile that they are cut from. */
 static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint end, int i)
 {
@@ -50,8 +44,7 @@ static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint en
 
 static int64_t bytes_at(const call_maker *maker, mimo_endpoint end, int i)
 {
-    int64_t bytes = mimo_tile_bytes(tile_at(maker->call, end, i));
-    return end == MIMO_AT_SHARDS ? bytes / maker->op->bridge->routed->shards : bytes;
+    return mimo_routed_bytes_at(maker->op->bridge->routed, end, tile_at(maker->call, end, i));
 }
 
 static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
@@ -60,8 +53,8 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
     const mimo_batch_split *split = maker->split;
     const int64_t *src = split->samples[MIMO_SRC], *dst = split->samples[MIMO_DST];
     const mimo_plan_key key = {.route = *route,
-                               .order = {order_of(tile_at(maker->call, route->from, i)),
-                                         order_of(tile_at(maker->call, route->to, i))},
+                               .order = {mimo_tile_order(tile_at(maker->call, route->from, i)),
+                                         mimo_tile_order(tile_at(maker->call, route->to, i))},
                                .batch = split->batch,
                                .seq = maker->call->pairs[i].seq,
                                .split = split->hash,
@@ -140,9 +133,9 @@ static mimo_status take(mimo_place *out, int64_t *used, int64_t copies, int64_t 
     int64_t all, end;
     MIMO_TRY(mimo_mul(&all, copies, bytes));
     MIMO_TRY(mimo_add(&end, *used, all));
-    MIMO_TRY(mimo_add(&end, end, STAGING_ALIGNMENT - 1));
+    MIMO_TRY(mimo_add(&end, end, MIMO_STAGING_ALIGNMENT - 1));
     *out = (mimo_place){STAGING, *used};
-    *used = end / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+    *used = end / MIMO_STAGING_ALIGNMENT * MIMO_STAGING_ALIGNMENT;
     return MIMO_OK;
 }
 

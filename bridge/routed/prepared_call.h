@@ -7,7 +7,7 @@
 #include "bridge/routed/routed_phase.h"
 #include "core/recent.h"
 
-enum { MIMO_PHASES = 2 };
+enum { MIMO_PHASES = 2, MIMO_STAGING_ALIGNMENT = 64 /* of what a call stages */ };
 
 /* An operation made ready for tensors of fixed shapes, all of them together. It serves one
  * operation at a time, and is kept for the next one with tensors like these, wherever they lie:

@@ -316,6 +316,7 @@ const mimo_executor_table mimo_routed_executor = {
     .side_layout = mimo_routed_side_layout,
     .op_layout = routed_op_layout,
     .samples = routed_samples,
+    .staging = mimo_routed_staging,
     .read_sequence = mimo_routed_read_sequence,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,

@@ -36,6 +36,14 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst);
 uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles);
+mimo_status mimo_routed_staging(mimo_staging_bytes *out, const mimo_staged_pass *pass);
+
+/* Bytes of a tensor at an endpoint. Its tile there is `tile`; shards are cut from the dst tile. */
+static inline int64_t mimo_routed_bytes_at(const mimo_routed *own, mimo_endpoint end,
+                                           const mimo_tile *tile)
+{
+    return mimo_tile_bytes(tile) / (end == MIMO_AT_SHARDS ? own->shards : 1);
+}
 
 /* The micro-batch that an operation moves, and the one that the next calls move. */
 static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)

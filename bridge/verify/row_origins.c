@@ -177,7 +177,7 @@ static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side s
     const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
     MIMO_TRY(op->executor->op_layout(&desc, op, side));
-    desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    desc.order = mimo_tile_order(tile);
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);
 }
