@@ -21,6 +21,12 @@ typedef struct mimo_tile_pair {
     int64_t seq; /* S of the full sequence; 1 where it is unknown: then rows move as samples do */
 } mimo_tile_pair;
 
+/* The tile of a side. */
+static inline const mimo_tile *mimo_tile_of(const mimo_tile_pair *pair, mimo_side side)
+{
+    return side == MIMO_SRC ? &pair->src : &pair->dst;
+}
+
 /* Room for a view's words in a sentence. */
 enum { MIMO_VIEW_TEXT = 128 };
 

@@ -63,7 +63,7 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
 }
 
 /*
- * Whether two phases move less than one.
+ * Whether two phases of a backward are possible, and move less than one.
  *
  * Claim: yes, where src dp < (cp - 1) * dst dp.
  * Why: let b = B / dp be the samples of a rank on a side. The busiest rank receives, in samples,
@@ -75,24 +75,22 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
  * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
  * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
  */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch,
-                            bool backward, int64_t seq)
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq)
 {
     const mimo_routed *own = bridge->routed;
     int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
-    bool possible = backward && !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
+    bool possible = !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
 static void set_routes(call_maker *maker)
 {
-    bool backward = maker->op->call.backward;
+    const mimo_op *op = maker->op;
     maker->call->phase_count = 1;
-    maker->routes[0] =
-        backward ? (mimo_route){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_route){MIMO_AT_SRC, MIMO_AT_DST};
-    if (mimo_routed_two_phases(maker->op->bridge, mimo_routed_batch_of(maker->op), backward,
-                               maker->op->tensors.pairs[0].seq)) {
+    maker->routes[0] = (mimo_route){(mimo_endpoint)mimo_op_from(op), (mimo_endpoint)mimo_op_to(op)};
+    if (op->call.backward &&
+        mimo_routed_two_phases(op->bridge, mimo_routed_batch_of(op), op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->routes[0].to = MIMO_AT_SHARDS;
         maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
@@ -165,8 +163,7 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 /* The buffer that tensor i of an operation is pushed into. */
 static mimo_buffer *target_buffer(const mimo_op *op, int i)
 {
-    const mimo_tile_pair *pair = &op->tensors.pairs[i];
-    return mimo_pushed_buffer(op, op->call.backward ? &pair->src : &pair->dst);
+    return mimo_pushed_buffer(op, mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op)));
 }
 
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
@@ -259,7 +256,7 @@ static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
 /* The tiles that are written in the end: chunks have their samples. */
 static mimo_status target_layout(mimo_layout **out, const call_maker *maker)
 {
-    mimo_side side = maker->op->call.backward ? MIMO_SRC : MIMO_DST;
+    mimo_side side = mimo_op_to(maker->op);
     mimo_layout_desc desc = mimo_routed_batch_of(maker->op)->layouts[side];
     desc.batch = maker->split->batch;
     desc.samples = maker->split->samples[side];

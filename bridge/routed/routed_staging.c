@@ -79,7 +79,7 @@ mimo_status mimo_routed_staging(mimo_staging_bytes *out, const mimo_staged_pass 
                 mimo_tile_is_flat(&pass->tile[MIMO_DST].view);
     if (!pass->backward)
         return add_route(out, pass, MIMO_AT_SRC, MIMO_AT_DST);
-    if (!mimo_routed_two_phases(bridge, batch, true, flat ? 1 : pass->seq))
+    if (!mimo_routed_two_phases(bridge, batch, flat ? 1 : pass->seq))
         return add_route(out, pass, MIMO_AT_DST, MIMO_AT_SRC);
     MIMO_TRY(add_route(out, pass, MIMO_AT_DST, MIMO_AT_SHARDS));
     return add_route(out, pass, MIMO_AT_SHARDS, MIMO_AT_SRC);
