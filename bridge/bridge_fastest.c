@@ -242,8 +242,8 @@ static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)
            batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
 }
 
-/* A bridge of both executors where collective takes grids and batch: all ranks see that alike, as
- * they agreed on the deal and a creation fails alike. */
+/* A bridge of both executors where collective takes grids and batch. All ranks do the same: they
+ * agreed on whether the batch is split evenly (`sign`), and a creation has one status. */
 static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
                               const mimo_bridge_sizes *sizes)
 {
