@@ -60,8 +60,6 @@ mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_k
     return level > 0 ? MIMO_OK : read_calls(out, comm);
 }
 
-/* What was chosen about agreements. Creations compare it: ranks that differ in it would
- * wait for each other in the next call. */
 enum { POLICY_NO_AGREE = 1, POLICY_CALLS = 2 };
 
 static const char *const policy_text[] = {
@@ -71,7 +69,7 @@ static const char *const policy_text[] = {
     [POLICY_NO_AGREE | POLICY_CALLS] = " under MIMO_AGREE=0 and MIMO_CHECK=calls",
 };
 
-static mimo_status read_policy(int32_t *out, const mimo_comm *comm)
+mimo_status mimo_agreement_policy(int32_t *out, const mimo_comm *comm)
 {
     int64_t level;
     bool calls;
@@ -85,7 +83,7 @@ static mimo_status read_wanted(bool *wanted, int32_t *policy, const mimo_comm *c
                                mimo_agree_kind kind)
 {
     if (kind == MIMO_AGREE_CREATE)
-        MIMO_TRY(read_policy(policy, comm));
+        MIMO_TRY(mimo_agreement_policy(policy, comm));
     return mimo_agreement_wanted(wanted, comm, kind);
 }
 

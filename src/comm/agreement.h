@@ -51,8 +51,8 @@ static inline uint64_t mimo_signature_start(mimo_call_kind kind)
 typedef struct mimo_call_report {
     uint64_t signature;
     int32_t status;
-    int32_t policy;            /* see policy_text in agreement.c; 0 where it is not compared */
-    char call[MIMO_CALL_TEXT]; /* "bridge 1 forward of 2: bf16 sbh[577,4,64] ..." */
+    int32_t policy;                    /* mimo_agreement_policy; 0 where it is not compared */
+    char call[MIMO_CALL_TEXT];         /* "bridge 1 forward of 2: bf16 sbh[577,4,64] ..." */
     char sentence[MIMO_SENTENCE_TEXT]; /* mimo_last_error() where status is an error */
 } mimo_call_report;
 
@@ -118,6 +118,11 @@ mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm);
 
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
 mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind);
+
+/* What was chosen about agreements, as one number: whether MIMO_AGREE=0 removes them, and whether
+ * MIMO_CHECK=calls adds some. Creations compare it, because ranks that differ in it would wait for
+ * each other in the next call. MIMO_ERR_ARGUMENT as above. */
+mimo_status mimo_agreement_policy(int32_t *out, const mimo_comm *comm);
 
 /* Begin. Where the agreement is removed, the result is the rank's own status at once. */
 void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo_claim *claim);
