@@ -118,15 +118,6 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
 
 /* ------------------------------------- scatter ------------------------------------- */
 
-/* End a group of messages; after an error among them as well, because it must end. */
-static mimo_status end_group(nccl_comm *comm, ncclResult_t inside)
-{
-    ncclComm_t handle = comm->shared->handle;
-    ncclResult_t ended = ncclGroupEnd();
-    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
-}
-
 /* ncclScatter is of 2.28, and an older NCCL may run. */
 static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
@@ -145,7 +136,7 @@ static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mi
 static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
     MIMO_TRY_NCCL(comm, ncclGroupStart());
-    return end_group(comm, send_parts(&comm->base, it, stream));
+    return mimo_nccl_end_group(comm, send_parts(&comm->base, it, stream));
 }
 
 mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
@@ -194,7 +185,7 @@ mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
     MIMO_TRY(mimo_nccl_check(shared_of(comm)));
     MIMO_TRY(comm->device->copy_rows(&to, &from, stream));
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclGroupStart());
-    return end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
+    return mimo_nccl_end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
 }
 
 /* ------------------------------------ all-gather ----------------------------------- */
