@@ -211,7 +211,8 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
                                op->call.stream);
 }
 
-/* In staging, which is no tensor of the caller's: so it needs no guard. */
+/* In staging, which is no tensor of the caller's: so it needs no guard. Gradients are zero-padded
+ * (docs/concepts.md), so each element has one term. */
 static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
@@ -225,7 +226,11 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         full = tiles->src;
     }
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, &full.view));
-    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
+    const mimo_reduction sum = {.data = full.view.data,
+                                .count = elements,
+                                .dtype = full.view.dtype,
+                                .op = MIMO_SUM,
+                                .single_term = true};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(
             device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->call.stream));

@@ -115,7 +115,8 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     MIMO_ENTER(comm, "allreduce");
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
-    const mimo_reduction reduction = {data, count, dtype, op, false, mimo_is_guarding(comm)};
+    const mimo_reduction reduction = {
+        .data = data, .count = count, .dtype = dtype, .op = op, .guarded = mimo_is_guarding(comm)};
     mimo_status local = allreduce_check(data, count, dtype, op);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, reduction.guarded, count, (int64_t)mimo_dtype_size(dtype));
@@ -204,7 +205,8 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
     MIMO_ENTER(comm, "broadcast");
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
-    const mimo_broadcast broadcast = {data, bytes, root, mimo_is_guarding(comm)};
+    const mimo_broadcast broadcast = {
+        .data = data, .bytes = bytes, .root = root, .guarded = mimo_is_guarding(comm)};
     mimo_status local = broadcast_check(comm, data, bytes, root);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, broadcast.guarded, 1, bytes);
@@ -263,7 +265,8 @@ mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from
     MIMO_ENTER(comm, "reduce_scatter");
     snprintf(call, sizeof call, "reduce_scatter %s %s[%" PRId64 "] a rank",
              op == MIMO_MAX ? "MAX" : "SUM", mimo_dtype_name(dtype), count);
-    mimo_block_reduction reduction = {to, from, count, dtype, op, false};
+    mimo_block_reduction reduction = {
+        .to = to, .from = from, .count = count, .dtype = dtype, .op = op};
     mimo_status local = reduce_scatter_check(&reduction, &bytes, comm);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, reduction.guarded, (int64_t)comm->size + 1, bytes);
@@ -304,7 +307,8 @@ mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "scatter: comm is NULL");
     MIMO_ENTER(comm, "scatter");
     snprintf(call, sizeof call, "scatter of %" PRId64 " bytes a rank from rank %d", bytes, root);
-    const mimo_scatter scatter = {to, from, bytes, root, mimo_is_guarding(comm)};
+    const mimo_scatter scatter = {
+        .to = to, .from = from, .bytes = bytes, .root = root, .guarded = mimo_is_guarding(comm)};
     int64_t parts = comm->rank == root ? comm->size : 1; /* of this rank's memory */
     mimo_status local = scatter_check(comm, &scatter);
     if (local == MIMO_OK)
@@ -344,7 +348,8 @@ mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int6
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "alltoall: comm is NULL");
     MIMO_ENTER(comm, "alltoall");
     snprintf(call, sizeof call, "alltoall of %" PRId64 " bytes a rank", bytes);
-    const mimo_alltoall alltoall = {to, from, bytes, mimo_is_guarding(comm)};
+    const mimo_alltoall alltoall = {
+        .to = to, .from = from, .bytes = bytes, .guarded = mimo_is_guarding(comm)};
     mimo_status local = alltoall_check(comm, &alltoall);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, alltoall.guarded, 2 * (int64_t)comm->size, bytes);

@@ -62,8 +62,11 @@ static mimo_status sum_bucket(const mimo_bucket_call *call, int i, mimo_stream s
         return MIMO_OK;
     if (bucket->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
         return MIMO_OK;
-    const mimo_reduction sum = {bucket->grad, bucket->count, bucket->dtype,
-                                MIMO_SUM,     false,         call->guarded};
+    const mimo_reduction sum = {.data = bucket->grad,
+                                .count = bucket->count,
+                                .dtype = bucket->dtype,
+                                .op = MIMO_SUM,
+                                .guarded = call->guarded};
     if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
         MIMO_TRY(group->device->scale(
             bucket->grad, bucket->count, bucket->dtype,

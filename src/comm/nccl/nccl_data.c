@@ -35,8 +35,8 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof(float)));
     MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
     MIMO_TRY_CUDA(mimo_cuda_widen(staging, reduction->data, count, reduction->dtype, stream));
-    const mimo_reduction wide = {staging, count, MIMO_F32, reduction->op, reduction->single_term,
-                                 false};
+    const mimo_reduction wide = {
+        .data = staging, .count = count, .dtype = MIMO_F32, .op = reduction->op};
     MIMO_TRY(reduce(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, staging, count, reduction->dtype, stream));
     return MIMO_OK;
@@ -82,7 +82,8 @@ static mimo_status reduce_wide_blocks(mimo_comm *comm, const mimo_block_reductio
     MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
     float *own = (float *)staging + comm->rank * it->count;
     MIMO_TRY_CUDA(mimo_cuda_widen(staging, it->from, all, it->dtype, stream));
-    const mimo_block_reduction wide = {own, staging, it->count, MIMO_F32, it->op, false};
+    const mimo_block_reduction wide = {
+        .to = own, .from = staging, .count = it->count, .dtype = MIMO_F32, .op = it->op};
     MIMO_TRY(reduce_blocks(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(it->to, own, it->count, it->dtype, stream));
     return MIMO_OK;
