@@ -85,9 +85,10 @@ typedef struct mimo_buffer mimo_buffer;
 MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /**
- * Create a buffer in the caller's memory: `bytes` bytes at `data` on every rank. The memory stays
- * the caller's and outlives the buffer. NCCL takes memory of ncclMemAlloc, 4096-byte aligned, of
- * the same size on every rank. Open MPI can't share existing memory: MIMO_ERR_UNSUPPORTED.
+ * Create a buffer in the caller's memory: `bytes` bytes at `data` on every rank. Collective over
+ * `comm`, blocking. The memory stays the caller's and outlives the buffer. NCCL takes memory of
+ * ncclMemAlloc, 4096-byte aligned, of the same size on every rank. Open MPI can't share existing
+ * memory: MIMO_ERR_UNSUPPORTED.
  *
  * Errors, the same on every rank: as mimo_buffer_create; MIMO_ERR_ARGUMENT (NULL, alignment, sizes
  * that differ between ranks: the sentence has both).

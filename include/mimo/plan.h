@@ -1,6 +1,6 @@
 /*
  * Layouts and plans: which rows move between which ranks. Pure, local, without a communicator: any
- * process can build any rank's plan.
+ * process can build any rank's plan. Thread-safe on layouts and plans that no thread destroys.
  *
  * A *row* is one token of one sample: H contiguous elements. A *layout* says which ranks hold row
  * (sample, position), and at which local row. A *plan* is what one rank sends, receives and keeps.
