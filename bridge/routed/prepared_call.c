@@ -271,11 +271,12 @@ static mimo_status compile_phases(const call_maker *maker)
     mimo_buffer *fifos = mimo_executor_stages(bridge->executor[call->backward])
                              ? mimo_fifos_of(&bridge->fifos)
                              : NULL;
-    const mimo_phase_place place = {bridge->comm, &bridge->routed->push_rule, fifos, &call->bases};
+    const mimo_phase_context context = {bridge->comm, &bridge->routed->push_rule, fifos,
+                                        &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
     for (int r = 0; r < call->phase_count && status == MIMO_OK; r++)
-        status = mimo_phase_compile(&call->phases[r], &place, tiles);
+        status = mimo_phase_compile(&call->phases[r], &context, tiles);
     mimo_layout_destroy(tiles);
     return status;
 }
