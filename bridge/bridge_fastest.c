@@ -65,7 +65,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 /* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */
 static mimo_status clear_tile(const trial *it, mimo_side side)
 {
-    const mimo_rows all = {it->tile[side].data, 1, 0, 1, 1, it->bytes[side], 1};
+    const mimo_rows all = mimo_one_row(it->tile[side].data, it->bytes[side]);
     return it->bridge->parent->device->zero_rows(&all, NULL);
 }
 

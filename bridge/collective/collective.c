@@ -91,8 +91,8 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(gathered_tiles(&area, op, tiles));
     if (bytes == 0)
         return MIMO_OK;
-    const mimo_gather slots = {.to = {area, bytes, 0, 1, 1, 1, 1},
-                               .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather slots = {.to = mimo_one_row(area, bytes),
+                               .from = mimo_one_row(tiles->src.view.data, bytes),
                                .step = 1,
                                .guarded = op->call.guarded};
     return comm->backend->allgather_start(&op->progress.request, comm, &slots, op->call.stream);

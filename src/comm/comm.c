@@ -178,8 +178,8 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     if (bytes == 0)
         return MIMO_OK;
     bool in_place = is_in_place(comm, to, from, bytes);
-    const mimo_gather gather = {.to = {to, bytes, 0, 1, 1, 1, 1},
-                                .from = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather gather = {.to = mimo_one_row(to, bytes),
+                                .from = mimo_one_row(in_place ? NULL : from, bytes),
                                 .step = 1,
                                 .guarded = guarded};
     MIMO_TRY(comm->backend->allgather_start(&request, comm, &gather, stream));
@@ -222,8 +222,8 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
 static mimo_status keep_part(const mimo_comm *comm, void *to, const void *from, int64_t bytes,
                              mimo_stream stream)
 {
-    const mimo_rows target = {to, bytes, 0, 1, 1, 1, 1};
-    const mimo_rows source = {(void *)from, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows target = mimo_one_row(to, bytes);
+    const mimo_rows source = mimo_one_row(from, bytes);
     return to == from ? MIMO_OK : comm->device->copy_rows(&target, &source, stream);
 }
 

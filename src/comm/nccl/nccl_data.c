@@ -143,12 +143,12 @@ static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stre
 mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
                                     const mimo_scatter *scatter, mimo_stream stream)
 {
-    const mimo_rows to = {scatter->to, scatter->bytes, 0, 1, 1, 1, 1};
+    const mimo_rows to = mimo_one_row(scatter->to, scatter->bytes);
     *out = NULL;
     MIMO_TRY(mimo_nccl_check(shared_of(comm)));
     if (comm->rank == scatter->root) {
-        char *part = (char *)scatter->from + comm->rank * scatter->bytes;
-        const mimo_rows own = {part, scatter->bytes, 0, 1, 1, 1, 1};
+        const char *part = (const char *)scatter->from + comm->rank * scatter->bytes;
+        const mimo_rows own = mimo_one_row(part, scatter->bytes);
         if (part != scatter->to)
             MIMO_TRY(comm->device->copy_rows(&to, &own, stream));
     }
@@ -180,8 +180,8 @@ mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
                                      const mimo_alltoall *alltoall, mimo_stream stream)
 {
     int64_t bytes = alltoall->bytes, own = comm->rank * bytes;
-    const mimo_rows to = {(char *)alltoall->to + own, bytes, 0, 1, 1, 1, 1};
-    const mimo_rows from = {(char *)alltoall->from + own, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows to = mimo_one_row((char *)alltoall->to + own, bytes);
+    const mimo_rows from = mimo_one_row((const char *)alltoall->from + own, bytes);
     *out = NULL;
     MIMO_TRY(mimo_nccl_check(shared_of(comm)));
     MIMO_TRY(comm->device->copy_rows(&to, &from, stream));
@@ -212,7 +212,7 @@ static bool is_contiguous(const gathering *it)
 static mimo_status pack(const void **out, const gathering *it, void *memory)
 {
     const mimo_rows *from = it->from->base ? it->from : &it->own;
-    mimo_rows packed = {memory, from->row_bytes, 0, from->n_outer, from->n_inner, from->n_inner, 1};
+    const mimo_rows packed = mimo_rows_packed(memory, from);
     *out = mimo_rows_are_one_run(from) ? mimo_rows_begin(from) : memory;
     return mimo_rows_are_one_run(from) ? MIMO_OK
                                        : it->comm->device->copy_rows(&packed, from, it->stream);
@@ -240,8 +240,7 @@ static mimo_status unpack(const gathering *it, char *gathered)
     }
     for (int64_t rank = 0; rank < ranks; rank++) {
         mimo_rows target = *to;
-        mimo_rows packed = {
-            gathered + rank * it->bytes, to->row_bytes, 0, to->n_outer, run, run, 1};
+        const mimo_rows packed = mimo_rows_packed(gathered + rank * it->bytes, to);
         target.first += rank * it->step;
         MIMO_TRY(it->comm->device->copy_rows(&target, &packed, it->stream));
     }
