@@ -46,7 +46,7 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
     bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
     if (bridge->check_replicas)
-        MIMO_TRY(mimo_bridge_split(&bridge->src_tp, bridge, bridge->src, "tp"));
+        MIMO_TRY(mimo_grid_split(&bridge->src_tp, bridge->comm, bridge->src, "tp"));
     if (mimo_executor_stages(bridge->executor[0]) || mimo_executor_stages(bridge->executor[1]))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);

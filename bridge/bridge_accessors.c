@@ -8,14 +8,16 @@
 
 mimo_status mimo_bridge_pairing(mimo_pairing *out, const mimo_bridge *bridge)
 {
-    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "pairing: NULL argument");
+    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "mimo_bridge_pairing: %s is NULL",
+               out ? "bridge" : "out");
     return mimo_write_descriptor(out, &bridge->pairing, sizeof bridge->pairing, "pairing");
 }
 
 mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot, const mimo_bridge *bridge)
 {
     int64_t index;
-    MIMO_CHECK(bridge && ranks && slot, MIMO_ERR_ARGUMENT, "gather group: NULL argument");
+    MIMO_CHECK(bridge && ranks && slot, MIMO_ERR_ARGUMENT, "mimo_bridge_gather_group: %s is NULL",
+               !bridge ? "bridge" : (ranks ? "slot" : "ranks"));
     MIMO_TRY(mimo_pairing_slot(&index, NULL, bridge->src, bridge->dst, bridge->rank));
     if (index >= 0)
         MIMO_TRY(mimo_pairing_group(ranks, bridge->src, bridge->dst, index));
@@ -26,7 +28,8 @@ mimo_status mimo_bridge_gather_group(int64_t *ranks, int64_t *slot, const mimo_b
 mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length, const mimo_bridge *bridge,
                                      int64_t batch)
 {
-    MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "slice: NULL argument");
+    MIMO_CHECK(bridge && start && length, MIMO_ERR_ARGUMENT, "mimo_bridge_slot_samples: %s is NULL",
+               !bridge ? "bridge" : (start ? "length" : "start"));
     int64_t k = bridge->pairing.scale;
     MIMO_CHECK(k > 0, MIMO_ERR_GRID, "slice: the grids do not pair, so there are no slices");
     MIMO_TRY(mimo_grid_check_rank(bridge->src, bridge->rank)); /* grids that pair have one span */
@@ -40,7 +43,8 @@ mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length, const mimo
 mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const mimo_bridge *bridge,
                                 mimo_side side, int64_t batch)
 {
-    MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "samples: NULL argument");
+    MIMO_CHECK(bridge && first && count, MIMO_ERR_ARGUMENT, "mimo_bridge_samples: %s is NULL",
+               !bridge ? "bridge" : (first ? "count" : "first"));
     MIMO_CHECK(side == MIMO_SRC || side == MIMO_DST, MIMO_ERR_ARGUMENT, "samples: unknown side %d",
                (int)side);
     return mimo_bridge_stricter_executor(bridge)->samples(bridge, side, batch, first, count);

@@ -12,6 +12,7 @@
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "grid/grid_types.h"
+#include "partition/packed_rule.h"
 
 MIMO_DEFINE_INIT(mimo_bridge_desc, MIMO_BRIDGE_DESC_INIT)
 
@@ -76,9 +77,9 @@ static void append_rule(char *text, const mimo_partition_rule *rule)
         return;
     mimo_call_append(text, " with a %spartition over cp%s", rule->strict ? "strict " : "",
                      rule->sp ? " and sp" : "");
-    if (rule->format == MIMO_THD && rule->cu && rule->sequences >= 0)
-        mimo_call_append(text, " of %d sequences, T %d", (int)rule->sequences,
-                         (int)rule->cu[rule->sequences]);
+    if (mimo_rule_is_packed(rule))
+        mimo_call_append(text, " of %" PRId64 " sequences, T %" PRId64, rule->sequences,
+                         mimo_rule_positions(rule));
 }
 
 static void append_executor(char *text, const char *pass, mimo_executor executor)
@@ -156,8 +157,10 @@ enum { LENGTH_LISTS = 4 };
 static const int32_t *length_list(const mimo_bridge_request *own, int list, int64_t *count)
 {
     const mimo_partition_rule *rule = list < 2 ? own->desc.src_partition : own->desc.partition;
-    bool packed = rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
-    const int32_t *ends = !packed ? NULL : list % 2 == 0 ? rule->cu : rule->cu_padded;
+    *count = 0;
+    if (!mimo_rule_is_packed(rule))
+        return NULL;
+    const int32_t *ends = list % 2 == 0 ? rule->cu : rule->cu_padded;
     *count = ends ? rule->sequences : 0;
     return ends;
 }

@@ -65,7 +65,7 @@ static mimo_status shape_tile(trial *it, mimo_side side)
 /* Zeros: copies of a source are equal, which MIMO_CHECK=replicas looks at. */
 static mimo_status clear_tile(const trial *it, mimo_side side)
 {
-    const mimo_rows all = {it->tile[side].data, 1, 0, 1, 1, it->bytes[side], 1};
+    const mimo_rows all = mimo_one_row(it->tile[side].data, it->bytes[side]);
     return it->bridge->parent->device->zero_rows(&all, NULL);
 }
 
@@ -242,8 +242,8 @@ static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)
            batch % mimo_grid_dim_size(desc->dst, "dp") == 0;
 }
 
-/* A bridge of both executors where collective takes grids and batch: all ranks see that alike, as
- * they agreed on the deal and a creation fails alike. */
+/* A bridge of both executors where collective takes grids and batch. All ranks do the same: they
+ * agreed on whether the batch is split evenly (`sign`), and a creation has one status. */
 static mimo_status create_all(mimo_bridge **out, mimo_comm *comm, mimo_bridge_desc *desc,
                               const mimo_bridge_sizes *sizes)
 {

@@ -73,10 +73,11 @@ static mimo_status read_sequence(mimo_bridge_sizes *sizes, const mimo_bridge *br
         const mimo_partition_rule *rule = bridge->routed->layouts[side].partition;
         if (!mimo_rule_is_packed(rule))
             continue;
-        MIMO_CHECK(sizes->seq <= 0 || sizes->seq == rule->cu[rule->sequences], MIMO_ERR_SHAPE,
+        int64_t positions = mimo_rule_positions(rule);
+        MIMO_CHECK(sizes->seq <= 0 || sizes->seq == positions, MIMO_ERR_SHAPE,
                    "tile: a sequence of %" PRId64 " positions, and the packing has %" PRId64,
-                   sizes->seq, (int64_t)rule->cu[rule->sequences]);
-        sizes->seq = rule->cu[rule->sequences];
+                   sizes->seq, positions);
+        sizes->seq = positions;
     }
     MIMO_CHECK(sizes->seq >= 0, MIMO_ERR_ARGUMENT, "tile: a sequence of %" PRId64 " positions",
                sizes->seq);

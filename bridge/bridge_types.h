@@ -69,13 +69,6 @@ static inline bool mimo_bridge_wants_buffers(const mimo_bridge *bridge)
  * still moves is not, so nothing depends on that. */
 mimo_status mimo_bridge_check_idle(const mimo_bridge *bridge, const char *call);
 
-/* -------------------------------- its groups (bridge_groups.c) ------------------------------ */
-
-/* Groups of a grid along one dimension, on the bridge's own communicator; NULL on a rank outside
- * the grid. Collective. */
-mimo_status mimo_bridge_split(mimo_comm **out, mimo_bridge *bridge, const mimo_grid *grid,
-                              const char *dim);
-
 /* ---------------------------------- sizes (bridge_tile.c) ----------------------------------- */
 
 /* Sizes in this version's form, with the batch and S that hold: those of the sizes, or those that

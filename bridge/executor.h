@@ -13,6 +13,22 @@
  * NULL. */
 typedef mimo_status (*mimo_step)(mimo_op *op, const mimo_tile_pair *tiles);
 
+/* One pass of one tensor, whose staging is asked for. */
+typedef struct mimo_staged_pass {
+    const mimo_bridge *bridge;
+    bool backward;
+    mimo_tile tile[2]; /* of this rank, by mimo_side */
+    int64_t batch, seq;
+    const struct mimo_batch_split *rows; /* in place of an even batch; NULL: not told */
+    bool in_buffer;
+} mimo_staged_pass;
+
+/* Bytes of the areas of one pass. */
+typedef struct mimo_staging_bytes {
+    int64_t full, joined, contributions; /* by mimo_staging_slot */
+    int64_t arriving, leaving;           /* the backend's: rows of messages and gathers, packed */
+} mimo_staging_bytes;
+
 typedef struct mimo_executor_table {
     /* ------ creation ------ */
 
@@ -32,6 +48,9 @@ typedef struct mimo_executor_table {
     /* The samples of a batch that this rank holds on a side. */
     mimo_status (*samples)(const mimo_bridge *bridge, mimo_side side, int64_t batch, int64_t *first,
                            int64_t *count);
+
+    /* The most staging that a pass takes on this rank, into *out (all 0 before). Local. */
+    mimo_status (*staging)(mimo_staging_bytes *out, const mimo_staged_pass *pass);
 
     /* ------ before the agreement, local ------ */
 

@@ -31,8 +31,8 @@ static mimo_status check(const mimo_executor *given)
     MIMO_CHECK(given->algorithm != MIMO_ALGORITHM_COLLECTIVE ||
                    given->transport == MIMO_TRANSPORT_AUTO,
                MIMO_ERR_ARGUMENT,
-               "bridge: transport %d is asked for with the collective algorithm, which takes none "
-               "but MIMO_TRANSPORT_AUTO",
+               "bridge: transport %d is asked for with the collective algorithm, which takes "
+               "MIMO_TRANSPORT_AUTO alone",
                (int)given->transport);
     return MIMO_OK;
 }

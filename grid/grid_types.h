@@ -45,6 +45,12 @@ static inline const mimo_grid *mimo_grid_base(const mimo_grid *grid)
     return grid->base ? grid->base : grid;
 }
 
+/* Split a communicator, whose rank r is rank r of the grid, into the groups along a checked set of
+ * dimensions. *out is NULL on a rank outside the grid. Collective, blocking: every rank gets its
+ * group, or none does. */
+mimo_status mimo_grid_split(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
+                            const char *dims);
+
 /* Release the process groups of a grid and of its views. Collective in effect. */
 void mimo_grid_release_groups(mimo_grid *grid);
 

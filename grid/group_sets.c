@@ -142,8 +142,8 @@ mimo_status mimo_grid_group_at(int64_t *ranks, const mimo_grid *grid, const char
     return MIMO_OK;
 }
 
-mimo_status mimo_grid_group_of(int64_t *index, int64_t *position, const mimo_grid *grid,
-                               const char *dims, int64_t rank)
+mimo_status mimo_grid_group_of(int64_t *index, int64_t *at, const mimo_grid *grid, const char *dims,
+                               int64_t rank)
 {
     MIMO_TRY(mimo_dim_set_check(grid, dims));
     MIMO_TRY(mimo_grid_check_rank(grid, rank));
@@ -157,7 +157,7 @@ mimo_status mimo_grid_group_of(int64_t *index, int64_t *position, const mimo_gri
     }
     if (index)
         *index = outside;
-    if (position)
-        *position = inside;
+    if (at)
+        *at = inside;
     return MIMO_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * The collective executor: gather, narrow and sum whole batches, as docs/concepts.md, "The
- * gather-narrow-sum method", says step by step. The other executors are measured against it.
+ * gather-narrow-sum method", says step by step. The routed executor is measured against it.
  *
  *   forward   all-gather along the batch (fan-in), narrow (fan-out) or copy; then, where a
  *             partition is attached, keep this rank's shard of the full sequences (narrowing and
@@ -91,8 +91,8 @@ static mimo_status gather_tiles(mimo_op *op, const mimo_tile_pair *tiles)
     MIMO_TRY(gathered_tiles(&area, op, tiles));
     if (bytes == 0)
         return MIMO_OK;
-    const mimo_gather slots = {.to = {area, bytes, 0, 1, 1, 1, 1},
-                               .from = {tiles->src.view.data, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather slots = {.to = mimo_one_row(area, bytes),
+                               .from = mimo_one_row(tiles->src.view.data, bytes),
                                .step = 1,
                                .guarded = op->call.guarded};
     return comm->backend->allgather_start(&op->progress.request, comm, &slots, op->call.stream);
@@ -211,7 +211,8 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
                                op->call.stream);
 }
 
-/* In staging, which is no tensor of the caller's: so it needs no guard. */
+/* In staging, which is no tensor of the caller's: so it needs no guard. Gradients are zero-padded
+ * (docs/concepts.md), so each element has one term. */
 static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
@@ -225,7 +226,11 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
         full = tiles->src;
     }
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, &full.view));
-    const mimo_reduction sum = {full.view.data, elements, full.view.dtype, MIMO_SUM, true, false};
+    const mimo_reduction sum = {.data = full.view.data,
+                                .count = elements,
+                                .dtype = full.view.dtype,
+                                .op = MIMO_SUM,
+                                .single_term = true};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(
             device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->call.stream));
@@ -346,6 +351,7 @@ const mimo_executor_table mimo_collective_executor = {
     .sign = sign,
     .prepare = prepare,
     .samples = samples,
+    .staging = mimo_collective_staging,
     .forward = forward_steps,
     .backward = backward_steps,
 };

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
+#include "grid/grid_types.h"
 
 static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc *desc)
 {
@@ -69,12 +70,12 @@ mimo_status mimo_collective_connect(mimo_bridge *bridge)
     mimo_collective *own = bridge->collective;
     int64_t index, slot;
     if (own->cp > 1)
-        MIMO_TRY(mimo_bridge_split(&own->cp_sum, bridge, bridge->dst,
-                                   MIMO_MUTATED("sum-over-dp")   ? "cp,dp"
-                                   : MIMO_MUTATED("sum-over-tp") ? "tp,cp"
-                                                                 : "cp"));
+        MIMO_TRY(mimo_grid_split(&own->cp_sum, bridge->comm, bridge->dst,
+                                 MIMO_MUTATED("sum-over-dp")   ? "cp,dp"
+                                 : MIMO_MUTATED("sum-over-tp") ? "tp,cp"
+                                                               : "cp"));
     if (own->sp)
-        MIMO_TRY(mimo_bridge_split(&own->sp_join, bridge, bridge->dst, "tp"));
+        MIMO_TRY(mimo_grid_split(&own->sp_join, bridge->comm, bridge->dst, "tp"));
     if (bridge->pairing.fan == MIMO_FAN_EQUAL)
         return MIMO_OK;
     MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));

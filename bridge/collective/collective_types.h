@@ -2,10 +2,7 @@
 #ifndef MIMO_BRIDGE_COLLECTIVE_TYPES_H
 #define MIMO_BRIDGE_COLLECTIVE_TYPES_H
 
-#include <mimo/bridge.h>
-#include <mimo/plan.h>
-
-#include "bridge/layout/tile.h"
+#include "bridge/executor.h"
 
 /* What a pair of tiles must fit. */
 typedef struct mimo_tile_rules {
@@ -36,9 +33,10 @@ mimo_status mimo_tile_pair_of(mimo_tile_pair *out, const mimo_tile_rules *rules,
 mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *desc);
 mimo_status mimo_collective_connect(mimo_bridge *bridge);
 void mimo_collective_destroy(mimo_bridge *bridge);
+mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side);
+mimo_status mimo_collective_staging(mimo_staging_bytes *out, const mimo_staged_pass *pass);
 
 /* Release the groups, where collective moves neither pass. Its rules stay. All ranks call it. */
 void mimo_collective_disconnect(mimo_bridge *bridge);
-mimo_layout_desc mimo_collective_side_layout(const mimo_bridge *bridge, mimo_side side);
 
 #endif

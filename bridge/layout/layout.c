@@ -5,6 +5,7 @@
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
+#include "partition/packed_rule.h"
 
 MIMO_DEFINE_INIT(mimo_layout_desc, MIMO_LAYOUT_DESC_INIT)
 
@@ -130,7 +131,7 @@ static mimo_status set_segments(mimo_layout *layout, const mimo_partition_rule *
         return MIMO_OK;
     int64_t count = rule->sequences + 1;
     MIMO_TRY(mimo_reserve(&layout->first_position, count, sizeof *layout->first_position));
-    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    const int32_t *cu = mimo_rule_lengths(rule);
     for (int64_t i = 0; i < count; i++)
         layout->first_position[i] = cu[i];
     layout->segments = rule->sequences;

@@ -1,7 +1,5 @@
 /* Ragged layouts: the rows of one modality, each sample with its own number, packed one after the
  * other or at their positions in a sequence. */
-#include <string.h>
-
 #include "bridge/layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
@@ -104,7 +102,7 @@ int64_t mimo_ragged_pieces(const mimo_layout *layout, const mimo_cell *cell)
 static int packed_box(const mimo_layout *layout, mimo_range samples, int64_t sample, mimo_box *box)
 {
     const int64_t *first = layout->ragged.first_row;
-    int64_t rows = first[sample + 1] - first[sample];
+    int64_t rows = mimo_ragged_sample_rows(layout, sample);
     *box = (mimo_box){.b0 = sample,
                       .nb = 1,
                       .ns = rows,
@@ -175,10 +173,15 @@ void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mi
     *box = boxes[last];
 }
 
-bool mimo_ragged_alike(const mimo_layout *a, const mimo_layout *b)
+int64_t mimo_ragged_sample_rows(const mimo_layout *layout, int64_t sample)
 {
-    if (!a->ragged.kind || !b->ragged.kind)
-        return a->ragged.kind == b->ragged.kind;
-    return memcmp(a->ragged.first_row, b->ragged.first_row,
-                  ((size_t)a->batch + 1) * sizeof(int64_t)) == 0;
+    return layout->ragged.first_row[sample + 1] - layout->ragged.first_row[sample];
+}
+
+int64_t mimo_ragged_difference(const mimo_layout *a, const mimo_layout *b)
+{
+    for (int64_t sample = 0; sample < a->batch; sample++)
+        if (mimo_ragged_sample_rows(a, sample) != mimo_ragged_sample_rows(b, sample))
+            return sample;
+    return -1;
 }

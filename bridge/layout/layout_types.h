@@ -168,7 +168,11 @@ void mimo_ragged_find(const mimo_layout *layout, int64_t sample, int64_t row, mi
 /* Rows of all samples of a dp coordinate. */
 int64_t mimo_ragged_rows_of(const mimo_layout *layout, int64_t dp);
 
-/* Whether two layouts have the same rows: all positions, or those of the same spans. */
-bool mimo_ragged_alike(const mimo_layout *a, const mimo_layout *b);
+/* The first sample of which two ragged layouts of one batch have different numbers of rows; -1
+ * where there is none. Then they have the same rows: the positions are each one's own. */
+int64_t mimo_ragged_difference(const mimo_layout *a, const mimo_layout *b);
+
+/* Rows of a sample. */
+int64_t mimo_ragged_sample_rows(const mimo_layout *layout, int64_t sample);
 
 #endif

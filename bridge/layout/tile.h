@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include <mimo/tensor.h>
+#include <mimo/plan.h>
 
 #include "core/rows.h"
 
@@ -20,6 +20,12 @@ typedef struct mimo_tile_pair {
     mimo_tile src, dst;
     int64_t seq; /* S of the full sequence; 1 where it is unknown: then rows move as samples do */
 } mimo_tile_pair;
+
+/* The tile of a side. */
+static inline const mimo_tile *mimo_tile_of(const mimo_tile_pair *pair, mimo_side side)
+{
+    return side == MIMO_SRC ? &pair->src : &pair->dst;
+}
 
 /* Room for a view's words in a sentence. */
 enum { MIMO_VIEW_TEXT = 128 };
@@ -43,6 +49,12 @@ mimo_status mimo_tile_check_apart(const mimo_tensor *a, const mimo_tensor *b);
 
 /* A tile like `tile`, in other memory and with `seq` positions: staging in the same row order. */
 mimo_tile mimo_tile_like(const mimo_tile *tile, void *data, int64_t seq);
+
+/* The order of a tile's rows. */
+static inline mimo_row_order mimo_tile_order(const mimo_tile *tile)
+{
+    return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+}
 
 /* Bytes of a tile's rows. */
 int64_t mimo_tile_bytes(const mimo_tile *tile);

@@ -37,7 +37,7 @@ mimo_status mimo_op_take_substitutes(mimo_op *op)
     MIMO_TRY(device->reserve(&memory, bytes));
     op->memory.substitutes = memory;
     MIMO_TRY(place_all(op, memory, &bytes));
-    const mimo_rows all = {memory, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows all = mimo_one_row(memory, bytes);
     return device->zero_rows(&all, op->call.stream);
 }
 

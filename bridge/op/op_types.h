@@ -87,6 +87,17 @@ struct mimo_op {
     struct mimo_prepared_call *prepared; /* routed: NULL until the batch split is known */
 };
 
+/* The side that an operation reads, and the one that it writes. */
+static inline mimo_side mimo_op_from(const mimo_op *op)
+{
+    return op->call.backward ? MIMO_DST : MIMO_SRC;
+}
+
+static inline mimo_side mimo_op_to(const mimo_op *op)
+{
+    return op->call.backward ? MIMO_SRC : MIMO_DST;
+}
+
 /* --------------------------------- staging (op_staging.c) ----------------------------------- */
 
 /* Staging of at least `bytes` bytes for the steps of an operation. On the host it is the

@@ -55,8 +55,8 @@ void mimo_op_write_tensor(char call[MIMO_CALL_TEXT], const void *context, int64_
         mimo_call_append(call, " in %d chunks", op->call.chunks);
     if (n > 1)
         mimo_call_append(call, ", tensor %" PRId64, tensor);
-    mimo_tensor_text(to, sizeof to, op->call.backward ? &pair->src.view : &pair->dst.view);
-    mimo_tensor_text(from, sizeof from, op->call.backward ? &pair->dst.view : &pair->src.view);
+    mimo_tensor_text(to, sizeof to, &mimo_tile_of(pair, mimo_op_to(op))->view);
+    mimo_tensor_text(from, sizeof from, &mimo_tile_of(pair, mimo_op_from(op))->view);
     mimo_call_append(call, ": %s from %s", to, from);
     const mimo_buffer *buffer = mimo_op_target(&offset, op, (int)tensor);
     if (buffer)

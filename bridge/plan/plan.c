@@ -240,9 +240,14 @@ static mimo_status check_pair(const mimo_layout *src, const mimo_layout *dst)
                "plan: src has batch %" PRId64 " and seq %" PRId64 ", dst has batch %" PRId64
                " and seq %" PRId64,
                src->batch, src->seq, dst->batch, dst->seq);
-    MIMO_CHECK(mimo_ragged_alike(src, dst), MIMO_ERR_SHAPE,
-               "plan: src and dst are of different spans (batch %" PRId64 ", seq %" PRId64 ")",
-               src->batch, src->seq);
+    bool ragged = src->ragged.kind != MIMO_RAGGED_NOT;
+    MIMO_CHECK(ragged == (dst->ragged.kind != MIMO_RAGGED_NOT), MIMO_ERR_SHAPE,
+               "plan: %s is ragged and %s is not (batch %" PRId64 ", seq %" PRId64 ")",
+               mimo_side_names[!ragged], mimo_side_names[ragged], src->batch, src->seq);
+    int64_t sample = ragged ? mimo_ragged_difference(src, dst) : -1;
+    MIMO_CHECK(sample < 0, MIMO_ERR_SHAPE,
+               "plan: sample %" PRId64 " has %" PRId64 " rows in src and %" PRId64 " in dst",
+               sample, mimo_ragged_sample_rows(src, sample), mimo_ragged_sample_rows(dst, sample));
     return MIMO_OK;
 }
 

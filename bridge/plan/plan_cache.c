@@ -62,10 +62,10 @@ static bool has_key(const mimo_recent_entry *entry, const void *context)
            a->seq == b->seq && a->split == b->split;
 }
 
-static mimo_status make_layout(mimo_layout **out, const mimo_plan_cache *cache,
+static mimo_status make_layout(mimo_layout **out, const mimo_layout_desc *layouts,
                                const mimo_plan_key *key, mimo_endpoint at)
 {
-    mimo_layout_desc desc = cache->layouts[at];
+    mimo_layout_desc desc = layouts[at];
     desc.order = key->order[at == key->route.to];
     desc.batch = key->batch;
     desc.seq = key->seq;
@@ -73,15 +73,15 @@ static mimo_status make_layout(mimo_layout **out, const mimo_plan_cache *cache,
     return mimo_layout_create(out, &desc);
 }
 
-static mimo_status make_plan(mimo_plan **out, const mimo_plan_cache *cache,
-                             const mimo_plan_key *key)
+mimo_status mimo_plan_of_key(mimo_plan **out, const mimo_layout_desc *layouts,
+                             const mimo_plan_key *key, int64_t rank)
 {
     mimo_layout *from = NULL, *to = NULL;
-    mimo_status status = make_layout(&from, cache, key, key->route.from);
+    mimo_status status = make_layout(&from, layouts, key, key->route.from);
     if (status == MIMO_OK)
-        status = make_layout(&to, cache, key, key->route.to);
+        status = make_layout(&to, layouts, key, key->route.to);
     if (status == MIMO_OK)
-        status = mimo_plan_create(out, from, to, cache->rank);
+        status = mimo_plan_create(out, from, to, rank);
     mimo_layout_destroy(from);
     mimo_layout_destroy(to);
     return status;
@@ -93,7 +93,7 @@ static mimo_status make_entry(cached_plan **out, const mimo_plan_cache *cache,
     cached_plan *made;
     MIMO_TRY(mimo_reserve(&made, 1, sizeof *made));
     made->key = *key;
-    mimo_status status = make_plan(&made->plan, cache, key);
+    mimo_status status = mimo_plan_of_key(&made->plan, cache->layouts, key, cache->rank);
     if (status == MIMO_OK)
         *out = made;
     else

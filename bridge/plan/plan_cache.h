@@ -1,4 +1,4 @@
-/* The plans of one rank of a bridge, made when a batch is first seen and kept. Pure. */
+/* The plans of one rank of a bridge, each made from what it depends on, and kept. Pure. */
 #ifndef MIMO_BRIDGE_PLAN_CACHE_H
 #define MIMO_BRIDGE_PLAN_CACHE_H
 
@@ -27,10 +27,14 @@ typedef struct mimo_plan_key {
     const int64_t *samples[MIMO_ENDPOINTS]; /* as in mimo_layout_desc; read when the plan is made */
 } mimo_plan_key;
 
+/* A rank's plan for a key. layouts[MIMO_ENDPOINTS] are the bridge's; order, batch, seq and samples
+ * come from the key. The caller owns *out. Errors of mimo_layout_create and mimo_plan_create. */
+mimo_status mimo_plan_of_key(mimo_plan **out, const mimo_layout_desc *layouts,
+                             const mimo_plan_key *key, int64_t rank);
+
 typedef struct mimo_plan_cache mimo_plan_cache;
 
-/* layouts[MIMO_ENDPOINTS] are the bridge's; order, batch, seq and samples come from the keys. What
- * the layouts point to outlives the cache. */
+/* The layouts are those of mimo_plan_of_key. What they point to outlives the cache. */
 mimo_status mimo_plan_cache_create(mimo_plan_cache **out, const mimo_layout_desc *layouts,
                                    int64_t rank);
 void mimo_plan_cache_destroy(mimo_plan_cache *cache);
@@ -39,7 +43,7 @@ void mimo_plan_cache_destroy(mimo_plan_cache *cache);
 void mimo_plan_cache_renew(mimo_plan_cache *cache, const mimo_layout_desc *layouts);
 
 /* The plan for a key. It is valid until the cache has made several others. Errors of
- * mimo_layout_create and mimo_plan_create. */
+ * mimo_plan_of_key. */
 mimo_status mimo_plan_cache_get(const mimo_plan **out, mimo_plan_cache *cache,
                                 const mimo_plan_key *key);
 

@@ -20,8 +20,7 @@
 #include "core/memory.h"
 #include "core/mutation.h"
 
-/* The calls kept: 64 shapes, forward and backward. */
-enum { STAGING_ALIGNMENT = 64, CALLS_KEPT = 128 };
+enum { CALLS_KEPT = 128 }; /* 64 shapes, forward and backward */
 
 /* The numbers of the bases. The src tile of tensor i is TILES + 2 i, its dst tile the next one. In
  * a fixed call ANYWHERE is NULL, so that what lies behind it is an address. */
@@ -37,11 +36,6 @@ typedef struct call_maker {
     mimo_route routes[MIMO_PHASES]; /* of each phase */
 } call_maker;
 
-static mimo_row_order order_of(const mimo_tile *tile)
-{
-    return tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
-}
-
 /* The tile of an endpoint. Shards look like the dst tile that they are cut from. */
 static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint end, int i)
 {
@@ -50,8 +44,7 @@ static const mimo_tile *tile_at(const mimo_prepared_call *call, mimo_endpoint en
 
 static int64_t bytes_at(const call_maker *maker, mimo_endpoint end, int i)
 {
-    int64_t bytes = mimo_tile_bytes(tile_at(maker->call, end, i));
-    return end == MIMO_AT_SHARDS ? bytes / maker->op->bridge->routed->shards : bytes;
+    return mimo_routed_bytes_at(maker->op->bridge->routed, end, tile_at(maker->call, end, i));
 }
 
 static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
@@ -60,8 +53,8 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
     const mimo_batch_split *split = maker->split;
     const int64_t *src = split->samples[MIMO_SRC], *dst = split->samples[MIMO_DST];
     const mimo_plan_key key = {.route = *route,
-                               .order = {order_of(tile_at(maker->call, route->from, i)),
-                                         order_of(tile_at(maker->call, route->to, i))},
+                               .order = {mimo_tile_order(tile_at(maker->call, route->from, i)),
+                                         mimo_tile_order(tile_at(maker->call, route->to, i))},
                                .batch = split->batch,
                                .seq = maker->call->pairs[i].seq,
                                .split = split->hash,
@@ -70,7 +63,7 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
 }
 
 /*
- * Whether two phases move less than one.
+ * Whether two phases of a backward are possible, and move less than one.
  *
  * Claim: yes, where src dp < (cp - 1) * dst dp.
  * Why: let b = B / dp be the samples of a rank on a side. The busiest rank receives, in samples,
@@ -82,24 +75,22 @@ static mimo_status get_plan(mimo_transfer *transfer, const call_maker *maker,
  * b_src - b_dst samples more in one phase, and (b_src - b_dst) / cp more in two. Either way two
  * phases move less where b_dst < (cp - 1) * b_src, which is the claim.
  */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch,
-                            bool backward, int64_t seq)
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq)
 {
     const mimo_routed *own = bridge->routed;
     int64_t src_dp = mimo_grid_dim_size(bridge->src, "dp");
     int64_t dst_dp = mimo_grid_dim_size(bridge->dst, "dp");
-    bool possible = backward && !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
+    bool possible = !batch->ragged && own->shards > 1 && seq % (2 * own->shards) == 0;
     return possible && src_dp < (own->shards - 1) * dst_dp;
 }
 
 static void set_routes(call_maker *maker)
 {
-    bool backward = maker->op->call.backward;
+    const mimo_op *op = maker->op;
     maker->call->phase_count = 1;
-    maker->routes[0] =
-        backward ? (mimo_route){MIMO_AT_DST, MIMO_AT_SRC} : (mimo_route){MIMO_AT_SRC, MIMO_AT_DST};
-    if (mimo_routed_two_phases(maker->op->bridge, mimo_routed_batch_of(maker->op), backward,
-                               maker->op->tensors.pairs[0].seq)) {
+    maker->routes[0] = (mimo_route){(mimo_endpoint)mimo_op_from(op), (mimo_endpoint)mimo_op_to(op)};
+    if (op->call.backward &&
+        mimo_routed_two_phases(op->bridge, mimo_routed_batch_of(op), op->tensors.pairs[0].seq)) {
         maker->call->phase_count = 2;
         maker->routes[0].to = MIMO_AT_SHARDS;
         maker->routes[1] = (mimo_route){MIMO_AT_SHARDS, MIMO_AT_SRC};
@@ -140,9 +131,9 @@ static mimo_status take(mimo_place *out, int64_t *used, int64_t copies, int64_t 
     int64_t all, end;
     MIMO_TRY(mimo_mul(&all, copies, bytes));
     MIMO_TRY(mimo_add(&end, *used, all));
-    MIMO_TRY(mimo_add(&end, end, STAGING_ALIGNMENT - 1));
+    MIMO_TRY(mimo_add(&end, end, MIMO_STAGING_ALIGNMENT - 1));
     *out = (mimo_place){STAGING, *used};
-    *used = end / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+    *used = end / MIMO_STAGING_ALIGNMENT * MIMO_STAGING_ALIGNMENT;
     return MIMO_OK;
 }
 
@@ -172,8 +163,7 @@ mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 /* The buffer that tensor i of an operation is pushed into. */
 static mimo_buffer *target_buffer(const mimo_op *op, int i)
 {
-    const mimo_tile_pair *pair = &op->tensors.pairs[i];
-    return mimo_pushed_buffer(op, op->call.backward ? &pair->src : &pair->dst);
+    return mimo_pushed_buffer(op, mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op)));
 }
 
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
@@ -266,7 +256,7 @@ static void destroy_call(mimo_bridge *bridge, mimo_prepared_call *call)
 /* The tiles that are written in the end: chunks have their samples. */
 static mimo_status target_layout(mimo_layout **out, const call_maker *maker)
 {
-    mimo_side side = maker->op->call.backward ? MIMO_SRC : MIMO_DST;
+    mimo_side side = mimo_op_to(maker->op);
     mimo_layout_desc desc = mimo_routed_batch_of(maker->op)->layouts[side];
     desc.batch = maker->split->batch;
     desc.samples = maker->split->samples[side];
@@ -281,11 +271,12 @@ static mimo_status compile_phases(const call_maker *maker)
     mimo_buffer *fifos = mimo_executor_stages(bridge->executor[call->backward])
                              ? mimo_fifos_of(&bridge->fifos)
                              : NULL;
-    const mimo_phase_place place = {bridge->comm, &bridge->routed->push_rule, fifos, &call->bases};
+    const mimo_phase_context context = {bridge->comm, &bridge->routed->push_rule, fifos,
+                                        &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
     for (int r = 0; r < call->phase_count && status == MIMO_OK; r++)
-        status = mimo_phase_compile(&call->phases[r], &place, tiles);
+        status = mimo_phase_compile(&call->phases[r], &context, tiles);
     mimo_layout_destroy(tiles);
     return status;
 }

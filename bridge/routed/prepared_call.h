@@ -7,7 +7,7 @@
 #include "bridge/routed/routed_phase.h"
 #include "core/recent.h"
 
-enum { MIMO_PHASES = 2 };
+enum { MIMO_PHASES = 2, MIMO_STAGING_ALIGNMENT = 64 /* of what a call stages */ };
 
 /* An operation made ready for tensors of fixed shapes, all of them together. It serves one
  * operation at a time, and is kept for the next one with tensors like these, wherever they lie:
@@ -34,9 +34,8 @@ typedef struct mimo_prepared_call {
     mimo_bases bases;      /* of the operation that it serves */
 } mimo_prepared_call;
 
-/* Whether a pass over sequences of this length takes two phases in this batch. */
-bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch,
-                            bool backward, int64_t seq);
+/* Whether a backward over sequences of this length takes two phases in this batch. */
+bool mimo_routed_two_phases(const mimo_bridge *bridge, const mimo_routed_batch *batch, int64_t seq);
 
 /* The buffer that a tile lies in. NULL where it lies in none, or the operation does not push. */
 mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile);

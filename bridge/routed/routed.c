@@ -26,8 +26,7 @@ static mimo_status check_role(const mimo_op *op, mimo_side side)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_cell cell;
-    const mimo_tile *tile =
-        side == MIMO_SRC ? &op->tensors.pairs[0].src : &op->tensors.pairs[0].dst;
+    const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
     bool holds = mimo_layout_cell(&cell, op->bridge->routed->roles[side], op->bridge->rank);
     MIMO_CHECK(holds || tile->batch == 0, MIMO_ERR_SHAPE,
                "%s tile is %s, and this rank has no %s rows: it must have no samples",
@@ -59,12 +58,11 @@ static mimo_status prepare_given(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     mimo_routed_batch *own = mimo_routed_batch_of(op);
-    const mimo_tile_pair *pair = &op->tensors.pairs[0];
     const mimo_batch_split *split;
     MIMO_TRY(mimo_batch_splits_even(&split, &own->splits, op->bridge->batch));
-    for (int side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
-        const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
-        int64_t samples = mimo_batch_splits_samples(&own->splits, split, (mimo_side)side);
+    for (mimo_side side = own->ragged ? MIMO_DST : MIMO_SRC; side <= MIMO_DST; side++) {
+        const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
+        int64_t samples = mimo_batch_splits_samples(&own->splits, split, side);
         MIMO_CHECK(tile->batch == samples, MIMO_ERR_SHAPE,
                    "%s tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64
                    " samples",
@@ -79,13 +77,13 @@ static mimo_status prepare_told_rows(mimo_op *op)
 {
     char text[MIMO_VIEW_TEXT];
     const mimo_routed_batch *own = mimo_routed_batch_of(op);
-    const mimo_tile *tiles[] = {&op->tensors.pairs[0].src, &op->tensors.pairs[0].dst};
-    for (int side = MIMO_SRC; side <= MIMO_DST; side++) {
-        int64_t rows = mimo_batch_splits_samples(&own->splits, own->rows, (mimo_side)side);
-        MIMO_CHECK(tiles[side]->batch == rows, MIMO_ERR_SHAPE,
+    for (mimo_side side = MIMO_SRC; side <= MIMO_DST; side++) {
+        const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[0], side);
+        int64_t rows = mimo_batch_splits_samples(&own->splits, own->rows, side);
+        MIMO_CHECK(tile->batch == rows, MIMO_ERR_SHAPE,
                    "%s tile is %s, and this rank told the update %" PRId64 " %s rows",
-                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tiles[side]->view),
-                   rows, mimo_side_names[side]);
+                   mimo_side_names[side], mimo_tensor_text(text, sizeof text, &tile->view), rows,
+                   mimo_side_names[side]);
     }
     return prepare_split(op, own->rows);
 }
@@ -157,8 +155,7 @@ static mimo_status prepare_guess(mimo_op *op)
 
 static const mimo_buffer *routed_target(int64_t *offset, const mimo_op *op, int i)
 {
-    const mimo_tile *tile =
-        op->call.backward ? &op->tensors.pairs[i].src : &op->tensors.pairs[i].dst;
+    const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op));
     const mimo_buffer *buffer = mimo_pushed_buffer(op, tile);
     *offset = buffer ? (char *)tile->view.data - (char *)mimo_buffer_data(buffer) : -1;
     return buffer;
@@ -172,8 +169,7 @@ static mimo_status sign_targets(mimo_op *op)
     mimo_transport transport = op->bridge->executor[op->call.backward].transport;
     for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++) {
         int64_t offset;
-        const mimo_tile *tile =
-            op->call.backward ? &op->tensors.pairs[i].src : &op->tensors.pairs[i].dst;
+        const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op));
         const mimo_buffer *buffer = routed_target(&offset, op, i);
         MIMO_CHECK(buffer || transport != MIMO_TRANSPORT_ZERO_COPY, MIMO_ERR_ARGUMENT,
                    "zero-copy: tensor %d, %s, is to be written at %p, and that is in no buffer of "
@@ -316,6 +312,7 @@ const mimo_executor_table mimo_routed_executor = {
     .side_layout = mimo_routed_side_layout,
     .op_layout = routed_op_layout,
     .samples = routed_samples,
+    .staging = mimo_routed_staging,
     .read_sequence = mimo_routed_read_sequence,
     .read = mimo_routed_read,
     .sign = mimo_routed_sign,

@@ -20,9 +20,9 @@ static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid,
 static mimo_status keep_lengths(mimo_routed *own, mimo_side side)
 {
     mimo_partition_rule *rule = &own->rules[side];
-    const int32_t *lengths = rule->cu_padded ? rule->cu_padded : rule->cu;
     if (!mimo_rule_is_packed(rule))
         return MIMO_OK; /* or wrong, which the layout reports */
+    const int32_t *lengths = mimo_rule_lengths(rule);
     int64_t count = rule->sequences + 1;
     MIMO_TRY(mimo_reserve(&own->packed[side], count, sizeof *own->packed[side]));
     memcpy(own->packed[side], lengths, (size_t)count * sizeof *lengths);
@@ -36,7 +36,7 @@ static mimo_status set_role(mimo_routed *own, mimo_side side)
 {
     mimo_layout_desc desc = own->layouts[side];
     if (mimo_rule_is_packed(desc.partition))
-        desc.seq = desc.partition->cu[desc.partition->sequences];
+        desc.seq = mimo_rule_positions(desc.partition);
     return mimo_layout_create(&own->roles[side], &desc);
 }
 
@@ -74,9 +74,8 @@ static void set_shards(mimo_routed *own, const mimo_grid *dst)
 /* The routed executor needs no pairing. Where there is one, the accessors show it. */
 static mimo_status show_pairing(mimo_bridge *bridge)
 {
-    int64_t first = mimo_grid_rank_offset(bridge->src);
     if (mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst) != MIMO_OK ||
-        bridge->rank < first || bridge->rank >= first + mimo_grid_size(bridge->src))
+        !mimo_grid_contains(bridge->src, bridge->rank))
         return MIMO_OK;
     return mimo_pairing_slot(NULL, &bridge->slot, bridge->src, bridge->dst, bridge->rank);
 }

@@ -75,20 +75,20 @@ static mimo_status list_sums(mimo_phase_chunk *chunk, const mimo_transfers *tran
 /* A phase in making. */
 typedef struct phase_maker {
     mimo_phase *phase;
-    const mimo_phase_place *place;
+    const mimo_phase_context *context;
 } phase_maker;
 
 static mimo_status exchange_of(mimo_exchange **out, const phase_maker *it,
                                const mimo_transfers *transfers)
 {
     mimo_message_maker maker = {0};
-    mimo_comm *comm = it->place->comm;
-    const mimo_push_rule *rule = it->place->rule;
+    mimo_comm *comm = it->context->comm;
+    const mimo_push_rule *rule = it->context->rule;
     mimo_status status = mimo_messages_make(&maker, transfers);
-    maker.made.bases = it->place->bases->at;
-    maker.made.base_count = it->place->bases->count;
+    maker.made.bases = it->context->bases->at;
+    maker.made.base_count = it->context->bases->count;
     maker.made.guarded = it->phase->guarded;
-    maker.made.fifos = it->place->fifos;
+    maker.made.fifos = it->context->fifos;
     maker.made.pushes.idle = rule->idle;
     maker.made.pushes.ctas = rule->ctas;
     if (rule->flags && maker.made.pushes.buffer)
@@ -129,10 +129,10 @@ static mimo_status cut_chunk(const phase_maker *it, const mimo_chunk *chunk)
     return status;
 }
 
-mimo_status mimo_phase_compile(mimo_phase *phase, const mimo_phase_place *place,
+mimo_status mimo_phase_compile(mimo_phase *phase, const mimo_phase_context *context,
                                const mimo_layout *tiles)
 {
-    const phase_maker maker = {phase, place};
+    const phase_maker maker = {phase, context};
     mimo_chunk chunk = {tiles, 0, phase->chunk_count};
     MIMO_TRY(mimo_reserve(&phase->chunks, phase->chunk_count, sizeof *phase->chunks));
     if (phase->chunk_count == 1)

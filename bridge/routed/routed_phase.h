@@ -42,16 +42,16 @@ typedef struct mimo_phase {
 } mimo_phase;
 
 /* What a phase is made with. */
-typedef struct mimo_phase_place {
+typedef struct mimo_phase_context {
     mimo_comm *comm;
     const mimo_push_rule *rule;
     mimo_buffer *fifos; /* that messages are staged through; NULL: they are not */
     const mimo_bases *bases;
-} mimo_phase_place;
+} mimo_phase_context;
 
 /* Turn the transfers into chunks, which move parts of the samples of `tiles`. With one chunk
  * `tiles` is NULL. Local. */
-mimo_status mimo_phase_compile(mimo_phase *phase, const mimo_phase_place *place,
+mimo_status mimo_phase_compile(mimo_phase *phase, const mimo_phase_context *context,
                                const mimo_layout *tiles);
 void mimo_phase_release(mimo_phase *phase, mimo_comm *comm);
 

@@ -18,7 +18,7 @@ static int64_t packed_rows(const mimo_routed *own)
     for (int side = 0; side < 2; side++) {
         const mimo_partition_rule *rule = own->layouts[side].partition;
         if (mimo_rule_is_packed(rule))
-            return rule->cu[rule->sequences];
+            return mimo_rule_positions(rule);
     }
     return -1;
 }
@@ -94,12 +94,12 @@ static mimo_status read_side(mimo_tile *out, const mimo_routed *own, mimo_side s
 }
 
 /* The src tile has the rows of a modality, one after the other. The dst tile has S. */
-static mimo_status read_ragged(mimo_tile_pair *out, const mimo_bridge *bridge,
-                               const mimo_tensor *src, const mimo_tensor *dst)
+static mimo_status read_ragged(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
+                               const mimo_tensor *dst)
 {
     char from[MIMO_VIEW_TEXT], to[MIMO_VIEW_TEXT];
-    const mimo_routed *own = bridge->routed;
-    int64_t rows = mimo_routed_batch_src_rows(mimo_routed_batch_now(bridge));
+    const mimo_routed *own = op->bridge->routed;
+    int64_t rows = mimo_routed_batch_src_rows(mimo_routed_batch_of(op));
     MIMO_CHECK(mimo_tile_is_flat(src) && !mimo_tile_is_flat(dst), MIMO_ERR_SHAPE,
                "src tile is %s and dst tile is %s: of a ragged batch they are th or bh, and sbh or "
                "bsh",
@@ -130,7 +130,7 @@ mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_
                MIMO_ERR_SHAPE, "src tile is %s and dst tile is %s: dtype and h must agree",
                mimo_tensor_text(from, sizeof from, src), mimo_tensor_text(to, sizeof to, dst));
     if (mimo_routed_batch_of(op)->ragged)
-        MIMO_TRY(read_ragged(&pair, op->bridge, src, dst));
+        MIMO_TRY(read_ragged(&pair, op, src, dst));
     else
         MIMO_TRY(read_even(&pair, op, src, dst));
     *out = pair;

@@ -6,6 +6,7 @@
 #include "bridge/routed/prepared_call.h"
 #include "bridge/routed/routed_batch.h"
 #include "comm/buffer_state.h"
+#include "partition/packed_rule.h"
 
 typedef struct mimo_routed {
     /* By mimo_endpoint, whose first two are those of mimo_side. */
@@ -17,9 +18,8 @@ typedef struct mimo_routed {
     int64_t sequence_ranks[2]; /* ranks that share one sequence */
     mimo_layout *roles[2];     /* layouts with batch 0: they only say which ranks hold rows */
 
-    int64_t
-        shards;    /* into how many a partition over cp would cut a full dst tile; 1: it does not */
-    bool can_push; /* rows can be pushed into buffers: ranks share memory */
+    int64_t shards; /* into how many a partition over cp would cut a full dst tile; 1: not at all */
+    bool can_push;  /* rows can be pushed into buffers: ranks share memory */
     mimo_push_rule push_rule;
 
     int64_t first_batch;        /* as the descriptor gave it; -1: not given */
@@ -36,6 +36,14 @@ mimo_status mimo_routed_read_sequence(mimo_op *op, const mimo_tensor *to, const 
 mimo_status mimo_routed_read(mimo_tile_pair *out, const mimo_op *op, const mimo_tensor *src,
                              const mimo_tensor *dst);
 uint64_t mimo_routed_sign(uint64_t hash, const mimo_tile_pair *tiles);
+mimo_status mimo_routed_staging(mimo_staging_bytes *out, const mimo_staged_pass *pass);
+
+/* Bytes of a tensor at an endpoint. Its tile there is `tile`; shards are cut from the dst tile. */
+static inline int64_t mimo_routed_bytes_at(const mimo_routed *own, mimo_endpoint end,
+                                           const mimo_tile *tile)
+{
+    return mimo_tile_bytes(tile) / (end == MIMO_AT_SHARDS ? own->shards : 1);
+}
 
 /* The micro-batch that an operation moves, and the one that the next calls move. */
 static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
@@ -46,12 +54,6 @@ static inline mimo_routed_batch *mimo_routed_batch_of(const mimo_op *op)
 static inline const mimo_routed_batch *mimo_routed_batch_now(const mimo_bridge *bridge)
 {
     return &bridge->routed->batches[bridge->selected];
-}
-
-/* A thd rule that gives T = cu[sequences]. */
-static inline bool mimo_rule_is_packed(const mimo_partition_rule *rule)
-{
-    return rule && rule->format == MIMO_THD && rule->cu && rule->sequences >= 0;
 }
 
 #endif

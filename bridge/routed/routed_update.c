@@ -88,6 +88,13 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     return MIMO_OK;
 }
 
+static const char *pass_text(const mimo_bridge *bridge, bool backward)
+{
+    if (mimo_bridge_executor_of(bridge, backward) != &mimo_routed_executor)
+        return "collective";
+    return bridge->measured[backward] ? "routed, measured against collective" : "routed";
+}
+
 /* What this rank can check and take by itself. */
 static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n)
 {
@@ -95,7 +102,8 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
     MIMO_CHECK(n >= 0 && (descs || n == 0), MIMO_ERR_ARGUMENT, "update: %d micro-batches%s", n,
                descs ? "" : ", NULL");
     MIMO_CHECK(!it->bridge->collective, MIMO_ERR_UNSUPPORTED,
-               "update: the executor is collective, and must be routed");
+               "update: forward is %s; backward is %s; updates take bridges that are routed alone",
+               pass_text(it->bridge, false), pass_text(it->bridge, true));
     MIMO_TRY(mimo_bridge_check_idle(it->bridge, "update"));
     told->count = n > 0 ? n : 1;
     MIMO_TRY(read_descs(it, descs, n));

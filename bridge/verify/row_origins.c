@@ -22,11 +22,6 @@ typedef struct row_tag {
     int64_t rank, row;
 } row_tag;
 
-static const mimo_tile *tile_of(const mimo_op *op, const mimo_tile_pair *pair, bool sent)
-{
-    return op->call.backward == sent ? &pair->dst : &pair->src;
-}
-
 static int64_t rows_of(const mimo_tile *tile)
 {
     return tile->batch * tile->seq;
@@ -34,14 +29,18 @@ static int64_t rows_of(const mimo_tile *tile)
 
 /* ----------------------------------------- sending ------------------------------------------ */
 
-/* The contribution class of this rank, and the number of classes. */
-static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, int64_t *classes)
+/* A contribution class, and how many there are. */
+typedef struct one_class {
+    int64_t klass, classes;
+} one_class;
+
+/* The contribution class of this rank. */
+static mimo_status find_class(one_class *out, const mimo_op *op, int64_t seq)
 {
     mimo_layout *layout;
     mimo_cell cell = {0, 0, 0, 0};
     mimo_bridge *bridge = op->bridge;
-    *klass = 0;
-    *classes = 1;
+    *out = (one_class){0, 1};
     if (!op->call.backward)
         return MIMO_OK;
     mimo_layout_desc desc = op->executor->side_layout(bridge, MIMO_DST);
@@ -51,17 +50,16 @@ static mimo_status find_class(const mimo_op *op, int64_t seq, int64_t *klass, in
     desc.span_count = 0;
     MIMO_TRY(mimo_layout_create(&layout, &desc));
     (void)mimo_layout_cell(&cell, layout, bridge->rank);
-    *klass = cell.klass;
-    *classes = layout->dims.klass.size;
+    *out = (one_class){cell.klass, layout->dims.klass.size};
     mimo_layout_destroy(layout);
     return MIMO_OK;
 }
 
-static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, const int64_t klass[2])
+static void write_tags(row_tag *tags, const mimo_op *op, int64_t rows, one_class own)
 {
     for (int64_t row = 0; row < rows; row++)
-        tags[row] =
-            row % klass[1] == klass[0] ? (row_tag){op->bridge->rank + 1, row + 1} : (row_tag){0, 0};
+        tags[row] = row % own.classes == own.klass ? (row_tag){op->bridge->rank + 1, row + 1}
+                                                   : (row_tag){0, 0};
 }
 
 /* A view like one of the call's, of tags in staging. They begin as `tags`. */
@@ -82,12 +80,13 @@ static mimo_status put_tags(mimo_tensor *out, mimo_op *op, mimo_staging_slot slo
 static mimo_status add_pair(mimo_op *op, row_tag *tags)
 {
     mimo_tensor sent, received;
-    int64_t klass[2]; /* class, classes */
+    one_class own;
     const mimo_tile_pair *first = &op->tensors.pairs[0];
-    const mimo_tile *from = tile_of(op, first, true), *to = tile_of(op, first, false);
+    const mimo_tile *from = mimo_tile_of(first, mimo_op_from(op));
+    const mimo_tile *to = mimo_tile_of(first, mimo_op_to(op));
     MIMO_TRY(put_tags(&received, op, MIMO_STAGING_TAGS_RECEIVED, to, tags));
-    MIMO_TRY(find_class(op, first->seq, &klass[0], &klass[1]));
-    write_tags(tags, op, rows_of(from), klass);
+    MIMO_TRY(find_class(&own, op, first->seq));
+    write_tags(tags, op, rows_of(from), own);
     MIMO_TRY(put_tags(&sent, op, MIMO_STAGING_TAGS_SENT, from, tags));
     MIMO_TRY(op->executor->read(&op->tensors.pairs[op->tensors.count], op,
                                 op->call.backward ? &received : &sent,
@@ -175,9 +174,9 @@ static mimo_status make_layout(mimo_layout **out, const mimo_op *op, mimo_side s
 {
     mimo_layout_desc desc;
     const mimo_tile_pair *pair = &op->tensors.pairs[0];
-    const mimo_tile *tile = side == MIMO_SRC ? &pair->src : &pair->dst;
+    const mimo_tile *tile = mimo_tile_of(pair, side);
     MIMO_TRY(op->executor->op_layout(&desc, op, side));
-    desc.order = tile->view.letters[0] == 's' ? MIMO_ROWS_SBH : MIMO_ROWS_BSH;
+    desc.order = mimo_tile_order(tile);
     desc.seq = pair->seq;
     return mimo_layout_create(out, &desc);
 }
@@ -186,10 +185,10 @@ static mimo_status fetch_and_check(tag_check *it)
 {
     const mimo_op *op = it->op;
     const mimo_comm *comm = op->bridge->comm;
-    const mimo_tile *tile = tile_of(op, &op->tensors.pairs[op->tensors.count - 1], false);
+    const mimo_tile *tile = mimo_tile_of(&op->tensors.pairs[op->tensors.count - 1], mimo_op_to(op));
     int64_t bytes = rows_of(tile) * (int64_t)sizeof(row_tag);
-    MIMO_TRY(make_layout(&it->from, op, op->call.backward ? MIMO_DST : MIMO_SRC));
-    MIMO_TRY(make_layout(&it->to, op, op->call.backward ? MIMO_SRC : MIMO_DST));
+    MIMO_TRY(make_layout(&it->from, op, mimo_op_from(op)));
+    MIMO_TRY(make_layout(&it->to, op, mimo_op_to(op)));
     if (bytes == 0 || !mimo_layout_cell(&it->cell, it->to, op->bridge->rank))
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&it->tags, rows_of(tile), sizeof *it->tags));

@@ -22,6 +22,7 @@
 #include "core/hash.h"
 #include "core/memory.h"
 #include "device/profile.h"
+#include "partition/packed_rule.h"
 
 /* Odd widths, so that no row is a round number of bytes. Numbers stay small: products of two, and
  * sums of millions of these, are exact in 64 bits. */
@@ -70,14 +71,9 @@ static int64_t cut_sequence(const mimo_layout_desc *desc)
     const mimo_partition_rule *rule = desc->partition;
     if (!rule)
         return mimo_grid_dim_size(desc->grid, "cp");
-    if (rule->format == MIMO_THD)
-        return (rule->cu_padded ? rule->cu_padded : rule->cu)[rule->sequences];
+    if (mimo_rule_is_packed(rule))
+        return mimo_rule_positions(rule);
     return 2 * mimo_grid_dim_size(desc->grid, "cp") * mimo_grid_dim_size(desc->grid, "tp");
-}
-
-static bool is_packed(const mimo_layout_desc *desc)
-{
-    return desc->partition && desc->partition->format == MIMO_THD;
 }
 
 /* Two samples for each dp coordinate, and a number of positions that both sides can cut. */
@@ -88,9 +84,9 @@ static void choose_sizes(self_test *test, const mimo_layout_desc desc[2])
     int64_t src = cut_sequence(&desc[MIMO_SRC]), dst = cut_sequence(&desc[MIMO_DST]);
     test->batch = 2 * dp;
     test->seq = 2 * common_multiple(src, dst);
-    if (is_packed(&desc[MIMO_SRC]))
+    if (mimo_rule_is_packed(desc[MIMO_SRC].partition))
         test->seq = src;
-    if (is_packed(&desc[MIMO_DST]))
+    if (mimo_rule_is_packed(desc[MIMO_DST].partition))
         test->seq = dst;
 }
 
@@ -325,8 +321,7 @@ static mimo_status check_sums(const self_test *test, const test_sums *all)
         MIMO_CHECK(sums.rows[side] == rows * classes, MIMO_ERR_INTERNAL,
                    "self-test: the %s ranks hold %" PRId64 " rows, copies apart, and %" PRId64
                    " samples of %" PRId64 " positions are %" PRId64,
-                   side == MIMO_SRC ? "src" : "dst", sums.rows[side], test->batch, test->seq,
-                   rows * classes);
+                   mimo_side_names[side], sums.rows[side], test->batch, test->seq, rows * classes);
     }
     MIMO_CHECK(sums.product[0] == sums.product[1], MIMO_ERR_INTERNAL,
                "self-test: backward is not the adjoint of forward: <x, P'y> is %" PRId64

@@ -114,13 +114,13 @@ static mimo_status agree_entry(mimo_comm *comm, mimo_status local, const mimo_gr
 
 /* The colour is the group's index, the key is the rank in the group. Both fit an int, as all ranks
  * do. */
-static mimo_status split_entry(mimo_group_entry *entry, mimo_comm *comm)
+mimo_status mimo_grid_split(mimo_comm **out, mimo_comm *comm, const mimo_grid *grid,
+                            const char *dims)
 {
-    int64_t index = -1, position = 0, rank = mimo_comm_rank(comm);
-    if (mimo_grid_contains(entry->owner, rank))
-        MIMO_TRY(mimo_grid_group_of(&index, &position, entry->owner, entry->key, rank));
-    /* A split has the same outcome on all ranks: all keep the groups, or none does. */
-    return mimo_comm_split(&entry->comm, comm, (int)index, (int)position);
+    int64_t index = -1, at = 0, rank = mimo_comm_rank(comm);
+    if (mimo_grid_contains(grid, rank))
+        MIMO_TRY(mimo_grid_group_of(&index, &at, grid, dims, rank));
+    return mimo_comm_split(out, comm, (int)index, (int)at);
 }
 
 static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char *what)
@@ -142,7 +142,7 @@ mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims)
     MIMO_ENTER(comm, "mimo_grid_create_group");
     mimo_status status = prepare_entry(&entry, grid, dims);
     MIMO_TRY_GOTO(status, fail, agree_entry(comm, status, entry));
-    MIMO_TRY_GOTO(status, fail, split_entry(entry, comm));
+    MIMO_TRY_GOTO(status, fail, mimo_grid_split(&entry->comm, comm, entry->owner, entry->key));
     mimo_grid *base = grid->base ? grid->base : grid;
     entry->next = base->groups;
     base->groups = entry;

@@ -73,7 +73,8 @@ MIMO_API mimo_status mimo_alignment_rows(int64_t *rows, const mimo_alignment *al
  * ragged bridge (mimo_bridge_update) can have written a modality's rows there itself.
  *
  * Errors: MIMO_ERR_SHAPE where a count differs (prints both; a special id present without rows is
- * this error) or a view does not fit; MIMO_ERR_STATE before the first update.
+ * this error) or a view does not fit; MIMO_ERR_ARGUMENT where data of `to` is NULL; MIMO_ERR_STATE
+ * before the first update.
  */
 MIMO_API mimo_status mimo_alignment_merge(const mimo_alignment *alignment, const mimo_tensor *to,
                                           const mimo_tensor *rows, const mimo_tensor *text,

@@ -298,9 +298,9 @@ MIMO_API mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor
                                           const mimo_tensor *from, int n, mimo_stream stream);
 
 /**
- * Begin a forward or backward without waiting. Requests and staging belong to the operation, so
- * several operations may be in flight on one bridge. They move data in the order in which they were
- * begun.
+ * Begin a forward or backward. Collective over the communicator, without blocking: requests and
+ * staging belong to the operation, so several operations may be in flight on one bridge. They move
+ * data in the order in which they were begun.
  *
  * All ranks begin the same operations in the same order. They may wait for them in any order, also
  * across the bridges of one communicator: a wait on the communicator moves all of its bridges on. A
@@ -378,14 +378,14 @@ MIMO_API mimo_status mimo_bridge_backward_start_chunked(mimo_op **out, mimo_brid
  */
 MIMO_API mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream);
 
-/** Move the bridge's operations on, without blocking. *done says whether this one has ended, with
- *  or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
+/** Move the bridge's operations on. Local, does not block. *done says whether this one has ended,
+ *  with or without an error. Returns MIMO_OK while nothing failed, otherwise the operation's error.
  *  mimo_op_wait is due in any case. */
 MIMO_API mimo_status mimo_op_test(bool *done, mimo_op *op);
 
-/** Wait for the end, release the operation and null the handle. Where the bridge was destroyed
- * meanwhile, the last of these calls also releases the bridge. Returns the operation's status. A
- * handle that is already NULL gives MIMO_OK. */
+/** Wait for the end, release the operation and null the handle. Local, blocking on the host. Where
+ * the bridge was destroyed meanwhile, the last of these calls also releases the bridge. Returns the
+ * operation's status. A handle that is already NULL gives MIMO_OK. */
 MIMO_API mimo_status mimo_op_wait(mimo_op **op);
 
 /**

@@ -80,14 +80,15 @@ typedef struct mimo_buffer mimo_buffer;
  *
  * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or larger than 2^62),
  * MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (the backend has no such memory here), MIMO_ERR_MISMATCH
- * (some ranks register), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
+ * (some ranks call mimo_buffer_borrow), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
  */
 MIMO_API mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /**
- * Create a buffer in the caller's memory: `bytes` bytes at `data` on every rank. The memory stays
- * the caller's and outlives the buffer. NCCL takes memory of ncclMemAlloc, 4096-byte aligned, of
- * the same size on every rank. Open MPI can't share existing memory: MIMO_ERR_UNSUPPORTED.
+ * Create a buffer in the caller's memory: `bytes` bytes at `data` on every rank. Collective over
+ * `comm`, blocking. The memory stays the caller's and outlives the buffer. NCCL takes memory of
+ * ncclMemAlloc, 4096-byte aligned, of the same size on every rank. Open MPI can't share existing
+ * memory: MIMO_ERR_UNSUPPORTED.
  *
  * Errors, the same on every rank: as mimo_buffer_create; MIMO_ERR_ARGUMENT (NULL, alignment, sizes
  * that differ between ranks: the sentence has both).

@@ -28,8 +28,7 @@ MIMO_BEGIN_DECLS
       "origin, which is compared with the one that the layouts give)")                        \
     X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
       "thread blocks of a device that a zero-copy or staged call may take, the same on all "  \
-      "ranks; "                                                                               \
-      "0: enough for the link")                                                               \
+      "ranks; 0: enough for the link")                                                        \
     X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                         \
       "milliseconds that the host waits for other ranks in one call before it gives "         \
       "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")

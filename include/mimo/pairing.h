@@ -1,6 +1,6 @@
 /*
  * How two grids over the same ranks stand to each other: fan, gather groups and slices of the
- * gather-narrow-sum method (docs/concepts.md has it under that name). Pure and local.
+ * gather-narrow-sum method (docs/concepts.md has it under that name). Pure, local, thread-safe.
  *
  *            FAN_IN, src dp > dst dp        FAN_OUT, dst dp > src dp        EQUAL
  *  k         src dp / dst dp                dst dp / src dp                 1

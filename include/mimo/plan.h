@@ -1,6 +1,6 @@
 /*
  * Layouts and plans: which rows move between which ranks. Pure, local, without a communicator: any
- * process can build any rank's plan.
+ * process can build any rank's plan. Thread-safe on layouts and plans that no thread destroys.
  *
  * A *row* is one token of one sample: H contiguous elements. A *layout* says which ranks hold row
  * (sample, position), and at which local row. A *plan* is what one rank sends, receives and keeps.
@@ -159,8 +159,9 @@ typedef enum mimo_block_kind {
  * Blocks are sorted by (peer, class, b0, s0). So the i-th block that a rank sends to a peer is the
  * i-th block that the peer receives from it.
  *
- * Errors: MIMO_ERR_SHAPE (the layouts differ in batch, seq or spans), MIMO_ERR_MEMORY,
- * MIMO_ERR_ARGUMENT (rank < 0). A rank that holds rows in neither layout has an empty plan.
+ * Errors: MIMO_ERR_SHAPE (the layouts differ in batch or seq, one alone is ragged, or a sample has
+ * different numbers of rows in them), MIMO_ERR_MEMORY, MIMO_ERR_ARGUMENT (rank < 0). A rank that
+ * holds rows in neither layout has an empty plan.
  */
 MIMO_API mimo_status mimo_plan_create(mimo_plan **out, const mimo_layout *src,
                                       const mimo_layout *dst, int64_t rank);

@@ -60,8 +60,6 @@ mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_k
     return level > 0 ? MIMO_OK : read_calls(out, comm);
 }
 
-/* What was chosen about agreements. Creations compare it: ranks that differ in it would
- * wait for each other in the next call. */
 enum { POLICY_NO_AGREE = 1, POLICY_CALLS = 2 };
 
 static const char *const policy_text[] = {
@@ -71,7 +69,7 @@ static const char *const policy_text[] = {
     [POLICY_NO_AGREE | POLICY_CALLS] = " under MIMO_AGREE=0 and MIMO_CHECK=calls",
 };
 
-static mimo_status read_policy(int32_t *out, const mimo_comm *comm)
+mimo_status mimo_agreement_policy(int32_t *out, const mimo_comm *comm)
 {
     int64_t level;
     bool calls;
@@ -85,7 +83,7 @@ static mimo_status read_wanted(bool *wanted, int32_t *policy, const mimo_comm *c
                                mimo_agree_kind kind)
 {
     if (kind == MIMO_AGREE_CREATE)
-        MIMO_TRY(read_policy(policy, comm));
+        MIMO_TRY(mimo_agreement_policy(policy, comm));
     return mimo_agreement_wanted(wanted, comm, kind);
 }
 
@@ -132,7 +130,7 @@ void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo
     agreement->comm = comm;
     agreement->same_guess = true;
     uint64_t number = comm->calls++;
-    mimo_status ended = mimo_comm_enter(comm, claim->call);
+    mimo_status ended = mimo_check_farewells(comm, claim->call);
     if (ended != MIMO_OK) {
         end_with(agreement, ended);
         return;
@@ -319,11 +317,6 @@ mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status loc
 {
     const mimo_claim claim = {.kind = kind, .local = local, .signature = signature, .call = call};
     return mimo_agree_on(comm, &claim);
-}
-
-mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call)
-{
-    return mimo_agree_as(comm, MIMO_AGREE_CALL, local, signature, call);
 }
 
 static bool is_status(mimo_status status)

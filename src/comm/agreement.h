@@ -24,17 +24,17 @@ typedef enum mimo_call_kind {
     MIMO_CALL_COMM_SCATTER,
     MIMO_CALL_COMM_ALLTOALL,
     MIMO_CALL_COMM_BARRIER,
-    MIMO_CALL_COMM_COLLECT,
+    MIMO_CALL_COMM_HOST_ALLGATHER,
     MIMO_CALL_COMM_AGREE,
     MIMO_CALL_COMM_CREATE,
     MIMO_CALL_BUFFER_CREATE,
-    MIMO_CALL_BUFFER_REGISTER,
+    MIMO_CALL_BUFFER_BORROW,
     MIMO_CALL_GRID_CONNECT,
     MIMO_CALL_GRID_CREATE_GROUP,
     MIMO_CALL_GRADIENT_CREATE,
     MIMO_CALL_GRADIENT_COUNT,
     MIMO_CALL_GRADIENT_FINALIZE,
-    MIMO_CALL_GRADIENT_GROUPS, /* the end of finalize's comparison of spans */
+    MIMO_CALL_GRADIENT_GROUPS, /* the groups that finalize sums over are made */
     MIMO_CALL_GRADIENT_NORM,
     MIMO_CALL_BRIDGE_MOVE,
     MIMO_CALL_BRIDGE_UPDATE,
@@ -51,8 +51,8 @@ static inline uint64_t mimo_signature_start(mimo_call_kind kind)
 typedef struct mimo_call_report {
     uint64_t signature;
     int32_t status;
-    int32_t policy;            /* see policy_text in agreement.c; 0 where it is not compared */
-    char call[MIMO_CALL_TEXT]; /* "bridge forward bf16 sbh[577,4,4096]" */
+    int32_t policy;                    /* mimo_agreement_policy; 0 where it is not compared */
+    char call[MIMO_CALL_TEXT];         /* "bridge 1 forward of 2: bf16 sbh[577,4,64] ..." */
     char sentence[MIMO_SENTENCE_TEXT]; /* mimo_last_error() where status is an error */
 } mimo_call_report;
 
@@ -119,6 +119,11 @@ mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm);
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
 mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind);
 
+/* What was chosen about agreements, as one number: whether MIMO_AGREE=0 removes them, and whether
+ * MIMO_CHECK=calls adds some. Creations compare it, because ranks that differ in it would wait for
+ * each other in the next call. MIMO_ERR_ARGUMENT as above. */
+mimo_status mimo_agreement_policy(int32_t *out, const mimo_comm *comm);
+
 /* Begin. Where the agreement is removed, the result is the rank's own status at once. */
 void mimo_agreement_begin(mimo_agreement *agreement, mimo_comm *comm, const mimo_claim *claim);
 
@@ -133,8 +138,5 @@ mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim);
 /* mimo_agree_on for a claim that has no guess and no items. */
 MIMO_BACKEND_API mimo_status mimo_agree_as(mimo_comm *comm, mimo_agree_kind kind, mimo_status local,
                                            uint64_t signature, const char *call);
-
-/* mimo_agree_as for MIMO_AGREE_CALL. */
-mimo_status mimo_agree(mimo_comm *comm, mimo_status local, uint64_t signature, const char *call);
 
 #endif

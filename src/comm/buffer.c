@@ -12,11 +12,11 @@
 
 /* ---------------------------------------- creation ---------------------------------------- */
 
-/* The arguments of a creation; data NULL: memory of the backend's own. */
+/* The arguments of a creation. */
 typedef struct creation {
     const char *call;
     mimo_buffer **out;
-    bool registers;
+    bool borrows; /* the caller's memory, at `data` */
     void *data;
     int64_t bytes;
 } creation;
@@ -28,7 +28,7 @@ static mimo_status check_creation(const creation *own, const mimo_comm *comm)
                "%s: %" PRId64 " bytes", own->call, own->bytes);
     MIMO_CHECK(comm->backend->buffer_open, MIMO_ERR_UNSUPPORTED,
                "%s: backend '%s' has no memory that ranks share", own->call, comm->backend->name);
-    if (!own->registers)
+    if (!own->borrows)
         return MIMO_OK;
     MIMO_CHECK(comm->memory == MIMO_MEMORY_CUDA, MIMO_ERR_UNSUPPORTED,
                "%s: %s that is there already can't be shared", own->call,
@@ -64,8 +64,8 @@ static void free_buffer(mimo_buffer *buffer)
     mimo_release(buffer);
 }
 
-/* The size on all ranks: the largest that a rank asked for. What callers register must have the
- * same size everywhere. */
+/* The size on all ranks: the largest that a rank asked for. Memory of the callers must have
+ * the same size everywhere. */
 static mimo_status agree_on_size(int64_t *out, mimo_comm *comm, const creation *own)
 {
     uint64_t values[2] = {(uint64_t)own->bytes, ~(uint64_t)own->bytes};
@@ -73,7 +73,7 @@ static mimo_status agree_on_size(int64_t *out, mimo_comm *comm, const creation *
     MIMO_TRY(comm->backend->host_max_start(&request, comm, values, 2));
     MIMO_TRY(mimo_wait(comm, &request, own->call));
     int64_t most = (int64_t)values[0], least = (int64_t)~values[1];
-    MIMO_CHECK(!own->registers || most == least, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK(!own->borrows || most == least, MIMO_ERR_ARGUMENT,
                "%s: ranks brought from %" PRId64 " to %" PRId64
                " bytes, and have to bring the same",
                own->call, least, most);
@@ -90,7 +90,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
     if (local == MIMO_OK)
         local = reserve_buffer(&made, comm, own);
     uint64_t signature =
-        mimo_signature_start(own->registers ? MIMO_CALL_BUFFER_REGISTER : MIMO_CALL_BUFFER_CREATE);
+        mimo_signature_start(own->borrows ? MIMO_CALL_BUFFER_BORROW : MIMO_CALL_BUFFER_CREATE);
     mimo_status status = mimo_agree_as(comm, MIMO_AGREE_CREATE, local, signature, own->call);
     if (status == MIMO_OK)
         status = agree_on_size(&made->bytes, comm, own);
@@ -139,20 +139,21 @@ static mimo_status create_and_report(mimo_comm *comm, const creation *own)
 mimo_status mimo_buffer_create(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
     MIMO_RANGE();
-    const creation own = {"buffer create", out, false, NULL, bytes};
+    const creation own = {.call = "buffer create", .out = out, .bytes = bytes};
     return create_and_report(comm, &own);
 }
 
 mimo_status mimo_buffer_borrow(mimo_buffer **out, mimo_comm *comm, void *data, int64_t bytes)
 {
     MIMO_RANGE();
-    const creation own = {"buffer borrow", out, true, data, bytes};
+    const creation own = {
+        .call = "buffer borrow", .out = out, .borrows = true, .data = data, .bytes = bytes};
     return create_and_report(comm, &own);
 }
 
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes)
 {
-    const creation own = {"own buffer create", out, false, NULL, bytes};
+    const creation own = {.call = "own buffer create", .out = out, .bytes = bytes};
     return create(comm, &own);
 }
 

@@ -81,14 +81,15 @@ struct mimo_buffer {
     mimo_comm *comm;
     uint64_t serial; /* of the communicator's buffers; the same on all ranks */
     int64_t bytes;   /* of data, the same on every rank */
-    char **data; /* data[size]: the memory of each rank at this rank's (or its device's) addresses;
-                        NULL where out of reach */
-    mimo_flags **flags;    /* flags[size]: the pages, each [size], in the same way */
-    void *given;           /* the caller's memory; NULL: the backend's own */
-    void *own;             /* the backend's */
-    const char *unreached; /* why the backend looks for no other rank's memory, in words; NULL:
-                                    it has looked */
-    mimo_refusal noted;    /* by the host */
+    /* data[size]: the memory of each rank, at addresses of this rank or its device; NULL: out of
+     * reach. */
+    char **data;
+    mimo_flags **flags; /* flags[size]: the pages, each [size], in the same way */
+    void *given;        /* the caller's memory; NULL: the backend's own */
+    void *own;          /* the backend's */
+    /* Why the backend looks for no other rank's memory, in words; NULL: it has looked. */
+    const char *unreached;
+    mimo_refusal noted;          /* by the host */
     const mimo_refusal *refusal; /* `noted`, or the backend's, which its device writes */
 };
 
@@ -99,7 +100,7 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
            MIMO_BUFFER_ALIGNMENT;
 }
 
-/* mimo_buffer_create for the library's own use: it prints no line about ranks out of reach. */
+/* mimo_buffer_create for the library's own use: it logs no line about ranks out of reach. */
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */

@@ -115,7 +115,8 @@ mimo_status mimo_comm_allreduce(mimo_comm *comm, void *data, int64_t count, mimo
     MIMO_ENTER(comm, "allreduce");
     snprintf(call, sizeof call, "allreduce %s %s[%" PRId64 "]", op == MIMO_MAX ? "MAX" : "SUM",
              mimo_dtype_name(dtype), count);
-    const mimo_reduction reduction = {data, count, dtype, op, false, mimo_is_guarding(comm)};
+    const mimo_reduction reduction = {
+        .data = data, .count = count, .dtype = dtype, .op = op, .guarded = mimo_is_guarding(comm)};
     mimo_status local = allreduce_check(data, count, dtype, op);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, reduction.guarded, count, (int64_t)mimo_dtype_size(dtype));
@@ -177,8 +178,8 @@ mimo_status mimo_comm_allgather(mimo_comm *comm, void *to, const void *from, int
     if (bytes == 0)
         return MIMO_OK;
     bool in_place = is_in_place(comm, to, from, bytes);
-    const mimo_gather gather = {.to = {to, bytes, 0, 1, 1, 1, 1},
-                                .from = {in_place ? NULL : (void *)from, bytes, 0, 1, 1, 1, 1},
+    const mimo_gather gather = {.to = mimo_one_row(to, bytes),
+                                .from = mimo_one_row(in_place ? NULL : from, bytes),
                                 .step = 1,
                                 .guarded = guarded};
     MIMO_TRY(comm->backend->allgather_start(&request, comm, &gather, stream));
@@ -204,7 +205,8 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "broadcast: comm is NULL");
     MIMO_ENTER(comm, "broadcast");
     snprintf(call, sizeof call, "broadcast of %" PRId64 " bytes from rank %d", bytes, root);
-    const mimo_broadcast broadcast = {data, bytes, root, mimo_is_guarding(comm)};
+    const mimo_broadcast broadcast = {
+        .data = data, .bytes = bytes, .root = root, .guarded = mimo_is_guarding(comm)};
     mimo_status local = broadcast_check(comm, data, bytes, root);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, broadcast.guarded, 1, bytes);
@@ -220,8 +222,8 @@ mimo_status mimo_comm_broadcast(mimo_comm *comm, void *data, int64_t bytes, int 
 static mimo_status keep_part(const mimo_comm *comm, void *to, const void *from, int64_t bytes,
                              mimo_stream stream)
 {
-    const mimo_rows target = {to, bytes, 0, 1, 1, 1, 1};
-    const mimo_rows source = {(void *)from, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows target = mimo_one_row(to, bytes);
+    const mimo_rows source = mimo_one_row(from, bytes);
     return to == from ? MIMO_OK : comm->device->copy_rows(&target, &source, stream);
 }
 
@@ -263,7 +265,8 @@ mimo_status mimo_comm_reduce_scatter(mimo_comm *comm, void *to, const void *from
     MIMO_ENTER(comm, "reduce_scatter");
     snprintf(call, sizeof call, "reduce_scatter %s %s[%" PRId64 "] a rank",
              op == MIMO_MAX ? "MAX" : "SUM", mimo_dtype_name(dtype), count);
-    mimo_block_reduction reduction = {to, from, count, dtype, op, false};
+    mimo_block_reduction reduction = {
+        .to = to, .from = from, .count = count, .dtype = dtype, .op = op};
     mimo_status local = reduce_scatter_check(&reduction, &bytes, comm);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, reduction.guarded, (int64_t)comm->size + 1, bytes);
@@ -304,7 +307,8 @@ mimo_status mimo_comm_scatter(mimo_comm *comm, void *to, const void *from, int64
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "scatter: comm is NULL");
     MIMO_ENTER(comm, "scatter");
     snprintf(call, sizeof call, "scatter of %" PRId64 " bytes a rank from rank %d", bytes, root);
-    const mimo_scatter scatter = {to, from, bytes, root, mimo_is_guarding(comm)};
+    const mimo_scatter scatter = {
+        .to = to, .from = from, .bytes = bytes, .root = root, .guarded = mimo_is_guarding(comm)};
     int64_t parts = comm->rank == root ? comm->size : 1; /* of this rank's memory */
     mimo_status local = scatter_check(comm, &scatter);
     if (local == MIMO_OK)
@@ -344,7 +348,8 @@ mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int6
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "alltoall: comm is NULL");
     MIMO_ENTER(comm, "alltoall");
     snprintf(call, sizeof call, "alltoall of %" PRId64 " bytes a rank", bytes);
-    const mimo_alltoall alltoall = {to, from, bytes, mimo_is_guarding(comm)};
+    const mimo_alltoall alltoall = {
+        .to = to, .from = from, .bytes = bytes, .guarded = mimo_is_guarding(comm)};
     mimo_status local = alltoall_check(comm, &alltoall);
     if (local == MIMO_OK)
         local = mimo_guard_prepare(comm, alltoall.guarded, 2 * (int64_t)comm->size, bytes);
@@ -358,11 +363,12 @@ mimo_status mimo_comm_alltoall(mimo_comm *comm, void *to, const void *from, int6
     return mimo_wait(comm, &request, call);
 }
 
-static mimo_status collect_check(mimo_comm *comm, const void *to, const void *from, int bytes)
+static mimo_status host_allgather_check(mimo_comm *comm, const void *to, const void *from,
+                                        int bytes)
 {
-    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "collect: %d bytes", bytes);
+    MIMO_CHECK(bytes >= 0, MIMO_ERR_ARGUMENT, "host_allgather: %d bytes", bytes);
     MIMO_CHECK((to && from) || bytes == 0, MIMO_ERR_ARGUMENT,
-               "collect: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
+               "host_allgather: %s is NULL, %d bytes a rank", to ? "from" : "to", bytes);
     return comm->backend->host_allgather_prepare(comm, bytes);
 }
 
@@ -371,11 +377,11 @@ mimo_status mimo_comm_host_allgather(mimo_comm *comm, void *to, const void *from
     MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_request *request = NULL;
-    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "collect: comm is NULL");
-    MIMO_ENTER(comm, "collect");
-    snprintf(call, sizeof call, "collect of %d bytes a rank", bytes);
-    MIMO_TRY(mimo_agree(comm, collect_check(comm, to, from, bytes),
-                        signature_of(MIMO_CALL_COMM_COLLECT, bytes, 0, 0), call));
+    MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "host_allgather: comm is NULL");
+    MIMO_ENTER(comm, "host_allgather");
+    snprintf(call, sizeof call, "host_allgather of %d bytes a rank", bytes);
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CALL, host_allgather_check(comm, to, from, bytes),
+                           signature_of(MIMO_CALL_COMM_HOST_ALLGATHER, bytes, 0, 0), call));
     if (bytes == 0)
         return MIMO_OK;
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, bytes));

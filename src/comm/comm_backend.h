@@ -269,7 +269,7 @@ struct mimo_comm {
     bool destroyed; /* by the caller */
 };
 
-/* Add a holder; drop one. The last one releases the communicator. (lifetime.c) */
+/* Add a holder; drop one. The last one releases the communicator (holders.c). */
 void mimo_comm_hold(mimo_comm *comm);
 void mimo_comm_drop(mimo_comm *comm);
 

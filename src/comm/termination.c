@@ -250,7 +250,7 @@ static mimo_status receive_farewell(mimo_comm *comm, const char *call)
     return mimo_comm_check(comm);
 }
 
-mimo_status mimo_comm_enter(mimo_comm *comm, const char *call)
+mimo_status mimo_check_farewells(mimo_comm *comm, const char *call)
 {
     MIMO_TRY(mimo_comm_check(comm));
     return deadline_of(comm->family) > 0 ? receive_farewell(comm, call) : MIMO_OK;

@@ -50,9 +50,8 @@ typedef struct mimo_family {
     char why[MIMO_SENTENCE_TEXT];
     bool forgotten; /* destroying what was made from it calls no transport */
 
-    pthread_mutex_t
-        lock; /* of its lists of objects, which threads may destroy at the same time once
-                             it is forgotten */
+    /* Of its lists of objects, which threads may destroy at the same time once it is forgotten. */
+    pthread_mutex_t lock;
 } mimo_family;
 
 /* What a rank that gives up sends to the others. */
@@ -124,9 +123,9 @@ void mimo_family_end_asked(mimo_family *family);
  * the transport is another thread's. */
 void mimo_family_try_end(mimo_family *family);
 
-/* mimo_comm_check at the beginning of a call. It also ends the family where a peer's farewell has
- * arrived. */
-mimo_status mimo_comm_enter(mimo_comm *comm, const char *call);
+/* mimo_comm_check at the beginning of an agreement. It also ends the family where a peer's farewell
+ * has arrived. */
+mimo_status mimo_check_farewells(mimo_comm *comm, const char *call);
 
 /* To be called each time the host finds that `call` is not done. Ends the family where the deadline
  * has passed or a peer's farewell has arrived; afterwards it always returns that error. */

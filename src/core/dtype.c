@@ -30,7 +30,8 @@ const char *mimo_dtype_name(mimo_dtype dtype)
 
 mimo_status mimo_dtype_parse(mimo_dtype *out, const char *name)
 {
-    MIMO_CHECK(out && name, MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL argument");
+    MIMO_CHECK(out && name, MIMO_ERR_ARGUMENT, "mimo_dtype_parse: %s is NULL",
+               out ? "name" : "out");
 #define MATCH(dtype, value, text, bytes) \
     if (strcmp(name, text) == 0) {       \
         *out = dtype;                    \

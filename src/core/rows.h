@@ -17,6 +17,20 @@ typedef struct mimo_rows {
     int64_t n_inner, inner;
 } mimo_rows;
 
+/* `bytes` contiguous bytes as one row. */
+static inline mimo_rows mimo_one_row(const void *base, int64_t bytes)
+{
+    mimo_rows row = {(void *)base, bytes, 0, 1, 1, 1, 1};
+    return row;
+}
+
+/* Rows that match `rows`, one after the other without gaps from `base` on. */
+static inline mimo_rows mimo_rows_packed(void *base, const mimo_rows *rows)
+{
+    mimo_rows packed = {base, rows->row_bytes, 0, rows->n_outer, rows->n_inner, rows->n_inner, 1};
+    return packed;
+}
+
 /* A copy between matching rows. */
 typedef struct mimo_row_copy {
     mimo_rows to, from;

@@ -130,9 +130,9 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     MIMO_ENTER(gradient->comm, "mimo_gradient_count");
     mimo_comm *comm = gradient->comm;
     mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
-    MIMO_TRY_GOTO(
-        status, done,
-        mimo_agree(comm, status, mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
+    MIMO_TRY_GOTO(status, done,
+                  mimo_agree_as(comm, MIMO_AGREE_CALL, status,
+                                mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
     if (counts_tokens(gradient))
         mine = (mimo_share){gradient->loss, gradient->tokens};
     if (MIMO_MUTATED("n-over-dp")) {

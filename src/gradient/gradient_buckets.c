@@ -25,9 +25,8 @@ static mimo_status read_bucket(mimo_bucket_rule *rule, const mimo_gradient *grad
     MIMO_CHECK(bucket->dtype == MIMO_F32 || bucket->dtype == MIMO_F64 ||
                    bucket->dtype == MIMO_F16 || bucket->dtype == MIMO_BF16 ||
                    bucket->dtype == MIMO_I64,
-               MIMO_ERR_UNSUPPORTED,
-               "gradient bucket '%s': dtype %s is none that can be summed", bucket->name,
-               mimo_dtype_name(bucket->dtype));
+               MIMO_ERR_UNSUPPORTED, "gradient bucket '%s': dtype %s is none that can be summed",
+               bucket->name, mimo_dtype_name(bucket->dtype));
     MIMO_CHECK(bucket->count >= 0, MIMO_ERR_ARGUMENT, "gradient bucket '%s': %" PRId64 " elements",
                bucket->name, bucket->count);
     MIMO_TRY(mimo_mul(&bytes, bucket->count, (int64_t)mimo_dtype_size(bucket->dtype)));
@@ -112,8 +111,8 @@ static mimo_status name_bucket(const mimo_bucket_call *call, const char *verb)
                  bucket->name, mimo_module_name(bucket->module), mimo_dtype_name(bucket->dtype),
                  mimo_rule_text(call->rules[i].partial, partial),
                  mimo_rule_text(call->rules[i].shard, shard));
-        MIMO_TRY(
-            mimo_agree(call->gradient->comm, MIMO_OK, hash_bucket(MIMO_HASH_START, call, i), text));
+        MIMO_TRY(mimo_agree_as(call->gradient->comm, MIMO_AGREE_CALL, MIMO_OK,
+                               hash_bucket(MIMO_HASH_START, call, i), text));
     }
     return MIMO_OK;
 }
@@ -127,9 +126,9 @@ mimo_status mimo_bucket_call_agree(const mimo_bucket_call *call, mimo_status loc
     mimo_comm *comm = call->gradient->comm;
     uint64_t hash = mimo_hash_int(mimo_signature_start(kind), call->n);
     snprintf(text, sizeof text, "%s of %d buckets", verb, call->n);
-    MIMO_TRY(mimo_agree(comm, local, hash, text));
+    MIMO_TRY(mimo_agree_as(comm, MIMO_AGREE_CALL, local, hash, text));
     hash = mimo_hash_int(hash, (int64_t)mimo_bucket_call_hash(call));
-    mimo_status status = mimo_agree(comm, MIMO_OK, hash, text);
+    mimo_status status = mimo_agree_as(comm, MIMO_AGREE_CALL, MIMO_OK, hash, text);
     if (status == MIMO_ERR_MISMATCH)
         MIMO_TRY(name_bucket(call, verb));
     return status;

@@ -7,21 +7,17 @@
 #include "core/mutation.h"
 #include "device/profile.h"
 #include "gradient/gradient_state.h"
+#include "grid/grid_types.h"
 
 /* ------------------------------------------ groups ---------------------------------------- */
 
 static mimo_status make_group(mimo_gradient *gradient, mimo_side module, unsigned mask)
 {
     char dims[16];
-    const mimo_grid *grid = gradient->grid[module];
-    int64_t index = -1, position = 0;
     if (mask == 0 || gradient->made[module][mask])
         return MIMO_OK;
-    if (mimo_grid_contains(grid, gradient->comm->rank))
-        MIMO_TRY(mimo_grid_group_of(&index, &position, grid, mimo_rule_text(mask, dims),
-                                    gradient->comm->rank));
-    MIMO_TRY(
-        mimo_comm_split(&gradient->group[module][mask], gradient->comm, (int)index, (int)position));
+    MIMO_TRY(mimo_grid_split(&gradient->group[module][mask], gradient->comm, gradient->grid[module],
+                             mimo_rule_text(mask, dims)));
     gradient->made[module][mask] = true;
     return MIMO_OK;
 }
@@ -66,8 +62,11 @@ static mimo_status sum_bucket(const mimo_bucket_call *call, int i, mimo_stream s
         return MIMO_OK;
     if (bucket->module == MIMO_SRC && MIMO_MUTATED("no-encoder-sum"))
         return MIMO_OK;
-    const mimo_reduction sum = {bucket->grad, bucket->count, bucket->dtype,
-                                MIMO_SUM,     false,         call->guarded};
+    const mimo_reduction sum = {.data = bucket->grad,
+                                .count = bucket->count,
+                                .dtype = bucket->dtype,
+                                .op = MIMO_SUM,
+                                .guarded = call->guarded};
     if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
         MIMO_TRY(group->device->scale(
             bucket->grad, bucket->count, bucket->dtype,
@@ -128,8 +127,8 @@ static mimo_status agree_and_group(const mimo_bucket_call *call, mimo_status loc
     MIMO_TRY(mimo_bucket_call_agree(call, local, MIMO_CALL_GRADIENT_FINALIZE, "gradient finalize"));
     MIMO_TRY(mimo_gradient_agree_on_counts(call));
     MIMO_TRY(make_groups(call));
-    MIMO_TRY(mimo_agree(gradient->comm, prepare_sums(call),
-                        mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
+    MIMO_TRY(mimo_agree_as(gradient->comm, MIMO_AGREE_CALL, prepare_sums(call),
+                           mimo_signature_start(MIMO_CALL_GRADIENT_GROUPS), "gradient finalize"));
     gradient->agreed = mimo_bucket_call_hash(call);
     gradient->has_agreed = true;
     return MIMO_OK;

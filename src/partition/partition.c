@@ -6,6 +6,7 @@
 #include "core/descriptor.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "partition/packed_rule.h"
 #include "partition/packed_runs.h"
 #include "partition/partition_state.h"
 
@@ -59,7 +60,7 @@ static mimo_status check_packed(const mimo_partition_rule *rule, int64_t cp)
 {
     int64_t n = rule->sequences;
     const char *name = rule->cu_padded ? "cu_padded" : "cu";
-    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    const int32_t *cu = mimo_rule_lengths(rule);
     MIMO_CHECK(n >= 0, MIMO_ERR_ARGUMENT, "partition: %" PRId64 " sequences", n);
     MIMO_CHECK(rule->cu, MIMO_ERR_ARGUMENT,
                "partition: thd with %" PRId64 " sequences, and cu is NULL", n);
@@ -75,7 +76,7 @@ static mimo_status check_packed(const mimo_partition_rule *rule, int64_t cp)
 
 static mimo_status keep_packed(mimo_partition *partition, const mimo_partition_rule *rule)
 {
-    const int32_t *cu = rule->cu_padded ? rule->cu_padded : rule->cu;
+    const int32_t *cu = mimo_rule_lengths(rule);
     int64_t n = rule->sequences, capacity;
     mimo_cp_coordinate cp = {partition->coords.cp_rank, partition->coords.cp_size};
     MIMO_TRY(check_packed(rule, cp.size));

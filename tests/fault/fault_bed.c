@@ -282,7 +282,7 @@ static mimo_status broadcast(fault_bed *bed)
     return mimo_comm_broadcast(bed->comm, bed->weights, sizeof bed->weights, 1, NULL);
 }
 
-static mimo_status collect(fault_bed *bed)
+static mimo_status host_allgather(fault_bed *bed)
 {
     int all[FAULT_RANKS];
     return mimo_comm_host_allgather(bed->comm, all, &bed->rank, sizeof bed->rank);
@@ -315,8 +315,9 @@ static mimo_status another_buffer(fault_bed *bed)
     return status;
 }
 
-/* Open MPI can't register memory. The ranks agree on that error as on any other. */
-static mimo_status register_memory(fault_bed *bed)
+/* Over MPI memory that is there already can't be shared. The ranks agree on that error as on any
+ * other. */
+static mimo_status borrow_memory(fault_bed *bed)
 {
     mimo_buffer *buffer = NULL;
     mimo_status status = mimo_buffer_borrow(&buffer, bed->comm, bed->full, sizeof bed->full);
@@ -397,12 +398,12 @@ const fault_call fault_calls[] = {
     {"scatter", scatter, "scatter of 12 bytes a rank from rank 1: ", 0},
     {"alltoall", alltoall, "alltoall of 12 bytes a rank: ", 0},
     {"broadcast", broadcast, "broadcast of 12 bytes from rank 1: ", 0},
-    {"collect", collect, "collect of 4 bytes a rank: ", 0},
+    {"host allgather", host_allgather, "host_allgather of 4 bytes a rank: ", 0},
     {"split", split, "comm split: ", 0},
     {"group", group, "create_group 'dp' of grid tp=2,dp=2: ", 0},
     {"connect", connect, "connect grid tp=2,cp=2,dp=1 at offset 0: ", 0},
     {"buffer", another_buffer, "buffer create: ", 0},
-    {"register", register_memory, "buffer borrow: ", 0},
+    {"borrow", borrow_memory, "buffer borrow: ", 0},
     {"forward", fault_forward,
      "bridge 1 forward of 1: f32 sbh[2,2,3] from f32 sbh[8,1,3]: ", FAULT_BRIDGE},
     {"backward", fault_backward,

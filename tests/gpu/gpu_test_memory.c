@@ -155,7 +155,7 @@ static mimo_status buffer(void)
 }
 
 /* More values than a communicator has memory ready for. */
-static mimo_status split_and_collect(void)
+static mimo_status split_and_allgather(void)
 {
     enum { BYTES = 4096 };
     static char mine[BYTES];
@@ -280,7 +280,7 @@ static void all_fail_on_one(kind which)
     MPI_EXPECT_OK(mimo_comm_set_deadline(mpi_test_comm(), 20000)); /* a hang becomes a failure */
     each_fails_on_one(which, "communicator", communicator, 2);
     each_fails_on_one(which, "buffer", buffer, 2);
-    each_fails_on_one(which, "split and collect", split_and_collect, 4);
+    each_fails_on_one(which, "split and host allgather", split_and_allgather, 4);
     each_fails_on_one(which, "bridge", bridge, 2);
     each_fails_on_one(which, "gradient step", gradient_step, 1);
     destroy_grids();

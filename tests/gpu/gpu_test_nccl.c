@@ -75,6 +75,7 @@ MPI_TEST(nccl, wrong_creation)
         MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_MISMATCH);
         snprintf(words, sizeof words, "rank %d gave another NCCL descriptor", last);
         MPI_EXPECT_SENTENCE(words);
+        MPI_EXPECT_SENTENCE("min_ctas is 2 there, and 1 on rank 0");
         desc = good;
         mimo_comm_desc common = MIMO_COMM_DESC_INIT;
         common.checks = rank == last ? MIMO_CHECK_CALLS : 0;

@@ -66,8 +66,8 @@ static void copies(mimo_comm *comm)
     ARGUMENT(mimo_comm_broadcast(comm, NULL, 1, 0, NULL), "broadcast: data is NULL, 1 bytes");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, 2, NULL), "broadcast: root 2 is not one of 2 ranks");
     ARGUMENT(mimo_comm_broadcast(comm, all, 1, -1, NULL), "broadcast: root -1");
-    ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "collect: comm is NULL");
-    ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "collect: -1 bytes");
+    ARGUMENT(mimo_comm_host_allgather(NULL, all, &own, 1), "host_allgather: comm is NULL");
+    ARGUMENT(mimo_comm_host_allgather(comm, all, &own, -1), "host_allgather: -1 bytes");
     MPI_EXPECT(all[0] == '\0', "a failed call wrote");
 }
 
@@ -254,18 +254,18 @@ static void questions(const mimo_bridge *bridge)
 {
     int64_t ranks[8], a = -7, b = -7;
     mimo_pairing pairing = MIMO_PAIRING_INIT;
-    ARGUMENT(mimo_bridge_pairing(NULL, bridge), "pairing: NULL");
-    ARGUMENT(mimo_bridge_pairing(&pairing, NULL), "pairing: NULL");
-    ARGUMENT(mimo_bridge_gather_group(ranks, &a, NULL), "gather group: NULL");
-    ARGUMENT(mimo_bridge_gather_group(NULL, &a, bridge), "gather group: NULL");
-    ARGUMENT(mimo_bridge_gather_group(ranks, NULL, bridge), "gather group: NULL");
-    ARGUMENT(mimo_bridge_slot_samples(&a, &b, NULL, 4), "slice: NULL");
-    ARGUMENT(mimo_bridge_slot_samples(NULL, &b, bridge, 4), "slice: NULL");
-    ARGUMENT(mimo_bridge_slot_samples(&a, NULL, bridge, 4), "slice: NULL");
+    ARGUMENT(mimo_bridge_pairing(NULL, bridge), "mimo_bridge_pairing: out is NULL");
+    ARGUMENT(mimo_bridge_pairing(&pairing, NULL), "mimo_bridge_pairing: bridge is NULL");
+    ARGUMENT(mimo_bridge_gather_group(ranks, &a, NULL), "gather_group: bridge is NULL");
+    ARGUMENT(mimo_bridge_gather_group(NULL, &a, bridge), "gather_group: ranks is NULL");
+    ARGUMENT(mimo_bridge_gather_group(ranks, NULL, bridge), "gather_group: slot is NULL");
+    ARGUMENT(mimo_bridge_slot_samples(&a, &b, NULL, 4), "slot_samples: bridge is NULL");
+    ARGUMENT(mimo_bridge_slot_samples(NULL, &b, bridge, 4), "slot_samples: start is NULL");
+    ARGUMENT(mimo_bridge_slot_samples(&a, NULL, bridge, 4), "slot_samples: length is NULL");
     WRONG(mimo_bridge_slot_samples(&a, &b, bridge, 4), MIMO_ERR_GRID, "the grids do not pair");
-    ARGUMENT(mimo_bridge_samples(&a, &b, NULL, MIMO_SRC, 4), "samples: NULL");
-    ARGUMENT(mimo_bridge_samples(NULL, &b, bridge, MIMO_SRC, 4), "samples: NULL");
-    ARGUMENT(mimo_bridge_samples(&a, NULL, bridge, MIMO_SRC, 4), "samples: NULL");
+    ARGUMENT(mimo_bridge_samples(&a, &b, NULL, MIMO_SRC, 4), "bridge_samples: bridge is NULL");
+    ARGUMENT(mimo_bridge_samples(NULL, &b, bridge, MIMO_SRC, 4), "bridge_samples: first is NULL");
+    ARGUMENT(mimo_bridge_samples(&a, NULL, bridge, MIMO_SRC, 4), "bridge_samples: count is NULL");
     ARGUMENT(mimo_bridge_samples(&a, &b, bridge, (mimo_side)7, 4), "samples: unknown side 7");
     WRONG(mimo_bridge_samples(&a, &b, bridge, MIMO_DST, -4), MIMO_ERR_SHAPE, "a batch of -4");
     MPI_EXPECT(a == -7 && b == -7, "a failed call wrote its output");

@@ -647,6 +647,8 @@ MPI_TEST(bridge, descriptors_that_differ)
                    mimo_status_name(status));
         if (field >= 0)
             MPI_EXPECT_SENTENCE("rank 2 called bridge create");
+        if (field == 0)
+            MPI_EXPECT_SENTENCE(" of 2 sequences, T 16, p2p, rank 0");
         if (field == 9)
             MPI_EXPECT_SENTENCE(", staged");
         mimo_bridge_destroy(bridge);

@@ -124,6 +124,9 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = 2 * dp;
     MPI_EXPECT_STATUS(mimo_bridge_update(bridge, &batch, 1), MIMO_ERR_UNSUPPORTED);
+    bool routed = mimo_bridge_executor(bridge, false).algorithm == MIMO_ALGORITHM_ROUTED;
+    MPI_EXPECT_SENTENCE(routed ? "update: forward is routed, measured against collective; backward"
+                               : "update: forward is collective; backward is ");
     MPI_EXPECT_STATUS(mimo_bridge_samples(&first, &count, bridge, MIMO_SRC, dp + 1),
                       MIMO_ERR_SHAPE);
     MPI_EXPECT_OK(forward(bridge, c, 3, 6)); /* another batch than measured, evenly split */

@@ -205,7 +205,7 @@ MPI_TEST(comm, agreement)
     MPI_EXPECT(here[3] == size, "%d", here[3]);
     setenv("MIMO_AGREE", "maybe", 1); /* the wrong argument is reported, not the wrong variable */
     MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, NULL, NULL, 4), MIMO_ERR_ARGUMENT);
-    MPI_EXPECT_SENTENCE("rank 0: collect: to is NULL");
+    MPI_EXPECT_SENTENCE("rank 0: host_allgather: to is NULL");
     setenv("MIMO_AGREE", "7", 1);
     int32_t mine = rank, all[8];
     MPI_EXPECT_STATUS(mimo_comm_host_allgather(comm, all, &mine, sizeof mine), MIMO_ERR_ARGUMENT);

@@ -59,8 +59,8 @@ Test(dtype, sizes_and_names_round_trip)
         cr_assert_eq(parsed, all[i]);
     }
     mimo_dtype untouched = MIMO_I64;
-    FAILS(mimo_dtype_parse(&untouched, NULL), MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL");
-    FAILS(mimo_dtype_parse(NULL, "f32"), MIMO_ERR_ARGUMENT, "mimo_dtype_parse: NULL");
+    FAILS(mimo_dtype_parse(&untouched, NULL), MIMO_ERR_ARGUMENT, "dtype_parse: name is NULL");
+    FAILS(mimo_dtype_parse(NULL, "f32"), MIMO_ERR_ARGUMENT, "mimo_dtype_parse: out is NULL");
     cr_assert_eq(mimo_dtype_parse(&untouched, "f12"), MIMO_ERR_ARGUMENT);
     cr_assert_eq(untouched, MIMO_I64);
     cr_assert(strstr(mimo_last_error(), "f12"));

@@ -981,7 +981,7 @@ Test(plan, checker_catches)
 
 /* ------------------------------------------ errors ------------------------------------------ */
 
-/* Both sides of a ragged pair must have the same spans in every sample. */
+/* Both sides of a ragged pair must have the same number of rows in every sample. */
 Test(plan, spans_that_differ)
 {
     const mimo_span spans[] = {{0, 0, 1, 2}, {1, 0, 0, 3}},
@@ -998,10 +998,11 @@ Test(plan, spans_that_differ)
     for (int i = 0; i < CASES; i++)
         layouts[i] = layout_of(&cases[i], 2, 4, &grids[i]);
     for (int i = 2; i < CASES; i++) {
-        FAILS(mimo_plan_create(&plan, layouts[0], layouts[i], 0), MIMO_ERR_SHAPE, "different spans",
-              "batch 2, seq 4");
+        FAILS(mimo_plan_create(&plan, layouts[0], layouts[i], 0), MIMO_ERR_SHAPE,
+              i == 2 ? "sample 1 has 3 rows in src and 2 in dst" : "src is ragged and dst is not",
+              i == 2 ? "" : "batch 2, seq 4");
         FAILS(mimo_plan_create(&plan, layouts[i], layouts[0], 0), MIMO_ERR_SHAPE,
-              "different spans");
+              i == 2 ? "sample 1 has 2 rows in src and 3 in dst" : "dst is ragged and src is not");
     }
     cr_assert_null(plan, "a failed call leaves its output");
     cr_assert_eq(mimo_plan_check(layouts[0], layouts[1]), MIMO_OK, "%s", mimo_last_error());

@@ -2,15 +2,10 @@
 
 #include "device/device.h"
 
-static mimo_rows packed_like(const mimo_rows *rows, char *at)
-{
-    return (mimo_rows){at, rows->row_bytes, 0, rows->n_outer, rows->n_inner, rows->n_inner, 1};
-}
-
 mimo_status mimo_mpi_pack(char *packed, const mimo_rows *rows, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
-        const mimo_rows at = packed_like(&rows[i], packed);
+        const mimo_rows at = mimo_rows_packed(packed, &rows[i]);
         MIMO_TRY(mimo_device_host.copy_rows(&at, &rows[i], NULL));
         packed += mimo_rows_bytes(&rows[i]);
     }
@@ -20,7 +15,7 @@ mimo_status mimo_mpi_pack(char *packed, const mimo_rows *rows, int64_t count)
 mimo_status mimo_mpi_unpack(const mimo_rows *rows, int64_t count, char *packed)
 {
     for (int64_t i = 0; i < count; i++) {
-        const mimo_rows at = packed_like(&rows[i], packed);
+        const mimo_rows at = mimo_rows_packed(packed, &rows[i]);
         MIMO_TRY(mimo_device_host.copy_rows(&rows[i], &at, NULL));
         packed += mimo_rows_bytes(&rows[i]);
     }

@@ -72,7 +72,7 @@ void mimo_mpi_request_load(mimo_request *request, void *data, int64_t bytes)
 
 void mimo_mpi_request_copy_back(mimo_request *request, void *to, int64_t bytes, int64_t offset)
 {
-    request->one_target = (mimo_rows){to, bytes, 0, 1, 1, 1, 1};
+    request->one_target = mimo_one_row(to, bytes);
     request->to = &request->one_target;
     request->to_count = 1;
     request->offset = offset;

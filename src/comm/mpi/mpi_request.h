@@ -25,8 +25,8 @@ struct mimo_request {
     mimo_mpi_request_pool *pool;
     mimo_request *next_abandoned;
     char *memory; /* what MPI sends and receives of host values, and of rows of guarded calls */
-    const mimo_rows
-        *to; /* to[to_count]: where memory from `offset` on is copied once all arrived */
+    /* to[to_count]: where memory from `offset` on is copied once all arrived. */
+    const mimo_rows *to;
     int64_t to_count, offset;
     mimo_rows one_target;  /* `to` where there is one */
     int count;             /* MPI requests in use */

@@ -11,7 +11,6 @@
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
 #include "core/descriptor.h"
-#include "core/hash.h"
 #include "core/memory.h"
 
 enum { BUS_TEXT = 32 };
@@ -98,15 +97,19 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
 
 /* ------------------------------- creation: the bootstrap ---------------------------- */
 
+enum { SETTINGS = 4 };
+static const char *const setting_names[SETTINGS] = {"min_ctas", "max_ctas", "blocking",
+                                                    "split_share"};
+
 /* What the ranks exchange before NCCL is called, so that no rank waits in it alone. */
 typedef struct rank_info {
     int32_t status;
     char sentence[MIMO_SENTENCE_TEXT];
-    uint64_t settings;  /* hash of the descriptor's fields that must agree */
-    uint64_t host;      /* mimo_nccl_host_hash */
-    char bus[BUS_TEXT]; /* the GPU's PCI bus id on that host */
+    int32_t settings[SETTINGS]; /* the descriptor's fields that must agree */
+    uint64_t host;              /* mimo_nccl_host_hash */
+    char bus[BUS_TEXT];         /* the GPU's PCI bus id on that host */
     int32_t device;
-    int32_t policy;  /* read_policy */
+    int32_t policy;  /* mimo_agreement_policy */
     int32_t shares;  /* NCCL lets this rank share its GPU */
     ncclUniqueId id; /* rank 0's is used */
 } rank_info;
@@ -147,14 +150,12 @@ static mimo_status check_desc(const mimo_nccl_desc *desc)
     return MIMO_OK;
 }
 
-/* Which calls agree. Ranks that differ in it would wait for each other. */
-static mimo_status read_policy(int32_t *out, const mimo_comm *comm)
+static void read_settings(rank_info *mine, const mimo_nccl_desc *desc)
 {
-    bool calls, data;
-    MIMO_TRY(mimo_agreement_wanted(&calls, comm, MIMO_AGREE_CALL));
-    MIMO_TRY(mimo_agreement_wanted(&data, comm, MIMO_AGREE_DATA));
-    *out = calls + 2 * data;
-    return MIMO_OK;
+    const int settings[SETTINGS] = {desc->min_ctas, desc->max_ctas, desc->blocking,
+                                    desc->split_share};
+    for (int s = 0; s < SETTINGS; s++)
+        mine->settings[s] = settings[s];
 }
 
 /* What this rank does alone: choose its device, make NCCL's identifier and the communicator. */
@@ -164,8 +165,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     MIMO_CHECK(given, MIMO_ERR_ARGUMENT, "mimo_comm_create_nccl: desc is NULL");
     MIMO_TRY(mimo_read_descriptor(&desc, sizeof desc, given, "NCCL communicator"));
-    mine->settings = mimo_hash_int(mimo_hash_int(MIMO_HASH_START, desc.min_ctas), desc.max_ctas);
-    mine->settings = mimo_hash_int(mimo_hash_int(mine->settings, desc.blocking), desc.split_share);
+    read_settings(mine, &desc);
     MIMO_TRY(choose_device(&desc, neighbours));
     MIMO_TRY(check_desc(&desc));
     mine->device = desc.device;
@@ -174,7 +174,7 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     if (bootstrap->rank == 0)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
-    MIMO_TRY(read_policy(&mine->policy, &(*made)->base));
+    MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
     mine->shares = shares_gpus();
     if (desc.blocking == MIMO_NCCL_DEFAULT && mimo_comm_deadline(&(*made)->base) > 0)
         (*made)->family->config.blocking = 0; /* NCCL's own waits have no deadline */
@@ -188,8 +188,12 @@ static mimo_status compare(const rank_info *all, int size)
         MIMO_CHECK(all[i].status == MIMO_OK, (mimo_status)all[i].status, "rank %d: %s", i,
                    all[i].sentence);
     for (int i = 1; i < size; i++)
-        MIMO_CHECK(all[i].settings == all[0].settings, MIMO_ERR_MISMATCH,
-                   "rank %d gave another NCCL descriptor than rank 0", i);
+        for (int s = 0; s < SETTINGS; s++)
+            MIMO_CHECK(
+                all[i].settings[s] == all[0].settings[s], MIMO_ERR_MISMATCH,
+                "rank %d gave another NCCL descriptor than rank 0: %s is %d there, and %d on "
+                "rank 0",
+                i, setting_names[s], (int)all[i].settings[s], (int)all[0].settings[s]);
     for (int i = 1; i < size; i++)
         MIMO_CHECK(all[i].policy == all[0].policy, MIMO_ERR_MISMATCH,
                    "rank %d has another MIMO_AGREE or MIMO_CHECK=calls than rank 0, in its "

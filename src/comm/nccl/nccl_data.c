@@ -35,8 +35,8 @@ static mimo_status reduce_wide(mimo_comm *comm, const mimo_reduction *reduction,
     MIMO_TRY(mimo_mul(&bytes, count, (int64_t)sizeof(float)));
     MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
     MIMO_TRY_CUDA(mimo_cuda_widen(staging, reduction->data, count, reduction->dtype, stream));
-    const mimo_reduction wide = {staging, count, MIMO_F32, reduction->op, reduction->single_term,
-                                 false};
+    const mimo_reduction wide = {
+        .data = staging, .count = count, .dtype = MIMO_F32, .op = reduction->op};
     MIMO_TRY(reduce(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(reduction->data, staging, count, reduction->dtype, stream));
     return MIMO_OK;
@@ -82,7 +82,8 @@ static mimo_status reduce_wide_blocks(mimo_comm *comm, const mimo_block_reductio
     MIMO_TRY(get_staging(&staging, comm, stream, MIMO_STAGING_PACKED, bytes));
     float *own = (float *)staging + comm->rank * it->count;
     MIMO_TRY_CUDA(mimo_cuda_widen(staging, it->from, all, it->dtype, stream));
-    const mimo_block_reduction wide = {own, staging, it->count, MIMO_F32, it->op, false};
+    const mimo_block_reduction wide = {
+        .to = own, .from = staging, .count = it->count, .dtype = MIMO_F32, .op = it->op};
     MIMO_TRY(reduce_blocks(comm, &wide, stream));
     MIMO_TRY_CUDA(mimo_cuda_narrow(it->to, own, it->count, it->dtype, stream));
     return MIMO_OK;
@@ -118,15 +119,6 @@ mimo_status mimo_nccl_broadcast_start(mimo_request **out, mimo_comm *comm,
 
 /* ------------------------------------- scatter ------------------------------------- */
 
-/* End a group of messages; after an error among them as well, because it must end. */
-static mimo_status end_group(nccl_comm *comm, ncclResult_t inside)
-{
-    ncclComm_t handle = comm->shared->handle;
-    ncclResult_t ended = ncclGroupEnd();
-    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
-}
-
 /* ncclScatter is of 2.28, and an older NCCL may run. */
 static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
@@ -145,18 +137,18 @@ static ncclResult_t send_parts(const mimo_comm *comm, const mimo_scatter *it, mi
 static mimo_status move_parts(nccl_comm *comm, const mimo_scatter *it, mimo_stream stream)
 {
     MIMO_TRY_NCCL(comm, ncclGroupStart());
-    return end_group(comm, send_parts(&comm->base, it, stream));
+    return mimo_nccl_end_group(comm, send_parts(&comm->base, it, stream));
 }
 
 mimo_status mimo_nccl_scatter_start(mimo_request **out, mimo_comm *comm,
                                     const mimo_scatter *scatter, mimo_stream stream)
 {
-    const mimo_rows to = {scatter->to, scatter->bytes, 0, 1, 1, 1, 1};
+    const mimo_rows to = mimo_one_row(scatter->to, scatter->bytes);
     *out = NULL;
     MIMO_TRY(mimo_nccl_check(shared_of(comm)));
     if (comm->rank == scatter->root) {
-        char *part = (char *)scatter->from + comm->rank * scatter->bytes;
-        const mimo_rows own = {part, scatter->bytes, 0, 1, 1, 1, 1};
+        const char *part = (const char *)scatter->from + comm->rank * scatter->bytes;
+        const mimo_rows own = mimo_one_row(part, scatter->bytes);
         if (part != scatter->to)
             MIMO_TRY(comm->device->copy_rows(&to, &own, stream));
     }
@@ -188,13 +180,13 @@ mimo_status mimo_nccl_alltoall_start(mimo_request **out, mimo_comm *comm,
                                      const mimo_alltoall *alltoall, mimo_stream stream)
 {
     int64_t bytes = alltoall->bytes, own = comm->rank * bytes;
-    const mimo_rows to = {(char *)alltoall->to + own, bytes, 0, 1, 1, 1, 1};
-    const mimo_rows from = {(char *)alltoall->from + own, bytes, 0, 1, 1, 1, 1};
+    const mimo_rows to = mimo_one_row((char *)alltoall->to + own, bytes);
+    const mimo_rows from = mimo_one_row((const char *)alltoall->from + own, bytes);
     *out = NULL;
     MIMO_TRY(mimo_nccl_check(shared_of(comm)));
     MIMO_TRY(comm->device->copy_rows(&to, &from, stream));
     MIMO_TRY_NCCL((nccl_comm *)comm, ncclGroupStart());
-    return end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
+    return mimo_nccl_end_group((nccl_comm *)comm, swap_parts(comm, alltoall, stream));
 }
 
 /* ------------------------------------ all-gather ----------------------------------- */
@@ -220,7 +212,7 @@ static bool is_contiguous(const gathering *it)
 static mimo_status pack(const void **out, const gathering *it, void *memory)
 {
     const mimo_rows *from = it->from->base ? it->from : &it->own;
-    mimo_rows packed = {memory, from->row_bytes, 0, from->n_outer, from->n_inner, from->n_inner, 1};
+    const mimo_rows packed = mimo_rows_packed(memory, from);
     *out = mimo_rows_are_one_run(from) ? mimo_rows_begin(from) : memory;
     return mimo_rows_are_one_run(from) ? MIMO_OK
                                        : it->comm->device->copy_rows(&packed, from, it->stream);
@@ -248,8 +240,7 @@ static mimo_status unpack(const gathering *it, char *gathered)
     }
     for (int64_t rank = 0; rank < ranks; rank++) {
         mimo_rows target = *to;
-        mimo_rows packed = {
-            gathered + rank * it->bytes, to->row_bytes, 0, to->n_outer, run, run, 1};
+        const mimo_rows packed = mimo_rows_packed(gathered + rank * it->bytes, to);
         target.first += rank * it->step;
         MIMO_TRY(it->comm->device->copy_rows(&target, &packed, it->stream));
     }

@@ -42,6 +42,14 @@ mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
     return mimo_nccl_status(code == ncclSuccess ? ncclInProgress : code, comm, handle, call);
 }
 
+mimo_status mimo_nccl_end_group(nccl_comm *comm, ncclResult_t inside)
+{
+    ncclComm_t handle = comm->shared->handle;
+    ncclResult_t ended = ncclGroupEnd();
+    MIMO_TRY(mimo_nccl_status(inside, comm, handle, "ncclSend or ncclRecv"));
+    return mimo_nccl_status(ended, comm, handle, "ncclGroupEnd");
+}
+
 mimo_status mimo_nccl_check(const nccl_shared_comm *shared)
 {
     ncclResult_t met = ncclSuccess;

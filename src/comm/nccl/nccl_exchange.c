@@ -88,16 +88,17 @@ static mimo_status read_message(nccl_messages *out, const mimo_message *from, co
     return mimo_add(&out->bytes, out->bytes, (it->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-/* `stay`: how many rows that stay will be added to the packing. */
+/* Read the messages that go out, or come in, by out->packing.packs. `stay`: how many rows that stay
+ * will be added to the packing. */
 static mimo_status read_messages(nccl_messages *out, const mimo_messages *all,
-                                 const mimo_comm *comm, bool sends, int64_t stay)
+                                 const mimo_comm *comm, int64_t stay)
 {
+    bool sends = out->packing.packs;
     const mimo_message *from = sends ? all->sends : all->receives;
     int count = sends ? all->send_count : all->receive_count;
     int64_t packed = 0;
     for (int i = 0; i < count; i++)
         packed += is_run(&from[i]) ? 0 : from[i].count;
-    out->packing.packs = sends;
     MIMO_TRY(mimo_reserve(&out->list, count, sizeof *out->list));
     MIMO_TRY(mimo_packing_reserve(&out->packing, packed, stay));
     for (int i = 0; i < count; i++) {
@@ -143,8 +144,9 @@ static mimo_status read_all(mimo_exchange *made, const mimo_messages *all, const
     int64_t stay = pushes || (fits && made->fifos) ? 0 : all->copy_count;
     MIMO_TRY(mimo_reserve(&made->bases, all->base_count, sizeof(char *)));
     made->base_count = all->base_count;
-    MIMO_TRY(read_messages(&made->receives, all, comm, false, stay));
-    MIMO_TRY(read_messages(&made->sends, all, comm, true, 0));
+    made->sends.packing.packs = true;
+    MIMO_TRY(read_messages(&made->receives, all, comm, stay));
+    MIMO_TRY(read_messages(&made->sends, all, comm, 0));
     for (int64_t i = 0; i < stay; i++)
         mimo_packing_add_staying(&made->receives.packing, &all->copies[i]);
     return pushes ? read_pushes(made, all, comm) : MIMO_OK;
@@ -228,10 +230,7 @@ static ncclResult_t enqueue_group(const exchange_start *it, int group)
 static mimo_status move_group(const exchange_start *it, int group)
 {
     MIMO_TRY_NCCL(it->comm, ncclGroupStart());
-    ncclResult_t inside = enqueue_group(it, group);
-    ncclResult_t ended = ncclGroupEnd(); /* after an error as well: it must end */
-    MIMO_TRY(mimo_nccl_status(inside, it->comm, it->handle, "ncclSend or ncclRecv"));
-    return mimo_nccl_status(ended, it->comm, it->handle, "ncclGroupEnd");
+    return mimo_nccl_end_group(it->comm, enqueue_group(it, group));
 }
 
 static mimo_status move_groups(const exchange_start *it)

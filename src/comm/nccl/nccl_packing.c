@@ -22,9 +22,7 @@ static void add(mimo_packing *packing, const mimo_placed_rows *to, const mimo_pl
 
 void mimo_packing_add(mimo_packing *packing, const mimo_placed_rows *placed, int64_t offset)
 {
-    const mimo_rows *rows = &placed->rows;
-    const mimo_placed_rows staged = {
-        {NULL, rows->row_bytes, 0, rows->n_outer, rows->n_inner, rows->n_inner, 1}, {0, offset}};
+    const mimo_placed_rows staged = {mimo_rows_packed(NULL, &placed->rows), {0, offset}};
     if (packing->packs)
         add(packing, &staged, placed);
     else

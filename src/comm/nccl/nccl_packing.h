@@ -8,8 +8,9 @@
 typedef struct mimo_packing {
     bool packs;            /* into the staging; otherwise out of it */
     mimo_row_copy *copies; /* copies[count]: a run sets where they lie */
-    mimo_place *places[2]; /* places[0][count] of `to`, places[1][count] of `from`; of an end
-                                  in the staging, the base counts for nothing */
+    /* places[0][count] of `to`, places[1][count] of `from`. The base of an end in the staging does
+     * not matter. */
+    mimo_place *places[2];
     int64_t packed, count; /* the first `packed` have one end in the staging */
 } mimo_packing;
 

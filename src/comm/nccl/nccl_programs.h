@@ -6,10 +6,10 @@
 
 #include "device/device.h"
 
-/* The most thread blocks of a launch that waits for peers: one for each multiprocessor of the
- * current device, except for some that are left to NCCL's kernels, and at most `ctas` where that is
- * not 0. *chip: its multiprocessors. */
-mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *chip, int ctas);
+/* The most thread blocks of a launch that waits for peers: one for each of the *multiprocessors of
+ * the current device, except for some that are left to NCCL's kernels. At most `ctas` where that is
+ * not 0. */
+mimo_status mimo_nccl_most_ctas(int64_t *most, int64_t *multiprocessors, int ctas);
 
 typedef struct mimo_list {
     const void *data;

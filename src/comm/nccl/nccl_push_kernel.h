@@ -52,9 +52,8 @@ typedef struct mimo_push_block {
  * kernel. */
 typedef struct mimo_push_block_list {
     int32_t first, count;
-    uint32_t
-        pieces;    /* of all blocks: up to MIMO_PUSH_UNIT of remote rows, 2^31 - 1 of local rows */
-    uint32_t ctas; /* thread blocks that begin with this list */
+    uint32_t pieces; /* of all blocks; up to MIMO_PUSH_UNIT of remote, 2^31 - 1 of local rows */
+    uint32_t ctas;   /* thread blocks that begin with this list */
 } mimo_push_block_list;
 
 enum { MIMO_PUSH_REMOTE, MIMO_PUSH_LOCAL, MIMO_PUSH_LISTS };

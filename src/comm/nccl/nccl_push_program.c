@@ -46,8 +46,8 @@ typedef struct builder {
     mimo_push_peer *peers; /* targets, then sources */
     draft *drafts;         /* drafts[draft_count], the remote ones first */
     int64_t draft_count, remote_drafts;
-    uint32_t width;          /* the narrowest of all drafts */
-    int64_t bytes[2];        /* remote and local */
+    uint32_t width; /* the narrowest of all drafts */
+    int64_t bytes[MIMO_PUSH_LISTS];
     bool few;                /* few bytes: every piece may have a thread block of its own */
     bool bulk;               /* the bulk kernel moves them */
     mimo_push_block *blocks; /* blocks[count], the remote ones first */
@@ -206,7 +206,8 @@ static void draft_rows(builder *it, const mimo_placed_copy *rows, int64_t count,
         if (made->row == 0 || made->n_inner == 0 || made->n_outer == 0)
             continue;
         made->target = target;
-        it->bytes[target < 0] += made->row * made->n_inner * made->n_outer;
+        it->bytes[target < 0 ? MIMO_PUSH_LOCAL : MIMO_PUSH_REMOTE] +=
+            made->row * made->n_inner * made->n_outer;
         merge_loops(made);
         swap_loops(made);
         it->width = width_of(made) < it->width ? width_of(made) : it->width;
@@ -275,28 +276,34 @@ static mimo_status make_list(builder *it, mimo_push_block_list *out, int64_t fir
 /* How many of `all` thread blocks begin with remote rows. Bytes decide: in the same time a thread
  * block copies a little more than twice what it writes over the link (H200, 32 thread blocks). Half
  * of the multiprocessors keep the link busy. */
-static int64_t writers_of(const builder *it, int64_t all, int64_t chip)
+static int64_t writers_of(const builder *it, int64_t all, int64_t multiprocessors)
 {
     enum { WRITES = 5, COPIES = 11 };
-    double remote = (double)it->bytes[0] / WRITES, local = (double)it->bytes[1] / COPIES;
-    if (it->bytes[0] == 0)
+    int64_t written = it->bytes[MIMO_PUSH_REMOTE], copied = it->bytes[MIMO_PUSH_LOCAL];
+    double remote = (double)written / WRITES, local = (double)copied / COPIES;
+    if (written == 0)
         return 0;
-    if (it->bytes[1] == 0 || all == 1)
+    if (copied == 0 || all == 1)
         return all;
     int64_t writers = (int64_t)((double)all * remote / (remote + local) + 0.5);
-    int64_t most = it->few ? all - 1 : least(all - 1, chip / 2);
+    int64_t most = it->few ? all - 1 : least(all - 1, multiprocessors / 2);
     return writers < 1 ? 1 : least(writers, most);
+}
+
+static int64_t all_bytes(const builder *it)
+{
+    return it->bytes[MIMO_PUSH_REMOTE] + it->bytes[MIMO_PUSH_LOCAL];
 }
 
 /* Choose the kernel and the largest number of thread blocks. By default that is one for each
  * multiprocessor, as they wait for peers. For few rows the load/store kernel is faster: they go
  * through registers only, which took 2.5 to 4 us less with three targets (H200). */
-static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *chip)
+static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *multiprocessors)
 {
     int bulk;
-    MIMO_TRY(mimo_nccl_most_ctas(most, chip, it->messages->pushes.ctas));
+    MIMO_TRY(mimo_nccl_most_ctas(most, multiprocessors, it->messages->pushes.ctas));
     MIMO_TRY_CUDA(mimo_push_bulk_fits(&bulk));
-    it->few = it->bytes[0] + it->bytes[1] <= MOST_BY_LOAD_STORE * *most;
+    it->few = all_bytes(it) <= MOST_BY_LOAD_STORE * *most;
     it->bulk = it->width == WIDEST && bulk > 0 && !it->few;
     return MIMO_OK;
 }
@@ -304,7 +311,7 @@ static mimo_status choose_kernel(builder *it, int64_t *most, int64_t *chip)
 /* Large pieces cost less; small pieces give every thread block some. */
 static void choose_piece(builder *it, int64_t ctas)
 {
-    int64_t share = (it->bytes[0] + it->bytes[1]) / (ctas * PIECES_PER_CTA);
+    int64_t share = all_bytes(it) / (ctas * PIECES_PER_CTA);
     int64_t bulk = least(MIMO_PUSH_BULK, MOST_IN_FLIGHT / ctas);
     int64_t piece = it->bulk ? LEAST_BULK : 1, most = it->bulk ? bulk : MIMO_PUSH_PIECE;
     int64_t bytes = it->bulk ? 1 : (int64_t)MIMO_PUSH_THREADS << WIDEST; /* of a piece of 1 */
@@ -324,14 +331,14 @@ static mimo_status append_drafts(builder *it, int list, int64_t begin, int64_t e
 
 static mimo_status assign_ctas(builder *it, mimo_push_program *out)
 {
-    int64_t most, chip;
+    int64_t most, multiprocessors;
     mimo_push_block_list *remote = &it->head.list[MIMO_PUSH_REMOTE];
     mimo_push_block_list *local = &it->head.list[MIMO_PUSH_LOCAL];
-    MIMO_TRY(choose_kernel(it, &most, &chip));
-    choose_piece(it, least(most, chip));
+    MIMO_TRY(choose_kernel(it, &most, &multiprocessors));
+    choose_piece(it, least(most, multiprocessors));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_REMOTE, 0, it->remote_drafts));
     MIMO_TRY(append_drafts(it, MIMO_PUSH_LOCAL, it->remote_drafts, it->draft_count));
-    int64_t writers = least(writers_of(it, most, chip), remote->pieces);
+    int64_t writers = least(writers_of(it, most, multiprocessors), remote->pieces);
     if (it->head.targets > 0 && writers == 0)
         writers = 1; /* nothing to write, but DONE must be set */
     int64_t copiers = least(most - writers, local->pieces);

@@ -39,11 +39,11 @@ static mimo_status fill(mimo_nccl_staged *out, const mimo_comm *comm, const mimo
 mimo_status mimo_nccl_staged_make(mimo_nccl_staged *out, const mimo_comm *comm,
                                   const mimo_messages *all, bool copies)
 {
-    int64_t workers, chip;
+    int64_t workers, multiprocessors;
     mimo_staged_program program = {0};
     if (!all->fifos)
         return MIMO_OK;
-    MIMO_TRY(mimo_nccl_most_ctas(&workers, &chip, all->pushes.ctas));
+    MIMO_TRY(mimo_nccl_most_ctas(&workers, &multiprocessors, all->pushes.ctas));
     mimo_status status = mimo_staged_program_make(&program, all, copies, workers);
     if (status == MIMO_OK && program.message_count > 0)
         status = fill(out, comm, all, &program);

@@ -42,14 +42,15 @@ typedef struct nccl_family {
 typedef struct nccl_comm {
     mimo_comm base;
     nccl_family *family;
-    struct nccl_comm *next;      /* in the family's list */
-    nccl_shared_comm *shared;    /* NULL where size is 1 */
-    int *ranks;                  /* [base.size], of the family */
-    struct nccl_comm *same_host; /* its ranks on this host; itself where these are all ranks; NULL
-                                     before mimo_nccl_connect_same_host */
-    nccl_shared_comm
-        *windows; /* of the ranks of same_host, for windows of buffers alone; NULL where
-                                     they are one rank, or before mimo_nccl_connect_same_host */
+    struct nccl_comm *next;   /* in the family's list */
+    nccl_shared_comm *shared; /* NULL where size is 1 */
+    int *ranks;               /* [base.size], of the family */
+    /* Its ranks on this host; itself where these are all ranks; NULL before
+     * mimo_nccl_connect_same_host. */
+    struct nccl_comm *same_host;
+    /* Of the ranks of same_host, for windows of buffers alone; NULL where they are one rank, or
+     * before mimo_nccl_connect_same_host. */
+    nccl_shared_comm *windows;
     mimo_free_item *free_requests;
 } nccl_comm;
 
@@ -68,6 +69,10 @@ mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t hand
 /* mimo_nccl_status of a call that a nonblocking ncclComm_t may continue after ncclSuccess. */
 mimo_status mimo_nccl_settle(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call);
+
+/* End a group of ncclSend and ncclRecv on a communicator's own ncclComm_t. The first error counts:
+ * that of these calls (`inside`), or that of the end. A group must end after an error as well. */
+mimo_status mimo_nccl_end_group(nccl_comm *comm, ncclResult_t inside);
 
 /* MIMO_ERR_COMM where NCCL has met an error since the last call. Never blocks. */
 mimo_status mimo_nccl_check(const nccl_shared_comm *shared);

@@ -63,10 +63,11 @@ static uint64_t *flags_of(const mimo_buffer *fifos, const mimo_fifo_layout *layo
     return first + (int64_t)FLAGS * layout->entries * number_of(fifos, owner, peer);
 }
 
-/* This rank's end of the FIFO to a peer, or of the one from it. */
+/* This rank's end of the FIFO to a peer, or of the one from it, by the list of the message. */
 static mimo_fifo fifo_of(const mimo_buffer *fifos, const mimo_fifo_layout *layout, int peer,
-                         bool sends)
+                         int list)
 {
+    bool sends = list == MIMO_STAGED_SEND;
     int rank = fifos->comm->rank, receiver = sends ? peer : rank, sender = sends ? rank : peer;
     int64_t number = number_of(fifos, receiver, sender);
     mimo_flags *counts = &fifos->flags[rank][peer];
@@ -192,14 +193,14 @@ static uint32_t piece_of(int64_t bytes, int64_t most)
     return (uint32_t)piece;
 }
 
-static mimo_status append_message(builder *it, const mimo_message *from, bool sends)
+static mimo_status append_message(builder *it, const mimo_message *from, int list)
 {
     int64_t bytes, appended = 0;
     MIMO_TRY(mimo_message_bytes(&bytes, from));
     if (!mimo_is_staged(it->all->fifos, from->peer, bytes))
         return MIMO_OK;
     mimo_staged_message *made = &it->out->messages[it->out->message_count++];
-    made->fifo = fifo_of(it->all->fifos, &it->layout, from->peer, sends);
+    made->fifo = fifo_of(it->all->fifos, &it->layout, from->peer, list);
     made->rows = no_rows(it);
     for (int64_t i = 0; i < from->count; i++)
         MIMO_TRY(append_rows(it, &made->rows, &appended, &from->rows[i]));
@@ -207,7 +208,7 @@ static mimo_status append_message(builder *it, const mimo_message *from, bool se
     made->bytes = (uint32_t)bytes;
     made->piece = piece_of(bytes, it->layout.entry_bytes);
     made->pieces = (made->bytes - 1) / made->piece + 1;
-    it->bytes[sends ? MIMO_STAGED_SEND : MIMO_STAGED_RECEIVE] += bytes;
+    it->bytes[list] += bytes;
     return MIMO_OK;
 }
 
@@ -238,29 +239,29 @@ static int64_t count_rounds(mimo_staged_message *messages, int32_t count)
     return begin;
 }
 
-/* The messages of a direction. Senders begin with the next higher rank, receivers with the next
- * lower one, so that not all ranks begin with the same peer. */
-static mimo_status append_messages(builder *it, bool sends)
+/* The messages that are sent, or received. Senders begin with the next higher rank and go upwards,
+ * receivers with the next lower one and go downwards, so that not all ranks begin with the same
+ * peer. */
+static mimo_status append_messages(builder *it, int list)
 {
-    const mimo_message *list = sends ? it->all->sends : it->all->receives;
+    bool sends = list == MIMO_STAGED_SEND;
+    const mimo_message *from = sends ? it->all->sends : it->all->receives;
     int count = sends ? it->all->send_count : it->all->receive_count;
-    int step = sends ? 1 : count - 1, rank = it->all->fifos->comm->rank;
-    int which = sends ? MIMO_STAGED_SEND : MIMO_STAGED_RECEIVE;
+    int first = mimo_first_peer(it->all->fifos->comm->rank, from, count, sizeof *from);
     mimo_staged_head *head = &it->out->head;
-    int at = count > 0 ? mimo_first_peer(rank, list, count, sizeof *list) : 0;
-    head->first[which] = it->out->message_count;
+    head->first[list] = it->out->message_count;
     for (int i = 0; i < count; i++) {
-        at = sends && i == 0 ? at % count : (at + step) % count;
-        MIMO_TRY(append_message(it, &list[at], sends));
+        int at = sends ? first + i : first + count - 1 - i;
+        MIMO_TRY(append_message(it, &from[at % count], list));
     }
-    head->count[which] = it->out->message_count - head->first[which];
-    mimo_staged_message *messages = it->out->messages + head->first[which];
-    sort(messages, head->count[which]);
-    int64_t pieces = count_rounds(messages, head->count[which]);
+    head->count[list] = it->out->message_count - head->first[list];
+    mimo_staged_message *messages = it->out->messages + head->first[list];
+    sort(messages, head->count[list]);
+    int64_t pieces = count_rounds(messages, head->count[list]);
     MIMO_CHECK(pieces <= INT32_MAX, MIMO_ERR_OVERFLOW,
                "the messages of one call are in %" PRId64 " pieces, more than %d", pieces,
                INT32_MAX);
-    head->pieces[which] = (uint32_t)pieces;
+    head->pieces[list] = (uint32_t)pieces;
     return MIMO_OK;
 }
 
@@ -326,8 +327,8 @@ static mimo_status make(builder *it, bool copies, int64_t workers)
     out->head.entries = it->layout.entries;
     out->head.entry_bytes = it->layout.entry_bytes;
     MIMO_TRY(mimo_reserve(&out->messages, most, sizeof *out->messages));
-    MIMO_TRY(append_messages(it, true));
-    MIMO_TRY(append_messages(it, false));
+    MIMO_TRY(append_messages(it, MIMO_STAGED_SEND));
+    MIMO_TRY(append_messages(it, MIMO_STAGED_RECEIVE));
     if (copies && out->message_count > 0)
         MIMO_TRY(append_copies(it));
     assign_workers(it, workers);

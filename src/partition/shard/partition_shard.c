@@ -263,8 +263,8 @@ static mimo_status gather_shards(const shard_pair *pair, char *staging, const sp
 {
     mimo_request *request = NULL;
     mimo_comm *tp = call->tp;
-    const mimo_gather shards = {.to = {staging, pair->shard_bytes, 0, 1, 1, 1, 1},
-                                .from = {pair->shard, pair->shard_bytes, 0, 1, 1, 1, 1},
+    const mimo_gather shards = {.to = mimo_one_row(staging, pair->shard_bytes),
+                                .from = mimo_one_row(pair->shard, pair->shard_bytes),
                                 .step = 1,
                                 .guarded = call->guarded};
     if (pair->shard_bytes == 0)
