@@ -211,8 +211,8 @@ static mimo_status spread(mimo_op *op, const mimo_tile_pair *tiles)
                                op->call.stream);
 }
 
-/* In staging, which is no tensor of the caller's: so it needs no guard. Gradients are zero-padded
- * (docs/concepts.md), so each element has one term. */
+/* In staging, which is no tensor of the caller's: so it needs no guard. Of a partition's gradients,
+ * which are zero-padded (docs/concepts.md), each element has one term. */
 static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
@@ -230,7 +230,7 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
                                 .count = elements,
                                 .dtype = full.view.dtype,
                                 .op = MIMO_SUM,
-                                .single_term = true};
+                                .single_term = own_of(op)->partition != NULL};
     if (MIMO_MUTATED("cp-mean"))
         MIMO_TRY(
             device_of(op)->scale(sum.data, elements, sum.dtype, 1.0 / comm->size, op->call.stream));

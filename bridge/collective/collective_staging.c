@@ -1,6 +1,7 @@
 /* The staging of a collective pass: full sequences, joined sp shards, and rows of all-gathers. */
 #include "bridge/bridge_types.h"
 #include "bridge/collective/collective_types.h"
+#include "comm/comm_backend.h"
 #include "core/checked.h"
 
 /* An all-gather of `bytes` bytes a rank, packed at this end and unpacked there. */
@@ -10,6 +11,20 @@ static mimo_status add_gather(mimo_staging_bytes *out, const mimo_comm *comm, in
     MIMO_TRY(mimo_mul(&all, bytes, comm->size));
     MIMO_TRY(mimo_add(&out->leaving, out->leaving, bytes));
     return mimo_add(&out->arriving, out->arriving, all);
+}
+
+/* The sum over cp of full tiles, where it has more than one term. */
+static mimo_status add_sum(mimo_staging_bytes *out, const mimo_collective *own,
+                           const mimo_tile *full)
+{
+    int64_t elements, wide;
+    mimo_dtype dtype = full->view.dtype;
+    if (!own->cp_sum || own->partition || !own->cp_sum->backend->widens_sums ||
+        (dtype != MIMO_F16 && dtype != MIMO_BF16))
+        return MIMO_OK;
+    elements = mimo_tile_bytes(full) / mimo_dtype_size(dtype);
+    MIMO_TRY(mimo_mul(&wide, elements, (int64_t)sizeof(float)));
+    return mimo_add(&out->leaving, out->leaving, wide);
 }
 
 static mimo_status stage_forward(mimo_staging_bytes *out, const mimo_staged_pass *it)
@@ -29,6 +44,7 @@ static mimo_status stage_backward(mimo_staging_bytes *out, const mimo_staged_pas
     mimo_tile full = mimo_tile_like(dst, NULL, it->seq);
     if (own->partition || own->cp_sum)
         out->full = mimo_tile_bytes(&full);
+    MIMO_TRY(add_sum(out, own, &full));
     if (own->sp_join) {
         MIMO_TRY(mimo_mul(&out->joined, mimo_tile_bytes(dst), own->sp_join->size));
         MIMO_TRY(add_gather(out, own->sp_join, mimo_tile_bytes(dst)));

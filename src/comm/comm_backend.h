@@ -139,6 +139,7 @@ typedef struct mimo_exchange mimo_exchange;
 
 typedef struct mimo_comm_backend {
     const char *name;
+    bool widens_sums; /* an all-reduce of f16 or bf16 sums in f32, in staging of the communicator */
 
     /* Blocking and collective; colour -1 gives NULL. */
     mimo_status (*split)(mimo_comm **out, mimo_comm *parent, int color, int key);

@@ -53,7 +53,7 @@ typedef struct passage {
     int64_t most; /* as mimo_bridge_staging says */
 } passage;
 
-static passage begin(mimo_comm *comm, executor_id executor)
+static passage begin(mimo_comm *comm, executor_id executor, mimo_dtype dtype)
 {
     passage it = {0};
     char src[32], dst[32];
@@ -72,13 +72,13 @@ static passage begin(mimo_comm *comm, executor_id executor)
     MPI_EXPECT_OK(mimo_bridge_create(&it.bridge, comm, &desc));
     sizes.seq = S;
     sizes.hidden = H;
-    sizes.dtype = MIMO_F32;
+    sizes.dtype = dtype;
     sizes.dst_letters = "bsh";
     MPI_EXPECT_OK(mimo_bridge_staging(&it.most, it.bridge, &sizes));
     MPI_EXPECT_OK(mimo_bridge_tile(&view, it.bridge, MIMO_SRC, &sizes));
-    it.from = test_tile_new("sbh", MIMO_F32, view.shape[0], view.shape[1], view.shape[2]);
+    it.from = test_tile_new("sbh", dtype, view.shape[0], view.shape[1], view.shape[2]);
     MPI_EXPECT_OK(mimo_bridge_tile(&view, it.bridge, MIMO_DST, &sizes));
-    it.to = test_tile_new("bsh", MIMO_F32, view.shape[0], view.shape[1], view.shape[2]);
+    it.to = test_tile_new("bsh", dtype, view.shape[0], view.shape[1], view.shape[2]);
     return it;
 }
 
@@ -113,9 +113,9 @@ static mimo_comm *create(void)
     return comm;
 }
 
-static void check_staging(mimo_comm *comm, executor_id executor)
+static void check_staging(mimo_comm *comm, executor_id executor, mimo_dtype dtype)
 {
-    passage it = begin(comm, executor);
+    passage it = begin(comm, executor, dtype);
     int before = seen.reserves;
     MPI_EXPECT_OK(move(&it));
     int first = seen.reserves;
@@ -135,8 +135,9 @@ MPI_TEST(allocator, staging_of_the_host)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    check_staging(comm, EXECUTOR_COLLECTIVE);
-    check_staging(comm, EXECUTOR_P2P);
+    check_staging(comm, EXECUTOR_COLLECTIVE, MIMO_F32);
+    check_staging(comm, EXECUTOR_COLLECTIVE, MIMO_BF16); /* whose sums are wider */
+    check_staging(comm, EXECUTOR_P2P, MIMO_F32);
     mimo_comm_destroy(comm);
 }
 
@@ -146,7 +147,7 @@ MPI_TEST(allocator, without_memory)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    passage it = begin(comm, EXECUTOR_COLLECTIVE);
+    passage it = begin(comm, EXECUTOR_COLLECTIVE, MIMO_F32);
     seen.none = true;
     MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
                       MIMO_ERR_MEMORY);
@@ -165,7 +166,7 @@ MPI_TEST(allocator, captured_too_early)
     mimo_comm *comm = create();
     if (!comm)
         return;
-    passage it = begin(comm, EXECUTOR_COLLECTIVE);
+    passage it = begin(comm, EXECUTOR_COLLECTIVE, MIMO_F32);
     EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
     MPI_EXPECT_STATUS(mimo_bridge_backward(it.bridge, &it.from.view, &it.to.view, 1, test_stream()),
                       MIMO_ERR_STATE);

@@ -563,6 +563,38 @@ MPI_TEST(nccl, blocks_only_enqueue)
     test_room_free(&swapped);
 }
 
+/* Gradients of full sequences add all ranks of cp: in f32, rounded once. In steps, 256 + 1 + 1 + 1
+ * of bf16 would be 256 or 258. */
+MPI_TEST(nccl, sums_over_cp)
+{
+    enum { SEQ = 8, BATCH = 4, HIDDEN = 5 };
+    mimo_grid *src = NULL, *dst = NULL;
+    mimo_bridge *bridge = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=4", 0));
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=4,dp=1", 0));
+    desc.src = src;
+    desc.dst = dst;
+    desc.executor = executor_of(EXECUTOR_COLLECTIVE);
+    MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+    test_tile encoder = test_tile_new("sbh", MIMO_BF16, SEQ, BATCH / 4, HIDDEN);
+    test_tile language = test_tile_new("sbh", MIMO_BF16, SEQ, BATCH, HIDDEN);
+    uint16_t *mine = language.room.host, *sums = encoder.room.host;
+    for (int i = 0; i < SEQ * BATCH * HIDDEN; i++)
+        mine[i] = mimo_bf16_from(i % 4 == mpi_test_rank() ? 256 : 1);
+    test_push(&language.room);
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &encoder.view, &language.view, 1, test_stream()));
+    test_pull(&encoder.room);
+    for (int i = 0; i < SEQ * BATCH / 4 * HIDDEN; i++)
+        MPI_EXPECT(mimo_bf16_to(sums[i]) == 260, "[%d] is %g, not 260", i,
+                   (double)mimo_bf16_to(sums[i]));
+    test_tile_free(&encoder);
+    test_tile_free(&language);
+    mimo_bridge_destroy(bridge);
+    mimo_grid_destroy(src);
+    mimo_grid_destroy(dst);
+}
+
 /* Calls that only enqueue reuse the previous call's sentence while it is right. */
 MPI_TEST(nccl, words_of_calls)
 {

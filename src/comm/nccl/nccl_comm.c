@@ -51,6 +51,7 @@ static int64_t fifo_bytes(const mimo_comm *comm)
 
 static const mimo_comm_backend nccl_backend = {
     .name = "nccl",
+    .widens_sums = true,
     .split = mimo_nccl_split,
     .destroy = comm_destroy,
     .host_max_start = mimo_nccl_host_max_start,
