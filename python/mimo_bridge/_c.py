@@ -141,7 +141,7 @@ PROTOTYPES = {
     "mimo_comm_split": "S:ppii",
     "mimo_comm_barrier": "S:p",
     "mimo_comm_agree": "S:pi",
-    "mimo_comm_host_allgather": "S:pppl",
+    "mimo_comm_host_allgather": "S:pppi",
     "mimo_comm_set_deadline": "S:pl",
     "mimo_comm_deadline": "l:p",
     "mimo_comm_abort": "S:ps",
