@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/mpi/mpi_closing.h"
 #include "fault_bed.h"
 #include "mpi_test.h"
 
@@ -62,9 +63,20 @@ static int open_files(void)
     return count;
 }
 
+/* Free what all ranks have released: the last ones' words are still under way. */
+static void settle(void)
+{
+    enum { ROUNDS = 1000 };
+    for (int i = 0; i < ROUNDS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        mimo_mpi_close_rest();
+    }
+}
+
 static holdings held(void)
 {
     MPI_Comm probe;
+    settle();
     MPI_Comm_dup(MPI_COMM_WORLD, &probe);
     holdings now = {heap_bytes(), resident_kilobytes(), open_files(), (int)MPI_Comm_c2f(probe)};
     MPI_Comm_free(&probe);
@@ -96,26 +108,25 @@ static void one_life(int number)
     mimo_comm_destroy(comm);
 }
 
-/* MPI's communicators of the last lives may not be freed yet on either side. */
 static void expect_no_growth(const holdings *before, const holdings *after, long heap_limit)
 {
-    enum { RESIDENT_LIMIT = 256, LAST_COMMS = 32 };
+    enum { RESIDENT_LIMIT = 256 };
     MPI_EXPECT(after->heap < before->heap + heap_limit, "from %ld to %ld bytes in use",
                before->heap, after->heap);
     MPI_EXPECT(after->resident < before->resident + RESIDENT_LIMIT, "from %ld to %ld KB",
                before->resident, after->resident);
     MPI_EXPECT(after->files == before->files, "from %d to %d open files", before->files,
                after->files);
-    MPI_EXPECT(after->comms < before->comms + LAST_COMMS, "from communicator %d to %d",
-               before->comms, after->comms);
+    MPI_EXPECT(after->comms == before->comms, "from communicator %d to %d", before->comms,
+               after->comms);
 }
 
 /* 10,000 lives of a communicator and two bridges. The first ones fill pools of MPI and of malloc.
- * The pools go on to grow by two or three bytes a life; the smallest leak of malloc's is 32
- * bytes. */
+ * The pools go on to grow, by six bytes a life and less and less, and once or twice by 60 KiB. The
+ * smallest leak of malloc's is 32 bytes a life. */
 MPI_TEST(lives, ten_thousand_communicators)
 {
-    enum { WARM = 500, LIVES = 10000, BYTES_A_LIFE = 13 };
+    enum { WARM = 2000, LIVES = 10000, BYTES_A_LIFE = 26 };
     holdings before = {0, 0, 0, 0};
     for (int i = 0; i < LIVES; i++) {
         if (i == WARM)
