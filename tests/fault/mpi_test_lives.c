@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/mpi/mpi_closing.h"
 #include "fault_bed.h"
 #include "mpi_test.h"
+#include "released_comms.h"
 
 #ifdef __SANITIZE_ADDRESS__
 size_t __sanitizer_get_current_allocated_bytes(void); /* gcc brings no header for it */
@@ -63,20 +63,10 @@ static int open_files(void)
     return count;
 }
 
-/* Free what all ranks have released: the last ones' words are still under way. */
-static void settle(void)
-{
-    enum { ROUNDS = 1000 };
-    for (int i = 0; i < ROUNDS; i++) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        mimo_mpi_close_rest();
-    }
-}
-
 static holdings held(void)
 {
     MPI_Comm probe;
-    settle();
+    free_released_comms();
     MPI_Comm_dup(MPI_COMM_WORLD, &probe);
     holdings now = {heap_bytes(), resident_kilobytes(), open_files(), (int)MPI_Comm_c2f(probe)};
     MPI_Comm_free(&probe);
