@@ -197,6 +197,14 @@ static bool is_in_the_midst(const torn *it)
     return !it->bridge || (op && op->progress.state == MIMO_OP_MOVING && op->progress.request);
 }
 
+/* Leave, until the other rank has given up. */
+static void stay_away(const torn *it)
+{
+    set(&it->signs->away, it->number);
+    while (seen(&it->signs->over) < it->number)
+        sched_yield();
+}
+
 /* The progress callback of the late rank: while it waits in a call it leaves, until the other rank
  * has given up. */
 static void leave(void *context)
@@ -204,9 +212,7 @@ static void leave(void *context)
     torn *it = context;
     if (seen(&it->signs->away) == it->number || !is_in_the_midst(it))
         return;
-    set(&it->signs->away, it->number);
-    while (seen(&it->signs->over) < it->number)
-        sched_yield();
+    stay_away(it);
 }
 
 /* The progress callback of the other rank. It starts no messages before the late rank has left, as
@@ -501,9 +507,7 @@ static void leave_after_the_vote(void *context)
     }
     if (!it->partition && state_of_op(it) != MIMO_OP_AGREEING)
         return;
-    set(&it->signs->away, it->number);
-    while (seen(&it->signs->over) < it->number)
-        sched_yield();
+    stay_away(it);
 }
 
 /* The other rank waits for these rows, and then no more. */
@@ -517,7 +521,8 @@ static void forget_amid_messages(void *context)
         mimo_comm_forget(it->comm);
 }
 
-/* Whoever allocates next gets what was freed. */
+/* These blocks get the memory that the library has freed. What MPI still writes to it would change
+ * them. */
 static void expect_own_blocks(const own_case *c, torn *it)
 {
     enum { BLOCKS = 200 };
