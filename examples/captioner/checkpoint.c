@@ -97,7 +97,7 @@ static void add_number(fact *facts, int *count, const char *key, const char *wor
     snprintf(added->value, sizeof added->value, "%" PRIu64, value);
 }
 
-/* The names, or where these are too long their hash: two lists never have the same text. */
+/* The names, or where these are too long their hash: lists that only begin alike differ. */
 static void spell_targets(char value[VALUE_CAPACITY], const struct adapter_config *config)
 {
     size_t used = 0;
