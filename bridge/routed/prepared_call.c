@@ -166,6 +166,13 @@ static mimo_buffer *target_buffer(const mimo_op *op, int i)
     return mimo_pushed_buffer(op, mimo_tile_of(&op->tensors.pairs[i], mimo_op_to(op)));
 }
 
+/* A buffer made anew may take the place of one that ended, in memory of this rank and not of its
+ * peers. So a call remembers the serial. */
+static uint64_t serial_of(const mimo_buffer *buffer)
+{
+    return buffer ? buffer->serial : 0;
+}
+
 /* Both ends of tensor i in each phase, and staging for the classes that are added to its target. */
 static mimo_status set_tensor(const call_maker *maker, int i)
 {
@@ -173,11 +180,12 @@ static mimo_status set_tensor(const call_maker *maker, int i)
     mimo_place shards = {0, 0};
     if (call->phase_count > 1)
         MIMO_TRY(take(&shards, &call->staging_bytes, 1, bytes_at(maker, MIMO_AT_SHARDS, i)));
-    call->buffers[i] = target_buffer(maker->op, i);
+    mimo_buffer *buffer = target_buffer(maker->op, i);
+    call->buffers[i] = serial_of(buffer);
     for (int r = 0; r < call->phase_count; r++) {
         mimo_transfer *transfer = &call->phases[r].transfers[i];
         if (maker->routes[r].to != MIMO_AT_SHARDS)
-            transfer->buffer = call->buffers[i];
+            transfer->buffer = buffer;
         transfer->from = place_at(call, maker->routes[r].from, i, &shards);
         if (r > 0 && MIMO_MUTATED("part-for-sum"))
             transfer->from = call->phases[0].transfers[i].classes;
@@ -191,7 +199,7 @@ static mimo_status set_tensor(const call_maker *maker, int i)
 static mimo_status set_tensors(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
-    MIMO_TRY(mimo_reserve(&call->buffers, call->count, sizeof(mimo_buffer *)));
+    MIMO_TRY(mimo_reserve(&call->buffers, call->count, sizeof *call->buffers));
     for (int i = 0; i < call->count; i++)
         MIMO_TRY(set_tensor(maker, i));
     return MIMO_OK;
@@ -306,7 +314,6 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     call->pushes = pushes(op);
     call->chunks = op->call.chunks;
     call->split = split->hash;
-    call->buffer_changes = op->bridge->parent->buffer_changes;
     call_maker maker = {.op = op, .split = split, .call = call};
     mimo_status status = fill_call(&maker);
     if (status == MIMO_OK)
@@ -338,8 +345,7 @@ typedef struct wanted_call {
 
 static bool same_call(const mimo_prepared_call *call, const mimo_op *op, uint64_t split)
 {
-    return call->buffer_changes == op->bridge->parent->buffer_changes &&
-           call->backward == op->call.backward && call->guarded == op->call.guarded &&
+    return call->backward == op->call.backward && call->guarded == op->call.guarded &&
            call->chunks == op->call.chunks && call->pushes == pushes(op) && call->split == split &&
            call->count == op->tensors.count;
 }
@@ -350,7 +356,8 @@ static bool same_tensors(const mimo_prepared_call *call, const mimo_op *op)
     for (int i = 0; same && i < op->tensors.count; i++) {
         const mimo_tile_pair *a = &call->pairs[i], *b = &op->tensors.pairs[i];
         same = a->seq == b->seq && same_tile(&a->src, &b->src, call->fixed) &&
-               same_tile(&a->dst, &b->dst, call->fixed) && call->buffers[i] == target_buffer(op, i);
+               same_tile(&a->dst, &b->dst, call->fixed) &&
+               call->buffers[i] == serial_of(target_buffer(op, i));
     }
     return same;
 }

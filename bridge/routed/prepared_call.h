@@ -21,11 +21,10 @@ typedef struct mimo_prepared_call {
     bool failed;   /* it can't be started again */
     bool fixed;    /* it has more tensors than the backend has bases: it serves these alone */
 
-    uint64_t split;          /* the hash of the batch split */
-    uint64_t buffer_changes; /* of the communicator, when it was made */
+    uint64_t split; /* the hash of the batch split */
     int count;
     mimo_tile_pair *pairs; /* pairs[count], the tensors that this was made for */
-    mimo_buffer **buffers; /* buffers[count]: that destinations lie in; NULL: none */
+    uint64_t *buffers;     /* buffers[count]: serials of those that destinations lie in; 0: none */
 
     mimo_phase phases[MIMO_PHASES];
     int phase_count;

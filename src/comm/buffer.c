@@ -108,7 +108,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
     pthread_mutex_lock(&comm->family->lock);
     made->next = comm->buffers;
     comm->buffers = made;
-    made->serial = ++comm->buffer_changes;
+    made->serial = ++comm->buffers_made;
     pthread_mutex_unlock(&comm->family->lock);
     *own->out = made;
     return MIMO_OK;
@@ -164,7 +164,6 @@ static void unlink_buffer(mimo_comm *comm, const mimo_buffer *buffer)
     while (*link != buffer)
         link = &(*link)->next;
     *link = buffer->next;
-    comm->buffer_changes++;
     pthread_mutex_unlock(&comm->family->lock);
 }
 

@@ -79,7 +79,7 @@ typedef struct mimo_refusal {
 struct mimo_buffer {
     mimo_buffer *next; /* in the communicator's list */
     mimo_comm *comm;
-    uint64_t serial; /* of the communicator's buffers; the same on all ranks */
+    uint64_t serial; /* from 1, in the order of the communicator's creations */
     int64_t bytes;   /* of data, the same on every rank */
     /* data[size]: the memory of each rank, at addresses of this rank or its device; NULL: out of
      * reach. */

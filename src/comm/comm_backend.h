@@ -262,12 +262,12 @@ struct mimo_comm {
     mimo_buffer *buffers;
     mimo_buffer *fifos; /* the one of them that messages are staged through, or NULL */
     int fifo_users;
-    uint64_t buffer_changes; /* how many were created and destroyed */
-    int64_t bridges;         /* made from it so far */
-    int reported_reach;      /* of the last buffer */
-    mimo_staging staging;    /* of the backend, and of calls that borrow the communicator */
-    int holders;    /* the caller, and what was made from it (bridges, buffers): an atomic */
-    bool destroyed; /* by the caller */
+    uint64_t buffers_made; /* the serial of the last one */
+    int64_t bridges;       /* made from it so far */
+    int reported_reach;    /* of the last buffer */
+    mimo_staging staging;  /* of the backend, and of calls that borrow the communicator */
+    int holders;           /* the caller, and what was made from it (bridges, buffers): an atomic */
+    bool destroyed;        /* by the caller */
 };
 
 /* Add a holder; drop one. The last one releases the communicator (holders.c). */
