@@ -22,11 +22,12 @@
 MIMO_DEFINE_INIT(mimo_bridge_sizes, MIMO_BRIDGE_SIZES_INIT)
 
 /* The first one is kept unless another one is clearly faster (core/fastest.h). */
-enum { ROUTED, P2P, COLLECTIVE, CANDIDATES };
+enum { ROUTED, P2P, STAGED, COLLECTIVE, CANDIDATES };
 
 static const mimo_executor candidates[] = {
     [ROUTED] = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_AUTO},
     [P2P] = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_P2P},
+    [STAGED] = {MIMO_ALGORITHM_ROUTED, MIMO_TRANSPORT_STAGED},
     [COLLECTIVE] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_TRANSPORT_AUTO},
 };
 
@@ -142,10 +143,16 @@ static mimo_status take_slowest(trial *it, int repeat)
     return MIMO_OK;
 }
 
-/* Where destinations lie in no buffer, routed is p2p. */
+/* Where destinations lie in a buffer, rows go there without staging. Elsewhere routed is p2p. */
 static bool is_candidate(const trial *it, int pass, int c)
 {
-    return c == ROUTED || (c == P2P ? it->sizes->in_buffer : it->bridge->measured[pass]);
+    const bool is[CANDIDATES] = {
+        [ROUTED] = true,
+        [P2P] = it->sizes->in_buffer,
+        [STAGED] = mimo_fifos_of(&it->bridge->fifos) != NULL,
+        [COLLECTIVE] = it->bridge->measured[pass],
+    };
+    return is[c];
 }
 
 /* So that the repeats find all that a first call makes. */
@@ -187,7 +194,7 @@ static mimo_status run(trial *it)
 
 static mimo_executor winner(const trial *it, int pass)
 {
-    static const char *const names[CANDIDATES] = {"routed", "p2p", "collective"};
+    static const char *const names[CANDIDATES] = {"routed", "p2p", "staged", "collective"};
     mimo_fastest_times times[CANDIDATES];
     for (int c = 0; c < CANDIDATES; c++)
         times[c] = it->taken[pass][c] ? it->ns[pass][c] : NULL;
@@ -212,6 +219,27 @@ static bool collective_adds(const mimo_bridge *bridge, mimo_dtype dtype, int pas
     return pass == 0 || dtype != MIMO_F8 || mimo_grid_dim_size(bridge->dst, "cp") == 1;
 }
 
+/* Whether there is more than one candidate. */
+static bool has_choice(const trial *it)
+{
+    bool has = false;
+    for (int pass = 0; pass < PASSES; pass++)
+        for (int c = ROUTED + 1; c < CANDIDATES; c++)
+            has = has || is_candidate(it, pass, c);
+    return has;
+}
+
+/* What no pass needs any more. */
+static void release_losers(mimo_bridge *bridge)
+{
+    const mimo_executor *chosen = bridge->executor;
+    if (bridge->collective && chosen[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
+        chosen[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
+        mimo_collective_disconnect(bridge);
+    if (!mimo_executor_stages(chosen[0]) && !mimo_executor_stages(chosen[1]))
+        mimo_fifos_leave(&bridge->fifos);
+}
+
 /* Without collective the batch may be uneven. The trial gives it, so that its calls only enqueue on
  * devices. */
 static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
@@ -219,21 +247,19 @@ static mimo_status choose(mimo_bridge *bridge, const mimo_bridge_sizes *sizes)
     trial it = {.bridge = bridge, .sizes = sizes};
     mimo_batch_desc batch = MIMO_BATCH_DESC_INIT;
     batch.batch = sizes->batch;
-    if (!bridge->collective && !sizes->in_buffer)
-        return MIMO_OK;
+    if (!sizes->in_buffer)
+        MIMO_TRY(mimo_comm_agree(bridge->parent, mimo_fifos_use(&bridge->fifos, bridge->parent)));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->measured[pass] = bridge->collective && collective_adds(bridge, sizes->dtype, pass);
+    if (!has_choice(&it))
+        return MIMO_OK;
     if (!bridge->collective)
         MIMO_TRY(mimo_bridge_update(bridge, &batch, 1));
     MIMO_TRY(measure(&it));
     for (int pass = 0; pass < PASSES; pass++)
         bridge->executor[pass] = winner(&it, pass);
-    if (!bridge->collective)
-        return mimo_bridge_update(bridge, NULL, 0);
-    if (bridge->executor[0].algorithm != MIMO_ALGORITHM_COLLECTIVE &&
-        bridge->executor[1].algorithm != MIMO_ALGORITHM_COLLECTIVE)
-        mimo_collective_disconnect(bridge);
-    return MIMO_OK;
+    release_losers(bridge);
+    return bridge->collective ? MIMO_OK : mimo_bridge_update(bridge, NULL, 0);
 }
 
 static bool splits_evenly(const mimo_bridge_desc *desc, int64_t batch)

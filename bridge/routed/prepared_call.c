@@ -153,6 +153,14 @@ static bool pushes(const mimo_op *op)
            mimo_executor_pushes(op->bridge->executor[op->call.backward]);
 }
 
+/* What the messages of an operation are staged through; NULL: they are not. */
+static mimo_buffer *fifos_of(const mimo_op *op)
+{
+    const mimo_bridge *bridge = op->bridge;
+    return mimo_executor_stages(bridge->executor[op->call.backward]) ? mimo_fifos_of(&bridge->fifos)
+                                                                     : NULL;
+}
+
 mimo_buffer *mimo_pushed_buffer(const mimo_op *op, const mimo_tile *tile)
 {
     if (!pushes(op))
@@ -276,10 +284,7 @@ static mimo_status compile_phases(const call_maker *maker)
 {
     mimo_prepared_call *call = maker->call;
     mimo_bridge *bridge = maker->op->bridge;
-    mimo_buffer *fifos = mimo_executor_stages(bridge->executor[call->backward])
-                             ? mimo_fifos_of(&bridge->fifos)
-                             : NULL;
-    const mimo_phase_context context = {bridge->comm, &bridge->routed->push_rule, fifos,
+    const mimo_phase_context context = {bridge->comm, &bridge->routed->push_rule, call->fifos,
                                         &call->bases};
     mimo_layout *tiles = NULL;
     mimo_status status = call->chunks > 1 ? target_layout(&tiles, maker) : MIMO_OK;
@@ -312,6 +317,7 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     call->backward = op->call.backward;
     call->guarded = op->call.guarded;
     call->pushes = pushes(op);
+    call->fifos = fifos_of(op);
     call->chunks = op->call.chunks;
     call->split = split->hash;
     call_maker maker = {.op = op, .split = split, .call = call};
@@ -346,8 +352,8 @@ typedef struct wanted_call {
 static bool same_call(const mimo_prepared_call *call, const mimo_op *op, uint64_t split)
 {
     return call->backward == op->call.backward && call->guarded == op->call.guarded &&
-           call->chunks == op->call.chunks && call->pushes == pushes(op) && call->split == split &&
-           call->count == op->tensors.count;
+           call->chunks == op->call.chunks && call->pushes == pushes(op) &&
+           call->fifos == fifos_of(op) && call->split == split && call->count == op->tensors.count;
 }
 
 static bool same_tensors(const mimo_prepared_call *call, const mimo_op *op)

@@ -15,11 +15,12 @@ enum { MIMO_PHASES = 2, MIMO_STAGING_ALIGNMENT = 64 /* of what a call stages */ 
 typedef struct mimo_prepared_call {
     mimo_recent_entry entry; /* while it is idle */
     bool backward;
-    bool guarded;  /* it was made under a deadline: its messages are guarded */
-    bool pushes;   /* rows whose destination lies in a buffer are pushed */
-    bool recorded; /* a graph replays it: it stays until an update or the end of the bridge */
-    bool failed;   /* it can't be started again */
-    bool fixed;    /* it has more tensors than the backend has bases: it serves these alone */
+    bool guarded;       /* it was made under a deadline: its messages are guarded */
+    bool pushes;        /* rows whose destination lies in a buffer are pushed */
+    mimo_buffer *fifos; /* that its messages are staged through; NULL: they are not */
+    bool recorded;      /* a graph replays it: it stays until an update or the end of the bridge */
+    bool failed;        /* it can't be started again */
+    bool fixed;         /* it has more tensors than the backend has bases: it serves these alone */
 
     uint64_t split; /* the hash of the batch split */
     int count;

@@ -167,13 +167,17 @@ MIMO_API void mimo_bridge_sizes_init(mimo_bridge_sizes *out, size_t size);
  * Create a bridge with the executors that are fastest for these sizes, forward and backward each by
  * itself. Collective, blocking. Takes memory for the tiles while it lasts.
  *
- * The candidates are routed with transport AUTO (zero-copy where `in_buffer`), routed with p2p
- * (where `in_buffer`) and collective (where its rules hold). They move tiles of these sizes in
- * fifteen interleaved repeats. A repeat is one call each way on the host, and twenty calls on a
- * device. The times of the slowest rank count, so all ranks choose alike. Another candidate
- * replaces routed only where it was ahead in at least ten repeats and its best time is more than 3%
- * lower. mimo_bridge_executor says what was chosen. A descriptor that pins the same executors moves
- * the same way without measuring.
+ * The candidates are collective, where its rules hold, and routed with the transports
+ *
+ *   AUTO     always: zero-copy where `in_buffer`, otherwise p2p
+ *   P2P      where `in_buffer`
+ *   STAGED   where not `in_buffer`, on devices where ranks share memory
+ *
+ * They move tiles of these sizes in fifteen interleaved repeats. A repeat is one call each way on
+ * the host, and twenty calls on a device. The times of the slowest rank count, so all ranks choose
+ * alike. Another candidate replaces AUTO only where it was ahead in at least ten repeats and its
+ * best time is more than 3% lower. mimo_bridge_executor says what was chosen. A descriptor that pins
+ * the same executors moves the same way without measuring.
  *
  * What the bridge accepts does not depend on which candidate was faster. Where collective was a
  * candidate, calls keep the rules of both algorithms: both dp sizes divide the batch, the tensors

@@ -55,6 +55,11 @@ static mimo_status create(mimo_bridge **out, const choice *c)
     return mimo_bridge_create_fastest(out, mpi_test_comm(), &c->desc, &c->sizes);
 }
 
+static bool stages(const mimo_bridge *bridge)
+{
+    return mimo_fifos_of(&bridge->fifos) != NULL;
+}
+
 /* All ranks have chosen the same executor, it is one that applies, and it moves rows rightly. */
 static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
 {
@@ -65,6 +70,7 @@ static void check_bridge(mimo_bridge *bridge, const choice *c, bool both)
     for (int way = 0; way < 2; way++) {
         bool can = own[way] == EXECUTOR_ROUTED ||
                    (own[way] == EXECUTOR_P2P && c->sizes.in_buffer) ||
+                   (own[way] == EXECUTOR_STAGED && stages(bridge) && !c->sizes.in_buffer) ||
                    (own[way] == EXECUTOR_COLLECTIVE && both &&
                     (way == 0 || c->sizes.dtype != MIMO_F8)); /* collective can't sum F8 over cp */
         MPI_EXPECT(own[way] == most[way], "%d here, %d elsewhere", own[way], most[way]);

@@ -82,32 +82,25 @@ __device__ bool move_by_width(uint32_t width, const To &to, const From &from, ui
     }
 }
 
-// The pieces of a list that this thread block takes: one of its own at first where it begins with
-// the list, then others from a counter. The next one is asked for early, so that the answer arrives
-// while this one moves. Whoever asked takes the answer before the kernel ends.
+// The pieces of a list that this thread block takes, from a counter. The next one is asked for
+// early, so that the answer arrives while this one moves. Whoever asked takes the answer before the
+// kernel ends.
 class Claims
 {
   public:
-    __device__ Claims(uint64_t *counter, uint32_t pieces, uint32_t begin)
-        : counter(counter), pieces(pieces), begin(begin)
+    __device__ Claims(uint64_t *counter, uint32_t pieces) : counter(counter), pieces(pieces)
     {
-    }
-
-    __device__ void own(uint32_t index)
-    {
-        first = index;
-        source = OWN;
     }
 
     // False: there is no piece left. `uses` counts the calls of from_first.
     __device__ bool next(uint32_t &index, uint32_t &uses)
     {
-        if (source == NOT_ASKED && pieces > 0)
+        if (state == NOT_ASKED && pieces > 0)
             ask();
-        if (source == ENDED || source == NOT_ASKED)
+        if (state != ASKED)
             return false;
-        index = source == OWN ? first : begin + from_first<kThreads>(counted, uses++);
-        source = ENDED;
+        index = from_first<kThreads>(counted, uses++);
+        state = ENDED;
         if (index >= pieces)
             return false;
         ask();
@@ -115,16 +108,16 @@ class Claims
     }
 
   private:
-    enum Source { NOT_ASKED, OWN, COUNTER, ENDED };
+    enum State { NOT_ASKED, ASKED, ENDED };
 
     uint64_t *counter;
-    uint32_t pieces, begin; // of all; that thread blocks begin with
-    uint32_t first = 0, counted = 0;
-    Source source = NOT_ASKED;
+    uint32_t pieces; // of the list
+    uint32_t counted = 0;
+    State state = NOT_ASKED;
 
     __device__ void ask()
     {
-        source = COUNTER;
+        state = ASKED;
         counted = count_up(counter);
     }
 };
@@ -150,19 +143,16 @@ template <class Program> class Worker
   public:
     __device__ explicit Worker(const Program &program)
         : program(program), head(program.head),
-          sends(&program.shared.own->done, head.pieces[MIMO_STAGED_SEND],
-                head.workers[MIMO_STAGED_SEND]),
-          receives(&program.shared.own->receives, head.pieces[MIMO_STAGED_RECEIVE],
-                   head.workers[MIMO_STAGED_RECEIVE]),
-          stays(&program.shared.own->sends, head.pieces[MIMO_STAGED_STAY], 0)
+          sends(&program.shared.own->done, head.pieces[MIMO_STAGED_SEND]),
+          receives(&program.shared.own->receives, head.pieces[MIMO_STAGED_RECEIVE]),
+          stays(&program.shared.own->sends, head.pieces[MIMO_STAGED_STAY])
     {
     }
 
     __device__ void run()
     {
-        const mimo_staged_worker is = mimo_staged_worker_of(&head, blockIdx.x);
-        (is.list == MIMO_STAGED_SEND ? sends : receives).own(is.number);
-        if (is.list == MIMO_STAGED_SEND ? send_all() : receive_all())
+        const int list = mimo_staged_list_of(&head, blockIdx.x);
+        if (list == MIMO_STAGED_SEND ? send_all() : receive_all())
             while (copy_one())
                 ;
     }

@@ -17,7 +17,8 @@
  * do only one of the two. A sender that waits with piece q needs a piece q - entries to be
  * received. Whoever receives there waits, if at all, for a piece of at most that number, so for a
  * sender that waits with a piece of at most q - entries. Numbers along this chain descend, so it
- * ends, at a worker that does not wait.
+ * ends, at a worker that does not wait. This holds as soon as workers 0 and 1 run: whichever worker
+ * runs takes the next piece, and no piece is kept for one that does not.
  *
  * What is here is the same for the host, which makes programs, and for the kernel that runs them.
  */
@@ -76,22 +77,20 @@ typedef struct mimo_staged_head {
     uint32_t stay_piece;           /* of a piece */
 } mimo_staged_head;
 
-/* Whether a worker begins to receive, and its number among those like it. Both kinds are spread
- * over all numbers: where a device runs only some workers at first, it runs some of either kind. */
-typedef struct mimo_staged_worker {
-    int list;
-    uint32_t number;
-} mimo_staged_worker;
-
-static inline MIMO_HOST_AND_DEVICE mimo_staged_worker
-mimo_staged_worker_of(const mimo_staged_head *head, uint32_t worker)
+/* The list that a worker begins with. Where there are workers of both kinds, worker 0 receives,
+ * worker 1 sends, and both kinds are spread over the other numbers. */
+static inline MIMO_HOST_AND_DEVICE int mimo_staged_list_of(const mimo_staged_head *head,
+                                                           uint32_t worker)
 {
     const uint32_t receivers = head->workers[MIMO_STAGED_RECEIVE];
-    const uint32_t all = receivers + head->workers[MIMO_STAGED_SEND];
-    const uint32_t before = worker * receivers / all, after = (worker + 1) * receivers / all;
-    mimo_staged_worker send = {MIMO_STAGED_SEND, worker - before};
-    mimo_staged_worker receive = {MIMO_STAGED_RECEIVE, before};
-    return after > before ? receive : send;
+    const uint32_t others = receivers + head->workers[MIMO_STAGED_SEND] - 1;
+    if (receivers == 0)
+        return MIMO_STAGED_SEND;
+    if (worker == 0)
+        return MIMO_STAGED_RECEIVE;
+    const uint32_t before = (worker - 1) * (receivers - 1) / others;
+    const uint32_t after = worker * (receivers - 1) / others;
+    return after > before ? MIMO_STAGED_RECEIVE : MIMO_STAGED_SEND;
 }
 
 /* A piece of a message: messages[message], and its number there. */
