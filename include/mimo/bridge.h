@@ -176,8 +176,8 @@ MIMO_API void mimo_bridge_sizes_init(mimo_bridge_sizes *out, size_t size);
  * They move tiles of these sizes in fifteen interleaved repeats. A repeat is one call each way on
  * the host, and twenty calls on a device. The times of the slowest rank count, so all ranks choose
  * alike. Another candidate replaces AUTO only where it was ahead in at least ten repeats and its
- * best time is more than 3% lower. mimo_bridge_executor says what was chosen. A descriptor that pins
- * the same executors moves the same way without measuring.
+ * best time is more than 3% lower. mimo_bridge_executor says what was chosen. A descriptor that
+ * pins the same executors moves the same way without measuring.
  *
  * What the bridge accepts does not depend on which candidate was faster. Where collective was a
  * candidate, calls keep the rules of both algorithms: both dp sizes divide the batch, the tensors
