@@ -9,7 +9,7 @@ namespace
 
 // A thread loads kWords words before its first store. A thread block waits for memory most of its
 // time, which many threads hide best. Two ranks that shared an H200, 32 MiB each way: 239 us with
-// 256 threads of 8 words, 170 with 512 of 4 or of 8, 140 with 1024 of 4. But 1024 fill a
+// 256 threads of 8 words, 165 with 512 of 4 or of 8, 140 with 1024 of 4. But 1024 fill a
 // multiprocessor: where ranks share a GPU, the next call of one, launched early, keeps out the
 // thread blocks that it waits for, and no call ends.
 constexpr int kThreads = 512;
