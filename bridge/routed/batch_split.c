@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 enum { SPLITS_KEPT = 8 };
 
@@ -203,6 +204,8 @@ static mimo_status gather_side(mimo_batch_split *split, const mimo_batch_splits 
         int64_t held = told->all[2 * rank + side];
         if (!mimo_layout_cell(&cell, splits->roles[side], rank))
             continue;
+        if (MIMO_MUTATED("rows-mirrored"))
+            cell.dp = dp - 1 - cell.dp;
         if (first[cell.dp] == 0) {
             first[cell.dp] = rank + 1;
             samples[cell.dp] = held;

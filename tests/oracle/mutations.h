@@ -21,12 +21,11 @@ typedef struct oracle_mutation {
  * differs from one on one rank. */
 typedef struct oracle_order_mutation {
     const char *name, *sentence;
-    const char *quantity; /* the first of loss, grads, norm and params that differs in step 1;
-                             "none": a unit test sees it */
+    const char *quantity; /* the first of loss, grads, norm and params that differs in step 1 */
     oracle_spec spec;
 } oracle_order_mutation;
 
-/* Whether there is one of that name, in either list. */
+/* Whether there is one of that name: in either list, or one that unit tests see. */
 bool mutation_exists(const char *name);
 
 /* One line each: name, phase or quantity, topology, sentence, and "self-test" where that finds it;
