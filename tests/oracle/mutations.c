@@ -190,8 +190,10 @@ static const oracle_order_mutation order_table[] = {
 /* Bugs that no run of mimo-oracle meets. A unit test with each of them fails, as its meson.build
  * says: tests/nn and tests/unit. */
 static const char *const unit_table[] = {
-    "edge-two-chains", /* rows past a product's last full tile add even and odd k apart */
-    "rows-mirrored",   /* rows that ranks tell count at the opposite dp coordinate */
+    "edge-two-chains",  /* rows past a product's last full tile add even and odd k apart */
+    "rows-mirrored",    /* rows that ranks tell count at the opposite dp coordinate */
+    "last-piece-lost",  /* a staged message ends before its last piece */
+    "entry-still-full", /* a FIFO's sender does not wait until an entry is empty */
     NULL,
 };
 

@@ -9,6 +9,7 @@
 #include "comm/peer_order.h"
 #include "core/checked.h"
 #include "core/memory.h"
+#include "core/mutation.h"
 
 enum {
     MOST_ENTRY = 64 << 10,
@@ -71,11 +72,13 @@ static mimo_fifo fifo_of(const mimo_buffer *fifos, const mimo_fifo_layout *layou
     int rank = fifos->comm->rank, receiver = sends ? peer : rank, sender = sends ? rank : peer;
     int64_t number = number_of(fifos, receiver, sender);
     mimo_flags *counts = &fifos->flags[rank][peer];
+    uint64_t *filled = flags_of(fifos, layout, receiver, sender);
+    uint64_t *emptied = flags_of(fifos, layout, sender, receiver) + layout->entries;
     return (mimo_fifo){
         .entries = fifos->data[receiver] + layout->flags +
                    number * layout->entries * (int64_t)layout->entry_bytes,
-        .filled = flags_of(fifos, layout, receiver, sender),
-        .emptied = flags_of(fifos, layout, sender, receiver) + layout->entries,
+        .filled = filled,
+        .emptied = MIMO_MUTATED("entry-still-full") ? filled : emptied,
         .before = sends ? &counts->sends : &counts->receives,
     };
 }
@@ -207,7 +210,7 @@ static mimo_status append_message(builder *it, const mimo_message *from, int lis
     count_words(it->out, &made->rows);
     made->bytes = (uint32_t)bytes;
     made->piece = piece_of(bytes, it->layout.entry_bytes);
-    made->pieces = (made->bytes - 1) / made->piece + 1;
+    made->pieces = (made->bytes - 1) / made->piece + !MIMO_MUTATED("last-piece-lost");
     it->bytes[list] += bytes;
     return MIMO_OK;
 }
