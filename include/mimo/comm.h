@@ -34,9 +34,13 @@
  *    mimo_comm_abort, mimo_comm_state, mimo_comm_set_deadline, mimo_comm_forget.
  *
  * Processes. A child that was forked off has copies of the parent's objects, and must not use them.
- * Each call that takes one gets MIMO_ERR_STATE. To destroy one in the child leaves everything as it
- * is. Nothing there waits, and no message of the parent is touched. Grids, plans and partitions are
- * memory alone and work in the child. (A fork by other means than fork() is not noticed.)
+ * Each call that moves data, agrees, waits or tests gets MIMO_ERR_STATE there, and so do
+ * mimo_comm_state, mimo_comm_abort, mimo_comm_set_deadline and mimo_bridge_select. To destroy an
+ * object in the child leaves everything as it is. Nothing there waits, and no message of the parent
+ * is touched. Grids, plans and partitions are memory alone and work in the child. All other
+ * questions about an object (rank, size, tile, samples, staging, group, text, ...) are answered
+ * from the child's copy, as of the fork; mimo_gradient_add counts in that copy alone. (A fork by
+ * other means than fork() is not noticed.)
  *
  * Ownership. What a function gives through `out` is the caller's, who gives it back with the
  * destroy function of its type. What a call takes as an argument stays the caller's: tensors until
