@@ -124,6 +124,7 @@ static void release(mimo_bridge *bridge)
 
 void mimo_bridge_destroy(mimo_bridge *bridge)
 {
+    MIMO_RANGE();
     MIMO_CALL_SCOPE(scope);
     if (!bridge || (bridge->parent && !mimo_release_enter(&scope, bridge->parent)))
         return;

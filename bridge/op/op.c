@@ -108,6 +108,7 @@ static mimo_status outcome(const mimo_op *op)
 
 mimo_status mimo_op_test(bool *done, mimo_op *op)
 {
+    MIMO_RANGE();
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     MIMO_ENTER(op->bridge->comm, "mimo_op_test");
     mimo_bridge_progress(op->bridge);

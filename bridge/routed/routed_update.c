@@ -203,6 +203,7 @@ mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_desc *descs
 
 mimo_status mimo_bridge_select(mimo_bridge *bridge, int i)
 {
+    MIMO_RANGE();
     MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge select: bridge is NULL");
     MIMO_ENTER(bridge->parent, "bridge select");
     MIMO_CHECK(i >= 0 && i < bridge->batch_count, MIMO_ERR_ARGUMENT,

@@ -1,6 +1,7 @@
 /* The lifetime of a grid: its users, and its end. The last of its users and of the caller releases
  * it. */
 #include "core/check.h"
+#include "device/profile.h"
 #include "grid/grid_types.h"
 
 /* True where that was the last holder; then the grid and its views are released. */
@@ -48,6 +49,7 @@ void mimo_grids_release(const mimo_grid *src, const mimo_grid *dst, mimo_grid_us
 
 void mimo_grid_destroy(mimo_grid *grid)
 {
+    MIMO_RANGE();
     char text[MIMO_GRID_TEXT];
     if (!grid || grid->base)
         return;

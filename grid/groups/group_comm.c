@@ -7,6 +7,7 @@
 #include "core/checked.h"
 #include "core/hash.h"
 #include "core/memory.h"
+#include "device/profile.h"
 #include "grid/grid_types.h"
 
 struct mimo_group_entry {
@@ -37,6 +38,7 @@ static mimo_status connect_check(const mimo_grid *grid, const mimo_comm *comm)
 
 mimo_status mimo_grid_connect(mimo_grid *grid, mimo_comm *comm)
 {
+    MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_grid_connect: comm is NULL");
     MIMO_ENTER(comm, "mimo_grid_connect");
     char text[MIMO_GRID_TEXT], call[MIMO_CALL_TEXT] = "";
@@ -136,6 +138,7 @@ static mimo_status connected(mimo_comm **out, const mimo_grid *grid, const char 
 
 mimo_status mimo_grid_create_group(mimo_grid *grid, const char *dims)
 {
+    MIMO_RANGE();
     mimo_comm *comm;
     mimo_group_entry *entry = NULL;
     MIMO_TRY(connected(&comm, grid, "mimo_grid_create_group"));

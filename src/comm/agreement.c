@@ -7,6 +7,7 @@
 #include "comm/agreement.h"
 #include "comm/calls.h"
 #include "core/check.h"
+#include "device/profile.h"
 
 static void end_with(mimo_agreement *agreement, mimo_status result)
 {
@@ -333,6 +334,7 @@ static bool is_status(mimo_status status)
 
 mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local)
 {
+    MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_agree: comm is NULL");
     MIMO_ENTER(comm, "mimo_comm_agree");
     if (!is_status(local))

@@ -169,6 +169,7 @@ static void unlink_buffer(mimo_comm *comm, const mimo_buffer *buffer)
 
 void mimo_buffer_destroy(mimo_buffer *buffer)
 {
+    MIMO_RANGE();
     MIMO_CALL_SCOPE(scope);
     if (!buffer || !mimo_release_enter(&scope, buffer->comm))
         return;

@@ -3,6 +3,7 @@
 
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
+#include "device/profile.h"
 
 /* Every bridge has a progress callback on the communicator that it was made from. */
 static mimo_status check_unused(mimo_comm *comm)
@@ -24,6 +25,7 @@ static mimo_status check_unused(mimo_comm *comm)
 
 void mimo_comm_destroy(mimo_comm *comm)
 {
+    MIMO_RANGE();
     MIMO_CALL_SCOPE(scope);
     if (!comm || !mimo_release_enter(&scope, comm))
         return;
@@ -36,6 +38,7 @@ void mimo_comm_destroy(mimo_comm *comm)
 
 mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
 {
+    MIMO_RANGE();
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_abort: comm is NULL");
     MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_abort"));
     if (mimo_family_status(comm->family) != MIMO_OK)
@@ -48,6 +51,7 @@ mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
 
 void mimo_comm_forget(mimo_comm *comm)
 {
+    MIMO_RANGE();
     if (!comm || mimo_check_process(comm->family, "mimo_comm_forget") != MIMO_OK)
         return;
     mimo_family *family = comm->family;

@@ -40,6 +40,7 @@ static uint64_t describe(char *text, const mimo_grid *src, const mimo_grid *dst)
 mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mimo_grid *src,
                                  const mimo_grid *dst)
 {
+    MIMO_RANGE();
     char call[MIMO_CALL_TEXT];
     mimo_gradient *made = NULL;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "gradient: comm is NULL");
@@ -65,6 +66,7 @@ mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm, const mim
 
 void mimo_gradient_destroy(mimo_gradient *gradient)
 {
+    MIMO_RANGE();
     if (!gradient)
         return;
     for (int module = 0; module < 2; module++)

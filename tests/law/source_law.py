@@ -7,7 +7,7 @@
 Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
 parameter lists, which files are compiled again for tests, that every test of several ranks is
-launched, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
+launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
 """
 import os
 import re
@@ -76,6 +76,11 @@ HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
 HOOKED_PARTS = {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE, GRADIENT, NN}
+
+# Public calls that profilers show: those that a header calls collective, and all that begin a scope.
+DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;", re.S)
+SCOPE = re.compile(r"\b(MIMO_ENTER|mimo_release_enter)\(")
+NO_RANGES = "src/comm/mpi/"  # a library of its own, for the host
 
 MAY_REPEAT = {"meson.build", "README.md"}
 MAX_LINES, MAX_PARAMETERS, MAX_COLUMNS = 80, 6, 100
@@ -172,6 +177,7 @@ class Law:
             self.functions(name)
             self.hooks(name)
         self.launches()
+        self.ranges()
         for name, text in self.files.items():
             if text is not None and not name.startswith("LICENSE"):
                 self.leftovers(name, text)
@@ -188,6 +194,30 @@ class Law:
             self.find(name, 1, f"{folder}/meson.build must list a file with hooks in hooked_sources")
         if listed and not has_hook:
             self.find(name, 1, f"{folder}/meson.build lists a file without hooks in hooked_sources")
+
+    def declared(self):
+        """The public functions: name -> whether the comment before it says that it is collective."""
+        found, comment = {}, ""
+        for name in self.sources:
+            if name.startswith(PUBLIC):
+                for match in DECLARED.finditer(self.files[name]):
+                    if match.group(1) is not None:
+                        comment = match.group(1)
+                    else:
+                        found[match.group(2)] = bool(re.search(r"\bCollective\b", comment))
+        return found
+
+    def ranges(self):
+        public = self.declared()
+        for name in self.sources:
+            if part_of(name) not in HOOKED_PARTS or name.startswith((PUBLIC, NO_RANGES)):
+                continue
+            text = self.files[name].splitlines()
+            for function, line, lines, _ in scan_functions(self.files[name]):
+                body = "\n".join(text[line - 1:line - 1 + lines])
+                if (function in public and (public[function] or SCOPE.search(body)) and lines > 0
+                        and "MIMO_RANGE()" not in body):
+                    self.find(name, line, f"{function} has no MIMO_RANGE")
 
     def launches(self):
         """Every test that needs ranks is in a list of launches: nothing else would run it."""
@@ -414,6 +444,9 @@ SAMPLES = [
     ("grid/bug.c", 'bool b = MIMO_MUTATED("bug");\n', "must list a file with hooks"),
     ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
     ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
+    ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),
+    ("grid/own.c", "mimo_status mimo_own(int a)\n{\n    MIMO_ENTER(a);\n    return a;\n}\n",
+     "mimo_own has no MIMO_RANGE"),
     ("grid/broad.c", "/* " + "x" * 95 + " */\n", "101 columns"),
 ]
 # A tree that keeps every rule, with text that looks like a broken rule.
@@ -422,6 +455,10 @@ GOOD = {
     "include/mimo/comm.h": "/* a cudaStream_t, an MPI_Comm */\n",
     "include/mimo/mpi.h": "#include <mpi.h>\nvoid g(MPI_Comm comm);\n",
     "include/mimo/grid.h": "#include <mimo/comm.h>\n",
+    "include/mimo/gradient.h": "/** Collective. */\nMIMO_API mimo_status mimo_all(int a);\n"
+                               "/** Local. */\nMIMO_API mimo_status mimo_own(int a);\n",
+    "grid/groups/all_here.c": "mimo_status mimo_all(int a)\n{\n    MIMO_RANGE();\n    return a;\n}\n"
+                              "mimo_status mimo_own(int a)\n{\n    return a;\n}\n",
     "include/mimo/plan.h": "#include <mimo/grid.h>\n",
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
     "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",

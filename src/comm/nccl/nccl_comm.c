@@ -12,6 +12,7 @@
 #include "comm/nccl/nccl_split.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
+#include "device/profile.h"
 
 enum { BUS_TEXT = 32 };
 
@@ -272,6 +273,7 @@ static mimo_status read_bootstrap(mimo_bootstrap *own, mimo_comm **out, const mi
 mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
                                   const mimo_nccl_desc *desc)
 {
+    MIMO_RANGE();
     mimo_bootstrap own = MIMO_BOOTSTRAP_INIT;
     const mimo_bootstrap *bootstrap = &own;
     rank_info mine, *all = NULL;
@@ -312,6 +314,7 @@ static mimo_status read_borrowed(ncclComm_t nccl, int *rank, int *size, int *dev
 
 mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl, const mimo_nccl_desc *given)
 {
+    MIMO_RANGE();
     int rank, size;
     mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
     nccl_comm *made;
