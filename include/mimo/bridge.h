@@ -83,7 +83,8 @@ typedef enum mimo_transport {
                                      error */
     /* Experimental (<mimo/status.h>). On a device, in pieces through memory of the library that
      * ranks share (mimo_nccl_desc.staging_bytes), so that a rank copies one piece out while the
-     * next arrives. Between ranks that share none, and on the host: p2p. */
+     * next arrives. Between ranks that share none, and on the host: p2p. Where a device's ranks
+     * share none, creation logs one line (<mimo/log.h>). */
     MIMO_TRANSPORT_STAGED = 3,
 } mimo_transport;
 

@@ -114,9 +114,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
     return MIMO_OK;
 }
 
-/* Tell the user once that some rows are sent instead of written: zero-copy may have been
- * expected. */
-static void report_reach(const mimo_buffer *buffer)
+void mimo_buffer_report_reach(const mimo_buffer *buffer)
 {
     int reach = mimo_buffer_reach(buffer), size = buffer->comm->size;
     bool reported = buffer->comm->reported_reach == reach;
@@ -132,7 +130,7 @@ static void report_reach(const mimo_buffer *buffer)
 static mimo_status create_and_report(mimo_comm *comm, const creation *own)
 {
     MIMO_TRY(create(comm, own));
-    report_reach(*own->out);
+    mimo_buffer_report_reach(*own->out);
     return MIMO_OK;
 }
 

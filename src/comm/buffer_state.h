@@ -103,6 +103,10 @@ static inline int64_t mimo_buffer_flags_offset(const mimo_buffer *buffer)
 /* mimo_buffer_create for the library's own use: it logs no line about ranks out of reach. */
 mimo_status mimo_buffer_create_internal(mimo_buffer **out, mimo_comm *comm, int64_t bytes);
 
+/* Tell the user that some rows are sent, once until the reach changes: zero-copy or staged messages
+ * may have been expected. */
+void mimo_buffer_report_reach(const mimo_buffer *buffer);
+
 /* The buffer of the communicator that holds [at, at + bytes) of this rank's memory, or NULL. */
 mimo_buffer *mimo_buffer_holding(const mimo_comm *comm, const void *at, int64_t bytes);
 

@@ -14,7 +14,8 @@ typedef struct mimo_fifo_user {
 
 /* Begin to use the FIFOs. Collective, blocking; all ranks return, also where one fails. Where the
  * backend stages nothing, no rank wants memory for it, or no other rank is within reach, there are
- * none, which is no error. MIMO_ERR_MEMORY, MIMO_ERR_DEVICE, MIMO_ERR_COMM. */
+ * none, which is no error. Where some rank is out of reach rank 0 logs it. MIMO_ERR_MEMORY,
+ * MIMO_ERR_DEVICE, MIMO_ERR_COMM. */
 mimo_status mimo_fifos_use(mimo_fifo_user *user, mimo_comm *comm);
 
 /* End to use them. Collective in effect. */

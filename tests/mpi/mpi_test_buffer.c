@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bridge_bed.h"
+#include "comm/fifos.h"
 #include "comm/mpi/host_buffer.h"
 #include "core/memory.h"
 
@@ -119,6 +120,47 @@ MPI_TEST(buffer, out_of_reach)
         mimo_buffer_destroy(another);
         mimo_buffer_destroy(buffer);
         last = reach;
+    }
+    mimo_split_hosts(1);
+}
+
+static int64_t few_bytes(const mimo_comm *comm)
+{
+    return 64 * comm->size;
+}
+
+/* Messages to ranks out of reach are not staged, and rank 0 says so where FIFOs open. A buffer of
+ * the same reach says it no second time. On the host nothing is staged: only the FIFOs are made. */
+MPI_TEST(buffer, fifos_out_of_reach)
+{
+    int size = mpi_test_size();
+    for (int hosts = 1; hosts <= 2; hosts++) {
+        char expected[64];
+        mimo_fifo_user user = {NULL};
+        mimo_buffer *buffer = NULL;
+        lines read = {"", 0, 0};
+        mimo_comm *comm = mpi_test_comm_new();
+        const mimo_comm_backend *real = comm->backend;
+        mimo_comm_backend staging = *real;
+        staging.fifo_bytes = few_bytes;
+        comm->backend = &staging;
+        mimo_split_hosts(hosts);
+        mimo_log_set(note, &read);
+        MPI_EXPECT_OK(mimo_fifos_use(&user, comm));
+        int opened = read.warnings;
+        MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 64));
+        mimo_log_set(NULL, NULL);
+        int reach = mimo_buffer_reach(buffer);
+        snprintf(expected, sizeof expected, "of %d ranks out of %d", reach, size);
+        MPI_EXPECT(mimo_fifos_of(&user) != NULL && (reach < size) == (hosts > 1), "reach %d",
+                   reach);
+        MPI_EXPECT(opened == (mpi_test_rank() == 0 && hosts > 1) && read.warnings == opened,
+                   "%d warnings, then %d: %s", opened, read.warnings, read.text);
+        MPI_EXPECT(read.warnings == 0 || strstr(read.text, expected), "%s", read.text);
+        mimo_buffer_destroy(buffer);
+        mimo_fifos_leave(&user);
+        comm->backend = real;
+        mimo_comm_destroy(comm);
     }
     mimo_split_hosts(1);
 }
