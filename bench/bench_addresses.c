@@ -1,6 +1,7 @@
 #include "bench_addresses.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -100,7 +101,7 @@ static double time_calls(const address_bed *bed, int n, bool fresh, int64_t *tur
     return took / CALLS;
 }
 
-static void time_both(const address_bed *bed, int n, const char *name, FILE *to)
+static void time_both(const address_bed *bed, int n, const char *name, bool json)
 {
     double fixed[REPEATS], fresh[REPEATS], ratio[REPEATS];
     int64_t turn = 0;
@@ -115,14 +116,15 @@ static void time_both(const address_bed *bed, int n, const char *name, FILE *to)
         ratio[at] = fresh[at] / fixed[at];
     }
     if (mimo_comm_rank(bed->memory->comm) == 0)
-        fprintf(to,
-                "addresses: %-9s %d tensors: host time of a call %.2f us fixed, %.2f us fresh, "
-                "ratio %.3f\n",
-                name, n, bench_median(fixed, REPEATS), bench_median(fresh, REPEATS),
-                bench_median(ratio, REPEATS));
+        printf(json ? "{\"addresses\":\"%s\",\"tensors\":%d,\"fixed_us\":%.2f,\"fresh_us\":%.2f,"
+                      "\"ratio\":%.3f}\n"
+                    : "addresses: %-9s %d tensors: host time of a call %.2f us fixed, %.2f us "
+                      "fresh, ratio %.3f\n",
+               name, n, bench_median(fixed, REPEATS), bench_median(fresh, REPEATS),
+               bench_median(ratio, REPEATS));
 }
 
-void bench_fresh_addresses(const bench_memory *memory, FILE *to)
+void bench_fresh_addresses(const bench_memory *memory, bool json)
 {
     static const executor_id executors[] = {EXECUTOR_P2P, EXECUTOR_ZERO_COPY};
     static const char *const names[] = {"p2p", "zero-copy"};
@@ -131,7 +133,7 @@ void bench_fresh_addresses(const bench_memory *memory, FILE *to)
         for (int i = 0; i < 3; i++) {
             address_bed bed;
             bed_create(&bed, memory, executors[e]);
-            time_both(&bed, tensors[i], names[e], to);
+            time_both(&bed, tensors[i], names[e], json);
             bed_destroy(&bed);
         }
 }

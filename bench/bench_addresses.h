@@ -2,8 +2,6 @@
 #ifndef MIMO_BENCH_BENCH_ADDRESSES_H
 #define MIMO_BENCH_BENCH_ADDRESSES_H
 
-#include <stdio.h>
-
 #include <mimo/mimo.h>
 
 /* Where tensors lie and calls run. */
@@ -17,7 +15,8 @@ typedef struct bench_memory {
 /* Time small calls of p2p and zero-copy whose tensors stay, and the same calls whose tensors lie at
  * other addresses each time: the host's time from the begin of a call to its return, in
  * microseconds, and the ratio, fresh over fixed. It is the median of interleaved repeats of one
- * run. Rank 0 prints one line for each executor and number of tensors. Collective. */
-void bench_fresh_addresses(const bench_memory *memory, FILE *to);
+ * run. Rank 0 prints one line for each executor and number of tensors, an object of JSON where
+ * `json`. Collective. */
+void bench_fresh_addresses(const bench_memory *memory, bool json);
 
 #endif

@@ -449,11 +449,11 @@ static void *host_room(int64_t bytes)
     return filled(bytes);
 }
 
-static void report_addresses(FILE *to)
+static void report_addresses(bool json)
 {
     bench_memory memory = {NULL, NULL, host_room, free};
     bench_must(mimo_comm_create_mpi(&memory.comm, MPI_COMM_WORLD, NULL), "communicator");
-    bench_fresh_addresses(&memory, to);
+    bench_fresh_addresses(&memory, json);
     mimo_comm_destroy(memory.comm);
 }
 
@@ -523,7 +523,7 @@ int main(int argc, char **argv)
     }
     if (rank == 0 && !s.json)
         print_tallies(tallies);
-    report_addresses(s.json ? stderr : stdout);
+    report_addresses(s.json);
     MPI_Finalize();
     return 0;
 }

@@ -431,11 +431,11 @@ static void free_room(void *room)
     nccl_must_cuda(cudaFree(room), "cudaFree");
 }
 
-static void report_addresses(const nccl_world *world, FILE *to)
+static void report_addresses(const nccl_world *world, bool json)
 {
     const bench_memory memory = {world->comm, world->stream, device_room, free_room};
     bench_stage("fresh addresses");
-    bench_fresh_addresses(&memory, to);
+    bench_fresh_addresses(&memory, json);
 }
 
 static void report_memory(const nccl_world *world, FILE *to)
@@ -470,7 +470,7 @@ int main(int argc, char **argv)
             if (wanted)
                 same = run_case(&world, &c, &asked) && same;
         }
-    report_addresses(&world, asked.json ? stderr : stdout);
+    report_addresses(&world, asked.json);
     report_memory(&world, asked.json ? stderr : stdout);
     link_floor_destroy(world.floor);
     ncclCommDestroy(world.bare);

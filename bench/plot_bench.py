@@ -57,8 +57,10 @@ class Results:
     """The rows of a folder's files, by (src, dst, S, direction)."""
 
     def __init__(self, folder):
-        self.plain = {key_of(row): row for row in read_rows(folder, "nccl.jsonl")}
-        self.graph = {key_of(row): row for row in read_rows(folder, "nccl_graph.jsonl")}
+        plain, graph = (read_rows(folder, f"{name}.jsonl") for name in ("nccl", "nccl_graph"))
+        self.plain = {key_of(row): row for row in plain if "src" in row}
+        self.graph = {key_of(row): row for row in graph if "src" in row}
+        self.addresses = [row for row in plain if "addresses" in row]
         self.torch, self.xla = {}, {}
         for row in read_rows(folder, "torch_seed.jsonl"):  # the faster of the two tensor orders
             best = min(row["us"], self.torch.get(key_of(row), row)["us"])
@@ -141,6 +143,31 @@ def link_lines(results):
                                  results.time("plain", key, "floor_us"))
     return (lines_of_all("zero-copy / floor", 1.05, over_floor("zero_copy_us"), big)
             + lines_of_all("zero-copy, 32 CTAs / floor", 1.10, over_floor("zero_copy32_us"), big))
+
+
+def staged_lines(results):
+    """Forward alone: backward with sums is reported, and has no goal."""
+    rows = results.plain
+
+    def cases(least, end):
+        return [key for key in results.keys() if key[3] == "forward"
+                and least <= rows.get(key, {}).get("in_bytes", 0) < end]
+
+    def over(name, other):
+        return lambda key: ratio(results.time("plain", key, name), results.time("plain", key, other))
+    big, small = cases(32 * MIB, float("inf")), [key for key in cases(1, 8 * MIB) if key[2] == 256]
+    return (lines_of_all("staged / floor", 1.15, over("staged_us", "floor_us"), big)
+            + lines_of_all("staged, 8 MiB / floor", 1.3, over("staged_us", "floor_us"),
+                           cases(8 * MIB, 9 * MIB))
+            + lines_of_all("staged, 32 CTAs / floor", 1.25, over("staged32_us", "floor_us"), big)
+            + lines_of_all("staged, small / p2p", 1, over("staged_us", "p2p_us"), small))
+
+
+def address_lines(results):
+    """The host's time of small calls whose tensors lie elsewhere each time, over those that stay."""
+    lines = [Line(f"fresh/fixed {row['addresses']}, {row['tensors']} tensors", ("", "", 0, ""),
+                  row["ratio"], 1.1) for row in results.addresses]
+    return lines or [Line("fresh/fixed addresses", ("", "", 0, ""), None, 1.1)]
 
 
 def xla_lines(results):
@@ -253,8 +280,9 @@ def auto_lines(results):
 
 
 def print_table(results):
-    lines = [line for make in (link_lines, xla_lines, torch_lines, bridge_lines, still_lines, small_lines,
-                               bare_lines, auto_lines) for line in make(results)]
+    lines = [line for make in (link_lines, staged_lines, address_lines, xla_lines, torch_lines,
+                               bridge_lines, still_lines, small_lines, bare_lines, auto_lines)
+             for line in make(results)]
     print(f"{'what':<34}{'case':<28}{'S':>6} {'':<9}{'reached':>10} {'wanted':>10}")
     for line in lines:
         print(line.text())

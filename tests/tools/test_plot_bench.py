@@ -11,7 +11,7 @@ TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us
          "zero_copy32_us": 112, "zero_copy_idle_us": 103, "zero_copy_wall_us": 120, "p2p_us": 228,
          "bare_p2p_us": 190, "p2p_copies_us": 10, "collective_us": 230, "bare_collective_us": 190,
          "collective_copies_us": 10, "local_copy_us": 80, "auto": "zero-copy", "auto_us": 105,
-         "auto_elsewhere": "p2p", "auto_elsewhere_us": 239.4}
+         "auto_elsewhere": "p2p", "auto_elsewhere_us": 239.4, "staged_us": 114, "staged32_us": 126}
 STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
 
 # file, direction, S, other keys of the line
@@ -19,6 +19,7 @@ WRITTEN = [
     ("nccl", "forward", 8192, TIMES),
     ("nccl", "backward", 8192, {**TIMES, "zero_copy_us": 106}),
     ("nccl", "forward", 2048, STILL),
+    ("nccl", "forward", 2049, {**TIMES, "in_bytes": 8 << 20, "staged_us": 131}),
     ("nccl", "forward", 256, {**TIMES, "in_bytes": 1 << 18, "zero_copy_us": 8.5,
                               "zero_copy_idle_us": 7.6}),
     ("nccl_graph", "forward", 256, {**TIMES, "zero_copy_us": 7.4}),
@@ -26,6 +27,9 @@ WRITTEN = [
     ("torch_seed", "forward", 8192, {"peer": "pytorch", "order": "bsh", "us": 520}),
     ("torch_seed", "backward", 8192, {"peer": "pytorch", "order": "bsh", "us": 900}),
     ("xla_reshard", "forward", 8192, {"peer": "xla", "us": 161}),
+    # of no case: the host's times with addresses that stay or change
+    ("nccl", "", 0, {"addresses": "p2p", "tensors": 2, "ratio": 1.09}),
+    ("nccl", "", 0, {"addresses": "zero-copy", "tensors": 64, "ratio": 1.12}),
 ]
 
 # words of a line, in order
@@ -33,6 +37,12 @@ EXPECTED = [
     "zero-copy / floor .* 8192 forward +1.04 x .* ok",
     "zero-copy / floor .* 8192 backward +1.06 x .* missed",
     "zero-copy, 32 CTAs / floor .* 8192 forward +1.12 x .* missed",
+    "staged / floor .* 8192 forward +1.14 x .* ok",
+    "staged, 8 MiB / floor .* 2049 forward +1.31 x .* missed",
+    "staged, 32 CTAs / floor .* 8192 forward +1.26 x .* missed",
+    "staged, small / p2p .* 256 forward +0.50 x .* ok",
+    "fresh/fixed p2p, 2 tensors +any .* 1.09 x .* ok",
+    "fresh/fixed zero-copy, 64 tensors +any .* 1.12 x .* missed",
     "XLA / zero-copy, wall clock +tp=1,dp=4 .* 8192 forward +1.34 x .* missed",
     "XLA / zero-copy, wall clock +tp=1,dp=4 .* 8192 backward +- .* no data",
     "XLA / zero-copy, wall clock +tp=4,dp=1 .* 32768 backward +- .* no data",
@@ -55,7 +65,7 @@ EXPECTED = [
 def table_of(program, rows):
     with tempfile.TemporaryDirectory() as folder:
         for name, direction, seq, more in rows:
-            line = {**CASE, "seq": seq, "direction": direction, **more}
+            line = {**CASE, "seq": seq, "direction": direction, **more} if seq else more
             with open(f"{folder}/{name}.jsonl", "a", encoding="utf-8") as file:
                 file.write("a launcher warns\n" + json.dumps(line) + "\n")
         return subprocess.run([sys.executable, program, folder], check=True, text=True,
