@@ -242,12 +242,17 @@ MPI_TEST(ends, forked_child)
     test_tile tile = test_tile_new("t", MIMO_F32, COUNT, 1, 1);
     mimo_comm *comm = warm_comm(&tile);
     mimo_buffer *buffer = NULL;
+    int device = -1, number = -1;
+    mimo_nccl_report report = MIMO_NCCL_REPORT_INIT;
     MPI_EXPECT_OK(mimo_buffer_create(&buffer, comm, 4096));
+    EXPECT_CUDA(cudaGetDevice(&device));
     pid_t child = fork();
     if (child == 0) {
         bool refused = add_up(comm, &tile) == MIMO_ERR_STATE &&
                        mimo_comm_synchronize(comm, NULL) == MIMO_ERR_STATE &&
                        mimo_comm_abort(comm, "the child") == MIMO_ERR_STATE;
+        refused = refused && mimo_nccl_device(&number, comm) == MIMO_OK && number == device &&
+                  mimo_nccl_report_of(&report, comm) == MIMO_OK; /* memory answers these */
         mimo_buffer_destroy(buffer);
         mimo_comm_forget(comm);
         mimo_comm_destroy(comm);

@@ -1,5 +1,6 @@
 /* The NCCL backend itself: creation and its mistakes, borrowed communicators, shared groups, calls
  * that only enqueue, and concurrent streams. */
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +131,79 @@ MPI_TEST(nccl, wrong_bootstrap)
     MPI_EXPECT_STATUS(mimo_comm_create_nccl(&comm, &bad, &desc), MIMO_ERR_COMM);
     MPI_EXPECT_SENTENCE("allgather gave 5");
     MPI_EXPECT(!comm, "a failed call made an object");
+}
+
+/* MPI's allgather; its call number `refused` gives 5 on every rank, and moves nothing. */
+typedef struct failing_bootstrap {
+    mimo_bootstrap good;
+    int calls, refused;
+} failing_bootstrap;
+
+static int refuses_one(void *context, void *to, const void *from, size_t bytes)
+{
+    failing_bootstrap *it = context;
+    if (++it->calls == it->refused)
+        return 5;
+    return it->good.allgather(it->good.context, to, from, bytes);
+}
+
+/* Threads or open files of this process. */
+static int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *opened = opendir(folder);
+    while (opened && readdir(opened))
+        count++;
+    if (opened)
+        closedir(opened);
+    return count;
+}
+
+static void fail_creation(int refused)
+{
+    enum { CALLS = 3 }; /* of a creation that succeeds */
+    MPI_Comm world = MPI_COMM_WORLD;
+    failing_bootstrap it = {.good = MIMO_BOOTSTRAP_INIT, .refused = refused};
+    const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+    mimo_comm *comm = NULL;
+    int device = own_device();
+    MPI_EXPECT_OK(mimo_bootstrap_from_mpi(&it.good, &world));
+    mimo_bootstrap bad = it.good;
+    bad.allgather = refuses_one;
+    bad.context = &it;
+    mimo_status status = mimo_comm_create_nccl(&comm, &bad, &desc);
+    MPI_EXPECT(status == (refused <= CALLS ? MIMO_ERR_COMM : MIMO_OK), "call %d refused: %s",
+               refused, mimo_status_name(status));
+    if (refused <= CALLS)
+        MPI_EXPECT_SENTENCE("allgather gave 5");
+    else if (comm)
+        expect_sum(comm);
+    MPI_EXPECT(it.calls == (refused < CALLS ? refused : CALLS), "%d calls", it.calls);
+    MPI_EXPECT((comm != NULL) == (refused > CALLS), "call %d refused: an object", refused);
+    MPI_EXPECT(own_device() == device, "device %d is current, not %d", own_device(), device);
+    mimo_comm_destroy(comm);
+}
+
+/* A bootstrap that fails at its k-th call. Nothing is left: neither threads nor files, where there
+ * is one rank. (With more, NCCL keeps a thread for an identifier that nobody uses.) */
+MPI_TEST(nccl, bootstrap_fails_later)
+{
+    enum { ROUNDS = 4, SUCCEEDS = 4 };
+    int threads = 0, files = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int refused = 1; refused <= SUCCEEDS; refused++)
+            fail_creation(refused);
+        if (round == 0) { /* what CUDA and NCCL make once is there now */
+            threads = count_entries("/proc/self/task");
+            files = count_entries("/proc/self/fd");
+        }
+    }
+    if (mpi_test_size() > 1)
+        return;
+    MPI_EXPECT(count_entries("/proc/self/task") <= threads, "%d threads, then %d", threads,
+               count_entries("/proc/self/task"));
+    MPI_EXPECT(count_entries("/proc/self/fd") <= files, "%d files, then %d", files,
+               count_entries("/proc/self/fd"));
 }
 
 /* Other settings of NCCL, nonblocking creation among them. */

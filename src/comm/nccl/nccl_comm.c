@@ -173,7 +173,8 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mine->device = desc.device;
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
-    if (bootstrap->rank == 0)
+    /* NCCL keeps a thread until all ranks use the identifier, and one rank alone never does. */
+    if (bootstrap->rank == 0 && bootstrap->ranks > 1)
         MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
