@@ -2,12 +2,12 @@
 """GitHub's workflow runs what CONTRIBUTING.md says.
 
     workflow_commands.py ROOT          check .github/workflows; one line a fault; 77 without PyYAML
+    workflow_commands.py --style ROOT  what yamllint says of them; 77 without yamllint
     workflow_commands.py --self-test   see that each fault is noticed
 
 A workflow is YAML with jobs. Each command of its steps, and of its matrices, is a line of a code block or
 in backticks in CONTRIBUTING.md, except the commands of NOT_A_CONTRIBUTORS. Each script that
-CONTRIBUTING.md says how to run is one that a workflow runs, except those of NOT_HERE. Where yamllint is
-installed, it finds no fault.
+CONTRIBUTING.md says how to run is one that a workflow runs, except those of NOT_HERE.
 """
 import os
 import re
@@ -20,8 +20,7 @@ from source_law import check_sample
 try:
     import yaml
 except ImportError:
-    print("no PyYAML (Debian: python3-yaml): the workflows are not checked")
-    sys.exit(77)
+    yaml = None
 
 FOLDER = ".github/workflows"
 NOT_A_CONTRIBUTORS = {"echo 28 >/proc/sys/vm/mmap_rnd_bits", "${{ matrix.command }}"}
@@ -66,13 +65,15 @@ def check(root):
 
 
 def lint(root):
-    if not shutil.which("yamllint"):
-        print("no yamllint: the style of the workflows is not checked")
-        return []
     rules = "{extends: default, rules: {line-length: {max: 100}}}"
     done = subprocess.run(["yamllint", "--strict", "-f", "parsable", "-d", rules, FOLDER], cwd=root,
                           stdout=subprocess.PIPE, text=True, check=False)
     return done.stdout.splitlines() or (["yamllint failed"] if done.returncode else [])
+
+
+def skip(reason):
+    print(reason)
+    sys.exit(77)
 
 
 def self_test():
@@ -87,11 +88,20 @@ def self_test():
 
 
 def main():
-    if len(sys.argv) != 2:
+    style = sys.argv[1:2] == ["--style"]
+    if len(sys.argv) != 2 + style:
         print(__doc__, file=sys.stderr)
         return 2
-    wrong = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1]) + lint(sys.argv[1])
-    print("\n".join(wrong) or "the workflows run what CONTRIBUTING.md says")
+    if style and not shutil.which("yamllint"):
+        skip("no yamllint: the style of the workflows is not checked")
+    if not style and not yaml:
+        skip("no PyYAML (Debian: python3-yaml): the workflows are not checked")
+    if style:
+        wrong, good = lint(sys.argv[2]), "yamllint finds no fault"
+    else:
+        wrong = self_test() if sys.argv[1] == "--self-test" else check(sys.argv[1])
+        good = "the workflows run what CONTRIBUTING.md says"
+    print("\n".join(wrong) or good)
     return 1 if wrong else 0
 
 
