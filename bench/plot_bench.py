@@ -259,20 +259,21 @@ def bare_lines(results):
 
 def noise_of(row):
     """The times of one executor, chosen by a bridge and pinned: the longer over the shorter."""
-    pinned = row[{"collective": "collective_us", "p2p": "p2p_us", "zero-copy": "zero_copy_us"}
-                 [row["auto"]]]
+    pinned = row[row["auto"].replace("-", "_") + "_us"]
     return max(row["auto_us"] / pinned, pinned / row["auto_us"])
 
 
 def auto_lines(results):
     """The worst case of the executor that was chosen by measuring, and of the default one."""
-    of_two, of_three = ("collective_us", "p2p_us"), ("collective_us", "p2p_us", "zero_copy_us")
+    of_two = ("collective_us", "p2p_us")
+    of_three = (*of_two, "zero_copy_us")
+    elsewhere = (*of_two, "staged_us")
     lines = []
     for what, name, best in (("chosen", "auto_us", of_three),
-                             ("chosen, no buffer", "auto_elsewhere_us", of_two),
+                             ("chosen, no buffer", "auto_elsewhere_us", elsewhere),
                              ("default", "zero_copy_us", of_three),
                              ("default, no buffer", "p2p_us", of_two)):
-        ratios = {key: row[name] / min(row[one] for one in best)
+        ratios = {key: row[name] / min(row[one] for one in best if one in row)
                   for key, row in results.chosen().items()}
         worst = max(ratios, key=ratios.get, default=("", "", 0, ""))
         lines.append(Line(f"worst {what} / best", worst, ratios.get(worst), 1.05))

@@ -11,7 +11,7 @@ TIMES = {"in_bytes": 32 << 20, "floor_us": 100, "floor32_us": 108, "zero_copy_us
          "zero_copy32_us": 112, "zero_copy_idle_us": 103, "zero_copy_wall_us": 120, "p2p_us": 228,
          "bare_p2p_us": 190, "p2p_copies_us": 10, "collective_us": 230, "bare_collective_us": 190,
          "collective_copies_us": 10, "local_copy_us": 80, "auto": "zero-copy", "auto_us": 105,
-         "auto_elsewhere": "p2p", "auto_elsewhere_us": 239.4, "staged_us": 114, "staged32_us": 126}
+         "auto_elsewhere": "staged", "auto_elsewhere_us": 119.7, "staged_us": 114, "staged32_us": 126}
 STILL = {**TIMES, "src": "tp=4,dp=1", "in_bytes": 0, "floor_us": 0, "zero_copy_us": 87}
 
 # file, direction, S, other keys of the line
@@ -19,7 +19,8 @@ WRITTEN = [
     ("nccl", "forward", 8192, TIMES),
     ("nccl", "backward", 8192, {**TIMES, "zero_copy_us": 106}),
     ("nccl", "forward", 2048, STILL),
-    ("nccl", "forward", 2049, {**TIMES, "in_bytes": 8 << 20, "staged_us": 131}),
+    ("nccl", "forward", 2049, {**TIMES, "in_bytes": 8 << 20, "staged_us": 131, "auto": "staged",
+                               "auto_elsewhere": "staged", "auto_elsewhere_us": 131}),
     ("nccl", "forward", 256, {**TIMES, "in_bytes": 1 << 18, "zero_copy_us": 8.5,
                               "zero_copy_idle_us": 7.6}),
     ("nccl_graph", "forward", 256, {**TIMES, "zero_copy_us": 7.4}),
