@@ -257,11 +257,13 @@ static const char *chosen(const nccl_bed *bed, nccl_way way, bool backward)
     return names[nccl_bed_chosen(bed, way, backward)];
 }
 
-/* The best time of the executors. Zero-copy counts only where destinations lie in a buffer. */
+/* The best time of the executors. Zero-copy counts only where destinations lie in a buffer, and
+ * staged only elsewhere. */
 static double best(const double *way, bool shared)
 {
     double least = way[NCCL_P2P] < way[NCCL_COLLECTIVE] ? way[NCCL_P2P] : way[NCCL_COLLECTIVE];
-    return shared && way[NCCL_ZERO_COPY] < least ? way[NCCL_ZERO_COPY] : least;
+    double other = way[shared ? NCCL_ZERO_COPY : NCCL_STAGED];
+    return other < least ? other : least;
 }
 
 static void print_json(const nccl_bed *bed, bool backward, const times *t)
