@@ -7,7 +7,8 @@
 Rules: who may include whom (docs/architecture.md), what examples may include, which folders are
 pure, where MPI, NCCL and CUDA may be named, unique file names, the length of functions and of their
 parameter lists, which files are compiled again for tests, that every test of several ranks is
-launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers. That no two files need each other is file_cycles.py's.
+launched, that public calls of all ranks have a range for profilers, no machine paths or leftovers.
+object_law.py has the rules of what files need.
 """
 import os
 import re
@@ -18,10 +19,15 @@ import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
-PLAN, BRIDGE = "bridge/plan", "bridge"
+PLAN, ROUTED, COLLECTIVE = "bridge/plan", "bridge/routed", "bridge/collective"
+OP, VERIFY, BRIDGE = "bridge/op", "bridge/verify", "bridge"
 GRADIENT, NN = "gradient", "nn"
 
-# Which parts of the tree the files of a part may include, beside their own.
+# What everything behind the plan may include. An operation reaches its executor by the table alone, and
+# neither executor knows the other.
+BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, BRIDGE}
+LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, OP, VERIFY, GRADIENT}
+# Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
     CORE: set(),
     DEVICE: {CORE},
@@ -31,10 +37,13 @@ MAY_INCLUDE = {
     ALIGNMENT: {CORE, DEVICE},
     LAYOUT: {CORE, GRID, PARTITION},
     PLAN: {CORE, GRID, PARTITION, LAYOUT},
-    BRIDGE: {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, PLAN},
+    ROUTED: BELOW_CALLS | {PLAN, OP},
+    COLLECTIVE: BELOW_CALLS | {OP},
+    OP: BELOW_CALLS | {VERIFY},
+    VERIFY: BELOW_CALLS | {OP},
+    BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, OP, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
-    NN: {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE,
-         GRADIENT},
+    NN: LIBRARY,
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
 }
 # Users of the library that may name its backends.
@@ -48,8 +57,10 @@ FOLDERS = [
     ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
-    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"), ("examples/", "examples"),
-    ("bench/", "bench"),
+    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/routed/", ROUTED),
+    ("bridge/collective/", COLLECTIVE), ("bridge/op/", OP), ("bridge/verify/", VERIFY),
+    ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"),
+    ("examples/", "examples"), ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"
 HEADERS = {
@@ -75,7 +86,7 @@ BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
-HOOKED_PARTS = {CORE, DEVICE, COMM, GRID, PARTITION, ALIGNMENT, LAYOUT, PLAN, BRIDGE, GRADIENT, NN}
+HOOKED_PARTS = LIBRARY | {NN}
 
 # Public calls that profilers show: those that a header calls collective, and all that begin a scope.
 DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;", re.S)
@@ -415,6 +426,18 @@ SAMPLES = [
     ("src/nn/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a layer calls a communicator"),
     ("bridge/plan/up.c", '#include "bridge/op/steps.h"\n', "bridge/plan may not include bridge"),
+    ("bridge/op/down.c", '#include "bridge/routed/phases.h"\n',
+     "bridge/op may not include bridge/routed"),
+    ("bridge/verify/down.c", '#include "bridge/routed/phases.h"\n',
+     "bridge/verify may not include bridge/routed"),
+    ("bridge/op/across.c", '#include "bridge/collective/groups.h"\n',
+     "bridge/op may not include bridge/collective"),
+    ("bridge/collective/across.c", '#include "bridge/routed/phases.h"\n',
+     "bridge/collective may not include bridge/routed"),
+    ("bridge/collective/planned.c", '#include "bridge/plan/plan_walk.h"\n',
+     "bridge/collective may not include bridge/plan"),
+    ("bridge/routed/across.c", '#include "bridge/collective/groups.h"\n',
+     "bridge/routed may not include bridge/collective"),
     ("bridge/layout/up.c", '#include "bridge/plan/plan_walk.h"\n',
      "bridge/layout may not include bridge/plan"),
     ("src/partition/wide.c", '#include "partition/shard/moves.h"\n',
@@ -468,6 +491,9 @@ GOOD = {
     "examples/captioner/model.c": '#include "nn/linear.h"\n#include "model.h"\n#include <mpi.h>\n',
     "examples/captioner/model.h": "#include <mimo/mimo.h>\n",
     "bridge/op/steps.h": "int x;\n",
+    "bridge/routed/phases.h": '#include "bridge/op/steps.h"\n#include "bridge/plan/plan_walk.h"\n',
+    "bridge/collective/groups.h": '#include "bridge/op/steps.h"\n',
+    "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
     "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
     "tests/mpi/kept.c": "MPI_TEST(kept, test_that_runs)\n{\n}\n",
     "grid/meson.build": "mimo_hooked_sources += files('hooked.c')\n",

@@ -2,29 +2,11 @@
 #include "nn/cuda/nn_cuda.h"
 
 #include "core/memory.h"
-#include "device/cuda_calls.h"
 #include "device/device.h"
 #include "nn/cuda/nn_cuda_blas.h"
 
 /* NVIDIA recommends 32 MiB for Hopper. Older GPUs need less. */
 static const int64_t workspace_bytes = 32 << 20;
-
-mimo_status nn_cuda_launched(const char *what)
-{
-    return mimo_cuda_status(cudaGetLastError(), what);
-}
-
-mimo_status nn_cuda_grow(const nn_runtime *runtime, nn_cuda_room *room, int64_t bytes)
-{
-    if (bytes <= room->bytes)
-        return MIMO_OK;
-    void *grown;
-    MIMO_TRY(runtime->device->reserve(&grown, bytes));
-    runtime->device->release(room->data);
-    room->data = grown;
-    room->bytes = bytes;
-    return MIMO_OK;
-}
 
 mimo_status nn_cuda_open(nn_runtime *runtime)
 {
