@@ -10,6 +10,7 @@
 #include "nn/nn_initial.h"
 #include "nn/nn_whole.h"
 #include "nn_test_memory.h"
+#include "same_bits.h"
 #include "test_memory.h"
 
 enum { S = 48, B = 4, HIDDEN = 16, HEADS = 8, INNER = 32, V = 24, N = S * B };
@@ -489,9 +490,9 @@ MPI_TEST(nn, distributed_values)
             const nn_placement *placement = &nn_params_at(to.params, to.index)->placement;
             for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
                 nn_run run = nn_placement_run(placement, rank, i);
-                MPI_EXPECT(memcmp(got + run.local, whole + run.global,
-                                  (size_t)run.count * sizeof *got) == 0,
-                           "cut %d, root %d, run %d", cut, root, (int)i);
+                MPI_EXPECT_BITS(bits_of(got + run.local, whole + run.global,
+                                        run.count * (int64_t)sizeof *got, sizeof *got, 0),
+                                "cut %d, root %d, run %d", cut, root, (int)i);
             }
             MPI_EXPECT_STATUS(nn_params_distribute(&to, whole, root),
                               size > 1 ? MIMO_ERR_ARGUMENT : MIMO_OK);

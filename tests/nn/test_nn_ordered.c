@@ -510,7 +510,7 @@ Test(nn_ordered, cuts)
     }
 }
 
-/* The numbers of the specification: a chain, its parts of two, and their tree. */
+/* docs/concepts.md, "The same bits": a chain, its parts of two, and their tree. */
 Test(nn_ordered, goldens_of_chains)
 {
     fill_all();
@@ -674,7 +674,7 @@ Test(nn_ordered, tree)
         }
 }
 
-/* The eight leaves of the specification, in either order. */
+/* docs/concepts.md, "The same bits": eight leaves of which a tree and a chain have other sums. */
 Test(nn_ordered, golden_of_a_tree)
 {
     static const uint32_t leaves[] = {0xbe2aaaab, 0x3ebbbbbc, 0x3e888888, 0x3f199999,

@@ -10,6 +10,7 @@
 #include "comm/staged/staged_program.h"
 #include "cases_ran.h"
 #include "guarded.h"
+#include "same_bits.h"
 
 enum {
     MOST_RANKS = 5,
@@ -342,8 +343,8 @@ static void check_call(const virtual_world *world, int seed)
         const virtual_rank *rank = &world->ranks[r];
         if (rank->messages.send_count == 0 && rank->messages.receive_count == 0)
             continue; /* its copies are left to others */
-        cr_assert(memcmp(rank->to, rank->wanted, TILE) == 0, "seed %d: rank %d of %d", seed, r,
-                  world->size);
+        EXPECT_BITS(bits_of(rank->to, rank->wanted, TILE, 1, 0), "seed %d: rank %d of %d", seed, r,
+                    world->size);
     }
 }
 
