@@ -409,7 +409,7 @@ static void print_row(const bed *b, const pair_case *pair, const char *pass, con
     cJSON_AddStringToObject(row, "dst", pair->dst);
     cJSON_AddBoolToObject(row, "partition", b->cut);
     cJSON_AddNumberToObject(row, "kib_per_rank", kib);
-    cJSON_AddStringToObject(row, "direction", pass);
+    cJSON_AddStringToObject(row, "pass", pass);
     cJSON_AddNumberToObject(row, "must_move_bytes", (double)f->floor);
     cJSON_AddNumberToObject(row, "collective_seconds", seconds[COLLECTIVE]);
     cJSON_AddNumberToObject(row, "p2p_seconds", seconds[P2P]);

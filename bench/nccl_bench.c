@@ -269,7 +269,7 @@ static double best(const double *way, bool shared)
 static void print_json(const nccl_bed *bed, bool backward, const times *t)
 {
     printf("{\"src\":\"%s\",\"dst\":\"%s\",\"batch\":%" PRId64 ",\"seq\":%" PRId64
-           ",\"hidden\":%" PRId64 ",\"direction\":\"%s\",\"in_bytes\":%" PRId64
+           ",\"hidden\":%" PRId64 ",\"pass\":\"%s\",\"in_bytes\":%" PRId64
            ",\"peers\":%d,\"floor_us\":%.2f,\"floor32_us\":%.2f,\"collective_us\":%.2f,"
            "\"bare_collective_us\":%.2f,\"collective_copies_us\":%.2f,\"p2p_us\":%.2f,"
            "\"bare_p2p_us\":%.2f,\"p2p_copies_us\":%.2f,\"staged_us\":%.2f,\"staged32_us\":%.2f,"

@@ -101,11 +101,10 @@ static figures measure(const mimo_layout *src, const mimo_layout *dst, int64_t r
 static void print_figures(const pair_case *pair, const char *pass, const figures *f, bool json)
 {
     int64_t bytes = f->blocks * (int64_t)sizeof(mimo_block);
-    printf(json
-               ? "{\"src\":\"%s\",\"dst\":\"%s\",\"sp\":%s,\"direction\":\"%s\",\"median_us\":%.2f,"
-                 "\"slowest_us\":%.2f,\"blocks\":%" PRId64 ",\"peers\":%" PRId64
-                 ",\"bytes\":%" PRId64 "}\n"
-               : "%-14s %-18s %-5s %-8s %11.2f %11.2f %8" PRId64 " %8" PRId64 " %10" PRId64 "\n",
+    printf(json ? "{\"src\":\"%s\",\"dst\":\"%s\",\"sp\":%s,\"pass\":\"%s\",\"median_us\":%.2f,"
+                  "\"slowest_us\":%.2f,\"blocks\":%" PRId64 ",\"peers\":%" PRId64
+                  ",\"bytes\":%" PRId64 "}\n"
+                : "%-14s %-18s %-5s %-8s %11.2f %11.2f %8" PRId64 " %8" PRId64 " %10" PRId64 "\n",
            pair->src, pair->dst, pair->sp ? "true" : "false", pass, 1e6 * f->median,
            1e6 * f->slowest, f->blocks, f->peers, bytes);
 }

@@ -32,12 +32,12 @@ ELSEWHERE = [
 
 
 def key_of(row):
-    return row["src"], row["dst"], row["seq"], row["direction"]
+    return row["src"], row["dst"], row["seq"], row["pass"]
 
 
 def size_of(row):
     """What the better tensor order has less of: bytes of a step, or microseconds."""
-    return row["peak_bytes"] if row["direction"] == "step" else row["us"]
+    return row["peak_bytes"] if row["pass"] == "step" else row["us"]
 
 
 def read_rows(folder, name):

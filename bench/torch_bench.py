@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Bridges of mimo_bridge beside Megatron-LM's communicator and functional collectives, on 2 ranks,
-forward and backward through autograd. Prints a line of JSON for each case, way, mode and direction.
+forward and backward through autograd. Prints a line of JSON for each case, way, mode and pass.
 
     torchrun --nproc-per-node 2 torch_bench.py --megatron FOLDER
     mpirun -n 2 python3 torch_bench.py --device cpu --seq 16 --hidden 8 --modes eager

@@ -139,14 +139,14 @@ static void print_times(const plan_bridge *bridge)
     printf("},");
 }
 
-/* Grids that do not pair have no direction (fan-in or fan-out). */
+/* Grids that do not pair have no fan. */
 static void print_pairing(const plan_bridge *bridge)
 {
     if (bridge->pairing.scale > 0)
-        printf("\"direction\":\"%s\",\"scale\":%" PRId64 ",", mimo_fan_name(bridge->pairing.fan),
+        printf("\"fan\":\"%s\",\"scale\":%" PRId64 ",", mimo_fan_name(bridge->pairing.fan),
                bridge->pairing.scale);
     else
-        printf("\"direction\":null,\"scale\":null,");
+        printf("\"fan\":null,\"scale\":null,");
     print_groups(bridge);
 }
 

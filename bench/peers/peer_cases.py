@@ -41,7 +41,7 @@ class Case:
 
     def line(self, peer, direction, microseconds, **more):
         return json.dumps({"src": self.src_spec, "dst": self.dst_spec, "batch": self.batch,
-                           "seq": self.seq, "hidden": self.hidden, "direction": direction,
+                           "seq": self.seq, "hidden": self.hidden, "pass": direction,
                            "peer": peer, "us": round(microseconds, 2), **more})
 
 

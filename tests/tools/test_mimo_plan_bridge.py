@@ -114,12 +114,12 @@ def check_case(case, arguments):
     got = answer(*arguments)
     if got is None:
         return
-    direction, scale, gather = groups(src, dst, offset)
-    expect(list(got) == ["direction", "scale", "gather_groups", "links", "ranks"], arguments,
+    fan, scale, gather = groups(src, dst, offset)
+    expect(list(got) == ["fan", "scale", "gather_groups", "links", "ranks"], arguments,
            list(got))
-    expect((got["direction"], got["scale"], got["gather_groups"]) == (direction, scale, gather),
-           arguments, f"{got['direction']} {got['scale']} {got['gather_groups']} instead of "
-           f"{direction} {scale} {gather}")
+    expect((got["fan"], got["scale"], got["gather_groups"]) == (fan, scale, gather),
+           arguments, f"{got['fan']} {got['scale']} {got['gather_groups']} instead of "
+           f"{fan} {scale} {gather}")
     ranks = math.prod(size for _, size in parse(src))
     expect(len(got["ranks"]) == ranks, arguments, f"{len(got['ranks'])} ranks")
     for way in ("forward", "backward"):
@@ -183,7 +183,7 @@ def worked_examples():
     flow = '{"recv_bytes":2048,"send_bytes":2048,"local_bytes":2048}'
     even = ('{"bytes":16384,"pairs":8,"busiest":{"from":0,"to":2,"bytes":2048,"imbalance":1},'
             '"in":{"rank":0,"bytes":2048,"imbalance":1},"out":{"rank":0,"bytes":2048,"imbalance":1}}')
-    expect(out == '{"direction":"fan_in","scale":2,"gather_groups":[[0,2],[1,3],[4,6],[5,7]],'
+    expect(out == '{"fan":"fan_in","scale":2,"gather_groups":[[0,2],[1,3],[4,6],[5,7]],'
            f'"links":{{"forward":{even},"backward":{even}}},'
            '"ranks":[{"rank":0,"src":{"tp":0,"dp":0},"dst":{"tp":0,"cp":0,"dp":0},'
            '"src_samples":[0,2],"dst_samples":[0,4],"tokens":[[0,16],[48,64]],'
@@ -303,7 +303,7 @@ def without_general():
                "collective cannot be used: " in out and word in out and "collective          -" in out,
                arguments, out + err)
         got = answer(*arguments, "--general", "--gbps", "1", "--latency-us", "1")
-        expect(got and got["direction"] is None and got["scale"] is None and
+        expect(got and got["fan"] is None and got["scale"] is None and
                got["gather_groups"] == [], arguments, got)
         expect(got and got["estimated_us"]["forward"]["collective"] is None and
                got["estimated_us"]["backward"]["p2p"] > 0, arguments, got)
@@ -335,7 +335,7 @@ def stand_ins():
 # --------------------------------------- links and times ---------------------------------------
 
 def drawn(out, way):
-    """The drawing of one direction as {(sender, receiver): bytes}, without rows that a rank
+    """The drawing of one pass as {(sender, receiver): bytes}, without rows that a rank
     keeps."""
     lines = out.split(f"\n{way}: bytes from")[1].splitlines()
     receivers = [int(word) for word in lines[1].split()]

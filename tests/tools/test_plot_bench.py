@@ -66,7 +66,7 @@ EXPECTED = [
 def table_of(program, rows):
     with tempfile.TemporaryDirectory() as folder:
         for name, direction, seq, more in rows:
-            line = {**CASE, "seq": seq, "direction": direction, **more} if seq else more
+            line = {**CASE, "seq": seq, "pass": direction, **more} if seq else more
             with open(f"{folder}/{name}.jsonl", "a", encoding="utf-8") as file:
                 file.write("a launcher warns\n" + json.dumps(line) + "\n")
         return subprocess.run([sys.executable, program, folder], check=True, text=True,
