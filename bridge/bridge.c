@@ -89,7 +89,7 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
     bridge->parent = comm;
     name_bridge(bridge, ++comm->bridges, own.desc.name);
     bridge->callback = (mimo_progress_callback){NULL, move_on, bridge};
-    mimo_comm_hold(comm);
+    mimo_comm_retain(comm);
     mimo_callback_add(comm, &bridge->callback);
     *out = bridge;
     return MIMO_OK;
@@ -118,7 +118,7 @@ static void release(mimo_bridge *bridge)
     if (bridge->src)
         mimo_grids_release(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
-        mimo_comm_drop(bridge->parent);
+        mimo_comm_release(bridge->parent);
     mimo_release(bridge);
 }
 

@@ -5,7 +5,7 @@
 #include "grid/grid_types.h"
 
 /* True where that was the last holder; then the grid and its views are released. */
-static bool drop_holder(mimo_grid *base)
+static bool release_holder(mimo_grid *base)
 {
     if (__atomic_sub_fetch(&base->holders, 1, __ATOMIC_ACQ_REL) > 0)
         return false;
@@ -25,11 +25,11 @@ static void retain(const mimo_grid *base, mimo_grid_user user)
     __atomic_add_fetch(&counted->holders, 1, __ATOMIC_RELAXED);
 }
 
-static void drop_user(const mimo_grid *base, mimo_grid_user user)
+static void release(const mimo_grid *base, mimo_grid_user user)
 {
     mimo_grid *counted = (mimo_grid *)base;
     __atomic_sub_fetch(&counted->users[user], 1, __ATOMIC_RELAXED);
-    (void)drop_holder(counted);
+    (void)release_holder(counted);
 }
 
 void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
@@ -42,9 +42,9 @@ void mimo_grids_retain(const mimo_grid *src, const mimo_grid *dst, mimo_grid_use
 void mimo_grids_release(const mimo_grid *src, const mimo_grid *dst, mimo_grid_user user)
 {
     const mimo_grid *first = mimo_grid_base(src), *second = mimo_grid_base(dst);
-    drop_user(first, user);
+    release(first, user);
     if (second != first)
-        drop_user(second, user);
+        release(second, user);
 }
 
 void mimo_grid_destroy(mimo_grid *grid)
@@ -57,7 +57,7 @@ void mimo_grid_destroy(mimo_grid *grid)
     int gradients = __atomic_load_n(&grid->users[MIMO_GRID_GRADIENT], __ATOMIC_RELAXED);
     mimo_grid_text(text, sizeof text, grid);
     mimo_grid_release_groups(grid);
-    if (!drop_holder(grid))
+    if (!release_holder(grid))
         mimo_fail(MIMO_ERR_STATE,
                   "grid %s was destroyed while bridges (%d) or gradient objects (%d) use it: the "
                   "last of them releases it",

@@ -104,7 +104,7 @@ static mimo_status create(mimo_comm *comm, const creation *own)
             free_buffer(made);
         return status;
     }
-    mimo_comm_hold(comm);
+    mimo_comm_retain(comm);
     pthread_mutex_lock(&comm->family->lock);
     made->next = comm->buffers;
     comm->buffers = made;
@@ -175,7 +175,7 @@ void mimo_buffer_destroy(mimo_buffer *buffer)
     unlink_buffer(comm, buffer);
     comm->backend->buffer_close(buffer);
     free_buffer(buffer);
-    mimo_comm_drop(comm);
+    mimo_comm_release(comm);
 }
 
 /* --------------------------------------- questions ---------------------------------------- */

@@ -20,8 +20,8 @@ static void enter(mimo_call_scope *out, mimo_comm *comm, bool may_end)
 {
     mimo_family *family = comm->family;
     *out = (mimo_call_scope){comm, may_end, mimo_device_enter(comm)};
-    mimo_family_hold(family);
-    mimo_comm_hold(comm);
+    mimo_family_retain(family);
+    mimo_comm_retain(comm);
     __atomic_fetch_add(&family->inside, 1, __ATOMIC_SEQ_CST);
     if (may_end) {
         __atomic_store_n(&family->caller, mimo_this_thread(), __ATOMIC_RELAXED);
@@ -56,9 +56,9 @@ void mimo_call_leave(mimo_call_scope *scope)
     if (!scope->comm)
         return;
     mimo_family *family = scope->comm->family;
-    mimo_comm_drop(scope->comm);
+    mimo_comm_release(scope->comm);
     if (__atomic_sub_fetch(&family->inside, 1, __ATOMIC_SEQ_CST) == 0 && scope->may_end)
         mimo_family_end_asked(family);
-    mimo_family_drop(family);
+    mimo_family_release(family);
     mimo_device_leave(&scope->visit);
 }

@@ -270,9 +270,9 @@ struct mimo_comm {
     bool destroyed;        /* by the caller */
 };
 
-/* Add a holder; drop one. The last one releases the communicator (holders.c). */
-void mimo_comm_hold(mimo_comm *comm);
-void mimo_comm_drop(mimo_comm *comm);
+/* Add a holder; take it away. The last one frees the communicator (holders.c). */
+void mimo_comm_retain(mimo_comm *comm);
+void mimo_comm_release(mimo_comm *comm);
 
 /* Whether the transport may still use memory of calls that this rank gave up. */
 bool mimo_comm_may_still_move(const mimo_comm *comm);

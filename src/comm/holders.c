@@ -3,7 +3,7 @@
 #include "comm/comm_backend.h"
 #include "core/memory.h"
 
-void mimo_comm_hold(mimo_comm *comm)
+void mimo_comm_retain(mimo_comm *comm)
 {
     __atomic_fetch_add(&comm->holders, 1, __ATOMIC_RELAXED);
 }
@@ -13,7 +13,7 @@ bool mimo_comm_may_still_move(const mimo_comm *comm)
     return comm->backend->guard_prepare && mimo_family_status(comm->family) != MIMO_OK;
 }
 
-void mimo_comm_drop(mimo_comm *comm)
+void mimo_comm_release(mimo_comm *comm)
 {
     if (__atomic_sub_fetch(&comm->holders, 1, __ATOMIC_ACQ_REL) > 0)
         return;

@@ -31,7 +31,7 @@ void mimo_comm_destroy(mimo_comm *comm)
         return;
     (void)check_unused(comm);
     if (!__atomic_exchange_n(&comm->destroyed, true, __ATOMIC_ACQ_REL))
-        mimo_comm_drop(comm);
+        mimo_comm_release(comm);
 }
 
 /* ----------------------------------- the family's end ----------------------------------- */
@@ -56,12 +56,12 @@ void mimo_comm_forget(mimo_comm *comm)
         return;
     mimo_family *family = comm->family;
     MIMO_ON_DEVICE_OF(comm);
-    mimo_family_hold(family);
+    mimo_family_retain(family);
     mimo_family_ask_end(family, "it was forgotten", true);
     __atomic_store_n(&family->forgotten, true, __ATOMIC_RELEASE);
     mimo_family_try_end(family);
     mimo_comm_destroy(comm);
-    mimo_family_drop(family);
+    mimo_family_release(family);
 }
 
 mimo_status mimo_comm_state(const mimo_comm *comm)

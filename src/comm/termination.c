@@ -82,12 +82,12 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
     return MIMO_OK;
 }
 
-void mimo_family_hold(mimo_family *family)
+void mimo_family_retain(mimo_family *family)
 {
     __atomic_fetch_add(&family->users, 1, __ATOMIC_RELAXED);
 }
 
-void mimo_family_drop(mimo_family *family)
+void mimo_family_release(mimo_family *family)
 {
     if (__atomic_sub_fetch(&family->users, 1, __ATOMIC_ACQ_REL) > 0)
         return;

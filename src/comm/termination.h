@@ -43,7 +43,7 @@ typedef struct mimo_family {
 
     int inside;           /* calls that threads are in; a call inside a call counts as well */
     const void *caller;   /* the thread that entered last (mimo_this_thread) */
-    bool any_thread_ends; /* a thread that was not the last to enter may call the transport, too */
+    bool any_thread_ends; /* a thread that was not the last to enter may call the transport */
 
     bool asking, asked; /* some thread asks it to end; `silent` and `why` can be read */
     bool silent;        /* no peer is told */
@@ -87,9 +87,9 @@ MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
                                               const struct mimo_comm_backend *backend,
                                               const mimo_comm_desc *desc);
 
-/* Add a user; drop one. The last one releases the family by the backend's slot. */
-MIMO_BACKEND_API void mimo_family_hold(mimo_family *family);
-MIMO_BACKEND_API void mimo_family_drop(mimo_family *family);
+/* Add a user; take it away. The last one frees the family by the backend's slot release_family. */
+MIMO_BACKEND_API void mimo_family_retain(mimo_family *family);
+MIMO_BACKEND_API void mimo_family_release(mimo_family *family);
 
 static inline bool mimo_family_is_forgotten(const mimo_family *family)
 {

@@ -36,7 +36,7 @@ static mimo_comm comm_of(fake *it, bool any_thread_ends)
     memset(it, 0, sizeof *it);
     cr_assert_eq(mimo_family_init(&it->base, &fake_backend, NULL), MIMO_OK, "%s",
                  mimo_last_error());
-    mimo_family_hold(&it->base);
+    mimo_family_retain(&it->base);
     it->base.any_thread_ends = any_thread_ends;
     return (mimo_comm){
         .backend = &fake_backend, .device = &mimo_device_host, .family = &it->base, .holders = 1};
@@ -127,7 +127,7 @@ Test(calls, scope_keeps_the_family, .timeout = 60)
     fake it;
     mimo_comm comm = comm_of(&it, true);
     mimo_call_scope scope = entered(&comm);
-    mimo_family_drop(&it.base); /* the last communicator */
+    mimo_family_release(&it.base); /* the last communicator */
     cr_assert_eq(it.released, false, "released under a call");
     mimo_call_leave(&scope);
     cr_assert_eq(it.released, true, "never released");

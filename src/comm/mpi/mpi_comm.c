@@ -257,7 +257,7 @@ static mimo_status comm_create(mpi_comm **out, mimo_mpi_family *family, int rank
                              .holders = 1};
     comm->handle = MPI_COMM_NULL;
     comm->family = family;
-    mimo_family_hold(&family->base);
+    mimo_family_retain(&family->base);
     *out = comm;
     return MIMO_OK;
 }
@@ -276,7 +276,7 @@ static void comm_destroy(mimo_comm *base)
     }
     mimo_mpi_pool_release(&comm->requests);
     mimo_release(comm);
-    mimo_family_drop(family);
+    mimo_family_release(family);
 }
 
 static mimo_status rank_in(MPI_Comm handle, int *rank, int *size)
@@ -391,7 +391,7 @@ static mimo_status first_create(mpi_comm **out, MPI_Comm mpi, const mimo_comm_de
     MIMO_TRY(rank_in(mpi, &rank, &size));
     MIMO_TRY(mimo_mpi_family_create(&family, &mpi_backend, rank, size, desc));
     mimo_status status = comm_create(out, family, rank, size);
-    mimo_family_drop(&family->base); /* the communicator is its user */
+    mimo_family_release(&family->base); /* the communicator is its user */
     return status;
 }
 

@@ -49,7 +49,7 @@ mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backen
         return status;
     }
     family->base.any_thread_ends = family->level == MPI_THREAD_MULTIPLE;
-    mimo_family_hold(&family->base);
+    mimo_family_retain(&family->base);
     *out = family;
     return MIMO_OK;
 }

@@ -88,7 +88,7 @@ static mimo_status make_first(nccl_comm **out, int rank, int size, const mimo_nc
     nccl_comm *made;
     MIMO_TRY(mimo_nccl_family_create(&family, &nccl_backend, desc));
     mimo_status status = mimo_nccl_comm_add(&made, family, size);
-    mimo_family_drop(&family->base); /* the communicator is its user */
+    mimo_family_release(&family->base); /* the communicator is its user */
     MIMO_TRY(status);
     made->base.rank = rank;
     for (int i = 0; i < size; i++)

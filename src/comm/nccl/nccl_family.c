@@ -37,7 +37,7 @@ mimo_status mimo_nccl_family_create(nccl_family **out, const mimo_comm_backend *
         return status;
     }
     made->base.any_thread_ends = true;
-    mimo_family_hold(&made->base);
+    mimo_family_retain(&made->base);
     *out = made;
     return MIMO_OK;
 }
@@ -70,7 +70,7 @@ mimo_status mimo_nccl_comm_add(nccl_comm **out, nccl_family *family, int size)
         mimo_release(made);
         return status;
     }
-    mimo_family_hold(&family->base);
+    mimo_family_retain(&family->base);
     pthread_mutex_lock(&family->base.lock);
     made->next = family->comms;
     family->comms = made;
@@ -93,7 +93,7 @@ void mimo_nccl_comm_remove(nccl_comm *comm)
     mimo_nccl_requests_free(comm);
     mimo_release(comm->ranks);
     mimo_release(comm);
-    mimo_family_drop(&family->base);
+    mimo_family_release(&family->base);
 }
 
 /* In one group: an abort frees memory, and CUDA then waits for the kernels of the others. */
