@@ -22,7 +22,7 @@ static mimo_status check_desc(const mimo_bridge *bridge, const mimo_bridge_desc 
                "bridge: a partition of the src tile is not supported by the collective executor");
     int64_t first = mimo_grid_rank_offset(desc->src), size = mimo_grid_size(desc->src);
     MIMO_CHECK(first == 0 && size == bridge->size, MIMO_ERR_GRID,
-               "bridge: the src grid spans ranks [%" PRId64 ", %" PRId64
+               "bridge: the src grid has ranks [%" PRId64 ", %" PRId64
                "), the communicator has %" PRId64 " ranks",
                first, first + size, bridge->size);
     return MIMO_OK;

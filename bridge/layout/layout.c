@@ -70,7 +70,7 @@ static void add_axis(mimo_axes *axes, mimo_axis axis)
     axes->size *= axis.size;
 }
 
-/* Give every dimension of the grid its role. */
+/* Say what every dimension of the grid does to rows: cut, copy, or hold contributions. */
 static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
 {
     bool cuts = desc->partition, partial = desc->cp_copies == MIMO_COPIES_PARTIAL;

@@ -91,8 +91,8 @@ static void set_fan(mimo_pairing *pairing, const mimo_grid *src, const mimo_grid
  *
  * Why: let r be the rank, counted from the offset. The two sides of the rule are
  *
- *     larger side    (r / stride mod n * k) / k = r / step mod n
- *     smaller side   r / stride mod n           = r / step mod n
+ *     larger side    (r / stride mod (n * k)) / k = r / step mod n
+ *     smaller side   r / stride mod n             = r / step mod n
  *
  * With n = 1 both are 0. Equal steps make them equal. Let the steps differ and n > 1: below the
  * smaller step both are 0; at the smaller step one is 1 and the other is 0.

@@ -13,19 +13,19 @@ bool mimo_tile_is_flat(const mimo_tensor *view)
     return strcmp(view->letters, "bh") == 0 || strcmp(view->letters, "th") == 0;
 }
 
-mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, const char *role)
+mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, const char *name)
 {
     char text[MIMO_VIEW_TEXT];
     int64_t elements;
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
     bool known = mimo_tile_is_flat(view) || strcmp(view->letters, "sbh") == 0 ||
                  strcmp(view->letters, "bsh") == 0;
-    MIMO_CHECK(known, MIMO_ERR_SHAPE, "%s tile is %s; the bridge takes sbh, bsh, bh and th", role,
+    MIMO_CHECK(known, MIMO_ERR_SHAPE, "%s tile is %s; the bridge takes sbh, bsh, bh and th", name,
                mimo_tensor_text(text, sizeof text, view));
     MIMO_CHECK(view->memory == memory, MIMO_ERR_ARGUMENT,
-               "%s tile %s lies in memory kind %d, the communicator moves kind %d", role,
+               "%s tile %s lies in memory kind %d, the communicator moves kind %d", name,
                mimo_tensor_text(text, sizeof text, view), (int)view->memory, (int)memory);
-    MIMO_CHECK(view->data || elements == 0, MIMO_ERR_ARGUMENT, "%s tile %s has data NULL", role,
+    MIMO_CHECK(view->data || elements == 0, MIMO_ERR_ARGUMENT, "%s tile %s has data NULL", name,
                mimo_tensor_text(text, sizeof text, view));
     return MIMO_OK;
 }
@@ -49,12 +49,12 @@ mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat
     return MIMO_OK;
 }
 
-static mimo_status check_address(const mimo_tensor *view, const char *role)
+static mimo_status check_address(const mimo_tensor *view, const char *name)
 {
     char text[MIMO_VIEW_TEXT], what[MIMO_VIEW_TEXT + 16];
     int64_t elements;
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
-    snprintf(what, sizeof what, "%s tile %s", role, mimo_tensor_text(text, sizeof text, view));
+    snprintf(what, sizeof what, "%s tile %s", name, mimo_tensor_text(text, sizeof text, view));
     return mimo_check_address(what, view->data, elements, view->dtype);
 }
 

@@ -34,8 +34,8 @@ enum { MIMO_VIEW_TEXT = 128 };
 bool mimo_tile_is_flat(const mimo_tensor *view);
 
 /* The checks of one view: letters that a tile can have, the memory, data where there are rows.
- * `role` begins the sentence ("src"). */
-mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, const char *role);
+ * `name` begins the sentence ("src"). */
+mimo_status mimo_tile_check_view(const mimo_tensor *view, mimo_memory memory, const char *name);
 
 /* A checked view as a tile; flat ones have flat_seq positions a sample. MIMO_ERR_OVERFLOW. */
 mimo_status mimo_tile_read(mimo_tile *out, const mimo_tensor *view, int64_t flat_seq);

@@ -10,7 +10,7 @@ static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid,
 {
     int64_t first = mimo_grid_rank_offset(grid), size = mimo_grid_size(grid);
     MIMO_CHECK(first + size <= bridge->size, MIMO_ERR_GRID,
-               "bridge: the %s grid spans ranks [%" PRId64 ", %" PRId64
+               "bridge: the %s grid has ranks [%" PRId64 ", %" PRId64
                "), the communicator has %" PRId64 " ranks",
                side, first, first + size, bridge->size);
     return MIMO_OK;

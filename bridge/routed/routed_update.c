@@ -35,7 +35,7 @@ static mimo_status check_rows(const mimo_bridge *bridge, const mimo_batch_desc *
         mimo_cell cell;
         bool holds = mimo_layout_cell(&cell, bridge->routed->roles[side], bridge->rank);
         MIMO_CHECK(holds || rows[side] == 0, MIMO_ERR_SHAPE,
-                   "this rank tells %" PRId64 " %s rows, and it has no place on that side",
+                   "this rank tells %" PRId64 " %s rows, and it has no role on that side",
                    rows[side], mimo_side_names[side]);
     }
     return MIMO_OK;

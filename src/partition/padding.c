@@ -39,20 +39,20 @@ mimo_status mimo_partition_pad(int32_t *cu_padded, const int32_t *lengths, int64
     return MIMO_OK;
 }
 
-static mimo_status check_packed_view(const mimo_tensor *view, const char *role, int32_t rows)
+static mimo_status check_packed_view(const mimo_tensor *view, const char *name, int32_t rows)
 {
     char text[96];
     int64_t elements;
-    MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "mimo_partition_pad_rows: %s is NULL", role);
+    MIMO_CHECK(view, MIMO_ERR_ARGUMENT, "mimo_partition_pad_rows: %s is NULL", name);
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, view));
     mimo_tensor_text(text, sizeof text, view);
     MIMO_CHECK(strcmp(view->letters, "t") == 0 && elements == rows &&
                    (view->dtype == MIMO_I32 || view->dtype == MIMO_I64),
                MIMO_ERR_SHAPE,
                "mimo_partition_pad_rows: %s is %s, the lengths need t[%" PRId32 "] in i32 or i64",
-               role, text, rows);
+               name, text, rows);
     MIMO_CHECK(view->memory == MIMO_MEMORY_HOST && (view->data || elements == 0), MIMO_ERR_ARGUMENT,
-               "mimo_partition_pad_rows: %s %s is not in host memory, or NULL", role, text);
+               "mimo_partition_pad_rows: %s %s is not in host memory, or NULL", name, text);
     return MIMO_OK;
 }
 

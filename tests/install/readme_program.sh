@@ -27,4 +27,4 @@ if mpirun -n 6 --oversubscribe "$folder/program" >"$folder/got" 2>&1; then
     echo "6 ranks were accepted"
     exit 1
 fi
-grep -q 'grid spans ranks \[0, 8), the communicator has 6 ranks' "$folder/got"
+grep -q 'grid has ranks \[0, 8), the communicator has 6 ranks' "$folder/got"

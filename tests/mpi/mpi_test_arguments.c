@@ -235,7 +235,7 @@ static void creation_of_too_many_ranks(void)
     mimo_bridge *none = NULL;
     pair_begin(&p, "dp=8", "dp=4");
     WRONG(mimo_bridge_create(&none, mpi_test_comm(), &p.desc), MIMO_ERR_GRID,
-          "the src grid spans ranks [0, 8), the communicator has 4 ranks");
+          "the src grid has ranks [0, 8), the communicator has 4 ranks");
     pair_end(&p, none);
 }
 

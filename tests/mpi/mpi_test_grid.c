@@ -101,13 +101,13 @@ MPI_TEST(grid, groups)
             }
 }
 
-MPI_TEST(grid, ranks_outside_the_span)
+MPI_TEST(grid, ranks_outside_the_grid)
 {
     int size = mpi_test_size();
     char spec[64];
     for (int offset = 0; offset < size; offset++) {
-        int span = size - offset > 1 ? (size - offset) / 2 * 2 : 1;
-        snprintf(spec, sizeof spec, "tp=%d,dp=%d", span > 1 ? 2 : 1, span > 1 ? span / 2 : 1);
+        int ranks = size - offset > 1 ? (size - offset) / 2 * 2 : 1;
+        snprintf(spec, sizeof spec, "tp=%d,dp=%d", ranks > 1 ? 2 : 1, ranks > 1 ? ranks / 2 : 1);
         check_all_groups(spec, offset);
     }
 }

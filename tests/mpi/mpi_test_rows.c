@@ -172,7 +172,7 @@ BED_TEST(rows, after_many_splits)
 
 /* ------------------------------------- questions ---------------------------------- */
 
-/* On a device messages are staged too: rank 0 gets 34 rows in two messages, and sends as many back.
+/* On a device messages are staged: rank 0 gets 34 rows in two messages, and sends as many back.
  * Each message takes up to 16 bytes more. */
 static void expect_messages(const bridge_bed *bed, const mimo_bridge_sizes *sizes)
 {
@@ -274,9 +274,8 @@ static void refuse_numbers(mimo_bridge *bridge, int64_t src, int64_t dst)
            "0, holds 3");
     refuse(bridge, src, rank == 3 ? 7 : dst, MIMO_ERR_SHAPE,
            "the src tiles of all dp ranks hold 8 rows, the dst tiles 7");
-    refuse(
-        bridge, src, rank == 0 ? 2 : dst, MIMO_ERR_SHAPE,
-        "rank 0: bridge 1: update: this rank tells 2 dst rows, and it has no place on that side");
+    refuse(bridge, src, rank == 0 ? 2 : dst, MIMO_ERR_SHAPE,
+           "rank 0: bridge 1: update: this rank tells 2 dst rows, and it has no role on that side");
     refuse(bridge, rank == WRONG ? -1 : src, dst, MIMO_ERR_ARGUMENT,
            "rank 2: bridge 1: update: -1 src rows and 0 dst rows: tell both, or neither by -1");
     refuse(bridge, src, rank == WRONG ? -5 : dst, MIMO_ERR_ARGUMENT, "5 src rows and -5 dst rows");
