@@ -17,7 +17,7 @@ struct place {
 };
 
 struct adapter_writer {
-    char *folder;              /* as far as it was made; else NULL */
+    char *folder;              /* as far as it was made; or NULL */
     size_t kept;               /* bytes of its path that lead to what was there before */
     struct atomic_file config; /* complete; it is put in its place after the tensors */
     safetensors_writer *tensors;

@@ -109,7 +109,7 @@ static mimo_status create_order(captioner_model *out)
     return status;
 }
 
-/* Every sentence begins with its image rows, masked ones too. */
+/* Every sentence begins with its image rows, also that of a masked sample. */
 static mimo_status list_spans(captioner_model *out)
 {
     const micro_batch *batch = &out->batch;

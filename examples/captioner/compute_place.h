@@ -8,7 +8,7 @@
 
 typedef struct compute_place {
     mimo_comm *world;     /* all ranks, moving tensors where they are computed */
-    mimo_comm *gpu_world; /* owned: `world` on GPUs, else NULL */
+    mimo_comm *gpu_world; /* owned: `world` on GPUs, otherwise NULL */
     mimo_stream stream;   /* owned; NULL on the host */
     nn_runtime runtime;
 } compute_place;

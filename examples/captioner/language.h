@@ -88,7 +88,7 @@ mimo_status language_forward(language_model *language, const micro_batch *batch,
 mimo_status language_backward(language_model *language, nn_real **d_tile);
 
 /** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
- *  Takes memory at its end, so the caller sees to an agreement here too. */
+ *  It takes memory at its end, so the caller makes the ranks agree after it. */
 mimo_status language_predict(language_model *language, int64_t *ids);
 
 #endif

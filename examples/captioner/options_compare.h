@@ -9,9 +9,9 @@
 
 #include "options.h"
 
-/** MIMO_OK where all ranks have the options of rank 0, --progress aside; else MIMO_ERR_ARGUMENT on
- *  every rank, with the first option that differs, its two values and a rank that has the other
- *  one. Collective. */
+/** MIMO_OK where all ranks have the options of rank 0, --progress aside; otherwise
+ *  MIMO_ERR_ARGUMENT on every rank, with the first option that differs, its two values and a rank
+ *  that has the other one. Collective. */
 mimo_status options_compare(const struct options *options, mimo_comm *world);
 
 #endif

@@ -133,7 +133,7 @@ double draw_text(cairo_t *cairo, const char *text, double x, double y, enum text
 }
 
 /* How many bytes of text[0 .. length) make the longest line that fits: up to a space where one is
- * there, else as many characters as go in, at least one. */
+ * there, otherwise the characters that go in, at least one. */
 static size_t bytes_that_fit(cairo_t *cairo, const char *text, double width,
                              const struct font_style *style)
 {

@@ -15,7 +15,7 @@
 #include "safetensors_format.h"
 #include "utf8.h"
 
-/* A tensor and its place; the tensor comes first, so that safetensors_by_name sorts these too. */
+/* A tensor and where its data lies. The tensor comes first, so safetensors_by_name sorts these. */
 struct stored {
     struct safetensors_tensor tensor;
     int64_t begin, end; /* bytes within the data */

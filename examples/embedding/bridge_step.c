@@ -6,7 +6,7 @@
  *
  *   mpirun -n 4 bridge_step [--device host|cuda]
  *
- * MPI starts the ranks, on GPUs too; docs/gpu.md says how to start without it.
+ * MPI starts the ranks, also on GPUs; docs/gpu.md says how to start without it.
  */
 #define MIMO_EXPERIMENTAL /* mimo_bridge_tile, mimo_log_set */
 #include <inttypes.h>

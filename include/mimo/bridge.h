@@ -47,9 +47,9 @@
  *                   guesses differ, they gather the sizes of all tiles. Rows of flat tiles can be
  *                   told for each rank instead (mimo_batch_desc.src_rows).
  *                 - Several ranks can give gradient for one row (dst cp without a partition,
- *                   all_stages). Their parts are added by ascending rank. f16 and bf16 are added in
- *                   f32 and rounded once. Ranks along other dimensions (tp) have equal parts; one
- *                   of them counts.
+ *                   all_stages). Their contributions are added by ascending rank. f16 and bf16 are
+ *                   added in f32 and rounded once. Ranks along other dimensions (tp) have equal
+ *                   contributions; one of them counts.
  *
  * Where both algorithms apply and each element has at most one contribution that is not zero, both
  * give the same bits. (Only -0 may become +0, and a signalling NaN a quiet one.)
@@ -103,7 +103,8 @@ typedef struct mimo_bridge_desc {
     mimo_executor executor;
     /* Routed alone: the src tile is a shard under this rule. Copied. */
     const mimo_partition_rule *src_partition;
-    /* Routed alone: all pp stages of dst consume, not only pp = 0. Backward adds their parts. */
+    /* Routed alone: all pp stages of dst consume, not only pp = 0. Backward adds their
+     * contributions. */
     bool all_stages;
     /* Destinations in a buffer: senders do not ask before they write. The caller promises that no
      * rank begins a call before all ranks have done with the destinations of that call. To keep the
@@ -248,8 +249,8 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  *   - Rows are numbered over dp: those of dp coordinate 0 come first, then those of 1. Row i of
  *     all src tiles is row i of all dst tiles.
  *   - Ranks at the same dp coordinate of a side hold the same rows and tell the same number. A rank
- *     without a place on a side (outside the grid, or another pp stage) tells 0.
- *   - All ranks tell rows, or none does. Calls with a shaped tile go by `batch` as before.
+ *     without a role on a side (outside the grid, or another pp stage) tells 0.
+ *   - All ranks tell rows, or none does. A call with an sbh or bsh tile uses `batch`.
  *
  * Ragged: each sample has its own number of rows of one modality (image tokens, say).
  *   - The src tile is flat, "th" or "bh" [rows, H]: the rows of this rank's samples, sample after
@@ -268,7 +269,7 @@ MIMO_API void mimo_batch_desc_init(mimo_batch_desc *out, size_t size);
  * flight), MIMO_ERR_UNSUPPORTED (a pass is collective, or was measured against collective; ragged
  * with a src or thd partition; rows with any partition), MIMO_ERR_SHAPE (no such sample; the rows
  * of both sides have different sums, ranks at one dp coordinate tell different rows, or a rank
- * tells rows where it has no place), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
+ * tells rows where it has no role), MIMO_ERR_MISMATCH, MIMO_ERR_MEMORY, MIMO_ERR_COMM. After an
  * error the last update stays in force. Spans that are out of order, overlap or leave the sequence
  * are MIMO_ERR_SHAPE of the calls that follow, because only these know S.
  */
@@ -288,7 +289,7 @@ MIMO_API mimo_status mimo_bridge_update(mimo_bridge *bridge, const mimo_batch_de
  *     MIMO_ERR_MEMORY. `to` is untouched.
  *   - Later: MIMO_ERR_COMM, MIMO_ERR_TIMEOUT, MIMO_ERR_ABORTED. `to` is unspecified.
  *   - With MIMO_CHECK=samples also MIMO_ERR_INTERNAL, after data has moved: the first row that came
- *     from another place than it should have, with both places.
+ *     from another row than it should have, with both rows and their ranks.
  */
 MIMO_API mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to,
                                          const mimo_tensor *from, int n, mimo_stream stream);
@@ -401,8 +402,9 @@ MIMO_API mimo_status mimo_op_wait(mimo_op **op);
  *   3. Every global row must be counted once.
  *
  * It costs two moves of a few kilobytes and a few exchanges of words: cheap enough for every start.
- * Collective over the communicator, blocking. No operation may be in flight; one that is comes to
- * its end, and must still be waited for. The caller's tensors are not touched.
+ * Collective over the communicator, blocking. Wait for all operations first. If one was not waited
+ * for, this call runs it to its end and returns MIMO_ERR_STATE; mimo_op_wait is still due. The
+ * caller's tensors are not touched.
  *
  * Errors, the same on every rank: MIMO_ERR_INTERNAL (the first rank, row, element and tensor that
  * are wrong, with both numbers), MIMO_ERR_MISMATCH (seeds differ), MIMO_ERR_STATE (some rank has
@@ -452,10 +454,10 @@ MIMO_API mimo_status mimo_bridge_samples(int64_t *first, int64_t *count, const m
  * or after one that told nothing, 0 alone exists.
  *
  * Local, and it does not block: any order, as often as wanted, also while operations are in flight.
- * These keep the micro-batch that was chosen when they began. All ranks choose alike before a call
- * (otherwise it is MIMO_ERR_MISMATCH, where calls agree). What else depends on the batch
- * (mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples, mimo_bridge_prepare,
- * mimo_bridge_self_test) follows the choice too.
+ * Each operation keeps the micro-batch that was chosen when it began. All ranks choose alike before
+ * a call (otherwise it is MIMO_ERR_MISMATCH, where calls agree). These functions use the chosen
+ * micro-batch as well: mimo_bridge_tile, mimo_bridge_staging, mimo_bridge_samples,
+ * mimo_bridge_prepare, mimo_bridge_self_test.
  *
  * Errors, on this rank alone: MIMO_ERR_ARGUMENT (no such micro-batch).
  */
@@ -467,12 +469,11 @@ MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
  * ones cost, and can be captured in a graph where none ran before.
  *
  * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
- * is neither read nor written, but their addresses count: later calls may have their tensors at
- * other addresses, each aligned as here (to the same power of two, up to 16 bytes), and a
- * destination in the same mimo_buffer as here, at any offset, or in none as here. `chunks` is 1 for
- * a call that is not in chunks. On a device staging belongs to a stream: prepare for each stream
- * that will have such calls, the largest call first. A call in chunks and a whole one are prepared
- * apart.
+ * is not touched. A later call matches if each of its tensors is aligned as here (to the same power
+ * of two, up to 16 bytes), and if each destination lies in the same mimo_buffer as here, or in none
+ * where it is in none here. Offsets may differ. `chunks` is 1 for a call that is not in chunks. On
+ * a device staging belongs to a stream: prepare for each stream that will have such calls, the
+ * largest call first. A call in chunks and a whole one are prepared apart.
  *
  * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
  * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call
@@ -522,8 +523,8 @@ MIMO_API mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridg
  *   on the host  for each operation in flight, without what MPI and guarded calls take
  *                ("Deadlines" in <mimo/comm.h>)
  *
- * A call of several tensors takes at most the sum over them. Staging grows to the largest call and
- * is kept: while it grows, the old area is still there.
+ * A call of several tensors takes at most the sum over them. Staging is kept, and has the
+ * size of the largest call. While it grows, the old and the new area exist together.
  *
  * Errors, *bytes untouched: those of mimo_bridge_tile.
  */

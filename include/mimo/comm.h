@@ -86,11 +86,11 @@ MIMO_API void mimo_comm_desc_init(mimo_comm_desc *out, size_t size);
  * receives bytes * (number of ranks) bytes at `to`, in rank order. Returns 0, or non-zero on
  * failure.
  *
- * The library has no means to end this wait; a deadline does not. So where a rank may be missing,
- * allgather itself has a time limit, and returns non-zero when it has passed. It may return so as
- * late as it likes, and on some ranks only: after such a return the library gives up what it was
- * making, calls allgather no more, and fails with MIMO_ERR_COMM and the number. `to` and `from` are
- * freed then, so allgather leaves nothing behind that still uses them.
+ * The library cannot end this wait, and a deadline does not end it. So where a rank may be missing,
+ * allgather itself has a time limit, and returns non-zero when it has passed. It may fail late, or
+ * on some ranks only. The library then gives up what it was making, calls allgather no more, and
+ * returns MIMO_ERR_COMM with the number. It frees `to` and `from`, so nothing that allgather has
+ * begun may still use them.
  */
 typedef struct mimo_bootstrap {
     size_t size; /* set by the initializer */

@@ -1,4 +1,4 @@
-/* The environment rows that the library reads, in one table. */
+/* The environment variables that the library reads, in one table. */
 #ifndef MIMO_ENV_H
 #define MIMO_ENV_H
 

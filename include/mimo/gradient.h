@@ -54,10 +54,11 @@ MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
  * grids), blocking. Grids and communicator are borrowed (mimo_grid_destroy, mimo_comm_destroy). The
  * caller owns *out.
  *
- * Data dimensions are dp of src, and dp x cp of dst; `expert`-like other dimensions of size > 1,
- * and src cp > 1, are MIMO_ERR_UNSUPPORTED. A grid may have fewer ranks than the communicator: the
- * other ranks take part in every call, with no elements of that module. Errors:
- * MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
+ * Data dimensions are dp of src, and dp x cp of dst. Dimensions of size > 1 other than tp, cp, pp
+ * and dp (experts, for example) are MIMO_ERR_UNSUPPORTED, and so is cp > 1 of src. A grid may have
+ * fewer ranks than the communicator: the other ranks take part in every call, with no elements of
+ * that module. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM,
+ * MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
                                           const mimo_grid *src, const mimo_grid *dst);

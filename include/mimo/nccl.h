@@ -28,8 +28,9 @@
  * connections of two ranks' first message or of a group's first call. A deadline ends these waits
  * only where NCCL's communicator does not block. It does not block where the descriptor says
  * blocking = 0, or where it leaves that to the library and a deadline is in force at creation
- * (mimo_comm_desc or MIMO_DEADLINE_MS). A deadline that is set later does not change it. Not to
- * block costs host time: NCCL then starts a thread for every group of messages.
+ * (mimo_comm_desc or MIMO_DEADLINE_MS). A deadline that is set later does not change it. A
+ * communicator that does not block costs host time: NCCL starts a thread for every group of
+ * messages.
  *
  * A wait for windows is given up without an abort, because the abort crashes NCCL 2.28 there. That
  * NCCL communicator is then never freed, and neither is the memory of the buffer.
@@ -67,9 +68,9 @@ typedef struct mimo_nccl_desc {
      *            on `stream`; NULL where there are none. The call that asked then fails with
      *            MIMO_ERR_MEMORY (another alignment: MIMO_ERR_ARGUMENT), on this rank alone where
      *            it only enqueues
-     *   release  of what reserve gave, with the same bytes and stream. Work that was enqueued
-     *            on the stream before may still use it, so what follows on the stream may have it
-     *            next. The stream itself may be gone
+     *   release  takes back what reserve gave, with the same bytes and stream. Earlier work on
+     *            the stream may still use that memory: give it only to later work on the same
+     *            stream. The stream itself may be gone
      * They are called on the thread of a call, with the communicator's device current, and never
      * while the stream is captured. They do not call this library. After the first call of a shape
      * on a stream reserve is not called for that shape again. What is not staging does not come
@@ -122,8 +123,8 @@ MIMO_API mimo_status mimo_comm_borrow_nccl(mimo_comm **out, ncclComm_t nccl,
 
 /** What a communicator and all that was split from it hold. The first buffer of a communicator
  *  makes an NCCL communicator for its windows, over the ranks of each host where these are several.
- *  Where they are neither all ranks nor an existing group, it makes another one for them. Both stay
- *  until the buffer's communicator is destroyed. */
+ *  If these ranks have no communicator yet, as all ranks or as a group, it makes one more for them.
+ *  Both stay until the buffer's communicator is destroyed. */
 typedef struct mimo_nccl_report {
     size_t size;          /* set by the initializer */
     int communicators;    /* NCCL communicators of this rank that exist, the first included */

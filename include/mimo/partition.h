@@ -93,7 +93,8 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  * Errors: MIMO_ERR_SHAPE, with the numbers, where thd has another T, or a rule is broken:
  *   cp > 1          2cp divides seq
  *   sp              tp divides seq/cp
- *   strict          2*cp*tp divides seq (cp = 1: tp does), of labels as well; tp is 1 without sp
+ *   strict          2*cp*tp divides seq; with cp = 1, tp divides it. This holds for labels as
+ *                   well. Without sp take tp = 1
  * cp = 1 without sp takes any seq.
  */
 MIMO_API mimo_status mimo_partition_rows(int64_t *rows, const mimo_partition *partition,

@@ -98,7 +98,7 @@ MIMO_API void mimo_layout_desc_init(mimo_layout_desc *out, size_t size);
  * dimension replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd
  * partition each sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of
  * the modality in that sample: boxes and blocks then count rows of the modality in place of
- * positions. It takes memory for each sample of the batch.
+ * positions. A ragged layout takes memory for each sample of the batch.
  *
  * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
  * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),

@@ -71,8 +71,8 @@ MIMO_API const char *mimo_status_text(mimo_status status);
  * The sentence of the last failed call of this thread, with the numbers that were wrong.
  *
  * Never NULL; "" before the first failure. Owned by the library, valid until the next failing call
- * of the same thread. Read it right after a failure: a later call that succeeds may still change
- * it: it can advance another operation, and that can fail.
+ * of the same thread. Read it right after a failure. Any later call may change it, even one that
+ * succeeds: it may move another operation on, and that operation may fail.
  */
 MIMO_API const char *mimo_last_error(void);
 

@@ -2,7 +2,7 @@
 
 An op takes the number of an object (_handles.py) and the shape of its result, which is computed
 before, from the shapes of its arguments. So the fake kernels ask no other rank. The pairs are each
-other's gradient, so higher derivatives work too.
+other's gradient, so higher derivatives work as well.
 
 `anchor` is an empty tensor that needs gradients. With it backward runs on every rank, also where x
 needs none.

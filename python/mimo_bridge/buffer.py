@@ -70,7 +70,7 @@ class Buffer:
 
     def next_slot(self) -> int:
         """Count a call and give the slot of its result. A bridge does so first of all in each call,
-        so that ranks whose call fails count it too."""
+        so that ranks whose call fails count it as well."""
         slot = self._calls % self.slots
         self._calls += 1
         return slot

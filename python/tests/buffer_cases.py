@@ -70,7 +70,7 @@ def slot_of_a_call_that_failed(comm):
 
 @case(4, on="cpu")
 def slots_after_a_wrong_argument(comm):
-    """A call that fails on one rank before the library counts there, too."""
+    """A call that fails on one rank before the library counts there as well."""
     buffer = mb.Buffer(4096, 2, comm=comm)
     bridge, x = make(comm, buffer), tile_of(comm, 0)
     raises(mb.MimoError, "", lambda: bridge(x, batch="4" if comm.rank == 2 else None))

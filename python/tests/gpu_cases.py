@@ -209,7 +209,7 @@ def graphs(comm):
             x.requires_grad_(train)
             with torch.cuda.stream(side):
                 bed.bridge.prepare(x)
-                if train:  # autograd, too, begins before the capture
+                if train:  # autograd as well begins before the capture
                     torch.autograd.grad(bed.bridge(x), x, g)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()

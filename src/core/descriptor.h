@@ -58,7 +58,7 @@ static inline mimo_status mimo_read_element(void *own, size_t known, const void 
 }
 
 /* Write what is known of a struct that the caller sized: all of it where the caller's header is
- * newer than the library, a part of it where it is older. `own` has its size field too. */
+ * newer than the library, a part of it where it is older. `own` has its size field as well. */
 static inline mimo_status mimo_write_descriptor(void *out, const void *own, size_t known,
                                                 const char *what)
 {

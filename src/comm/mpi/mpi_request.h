@@ -12,8 +12,8 @@
 /* The requests of one communicator. */
 typedef struct mimo_mpi_request_pool {
     const mimo_family *family;
-    int64_t usual_count;     /* every request has space for this number of MPI requests */
-    int64_t usual_bytes;     /* and for this number of bytes; those of guarded calls have more */
+    int64_t usual_count; /* of MPI requests that every request has space for */
+    int64_t usual_bytes; /* that every request has space for; those of guarded calls have more */
     int64_t large_in_flight; /* bytes of a larger request that is in flight; 0: there is none */
     mimo_free_item *free;
     mimo_request *abandoned; /* given up: MPI can't cancel them and still uses their memory */

@@ -15,7 +15,7 @@ typedef struct mimo_fifo_layout {
 
 mimo_fifo_layout mimo_fifo_layout_of(const mimo_buffer *fifos);
 
-/* Whether a message of so many bytes to or from a peer is staged. Both ends know. */
+/* Whether a message of this size to or from a peer is staged. Both ends know. */
 bool mimo_is_staged(const mimo_buffer *fifos, int peer, int64_t bytes);
 
 /* The bytes of a message. MIMO_ERR_OVERFLOW. */

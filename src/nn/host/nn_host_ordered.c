@@ -89,7 +89,7 @@ typedef struct job {
 /* Columns [first, first + count) of the output, which lie in panels of a tile's width. */
 typedef struct block {
     int64_t first, count, width;
-    bool packed; /* all segments; else a tile packs its own, a piece at a time */
+    bool packed; /* all segments; otherwise a tile packs its own, a piece at a time */
 } block;
 
 typedef struct tile {

@@ -20,7 +20,7 @@ typedef struct nn_tile_run {
     const float *b;
     int64_t b_step;
     int64_t k;
-    bool fresh; /* begin with 0; else with the tile's old elements */
+    bool fresh; /* begin with 0; otherwise with the tile's old elements */
 } nn_tile_run;
 
 /* The tile's rows are `stride` elements apart. */
