@@ -72,7 +72,8 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
 /** The two halves of backward. The first one gets dx [rows, layer->in] from dy [rows of y,
  *  layer->out]; dx NULL: nobody needs it, and there is no sum of it. The second one adds to the
  *  gradients of the parameters. It may come later, as long as dy stays; where everything is frozen
- *  it does nothing. Errors: MIMO_ERR_STATE (the adapter is merged). */
+ *  it does nothing. Errors: MIMO_ERR_STATE (no forward, or the adapter is
+ *  merged, or was in the last forward). */
 mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy);
 mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy);
 

@@ -173,7 +173,8 @@ static mimo_status project(const nn_lora *lora, nn_real *to, double alpha, nn_ma
 
 mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows)
 {
-    if (lora->rank == 0 || lora->saved)
+    lora->has_z = lora->rank > 0 && !lora->saved;
+    if (!lora->has_z)
         return MIMO_OK;
     return project(lora, lora->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
                    lora->z_parts);
@@ -193,11 +194,25 @@ bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows)
     return true;
 }
 
-static mimo_status check_not_merged(const nn_lora *lora)
+/* The layer's name, for sentences: its length in the name that it returns. */
+static const char *layer_of(const nn_lora *lora, int *length)
 {
+    const char *factor = nn_params_at(lora->params, lora->a)->name;
+    *length = (int)(strlen(factor) - strlen(".lora_A.weight"));
+    return factor;
+}
+
+/* Backward takes z from the last forward, which had none while merged. */
+static mimo_status check_trains(const nn_lora *lora)
+{
+    int length;
+    const char *layer = layer_of(lora, &length);
     MIMO_CHECK(!lora->saved, MIMO_ERR_STATE,
-               "%s: the adapter is merged into the weight: unmerge before training",
-               nn_params_at(lora->params, lora->a)->name);
+               "%.*s: the adapter is merged into the weight: unmerge before training", length,
+               layer);
+    MIMO_CHECK(lora->has_z, MIMO_ERR_STATE,
+               "%.*s: the adapter was merged in the last forward: backward needs another one",
+               length, layer);
     return MIMO_OK;
 }
 
@@ -205,7 +220,7 @@ mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
 {
     if (lora->rank == 0)
         return MIMO_OK;
-    MIMO_TRY(check_not_merged(lora));
+    MIMO_TRY(check_trains(lora));
     return project(lora, lora->dz, lora->scale, rows_of(dy, rows, lora->out), b_of(lora),
                    lora->dz_parts);
 }
@@ -251,8 +266,9 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
     const nn_runtime *runtime = nn_params_runtime(lora->params);
     nn_real *w = nn_value(lora->params, weight), *saved;
     int64_t elements = lora->in * lora->out;
-    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%s: the adapter is merged already",
-               nn_params_at(lora->params, lora->a)->name);
+    int length;
+    const char *layer = layer_of(lora, &length);
+    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is merged already", length, layer);
     MIMO_TRY(nn_runtime_reserve(runtime, &saved, elements, sizeof *saved));
     double scale = MIMO_MUTATED("merge-unscaled") ? 1 : lora->scale;
     mimo_status status =
@@ -265,6 +281,7 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
         return status;
     }
     lora->saved = saved;
+    nn_params_set_merged(lora->params, nn_params_merged(lora->params) + 1);
     return MIMO_OK;
 }
 
@@ -273,12 +290,14 @@ mimo_status nn_lora_unmerge(nn_lora *lora, int weight)
     if (lora->rank == 0)
         return MIMO_OK;
     const nn_runtime *runtime = nn_params_runtime(lora->params);
-    MIMO_CHECK(lora->saved, MIMO_ERR_STATE, "%s: the adapter is not merged",
-               nn_params_at(lora->params, lora->a)->name);
+    int length;
+    const char *layer = layer_of(lora, &length);
+    MIMO_CHECK(lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is not merged", length, layer);
     MIMO_TRY(runtime->device->copy(nn_value(lora->params, weight), lora->saved,
                                    lora->in * lora->out * (int64_t)sizeof(nn_real),
                                    runtime->stream));
     nn_runtime_free(runtime, lora->saved);
     lora->saved = NULL;
+    nn_params_set_merged(lora->params, nn_params_merged(lora->params) - 1);
     return MIMO_OK;
 }

@@ -37,6 +37,7 @@ typedef struct nn_lora {
     double scale;    /* s */
     int64_t max_rows;
     nn_real *z, *dz; /* [parts, rows, rank]: A x, and s times B^T dy; rows up to max_rows */
+    bool has_z;      /* z is of the last forward, which was not merged */
     int64_t z_parts, dz_parts; /* of a sum over tp that cuts their factor; otherwise 1 */
     nn_real *saved;            /* while merged: the weight without the adapter [out, in] */
 } nn_lora;
@@ -70,7 +71,7 @@ void nn_lora_release(nn_lora *lora);
 
 /** z from x [rows, in]. First in a forward; while merged it does nothing. dz from dy [rows, out].
  *  First in a backward. In the fixed order there is a z, or dz, for each part of the sum over tp.
- *  Local. Errors of backward: MIMO_ERR_STATE (merged). */
+ *  Local. Errors of backward: MIMO_ERR_STATE (merged, or so in the last forward). */
 mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows);
 mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows);
 
@@ -84,7 +85,8 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, cons
                                     nn_tokens tokens);
 
 /** W += s B A in place, and back again with every bit as it was; `weight` is W's index in the
- *  store. While merged, forward uses W alone and there is no backward. Local, without exchange.
+ *  store. While merged, forward uses W alone, and there is no backward and no optimizer step.
+ *  After a merged forward backward needs another forward. Local, without exchange.
  *  Errors: MIMO_ERR_STATE (merged, or not merged, already), MIMO_ERR_MEMORY. */
 mimo_status nn_lora_merge(nn_lora *lora, int weight);
 mimo_status nn_lora_unmerge(nn_lora *lora, int weight);

@@ -208,6 +208,16 @@ mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucke
     return MIMO_OK;
 }
 
+int nn_params_merged(const nn_params *params)
+{
+    return params->merged;
+}
+
+void nn_params_set_merged(nn_params *params, int merged)
+{
+    params->merged = merged;
+}
+
 int64_t nn_params_steps(const nn_params *params)
 {
     return params->steps;

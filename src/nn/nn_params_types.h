@@ -24,6 +24,7 @@ struct nn_params {
     char *bucket_names[NN_RULES];
     int n_buckets;
     int64_t steps;
+    int merged; /* adapters in their weights */
 };
 
 static inline bool nn_params_fixed(const nn_params *params)

@@ -550,11 +550,45 @@ Test(nn_lora, merging_can_be_undone)
     }
     cr_assert(difference <= 1e-12 * scale, "relative L2 %g", sqrt(difference / scale));
     NN_FAILS(nn_linear_backward(&f.layer, NULL, f.y_room), MIMO_ERR_STATE,
-             "unmerge before training");
+             "up: the adapter is merged into the weight: unmerge before training");
+    nn_adamw rule = NN_ADAMW_INIT;
+    NN_FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
+             "adapters are merged into the weights (1): unmerge before training");
+    cr_assert_eq(nn_params_steps(f.params), 0);
     NN_OK(nn_linear_unmerge(&f.layer));
     NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
     NN_OK(nn_linear_backward(&f.layer, NULL, f.y_room));
+    NN_OK(nn_adamw_step(&rule, f.params, 1));
+    release_frozen(&f);
+}
+
+/* Forward leaves no z while merged: that of an earlier forward would give another gradient of B. */
+Test(nn_lora, backward_takes_the_last_forward)
+{
+    frozen_layer f;
+    nn_real other[ROWS * IN], expected[OUT * 2], db[OUT * 2];
+    make_frozen(&f);
+    nn_test_fill(other, ROWS * IN, "other");
+    const nn_real *dy = nn_test_sent(f.y, ROWS * OUT), *other_sent = nn_test_sent(other, ROWS * IN);
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_linear_merge(&f.layer));
+    NN_OK(nn_linear_unmerge(&f.layer));
+    NN_OK(nn_linear_backward(&f.layer, NULL, dy));
+    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, expected));
+    NN_OK(nn_linear_merge(&f.layer));
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, other_sent, ROWS, 1));
+    NN_OK(nn_linear_unmerge(&f.layer));
+    NN_FAILS(nn_linear_backward(&f.layer, NULL, dy), MIMO_ERR_STATE,
+             "up: the adapter was merged in the last forward: backward needs another one");
+    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, db));
+    EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB after the refusal");
+    NN_OK(nn_params_zero_grad(f.params));
+    NN_OK(nn_linear_forward(&f.layer, f.y_room, f.x_sent, ROWS, 1));
+    NN_OK(nn_linear_backward(&f.layer, NULL, dy));
+    NN_OK(nn_params_read(f.params, f.layer.lora.b, NN_GRAD, db));
+    EXPECT_BITS(bits_of(db, expected, sizeof db, sizeof *db, 0), "dB");
     release_frozen(&f);
 }
 
