@@ -17,6 +17,10 @@ TOPOLOGIES = [
     ("tp=4,dp=1", "tp=1,cp=2,dp=2", 4),
     ("tp=1,dp=4", "tp=2,cp=1,dp=2", 4),
 ]
+# Below, each with its flags. Encoder and LLM cut their factors into 1, 2 and 4 slices.
+SP = ["--sp"]
+MORE = [(("tp=2,dp=1", "tp=1,cp=2,dp=1", 2), []), (("tp=1,dp=2", "tp=2,cp=1,dp=1", 2), SP),
+        (("tp=2,dp=2", "tp=4,cp=1,dp=1", 4), SP)]
 WIDE = ("tp=8,dp=1", "tp=8,cp=1,dp=1", 8)
 STEPS = ["--steps", "4"]
 EVALUATE = ["--steps", "0"]
@@ -74,9 +78,9 @@ class Adapters:
     def one_file_from_every_topology(self):
         """Before the first step."""
         first = None
-        for topology in (*TOPOLOGIES, WIDE):
+        for topology, flags in (*((topology, []) for topology in (*TOPOLOGIES, WIDE)), *MORE):
             out = self.path("step0")
-            self.run(topology, *RANK, *EVALUATE, "--adapter-out", out)
+            self.run(topology, *RANK, *flags, *EVALUATE, "--adapter-out", out)
             found = self.files(out)
             first = first or found
             self.expect(found == first, f"the adapter of {topology} at step 0 is another file")
@@ -94,15 +98,27 @@ class Adapters:
         for topology in (TOPOLOGIES[0], WIDE):
             seen = self.captioner.train(topology, *SMALL, "--base", self.base, *RANK, *STEPS)
             self.wrong += compare(f"adapters on {topology[0]} -> {topology[1]}", seen, straight, 1e-4)
+        seen = self.captioner.train(TOPOLOGIES[1], *SMALL, "--base", self.base, *RANK, *STEPS,
+                                    "--precision", "bf16")
+        self.wrong += compare("adapters in bf16", seen, straight, 1e-2)
+        self.expect(seen[0]["loss"] != straight[0]["loss"], "bf16 does nothing")
+
+    def starts_as_the_base(self, straight):
+        """B is zero before the first step, so its loss has the bits of the base's."""
+        seen = self.captioner.train(TOPOLOGIES[1], *SMALL, "--base", self.base, "--steps", "1")
+        self.expect(seen[0]["loss"] == straight[0]["loss"],
+                    f"loss {straight[0]['loss']} with adapters, {seen[0]['loss']} of the base")
 
     def round_trips(self, adapter, losses):
-        """From one topology's adapter through the others, both kinds of files, and merged."""
-        topology = TOPOLOGIES[3]
+        """From one topology's adapter through others, and both kinds of files."""
         again, v1, back = self.path("again"), self.path("again.lora"), self.path("back")
-        seen = Report(self.run(topology, "--adapter", adapter, *EVALUATE, "--adapter-out",
-                               again)[0].stdout)
-        self.expect(self.files(again) == self.files(adapter), f"the round trip over {topology}")
-        self.expect(abs(seen.right - losses.right) < 2e-4, f"loss {seen.right} of {losses.right}")
+        for topology, flags in (*((topology, []) for topology in TOPOLOGIES[1:]), MORE[-1]):
+            seen = Report(self.run(topology, "--adapter", adapter, *flags, *EVALUATE, "--adapter-out",
+                                   again)[0].stdout)
+            self.expect(self.files(again) == self.files(adapter), f"the round trip over {topology}")
+            self.expect(abs(seen.right - losses.right) < 2e-4,
+                        f"loss {seen.right} of {losses.right} on {topology}")
+        topology = TOPOLOGIES[3]
         self.run(topology, "--adapter", adapter, *EVALUATE, "--adapter-out", v1)
         self.run(topology, "--adapter", v1, "--lora-alpha", "16", *EVALUATE, "--adapter-out",
                  back)
@@ -190,6 +206,7 @@ def main():
         losses = Report(done.stdout)
         test.trained(done.stderr, adapter)
         test.one_curve(straight)
+        test.starts_as_the_base(straight)
         test.round_trips(adapter, losses)
         test.merged(merged, losses)
         test.resumed(straight)

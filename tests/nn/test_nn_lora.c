@@ -38,6 +38,7 @@ static const golden rows = {4,
 /* What one rank computes. */
 typedef struct parts {
     nn_real z[N * R], dz[N * R], y[N * MOST], dx[N * MOST], da[R * MOST], db[MOST * R];
+    nn_real merged[MOST * MOST];
 } parts;
 
 /* Columns [first, first + width) of a matrix [height, whole]. */
@@ -67,12 +68,25 @@ static void add_product(nn_real *to, const nn_factors *added)
     NN_OK(nn_add_product(runtime, to, added));
 }
 
+static int add_weight(nn_params *params, const golden *g)
+{
+    int weight;
+    nn_param_desc desc = {.name = "up.weight",
+                          .ndim = 2,
+                          .shape = {g->out, g->in},
+                          .rule = NN_SHARDED,
+                          .shard_dim = g->cut};
+    NN_OK(nn_params_add(params, &desc, &weight));
+    return weight;
+}
+
 static void run_rank(parts *out, const golden *g, int rank)
 {
     nn_params *params = nn_test_store(rank, RANKS);
     nn_lora_place place = {"up", g->in, g->out, g->cut, false, N, {0}};
     nn_lora_desc desc = {.rank = R, .alpha = 2 * R};
     nn_lora lora;
+    int weight = add_weight(params, g);
     NN_OK(nn_lora_init(&lora, params, &place, &desc));
     NN_OK(nn_params_seal(params));
     int64_t in = lora.in, out_width = lora.out, first_in = g->cut == 1 ? rank * in : 0;
@@ -85,6 +99,7 @@ static void run_rank(parts *out, const golden *g, int rank)
     memcpy(w, rows_of_w + first_out * in, (size_t)(out_width * in) * sizeof *w);
     NN_OK(nn_params_write(params, lora.a, NN_VALUE, a));
     NN_OK(nn_params_write(params, lora.b, NN_VALUE, g->b + first_out * R));
+    NN_OK(nn_params_write(params, weight, NN_VALUE, w));
 
     base(out->y, x, w, in, out_width, false);
     base(out->dx, dy, w, in, out_width, true);
@@ -104,6 +119,8 @@ static void run_rank(parts *out, const golden *g, int rank)
     nn_test_read(out->dz, lora.dz, N * R);
     NN_OK(nn_params_read(params, lora.a, NN_GRAD, out->da));
     NN_OK(nn_params_read(params, lora.b, NN_GRAD, out->db));
+    NN_OK(nn_lora_merge(&lora, weight));
+    NN_OK(nn_params_read(params, weight, NN_VALUE, out->merged));
     nn_lora_release(&lora);
     nn_params_destroy(params);
 }
@@ -148,6 +165,8 @@ Test(nn_lora, columns_on_two_ranks)
     add_to(first.dx, second.dx, N * 2);
     EXPECT(first.da, 20, -2, 0, -14); /* the SUM, not the mean */
     EXPECT(first.dx, 3, 1, 9, 15);
+    EXPECT(first.merged, 3, 4, 0, 3);
+    EXPECT(second.merged, 3, 3, 6, 9);
 }
 
 Test(nn_lora, rows_on_two_ranks)
@@ -169,6 +188,8 @@ Test(nn_lora, rows_on_two_ranks)
     add_to(first.db, second.db, R * 2);
     EXPECT(first.y, 4, -1, 19, 2); /* and the bias of [1, -1] */
     EXPECT(first.db, 30, 2, 18, -2);
+    EXPECT(first.merged, 3, 4, 0, -1);
+    EXPECT(second.merged, 0, 7, 3, -1);
 }
 
 /* ------------------------------------------- values ------------------------------------------- */
@@ -370,6 +391,21 @@ static nn_linear_desc adapted(const nn_lora_desc *adapter)
                             .lora = adapter};
 }
 
+/* alpha / rank, and of rsLoRA alpha / sqrt(rank). */
+Test(nn_lora, scale)
+{
+    for (int rslora = 0; rslora < 2; rslora++) {
+        nn_params *params = nn_test_store(0, 1);
+        nn_lora_desc adapter = {.rank = 4, .alpha = 6, .rslora = rslora == 1};
+        nn_linear_desc desc = adapted(&adapter);
+        nn_linear layer;
+        NN_OK(nn_linear_init(&layer, params, NULL, &desc));
+        cr_assert_eq(layer.lora.scale, rslora ? 3 : 1.5);
+        nn_linear_release(&layer);
+        nn_params_destroy(params);
+    }
+}
+
 #ifdef NN_REAL_F64
 static mimo_status forward(void *layer, nn_real *y, const nn_real *x)
 {
@@ -506,7 +542,7 @@ Test(nn_lora, of_a_frozen_layer_it_alone_is_trained)
 
 Test(nn_lora, starts_as_nothing)
 {
-    nn_real y[ROWS * OUT], adapted_y[ROWS * OUT], x[ROWS * IN], da[2 * IN];
+    nn_real y[ROWS * OUT], adapted_y[ROWS * OUT], x[ROWS * IN], da[2 * IN], db[OUT * 2];
     nn_lora_desc adapter = {.rank = 2, .alpha = 16};
     nn_test_fill(x, ROWS * IN, "x");
     const nn_real *x_sent = nn_test_sent(x, ROWS * IN);
@@ -520,14 +556,18 @@ Test(nn_lora, starts_as_nothing)
         NN_OK(nn_linear_forward(&layer, room, x_sent, ROWS, 1));
         NN_OK(nn_linear_backward(&layer, NULL, room));
         nn_test_read(with ? adapted_y : y, room, ROWS * OUT);
-        if (with)
+        if (with) {
             NN_OK(nn_params_read(params, layer.lora.a, NN_GRAD, da));
+            NN_OK(nn_params_read(params, layer.lora.b, NN_GRAD, db));
+        }
         nn_linear_release(&layer);
         nn_params_destroy(params);
     }
     EXPECT_BITS(bits_of(adapted_y, y, sizeof y, sizeof *adapted_y, 0), "adapted_y");
     for (int i = 0; i < 2 * IN; i++)
         cr_assert_eq(da[i], 0, "B is 0, and with it the gradient of A");
+    for (int i = 0; i < OUT * 2; i++)
+        cr_assert_neq(db[i], 0, "B learns from the first step on");
 }
 
 Test(nn_lora, merging_can_be_undone)
