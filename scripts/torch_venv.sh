@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
-# where it is there already: PyTorch for Python 3, mypy and safetensors.
+# where it is there already: PyTorch for Python 3, mypy, safetensors and PEFT.
 #
 #   scripts/torch_venv.sh
 #
@@ -17,7 +17,10 @@ torch=torch==2.11.0
 beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
 pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
 optional=(mypy safetensors) # their tests are skipped without them
-recipe="$torch ${beside[*]} ${pure[*]} ${optional[*]}"
+# So is PEFT's. The two that need PyTorch come without what they need: pip would fetch what that lacks here.
+beside_peft=(transformers==5.23.0 psutil)
+peft=(accelerate==1.15.0 peft==0.21.2)
+recipe="$torch ${beside[*]} ${pure[*]} ${optional[*]} ${beside_peft[*]} ${peft[*]}"
 
 # What torch opens of CUDA 13, as the dynamic linker names it.
 cuda=${CUDA_HOME:-/usr/local/cuda}/lib64
@@ -47,6 +50,10 @@ echo "Installing PyTorch in $venv"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" >>"$log" 2>&1; }
+# Few of the modules of transformers are ever imported: to compile all takes longer than to fetch them.
+install_peft() {
+    install --no-compile "${beside_peft[@]}" && install --no-compile --no-deps "${peft[@]}"
+}
 make_it() {
     python3 -m venv --clear "$venv" >>"$log" 2>&1 || return 1
     if cuda_is_complete && install --no-deps "$torch" "${beside[@]}" && install "${pure[@]}" &&
@@ -60,6 +67,7 @@ make_it() {
     for package in "${optional[@]}"; do
         install "$package" || echo "$package could not be installed: its tests are skipped" >&2
     done
+    install_peft || echo "peft could not be installed: its test is skipped" >&2
 }
 if ! make_it; then
     tail -n 20 "$log" >&2
