@@ -147,7 +147,8 @@ static void set_parameters(nn_params *params)
     }
 }
 
-static void make_model(model *m, const team *t, bool causal)
+/* A model, with adapters on every linear layer where there are some to choose. */
+static void make_model(model *m, const team *t, bool causal, const nn_lora_choice *adapters)
 {
     nn_params_desc store = {.name = "llm",
                             .module = MIMO_DST,
@@ -165,13 +166,16 @@ static void make_model(model *m, const team *t, bool causal)
                            .max_batch = t->batch,
                            .max_parts = t->cp_size,
                            .std = 0.1,
-                           .out_std = 0.1};
+                           .out_std = 0.1,
+                           .adapters = adapters};
     nn_linear_desc head = {.name = "head",
                            .in = HIDDEN,
                            .out = V,
                            .split = NN_SPLIT_COLUMNS,
                            .bias = true,
-                           .std = 0.1};
+                           .std = 0.1,
+                           .max_rows = t->rows * t->batch,
+                           .lora = nn_lora_for(adapters, "head")};
     memset(m, 0, sizeof *m);
     MPI_EXPECT_OK(nn_params_create(&m->params, &store));
     MPI_EXPECT_OK(nn_sequence_init(&m->sequence, &sequence));
@@ -285,13 +289,17 @@ static void compare_parameter(const team *t, const nn_param *p, const double *mi
         }
 }
 
-/* Gradients are summed over cp x dp, as mimo_gradient_finalize does, and over nothing else. */
+/* Gradients are summed over cp x dp, and partial ones over tp, as mimo_gradient_finalize does, and
+ * over nothing else. */
 static void compare_gradients(const team *t, const nn_params *mine, const nn_params *whole)
 {
     for (int i = 0; i < nn_params_count(mine); i++) {
         const nn_param *p = nn_params_at(mine, i);
         MPI_EXPECT_OK(
             mimo_comm_allreduce(t->data, p->grad, p->count, MIMO_F64, MIMO_SUM, test_stream()));
+        if (p->rule == NN_PARTIAL)
+            MPI_EXPECT_OK(
+                mimo_comm_allreduce(t->tp, p->grad, p->count, MIMO_F64, MIMO_SUM, test_stream()));
         double *grad = read_param(mine, i, NN_GRAD), *expected = read_param(whole, i, NN_GRAD);
         compare_parameter(t, p, grad, expected, 10 * tolerance);
         free(grad), free(expected);
@@ -303,16 +311,19 @@ MPI_TEST(nn, every_split_equals_one_rank)
     mimo_comm *comm = mpi_test_comm();
     results *mine = calloc(1, sizeof *mine), *whole = calloc(1, sizeof *whole);
     team alone = make_alone();
-    for (int causal = 0; causal < 2; causal++) {
+    const nn_lora_choice choice = {.adapter = {.rank = 3, .alpha = 6, .b_std = 0.1}};
+    for (int kind = 0; kind < 3; kind++) {
+        const nn_lora_choice *adapters = kind == 2 ? &choice : NULL;
+        bool causal = kind > 0;
         model one;
         int splits = 0;
-        make_model(&one, &alone, causal == 1);
+        make_model(&one, &alone, causal, adapters);
         run(&one, &alone, whole, 0);
         run(&one, &alone, whole, 1); /* gradients add up over micro-batches */
         for (int tp = 1, cp = 0; next_split(comm, &tp, &cp); splits++) {
             model split;
             team t = make_team(comm, tp, cp);
-            make_model(&split, &t, causal == 1);
+            make_model(&split, &t, causal, adapters);
             run(&split, &t, mine, 0);
             run(&split, &t, mine, 1);
             compare_results(&t, mine, whole);
@@ -401,7 +412,7 @@ static void train_together(mimo_comm *comm, const team *t, const progress *expec
     mimo_grid *grids[2] = {NULL, NULL};
     mimo_gradient *gradient = make_gradient(comm, t, grids);
     results *r = calloc(1, sizeof *r);
-    make_model(&m, t, true);
+    make_model(&m, t, true, NULL);
     for (int step = 0; step < STEPS; step++) {
         progress p = step_together(&m, t, gradient, r, step);
         MPI_EXPECT(near(p.loss, expected[step].loss) && near(p.norm, expected[step].norm) &&
@@ -430,7 +441,7 @@ MPI_TEST(nn, every_split_trains_like_one_rank)
     team alone = make_alone();
     model one;
     int splits = 0;
-    make_model(&one, &alone, true);
+    make_model(&one, &alone, true, NULL);
     for (int step = 0; step < STEPS; step++)
         expected[step] = step_alone(&one, &alone, r, step);
     for (int tp = 1, cp = 0; next_split(comm, &tp, &cp); splits++) {
@@ -441,6 +452,231 @@ MPI_TEST(nn, every_split_trains_like_one_rank)
     MPI_EXPECT(splits > 0, "no split of %d ranks was tried", mimo_comm_size(comm));
     discard(&one);
     free(r);
+}
+
+/* ------------------------------------------ adapters ------------------------------------------ */
+
+enum { G_ROWS = 2, G_RANK = 2, G_MOST = 8 };
+
+/* A layer of integers that are exact, and what all its ranks have together. Scale 2. */
+typedef struct golden {
+    nn_split split;
+    int64_t in, out;
+    double x[G_MOST], w[G_MOST], a[G_MOST], b[G_MOST], bias[4], dy[G_MOST];
+    double y[G_MOST], dx[G_MOST], da[G_MOST], db[G_MOST];
+} golden;
+
+static const golden goldens[] = {
+    {.split = NN_SPLIT_COLUMNS,
+     .in = 2,
+     .out = 4,
+     .x = {1, 2, 3, -1},
+     .w = {1, 0, 0, 1, 1, 1, 2, -1},
+     .a = {1, 2, 0, 1},
+     .b = {1, 0, 0, 1, 1, -1, 2, 1},
+     .dy = {1, 0, 2, -1, 0, 1, 1, 1},
+     .y = {11, 6, 9, 24, 5, -3, 6, 9},
+     .dx = {3, 1, 9, 15},
+     .da = {20, -2, 0, -14},
+     .db = {10, 4, 2, -2, 22, 6, -8, -6}},
+    {.split = NN_SPLIT_ROWS,
+     .in = 4,
+     .out = 2,
+     .x = {1, 2, 0, -1, 3, -1, 1, 2},
+     .w = {1, 0, 2, -1, 0, 1, 1, 1},
+     .a = {1, 0, 1, 2, 0, 1, -1, 1},
+     .b = {1, 2, 0, -1},
+     .bias = {1, -1},
+     .dy = {1, -1, 2, 1},
+     .y = {5, -2, 20, 1},
+     .dx = {3, 5, -3, 8, 6, 7, 3, 13},
+     .da = {14, 0, 4, 6, 24, 6, 6, 6},
+     .db = {30, 2, 18, -2}},
+};
+
+/* This rank's columns of a whole matrix [G_ROWS, part.whole]. */
+static void take_columns(double *to, const double *whole, columns part)
+{
+    for (int64_t i = 0; i < G_ROWS; i++)
+        memcpy(to + i * part.width, whole + i * part.whole + part.first,
+               (size_t)part.width * sizeof *to);
+}
+
+static void write_whole(nn_params *params, int index, const double *whole)
+{
+    double mine[G_MOST];
+    const nn_param *param = nn_params_at(params, index);
+    for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
+        nn_run run = nn_placement_run(&param->placement, nn_params_tp_rank(params), i);
+        memcpy(mine + run.local, whole + run.global, (size_t)run.count * sizeof *mine);
+    }
+    MPI_EXPECT_OK(nn_params_write(params, index, NN_VALUE, mine));
+}
+
+static void expect_exactly(const char *what, const double *room, const double *whole, columns part)
+{
+    double mine[G_MOST], expected[G_MOST];
+    nn_test_read(mine, room, G_ROWS * part.width);
+    take_columns(expected, whole, part);
+    for (int64_t i = 0; i < G_ROWS * part.width; i++)
+        MPI_EXPECT(mine[i] == expected[i], "%s[%d] is %g, must be %g", what, (int)i, mine[i],
+                   expected[i]);
+}
+
+static void check_golden(const golden *g, const team *t)
+{
+    bool by_columns = g->split == NN_SPLIT_COLUMNS;
+    int64_t in = by_columns ? g->in : g->in / 2, out = by_columns ? g->out / 2 : g->out;
+    const columns of_x = {by_columns ? 0 : t->tp_rank * in, in, g->in};
+    const columns of_y = {by_columns ? t->tp_rank * out : 0, out, g->out};
+    const nn_lora_desc adapter = {.rank = G_RANK, .alpha = 2 * G_RANK};
+    nn_linear_desc desc = {.name = "up",
+                           .in = g->in,
+                           .out = g->out,
+                           .split = g->split,
+                           .bias = true,
+                           .max_rows = G_ROWS,
+                           .lora = &adapter};
+    nn_params_desc store = {.name = "test",
+                            .module = MIMO_DST,
+                            .tp_rank = t->tp_rank,
+                            .tp_size = 2,
+                            .runtime = nn_test_runtime()};
+    nn_params *params = NULL;
+    nn_linear layer;
+    double x[G_MOST], dy[G_MOST];
+    double *y_room = nn_test_room(G_MOST), *dx_room = nn_test_room(G_MOST);
+    MPI_EXPECT_OK(nn_params_create(&params, &store));
+    MPI_EXPECT_OK(nn_linear_init(&layer, params, t->tp, &desc));
+    MPI_EXPECT_OK(nn_params_seal(params));
+    write_whole(params, layer.weight, g->w);
+    write_whole(params, layer.bias, g->bias);
+    write_whole(params, layer.lora.a, g->a);
+    write_whole(params, layer.lora.b, g->b);
+    take_columns(x, g->x, of_x);
+    take_columns(dy, g->dy, of_y);
+    MPI_EXPECT_OK(nn_linear_forward(&layer, y_room, nn_test_sent(x, G_ROWS * in), G_ROWS, 1));
+    MPI_EXPECT_OK(nn_linear_backward(&layer, dx_room, nn_test_sent(dy, G_ROWS * out)));
+    expect_exactly("y", y_room, g->y, of_y);
+    expect_exactly("dx", dx_room, g->dx, of_x);
+    const int factors[] = {layer.lora.a, layer.lora.b};
+    const double *const whole[] = {g->da, g->db};
+    for (int i = 0; i < 2; i++) {
+        const nn_param *param = nn_params_at(params, factors[i]);
+        if (param->rule == NN_PARTIAL)
+            MPI_EXPECT_OK(mimo_comm_allreduce(t->tp, param->grad, param->count, MIMO_F64, MIMO_SUM,
+                                              test_stream()));
+        double *grad = read_param(params, factors[i], NN_GRAD);
+        compare_parameter(t, param, grad, whole[i], 0);
+        free(grad);
+    }
+    nn_linear_release(&layer);
+    nn_params_destroy(params);
+    nn_test_free_rooms();
+}
+
+MPI_TEST(nn, adapters_on_two_ranks)
+{
+    team t = make_team(mpi_test_comm(), 2, 1);
+    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++)
+        check_golden(&goldens[i], &t);
+    discard_team(&t);
+}
+
+/* A layer that tp does not cut sees all rows, or under sp a tp-th of them. */
+MPI_TEST(nn, rules_of_uncut_layers)
+{
+    int size = mpi_test_size();
+    team t = make_team(mpi_test_comm(), size, 1);
+    for (int sp = 0; sp < 2; sp++) {
+        const nn_lora_desc adapter = {.rank = 2, .alpha = 2};
+        nn_linear_desc desc = {.name = "project",
+                               .in = 4,
+                               .out = 4,
+                               .bias = true,
+                               .max_rows = size,
+                               .sp = sp == 1,
+                               .lora = &adapter};
+        nn_params_desc store = {
+            .name = "test", .module = MIMO_DST, .tp_rank = t.tp_rank, .tp_size = size};
+        nn_params *params = NULL;
+        nn_linear layer;
+        MPI_EXPECT_OK(nn_params_create(&params, &store));
+        MPI_EXPECT_OK(nn_linear_init(&layer, params, t.tp, &desc));
+        MPI_EXPECT(nn_params_count(params) == 4, "%d parameters", nn_params_count(params));
+        for (int i = 0; i < nn_params_count(params); i++) {
+            const nn_param *param = nn_params_at(params, i);
+            nn_rule expected = sp ? NN_PARTIAL : NN_REPLICATED;
+            MPI_EXPECT(param->rule == expected, "sp %d: %s has rule %d", sp, param->name,
+                       (int)param->rule);
+        }
+        nn_linear_release(&layer);
+        nn_params_destroy(params);
+    }
+    discard_team(&t);
+}
+
+/* What is frozen has a value alone; a factor also has a gradient and two moments. */
+static void check_sizes(const nn_params *params, int64_t base, int64_t factors)
+{
+    int64_t frozen = 0, trained = 0;
+    for (int i = 0; i < nn_params_count(params); i++) {
+        const nn_param *param = nn_params_at(params, i);
+        int arrays = 0;
+        for (int part = NN_VALUE; part <= NN_MOMENT_V; part++)
+            arrays += nn_param_array(param, (nn_part)part) != NULL;
+        MPI_EXPECT(arrays == (param->adapter ? 4 : 1), "%s has %d arrays", param->name, arrays);
+        *(param->adapter ? &trained : &frozen) += param->count;
+    }
+    MPI_EXPECT(trained == factors, "%lld elements of factors, must be %lld", (long long)trained,
+               (long long)factors);
+    MPI_EXPECT(mpi_test_size() > 1 || frozen == base, "%lld frozen elements, must be %lld",
+               (long long)frozen, (long long)base);
+}
+
+/* Four blocks of width 128 with adapters of rank 8 on their linear layers. */
+MPI_TEST(nn, sizes_of_adapters)
+{
+    enum { BLOCKS = 4, BASE = 198272, CUT = 1536 * 8, UNCUT = 512 * 8 };
+    int size = mpi_test_size(), n = 0;
+    team t = make_team(mpi_test_comm(), size, 1);
+    const nn_lora_choice adapters = {.adapter = {.rank = 8, .alpha = 16}};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = t.tp_rank,
+                            .tp_size = size,
+                            .frozen = true,
+                            .runtime = nn_test_runtime()};
+    nn_block_desc desc = {.hidden = 128,
+                          .heads = 8,
+                          .inner = 512,
+                          .max_rows = 1,
+                          .max_batch = 1,
+                          .std = 0.1,
+                          .out_std = 0.1,
+                          .adapters = &adapters};
+    static const char *const names[BLOCKS] = {"block0", "block1", "block2", "block3"};
+    const mimo_gradient_bucket *buckets = NULL;
+    nn_block blocks[BLOCKS];
+    nn_params *params = NULL;
+    MPI_EXPECT_OK(nn_params_create(&params, &store));
+    for (int i = 0; i < BLOCKS; i++) {
+        desc.name = names[i];
+        MPI_EXPECT_OK(nn_block_init(&blocks[i], params, t.tp, &desc));
+    }
+    MPI_EXPECT_OK(nn_params_seal(params));
+    check_sizes(params, BLOCKS * BASE, BLOCKS * (CUT / size + UNCUT));
+    MPI_EXPECT_OK(nn_params_buckets(params, &buckets, &n));
+    MPI_EXPECT(n == 2, "%d buckets", n);
+    for (int i = 0; i < n; i++) {
+        int64_t expected = BLOCKS * (strstr(buckets[i].name, "sharded") ? CUT / size : UNCUT);
+        MPI_EXPECT(buckets[i].count == expected, "%s has %lld elements, must be %lld",
+                   buckets[i].name, (long long)buckets[i].count, (long long)expected);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        nn_block_release(&blocks[i]);
+    nn_params_destroy(params);
+    discard_team(&t);
 }
 
 /* Where logits are equal everywhere the lowest id wins; it lies on the first rank. */
