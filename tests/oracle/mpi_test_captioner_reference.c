@@ -1,7 +1,8 @@
-/* The captioner's own step, from pictures and names to gradients, against the reference.
- * mimo-oracle trains an LLM of its own; this test trains the example's. */
+/* The captioner's own step, from pictures and names to gradients, against the reference; and what its
+ * layers exchange. mimo-oracle trains an LLM of its own; this test trains the example's. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "mpi_test.h"
 #include "reference_grid.h"
@@ -107,6 +108,16 @@ static ref_sizes sizes_of(const model_desc *desc)
                        .seed = SEED};
 }
 
+static trainer_desc trainer_of(const batch_item *items)
+{
+    return (trainer_desc){.items = items,
+                          .samples = SAMPLES,
+                          .steps = 10,
+                          .global_batch = SAMPLES,
+                          .seed = SEED,
+                          .lr = 1e-3};
+}
+
 /* One step of the captioner on these ranks, into the capture. */
 static void train(oracle_capture *capture, captioner_model *model, const batch_item *items,
                   ref_model *reference)
@@ -114,12 +125,7 @@ static void train(oracle_capture *capture, captioner_model *model, const batch_i
     step_trainer trainer = {0};
     step_result result = {0};
     nn_params *stores[] = {model->encoder.params, model->language.params};
-    trainer_desc desc = {.items = items,
-                         .samples = SAMPLES,
-                         .steps = 10,
-                         .global_batch = SAMPLES,
-                         .seed = SEED,
-                         .lr = 1e-3};
+    trainer_desc desc = trainer_of(items);
     for (int store = 0; store < 2; store++)
         for (int i = 0; i < nn_params_count(stores[store]); i++)
             write_param(stores[store], i, ref_model_values(reference));
@@ -208,4 +214,74 @@ MPI_TEST(captioner_reference, gradients)
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++)
         if (ref_ranks(pairs[i][0]) == mpi_test_size())
             check_pair(pairs[i][0], pairs[i][1]);
+}
+
+/* What the layers exchange in a step. */
+typedef struct exchanged {
+    nn_exchange_counts encoder, llm, cp, loss;
+} exchanged;
+
+/* A step of one micro-batch, with 2 encoder layers and 4 of the LLM. */
+static exchanged count_exchanges(const rank_topology *topology, const nn_lora_choice *adapters)
+{
+    static drawn data[SAMPLES];
+    batch_item items[SAMPLES];
+    ref_sample unused;
+    captioner_model model = {0};
+    step_trainer trainer = {0};
+    step_result result = {0};
+    const model_desc desc = {.hidden = 32,
+                             .heads = 8,
+                             .encoder_layers = 2,
+                             .llm_layers = 4,
+                             .side = SIDE,
+                             .seq = SEQ,
+                             .micro_batch = SAMPLES,
+                             .seed = SEED,
+                             .bridge_dtype = MIMO_F32,
+                             .adapters = adapters};
+    for (int64_t i = 0; i < SAMPLES; i++)
+        draw(&data[i], &items[i], &unused, i);
+    const trainer_desc training = trainer_of(items);
+    MPI_EXPECT_OK(model_create(&model, topology, &desc));
+    MPI_EXPECT_OK(trainer_create(&trainer, &model, &training));
+    MPI_EXPECT_OK(train_step(&trainer, 0, &result));
+    const nn_params_counts *llm = nn_params_exchanged(model.language.params);
+    exchanged counts = {nn_params_exchanged(model.encoder.params)->tp, llm->tp, llm->cp,
+                        model.language.loss.exchanged};
+    trainer_destroy(&trainer);
+    model_destroy(&model);
+    return counts;
+}
+
+static void expect_calls(const char *what, const nn_exchange_counts *counts, nn_exchange_kind kind,
+                         int64_t expected)
+{
+    MPI_EXPECT(counts->calls[kind] == expected, "%s: %lld calls of kind %d, must be %lld", what,
+               (long long)counts->calls[kind], (int)kind, (long long)expected);
+}
+
+/* Adapters exchange nothing of their own. Where nothing of the encoder is trained, it has no
+ * backward, and so the sums of its forward alone. */
+MPI_TEST(captioner_reference, exchanges)
+{
+    static const char *const head = "head";
+    const nn_lora_choice everywhere = {.adapter = {.rank = 4, .alpha = 8}};
+    const nn_lora_choice head_alone = {
+        .adapter = everywhere.adapter, .targets = &head, .n_targets = 1};
+    rank_topology topology = {0};
+    const topology_desc grids = {"tp=2,dp=4", "tp=2,cp=2,dp=2", false};
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
+    exchanged full = count_exchanges(&topology, NULL);
+    exchanged adapted = count_exchanges(&topology, &everywhere);
+    exchanged frozen = count_exchanges(&topology, &head_alone);
+    expect_calls("encoder", &full.encoder, NN_EXCHANGE_SUM, 8);
+    expect_calls("LLM", &full.llm, NN_EXCHANGE_SUM, 17);
+    expect_calls("cp", &full.cp, NN_EXCHANGE_GATHER, 4);
+    expect_calls("cp", &full.cp, NN_EXCHANGE_SUM, 4);
+    expect_calls("loss", &full.loss, NN_EXCHANGE_MAX, 1);
+    expect_calls("loss", &full.loss, NN_EXCHANGE_SUM, 1);
+    MPI_EXPECT(memcmp(&adapted, &full, sizeof full) == 0, "adapters exchange more, or less");
+    expect_calls("frozen encoder", &frozen.encoder, NN_EXCHANGE_SUM, 4);
+    topology_destroy(&topology);
 }

@@ -215,13 +215,10 @@ static mimo_status sgd_param(const oracle_candidate *candidate, nn_params *param
     const nn_param *param = nn_params_at(params, index);
     int64_t count = param->count;
     nn_real *value = candidate->on_host, *grad = value + count;
-    MIMO_TRY(nn_params_read(params, index, NN_VALUE, value));
-    if (!param->frozen)
-        MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
-    else if (MIMO_MUTATED("frozen-moves"))
-        memcpy(grad, value, (size_t)count * sizeof *grad); /* decay */
-    else
+    if (param->frozen)
         return MIMO_OK;
+    MIMO_TRY(nn_params_read(params, index, NN_VALUE, value));
+    MIMO_TRY(nn_params_read(params, index, NN_GRAD, grad));
     for (int64_t i = 0; i < count; i++)
         value[i] -= (nn_real)lr * grad[i];
     return nn_params_write(params, index, NN_VALUE, value);
@@ -363,9 +360,10 @@ static mimo_status load_patches(oracle_candidate *candidate, const synthetic_ste
 {
     nn_real *to = candidate->on_host;
     int64_t tokens = candidate->sizes.image_tokens, values = candidate->sizes.patch_values;
+    int64_t size = candidate->shape.micro_batch;
     for (int64_t p = 0; p < tokens; p++)
         for (int64_t b = 0; b < candidate->pictures; b++) {
-            int64_t slot = m * candidate->shape.micro_batch + candidate->first_picture + b;
+            int64_t slot = m * size + (candidate->first_picture + b) % size;
             const double *from = step->patches + (slot * tokens + p) * values;
             for (int64_t i = 0; i < values; i++)
                 *to++ = (nn_real)from[i];
@@ -387,11 +385,7 @@ mimo_status oracle_candidate_forward(oracle_candidate *candidate, const syntheti
     MIMO_TRY(oracle_llm_forward(&candidate->llm, tile[MIMO_DST],
                                 step->ids + slot * candidate->sizes.seq,
                                 step->labels + slot * candidate->sizes.seq, &loss_sum, &tokens));
-    int64_t times =
-        MIMO_MUTATED("samples-per-rank") ? mimo_grid_dim_size(candidate->topology->llm, "dp") : 1;
-    for (int64_t i = 0; i < times; i++)
-        MIMO_TRY(mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens));
-    return MIMO_OK;
+    return mimo_gradient_add(candidate->topology->gradient, loss_sum, tokens);
 }
 
 static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture, int64_t m)
@@ -405,6 +399,23 @@ static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture
         capture_tile(candidate, capture, "encoder.d_rows", &rows, all, tile[MIMO_SRC]);
     }
     return encoder_backward(&candidate->encoder, tile[MIMO_SRC]);
+}
+
+/* A planted bug: each dp rank trains on the samples of all others too. The encoder's dp ranks take
+ * those of the same sentences. */
+static mimo_status train_on_others(oracle_candidate *candidate, const synthetic_step *step,
+                                   int64_t m)
+{
+    int64_t size = candidate->shape.micro_batch, count = candidate->sentences;
+    for (int64_t first = 0; first < size; first += count) {
+        if (first > 0) {
+            MIMO_TRY(oracle_candidate_forward(candidate, step, m));
+            MIMO_TRY(backward(candidate, NULL, m));
+        }
+        candidate->first_picture = (candidate->first_picture + count) % size;
+        candidate->first_sentence = (candidate->first_sentence + count) % size;
+    }
+    return MIMO_OK;
 }
 
 static mimo_status finish(oracle_candidate *candidate, oracle_capture *capture,
@@ -439,6 +450,8 @@ mimo_status oracle_candidate_step(oracle_candidate *candidate, const synthetic_s
             capture_llm(candidate, capture, m);
         }
         MIMO_TRY(backward(candidate, capture, m));
+        if (MIMO_MUTATED("samples-per-rank"))
+            MIMO_TRY(train_on_others(candidate, step, m));
     }
     return finish(candidate, capture, result);
 }
