@@ -11,7 +11,7 @@
 
 #define ALL "all"
 static const char *const default_targets = "qkv,out,up,down";
-enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64, MOST_DIGITS = 4 };
+enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64, MOST_DIGITS = 4, LIST_CAPACITY = 400 };
 
 bool lora_is_v1(const char *path)
 {
@@ -121,6 +121,29 @@ static mimo_status check_targets(const struct adapter_config *config, const stru
 
 /* -------------------------------------------- setup ------------------------------------------- */
 
+/* Targets with commas between them, as far as there is room. */
+static const char *join_targets(char *to, size_t capacity, const struct adapter_config *config)
+{
+    size_t length = 0;
+    to[0] = '\0';
+    for (int64_t i = 0; i < config->target_count && length < capacity; i++)
+        length += (size_t)snprintf(to + length, capacity - length, i > 0 ? ",%s" : "%s",
+                                   config->targets[i]);
+    return to;
+}
+
+static mimo_status check_equal(const struct adapter_config *given,
+                               const struct adapter_config *config, const char *adapter)
+{
+    char flag[LIST_CAPACITY], file[LIST_CAPACITY];
+    bool same = given->target_count == config->target_count;
+    for (int64_t i = 0; same && i < given->target_count; i++)
+        same = strcmp(given->targets[i], config->targets[i]) == 0;
+    CHECK(same, MIMO_ERR_ARGUMENT, "--lora-targets is %s, but the adapter in %s has %s",
+          join_targets(flag, sizeof flag, given), adapter, join_targets(file, sizeof file, config));
+    return MIMO_OK;
+}
+
 /* The flags --lora-... beside an adapter may repeat what it says. */
 static mimo_status check_flags(const struct adapter_config *config, const struct options *options,
                                const struct adapter_config *given)
@@ -133,13 +156,7 @@ static mimo_status check_flags(const struct adapter_config *config, const struct
           options->adapter, config->alpha);
     CHECK(!options->lora_rslora || config->rslora, MIMO_ERR_ARGUMENT,
           "--lora-rslora is given, but the adapter in %s has use_rslora false", options->adapter);
-    bool same = !given || given->target_count == config->target_count;
-    for (int64_t i = 0; given && same && i < given->target_count; i++)
-        same = strcmp(given->targets[i], config->targets[i]) == 0;
-    CHECK(same, MIMO_ERR_ARGUMENT,
-          "--lora-targets is %s, but the adapter in %s has %" PRId64 " others, the first \"%s\"",
-          options->lora_targets, options->adapter, config->target_count, config->targets[0]);
-    return MIMO_OK;
+    return given ? check_equal(given, config, options->adapter) : MIMO_OK;
 }
 
 static mimo_status read_folder(struct adapter_config **out, const struct options *options)
