@@ -35,7 +35,7 @@ sort_arguments() {
         shift
         case $word in
         --help | --version) exec "$captioner" "$word" ;;
-        *=* | --log-hashes) ;;
+        *=* | --sp | --lora-rslora | --same-bits | --log-hashes) ;; # may stand without a value
         --*) [ $# -eq 0 ] || { word+="=$1" && shift; } ;;
         esac
         adapter_arguments+=("$word")
@@ -44,7 +44,7 @@ sort_arguments() {
             fail "lora makes its own base and samples: ${word%%=*} does not go with it"
             ;;
         --lora-* | --adapter* | --merge=* | --names=* | --out=* | --log=* | --log-hashes* | --save=*) ;;
-        --encoder=* | --llm=* | --device=* | --progress=*) base_arguments+=("$word") ;;
+        --encoder=* | --llm=* | --sp | --device=* | --progress=*) base_arguments+=("$word") ;;
         *) base_arguments+=("$word") key_arguments+=("$word") ;;
         esac
     done

@@ -9,6 +9,7 @@ import tempfile
 
 from captioner_runs import Captioner, Report, SMALL, compare
 
+DEMO = os.path.join(os.path.dirname(__file__), "..", "..", "scripts", "demo.sh")
 RANK = ["--lora-rank", "4"]
 # A launch of 8 ranks takes its time, and there are dozens here.
 TOPOLOGIES = [
@@ -183,6 +184,15 @@ class Adapters:
         for (flags, words), said in zip(rows, answers):
             self.expect(words in said, f"{flags} should be refused with {words}: {said}")
 
+    def flags_of_the_demo(self):
+        """scripts/demo.sh knows which flags may stand without a value."""
+        printed = self.captioner.launch(1, "--help").stdout
+        flags = set(re.findall(r"^ {6}(--[a-z-]+)(?![a-z=-])", printed, re.M))
+        with open(DEMO, encoding="utf-8") as script:
+            known = re.search(r"^ +\*=\* \| (.*)\) ;; # may stand without a value$", script.read(), re.M)
+        known = set(known[1].split(" | ")) | {"--help", "--version"}
+        self.expect(flags == known, f"{sorted(flags)} of the captioner, {sorted(known)} of the demo")
+
     def few_targets(self):
         """Of the head alone: no gradient crosses the bridge, and the curve is one as well."""
         flags = [*RANK, "--lora-targets", "head", "--steps", "2"]
@@ -214,6 +224,7 @@ def main():
         test.long_lists()
         test.scaled_by_the_root()
         test.few_targets()
+        test.flags_of_the_demo()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
         places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
                   "M": test.path("m")}
