@@ -1,5 +1,5 @@
-/* The captioner's own step, from pictures and names to gradients, against the reference; and what its
- * layers exchange. mimo-oracle trains an LLM of its own; this test trains the example's. */
+/* The captioner's own step, from pictures and names to gradients, against the reference; and what
+ * its layers exchange. mimo-oracle trains an LLM of its own; this test trains the example's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
