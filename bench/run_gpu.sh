@@ -6,8 +6,8 @@
 # BUILD is a release build with CUDA. FOLDER gets nccl.jsonl and nccl_graph.jsonl (nccl_bench
 # without and with --graph), torch_seed.jsonl and xla_reshard.jsonl (the peers, where PyTorch and
 # JAX are installed), torch_bench.jsonl and torch_compiled.jsonl (bridges through PyTorch on 2 ranks),
-# table.txt (what is wanted beside what was reached) and bench.png. RANKS is 4
-# or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3.
+# lora.txt (lora_bench: what an adapter saves), table.txt (what is wanted beside what was reached) and
+# bench.png. RANKS is 4 or 2 (default: 4). MPIRUN and PYTHON name other programs than mpirun and python3.
 # MEGATRON names a folder with Megatron-LM: without it, that peer is left out.
 set -euo pipefail
 
@@ -55,4 +55,6 @@ fi
 if has jax; then
     measure xla_reshard "$python" "$bench/peers/xla_reshard.py" --ranks "$ranks"
 fi
+"$build/bench/lora_bench" --device cuda | tee "$folder/lora.txt" ||
+    echo "run_gpu.sh: lora_bench failed" >&2
 "$python" "$bench/plot_bench.py" "$folder" | tee "$folder/table.txt"
