@@ -100,9 +100,9 @@ class Adapters:
         for topology in (TOPOLOGIES[0], WIDE):
             seen = self.captioner.train(topology, *SMALL, "--base", self.base, *RANK, *STEPS)
             self.wrong += compare(f"adapters on {topology[0]} -> {topology[1]}", seen, straight, 1e-4)
-        seen = self.captioner.train(TOPOLOGIES[1], *SMALL, "--base", self.base, *RANK, *STEPS,
+        seen = self.captioner.train(TOPOLOGIES[1], *SMALL, "--base", self.base, *RANK, "--steps", "2",
                                     "--precision", "bf16")
-        self.wrong += compare("adapters in bf16", seen, straight, 1e-2)
+        self.wrong += compare("adapters in bf16", seen, straight[:2], 1e-2)
         self.expect(seen[0]["loss"] != straight[0]["loss"], "bf16 does nothing")
 
     def starts_as_the_base(self, straight):
@@ -114,7 +114,7 @@ class Adapters:
     def round_trips(self, adapter, losses):
         """From one topology's adapter through others, and both kinds of files."""
         again, v1, back = self.path("again"), self.path("again.lora"), self.path("back")
-        for topology, flags in (*((topology, []) for topology in TOPOLOGIES[1:]), MORE[-1]):
+        for topology, flags in (*((topology, []) for topology in TOPOLOGIES[1:3]), MORE[-1]):
             seen = Report(self.run(topology, "--adapter", adapter, *flags, *EVALUATE, "--adapter-out",
                                    again)[0].stdout)
             self.expect(self.files(again) == self.files(adapter), f"the round trip over {topology}")
