@@ -3,7 +3,7 @@
 
     lora_steps.py CAPTIONER [captioner argument...]
 
-The two take turns, three runs of 24 steps each on one rank, so what is compared meets the same moods of
+The two take turns, three runs of 24 steps each on one rank, so both meet the same other load of
 the machine. The first 4 steps of a run warm up. A time is the median of the others of all runs. The
 optimizer has two moments for each trained element.
 """
