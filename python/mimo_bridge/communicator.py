@@ -20,7 +20,15 @@ __all__ = ["Communicator", "default_communicator"]
 
 # os.getpid() asks the system each time.
 _this_process = [os.getpid()]
-os.register_at_fork(after_in_child=lambda: _this_process.__setitem__(0, os.getpid()))
+_inherited: list[object] = [None]  # a forked child: torch.distributed's world, as its parent began it
+
+
+def _after_fork() -> None:
+    _this_process[0] = os.getpid()
+    _inherited[0] = dist.group.WORLD if dist.is_initialized() else None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _stream_of(device: int) -> int:
@@ -62,10 +70,11 @@ class Communicator:
              calls that send messages keep the host for less. None: they have the timeout
 
     One thread at a time works with a communicator and what was made from it; other threads wait
-    their turn. abort() can be called at any time. A forked child can't use it. Use it in a `with`
-    block or call close(): when the process ends it is closed without waiting long.
+    their turn. abort() can be called at any time. A forked child can neither use it nor make one over
+    MPI or process groups that its parent began. Use it in a `with` block or call close(): when the
+    process ends it is closed without waiting long.
 
-    Errors: StateError (CPU tensors under torchrun), UnsupportedError (no MPI, or no CUDA in this
+    Errors: StateError (CPU tensors under torchrun, a forked child), UnsupportedError (no MPI, or no CUDA in this
     build), ArgumentError, DeviceError (two ranks on one GPU), CommError, MismatchError.
     """
 
@@ -74,6 +83,7 @@ class Communicator:
                  timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
                  max_ctas: int | None = None, staging_bytes: int | None = None,
                  blocking: bool | None = None) -> None:
+        _refuse_forked()
         self.device = _device_of(group, device)
         self._lock = threading.RLock()
         self._turns = _Turn(self)
@@ -306,6 +316,14 @@ class _Turn:
 
     def __exit__(self, *_error: object) -> None:
         self.comm._lock.release()
+
+
+def _refuse_forked() -> None:
+    """StateError in a forked child that still has the process groups of its parent, for which the other
+    ranks would take it. (Of MPI, _mpi.start() knows.)"""
+    if _inherited[0] is not None and dist.is_initialized() and dist.group.WORLD is _inherited[0]:
+        raise StateError("Communicator: a forked child can't use the process groups of its parent: let data "
+                         "loaders spawn their workers, or keep communicators out of them")
 
 
 def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int | None) -> torch.device:

@@ -4,13 +4,17 @@ import datetime
 import os
 import pickle
 import signal
+import tempfile
 import threading
 import time
+import traceback
 import warnings
 
 import torch
+import torch.distributed as dist
 
 import mimo_bridge as mb
+from mimo_bridge import communicator
 from rank_runner import case, gather, raises, same
 from tile_model import global_rows
 
@@ -383,7 +387,9 @@ def forked_children(comm):
     child = os.fork()
     if child == 0:
         words = []
-        for use in (lambda: bridge(x), comm.barrier, comm.abort, lambda: comm.timeout, comm.forget):
+        uses = [lambda: bridge(x), comm.barrier, comm.abort, lambda: comm.timeout, comm.forget,
+                mb.Communicator, lambda: mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))]
+        for use in uses:
             try:
                 use()
                 words.append("used")
@@ -399,8 +405,34 @@ def forked_children(comm):
     with os.fdopen(reading, "rb") as pipe:
         words = pickle.load(pipe)
     _, status = os.waitpid(child, 0)
-    assert words == ["forked"] * 5 and os.waitstatus_to_exitcode(status) == 7, (words, status)
+    assert words == ["forked"] * 7 and os.waitstatus_to_exitcode(status) == 7, (words, status)
     same(bridge(x).detach(), x)
+
+
+@case(2)
+def forked_process_groups(comm):
+    """A child has its parent's process groups as well, over which GPUs begin. Its own are its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        def begin(name, rank, size):
+            dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, name), size),
+                                    rank=rank, world_size=size)
+
+        begin("one", 0, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                raises(mb.StateError, "process groups of its parent", mb.Communicator, dist.group.WORLD)
+                dist.destroy_process_group()
+                begin("other", 0, 1)
+                communicator._refuse_forked()
+                os._exit(7)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        communicator._refuse_forked()
+        dist.destroy_process_group()
+        assert os.waitstatus_to_exitcode(status) == 7, status
 
 
 @case(2)
