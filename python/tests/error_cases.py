@@ -30,6 +30,10 @@ def tile(comm, dtype=F32):
     return global_rows(4, 8, 2, dtype)[comm.rank:comm.rank + 1]
 
 
+class Subclass(torch.Tensor):
+    """What torch hands to the dispatcher, where a tensor without memory chooses the fake kernel."""
+
+
 @case(4)
 def wrong_on_one_rank(comm):
     """A wrong tensor on rank 2: an error on all four, and the bridge works afterwards."""
@@ -42,6 +46,7 @@ def wrong_on_one_rank(comm):
         "dtype": (x.to(torch.complex64), mb.ArgumentError),
         "another dtype": (x.double(), mb.MimoError),
         "device": (x.to("meta"), mb.ArgumentError),
+        "device of a subclass": (x.to("meta").as_subclass(Subclass), mb.ArgumentError),
         "no tensor": (x.numpy(), mb.ArgumentError),
         "nothing": (None, mb.ArgumentError),
         "layout": (x.to_sparse(), mb.ArgumentError),
@@ -74,6 +79,10 @@ def wrong_arguments_on_one_rank(comm):
         "rows=4": lambda bad: bridge(x, rows=4 if bad else None),
         "the tile is a NoneType": lambda bad: flat.place(None if bad else text, row),
         "place: x is a list": lambda bad: flat.place(text, [1] if bad else row),
+        "x is on meta": lambda bad: flat.place(
+            text.as_subclass(Subclass) if bad else text, row.to("meta") if bad else row),
+        "the tile is on meta": lambda bad: flat.place(
+            text.to("meta").as_subclass(Subclass) if bad else text, row),
         "chunks: n is a whole number": lambda bad: list(bridge.chunks(x, "2" if bad else 2)),
         "x is a str": lambda bad: list(bridge.chunks("x" if bad else x, 2)),
         "prepare: chunks is 0": lambda bad: bridge.prepare(x, chunks=0 if bad else 1),

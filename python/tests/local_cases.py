@@ -91,6 +91,10 @@ def wrong_words_and_shapes(comm):
     raises(mb.ArgumentError, "'xyz'", alignment.merge, [row], row[:0], layout="xyz")
     raises(mb.ArgumentError, "N_text", alignment.merge, [row], torch.tensor(1.0))
     raises(mb.ArgumentError, "NoneType", alignment.merge, [None], row)
+    # the dispatcher would take the fake kernel, whose result is not initialised
+    raises(mb.ArgumentError, "meta", alignment.merge, [row.to("meta")], row[:0])
+    raises(mb.ArgumentError, "meta", alignment.merge, [row], row[:0].to("meta"))
+    assert alignment.merge([row.to("meta")], row[:0].to("meta")).is_meta  # asks for shapes
 
 
 @case(2)
