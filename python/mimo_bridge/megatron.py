@@ -59,15 +59,15 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
                  outside of the grids make the same calls, with a tensor of 0 rows
     executor     as in Bridge
     rules        "bridge": any two grids of tp, cp, pp and dp. "upstream": Megatron's restrictions, in
-                 Megatron's words
+                 Megatron's words, and its process group
 
     Without a partition each rank along the LLM's cp gets full sequences, and backward adds their
     gradients. Ranks with pp > 0 get 0 rows. Where no rank's samples change, nothing moves: the result
     is the tensor itself.
 
     Attributes are Megatron's. Positions are coordinates in the grids. `scale` is 0, and there are no
-    gather groups, where the rules of the gather-narrow-sum method do not hold; `gather_pg` is always
-    None, because no process group is made.
+    gather groups, where the rules of the gather-narrow-sum method do not hold. No call needs the
+    process group `gather_pg`: it is made with rules "upstream", and is None with "bridge".
 
     Errors, on every rank: ValueError (the grids, dim_mapping, rules), and those of Bridge.
     """
@@ -95,6 +95,9 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self._compare()
         self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters,
                              executor=executor, name=f"{src_module_name} to {dest_module_name}")
+        if rules == "upstream" and self.gather_group_ranks:
+            backend = "nccl" if self.bridge.comm.device.type == "cuda" else None
+            self.gather_pg, _ = dist.new_subgroups_by_enumeration(self.gather_group_ranks, backend=backend)
 
     # In place of Megatron's, which count positions in lists.
 
@@ -111,7 +114,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         """direction, scale and gather groups, and whether every rank keeps the samples that it has."""
         src, dest = self._src.dim("dp"), self._dest.dim("dp")
         directions = _upstream.BridgeDirection
-        self.gather_pg = None
+        self.gather_pg: dist.ProcessGroup | None = None
         self.direction = (directions.FAN_IN if src > dest else
                           directions.FAN_OUT if src < dest else directions.EQUAL)
         self.scale = max(src, dest) // min(src, dest) if max(src, dest) % min(src, dest) == 0 else 0
@@ -162,8 +165,11 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
                                 f"evenly over {self._dest.dim('dp')}: say how many `rows` this rank gets")
 
     def destroy(self) -> None:
-        """Release the bridge. Collective. Again: nothing."""
+        """Release the bridge, and the process group where there is one. Collective. Again: nothing."""
         self.bridge.close()
+        if self.gather_pg is not None:
+            group, self.gather_pg = self.gather_pg, None
+            dist.destroy_process_group(group)
 
 
 def _of_all_ranks(comm: Communicator | None) -> Communicator:
