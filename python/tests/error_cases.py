@@ -322,48 +322,52 @@ def abort_by_another_thread(comm):
 
 @case(2)
 def threads_take_turns(comm):
-    """Two threads with a bridge each on one communicator, at once; no call falls into another."""
+    """Two threads with a bridge each on one communicator. While one is inside the library's call, the other
+    begins its own: it waits at the lock."""
     bridges = [mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=mb.Partition(),
                          layout="bsh") for _ in range(2)]
-    whole = global_rows(2, 8, 2, F32)
-    x, errors, order = whole[comm.rank:comm.rank + 1], [], threading.Lock()
-    inside = [0]
-    move = type(bridges[0]._movement)._call
-
-    def watched(self, *arguments):
-        with order:
-            inside[0] += 1
-            assert inside[0] == 1, "two threads at once"
-        try:
-            return move(self, *arguments)
-        finally:
-            with order:
-                inside[0] -= 1
-
-    # All ranks keep one order: thread 1 waits for thread 0's call, on every rank.
+    whole, rounds = global_rows(2, 8, 2, F32), 10
+    x, errors, inside = whole[comm.rank:comm.rank + 1], [], []
+    # All ranks keep one order of calls: a thread begins when the other one is inside.
     turns = [threading.Semaphore(1), threading.Semaphore(0)]
+    met, calls = threading.Event(), [0, 0]
+
+    def watch(me):
+        forward = bridges[me]._movement._functions[0]
+
+        def watched(*arguments):
+            if inside:
+                met.set()
+                raise AssertionError("two threads at once")
+            inside.append(me)
+            calls[me] += 1
+            turns[1 - me].release()
+            met.wait(0.01)  # the other one gets here, where nothing stops it
+            try:
+                return forward(*arguments)
+            finally:
+                inside.remove(me)
+
+        bridges[me]._movement._functions = watched, None
 
     def run(me):
         try:
-            for _ in range(20):
+            for _ in range(rounds):
                 turns[me].acquire()
-                y = bridges[me](x)
-                turns[1 - me].release()
-                assert y.shape == (2, 4, 2)
+                assert not errors
+                same(bridges[me](x).detach(), whole[:, [0, 1, 6, 7] if comm.rank == 0 else [2, 3, 4, 5]])
         except BaseException as error:
             errors.append(error)
             turns[1 - me].release()
 
-    type(bridges[0]._movement)._call = watched
-    try:
-        threads = [threading.Thread(target=run, args=[me]) for me in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        type(bridges[0]._movement)._call = move
+    threads = [threading.Thread(target=run, args=[me]) for me in range(2)]
+    for me, thread in enumerate(threads):
+        watch(me)
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not errors, errors
+    assert calls == [rounds, rounds], calls
 
 
 @case(2)
