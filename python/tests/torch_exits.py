@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How processes end, each way in a launch of its own.
 
-    torch_exits.py MPIRUN [--long] [WORD...]
+    torch_exits.py MPIRUN [WORD...]
 
 Run by a Python that has torch; it starts the launches with the same Python.
 """
@@ -96,7 +96,7 @@ def check(name, command, program, succeeds, words, **more):
 
 
 def main(arguments):
-    mpirun, words = arguments[0], [a for a in arguments[1:] if not a.startswith("--")]
+    mpirun, words = arguments[0], arguments[1:]
     # At once: most of a launch is the import of torch, or waiting.
     pool, ways = concurrent.futures.ThreadPoolExecutor(4), []
     for name, (ranks, timeout, program, succeeds, said) in WAYS.items():
