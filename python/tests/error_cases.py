@@ -469,6 +469,24 @@ def wrong_communicators(comm):
 
 
 @case(2)
+def wrong_communicators_on_one_rank(comm):
+    """A mistake of rank 1 alone is an error of both at once, and the next communicator is made."""
+    minute = datetime.timedelta(minutes=1)
+    wrongs = [({"device": "meta"}, mb.UnsupportedError, "meta"), ({"device": "no such"}, RuntimeError, ""),
+              ({"timeout": datetime.timedelta(0)}, mb.ArgumentError, "0:00:00"),
+              ({"timeout": 5}, mb.ArgumentError, "timedelta"), ({"device": 1.5}, TypeError, ""),
+              ({"timeout": datetime.timedelta(days=40)}, mb.ArgumentError, ""),
+              ({"group": 5}, Exception, "")]
+    for more, kind, words in wrongs:
+        given = more if comm.rank == 1 else {}
+        error = raises(kind if comm.rank == 1 else mb.MimoError, words if comm.rank == 1 else "rank 1",
+                       lambda: mb.Communicator(**{"timeout": minute, **given}))
+        assert not isinstance(error, mb.DeadlineError), (more, error)
+    with mb.Communicator(timeout=minute) as other:
+        other.barrier()
+
+
+@case(2)
 def default_communicators(comm):
     """Bridges without a communicator share one; after its end there is another."""
     one = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))
