@@ -137,6 +137,9 @@ class Communicator:
             raise StateError(f"a forked child can't use the communicator of its parent ({self._pid}): "
                              "let data loaders spawn their workers, or keep bridges out of them")
 
+    def _usable(self) -> bool:
+        return self._handle is not None and self._pid == _this_process[0]
+
     def _together(self, local: Callable[[], T]) -> T:
         """Run `local` on every rank, and raise the first rank's failure on all. Collective."""
         with self._turn() as handle:
@@ -293,8 +296,7 @@ class Communicator:
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None,
                  _trace: TracebackType | None) -> None:
         ends_well = isinstance(error, SystemExit) and not error.code
-        usable = self._handle is not None and self._pid == os.getpid()
-        if error is not None and not ends_well and usable:
+        if error is not None and not ends_well and self._usable():
             # This rank leaves in the middle of a step. The others shall not wait for it.
             self.abort(f"rank {self.rank} left with {type(error).__name__}: {error}")
             self.forget()
