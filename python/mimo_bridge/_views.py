@@ -16,7 +16,8 @@ DTYPES = {
 }
 LAYOUTS = ("sbh", "bsh", "bh", "th")  # of a tile: letters, slowest first
 
-_Shape = ctypes.c_int64 * 3
+DIMS = 3  # MIMO_TENSOR_DIMS: the most that a view has
+_Shape = ctypes.c_int64 * DIMS
 
 
 def is_flat(letters: str) -> bool:

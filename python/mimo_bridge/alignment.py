@@ -113,6 +113,9 @@ class Alignment:
         if len(rows) != self._modalities or len(layouts) != self._modalities + 2:
             raise ArgumentError(f"merge: {len(rows)} tensors of rows and {len(layouts) - 2} layouts for "
                                 f"{self._modalities} modalities")
+        for one in layouts[:-1]:
+            if one not in _views.LAYOUTS:
+                raise ArgumentError(f"merge: rows are one of {', '.join(_views.LAYOUTS)}, not {one!r}")
         for tensor in (*rows, text):
             _views.check_strided("merge: a tensor", tensor)
             _ops.refuse_transforms("merge", tensor)

@@ -72,6 +72,9 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
     Errors, on every rank: ValueError (the grids, dim_mapping, rules), and those of Bridge.
     """
 
+    gather_group_ranks: list[list[int]]
+    gather_pg: Any  # a ProcessGroup, or None
+
     def __init__(self, src_grid: Any, dest_grid: Any, src_module_name: str = "src",
                  dest_module_name: str = "dest", dim_mapping: Mapping[str, int] | None = None, *,
                  comm: Communicator | None = None, executor: str = "auto",
@@ -97,7 +100,8 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
                              executor=executor, name=f"{src_module_name} to {dest_module_name}")
         if rules == "upstream" and self.gather_group_ranks:
             backend = "nccl" if self.bridge.comm.device.type == "cuda" else None
-            self.gather_pg, _ = dist.new_subgroups_by_enumeration(self.gather_group_ranks, backend=backend)
+            make: Any = dist.new_subgroups_by_enumeration  # torch does not annotate it
+            self.gather_pg, _ = make(self.gather_group_ranks, backend=backend)
 
     # In place of Megatron's, which count positions in lists.
 
@@ -114,7 +118,7 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         """direction, scale and gather groups, and whether every rank keeps the samples that it has."""
         src, dest = self._src.dim("dp"), self._dest.dim("dp")
         directions = _upstream.BridgeDirection
-        self.gather_pg: dist.ProcessGroup | None = None
+        self.gather_pg = None
         self.direction = (directions.FAN_IN if src > dest else
                           directions.FAN_OUT if src < dest else directions.EQUAL)
         self.scale = max(src, dest) // min(src, dest) if max(src, dest) % min(src, dest) == 0 else 0

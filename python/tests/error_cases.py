@@ -204,6 +204,17 @@ def different_calls(comm):
     same(bridge(x).detach(), y.detach())
 
 
+@case(2)
+def another_order_of_calls(comm):
+    """Two bridges, the other way round on rank 1: both wait, each in another call, until the deadline."""
+    grids = mb.Grid("dp=2"), mb.Grid("cp=2")
+    bridges = [mb.Bridge(*grids, comm=comm, layout="bsh") for _ in range(2)]
+    x = torch.ones(1, 4, 1)
+    comm.timeout = datetime.timedelta(milliseconds=300)
+    raises(mb.DeadlineError, "", bridges[comm.rank], x)
+    raises(mb.DeadlineError, "", bridges[0], x)  # it is finished
+
+
 @case(4)
 def different_bridges(comm):
     raises(mb.MismatchError, "rank 1", make, comm, all_stages=comm.rank == 1)
