@@ -75,7 +75,8 @@ class Communicator:
     process ends it is closed without waiting long.
 
     Errors, of one rank also an error of the others: StateError (CPU tensors under torchrun, a forked
-    child), UnsupportedError (no MPI, or no CUDA in this build), ArgumentError, DeviceError (two ranks on one GPU), CommError, MismatchError.
+    child), UnsupportedError (no MPI, or no CUDA in this build), ArgumentError, DeviceError (two ranks on
+    one GPU), CommError, MismatchError.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, *,

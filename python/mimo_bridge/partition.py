@@ -146,8 +146,8 @@ class LocalPartition:
         _views.check_strided("shard: x", x)
         _c.text("shard: the layout", layout)
         if x.dim() > _views.DIMS:
-            raise ShapeError(f"shard: x has shape {list(x.shape)}, and at most {_views.DIMS} dimensions can be "
-                             "sharded: flatten those behind the sequence")
+            raise ShapeError(f"shard: x has shape {list(x.shape)}, and can have at most {_views.DIMS} "
+                             "dimensions: flatten those behind the sequence")
         _ops.refuse_transforms("shard", x)
         axis = layout.find("s" if self.rule.cu is None else "t")
         if axis < 0 or x.dim() != len(layout) or not layout.isascii():
