@@ -51,11 +51,12 @@ def _end() -> None:
         return  # a forked child: everything is its parent's
     error: BaseException | None = getattr(sys, "last_value", None)
     failed, mpi = error is not None, _mpi.started()
+    why = f"{type(error).__name__}: {error}" if failed else "another communicator failed"
     # Where the program has ended MPI itself, nobody can be met or told any more.
     left = [comm for comm in living() if mpi is None or comm.device.type == "cuda" or not mpi.finalized]
     for comm in left:
         if failed:
-            comm.abort(f"rank {comm.rank} ended with {type(error).__name__}: {error}")
+            comm.abort(f"rank {comm.rank} ended with {why}")
         elif not _met(comm):
             failed = True
     _c.lib.mimo_log_set(None, None)  # it would say of each communicator that it was left

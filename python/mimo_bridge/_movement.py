@@ -297,8 +297,9 @@ class Movement:
                     _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
                 yield y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i))
         finally:
-            with self.comm._turn():
-                _c.lib.mimo_op_wait(ctypes.byref(operation))
+            if self.comm._usable():  # otherwise it has ended, or is this process's parent's
+                with self.comm._turn():
+                    _c.lib.mimo_op_wait(ctypes.byref(operation))
 
     def _on_side_stream(self, stream: torch.cuda.Stream | None, x: torch.Tensor,
                         y: torch.Tensor) -> int | None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 
 from . import _c, _load
-from .errors import CommError, UnsupportedError
+from .errors import CommError, StateError, UnsupportedError
 
 SERIALIZED = 2  # MPI_THREAD_SERIALIZED: backward may run on another thread
+_importer = os.getpid()
 
 
 class Mpi:
@@ -27,6 +29,8 @@ class Mpi:
                                    "with another MPI") from None
         self.world = ctypes.c_void_p(ctypes.addressof(variable))
         self.ours = not self._flag("MPI_Initialized")
+        # A process that the program forked after it had begun MPI has MPI's connections as well.
+        self.process = os.getpid() if self.ours else _importer
         if self.ours:
             provided = ctypes.c_int()
             status = library.MPI_Init_thread(None, None, SERIALIZED, ctypes.byref(provided))
@@ -49,10 +53,19 @@ class Mpi:
             self.library.MPI_Finalize()
 
 
-@functools.cache
 def start() -> Mpi:
     """Open libmimo-bridge-mpi and initialise MPI, unless the program has. Under mpirun it waits for
-    all ranks. Errors: UnsupportedError where this installation has no MPI."""
+    all ranks. Errors: UnsupportedError where this installation has no MPI; StateError in a forked child
+    of the process that began it: other ranks would take the child for its parent."""
+    mpi = _opened()
+    if mpi.process != os.getpid():
+        raise StateError(f"a forked child can't use the MPI of its parent ({mpi.process}): let data loaders "
+                         "spawn their workers, or keep communicators out of them")
+    return mpi
+
+
+@functools.cache
+def _opened() -> Mpi:
     try:
         library = _load.open_library("mimo-bridge-mpi")
     except ImportError as error:
@@ -63,4 +76,4 @@ def start() -> Mpi:
 
 def started() -> Mpi | None:
     """What start() gave, or None where it was not called. Local."""
-    return start() if start.cache_info().currsize else None
+    return _opened() if _opened.cache_info().currsize else None

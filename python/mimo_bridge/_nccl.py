@@ -21,23 +21,39 @@ def create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, device: tor
     if not dist.is_initialized():
         raise StateError("Communicator: CUDA tensors need torch.distributed: call "
                          "torch.distributed.init_process_group('nccl') first")
+    try:
+        reserve, release = _torch_allocator(device)
+        desc = _c.sized(_c.mimo_nccl_desc, device=device.index, common=ctypes.pointer(common),
+                        reserve=reserve, release=release,
+                        **{name: value for name, value in options.items() if value is not None})
+    except Exception:
+        refuse(group)
+        raise
+    _create(handle, group, ctypes.byref(desc))
+    return reserve, release
+
+
+def refuse(group: dist.ProcessGroup | None) -> None:
+    """This rank can't make its communicator. The others of the group would wait for it, so it makes a call
+    that fails on all. Collective, blocking."""
+    if _c.has_nccl and dist.is_initialized():
+        try:
+            _create(ctypes.c_void_p(), group, None)
+        except Exception:
+            pass  # as it should be
+
+
+def _create(handle: ctypes.c_void_p, group: dist.ProcessGroup | None, desc: Any) -> None:
     raised: list[BaseException] = []
     gather = _gather_over(group, raised)
     bootstrap = _c.sized(_c.mimo_bootstrap, rank=dist.get_rank(group),
                          ranks=dist.get_world_size(group), allgather=gather)
-    reserve, release = _torch_allocator(device)
-    desc = _c.sized(_c.mimo_nccl_desc, device=device.index, common=ctypes.pointer(common),
-                    reserve=reserve, release=release)
-    for name, value in options.items():
-        if value is not None:
-            setattr(desc, name, value)
     try:
-        _c.lib.mimo_comm_create_nccl(ctypes.byref(handle), ctypes.byref(bootstrap), ctypes.byref(desc))
+        _c.lib.mimo_comm_create_nccl(ctypes.byref(handle), ctypes.byref(bootstrap), desc)
     except Exception as error:
         if raised:
             raise raised[0] from error
         raise
-    return reserve, release
 
 
 def timeout_of(group: dist.ProcessGroup | None, device: torch.device) -> datetime.timedelta | None:

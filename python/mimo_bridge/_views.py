@@ -16,7 +16,8 @@ DTYPES = {
 }
 LAYOUTS = ("sbh", "bsh", "bh", "th")  # of a tile: letters, slowest first
 
-_Shape = ctypes.c_int64 * 3
+DIMS = 3  # MIMO_TENSOR_DIMS: the most that a view has
+_Shape = ctypes.c_int64 * DIMS
 
 
 def is_flat(letters: str) -> bool:
@@ -63,11 +64,15 @@ def check_strided(what: str, x: object) -> None:
                             "places: make it dense")
 
 
+def check_device(what: str, x: torch.Tensor, device: torch.device) -> None:
+    if x.device != device:
+        raise ArgumentError(f"{what} is on {x.device}, and the communicator works with {device}")
+
+
 def check_tensor(what: str, x: torch.Tensor, letters: str, device: torch.device) -> None:
     """Raise where x can't be a tile of these letters on this device."""
     check_strided(what, x)
-    if x.device != device:
-        raise ArgumentError(f"{what} is on {x.device}, and the communicator works with {device}")
+    check_device(what, x, device)
     if x.dtype not in DTYPES:
         raise ArgumentError(f"{what} has dtype {x.dtype}, which can't be moved: the dtypes are "
                             f"{', '.join(str(d) for d in DTYPES)}")

@@ -113,9 +113,14 @@ class Alignment:
         if len(rows) != self._modalities or len(layouts) != self._modalities + 2:
             raise ArgumentError(f"merge: {len(rows)} tensors of rows and {len(layouts) - 2} layouts for "
                                 f"{self._modalities} modalities")
+        for one in layouts[:-1]:
+            if one not in _views.LAYOUTS:
+                raise ArgumentError(f"merge: rows are one of {', '.join(_views.LAYOUTS)}, not {one!r}")
         for tensor in (*rows, text):
             _views.check_strided("merge: a tensor", tensor)
             _ops.refuse_transforms("merge", tensor)
+            if tensor.device != text.device:  # the op would take the fake kernel where one is on meta
+                raise ArgumentError(f"merge: a tensor is on {tensor.device}, and the text on {text.device}")
         if layout not in ("sbh", "bsh") or text.dim() != 2:
             raise ArgumentError(f"merge: a tile is sbh or bsh, not {layout!r}, and text is [N_text, H], "
                                 f"not {list(text.shape)}")

@@ -147,6 +147,8 @@ class Bridge(torch.nn.Module):
             self._refuse_export()
             if not torch.compiler.is_compiling():
                 self._check_arguments(x, seq, rows, batch)
+                # The op would take the fake kernel for a tensor without memory, and tell nobody.
+                _views.check_device("x", x, self.comm.device)
             _ops.refuse_transforms("a bridge", x)
             call = now(self._places.number)[0]
             shape = self._shape_or_nothing(x, seq, rows, batch)
@@ -182,6 +184,8 @@ class Bridge(torch.nn.Module):
         if not torch.compiler.is_compiling():
             _views.check_strided("place: the tile", tile)
             _views.check_strided("place: x", x)
+            _views.check_device("place: the tile", tile, self.comm.device)
+            _views.check_device("place: x", x, self.comm.device)
         _ops.refuse_transforms("a bridge", tile, x)
         call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well

@@ -20,7 +20,15 @@ __all__ = ["Communicator", "default_communicator"]
 
 # os.getpid() asks the system each time.
 _this_process = [os.getpid()]
-os.register_at_fork(after_in_child=lambda: _this_process.__setitem__(0, os.getpid()))
+_inherited: list[object] = [None]  # a forked child: torch.distributed's world, as its parent began it
+
+
+def _after_fork() -> None:
+    _this_process[0] = os.getpid()
+    _inherited[0] = dist.group.WORLD if dist.is_initialized() else None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _stream_of(device: int) -> int:
@@ -62,11 +70,13 @@ class Communicator:
              calls that send messages keep the host for less. None: they have the timeout
 
     One thread at a time works with a communicator and what was made from it; other threads wait
-    their turn. abort() can be called at any time. A forked child can't use it. Use it in a `with`
-    block or call close(): when the process ends it is closed without waiting long.
+    their turn. abort() can be called at any time. A forked child can neither use it nor make one over
+    MPI or process groups that its parent began. Use it in a `with` block or call close(): when the
+    process ends it is closed without waiting long.
 
-    Errors: StateError (CPU tensors under torchrun), UnsupportedError (no MPI, or no CUDA in this
-    build), ArgumentError, DeviceError (two ranks on one GPU), CommError, MismatchError.
+    Errors, of one rank also an error of the others: StateError (CPU tensors under torchrun, a forked
+    child), UnsupportedError (no MPI, or no CUDA in this build), ArgumentError, DeviceError (two ranks on
+    one GPU), CommError, MismatchError.
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None, *,
@@ -74,32 +84,43 @@ class Communicator:
                  timeout: datetime.timedelta | None = None, min_ctas: int | None = None,
                  max_ctas: int | None = None, staging_bytes: int | None = None,
                  blocking: bool | None = None) -> None:
-        self.device = _device_of(group, device)
+        _refuse_forked()
+        self.device, deadline, wrong = _checked(group, device, timeout)
         self._lock = threading.RLock()
         self._turns = _Turn(self)
         self._pid = os.getpid()
         self._children: list[Child] = []
         self._keep: object = None  # what C calls back
-        common = _c.sized(_c.mimo_comm_desc, deadline=_milliseconds(timeout, group, self.device))
+        common = _c.sized(_c.mimo_comm_desc, deadline=deadline)
         handle = ctypes.c_void_p()
+        if wrong is not None and self.device.type == "cuda":
+            _nccl.refuse(group)
+            raise wrong
         if self.device.type == "cuda":
             self._keep = _nccl.create(handle, group, self.device, common, {
                 "min_ctas": min_ctas, "max_ctas": max_ctas, "staging_bytes": staging_bytes,
                 "blocking": blocking})
         else:
-            _create_mpi(handle, common)
+            try:
+                _create_mpi(handle, common)
+            except MimoError as error:
+                raise (wrong or error) from None
         self._handle: ctypes.c_void_p | None = handle
         self.rank = int(_c.lib.mimo_comm_rank(handle))
         self.size = int(_c.lib.mimo_comm_size(handle))
         _living[self] = None
-        if self.device.type == "cpu" and group is not None:
+        if self.device.type == "cpu":
             try:
-                self._together(lambda: self._compare_with(group))
-            except MimoError:
+                self._together(lambda: self._check(wrong, group))
+            except Exception as error:
                 self.close()
-                raise
+                raise (wrong or error) from None
 
-    def _compare_with(self, group: dist.ProcessGroup) -> None:
+    def _check(self, wrong: Exception | None, group: dist.ProcessGroup | None) -> None:
+        if wrong is not None:
+            raise wrong
+        if group is None:
+            return
         rank, size = dist.get_rank(group), dist.get_world_size(group)
         if (rank, size) != (self.rank, self.size):
             raise ArgumentError(f"Communicator: this is rank {rank} of {size} in the group, and rank "
@@ -116,6 +137,9 @@ class Communicator:
         if self._pid != _this_process[0]:
             raise StateError(f"a forked child can't use the communicator of its parent ({self._pid}): "
                              "let data loaders spawn their workers, or keep bridges out of them")
+
+    def _usable(self) -> bool:
+        return self._handle is not None and self._pid == _this_process[0]
 
     def _together(self, local: Callable[[], T]) -> T:
         """Run `local` on every rank, and raise the first rank's failure on all. Collective."""
@@ -273,8 +297,7 @@ class Communicator:
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None,
                  _trace: TracebackType | None) -> None:
         ends_well = isinstance(error, SystemExit) and not error.code
-        usable = self._handle is not None and self._pid == os.getpid()
-        if error is not None and not ends_well and usable:
+        if error is not None and not ends_well and self._usable():
             # This rank leaves in the middle of a step. The others shall not wait for it.
             self.abort(f"rank {self.rank} left with {type(error).__name__}: {error}")
             self.forget()
@@ -308,10 +331,41 @@ class _Turn:
         self.comm._lock.release()
 
 
+def _refuse_forked() -> None:
+    """StateError in a forked child that still has the process groups of its parent, for which the other
+    ranks would take it. (Of MPI, _mpi.start() knows.)"""
+    if _inherited[0] is not None and dist.is_initialized() and dist.group.WORLD is _inherited[0]:
+        raise StateError("Communicator: a forked child can't use the process groups of its parent: let data "
+                         "loaders spawn their workers, or keep communicators out of them")
+
+
+def _checked(group: dist.ProcessGroup | None, device: torch.device | str | int | None,
+             timeout: datetime.timedelta | None) -> tuple[torch.device, int, Exception | None]:
+    """The device, the deadline and what is wrong with them, perhaps on this rank alone: then the others wait
+    for it, with a device of that type."""
+    wrong, deadline = None, int(DEFAULT_TIMEOUT / datetime.timedelta(milliseconds=1))
+    try:
+        found = _device_of(group, device)
+    except Exception as error:
+        wrong, found = error, torch.device("cuda" if _works_with_nccl(group) else "cpu")
+    try:
+        deadline = _milliseconds(timeout, group, found)
+    except Exception as error:
+        wrong = wrong or error
+    return found, deadline, wrong
+
+
+def _works_with_nccl(group: dist.ProcessGroup | None) -> bool:
+    try:
+        nccl = dist.is_initialized() and "nccl" in str(dist.get_backend(group))
+    except Exception:
+        return False  # no group
+    return nccl and torch.cuda.is_available()
+
+
 def _device_of(group: dist.ProcessGroup | None, device: torch.device | str | int | None) -> torch.device:
     if device is None:
-        nccl = dist.is_initialized() and "nccl" in str(dist.get_backend(group))
-        device = "cuda" if nccl and torch.cuda.is_available() else "cpu"
+        device = "cuda" if _works_with_nccl(group) else "cpu"
     found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if found.type not in ("cpu", "cuda"):
         raise UnsupportedError(f"Communicator: tensors of a {found.type} device can't be moved, only "

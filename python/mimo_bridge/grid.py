@@ -93,8 +93,9 @@ class Grid:
 
     def groups(self, *dims: str) -> list[list[int]]:
         """The groups of ranks along some dimensions, by ascending first rank. They are what
-        torch.distributed.new_subgroups_by_enumeration takes. GridError (an unknown dimension)."""
-        names = ",".join(dims).encode()
+        torch.distributed.new_subgroups_by_enumeration takes. GridError (an unknown dimension),
+        ArgumentError (no text)."""
+        names = b",".join(_c.text("groups: a dimension", name) for name in dims)
         groups, length = ctypes.c_int64(), ctypes.c_int64()
         _c.lib.mimo_grid_group_count(ctypes.byref(groups), ctypes.byref(length), self._handle, names)
         ranks = (ctypes.c_int64 * length.value)()

@@ -59,18 +59,21 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
                  outside of the grids make the same calls, with a tensor of 0 rows
     executor     as in Bridge
     rules        "bridge": any two grids of tp, cp, pp and dp. "upstream": Megatron's restrictions, in
-                 Megatron's words
+                 Megatron's words, and its process group
 
     Without a partition each rank along the LLM's cp gets full sequences, and backward adds their
     gradients. Ranks with pp > 0 get 0 rows. Where no rank's samples change, nothing moves: the result
     is the tensor itself.
 
     Attributes are Megatron's. Positions are coordinates in the grids. `scale` is 0, and there are no
-    gather groups, where the rules of the gather-narrow-sum method do not hold; `gather_pg` is always
-    None, because no process group is made.
+    gather groups, where the rules of the gather-narrow-sum method do not hold. No call needs the
+    process group `gather_pg`: it is made with rules "upstream", and is None with "bridge".
 
     Errors, on every rank: ValueError (the grids, dim_mapping, rules), and those of Bridge.
     """
+
+    gather_group_ranks: list[list[int]]
+    gather_pg: Any  # a ProcessGroup, or None
 
     def __init__(self, src_grid: Any, dest_grid: Any, src_module_name: str = "src",
                  dest_module_name: str = "dest", dim_mapping: Mapping[str, int] | None = None, *,
@@ -95,6 +98,10 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self._compare()
         self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters,
                              executor=executor, name=f"{src_module_name} to {dest_module_name}")
+        if rules == "upstream" and self.gather_group_ranks:
+            backend = "nccl" if self.bridge.comm.device.type == "cuda" else None
+            make: Any = dist.new_subgroups_by_enumeration  # torch does not annotate it
+            self.gather_pg, _ = make(self.gather_group_ranks, backend=backend)
 
     # In place of Megatron's, which count positions in lists.
 
@@ -162,8 +169,11 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
                                 f"evenly over {self._dest.dim('dp')}: say how many `rows` this rank gets")
 
     def destroy(self) -> None:
-        """Release the bridge. Collective. Again: nothing."""
+        """Release the bridge, and the process group where there is one. Collective. Again: nothing."""
         self.bridge.close()
+        if self.gather_pg is not None:
+            group, self.gather_pg = self.gather_pg, None
+            dist.destroy_process_group(group)
 
 
 def _of_all_ranks(comm: Communicator | None) -> Communicator:

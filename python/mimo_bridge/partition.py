@@ -11,7 +11,7 @@ import torch
 
 from . import _c, _handles, _ops, _views
 from .communicator import Communicator
-from .errors import ArgumentError, StateError
+from .errors import ArgumentError, ShapeError, StateError
 from .grid import Grid
 
 __all__ = ["Partition", "LocalPartition", "padded_lengths"]
@@ -144,9 +144,13 @@ class LocalPartition:
         """
         kind = _content(content)
         _views.check_strided("shard: x", x)
+        _c.text("shard: the layout", layout)
+        if x.dim() > _views.DIMS:
+            raise ShapeError(f"shard: x has shape {list(x.shape)}, and can have at most {_views.DIMS} "
+                             "dimensions: flatten those behind the sequence")
         _ops.refuse_transforms("shard", x)
         axis = layout.find("s" if self.rule.cu is None else "t")
-        if axis < 0 or x.dim() != len(layout):
+        if axis < 0 or x.dim() != len(layout) or not layout.isascii():
             raise ArgumentError(f"shard: x has shape {list(x.shape)}, which {layout!r} does not "
                                 "describe")
         shape = list(x.shape)

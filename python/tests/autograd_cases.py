@@ -55,8 +55,8 @@ class Collect(torch.autograd.Function):
         return grad[ctx.place:ctx.place + size].reshape(ctx.shape), None, None
 
 
-# Ranks, src, dst, layout, cuts, sp, batch, copies of a src row. Most on two ranks, where none waits for
-# a core.
+# Ranks, src, dst, layout, cuts, sp, batch, copies of a src row, and True where the src tile is a shard.
+# Most on two ranks, where none waits for a core.
 PAIRS = {
     "fan-in, cp, zigzag": (4, "tp=1,dp=4", "tp=1,cp=2,dp=2", "sbh", True, False, 4, 1),
     "cp and sp": (4, "tp=1,dp=4", "tp=2,cp=2,dp=1", "bsh", True, True, 4, 1),
@@ -64,19 +64,22 @@ PAIRS = {
     "full tiles, summed over cp": (2, "tp=1,dp=2", "tp=1,cp=2,dp=1", "sbh", False, False, 2, 1),
     "flat rows, dst cp": (2, "tp=1,dp=2", "tp=1,cp=2,dp=1", "bh", False, False, 2, 1),
     "flat fan-out": (2, "tp=2,dp=1", "tp=1,dp=2", "th", False, False, 2, 2),
+    "src cp, dst cp": (4, "cp=2,dp=2", "tp=1,dp=2,cp=2", "sbh", True, False, 2, 1, True),
     "stages": (2, "tp=2,dp=1", "pp=2,dp=1", "bsh", False, False, 2, 2),
 }
 
 
 @case(2, 4)
 def finite_differences(comm):
-    """gradcheck of seven pairs. All ranks perturb the same global tensor at once."""
-    for name, (ranks, src_spec, dst_spec, layout, cuts, sp, batch, copies) in PAIRS.items():
+    """gradcheck of eight pairs. All ranks perturb the same global tensor at once."""
+    for name, (ranks, src_spec, dst_spec, layout, cuts, sp, batch, copies, *src_cuts) in PAIRS.items():
         if ranks != comm.size:
             continue
-        src, dst = Side(src_spec, 0, layout), Side(dst_spec, 0, layout, cuts, sp, "pp" in dst_spec)
+        src = Side(src_spec, 0, layout, bool(src_cuts))
+        dst = Side(dst_spec, 0, layout, cuts, sp, "pp" in dst_spec)
         bridge = mb.Bridge(mb.Grid(src_spec), mb.Grid(dst_spec), comm=comm, layout=layout,
                            partition=mb.Partition(sp=sp) if cuts else None,
+                           src_partition=mb.Partition() if src_cuts else None,
                            all_stages="pp" in dst_spec)
         whole = (torch.arange(batch * 4, dtype=F64).reshape(batch, 4, 1) / 7).requires_grad_()
 

@@ -44,6 +44,26 @@ def slots_in_turn(comm):
 
 
 @case(4)
+def shards_to_idle_destinations(comm):
+    """Shards on both sides, cut otherwise; and the promise that slots are idle, kept by a barrier."""
+    buffer, grads = mb.Buffer(4096, 2, comm=comm), mb.Buffer(4096, 2, comm=comm)
+    specs = "cp=2,dp=2", "dp=2,cp=2"
+    sides = [Side(spec, 0, "bsh", True) for spec in specs]
+    bridge = mb.Bridge(*map(mb.Grid, specs), comm=comm, layout="bsh", buffer=buffer, grad_buffer=grads,
+                       src_partition=mb.Partition(), partition=mb.Partition(), destinations_idle=True)
+    for n in range(5):
+        comm.synchronize()
+        comm.barrier()
+        x = sides[0].tile(comm.rank, whole_of(n)).requires_grad_()
+        y = bridge(x)
+        same(y.detach(), sides[1].tile(comm.rank, whole_of(n)))
+        grad, = torch.autograd.grad(y, x, 3 * y.detach())
+        same(grad, 3 * x.detach())
+        assert y.data_ptr() == buffer._address + n % 2 * buffer.bytes
+        del y, grad
+
+
+@case(4)
 def changed_in_place(comm):
     """A result in a slot can be changed in place, as any other."""
     bridge = make(comm, mb.Buffer(4096, 2, comm=comm))

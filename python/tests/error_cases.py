@@ -4,13 +4,17 @@ import datetime
 import os
 import pickle
 import signal
+import tempfile
 import threading
 import time
+import traceback
 import warnings
 
 import torch
+import torch.distributed as dist
 
 import mimo_bridge as mb
+from mimo_bridge import communicator
 from rank_runner import case, gather, raises, same
 from tile_model import global_rows
 
@@ -26,6 +30,10 @@ def tile(comm, dtype=F32):
     return global_rows(4, 8, 2, dtype)[comm.rank:comm.rank + 1]
 
 
+class Subclass(torch.Tensor):
+    """What torch hands to the dispatcher, where a tensor without memory chooses the fake kernel."""
+
+
 @case(4)
 def wrong_on_one_rank(comm):
     """A wrong tensor on rank 2: an error on all four, and the bridge works afterwards."""
@@ -38,6 +46,7 @@ def wrong_on_one_rank(comm):
         "dtype": (x.to(torch.complex64), mb.ArgumentError),
         "another dtype": (x.double(), mb.MimoError),
         "device": (x.to("meta"), mb.ArgumentError),
+        "device of a subclass": (x.to("meta").as_subclass(Subclass), mb.ArgumentError),
         "no tensor": (x.numpy(), mb.ArgumentError),
         "nothing": (None, mb.ArgumentError),
         "layout": (x.to_sparse(), mb.ArgumentError),
@@ -70,6 +79,10 @@ def wrong_arguments_on_one_rank(comm):
         "rows=4": lambda bad: bridge(x, rows=4 if bad else None),
         "the tile is a NoneType": lambda bad: flat.place(None if bad else text, row),
         "place: x is a list": lambda bad: flat.place(text, [1] if bad else row),
+        "x is on meta": lambda bad: flat.place(
+            text.as_subclass(Subclass) if bad else text, row.to("meta") if bad else row),
+        "the tile is on meta": lambda bad: flat.place(
+            text.to("meta").as_subclass(Subclass) if bad else text, row),
         "chunks: n is a whole number": lambda bad: list(bridge.chunks(x, "2" if bad else 2)),
         "x is a str": lambda bad: list(bridge.chunks("x" if bad else x, 2)),
         "prepare: chunks is 0": lambda bad: bridge.prepare(x, chunks=0 if bad else 1),
@@ -191,6 +204,17 @@ def different_calls(comm):
     same(bridge(x).detach(), y.detach())
 
 
+@case(2)
+def another_order_of_calls(comm):
+    """Two bridges, the other way round on rank 1: both wait, each in another call, until the deadline."""
+    grids = mb.Grid("dp=2"), mb.Grid("cp=2")
+    bridges = [mb.Bridge(*grids, comm=comm, layout="bsh") for _ in range(2)]
+    x = torch.ones(1, 4, 1)
+    comm.timeout = datetime.timedelta(milliseconds=300)
+    raises(mb.DeadlineError, "", bridges[comm.rank], x)
+    raises(mb.DeadlineError, "", bridges[0], x)  # it is finished
+
+
 @case(4)
 def different_bridges(comm):
     raises(mb.MismatchError, "rank 1", make, comm, all_stages=comm.rank == 1)
@@ -309,48 +333,52 @@ def abort_by_another_thread(comm):
 
 @case(2)
 def threads_take_turns(comm):
-    """Two threads with a bridge each on one communicator, at once; no call falls into another."""
+    """Two threads with a bridge each on one communicator. While one is inside the library's call, the other
+    begins its own: it waits at the lock."""
     bridges = [mb.Bridge(mb.Grid("dp=2"), mb.Grid("cp=2"), comm=comm, partition=mb.Partition(),
                          layout="bsh") for _ in range(2)]
-    whole = global_rows(2, 8, 2, F32)
-    x, errors, order = whole[comm.rank:comm.rank + 1], [], threading.Lock()
-    inside = [0]
-    move = type(bridges[0]._movement)._call
-
-    def watched(self, *arguments):
-        with order:
-            inside[0] += 1
-            assert inside[0] == 1, "two threads at once"
-        try:
-            return move(self, *arguments)
-        finally:
-            with order:
-                inside[0] -= 1
-
-    # All ranks keep one order: thread 1 waits for thread 0's call, on every rank.
+    whole, rounds = global_rows(2, 8, 2, F32), 10
+    x, errors, inside = whole[comm.rank:comm.rank + 1], [], []
+    # All ranks keep one order of calls: a thread begins when the other one is inside.
     turns = [threading.Semaphore(1), threading.Semaphore(0)]
+    met, calls = threading.Event(), [0, 0]
+
+    def watch(me):
+        forward = bridges[me]._movement._functions[0]
+
+        def watched(*arguments):
+            if inside:
+                met.set()
+                raise AssertionError("two threads at once")
+            inside.append(me)
+            calls[me] += 1
+            turns[1 - me].release()
+            met.wait(0.01)  # the other one gets here, where nothing stops it
+            try:
+                return forward(*arguments)
+            finally:
+                inside.remove(me)
+
+        bridges[me]._movement._functions = watched, None
 
     def run(me):
         try:
-            for _ in range(20):
+            for _ in range(rounds):
                 turns[me].acquire()
-                y = bridges[me](x)
-                turns[1 - me].release()
-                assert y.shape == (2, 4, 2)
+                assert not errors
+                same(bridges[me](x).detach(), whole[:, [0, 1, 6, 7] if comm.rank == 0 else [2, 3, 4, 5]])
         except BaseException as error:
             errors.append(error)
             turns[1 - me].release()
 
-    type(bridges[0]._movement)._call = watched
-    try:
-        threads = [threading.Thread(target=run, args=[me]) for me in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        type(bridges[0]._movement)._call = move
+    threads = [threading.Thread(target=run, args=[me]) for me in range(2)]
+    for me, thread in enumerate(threads):
+        watch(me)
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert not errors, errors
+    assert calls == [rounds, rounds], calls
 
 
 @case(2)
@@ -383,7 +411,9 @@ def forked_children(comm):
     child = os.fork()
     if child == 0:
         words = []
-        for use in (lambda: bridge(x), comm.barrier, comm.abort, lambda: comm.timeout, comm.forget):
+        uses = [lambda: bridge(x), comm.barrier, comm.abort, lambda: comm.timeout, comm.forget,
+                mb.Communicator, lambda: mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"))]
+        for use in uses:
             try:
                 use()
                 words.append("used")
@@ -399,8 +429,34 @@ def forked_children(comm):
     with os.fdopen(reading, "rb") as pipe:
         words = pickle.load(pipe)
     _, status = os.waitpid(child, 0)
-    assert words == ["forked"] * 5 and os.waitstatus_to_exitcode(status) == 7, (words, status)
+    assert words == ["forked"] * 7 and os.waitstatus_to_exitcode(status) == 7, (words, status)
     same(bridge(x).detach(), x)
+
+
+@case(2)
+def forked_process_groups(comm):
+    """A child has its parent's process groups as well, over which GPUs begin. Its own are its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        def begin(name, rank, size):
+            dist.init_process_group("gloo", store=dist.FileStore(os.path.join(folder, name), size),
+                                    rank=rank, world_size=size)
+
+        begin("one", 0, 1)
+        child = os.fork()
+        if child == 0:
+            try:
+                raises(mb.StateError, "process groups of its parent", mb.Communicator, dist.group.WORLD)
+                dist.destroy_process_group()
+                begin("other", 0, 1)
+                communicator._refuse_forked()
+                os._exit(7)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        communicator._refuse_forked()
+        dist.destroy_process_group()
+        assert os.waitstatus_to_exitcode(status) == 7, status
 
 
 @case(2)
@@ -421,6 +477,24 @@ def wrong_communicators(comm):
     assert comm.timeout == datetime.timedelta(seconds=180)
     if not torch.cuda.is_available():
         raises((mb.UnsupportedError, mb.StateError), "", mb.Communicator, device="cuda:0")
+
+
+@case(2)
+def wrong_communicators_on_one_rank(comm):
+    """A mistake of rank 1 alone is an error of both at once, and the next communicator is made."""
+    minute = datetime.timedelta(minutes=1)
+    wrongs = [({"device": "meta"}, mb.UnsupportedError, "meta"), ({"device": "no such"}, RuntimeError, ""),
+              ({"timeout": datetime.timedelta(0)}, mb.ArgumentError, "0:00:00"),
+              ({"timeout": 5}, mb.ArgumentError, "timedelta"), ({"device": 1.5}, TypeError, ""),
+              ({"timeout": datetime.timedelta(days=40)}, mb.ArgumentError, ""),
+              ({"group": 5}, Exception, "")]
+    for more, kind, words in wrongs:
+        given = more if comm.rank == 1 else {}
+        error = raises(kind if comm.rank == 1 else mb.MimoError, words if comm.rank == 1 else "rank 1",
+                       lambda: mb.Communicator(**{"timeout": minute, **given}))
+        assert not isinstance(error, mb.DeadlineError), (more, error)
+    with mb.Communicator(timeout=minute) as other:
+        other.barrier()
 
 
 @case(2)

@@ -23,6 +23,8 @@ def grids(comm):
     assert repr(again) == "Grid('dp=2', offset=3)"
     raises(mb.GridError, "9", grid.coords, 9)
     raises(mb.GridError, "ep", grid.groups, "ep")
+    raises(mb.ArgumentError, "no text", grid.groups, "tp\0junk")
+    raises(mb.ArgumentError, "no text", grid.groups, 5)
     raises(mb.GridError, "ep", grid.rank, ep=1)
     raises(mb.ArgumentError, "tp", mb.Grid, "tp")
     raises(ValueError, "0", mb.Grid, {"tp": 0})
@@ -82,6 +84,10 @@ def wrong_words_and_shapes(comm):
     raises(mb.ArgumentError, "'label'", part.rows, 8, "label")
     raises(mb.ArgumentError, "'label'", part.shard, torch.zeros(8, 1, 1), "sbh", "label")
     raises(mb.ArgumentError, "a list", part.shard, [1.0])
+    for x, layout in ((torch.zeros(8, 1, 1, 1), "sbhx"), (torch.zeros(8, 1, 1, 1, 1), "sbhxy")):
+        raises(mb.ShapeError, "3 dimensions", part.shard, x, layout)
+    for layout in ("s\0h", None, 5, ["s", "b", "h"], "sb\N{SNOWMAN}", "sss", "xyz"):
+        raises((mb.ArgumentError, mb.ShapeError), "", part.shard, torch.zeros(8, 1, 1), layout)
     raises(mb.ShapeError, "[4]", mb.spans_of, torch.zeros(4), 7)
     raises(mb.ArgumentError, "a list", mb.spans_of, [[7]], 7)
     raises(mb.ArgumentError, "special", mb.spans_of, IDS, None)
@@ -89,8 +95,14 @@ def wrong_words_and_shapes(comm):
     alignment.update(torch.tensor([[7]]))
     row = torch.ones(1, 2)
     raises(mb.ArgumentError, "'xyz'", alignment.merge, [row], row[:0], layout="xyz")
+    for layout in ("t\0", "th,th", "xyz", 5):
+        raises(mb.ArgumentError, "rows are", alignment.merge, [row], row[:0], row_layouts=[layout])
     raises(mb.ArgumentError, "N_text", alignment.merge, [row], torch.tensor(1.0))
     raises(mb.ArgumentError, "NoneType", alignment.merge, [None], row)
+    # the dispatcher would take the fake kernel, whose result is not initialised
+    raises(mb.ArgumentError, "meta", alignment.merge, [row.to("meta")], row[:0])
+    raises(mb.ArgumentError, "meta", alignment.merge, [row], row[:0].to("meta"))
+    assert alignment.merge([row.to("meta")], row[:0].to("meta")).is_meta  # asks for shapes
 
 
 @case(2)

@@ -2,13 +2,19 @@
 
 Skipped where Megatron-LM is missing (megatron_import.py).
 """
+import contextlib
+import functools
+import io
+import logging
 import types
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
 import mimo_bridge as mb
-from megatron_import import process_groups, two_classes, whole
+from megatron_import import process_groups, tests_of_megatron, two_classes, whole
 from rank_runner import case, raises, same
 from tile_model import Side, dice, global_rows, gradient_of
 
@@ -84,8 +90,10 @@ def colocated_bits(comm):
             mapping = {letter: layout.index(letter) for letter in layout}
             grids = [hyper(upstream.HyperCommGrid, spec) for spec in specs]
             theirs = upstream.Theirs(*grids, dim_mapping=mapping)
-            ours = upstream.ours.ColocatedBridgeCommunicator(
-                *grids, dim_mapping=mapping, comm=comm, rules=roll.choice(["bridge", "upstream"]))
+            rules = roll.choice(["bridge", "upstream"])
+            ours = upstream.ours.ColocatedBridgeCommunicator(*grids, dim_mapping=mapping, comm=comm,
+                                                             rules=rules)
+            assert (ours.gather_pg is None) == (rules == "bridge" or theirs.gather_pg is None), specs
             tile = Side(specs[0], 0, layout).tile(comm.rank, global_rows(16, 4, 3, dtype, ran))
             seed = 1 + mb.Grid(specs[1]).coords(comm.rank)["dp"]
             results = [both_ways(one.communicate, tile, seed) for one in (theirs, ours)]
@@ -187,3 +195,38 @@ def colocated_beyond_megatron(comm):
             y.backward(y.detach() * (1 + comm.rank // 2 % 2))  # of the two cp ranks: 1 and 2
             same(x.grad, x.detach() * 3)
         raises(ValueError, "", ours.communicate, x, rows=8)  # 16 of 15
+
+
+class CudaIsCpu(TorchFunctionMode):
+    """Tensors that ask for CUDA lie on the CPU."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        more = dict(kwargs or {})
+        if str(more.get("device", "")).startswith("cuda"):
+            more["device"] = "cpu"
+        return func(*args, **more)
+
+
+@case(8)
+def megatrons_own_tests(comm):
+    """Megatron's tests of its communicator, unedited, of this package's with rules="upstream"."""
+    pytest, file = tests_of_megatron("models/mimo/test_mimo_colocated_communicator.py")
+    upstream, report, root = whole(), io.StringIO(), logging.getLogger()
+    state = root.level, root.handlers[:]  # the tests change them
+    kind = functools.partial(upstream.ours.ColocatedBridgeCommunicator, comm=comm, rules="upstream")
+    counts = {}
+
+    class Counter:
+        def pytest_runtest_logreport(self, report):
+            if report.when == "call" or report.failed:
+                counts[report.outcome] = counts.get(report.outcome, 0) + 1
+
+    try:
+        with process_groups(comm), CudaIsCpu(), contextlib.redirect_stdout(report), mock.patch.object(
+                upstream.ours._upstream, "ColocatedBridgeCommunicator", kind):
+            pytest.main(["-q", "--noconftest", "--capture=no", "-p", "no:cacheprovider", "-p", "no:logging",
+                         "-W", "ignore", "--rootdir", str(file.parent), str(file)], plugins=[Counter()])
+    finally:
+        root.setLevel(state[0])
+        root.handlers[:] = state[1]
+    assert set(counts) == {"passed"} and counts["passed"] >= 24, report.getvalue()

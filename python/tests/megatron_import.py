@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import pathlib
 import sys
@@ -39,6 +40,16 @@ def require():
     sys.dont_write_bytecode = sys.pycache_prefix is None
     warnings.simplefilter("ignore")
     return folder()
+
+
+def tests_of_megatron(name):
+    """(pytest, a file of Megatron's unit tests), where both are there."""
+    file = require() / "tests/unit_tests" / name
+    if not all(gather(file.is_file())):
+        raise Skip(f"the Megatron-LM of MIMO_MEGATRON has no tests/unit_tests/{name}")
+    if not all(gather(importlib.util.find_spec("pytest") is not None)):
+        raise Skip("no pytest")
+    return importlib.import_module("pytest"), file
 
 
 def two_classes():

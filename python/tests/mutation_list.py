@@ -4,12 +4,13 @@
 """
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _ops, _views
+from mimo_bridge import _c, _calls, _ops, _views, communicator
 from mimo_bridge._movement import Movement
 
 
@@ -55,6 +56,19 @@ def silent_refusal(_original, self, _adjoint, _error):
 
 def unguarded(_original, self, call, *arguments):
     return call(*arguments)
+
+
+class NoLock(contextlib.nullcontext):
+    def acquire(self, **_more):
+        return True
+
+    def release(self):
+        pass
+
+
+def unlocked(original, self):
+    self.comm._lock = NoLock()
+    return original(self)
 
 
 def any_number(_original, _what, value, *_limits):
@@ -136,6 +150,8 @@ MUTATIONS = {
     "refusals unsaid": (wrap(Movement, "_refuse", silent_refusal), ["error/wrong_on_one_rank"]),
     "failures before the call unsaid": (wrap(Movement, "guarded", unguarded), [
         "error/wrong_arguments_on_one_rank"]),
+    "no lock": (wrap(communicator._Turn, "__enter__", unlocked), [
+        "error/threads_take_turns", "error/one_thread_at_a_time"]),
     "numbers cut off": (wrap(_c, "whole", any_number), ["error/numbers_that_do_not_fit"]),
     "transforms let through": (wrap(_ops, "refuse_transforms", no_check), [
         "autograd/transforms_that_are_refused"]),

@@ -4,8 +4,9 @@
     mpirun -n 4 python rank_runner.py [--long] [--mutations] [WORD...]     tensors of the CPU, over MPI
     torchrun --nproc-per-node 2 rank_runner.py [--long] [WORD...]          tensors of GPUs, over NCCL
 
-runs the cases with a word in their names, or all. --long: those that take long as well. --mutations:
-then those of mutation_list.py again, each with a bug planted, which a case must notice.
+runs the cases with a word in their names, or all. --long: those instead that take too long for the suite
+torch, as scripts/torch_long.sh does. --mutations: then those of mutation_list.py again, each with a bug
+planted, which a case must notice.
 
 On GPUs new tensors lie on the GPU of the rank, so the cases are the same. Where there are fewer GPUs than
 ranks they share them, which NCCL must allow (torch_gpu.py).
@@ -45,7 +46,7 @@ RUNNING: list = []  # on GPUs: the communicator of the case that runs
 
 
 def case(*ranks, long=False, on="both"):
-    """Mark a case, and say on how many ranks it runs. `long`: only with --long. `on`: "cpu" where it holds
+    """Mark a case, and say on how many ranks it runs. `long`: runs with --long. `on`: "cpu" where it holds
     for the CPU alone (there a mistake of one rank is an error of all), "cuda" for GPUs alone."""
     def mark(function):
         if on not in ("both", "cuda" if JUDGES else "cpu"):
@@ -189,7 +190,7 @@ def main(arguments):
     judge = mb.Communicator(timeout=datetime.timedelta(seconds=180))
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, function, ranks, only_long in CASES:
-        if judge.size not in ranks or (only_long and not long) or (
+        if judge.size not in ranks or only_long != long or (
                 words and not any(word in name for word in words)):
             continue
         start = time.monotonic()
