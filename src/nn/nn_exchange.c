@@ -155,6 +155,12 @@ mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const voi
     return mimo_comm_scatter(exchange->comm, to, from, bytes, root, exchange->runtime->stream);
 }
 
+mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n)
+{
+    bool cleared = runtime->order == NN_ORDER_FIXED && !MIMO_MUTATED("minus-zero");
+    return cleared ? runtime->ops->plain_zeros(runtime, x, n) : MIMO_OK;
+}
+
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status)
 {
     return exchange->comm ? mimo_comm_agree(exchange->comm, status) : status;

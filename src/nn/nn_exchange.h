@@ -81,6 +81,11 @@ mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64
 mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
                                 int64_t bytes, int root);
 
+/** In the fixed order the n elements that a bridge's backward brought: -0 becomes +0. Where the
+ *  bridge adds what several cp ranks have for a row it does so by itself, and where it moves the row
+ *  of one rank it does not. In the fast order nothing is done. Local. */
+mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n);
+
 /** The status that all ranks agree on (mimo_comm_agree). */
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status);
 
