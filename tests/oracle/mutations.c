@@ -191,6 +191,7 @@ static const oracle_order_mutation order_table[] = {
  * says: tests/nn and tests/unit. */
 static const char *const unit_table[] = {
     "edge-two-chains",  /* rows past a product's last full tile add even and odd k apart */
+    "exp-float",        /* exponentials are added in f64, and their sum is fixed */
     "minus-zero",       /* -0 that a bridge's backward brought stays -0 */
     "rows-mirrored",    /* rows that ranks tell count at the opposite dp coordinate */
     "last-piece-lost",  /* a staged message ends before its last piece */
