@@ -56,7 +56,7 @@ MPI_TEST(nn_order, sum_is_the_tree_over_ranks)
     int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_real *here = malloc(MOST * sizeof *here), *room;
     MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &room, MOST, sizeof *room));
-    int64_t bytes = 0;
+    int64_t bytes = 0, received = 0;
     for (int c = 0; c < COUNTS; c++) {
         for (int64_t i = 0; i < counts[c]; i++)
             here[i] = element(rank, i);
@@ -68,12 +68,16 @@ MPI_TEST(nn_order, sum_is_the_tree_over_ranks)
             MPI_EXPECT(same(here[i], expected(0, ranks, i)), "%d of %d: %a, not %a", (int)i,
                        (int)counts[c], (double)here[i], (double)expected(0, ranks, i));
         bytes += size;
+        int64_t piece = (counts[c] + ranks - 1) / ranks * (int64_t)sizeof *here;
+        received += (ranks - 1) * (size <= 4096 ? size : 2 * piece); /* in one step, or in two */
     }
     int64_t calls = ranks > 1 ? COUNTS : 0;
     MPI_EXPECT(counted.calls[NN_EXCHANGE_SUM] == calls &&
                    counted.bytes[NN_EXCHANGE_SUM] == (ranks > 1 ? bytes : 0),
                "%d calls, %d bytes", (int)counted.calls[NN_EXCHANGE_SUM],
                (int)counted.bytes[NN_EXCHANGE_SUM]);
+    MPI_EXPECT(counted.received[NN_EXCHANGE_SUM] == received, "%d bytes received, not %d",
+               (int)counted.received[NN_EXCHANGE_SUM], (int)received);
     nn_runtime_free(&runtime, room);
     nn_runtime_release(&runtime);
     free(here);
@@ -84,7 +88,8 @@ MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
     enum { EACH = 515 };
     mimo_comm *comm = mpi_test_comm();
     nn_runtime runtime = make_runtime();
-    nn_exchange exchange = {comm, &runtime, NULL};
+    nn_exchange_counts counted = {0};
+    nn_exchange exchange = {comm, &runtime, &counted};
     int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     int64_t all = (int64_t)ranks * EACH;
     nn_real *here = malloc((size_t)all * sizeof *here), *from, *to;
@@ -98,6 +103,8 @@ MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
     for (int64_t i = 0; i < EACH && ranks > 1; i++)
         MPI_EXPECT(same(here[i], expected(0, ranks, rank * EACH + i)), "%d: %a, not %a", (int)i,
                    (double)here[i], (double)expected(0, ranks, rank * EACH + i));
+    MPI_EXPECT(counted.received[NN_EXCHANGE_SUM_SCATTER] == (ranks - 1) * EACH * 4,
+               "%d bytes received", (int)counted.received[NN_EXCHANGE_SUM_SCATTER]);
     nn_runtime_free(&runtime, from);
     nn_runtime_free(&runtime, to);
     nn_runtime_release(&runtime);
