@@ -271,3 +271,36 @@ MPI_TEST(nn_order, minus_zero_through_the_bridge)
         expect_plain_zeros(grids[g], MIMO_ALGORITHM_ROUTED);
     }
 }
+
+/* A rank's pairs of chunks are a subtree in the zigzag partition, and in a contiguous one they are
+ * not. Every rank is told, also where another one's positions alone are wrong. */
+MPI_TEST(nn_order, pairs_that_are_no_subtree)
+{
+    mimo_comm *comm = mpi_test_comm();
+    nn_runtime runtime = make_runtime();
+    nn_sequence sequence = {0};
+    const int64_t first = 4 * mimo_comm_rank(comm);
+    const int64_t contiguous[] = {first, first + 1, first + 2, first + 3};
+    const int64_t zigzag[2][4] = {{0, 1, 6, 7}, {2, 3, 4, 5}};
+    const int64_t swapped[2][4] = {{0, 1, 6, 7}, {4, 5, 2, 3}};
+    nn_sequence_desc desc = {.cp = comm,
+                             .causal = true,
+                             .rows = 4,
+                             .batch = 1,
+                             .positions = contiguous,
+                             .runtime = &runtime,
+                             .pairs = 2};
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("the zigzag partition has");
+    MPI_EXPECT_SENTENCE("other partitions' pairs of chunks are no subtree of the sum");
+    desc.positions = swapped[mimo_comm_rank(comm)];
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("row 0 of cp rank 1 of 2 has position 4, the zigzag partition has 2");
+    desc.positions = zigzag[mimo_comm_rank(comm)];
+    MPI_EXPECT_OK(nn_sequence_init(&sequence, &desc));
+    nn_sequence_release(&sequence);
+    desc.pairs = 1;
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("cp=2 is more than the 1 parts");
+    nn_runtime_release(&runtime);
+}
