@@ -29,8 +29,8 @@ enum { NN_EXCHANGE_KINDS = 4 };
 
 /** What was exchanged since the counts were zero. `bytes` are those of the whole tensor: of a
  *  gather's result, of a scatter's input. `received` is what reaches this rank from others by the
- *  steps that are done here; where the backend reduces, by a ring. Only the owner of the counts sets
- *  them back to zero. */
+ *  steps that are done here; where the backend reduces, by a ring. Only the owner of the counts
+ *  sets them back to zero. */
 typedef struct nn_exchange_counts {
     int64_t calls[NN_EXCHANGE_KINDS], bytes[NN_EXCHANGE_KINDS], received[NN_EXCHANGE_KINDS];
 } nn_exchange_counts;
@@ -85,8 +85,8 @@ mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const voi
                                 int64_t bytes, int root);
 
 /** In the fixed order the n elements that a bridge's backward brought: -0 becomes +0. Where the
- *  bridge adds what several cp ranks have for a row it does so by itself, and where it moves the row
- *  of one rank it does not. In the fast order nothing is done. Local. */
+ *  bridge adds what several cp ranks have for a row it does so by itself, and where it moves the
+ *  row of one rank it does not. In the fast order nothing is done. Local. */
 mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n);
 
 /** The status that all ranks agree on (mimo_comm_agree). */
