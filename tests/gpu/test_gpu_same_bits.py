@@ -5,11 +5,15 @@
 
 mimo-oracle prints a line for each step: bits of loss and norm, hashes of gradients and parameters.
 In the fixed order two ranks must print the lines of one, byte for byte; in the fast order they print
-others, or this test sees nothing. Without --gpus all runs on the host, by the executors that are
+others, or this test sees nothing. Where CAPTIONER_SAMPLES names a file of samples (captioner
+--prepare, 32 pixels a side), the captioner's checkpoints must be one file too. Without --gpus all runs on the host, by the executors that are
 there. Exit status 77 with fewer than two GPUs, or without CUDA.
 """
+import filecmp
+import os
 import subprocess
 import sys
+import tempfile
 
 SKIPPED, STEPS, LIMIT_S = 77, 10, 120
 TRAIN = ["--same-bits", "8,4", "--train", str(STEPS)]
@@ -27,8 +31,12 @@ PAIRS = [
 ADAPTERS = [[], ["--adapters", "4"]]
 
 
-def lines_of(mpirun, ranks, command):
-    """The lines of the steps. The run is over where a launch fails, or skips."""
+CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
+             "--global-batch", "13"]
+
+
+def launch(mpirun, ranks, command):
+    """What a launch printed. This test is over where it fails, or skips."""
     command = [mpirun, "--oversubscribe", "-n", str(ranks), *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
@@ -36,11 +44,18 @@ def lines_of(mpirun, ranks, command):
         except subprocess.TimeoutExpired:
             process.terminate()  # mpirun ends its ranks
             output, _ = process.communicate()
-    lines = [line for line in output.splitlines() if line.startswith(b"step ")]
-    if process.returncode != 0 or len(lines) != STEPS:
-        print(f"{' '.join(command)}: exit status {process.returncode}, {len(lines)} of {STEPS} "
-              f"steps\n{output.decode(errors='replace')}")
+    if process.returncode != 0:
+        print(f"{' '.join(command)}: exit status {process.returncode}\n"
+              f"{output.decode(errors='replace')}")
         sys.exit(SKIPPED if process.returncode == SKIPPED else 1)
+    return output
+
+
+def lines_of(mpirun, ranks, command):
+    lines = [line for line in launch(mpirun, ranks, command).splitlines()
+             if line.startswith(b"step ")]
+    if len(lines) != STEPS:
+        sys.exit(f"{' '.join(command)}: {len(lines)} of {STEPS} steps")
     return lines
 
 
@@ -52,9 +67,29 @@ def compare(name, lines, expected, same):
     return right
 
 
+def compare_checkpoints(mpirun, captioner, more):
+    """Of two ranks against one, where there are samples."""
+    samples, verdicts = os.environ.get("CAPTIONER_SAMPLES"), []
+    if not samples or not os.path.exists(captioner):
+        print("no CAPTIONER_SAMPLES, or no captioner: checkpoints were not compared")
+        return verdicts
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = os.path.join(folder, "one"), os.path.join(folder, "two")
+        program = [captioner, *CAPTIONER, *more, "--samples", samples]
+        launch(mpirun, 1, [*program, "--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1",
+                           "--save", one])
+        for encoder, llm in dict.fromkeys(pair[:2] for pair in PAIRS):
+            launch(mpirun, 2, [*program, "--encoder", encoder, "--llm", llm, "--save", two])
+            verdicts.append(filecmp.cmp(one, two, shallow=False))
+            print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {encoder} -> {llm}: "
+                  f"{'one file' if verdicts[-1] else 'another file'}", flush=True)
+    return verdicts
+
+
 def main():
     mpirun, oracle, gpus = sys.argv[1], sys.argv[2], sys.argv[3:] == ["--gpus"]
-    program = [oracle, "--device", "cuda" if gpus else "cpu", *TRAIN]
+    device = ["--device", "cuda" if gpus else "cpu"]
+    program = [oracle, *device, *TRAIN]
     pairs = [pair for pair in PAIRS if gpus or pair[3]]
     verdicts = []
     for adapters in ADAPTERS:
@@ -66,6 +101,8 @@ def main():
     fast = ["--fast", "--encoder", "tp=1,dp=2", "--llm", "tp=2,cp=1,dp=1"]
     verdicts.append(compare(" ".join(fast), lines_of(mpirun, 2, [*program, *fast]),
                             lines_of(mpirun, 1, [*program, *ONE, "--fast"]), False))
+    captioner = os.path.join(os.path.dirname(oracle), "../../examples/captioner/captioner")
+    verdicts += compare_checkpoints(mpirun, captioner, device)
     print(f"{verdicts.count(True)} of {len(verdicts)} as they must be")
     return 0 if all(verdicts) else 1
 
