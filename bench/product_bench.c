@@ -1,6 +1,8 @@
 /*
- * What the fixed order of products costs: each product of the captioner's default size, and some of
+ * What the fixed order of products costs: the products of the captioner's default size, and some of
  * larger models, in the fixed order (src/nn/nn_order.h) and in the fast one, by OpenBLAS or cuBLAS.
+ * The captioner's are those of one of two cp ranks: 16 samples of 48 of their 96 tokens, and 16
+ * pictures of 16 patches.
  *
  *   product_bench [--device cuda] [--repeats 15] [--only NAME]
  *
@@ -39,19 +41,25 @@ static const shape shapes[] = {
     {"up", 768, 512, 128, 1, 0, 0, false, true, BOTH},
     {"down", 768, 128, 512, 1, 8, 0, false, true, BOTH},
     {"out", 768, 128, 128, 1, 8, 0, false, true, BOTH},
-    {"logits", 768, 256, 128, 1, 0, 0, false, true, BOTH},
+    {"logits", 768, 288, 128, 1, 0, 0, false, true, BOTH},
+    {"patches", 256, 128, 192, 1, 0, 0, false, true, BOTH},
     {"up, 48 rows", 48, 512, 128, 1, 0, 0, false, true, BOTH},
     {"up, 1 row", 1, 512, 128, 1, 0, 0, false, true, BOTH},
     {"down to input", 768, 512, 128, 1, 0, 0, false, false, BOTH},
     {"up to input", 768, 128, 512, 1, 8, 0, false, false, BOTH},
+    {"logits to input", 768, 128, 288, 1, 8, 0, false, false, BOTH},
     {"up to weights", 512, 128, 48, 1, 0, 16, true, false, BOTH},
     {"down to weights", 128, 512, 48, 1, 0, 16, true, false, BOTH},
     {"out to weights", 128, 128, 48, 1, 0, 16, true, false, BOTH},
-    {"scores", 48, 48, 16, 128, 0, 0, false, true, BOTH},
-    {"context", 48, 16, 48, 128, 0, 0, false, false, BOTH},
-    {"to values", 48, 16, 48, 128, 0, 0, true, false, BOTH},
-    {"scores, dh 32", 48, 48, 32, 64, 0, 0, false, true, BOTH},
-    {"context, dh 32", 48, 32, 48, 64, 0, 0, false, false, BOTH},
+    {"logits to weights", 288, 128, 48, 1, 0, 16, true, false, BOTH},
+    {"patches to weights", 128, 192, 16, 1, 0, 16, true, false, BOTH},
+    {"scores", 48, 96, 16, 128, 0, 0, false, true, BOTH},
+    {"context", 48, 16, 96, 128, 0, 0, false, false, BOTH},
+    {"to values", 96, 16, 48, 128, 0, 0, true, false, BOTH},
+    {"patches' scores", 16, 16, 16, 128, 0, 0, false, true, BOTH},
+    {"patches' context", 16, 16, 16, 128, 0, 0, false, false, BOTH},
+    {"scores, dh 32", 48, 96, 32, 64, 0, 0, false, true, BOTH},
+    {"context, dh 32", 48, 32, 96, 64, 0, 0, false, false, BOTH},
     {"adapter A", 768, 8, 128, 1, 0, 0, false, true, BOTH},
     {"adapter B", 768, 512, 8, 1, 0, 0, false, true, BOTH},
     {"1024 up", 1024, 4096, 1024, 1, 0, 0, false, true, BOTH},

@@ -254,17 +254,6 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
     return language_forward(&model->language, batch, loss_sum, tokens);
 }
 
-/* Where cp ranks' gradients of a row are summed, -0 becomes +0, and where only one rank has the row
- * it does not. For the same bits it always does. */
-static mimo_status clear_signs(const captioner_model *model)
-{
-    const nn_runtime *runtime = nn_runtime_or_host(model->desc.runtime);
-    int64_t rows = model->batch.pictures * model->batch.tokens;
-    return runtime->order == NN_ORDER_FIXED
-               ? runtime->ops->plain_zeros(runtime, model->src_tile, rows * model->desc.hidden)
-               : MIMO_OK;
-}
-
 mimo_status model_backward(captioner_model *model)
 {
     mimo_tensor src, dst;
@@ -272,6 +261,7 @@ mimo_status model_backward(captioner_model *model)
     const micro_batch *batch = &model->batch;
     mimo_stream stream = nn_runtime_or_host(model->desc.runtime)->stream;
     order_views order = view_order(model);
+    int64_t rows = batch->pictures * batch->tokens, hidden = model->desc.hidden;
 
     TRY(language_backward(&model->language, &d_tile));
     if (!nn_params_trainable(model->encoder.params)) /* the same on every rank */
@@ -279,8 +269,8 @@ mimo_status model_backward(captioner_model *model)
     view_tiles(model, &src, &dst, d_tile);
     TRY(to_bridge(model, model->dst_half, d_tile, model->language.own_rows));
     TRY(mimo_bridge_backward(model->topology->bridge, &src, &dst, 1, stream));
-    TRY(from_bridge(model, model->src_tile, model->src_half, batch->pictures * batch->tokens));
-    TRY(clear_signs(model));
+    TRY(from_bridge(model, model->src_tile, model->src_half, rows));
+    TRY(nn_plain_zeros(nn_runtime_or_host(model->desc.runtime), model->src_tile, rows * hidden));
     TRY(mimo_alignment_split(model->order, &order.encoded, &order.text, &order.tile, stream));
     return encoder_backward(&model->encoder, model->encoded);
 }

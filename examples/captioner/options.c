@@ -85,6 +85,7 @@ static const struct options defaults = {
     .device = OPTIONS_CPU,
     .dtype = MIMO_F32,
     .precision = MIMO_F32,
+    .log_hashes = OPTIONS_HASHES_NOT_GIVEN,
 };
 
 /* A row of the help: {name, key, argument, flags, text, group}; a row of text alone is a
@@ -152,10 +153,11 @@ static const struct argp_option rows[] = {
     HEADING("Results:", 5),
     FLAG("out", KEY_OUT, "DIR", "Write the loss curve and a contact sheet into DIR, as PNG"),
     FLAG("log", KEY_LOG, "FILE", "Write one JSON object per training step to FILE"),
-    OPTIONAL("log-hashes", KEY_LOG_HASHES, "tensors",
+    OPTIONAL("log-hashes", KEY_LOG_HASHES, "tensors|none",
              "Add to each line of the log a hash of all parameters after the step and one "
              "of all gradients, and with =tensors those of each tensor: equal bits have "
-             "equal hashes on every topology. mimo-diff compares two logs"),
+             "equal hashes on every topology. mimo-diff compares two logs. The default with "
+             "--same-bits, where =none leaves them out"),
     FLAG("save", KEY_SAVE, "FILE", "Write a checkpoint (safetensors) at the end"),
     FLAG("resume", KEY_RESUME, "FILE",
          "Start from a checkpoint, of any topology. Sizes, --seed, --global-batch and samples must "
@@ -378,8 +380,10 @@ static mimo_status parse_file_flag(struct options *o, int key, const char *text)
         return parse_text(&o->log, "--log", text);
     case KEY_LOG_HASHES:
         if (text)
-            TRY(parse_choice(&choice, "--log-hashes", text, "tensors"));
-        o->log_hashes = text ? OPTIONS_TENSOR_HASHES : OPTIONS_HASHES;
+            TRY(parse_choice(&choice, "--log-hashes", text, "tensors|none"));
+        o->log_hashes = !text         ? OPTIONS_HASHES
+                        : choice == 0 ? OPTIONS_TENSOR_HASHES
+                                      : OPTIONS_NO_HASHES;
         return MIMO_OK;
     case KEY_SAVE:
         return parse_text(&o->save, "--save", text);
@@ -576,6 +580,9 @@ mimo_status options_parse(struct options *out, int argc, char **argv)
     error_t error = argc > 1 ? argp_parse(&description, argc, argv, flags, NULL, &parse) : 0;
     TRY(parse.status);
     CHECK(error == 0, MIMO_ERR_ARGUMENT, "cannot read the command line: %s", strerror(error));
+    if (parse.options.log_hashes == OPTIONS_HASHES_NOT_GIVEN)
+        parse.options.log_hashes =
+            parse.options.log && parse.options.shards > 0 ? OPTIONS_HASHES : OPTIONS_NO_HASHES;
     if (parse.options.action == OPTIONS_TRAIN || parse.options.action == OPTIONS_PREPARE)
         TRY(check_together(&parse.options));
     *out = parse.options;

@@ -29,8 +29,15 @@ enum options_device { OPTIONS_CPU, OPTIONS_CUDA };
 /* --progress: auto draws a bar where stderr is a terminal, which it never is under mpirun. */
 enum options_progress { OPTIONS_PROGRESS_AUTO, OPTIONS_PROGRESS_BAR, OPTIONS_PROGRESS_LINES };
 
-/* --log-hashes: of the whole model; --log-hashes=tensors: of each tensor as well. */
-enum options_hashes { OPTIONS_NO_HASHES, OPTIONS_HASHES, OPTIONS_TENSOR_HASHES };
+/* --log-hashes: of the whole model; --log-hashes=tensors: of each tensor as well. The last one is
+ * gone when all flags are read: it becomes OPTIONS_HASHES with --log and --same-bits, otherwise
+ * OPTIONS_NO_HASHES. */
+enum options_hashes {
+    OPTIONS_NO_HASHES,
+    OPTIONS_HASHES,
+    OPTIONS_TENSOR_HASHES,
+    OPTIONS_HASHES_NOT_GIVEN
+};
 
 /* Texts belong to argv, or are constants. */
 struct options {

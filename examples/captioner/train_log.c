@@ -98,12 +98,13 @@ mimo_status train_log_begin(struct train_log *log, const struct train_log_start 
             start->first_step, start->micro_batches, start->encoder, start->llm);
     if (start->same_bits)
         fprintf(file, ",\"same_bits\":\"%s\"", start->same_bits);
-    write_hash(file, ",\"params\":", hashes->params);
-    for (int64_t i = 0; i < hashes->count; i++) {
+    if (hashes)
+        write_hash(file, ",\"params\":", hashes->params);
+    for (int64_t i = 0; hashes && i < hashes->count; i++) {
         fputs(i == 0 ? ",\"tensors\":{" : ",", file);
         write_tensor(file, &hashes->tensors[i]);
     }
-    fputs(hashes->count > 0 ? "}" : "", file);
+    fputs(hashes && hashes->count > 0 ? "}" : "", file);
     return end_line(log, start->first_step);
 }
 

@@ -13,7 +13,7 @@
  *
  * Then a line of another kind comes before the first step of a run: what the run starts from. It
  * says what mimo-diff needs to know of the topology, and of each tensor. With --same-bits it has
- * "same_bits":"8,1" behind the grids.
+ * "same_bits":"8,1" behind the grids, and is there without hashes too.
  *
  *   {"first_step":1,"micro_batches":4,"grids":{"encoder":"tp=2,dp=4","llm":"tp=2,cp=2,dp=2"},
  *    "params":"5f1d...",
@@ -55,7 +55,7 @@ struct train_log_start {
     int64_t micro_batches;
     const char *encoder, *llm;             /* grids as mimo_grid_text writes them */
     const char *same_bits;                 /* "V,C"; NULL: the run adds in the fast order */
-    const struct train_log_hashes *hashes; /* of the parameters; no gradients */
+    const struct train_log_hashes *hashes; /* of the parameters; no gradients; NULL: none */
 };
 
 struct train_log_line {

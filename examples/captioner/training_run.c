@@ -137,11 +137,15 @@ static mimo_status write_start(run_state *run, const struct train_log_hashes *ha
 static mimo_status begin_log(run_state *run)
 {
     struct train_log_hashes hashes;
-    if (!run->options->log_hashes)
+    bool hashed = run->options->log_hashes != OPTIONS_NO_HASHES;
+    if (!run->options->log || (!hashed && run->options->shards == 0))
         return MIMO_OK;
-    TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
-    TRY(model_hashes_begin(&hashes, &run->hashes, of_tensors(run)));
-    return mimo_comm_agree(run->world, run->lead ? write_start(run, &hashes) : MIMO_OK);
+    if (hashed) {
+        TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
+        TRY(model_hashes_begin(&hashes, &run->hashes, of_tensors(run)));
+    }
+    mimo_status written = run->lead ? write_start(run, hashed ? &hashes : NULL) : MIMO_OK;
+    return mimo_comm_agree(run->world, written);
 }
 
 /* A full disk ends the run on every rank: the others learn of it here, and only where there is a

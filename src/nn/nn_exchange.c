@@ -13,13 +13,22 @@ static void count_call(const nn_exchange *exchange, nn_exchange_kind kind, int64
     exchange->counts->bytes[kind] += bytes;
 }
 
+/* This rank gets so many bytes from each other rank. */
+static void count_received(const nn_exchange *exchange, nn_exchange_kind kind, int64_t each)
+{
+    if (exchange->counts)
+        exchange->counts->received[kind] += (nn_exchange_size(exchange) - 1) * each;
+}
+
 static mimo_status reduce(const nn_exchange *exchange, void *data, int64_t count, mimo_dtype dtype,
                           mimo_reduce op)
 {
-    if (nn_exchange_size(exchange) == 1)
+    int64_t ranks = nn_exchange_size(exchange), size = (int64_t)mimo_dtype_size(dtype);
+    nn_exchange_kind kind = op == MIMO_SUM ? NN_EXCHANGE_SUM : NN_EXCHANGE_MAX;
+    if (ranks == 1)
         return MIMO_OK;
-    count_call(exchange, op == MIMO_SUM ? NN_EXCHANGE_SUM : NN_EXCHANGE_MAX,
-               count * (int64_t)mimo_dtype_size(dtype));
+    count_call(exchange, kind, count * size);
+    count_received(exchange, kind, 2 * ((count + ranks - 1) / ranks) * size);
     return mimo_comm_allreduce(exchange->comm, data, count, dtype, op, exchange->runtime->stream);
 }
 
@@ -45,6 +54,7 @@ static mimo_status add_ranks(const nn_exchange *exchange, nn_real *to, nn_real *
 static mimo_status sum_small(const nn_exchange *exchange, nn_real *data, nn_real *room,
                              int64_t count)
 {
+    count_received(exchange, NN_EXCHANGE_SUM, count * (int64_t)sizeof *data);
     MIMO_TRY(mimo_comm_allgather(exchange->comm, room, data, count * (int64_t)sizeof *data,
                                  exchange->runtime->stream));
     return add_ranks(exchange, data, room, count);
@@ -71,6 +81,7 @@ static mimo_status sum_large(const nn_exchange *exchange, nn_real *data, int64_t
     room = sent + padded;
     MIMO_TRY(runtime->device->copy(sent, data, bytes, runtime->stream));
     nn_real *own = sent + nn_exchange_rank(exchange) * piece;
+    count_received(exchange, NN_EXCHANGE_SUM, 2 * piece * (int64_t)sizeof *own);
     MIMO_TRY(sum_parts(exchange, own, sent, room, piece));
     MIMO_TRY(mimo_comm_allgather(exchange->comm, sent, own, piece * (int64_t)sizeof *own,
                                  runtime->stream));
@@ -120,6 +131,7 @@ mimo_status nn_exchange_gather(const nn_exchange *exchange, void *to, const void
     if (nn_exchange_size(exchange) == 1)
         return MIMO_OK;
     count_call(exchange, NN_EXCHANGE_GATHER, nn_exchange_size(exchange) * bytes);
+    count_received(exchange, NN_EXCHANGE_GATHER, bytes);
     return mimo_comm_allgather(exchange->comm, to, own, bytes, exchange->runtime->stream);
 }
 
@@ -130,6 +142,7 @@ mimo_status nn_exchange_sum_scatter(const nn_exchange *exchange, nn_real *to, co
         return MIMO_OK;
     count_call(exchange, NN_EXCHANGE_SUM_SCATTER,
                nn_exchange_size(exchange) * count * (int64_t)sizeof *from);
+    count_received(exchange, NN_EXCHANGE_SUM_SCATTER, count * (int64_t)sizeof *from);
     if (exchange->runtime->order == NN_ORDER_FIXED) {
         nn_real *room;
         int64_t bytes = nn_exchange_size(exchange) * count * (int64_t)sizeof *room;
@@ -153,6 +166,12 @@ mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const voi
     if (nn_exchange_size(exchange) == 1)
         return MIMO_OK;
     return mimo_comm_scatter(exchange->comm, to, from, bytes, root, exchange->runtime->stream);
+}
+
+mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n)
+{
+    bool cleared = runtime->order == NN_ORDER_FIXED && !MIMO_MUTATED("minus-zero");
+    return cleared ? runtime->ops->plain_zeros(runtime, x, n) : MIMO_OK;
 }
 
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status)

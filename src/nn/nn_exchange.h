@@ -8,7 +8,8 @@
  *
  * In the fixed order a sum of nn_real is the balanced binary tree over the ranks, in rank order:
  * each rank gets its piece of every rank's tensor (all-to-all), adds the tree, and all gather the
- * pieces. A rank then receives as many bytes as in a ring all-reduce. It counts as the same kind.
+ * pieces. A rank then receives as many bytes as in a ring all-reduce. Up to 4 KiB all gather the
+ * whole tensors: more bytes on more than two ranks, in one step. Both count as the same kind.
  */
 #ifndef MIMO_NN_NN_EXCHANGE_H
 #define MIMO_NN_NN_EXCHANGE_H
@@ -26,10 +27,12 @@ typedef enum nn_exchange_kind {
 } nn_exchange_kind;
 enum { NN_EXCHANGE_KINDS = 4 };
 
-/** What was exchanged since the counts were zero. The bytes are those of the whole tensor: of a
- *  gather's result, of a scatter's input. Only the owner of the counts sets them back to zero. */
+/** What was exchanged since the counts were zero. `bytes` are those of the whole tensor: of a
+ *  gather's result, of a scatter's input. `received` is what reaches this rank from others by the
+ *  steps that are done here; where the backend reduces, by a ring. Only the owner of the counts
+ *  sets them back to zero. */
 typedef struct nn_exchange_counts {
-    int64_t calls[NN_EXCHANGE_KINDS], bytes[NN_EXCHANGE_KINDS];
+    int64_t calls[NN_EXCHANGE_KINDS], bytes[NN_EXCHANGE_KINDS], received[NN_EXCHANGE_KINDS];
 } nn_exchange_counts;
 
 typedef struct nn_exchange {
@@ -80,6 +83,11 @@ mimo_status nn_exchange_sum_scatter(const nn_exchange *exchange, nn_real *to, co
 mimo_status nn_exchange_broadcast(const nn_exchange *exchange, void *data, int64_t bytes, int root);
 mimo_status nn_exchange_scatter(const nn_exchange *exchange, void *to, const void *from,
                                 int64_t bytes, int root);
+
+/** In the fixed order the n elements that a bridge's backward brought: -0 becomes +0. Where the
+ *  bridge adds what several cp ranks have for a row it does so by itself, and where it moves the
+ *  row of one rank it does not. In the fast order nothing is done. Local. */
+mimo_status nn_plain_zeros(const nn_runtime *runtime, nn_real *x, int64_t n);
 
 /** The status that all ranks agree on (mimo_comm_agree). */
 mimo_status nn_exchange_agree(const nn_exchange *exchange, mimo_status status);

@@ -61,12 +61,12 @@ class Diff:
     def path(self, name):
         return os.path.join(self.captioner.folder, name)
 
-    def train(self, name, topology, *flags):
+    def train(self, name, topology, *flags, hashes=("--log-hashes=tensors",)):
         """The lines of a run's log."""
         encoder, llm, ranks = topology
         done = self.captioner.launch(ranks, "--encoder", encoder, "--llm", llm, "--samples",
                                      self.captioner.samples, *SMALL, "--log", self.path(name),
-                                     "--log-hashes=tensors", *flags)
+                                     *hashes, *flags)
         if done.returncode != 0:
             sys.exit(f"{name}: exit {done.returncode}\n{done.stderr}")
         with open(self.path(name), encoding="utf-8") as lines:
@@ -141,6 +141,14 @@ def compare_same_bits(diff):
     count = len(lines[-1]["tensors"])
     diff.ask("fixed", "fixed-two", 0, rf"^equal: steps 1 to 2 .* {count} tensors$")
     diff.ask("fixed", "other", 1, r"add in other orders \(--same-bits: 4,1 and 2,1\)")
+    hashed = diff.train("hashed", TWO, "--steps", "1", "--same-bits=4,1", hashes=())
+    diff.expect(hashed[0]["params"] == lines[0]["params"] and "tensors" not in hashed[0]
+                and hashed[1]["grads"] == lines[1]["grads"], "--log alone has the model's hashes")
+    plain = diff.train("plain", TWO, "--steps", "1", "--same-bits=2,1",
+                       hashes=("--log-hashes=none",))
+    diff.expect(plain[0]["same_bits"] == "2,1" and "params" not in plain[0] | plain[1],
+                "--log-hashes=none leaves the order")
+    diff.ask("hashed", "plain", 1, r"add in other orders \(--same-bits: 4,1 and 2,1\)")
 
 
 def main():

@@ -9,6 +9,7 @@
 #include "nn/nn_initial.h"
 #include "nn/nn_ops.h"
 #include "nn/nn_token_sums.h"
+#include "oracle_tiles.h"
 #include "test_memory.h"
 
 static nn_runtime make_runtime(void)
@@ -55,7 +56,7 @@ MPI_TEST(nn_order, sum_is_the_tree_over_ranks)
     int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     nn_real *here = malloc(MOST * sizeof *here), *room;
     MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &room, MOST, sizeof *room));
-    int64_t bytes = 0;
+    int64_t bytes = 0, received = 0;
     for (int c = 0; c < COUNTS; c++) {
         for (int64_t i = 0; i < counts[c]; i++)
             here[i] = element(rank, i);
@@ -67,12 +68,16 @@ MPI_TEST(nn_order, sum_is_the_tree_over_ranks)
             MPI_EXPECT(same(here[i], expected(0, ranks, i)), "%d of %d: %a, not %a", (int)i,
                        (int)counts[c], (double)here[i], (double)expected(0, ranks, i));
         bytes += size;
+        int64_t piece = (counts[c] + ranks - 1) / ranks * (int64_t)sizeof *here;
+        received += (ranks - 1) * (size <= 4096 ? size : 2 * piece); /* in one step, or in two */
     }
     int64_t calls = ranks > 1 ? COUNTS : 0;
     MPI_EXPECT(counted.calls[NN_EXCHANGE_SUM] == calls &&
                    counted.bytes[NN_EXCHANGE_SUM] == (ranks > 1 ? bytes : 0),
                "%d calls, %d bytes", (int)counted.calls[NN_EXCHANGE_SUM],
                (int)counted.bytes[NN_EXCHANGE_SUM]);
+    MPI_EXPECT(counted.received[NN_EXCHANGE_SUM] == received, "%d bytes received, not %d",
+               (int)counted.received[NN_EXCHANGE_SUM], (int)received);
     nn_runtime_free(&runtime, room);
     nn_runtime_release(&runtime);
     free(here);
@@ -83,7 +88,8 @@ MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
     enum { EACH = 515 };
     mimo_comm *comm = mpi_test_comm();
     nn_runtime runtime = make_runtime();
-    nn_exchange exchange = {comm, &runtime, NULL};
+    nn_exchange_counts counted = {0};
+    nn_exchange exchange = {comm, &runtime, &counted};
     int ranks = mimo_comm_size(comm), rank = mimo_comm_rank(comm);
     int64_t all = (int64_t)ranks * EACH;
     nn_real *here = malloc((size_t)all * sizeof *here), *from, *to;
@@ -97,6 +103,8 @@ MPI_TEST(nn_order, scattered_sum_is_the_tree_over_ranks)
     for (int64_t i = 0; i < EACH && ranks > 1; i++)
         MPI_EXPECT(same(here[i], expected(0, ranks, rank * EACH + i)), "%d: %a, not %a", (int)i,
                    (double)here[i], (double)expected(0, ranks, rank * EACH + i));
+    MPI_EXPECT(counted.received[NN_EXCHANGE_SUM_SCATTER] == (ranks - 1) * EACH * 4,
+               "%d bytes received", (int)counted.received[NN_EXCHANGE_SUM_SCATTER]);
     nn_runtime_free(&runtime, from);
     nn_runtime_free(&runtime, to);
     nn_runtime_release(&runtime);
@@ -216,43 +224,83 @@ MPI_TEST(nn_order, overflow_of_one_rank)
     release_bed(&bed);
 }
 
-/* Rows of -0: a bridge that sums over cp makes +0 of them, one that moves each row once leaves
- * them. Hence plain_zeros behind it, which both then agree on. */
-MPI_TEST(nn_order, minus_zero_through_the_bridge)
+/* Backward of rows of -0 over two ranks, as the oracle calls it: what this rank gets is +0. */
+static void expect_plain_zeros(const char *llm, mimo_algorithm algorithm)
 {
-    static const mimo_algorithm algorithms[] = {MIMO_ALGORITHM_COLLECTIVE, MIMO_ALGORITHM_ROUTED};
-    enum { S = 4, B = 2, H = 2, ROWS_SRC = S, ALL = S * B * H };
-    mimo_comm *comm = mpi_test_comm();
+    enum { TOKENS = 4, HIDDEN = 4, EACH = TOKENS * HIDDEN };
     nn_runtime runtime = make_runtime();
     mimo_grid *src = NULL, *dst = NULL;
+    oracle_tiles tiles = {0};
+    oracle_topology topology = {.world = mpi_test_comm(), .runtime = &runtime};
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    nn_real rows[2 * EACH], got[EACH];
     MPI_EXPECT_OK(mimo_grid_create_text(&src, "tp=1,dp=2", 0));
-    MPI_EXPECT_OK(mimo_grid_create_text(&dst, "tp=1,cp=2,dp=1", 0));
-    for (int e = 0; e < 2; e++) {
-        mimo_bridge *bridge = NULL;
-        mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-        nn_real here[ALL], *from, *to;
-        desc.src = src;
-        desc.dst = dst;
-        desc.executor.algorithm = algorithms[e];
-        MPI_EXPECT_OK(mimo_bridge_create(&bridge, comm, &desc));
-        MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &from, ALL, sizeof *from));
-        MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &to, ALL / 2, sizeof *to));
-        for (int i = 0; i < ALL; i++)
-            here[i] = mpi_test_rank() == 0 ? -0.0f : 0; /* cp rank 1 adds +0 where it sums */
-        MPI_EXPECT_OK(nn_runtime_write(&runtime, from, here, sizeof here));
-        mimo_tensor d_dst = mimo_tensor_3d(from, NN_DTYPE, "sbh", S, B, H);
-        mimo_tensor d_src = mimo_tensor_3d(to, NN_DTYPE, "sbh", S, B / 2, H);
-        d_dst.memory = d_src.memory = runtime.memory;
-        MPI_EXPECT_OK(mimo_bridge_backward(bridge, &d_src, &d_dst, 1, runtime.stream));
-        MPI_EXPECT_OK(runtime.ops->plain_zeros(&runtime, to, ALL / 2));
-        MPI_EXPECT_OK(nn_runtime_read(&runtime, here, to, (int64_t)sizeof here / 2));
-        for (int i = 0; i < ALL / 2; i++)
-            MPI_EXPECT(same(here[i], 0), "executor %d, element %d is %a", e, i, (double)here[i]);
-        mimo_bridge_destroy(bridge);
-        nn_runtime_free(&runtime, from);
-        nn_runtime_free(&runtime, to);
-    }
+    MPI_EXPECT_OK(mimo_grid_create_text(&dst, llm, 0));
+    desc.src = src, desc.dst = dst;
+    desc.executor.algorithm = algorithm;
+    MPI_EXPECT_OK(mimo_bridge_create(&topology.bridge, topology.world, &desc));
+    int64_t samples = 2 / mimo_grid_dim_size(dst, "dp");
+    oracle_tiles_desc sizes = {
+        .tokens = TOKENS, .hidden = HIDDEN, .samples = {1, samples}, .tensors = 1};
+    MPI_EXPECT_OK(oracle_tiles_create(&tiles, &topology, &sizes));
+    /* Of a row, the cp rank that owns it has the gradient and the others have +0. */
+    bool owns = mimo_grid_dim_size(dst, "cp") == 1 || mpi_test_rank() == 0;
+    for (int64_t i = 0; i < samples * EACH; i++)
+        rows[i] = owns ? -0.0f : 0;
+    MPI_EXPECT_OK(nn_runtime_write(&runtime, tiles.tile[MIMO_DST], rows,
+                                   samples * EACH * (int64_t)sizeof *rows));
+    MPI_EXPECT_OK(oracle_tiles_backward(&tiles));
+    MPI_EXPECT_OK(nn_runtime_read(&runtime, got, tiles.tile[MIMO_SRC], sizeof got));
+    for (int i = 0; i < EACH; i++)
+        MPI_EXPECT(same(got[i], 0), "%s, algorithm %d, element %d is %a", llm, (int)algorithm, i,
+                   (double)got[i]);
+    oracle_tiles_destroy(&tiles);
+    mimo_bridge_destroy(topology.bridge);
     mimo_grid_destroy(src);
     mimo_grid_destroy(dst);
+    nn_runtime_release(&runtime);
+}
+
+/* A bridge that sums over cp makes +0 of -0, one that moves each row once leaves -0. In the fixed
+ * order cp must not show. */
+MPI_TEST(nn_order, minus_zero_through_the_bridge)
+{
+    static const char *const grids[] = {"tp=1,cp=2,dp=1", "tp=2,cp=1,dp=1", "tp=1,cp=1,dp=2"};
+    for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        expect_plain_zeros(grids[g], MIMO_ALGORITHM_COLLECTIVE);
+        expect_plain_zeros(grids[g], MIMO_ALGORITHM_ROUTED);
+    }
+}
+
+/* A rank's pairs of chunks are a subtree in the zigzag partition, and in a contiguous one they are
+ * not. Every rank is told, also where another one's positions alone are wrong. */
+MPI_TEST(nn_order, pairs_that_are_no_subtree)
+{
+    mimo_comm *comm = mpi_test_comm();
+    nn_runtime runtime = make_runtime();
+    nn_sequence sequence = {0};
+    const int64_t first = 4 * mimo_comm_rank(comm);
+    const int64_t contiguous[] = {first, first + 1, first + 2, first + 3};
+    const int64_t zigzag[2][4] = {{0, 1, 6, 7}, {2, 3, 4, 5}};
+    const int64_t swapped[2][4] = {{0, 1, 6, 7}, {4, 5, 2, 3}};
+    nn_sequence_desc desc = {.cp = comm,
+                             .causal = true,
+                             .rows = 4,
+                             .batch = 1,
+                             .positions = contiguous,
+                             .runtime = &runtime,
+                             .pairs = 2};
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("the zigzag partition has");
+    MPI_EXPECT_SENTENCE("other partitions' pairs of chunks are no subtree of the sum");
+    desc.positions = swapped[mimo_comm_rank(comm)];
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("row 0 of cp rank 1 of 2 has position 4, the zigzag partition has 2");
+    desc.positions = zigzag[mimo_comm_rank(comm)];
+    MPI_EXPECT_OK(nn_sequence_init(&sequence, &desc));
+    nn_sequence_release(&sequence);
+    desc.pairs = 1;
+    MPI_EXPECT_STATUS(nn_sequence_init(&sequence, &desc), MIMO_ERR_UNSUPPORTED);
+    MPI_EXPECT_SENTENCE("cp=2 is more than the 1 parts");
     nn_runtime_release(&runtime);
 }

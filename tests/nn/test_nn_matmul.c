@@ -131,3 +131,18 @@ Test(nn_matmul, in_bf16_equals_a_plain_loop_over_rounded_factors)
     nn_runtime_release(&runtime);
 #endif
 }
+
+Test(nn_matmul, the_fixed_order_is_for_layers_in_f32)
+{
+    nn_runtime runtime = {0};
+    nn_runtime_desc desc = {test_memory(), test_stream(), NN_PRECISION_FULL, NN_ORDER_FIXED};
+#ifdef NN_REAL_F64
+    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED,
+             "the fixed order of additions is for layers in f32, these are in f64");
+#else
+    NN_OK(nn_runtime_init(&runtime, &desc));
+    nn_runtime_release(&runtime);
+    desc.precision = NN_PRECISION_BF16;
+    NN_FAILS(nn_runtime_init(&runtime, &desc), MIMO_ERR_UNSUPPORTED, "products of full precision");
+#endif
+}

@@ -897,6 +897,117 @@ Test(nn_ordered, losses_of_tokens)
     nn_test_free_rooms();
 }
 
+/* Rooms for rows of logits with their maxima. No label is among the ids, so the gradients with
+ * `sums` of 1 are the exponentials themselves, in f32. */
+typedef struct exp_rows {
+    nn_token_rows tokens;
+    double *rooms;
+    int64_t *labels;
+} exp_rows;
+
+static exp_rows send_rows(const float *logits, int64_t rows, int64_t width)
+{
+    exp_rows sent_rows = {0};
+    nn_token_rows *tokens = &sent_rows.tokens;
+    *tokens = (nn_token_rows){.rows = rows, .width = width, .first = 1};
+    NN_OK(nn_runtime_reserve(runtime(), &sent_rows.labels, rows, sizeof *sent_rows.labels));
+    NN_OK(nn_runtime_reserve(runtime(), &tokens->exps, rows, sizeof *tokens->exps));
+    NN_OK(nn_runtime_reserve(runtime(), &sent_rows.rooms, 3 * rows, sizeof *sent_rows.rooms));
+    tokens->logits = sent(logits, rows * width);
+    tokens->labels = sent_rows.labels; /* 0: before the first id */
+    tokens->maxima = sent_rows.rooms, tokens->sums = sent_rows.rooms + rows;
+    NN_OK(runtime()->ops->token_maxima(runtime(), tokens));
+    return sent_rows;
+}
+
+static void free_rows(exp_rows *rows)
+{
+    nn_runtime_free(runtime(), rows->labels);
+    nn_runtime_free(runtime(), rows->tokens.exps);
+    nn_runtime_free(runtime(), rows->rooms);
+    nn_test_free_rooms();
+}
+
+static void read_exps(int64_t *exps, float *terms, const nn_token_rows *tokens)
+{
+    double ones[16];
+    float *d = nn_test_room(tokens->rows * tokens->width);
+    NN_OK(runtime()->ops->token_sums(runtime(), tokens));
+    NN_OK(nn_runtime_read(runtime(), exps, tokens->exps, tokens->rows * (int64_t)sizeof *exps));
+    cr_assert(tokens->rows <= 16);
+    for (int64_t i = 0; i < tokens->rows; i++)
+        ones[i] = 1;
+    NN_OK(nn_runtime_write(runtime(), tokens->sums, ones, tokens->rows * (int64_t)sizeof *ones));
+    NN_OK(runtime()->ops->token_gradients(runtime(), d, tokens));
+    nn_test_read(terms, d, tokens->rows * tokens->width);
+}
+
+/* Each exponential becomes a multiple of 2^-40 before it is added. A sum in f64 that is fixed at
+ * its end has other bits in some rows, and any cut of the ids adds up to the same ones. */
+Test(nn_ordered, exponentials_one_by_one)
+{
+    enum { ROWS = 12, WIDTH = 290, CUT = 97 };
+    static float logits[ROWS * WIDTH], terms[ROWS * WIDTH];
+    int64_t whole[ROWS], part[ROWS];
+    int of_a_float_sum = 0;
+    fill_all();
+    for (int i = 0; i < ROWS * WIDTH; i++) /* spread over 1 to 34 */
+        logits[i] = (float)(1 + 3 * (i / WIDTH)) * a_data[i] / 2;
+    exp_rows rows = send_rows(logits, ROWS, WIDTH);
+    read_exps(whole, terms, &rows.tokens);
+    for (int i = 0; i < ROWS; i++) {
+        int64_t expected = 0;
+        double sum = 0;
+        for (int j = 0; j < WIDTH; j++) {
+            expected = nn_fixed_sum(expected, (double)terms[i * WIDTH + j]);
+            sum += (double)terms[i * WIDTH + j];
+        }
+        cr_assert(whole[i] == expected, "row %d: %lld, not %lld", i, (long long)whole[i],
+                  (long long)expected);
+        of_a_float_sum += nn_fixed_sum(0, sum) != expected;
+    }
+    cr_assert(of_a_float_sum > ROWS / 2, "%d of %d rows tell the rules apart", of_a_float_sum,
+              (int)ROWS);
+    for (int i = 0; i < ROWS; i++) { /* as two ranks of tp */
+        exp_rows own = rows;
+        own.tokens.rows = 1, own.tokens.maxima += i;
+        int64_t sum = 0;
+        for (int side = 0; side < 2; side++) {
+            own.tokens.width = side ? WIDTH - CUT : CUT;
+            own.tokens.logits = rows.tokens.logits + i * WIDTH + side * CUT;
+            NN_OK(runtime()->ops->token_sums(runtime(), &own.tokens));
+            NN_OK(nn_runtime_read(runtime(), part, own.tokens.exps, sizeof *part));
+            sum += part[0];
+        }
+        cr_assert(sum == whole[i], "row %d: %lld in parts, %lld", i, (long long)sum,
+                  (long long)whole[i]);
+    }
+    free_rows(&rows);
+}
+
+/* exp(-36.75) is a little below 2^-53. */
+Test(nn_ordered, golden_of_exponentials)
+{
+    const float logits[2][3] = {{0, -36.75f, -36.75f}, {-36.75f, -36.75f, 0}};
+    const double exps[3] = {1, 0x1p-53, 0x1p-53};
+    float terms[6];
+    int64_t got[2];
+    double forward = 0, back = 0;
+    int64_t fixed = 0, fixed_back = 0;
+    for (int i = 0; i < 3; i++) {
+        forward += exps[i], back += exps[2 - i];
+        fixed = nn_fixed_sum(fixed, exps[i]), fixed_back = nn_fixed_sum(fixed_back, exps[2 - i]);
+    }
+    cr_assert(forward == 1 && back == 1 + 0x1p-52, "f64: %a and %a", forward, back);
+    cr_assert(fixed == (int64_t)1 << 40 && fixed_back == fixed);
+    exp_rows rows = send_rows(logits[0], 2, 3);
+    read_exps(got, terms, &rows.tokens);
+    cr_assert(terms[1] > 0x1.8p-54f && terms[1] < 0x1p-53f, "%a", (double)terms[1]);
+    cr_assert(got[0] == fixed && got[1] == fixed, "%lld and %lld", (long long)got[0],
+              (long long)got[1]);
+    free_rows(&rows);
+}
+
 /* The losses of a large batch, 4 * 10^8 in all, have the same sum however it is cut into calls. */
 Test(nn_ordered, losses_add_exactly)
 {

@@ -191,7 +191,11 @@ static int run_mode(oracle_run *run)
         return stop(run, EXIT_USAGE, mimo_last_error());
     if (run->options->train == 0)
         return compare(run);
-    return run->options->spec.shards > 0 ? train_fixed(run) : train(run);
+    if (run->options->spec.shards == 0)
+        return train(run);
+    if (order_training_check(&run->options->spec) != MIMO_OK)
+        return stop(run, EXIT_USAGE, mimo_last_error());
+    return train_fixed(run);
 }
 
 static int run_on_ranks(const oracle_options *options)

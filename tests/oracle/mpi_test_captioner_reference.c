@@ -1,5 +1,6 @@
 /* The captioner's own step, from pictures and names to gradients, against the reference; and what
  * its layers exchange. mimo-oracle trains an LLM of its own; this test trains the example's. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,25 @@ static trainer_desc trainer_of(const batch_item *items)
                           .lr = 1e-3};
 }
 
+/* Set by a test: what a bridge's backward brings is -0. */
+static bool brings_minus_zero;
+
+/* The linker calls it in place of mimo_bridge_backward (meson.build), which it calls as __real_. */
+mimo_status __real_mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
+                                        const mimo_tensor *from, int n, mimo_stream stream);
+mimo_status __wrap_mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
+                                        const mimo_tensor *from, int n, mimo_stream stream);
+
+mimo_status __wrap_mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
+                                        const mimo_tensor *from, int n, mimo_stream stream)
+{
+    mimo_status status = __real_mimo_bridge_backward(bridge, to, from, n, stream);
+    nn_real *rows = to->data;
+    for (int64_t i = 0; i < to->shape[0] * to->shape[1] && brings_minus_zero; i++)
+        rows[i] = -0.0f;
+    return status;
+}
+
 /* One step of the captioner on these ranks, into the capture. */
 static void train(oracle_capture *capture, captioner_model *model, const batch_item *items,
                   ref_model *reference)
@@ -165,6 +185,19 @@ static void judge(oracle_comparison *comparison, const char *spec)
     }
 }
 
+static model_desc small_model(void)
+{
+    return (model_desc){.hidden = 32,
+                        .heads = 8,
+                        .encoder_layers = 1,
+                        .llm_layers = 2,
+                        .side = SIDE,
+                        .seq = SEQ,
+                        .micro_batch = MICRO_BATCH,
+                        .seed = SEED,
+                        .bridge_dtype = MIMO_F32};
+}
+
 static void check_pair(const char *encoder, const char *llm)
 {
     static drawn data[SAMPLES];
@@ -174,15 +207,7 @@ static void check_pair(const char *encoder, const char *llm)
     captioner_model model = {0};
     oracle_capture capture = {0};
     oracle_comparison comparison = {0};
-    model_desc desc = {.hidden = 32,
-                       .heads = 8,
-                       .encoder_layers = 1,
-                       .llm_layers = 2,
-                       .side = SIDE,
-                       .seq = SEQ,
-                       .micro_batch = MICRO_BATCH,
-                       .seed = SEED,
-                       .bridge_dtype = MIMO_F32};
+    model_desc desc = small_model();
     ref_sizes sizes = sizes_of(&desc);
     ref_model *reference = ref_model_create(&sizes);
     for (int64_t i = 0; i < SAMPLES; i++)
@@ -284,4 +309,41 @@ MPI_TEST(captioner_reference, exchanges)
     MPI_EXPECT(memcmp(&adapted, &full, sizeof full) == 0, "adapters exchange more, or less");
     expect_calls("frozen encoder", &frozen.encoder, NN_EXCHANGE_SUM, 4);
     topology_destroy(&topology);
+}
+
+/* In the fixed order no -0 of a bridge reaches the encoder (nn_plain_zeros). Training makes none,
+ * so this bridge does. */
+MPI_TEST(captioner_reference, minus_zero_behind_the_bridge)
+{
+    static drawn data[SAMPLES];
+    batch_item items[SAMPLES];
+    ref_sample sample;
+    nn_runtime runtime = {0};
+    rank_topology topology = {0};
+    captioner_model model = {0};
+    step_trainer trainer = {0};
+    step_result result = {0};
+    const nn_runtime_desc order = {.memory = MIMO_MEMORY_HOST, .order = NN_ORDER_FIXED};
+    const topology_desc grids = {"tp=1,dp=1", "tp=1,cp=1,dp=1", false};
+    const trainer_desc training = trainer_of(items);
+    model_desc desc = small_model();
+    desc.runtime = &runtime, desc.shards = 8, desc.pairs = 1;
+    for (int64_t i = 0; i < SAMPLES; i++)
+        draw(&data[i], &items[i], &sample, i);
+    MPI_EXPECT_OK(nn_runtime_init(&runtime, &order));
+    MPI_EXPECT_OK(topology_create(&topology, mpi_test_comm(), &grids));
+    MPI_EXPECT_OK(model_create(&model, &topology, &desc));
+    MPI_EXPECT_OK(trainer_create(&trainer, &model, &training));
+    brings_minus_zero = true;
+    MPI_EXPECT_OK(train_step(&trainer, 0, &result));
+    brings_minus_zero = false;
+    int64_t count = model.batch.pictures * model.batch.tokens * model.desc.hidden;
+    MPI_EXPECT(count > 0, "the step had no rows");
+    for (int64_t i = 0; i < count; i++)
+        MPI_EXPECT(model.src_tile[i] == 0 && !signbit(model.src_tile[i]), "element %d is %a",
+                   (int)i, (double)model.src_tile[i]);
+    trainer_destroy(&trainer);
+    model_destroy(&model);
+    topology_destroy(&topology);
+    nn_runtime_release(&runtime);
 }

@@ -70,6 +70,8 @@ REFUSED = [
     (["--llm", "ep=2"], "--llm ep=2 has ep=2: the oracle models no ep there"),
     (["--adapters", "0"], "--adapters is not a rank from 1 to 64"),
     (["--same-bits", "8"], "--same-bits is not V,C"),
+    (["--same-bits", "16,1", "--train", "3"],
+     "--same-bits with V 16: 8 heads do not divide into 16 parts"),
     (["--micro-batches", "4"], "--micro-batches is not 1, 2 or 3"),
     (["--encoder", "tp"], "part 1 of the grid 'tp' is 'tp'"),
 ]

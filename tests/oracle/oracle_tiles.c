@@ -126,10 +126,7 @@ mimo_status oracle_tiles_forward(oracle_tiles *tiles)
 
 mimo_status oracle_tiles_backward(oracle_tiles *tiles)
 {
-    const nn_runtime *runtime = tiles->runtime;
     MIMO_TRY(move(tiles, true));
-    return runtime->order == NN_ORDER_FIXED
-               ? runtime->ops->plain_zeros(runtime, tiles->tile[MIMO_SRC],
-                                           rows_of(tiles, MIMO_SRC) * tiles->desc.hidden)
-               : MIMO_OK;
+    return nn_plain_zeros(tiles->runtime, tiles->tile[MIMO_SRC],
+                          rows_of(tiles, MIMO_SRC) * tiles->desc.hidden);
 }

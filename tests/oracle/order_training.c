@@ -86,6 +86,16 @@ static mimo_status take_step(oracle_candidate *candidate, const synthetic_step *
     return MIMO_OK;
 }
 
+mimo_status order_training_check(const oracle_spec *spec)
+{
+    ref_sizes sizes = synthetic_sizes(UNIT, 0);
+    MIMO_CHECK(sizes.heads % spec->shards == 0, MIMO_ERR_SHAPE,
+               "--same-bits with V %" PRId64 ": %" PRId64 " heads do not divide into %" PRId64
+               " parts",
+               spec->shards, sizes.heads, spec->shards);
+    return MIMO_OK;
+}
+
 mimo_status order_training_run(const oracle_topology *topology, const oracle_case *shape,
                                const order_run *run)
 {

@@ -29,6 +29,7 @@
 #define START_ON_8 START_OF("'encoder':'tp=2,dp=4','llm':'tp=2,cp=2,dp=2'", 2, 9)
 #define FIXED(order) \
     "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "','params':" H(9) "}\n"
+#define ORDER(order) "{'first_step':1,'micro_batches':1,'grids':{},'same_bits':'" order "'}\n"
 /* A step without hashes, and with them: of everything, then of e.w's and l.n's gradients and
  * values. */
 #define PLAIN_OF(step, loss, norm, ms) \
@@ -266,6 +267,19 @@ static const log_case logs[] = {
      "the gradients are equal: the sum of their squares differs\n"
      "the runs add in other orders (--same-bits: 8,4 and 8,1), so they differ\n"
      "single tensors were not compared: give both runs --log-hashes=tensors\n"},
+    {"two in other orders, without hashes", ORDER("8,4") PLAIN(1, "5", "1"),
+     ORDER("8,1") PLAIN(1, "5", "2"), false,
+     "step 1 differs, first: norm\n"
+     "  start      not compared\n"
+     "  tokens     equal\n"
+     "  loss       equal\n"
+     "  gradients  not compared\n"
+     "  norm       1 (bits 3ff0000000000000) and 2 (bits 4000000000000000)\n"
+     "  parameters not compared\n"
+     "it may begin earlier: not all before it was compared\n"
+     "the runs add in other orders (--same-bits: 8,4 and 8,1), so they differ\n"
+     "gradients and parameters were not compared: give both runs --log-hashes, or "
+     "--log-hashes=tensors, which names the tensor\n"},
     {"one that goes on, and one that is cut short", START STEP_1 STEP_2,
      START STEP_1 "{'step':2,'loss':5.2", true,
      "equal: steps 1 to 1 (1): tokens, loss, norm, gradients, parameters of 3 tensors\n"

@@ -94,6 +94,24 @@ static const struct train_log_tensor tensors[] = {
     {"l.b", "llm", "frozen", vector, 1, false, UINT64_MAX, 0},
 };
 
+/* With --log-hashes=none a run in the fixed order says its order alone. */
+Test(log, a_start_without_hashes)
+{
+    char path[] = "/tmp/captioner-log-XXXXXX", text[256] = "";
+    struct train_log *log = NULL;
+    const struct train_log_start start = {1, 2, "dp=1", "cp=1,dp=1", "8,1", NULL};
+    close(mkstemp(path));
+    cr_assert_eq(train_log_open(&log, path, false), MIMO_OK);
+    cr_assert_eq(train_log_begin(log, &start), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(train_log_close(log), MIMO_OK);
+    FILE *reader = fopen(path, "r");
+    cr_assert(fgets(text, sizeof text, reader));
+    fclose(reader);
+    cr_assert_str_eq(text, "{\"first_step\":1,\"micro_batches\":2,\"grids\":{\"encoder\":\"dp=1\","
+                           "\"llm\":\"cp=1,dp=1\"},\"same_bits\":\"8,1\"}\n");
+    unlink(path);
+}
+
 static const struct {
     struct train_log_hashes hashes;
     const char *start, *line; /* what is written from "params" on */

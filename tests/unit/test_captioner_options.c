@@ -69,6 +69,16 @@ Test(options, every_flag)
     cr_assert_eq(o.log_hashes, OPTIONS_HASHES);
     cr_assert_eq(parse(&o, tensors), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.log_hashes, OPTIONS_TENSOR_HASHES);
+    char fixed[] = "--same-bits --log l", plain[] = "--log-hashes=none --same-bits --log l";
+    cr_assert_eq(parse(&o, fixed), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_HASHES, "the mode is there to be compared");
+    cr_assert_eq(parse(&o, plain), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
+    char fast[] = "--log l", unlogged[] = "--same-bits";
+    cr_assert_eq(parse(&o, fast), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
+    cr_assert_eq(parse(&o, unlogged), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(o.log_hashes, OPTIONS_NO_HASHES);
     char prepare[] = "--prepare s.bin --font f.ttf --emoji-test e.txt --names n.txt";
     cr_assert_eq(parse(&o, prepare), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(o.action, OPTIONS_PREPARE);
@@ -129,7 +139,7 @@ Test(options, each_refusal_has_its_sentence)
         {"--samples a --names b", "--names does not go with it"},
         {"--names=", "--names needs a value"},
         {"--log-hashes", "--log-hashes needs a log: give --log FILE with it"},
-        {"--log l --log-hashes=all", "--log-hashes must be one of tensors, not \"all\""},
+        {"--log l --log-hashes=all", "--log-hashes must be one of tensors|none, not \"all\""},
         {"--log l --log-hashes tensors", "\"tensors\" is no flag"},
         {"--save f --lora-rank 2 --merge f", "--save and --merge are the same file, f: give"},
         {"--save ././f --log ./f", "--log and --save are the same file, ././f"},
@@ -171,7 +181,7 @@ Test(options, help_explains_each_flag)
         "--seed=K",
         "--lr=X",
         "--log=FILE",
-        "--log-hashes[=tensors]",
+        "--log-hashes[=tensors|none]",
         "--image-size=N",
         "--hidden=N",
         "--heads=N",

@@ -29,6 +29,8 @@ static double sum_exps(const nn_real *row, int64_t width, nn_real most)
 static int64_t sum_fixed_exps(const nn_real *row, int64_t width, nn_real most)
 {
     int64_t sum = 0;
+    if (MIMO_MUTATED("exp-float"))
+        return nn_fixed_sum(0, sum_exps(row, width, most));
     for (int64_t j = 0; j < width; j++)
         sum = nn_fixed_sum(sum, (double)nn_exp(row[j] - most));
     return sum;

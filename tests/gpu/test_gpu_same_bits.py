@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Two GPUs train to the same bits as one, over NCCL, by every executor.
+
+    test_gpu_same_bits.py MPIRUN MIMO_ORACLE [--gpus]
+
+mimo-oracle prints a line for each step: bits of loss and norm, hashes of gradients and parameters.
+In the fixed order two ranks must print the lines of one, byte for byte; in the fast order they print
+others, or this test sees nothing. Where CAPTIONER_SAMPLES names a file of samples (captioner
+--prepare, 32 pixels a side), the captioner's checkpoints must be one file too. Without --gpus all runs on the host, by the executors that are
+there. Exit status 77 with fewer than two GPUs, or without CUDA.
+"""
+import filecmp
+import os
+import subprocess
+import sys
+import tempfile
+
+SKIPPED, STEPS, LIMIT_S = 77, 10, 120
+TRAIN = ["--same-bits", "8,4", "--train", str(STEPS)]
+ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
+# Encoder, LLM, other arguments, and whether the host has this executor. Each splits the LLM
+# otherwise; the bridge sums over cp in two, gathers samples in one, and hands them out in one.
+PAIRS = [
+    ("tp=2,dp=1", "tp=1,cp=2,dp=1", ["--executor", "collective"], True),
+    ("tp=1,dp=2", "tp=1,cp=2,dp=1", ["--executor", "p2p"], True),
+    ("tp=2,dp=1", "tp=1,cp=2,dp=1", ["--executor", "staged"], False),
+    ("tp=1,dp=2", "tp=2,cp=1,dp=1", ["--sp", "--executor", "zero-copy"], True),
+    ("tp=2,dp=1", "tp=1,cp=1,dp=2", ["--executor", "staged"], False),
+    ("tp=1,dp=2", "tp=1,cp=1,dp=2", ["--micro-batches", "2", "--executor", "zero-copy"], True),
+]
+ADAPTERS = [[], ["--adapters", "4"]]
+
+
+CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
+             "--global-batch", "13"]
+
+
+def launch(mpirun, ranks, command):
+    """What a launch printed. This test is over where it fails, or skips."""
+    command = [mpirun, "--oversubscribe", "-n", str(ranks), *command]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            output, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # mpirun ends its ranks
+            output, _ = process.communicate()
+    if process.returncode != 0:
+        print(f"{' '.join(command)}: exit status {process.returncode}\n"
+              f"{output.decode(errors='replace')}")
+        sys.exit(SKIPPED if process.returncode == SKIPPED else 1)
+    return output
+
+
+def lines_of(mpirun, ranks, command):
+    lines = [line for line in launch(mpirun, ranks, command).splitlines()
+             if line.startswith(b"step ")]
+    if len(lines) != STEPS:
+        sys.exit(f"{' '.join(command)}: {len(lines)} of {STEPS} steps")
+    return lines
+
+
+def compare(name, lines, expected, same):
+    step = next((i for i, (a, b) in enumerate(zip(lines, expected), 1) if a != b), 0)
+    right = (step == 0) == same
+    print(f"{'' if right else 'WRONG: '}{name}: "
+          f"{f'differs from one rank in step {step}' if step else 'the bits of one rank'}", flush=True)
+    return right
+
+
+def compare_checkpoints(mpirun, captioner, more):
+    """Of two ranks against one, where there are samples."""
+    samples, verdicts = os.environ.get("CAPTIONER_SAMPLES"), []
+    if not samples or not os.path.exists(captioner):
+        print("no CAPTIONER_SAMPLES, or no captioner: checkpoints were not compared")
+        return verdicts
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = os.path.join(folder, "one"), os.path.join(folder, "two")
+        program = [captioner, *CAPTIONER, *more, "--samples", samples]
+        launch(mpirun, 1, [*program, "--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1",
+                           "--save", one])
+        for encoder, llm in dict.fromkeys(pair[:2] for pair in PAIRS):
+            launch(mpirun, 2, [*program, "--encoder", encoder, "--llm", llm, "--save", two])
+            verdicts.append(filecmp.cmp(one, two, shallow=False))
+            print(f"{'' if verdicts[-1] else 'WRONG: '}captioner {encoder} -> {llm}: "
+                  f"{'one file' if verdicts[-1] else 'another file'}", flush=True)
+    return verdicts
+
+
+def main():
+    mpirun, oracle, gpus = sys.argv[1], sys.argv[2], sys.argv[3:] == ["--gpus"]
+    device = ["--device", "cuda" if gpus else "cpu"]
+    program = [oracle, *device, *TRAIN]
+    pairs = [pair for pair in PAIRS if gpus or pair[3]]
+    verdicts = []
+    for adapters in ADAPTERS:
+        one = lines_of(mpirun, 1, [*program, *ONE, *adapters])
+        for encoder, llm, more, _ in pairs:
+            options = ["--encoder", encoder, "--llm", llm, *more, *adapters]
+            two = lines_of(mpirun, 2, [*program, *options])
+            verdicts.append(compare(" ".join(options), two, one, True))
+    fast = ["--fast", "--encoder", "tp=1,dp=2", "--llm", "tp=2,cp=1,dp=1"]
+    verdicts.append(compare(" ".join(fast), lines_of(mpirun, 2, [*program, *fast]),
+                            lines_of(mpirun, 1, [*program, *ONE, "--fast"]), False))
+    captioner = os.path.join(os.path.dirname(oracle), "../../examples/captioner/captioner")
+    verdicts += compare_checkpoints(mpirun, captioner, device)
+    print(f"{verdicts.count(True)} of {len(verdicts)} as they must be")
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
