@@ -16,7 +16,7 @@ venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
 torch=torch==2.11.0
 beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
 pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
-optional=(mypy safetensors) # their tests are skipped without them
+optional=(mypy safetensors pytest) # their tests are skipped without them
 # So is PEFT's. The two that need PyTorch come without what they need: pip would fetch what that lacks here.
 beside_peft=(transformers==5.23.0 psutil)
 peft=(accelerate==1.15.0 peft==0.21.2)
