@@ -6,8 +6,9 @@
 mimo-oracle prints a line for each step: bits of loss and norm, hashes of gradients and parameters.
 In the fixed order two ranks must print the lines of one, byte for byte; in the fast order they print
 others, or this test sees nothing. Where CAPTIONER_SAMPLES names a file of samples (captioner
---prepare, 32 pixels a side), the captioner's checkpoints must be one file too. Without --gpus all runs on the host, by the executors that are
-there. Exit status 77 with fewer than two GPUs, or without CUDA.
+--prepare, 32 pixels a side), the captioner's checkpoints must be one file as well. Without --gpus all
+runs on the host, by the executors that are there. Exit status 77 with fewer than two GPUs, or without
+CUDA.
 """
 import filecmp
 import os
@@ -29,8 +30,6 @@ PAIRS = [
     ("tp=1,dp=2", "tp=1,cp=1,dp=2", ["--micro-batches", "2", "--executor", "zero-copy"], True),
 ]
 ADAPTERS = [[], ["--adapters", "4"]]
-
-
 CAPTIONER = ["--same-bits=8,4", "--steps", "20", "--hidden", "32", "--layers", "1,2",
              "--global-batch", "13"]
 
