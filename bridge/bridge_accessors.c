@@ -32,8 +32,8 @@ mimo_status mimo_bridge_slot_samples(int64_t *start, int64_t *length, const mimo
                !bridge ? "bridge" : (start ? "length" : "start"));
     int64_t k = bridge->pairing.scale;
     MIMO_CHECK(k > 0, MIMO_ERR_GRID, "slice: the grids do not pair, so there are no slices");
-    MIMO_TRY(
-        mimo_grid_check_rank(bridge->src, bridge->rank)); /* grids that pair have the same ranks */
+    /* Grids that pair have the same ranks. */
+    MIMO_TRY(mimo_grid_check_rank(bridge->src, bridge->rank));
     MIMO_CHECK(batch >= 0 && batch % k == 0, MIMO_ERR_SHAPE,
                "slice: scale %" PRId64 " does not divide a batch of %" PRId64, k, batch);
     *start = bridge->slot * (batch / k);

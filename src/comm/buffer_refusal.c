@@ -15,9 +15,9 @@ static unsigned signature_of(uint64_t ready)
  * these flags. */
 mimo_status mimo_buffer_check(const mimo_buffer *buffer)
 {
-    static const char advice[] = "shape, dtype, batch, chunks or the offset in the buffer differ "
-                                 "(run with MIMO_CHECK=calls, "
-                                 "which names both calls); nothing more is moved by it";
+    static const char advice[] =
+        "shape, dtype, batch, chunks or the offset in the buffer differ (run with "
+        "MIMO_CHECK=calls, which names both calls); nothing more is moved by it";
     const mimo_refusal *it = buffer->refusal;
     if (__atomic_load_n(&it->noted, __ATOMIC_ACQUIRE) == 0)
         return MIMO_OK;

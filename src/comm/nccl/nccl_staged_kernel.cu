@@ -9,9 +9,9 @@ namespace
 
 // A thread loads kWords words before its first store. A thread block waits for memory most of its
 // time, which many threads hide best. Two ranks that shared an H200, 32 MiB each way: 239 us with
-// 256 threads of 8 words, 165 with 512 of 4 or of 8, 140 with 1024 of 4. But 1024 fill a
-// multiprocessor: where ranks share a GPU, the next call of one, launched early, keeps out the
-// thread blocks that it waits for, and no call ends.
+// 256 threads of 8 words, 165 with 512 of 4 or of 8, 140 with 1024 of 4. With 1024, calls of four
+// ranks that shared a GPU did not end: a thread block fills a multiprocessor then, and probably the
+// next call of one rank, launched early, kept out another rank's.
 constexpr int kThreads = 512;
 constexpr uint32_t kWords = 4;
 
