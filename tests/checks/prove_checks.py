@@ -104,6 +104,8 @@ def cases_of(build):
     for test in json.loads(listed.stdout):
         suites = {suite.split(":")[-1] for suite in test["suite"]}
         command = test["cmd"]
+        if " finds " in test["name"]:
+            continue  # a planted bug: it must fail
         if "mpi" in suites:
             launches += tests_of_launch(test)
         elif "unit" in suites and len(command) == 1 and command[0].startswith(build):
