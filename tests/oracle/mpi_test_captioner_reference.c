@@ -255,16 +255,11 @@ static exchanged count_exchanges(const rank_topology *topology, const nn_lora_ch
     captioner_model model = {0};
     step_trainer trainer = {0};
     step_result result = {0};
-    const model_desc desc = {.hidden = 32,
-                             .heads = 8,
-                             .encoder_layers = 2,
-                             .llm_layers = 4,
-                             .side = SIDE,
-                             .seq = SEQ,
-                             .micro_batch = SAMPLES,
-                             .seed = SEED,
-                             .bridge_dtype = MIMO_F32,
-                             .adapters = adapters};
+    model_desc desc = small_model();
+    desc.encoder_layers = 2;
+    desc.llm_layers = 4;
+    desc.micro_batch = SAMPLES;
+    desc.adapters = adapters;
     for (int64_t i = 0; i < SAMPLES; i++)
         draw(&data[i], &items[i], &unused, i);
     const trainer_desc training = trainer_of(items);
