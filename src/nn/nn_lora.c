@@ -281,7 +281,7 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
         return status;
     }
     lora->saved = saved;
-    nn_params_set_merged(lora->params, nn_params_merged(lora->params) + 1);
+    nn_params_count_merged(lora->params, 1);
     return MIMO_OK;
 }
 
@@ -298,6 +298,6 @@ mimo_status nn_lora_unmerge(nn_lora *lora, int weight)
                                    runtime->stream));
     nn_runtime_free(runtime, lora->saved);
     lora->saved = NULL;
-    nn_params_set_merged(lora->params, nn_params_merged(lora->params) - 1);
+    nn_params_count_merged(lora->params, -1);
     return MIMO_OK;
 }

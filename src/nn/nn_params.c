@@ -213,9 +213,9 @@ int nn_params_merged(const nn_params *params)
     return params->merged;
 }
 
-void nn_params_set_merged(nn_params *params, int merged)
+void nn_params_count_merged(nn_params *params, int change)
 {
-    params->merged = merged;
+    params->merged += change;
 }
 
 int64_t nn_params_steps(const nn_params *params)

@@ -165,9 +165,10 @@ mimo_status nn_params_zero_grad(nn_params *params);
  *  fast order it does nothing. Errors: MIMO_ERR_STATE (not sealed, settled already). */
 mimo_status nn_params_settle(nn_params *params, int64_t tokens);
 
-/** The number of adapters that are merged into their weights now (nn_lora_merge). */
+/** The number of adapters that are merged into their weights now. nn_lora_merge and
+ *  nn_lora_unmerge count them. */
 int nn_params_merged(const nn_params *params);
-void nn_params_set_merged(nn_params *params, int merged);
+void nn_params_count_merged(nn_params *params, int change);
 
 /** The number of optimizer steps taken. A checkpoint saves it. */
 int64_t nn_params_steps(const nn_params *params);
