@@ -13,7 +13,7 @@
  *
  * Then a line of another kind comes before the first step of a run: what the run starts from. It
  * says what mimo-diff needs to know of the topology, and of each tensor. With --same-bits it has
- * "same_bits":"8,1" behind the grids, and is there without hashes too.
+ * "same_bits":"8,1" behind the grids, and is there without hashes as well.
  *
  *   {"first_step":1,"micro_batches":4,"grids":{"encoder":"tp=2,dp=4","llm":"tp=2,cp=2,dp=2"},
  *    "params":"5f1d...",

@@ -13,7 +13,7 @@ static void count_call(const nn_exchange *exchange, nn_exchange_kind kind, int64
     exchange->counts->bytes[kind] += bytes;
 }
 
-/* This rank gets so many bytes from each other rank. */
+/* This rank receives `each` bytes from every other rank. */
 static void count_received(const nn_exchange *exchange, nn_exchange_kind kind, int64_t each)
 {
     if (exchange->counts)

@@ -401,8 +401,8 @@ static mimo_status backward(oracle_candidate *candidate, oracle_capture *capture
     return encoder_backward(&candidate->encoder, tile[MIMO_SRC]);
 }
 
-/* A planted bug: each dp rank trains on the samples of all others too. The encoder's dp ranks take
- * those of the same sentences. */
+/* A planted bug: each dp rank trains on the samples of all others as well. The encoder's dp ranks
+ * take those of the same sentences. */
 static mimo_status train_on_others(oracle_candidate *candidate, const synthetic_step *step,
                                    int64_t m)
 {

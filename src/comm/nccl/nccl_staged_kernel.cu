@@ -82,9 +82,9 @@ __device__ bool move_by_width(uint32_t width, const To &to, const From &from, ui
     }
 }
 
-// The pieces of a list that this thread block takes, from a counter. The next one is asked for
-// early, so that the answer arrives while this one moves. Whoever asked takes the answer before the
-// kernel ends.
+// The pieces of a list that this thread block takes, from a counter. It asks for the next piece
+// before it moves this one, so that the answer arrives meanwhile. The answer to the last
+// question is taken as well, before the kernel ends.
 class Claims
 {
   public:
