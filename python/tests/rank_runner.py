@@ -139,30 +139,69 @@ def run_one(function, judge, seconds=180, quiet=False):
     return skip
 
 
-def run_mutations(judge, words):
-    """How many planted bugs no case noticed. A case that runs on several numbers of ranks notices them
-    on one of these."""
+def plan_mutations(judge, words):
+    """[(what, its patch, the cases that must notice it)]. A case that runs on several numbers of ranks
+    notices bugs on one of these."""
     from mutation_list import MUTATIONS
     cases = {name: function for name, function, ranks, _ in CASES
              if judge.size == (4 if 4 in ranks else max(ranks))}
-    missed = 0
-    for what, ((owner, name, planted), names) in MUTATIONS.items():
-        chosen = [n for n in names if n in cases and (not words or any(w in what + n for w in words))]
-        original, noticed = vars(owner)[name], []
-        for one in chosen:
-            setattr(owner, name, staticmethod(planted) if isinstance(original, staticmethod) else planted)
-            try:
-                run_one(cases[one], judge, seconds=1 if judge.size < 8 else 5, quiet=True)
-            except AssertionError:
-                noticed.append(one)
-            finally:
-                setattr(owner, name, original)
-        missed += len(chosen) - len(noticed)
-        if judge.rank == 0 and chosen:
-            left = [n for n in chosen if n not in noticed]
-            print(f"{'MISS' if left else 'ok  '} mutation: {what}" + (f": {left} passed" if left else ""),
-                  flush=True)
-    return missed
+    chosen = [(what, patch, {n: cases[n] for n in names if n in cases and (
+        not words or any(w in what + n for w in words))}) for what, (patch, names) in MUTATIONS.items()]
+    return [mutation for mutation in chosen if mutation[2]]
+
+
+def run_with(patch, function, judge):
+    """How a case ends while a bug is planted: passed, failed or skipped."""
+    owner, name, planted = patch
+    original = vars(owner)[name]
+    setattr(owner, name, staticmethod(planted) if isinstance(original, staticmethod) else planted)
+    try:
+        skip = run_one(function, judge, seconds=1 if judge.size < 8 else 5, quiet=True)
+        return "skipped" if skip else "passed"
+    except AssertionError:
+        return "failed"
+    finally:
+        setattr(owner, name, original)
+
+
+def run_mutation(report, judge, what, patch, cases):
+    """Cases that this machine can't run notice nothing: the others must."""
+    ends = {name: run_with(patch, function, judge) for name, function in cases.items()}
+    missed = [name for name, end in ends.items() if end == "passed"]
+    if missed:
+        report.add("failed", what, f"passed: {', '.join(missed)}")
+    elif "failed" in ends.values():
+        report.add("passed", what)
+    else:
+        report.add("skipped", what, "so are its cases")
+
+
+def run_case(report, judge, name, function):
+    start = time.monotonic()
+    try:
+        skip = run_one(function, judge)
+        report.add(*("skipped", name, skip) if skip else (
+            "passed", name, f"{time.monotonic() - start:.2f} s"))
+    except AssertionError as error:
+        report.add("failed", name, str(error))
+
+
+class Report:
+    """What ended how: rank 0 prints a line of TAP for each, and how many there will be."""
+
+    def __init__(self, judge, planned):
+        self.speaks, self.counts = judge.rank == 0, {"passed": 0, "failed": 0, "skipped": 0}
+        self.say(f"1..{planned}")
+
+    def say(self, line):
+        if self.speaks:
+            print(line, flush=True)
+
+    def add(self, kind, name, note=""):
+        self.counts[kind] += 1
+        number = sum(self.counts.values())
+        note = " ".join(["SKIP"] * (kind == "skipped") + note.split())
+        self.say(f"{'not ok' if kind == 'failed' else 'ok'} {number} - {name}" + f" # {note}" * bool(note))
 
 
 def start_on_gpus():
@@ -183,33 +222,25 @@ def main(arguments):
         print("skipped: torch finds no GPU")
         return 0
     logging.getLogger("mimo_bridge").setLevel(logging.ERROR)  # cases end communicators on purpose
-    long, mutations = "--long" in arguments, "--mutations" in arguments
+    long = "--long" in arguments
     words = [a for a in arguments if not a.startswith("--")]
     for name in ON_GPUS if JUDGES else MODULES:
         importlib.import_module(name)
     judge = mb.Communicator(timeout=datetime.timedelta(seconds=180))
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for name, function, ranks, only_long in CASES:
-        if judge.size not in ranks or only_long != long or (
-                words and not any(word in name for word in words)):
-            continue
-        start = time.monotonic()
-        try:
-            skip = run_one(function, judge)
-            kind, line = ("skipped", f"skip {name}: {skip}") if skip else ("passed", f"ok   {name}")
-        except AssertionError as error:
-            kind, line = "failed", f"FAIL {name}: {error}"
-        counts[kind] += 1
-        if judge.rank == 0:
-            print(f"{line} ({time.monotonic() - start:.2f} s)", flush=True)
-    if judge.rank == 0:
-        print(f"on {judge.size} ranks: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
-    if mutations:
-        counts["failed"] += run_mutations(judge, words)
+    cases = [(name, function) for name, function, ranks, only_long in CASES
+             if judge.size in ranks and only_long == long and (
+                 not words or any(word in name for word in words))]
+    mutations = plan_mutations(judge, words) if "--mutations" in arguments else []
+    report = Report(judge, len(cases) + len(mutations))
+    for name, function in cases:
+        run_case(report, judge, name, function)
+    for what, patch, noticing in mutations:
+        run_mutation(report, judge, f"mutation: {what}", patch, noticing)
+    report.say(f"# on {judge.size} ranks: " + ", ".join(f"{n} {kind}" for kind, n in report.counts.items()))
     judge.close()
     if JUDGES:
         dist.destroy_process_group()
-    return 1 if counts["failed"] or not sum(counts.values()) else 0
+    return 1 if report.counts["failed"] or not cases else 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 
     count_results.py LOG STATUS
 
-The last line is "N passed, N failed, N skipped". A launch of several tests (mpi_cases.py) counts
-with each of them. The exit status is 0 only where nothing failed, and where STATUS is 0: the exit
+The last line is "N passed, N failed, N skipped". A launch of several tests (SEVERAL) counts with
+each of them. The exit status is 0 only where nothing failed, and where STATUS is 0: the exit
 status of meson test.
 """
 import json
@@ -12,14 +12,16 @@ import re
 import sys
 
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}
-TAP = re.compile(r"^(not ok|ok) \d+ - \S+(?: (# SKIP))?$", re.M)
+SEVERAL = ("mpi_cases.py", "rank_runner.py")  # of a command that prints TAP
+TAP = re.compile(r"^(not ok|ok) \d+ - [^#\n]*(# SKIP)?", re.M)
 
 
 def kinds_of(record):
     """passed, failed or skipped, for each test of one record."""
     of_all = KINDS.get(record["result"], "failed")
     planned = re.match(r"1\.\.(\d+)\n", record["stdout"] or "")
-    if not planned or not any("mpi_cases.py" in word for word in record["command"]):
+    if not planned or not any(
+            name in word for name in SEVERAL for word in record["command"]):
         return [of_all]
     kinds = ["failed" if word == "not ok" else "skipped" if skip else "passed"
              for word, skip in TAP.findall(record["stdout"])]

@@ -163,6 +163,11 @@ class Counts(unittest.TestCase):
         self.assertEqual(self.counted(record("ERROR", "1..2\nok 1 - s/a\nnot ok 2 - s/b\n")),
                          (1, 1, 0))
 
+    def test_notes_of_tests(self):
+        self.assertEqual(self.counted(record("OK", "1..4\nok 1 - s/a # 0.1 s\nok 2 - s/b # SKIP why\n"
+                                             "ok 3 - mutation: of two words\nnot ok 4 - s/c # sum 1\n",
+                                             ["mpirun", "rank_runner.py"])), (2, 1, 1))
+
     def test_a_launch_that_was_ended(self):
         self.assertEqual(self.counted(record("TIMEOUT", "1..3\nok 1 - s/a\n")), (1, 2, 0))
         self.assertEqual(self.counted(record("TIMEOUT", "1..1\nok 1 - s/a\n")), (1, 1, 0))
