@@ -101,14 +101,19 @@ class Movement:
         self.batches: Sequence[Batch] = ()
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}  # where rows of a ragged batch go
         self._begun = 0  # calls that reached the library, or told it that they can't
+        self._iterations = 0  # of chunks that have not ended
         self.number = _handles.add(self)
         self._choose(0)
         comm._children.append(self)
 
     # The life of the C object.
 
-    def in_use(self) -> None:
-        return None
+    def in_use(self) -> str | None:
+        """A sentence about an iteration whose rows may still be on their way, or None. Local."""
+        if self._iterations == 0:
+            return None
+        return (f"chunks have not ended ({self._iterations}): take all parts, or close the iteration, "
+                "before the bridge is closed")
 
     def release(self) -> None:
         handle, self.handle = self.handle, None
@@ -291,12 +296,14 @@ class Movement:
             desc.stream = self._on_side_stream(stream, x, y)
             _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
                                                      ctypes.byref(desc))
+            self._iterations += 1
         try:
             for i in range(n):
                 with self.comm._turn():
                     _c.lib.mimo_op_wait_chunk(operation, i, self.comm._stream())
                 yield y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i))
         finally:
+            self._iterations -= 1
             if self.comm._usable():  # otherwise it has ended, or is this process's parent's
                 with self.comm._turn():
                     _c.lib.mimo_op_wait(ctypes.byref(operation))

@@ -304,7 +304,8 @@ class Bridge(torch.nn.Module):
     # The end.
 
     def close(self) -> None:
-        """Release the bridge on every rank. Collective, blocking. Again: nothing."""
+        """Release the bridge on every rank. Collective, blocking. Again: nothing. StateError on every
+        rank where chunks have not ended on one of them."""
         if self._movement.handle is not None and not self.comm.closed:
             self.comm._close_child(self._movement)
 

@@ -47,7 +47,8 @@ class Child(Protocol):
     """What a communicator closes before itself."""
 
     def in_use(self) -> str | None:
-        """A sentence where a tensor still lies in memory that release() would free."""
+        """A sentence where release() would free what is in use: memory that a tensor lies in, or a
+        call whose rows are on their way."""
 
     def release(self) -> None:
         """Destroy the C object, but never memory that a tensor lies in. Called once."""
@@ -243,8 +244,8 @@ class Communicator:
         """Close what was made from it, newest first, and then itself. Collective, blocking: it
         begins with a barrier. Again: nothing. After abort() or a timeout it is local.
 
-        Errors: StateError on every rank where a tensor still lies in a slot of a Buffer; then
-        nothing is closed. DeadlineError where ranks are missing; then everything is released.
+        Errors: StateError on every rank where, on one of them, a tensor still lies in a slot of a
+        Buffer or chunks have not ended; then nothing is closed. DeadlineError where ranks are missing; then everything is released.
         """
         if self._handle is None:
             return

@@ -247,6 +247,23 @@ def chunks(comm):
     raises(mb.ArgumentError, "chunks", lambda: list(bridge.chunks(whole[3 * comm.rank:][:3], 0)))
 
 
+@case(2)
+def closing_amid_chunks(comm):
+    """Not while chunks have not ended, on any rank; the sentence is everyone's."""
+    bridge = mb.Bridge(mb.Grid("dp=2"), mb.Grid("tp=2"), comm=comm, layout="bsh")
+    whole = global_rows(4, 4, 2, torch.float32)
+    parts = bridge.chunks(whole[2 * comm.rank:][:2], 2)
+    first = next(parts)
+    if comm.rank == 0:
+        same(torch.cat([first, *parts]), whole)
+    raises(mb.StateError, "chunks have not ended (1)", bridge.close)
+    raises(mb.StateError, "chunks have not ended (1)", comm.close)
+    assert not comm.closed
+    if comm.rank == 1:
+        parts.close()
+    bridge.close()
+
+
 @case(2, 4)
 def prepared(comm):
     """prepare() neither reads nor writes, and calls after it move the same bits."""

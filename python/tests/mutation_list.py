@@ -163,6 +163,8 @@ MUTATIONS = {
     "spans forgotten": (wrap(Movement, "_for", nothing_told), ["bridge/ragged_place"]),
     "no mask": (wrap(Movement, "_mask", no_mask), ["bridge/ragged_place"]),
     "buffers closed early": (wrap(mb.Buffer, "in_use", never_in_use), ["buffer/closing_buffers"]),
+    "bridges closed amid chunks": (wrap(Movement, "in_use", never_in_use), [
+        "bridge/closing_amid_chunks"]),
     "slots taken anyway": (wrap(mb.Buffer, "tensor", careless_tensor), ["buffer/slot_that_is_in_use",
                                                                        "buffer/saved_activations"]),
     "one sample more": (wrap(mb.bridge._Places, "share", one_more), ["bridge/uneven_batches"]),
