@@ -208,14 +208,17 @@ mimo_status nn_params_buckets(const nn_params *params, const mimo_gradient_bucke
     return MIMO_OK;
 }
 
-int nn_params_merged(const nn_params *params)
-{
-    return params->merged;
-}
-
 void nn_params_count_merged(nn_params *params, int change)
 {
     params->merged += change;
+}
+
+mimo_status nn_params_check_unmerged(const nn_params *params, const char *what)
+{
+    MIMO_CHECK(params->merged == 0, MIMO_ERR_STATE,
+               "%s: adapters are merged into the weights (%d): unmerge first", what,
+               params->merged);
+    return MIMO_OK;
 }
 
 int64_t nn_params_steps(const nn_params *params)

@@ -104,7 +104,7 @@ mimo_status nn_params_seal(nn_params *params);
 bool nn_params_sealed(const nn_params *params);
 
 /** Set the values to the initial ones again, the moments and the number of steps to 0. Blocking.
- *  Errors: MIMO_ERR_STATE (not sealed), MIMO_ERR_MEMORY. */
+ *  Errors: MIMO_ERR_STATE (not sealed, adapters merged), MIMO_ERR_MEMORY. */
 mimo_status nn_params_reset(nn_params *params);
 
 /** Number of parameters, and the one at `index`, in the order of adding. */
@@ -127,8 +127,8 @@ bool nn_params_trainable(const nn_params *params);
 
 /** Copy one array of a parameter to or from host memory [count], for checkpoints. Read waits for
  *  the work enqueued before it. Write may only enqueue; `from` may be reused on return. Errors:
- *  MIMO_ERR_STATE (not sealed; a part that a frozen parameter lacks), MIMO_ERR_ARGUMENT (no such
- *  parameter or part). */
+ *  MIMO_ERR_STATE (not sealed; a part that a frozen parameter lacks; a value written while adapters
+ *  are merged: unmerge would lose it), MIMO_ERR_ARGUMENT (no such parameter or part). */
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
 
@@ -165,10 +165,11 @@ mimo_status nn_params_zero_grad(nn_params *params);
  *  fast order it does nothing. Errors: MIMO_ERR_STATE (not sealed, settled already). */
 mimo_status nn_params_settle(nn_params *params, int64_t tokens);
 
-/** The number of adapters that are merged into their weights now. nn_lora_merge and
- *  nn_lora_unmerge count them. */
-int nn_params_merged(const nn_params *params);
+/** Adapters that are merged into their weights: nn_lora_merge and nn_lora_unmerge count them. The
+ *  check is for what needs the weights as they are trained; `what` begins its sentence. Errors:
+ *  MIMO_ERR_STATE (some are merged). */
 void nn_params_count_merged(nn_params *params, int change);
+mimo_status nn_params_check_unmerged(const nn_params *params, const char *what);
 
 /** The number of optimizer steps taken. A checkpoint saves it. */
 int64_t nn_params_steps(const nn_params *params);

@@ -125,6 +125,7 @@ mimo_status nn_params_seal(nn_params *params)
 mimo_status nn_params_reset(nn_params *params)
 {
     MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "reset: the store is not sealed");
+    MIMO_TRY(nn_params_check_unmerged(params, "reset"));
     params->steps = 0;
     MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total,
                              2 * params->trained * (int64_t)sizeof *params->arena));
@@ -160,6 +161,8 @@ mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn
 {
     nn_real *to = NULL;
     MIMO_TRY(find_part(&to, params, index, part));
+    if (part == NN_VALUE)
+        MIMO_TRY(nn_params_check_unmerged(params, params->list[index].name));
     return nn_runtime_write(params->runtime, to, from,
                             params->list[index].count * (int64_t)sizeof *to);
 }

@@ -593,8 +593,11 @@ Test(nn_lora, merging_can_be_undone)
              "up: the adapter is merged into the weight: unmerge before training");
     nn_adamw rule = NN_ADAMW_INIT;
     NN_FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
-             "adapters are merged into the weights (1): unmerge before training");
+             "optimizer: adapters are merged into the weights (1): unmerge first");
     cr_assert_eq(nn_params_steps(f.params), 0);
+    NN_FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
+    NN_FAILS(nn_params_write(f.params, f.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
+             "up.weight: adapters are merged");
     NN_OK(nn_linear_unmerge(&f.layer));
     NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");
