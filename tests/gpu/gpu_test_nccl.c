@@ -161,7 +161,7 @@ static int count_entries(const char *folder)
 
 static void fail_creation(int refused)
 {
-    enum { CALLS = 3 }; /* of a creation that succeeds */
+    enum { CALLS = 4 }; /* of a creation that succeeds */
     MPI_Comm world = MPI_COMM_WORLD;
     failing_bootstrap it = {.good = MIMO_BOOTSTRAP_INIT, .refused = refused};
     const mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
@@ -188,7 +188,7 @@ static void fail_creation(int refused)
  * is one rank. (With more, NCCL keeps a thread for an identifier that nobody uses.) */
 MPI_TEST(nccl, bootstrap_fails_later)
 {
-    enum { ROUNDS = 4, SUCCEEDS = 4 };
+    enum { ROUNDS = 4, SUCCEEDS = 5 };
     int threads = 0, files = 0;
     for (int round = 0; round < ROUNDS; round++) {
         for (int refused = 1; refused <= SUCCEEDS; refused++)
@@ -200,6 +200,26 @@ MPI_TEST(nccl, bootstrap_fails_later)
     }
     if (mpi_test_size() > 1)
         return;
+    MPI_EXPECT(count_entries("/proc/self/task") <= threads, "%d threads, then %d", threads,
+               count_entries("/proc/self/task"));
+    MPI_EXPECT(count_entries("/proc/self/fd") <= files, "%d files, then %d", files,
+               count_entries("/proc/self/fd"));
+}
+
+/* A creation that a rank refuses leaves no thread of NCCL behind, with any number of ranks. */
+MPI_TEST(nccl, refusals_leave_nothing)
+{
+    enum { WARM_UP = 1, ROUNDS = 6 };
+    const int last = mpi_test_size() - 1;
+    int threads = 0, files = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        mimo_comm *comm = NULL;
+        mimo_nccl_desc desc = MIMO_NCCL_DESC_INIT;
+        desc.max_ctas = mpi_test_rank() == last ? -7 : MIMO_NCCL_DEFAULT;
+        MPI_EXPECT_STATUS(gpu_comm_create(&comm, &desc), MIMO_ERR_ARGUMENT);
+        threads = round < WARM_UP ? count_entries("/proc/self/task") : threads;
+        files = round < WARM_UP ? count_entries("/proc/self/fd") : files;
+    }
     MPI_EXPECT(count_entries("/proc/self/task") <= threads, "%d threads, then %d", threads,
                count_entries("/proc/self/task"));
     MPI_EXPECT(count_entries("/proc/self/fd") <= files, "%d files, then %d", files,

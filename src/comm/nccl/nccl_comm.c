@@ -173,9 +173,6 @@ static mimo_status prepare_rank(rank_info *mine, nccl_comm **made, const mimo_bo
     mine->device = desc.device;
     MIMO_TRY_CUDA(cudaSetDevice(desc.device));
     MIMO_TRY_CUDA(cudaDeviceGetPCIBusId(mine->bus, BUS_TEXT, desc.device));
-    /* NCCL keeps a thread until all ranks use the identifier, and one rank alone never does. */
-    if (bootstrap->rank == 0 && bootstrap->ranks > 1)
-        MIMO_TRY(mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId"));
     MIMO_TRY(make_first(made, bootstrap->rank, bootstrap->ranks, &desc));
     MIMO_TRY(mimo_agreement_policy(&mine->policy, &(*made)->base));
     mine->shares = shares_gpus();
@@ -250,11 +247,24 @@ static mimo_status connect(nccl_comm *made, ncclUniqueId id)
     return status;
 }
 
-static void note_failure(rank_info *mine, mimo_status status)
+/* NCCL keeps a thread until all ranks have used an identifier, and nothing takes one back. So it is
+ * made when no rank has refused. One rank alone never uses it. */
+static mimo_status make_identifier(rank_info *mine, const mimo_bootstrap *bootstrap)
 {
-    mine->status = (int32_t)status;
+    if (bootstrap->rank > 0 || bootstrap->ranks == 1)
+        return MIMO_OK;
+    return mimo_nccl_status(ncclGetUniqueId(&mine->id), NULL, NULL, "ncclGetUniqueId");
+}
+
+/* One step of the creation has ended on this rank with `local`. All ranks return the same. */
+static mimo_status agree(rank_info *all, rank_info *mine, const mimo_bootstrap *bootstrap,
+                         mimo_status local)
+{
+    mine->status = (int32_t)local;
     snprintf(mine->sentence, sizeof mine->sentence, "%s",
-             status == MIMO_OK ? "" : mimo_last_error());
+             local == MIMO_OK ? "" : mimo_last_error());
+    MIMO_TRY(exchange_infos(bootstrap, all, mine));
+    return compare(all, bootstrap->ranks);
 }
 
 static mimo_status read_bootstrap(mimo_bootstrap *own, mimo_comm **out, const mimo_bootstrap *given)
@@ -287,12 +297,12 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     mine.host = mimo_nccl_host_hash();
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
-    note_failure(&mine, prepare_rank(&mine, &made, bootstrap, desc, neighbours));
-    MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
-    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->ranks));
-    note_failure(&mine, connect(made, all[0].id));
-    MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
-    MIMO_TRY_GOTO(status, done, compare(all, bootstrap->ranks));
+    status = prepare_rank(&mine, &made, bootstrap, desc, neighbours);
+    MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
+    status = make_identifier(&mine, bootstrap);
+    MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
+    status = connect(made, all[0].id);
+    MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     *out = &made->base;
     made = NULL;
 done:
