@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "blas_kernels.h"
+#include "captioner/model/blas_kernels.h"
 #include "nn/nn.h"
 #include "nn/nn_initial.h"
 

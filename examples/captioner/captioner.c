@@ -9,12 +9,12 @@
 
 #include <mimo/mpi.h>
 
-#include "blas_kernels.h"
-#include "caption_data.h"
-#include "captioner_support.h"
-#include "options.h"
-#include "options_compare.h"
-#include "training_run.h"
+#include "captioner/model/blas_kernels.h"
+#include "captioner/support/captioner_support.h"
+#include "captioner/training/caption_data.h"
+#include "captioner/training/options.h"
+#include "captioner/training/options_compare.h"
+#include "captioner/training/training_run.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 

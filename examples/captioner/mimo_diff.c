@@ -7,7 +7,7 @@
 
 #include <mimo/version.h>
 
-#include "diff_files.h"
+#include "captioner/diff/diff_files.h"
 
 enum { EXIT_EQUAL = 0, EXIT_DIFFERENT = 1, EXIT_NO_ANSWER = 2 };
 

@@ -2,7 +2,7 @@
 
     build/examples/captioner/captioner --image-size 16 --prepare emoji.samples
 
-examples/captioner/sample_file.h describes the file.
+examples/captioner/data/sample_file.h describes the file.
 """
 import struct
 

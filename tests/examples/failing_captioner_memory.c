@@ -1,6 +1,6 @@
 /* The captioner's host memory in the test of failing allocations: one count with the library's, so
  * that mimo_fail_allocation reaches both. */
-#include "captioner_memory.h"
+#include "captioner/support/captioner_memory.h"
 
 #include "core/memory.h"
 

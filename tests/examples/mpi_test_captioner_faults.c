@@ -8,14 +8,14 @@
 #include "core/memory.h"
 #include "mpi_test.h"
 
-#include "adapter_store.h"
-#include "caption_data.h"
-#include "checkpoint.h"
-#include "evaluate.h"
-#include "generate.h"
-#include "model_hashes.h"
-#include "options_compare.h"
-#include "train_step.h"
+#include "captioner/model/evaluate.h"
+#include "captioner/model/generate.h"
+#include "captioner/training/adapter_store.h"
+#include "captioner/training/caption_data.h"
+#include "captioner/training/checkpoint.h"
+#include "captioner/training/model_hashes.h"
+#include "captioner/training/options_compare.h"
+#include "captioner/training/train_step.h"
 
 enum { RANKS = 2, SIDE = 8, SAMPLES = 9, HELD_OUT = 3, LENGTH = 3, SEQ = 4, LAYERS = 1 };
 

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
-#include "batch.h"
+#include "captioner/model/batch.h"
 
 /* Every epoch takes each sample exactly once, for any batch size. Epochs differ, and so do
  * seeds. */

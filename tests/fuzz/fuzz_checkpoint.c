@@ -9,9 +9,9 @@
 
 #include <mimo/mpi.h>
 
-#include "checkpoint.h"
+#include "captioner/support/little_endian.h"
+#include "captioner/training/checkpoint.h"
 #include "fuzz_input.h"
-#include "little_endian.h"
 
 /* Lives as long as the process. */
 static struct {

@@ -6,11 +6,11 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "adapter_file.h"
-#include "captioner_memory.h"
+#include "captioner/formats/adapter_file.h"
+#include "captioner/formats/lora_v1_file.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/little_endian.h"
 #include "fuzz_input.h"
-#include "little_endian.h"
-#include "lora_v1_file.h"
 
 #define UP "llm.block0.mlp.up."
 static const int64_t rows[] = {2, 0, 3, 1};

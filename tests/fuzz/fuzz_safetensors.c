@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "captioner/formats/safetensors.h"
+#include "captioner/support/little_endian.h"
 #include "fuzz_input.h"
-#include "little_endian.h"
-#include "safetensors.h"
 
 static void read_tensor(const safetensors_file *file, int64_t index)
 {

@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <unistd.h>
 
+#include "captioner/data/emoji_list.h"
+#include "captioner/data/sample_file.h"
+#include "captioner/support/little_endian.h"
 #include "core/hash.h"
-#include "emoji_list.h"
 #include "fuzz_input.h"
-#include "little_endian.h"
-#include "sample_file.h"
 
 enum { HASHED = 40, HEADER = 48 };
 

@@ -22,6 +22,9 @@ PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
 PLAN, ROUTED, COLLECTIVE = "bridge/plan", "bridge/routed", "bridge/collective"
 OP, VERIFY, BRIDGE = "bridge/op", "bridge/verify", "bridge"
 GRADIENT, NN = "gradient", "nn"
+SUPPORT, DATA, FORMATS = "captioner/support", "captioner/data", "captioner/formats"
+PICTURES, DIFF = "captioner/pictures", "captioner/diff"
+MODEL, TRAINING = "captioner/model", "captioner/training"
 
 # What everything behind the plan may include. An operation reaches its executor by the table alone, and
 # neither executor knows the other.
@@ -45,6 +48,14 @@ MAY_INCLUDE = {
     GRADIENT: {CORE, DEVICE, COMM, GRID},
     NN: LIBRARY,
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
+    # examples/captioner, beside public headers
+    SUPPORT: LIBRARY,
+    DATA: LIBRARY | {SUPPORT},
+    FORMATS: LIBRARY | {SUPPORT},
+    PICTURES: LIBRARY | {SUPPORT},
+    DIFF: LIBRARY | {SUPPORT, FORMATS},
+    MODEL: LIBRARY | {SUPPORT, NN},
+    TRAINING: LIBRARY | {SUPPORT, DATA, FORMATS, PICTURES, MODEL, NN},
 }
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
@@ -60,6 +71,7 @@ FOLDERS = [
     ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/routed/", ROUTED),
     ("bridge/collective/", COLLECTIVE), ("bridge/op/", OP), ("bridge/verify/", VERIFY),
     ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"),
+    *((f"examples/{part}/", part) for part in (SUPPORT, DATA, FORMATS, PICTURES, DIFF, MODEL, TRAINING)),
     ("examples/", "examples"), ("bench/", "bench"),
 ]
 PUBLIC = "include/mimo/"
@@ -157,7 +169,7 @@ def includes(text):
 def resolve(name, include, files):
     """The file of the tree that an include names, or None for files of others."""
     beside = os.path.normpath(os.path.join(os.path.dirname(name), include))
-    for path in (beside, "include/" + include, "src/" + include, include):
+    for path in (beside, "include/" + include, "src/" + include, "examples/" + include, include):
         if path in files:
             return path
     return None
@@ -262,7 +274,7 @@ class Law:
             if target is None:
                 continue
             if target == UMBRELLA:
-                if part not in (NN, "tools"):
+                if part not in (NN, "tools") and not name.startswith(EXAMPLES):
                     self.find(name, line, f"{part} includes everything by <mimo/mimo.h>")
                 continue
             other = part_of(target)
@@ -303,7 +315,7 @@ class Law:
 
     def backends(self, name):
         part = part_of(name)
-        if part in FREE_PARTS or part is None:
+        if part in FREE_PARTS or part is None or name.startswith(EXAMPLES):
             return
         if not BACKEND_FILES.match(name):
             chain = self.reaches_backend(name, {name})
@@ -451,6 +463,12 @@ SAMPLES = [
      "an example reaches a private header: core/inner.h"),
     ("examples/captioner/far.c", '#include "nn/inside.h"\n',
      "an example reaches a private header: nn/inside.h -> core/inner.h"),
+    ("examples/captioner/support/up.c", '#include "captioner/model/model.h"\n',
+     "captioner/support may not include captioner/model"),
+    ("examples/captioner/model/up.c", '#include "captioner/training/loop.h"\n',
+     "captioner/model may not include captioner/training"),
+    ("examples/captioner/formats/layers.c", '#include "nn/linear.h"\n',
+     "captioner/formats may not include nn"),
     ("examples/layers.c", '#include "nn/linear.h"\n',
      "an example reaches a private header: nn/linear.h"),
     ("grid/long.c", LONG, "grown has 82 lines"),
@@ -488,8 +506,10 @@ GOOD = {
     "src/nn/linear.h": "#include <mimo/mimo.h>\n",
     "src/nn/inside.h": '#include "core/inner.h"\n',
     "src/core/inner.h": "int z;\n",
-    "examples/captioner/model.c": '#include "nn/linear.h"\n#include "model.h"\n#include <mpi.h>\n',
-    "examples/captioner/model.h": "#include <mimo/mimo.h>\n",
+    "examples/captioner/model/model.c": '#include "captioner/model/model.h"\n#include "nn/linear.h"\n'
+                                        "#include <mpi.h>\n",
+    "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
+    "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',
     "bridge/op/steps.h": "int x;\n",
     "bridge/routed/phases.h": '#include "bridge/op/steps.h"\n#include "bridge/plan/plan_walk.h"\n',
     "bridge/collective/groups.h": '#include "bridge/op/steps.h"\n',

@@ -8,12 +8,12 @@
 #include "mpi_test.h"
 #include "reference_grid.h"
 
+#include "captioner/training/train_step.h"
 #include "capture.h"
 #include "comparison.h"
 #include "ref_model.h"
 #include "ref_optimizer.h"
 #include "ref_random.h"
-#include "train_step.h"
 
 enum {
     SIDE = 16,

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "adapter_file.h"
+#include "captioner/formats/adapter_file.h"
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"

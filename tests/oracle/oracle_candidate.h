@@ -3,7 +3,7 @@
 #ifndef ORACLE_ORACLE_CANDIDATE_H
 #define ORACLE_ORACLE_CANDIDATE_H
 
-#include "encoder.h"
+#include "captioner/model/encoder.h"
 
 #include "capture.h"
 #include "oracle_llm.h"

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "captioner/model/layer_widths.h"
 #include "core/check.h"
 #include "core/memory.h"
 #include "device/device.h"
-#include "layer_widths.h"
 
 /* ----------------------------------------- creation ----------------------------------------- */
 

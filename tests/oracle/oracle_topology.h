@@ -5,8 +5,8 @@
 
 #include <mimo/mimo.h>
 
+#include "captioner/model/compute_place.h"
 #include "executors.h"
-#include "compute_place.h"
 
 typedef struct oracle_spec {
     const char *encoder, *llm; /* "tp=2,dp=4" */

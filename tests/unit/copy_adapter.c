@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "adapter_file.h"
-#include "adapter_format.h"
-#include "captioner_memory.h"
-#include "captioner_support.h"
-#include "safetensors.h"
+#include "captioner/formats/adapter_file.h"
+#include "captioner/formats/adapter_format.h"
+#include "captioner/formats/safetensors.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
 
 /* The tensors of a file, named without the prefix. The names are the file's. */
 static mimo_status list_tensors(struct adapter_tensors *out, const safetensors_file *file)

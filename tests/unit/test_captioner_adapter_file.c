@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "adapter_file.h"
-#include "captioner_memory.h"
+#include "captioner/formats/adapter_file.h"
+#include "captioner/formats/safetensors.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/little_endian.h"
 #include "core/float16.h"
 #include "expect_failure.h"
-#include "little_endian.h"
-#include "safetensors.h"
 #include "same_bits.h"
 
 static char top[] = "/tmp/captioner-adapter-XXXXXX";

@@ -7,9 +7,9 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/diff/diff_files.h"
+#include "captioner/formats/safetensors.h"
 #include "core/check.h"
-#include "diff_files.h"
-#include "safetensors.h"
 
 /* ------------------------------------------- logs --------------------------------------------- */
 

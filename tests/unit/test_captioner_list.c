@@ -6,9 +6,9 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/data/emoji_list.h"
+#include "captioner/support/utf8.h"
 #include "core/check.h"
-#include "emoji_list.h"
-#include "utf8.h"
 
 static struct emoji_list installed(void)
 {

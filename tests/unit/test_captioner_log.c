@@ -9,9 +9,9 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 
+#include "captioner/support/progress.h"
+#include "captioner/training/train_log.h"
 #include "core/check.h"
-#include "progress.h"
-#include "train_log.h"
 
 static const struct train_log_line lines[] = {
     {1, 5.545177444479562, 431, 1.0 / 3, 81.25, NULL},

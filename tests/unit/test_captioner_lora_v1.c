@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "captioner/formats/lora_v1_file.h"
+#include "captioner/support/little_endian.h"
 #include "core/hash.h"
 #include "expect_failure.h"
-#include "little_endian.h"
-#include "lora_v1_file.h"
 #include "same_bits.h"
 
 static char folder[] = "/tmp/captioner-lora-XXXXXX";

@@ -6,8 +6,8 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/data/emoji_names.h"
 #include "core/check.h"
-#include "emoji_names.h"
 
 enum { SMALL = 4 };
 

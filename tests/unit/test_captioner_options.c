@@ -4,8 +4,8 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/training/options.h"
 #include "core/check.h"
-#include "options.h"
 
 enum { MOST_WORDS = 32 };
 

@@ -10,9 +10,9 @@
 #include <criterion/criterion.h>
 #include <png.h>
 
+#include "captioner/pictures/pictures.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "pictures.h"
 #include "skip_unless.h"
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE * 3, CELLS = 10, STEPS = 400 };

@@ -8,16 +8,16 @@
 
 #include <criterion/criterion.h>
 
-#include "box_filter.h"
+#include "captioner/data/box_filter.h"
+#include "captioner/data/emoji_list.h"
+#include "captioner/data/render_module.h"
+#include "captioner/data/sample_render.h"
+#include "captioner/support/plugin.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/memory.h"
-#include "emoji_list.h"
-#include "plugin.h"
-#include "render_module.h"
-#include "sample_render.h"
-#include "skip_unless.h"
 #include "same_bits.h"
+#include "skip_unless.h"
 
 static const struct sample_source installed = {.module_folder = MODULE_FOLDER, .image_size = 32};
 

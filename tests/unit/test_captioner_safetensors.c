@@ -10,10 +10,10 @@
 
 #include <criterion/criterion.h>
 
+#include "captioner/formats/safetensors.h"
+#include "captioner/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "little_endian.h"
-#include "safetensors.h"
 #include "same_bits.h"
 
 static char folder[] = "/tmp/captioner-tensors-XXXXXX";

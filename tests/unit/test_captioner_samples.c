@@ -10,12 +10,12 @@
 
 #include <criterion/criterion.h>
 
-#include "atomic_file.h"
-#include "folders.h"
+#include "captioner/data/sample_file.h"
+#include "captioner/support/atomic_file.h"
+#include "captioner/support/folders.h"
+#include "captioner/support/little_endian.h"
 #include "core/check.h"
 #include "core/hash.h"
-#include "little_endian.h"
-#include "sample_file.h"
 #include "same_bits.h"
 
 enum { SIDE = 8, COUNT = 3, HEADER = 48, PIXELS = SIDE * SIDE * 3 };

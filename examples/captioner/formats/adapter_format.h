@@ -1,0 +1,40 @@
+/* What the writer and the reader of an adapter's folder must agree on. */
+#ifndef CAPTIONER_ADAPTER_FORMAT_H
+#define CAPTIONER_ADAPTER_FORMAT_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+#define ADAPTER_CONFIG_NAME "adapter_config.json"
+#define ADAPTER_TENSORS_NAME "adapter_model.safetensors"
+#define ADAPTER_PREFIX "base_model.model."
+
+/* FOLDER/NAME; the caller releases it. */
+static inline mimo_status adapter_path(char **out, const char *folder, const char *name)
+{
+    size_t length = strlen(folder);
+    const char *slash = length > 0 && folder[length - 1] == '/' ? "" : "/";
+    size_t bytes = length + 1 + strlen(name) + 1;
+    CHECK(length > 0, MIMO_ERR_ARGUMENT, "the folder of an adapter has no name");
+    TRY(memory_reserve(out, (int64_t)bytes, 1));
+    snprintf(*out, bytes, "%s%s%s", folder, slash, name);
+    return MIMO_OK;
+}
+
+/* Which dimension of a factor is the rank; -1 where the name is none of a factor. */
+static inline int adapter_rank_dimension(const char *name)
+{
+    static const char *const tails[] = {".lora_A.weight", ".lora_B.weight"};
+    size_t length = strlen(name);
+    for (int dim = 0; dim < 2; dim++) {
+        size_t bytes = strlen(tails[dim]);
+        if (length >= bytes && strcmp(name + length - bytes, tails[dim]) == 0)
+            return dim;
+    }
+    return -1;
+}
+
+#endif

@@ -1,0 +1,131 @@
+#include "captioner/model/batch.h"
+
+#include <string.h>
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+/* Up to a multiple of both dp sizes: of the larger, as the bridge takes only sizes of which one
+ * divides the other. */
+static int64_t padded_total(const rank_topology *topology, int64_t samples)
+{
+    int64_t encoder = topology->encoder_dp, llm = topology->llm_dp;
+    int64_t larger = encoder > llm ? encoder : llm;
+    return (samples + larger - 1) / larger * larger;
+}
+
+mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
+                         int64_t samples)
+{
+    int64_t total = padded_total(topology, samples);
+    out->side = side;
+    out->tokens = (side / PATCH) * (side / PATCH);
+    out->seq = seq;
+    out->total = total;
+    TRY(topology_samples(topology, MIMO_SRC, total, &out->first_picture, &out->pictures));
+    TRY(topology_samples(topology, MIMO_DST, total, &out->first_sentence, &out->sentences));
+    TRY(memory_reserve(&out->patches, out->tokens * out->pictures * PATCH_VALUES,
+                       sizeof *out->patches));
+    TRY(memory_reserve(&out->ids, out->sentences * seq, sizeof *out->ids));
+    return memory_reserve(&out->labels, out->sentences * seq, sizeof *out->labels);
+}
+
+void batch_destroy(micro_batch *batch)
+{
+    memory_release(batch->patches);
+    memory_release(batch->ids);
+    memory_release(batch->labels);
+    *batch = (struct micro_batch){0};
+}
+
+static const batch_item *item_at(const batch_item *items, int64_t count, int64_t i)
+{
+    static const batch_item masked = {0};
+    return i < count ? &items[i] : &masked;
+}
+
+/* Patch p of a picture, pixels scaled to [-1, 1], as one row. */
+static void cut_patch(float *row, const uint8_t *picture, int64_t side, int64_t p)
+{
+    if (!picture) {
+        memset(row, 0, PATCH_VALUES * sizeof *row);
+        return;
+    }
+    int64_t across = side / PATCH;
+    int64_t y0 = p / across * PATCH, x0 = p % across * PATCH;
+    for (int64_t y = 0; y < PATCH; y++) {
+        const uint8_t *pixels = picture + ((y0 + y) * side + x0) * 3;
+        for (int64_t i = 0; i < PATCH * 3; i++)
+            *row++ = (float)pixels[i] / 127.5f - 1.0f;
+    }
+}
+
+static void fill_patches(micro_batch *batch, const batch_item *items, int64_t count)
+{
+    for (int64_t p = 0; p < batch->tokens; p++)
+        for (int64_t b = 0; b < batch->pictures; b++)
+            cut_patch(batch->patches + (p * batch->pictures + b) * PATCH_VALUES,
+                      item_at(items, count, batch->first_picture + b)->picture, batch->side, p);
+}
+
+/* Token i of a sentence. */
+static int64_t token_at(const batch_item *item, int64_t tokens, int64_t i)
+{
+    int64_t letter = i - tokens;
+    if (letter < 0)
+        return TOKEN_IMAGE;
+    if (!item->name || letter > item->length)
+        return TOKEN_PAD;
+    if (letter < item->length)
+        return (unsigned char)item->name[letter];
+    return item->open ? TOKEN_PAD : TOKEN_END;
+}
+
+/* Labels are shifted here, on the whole sequence: once cp has split it, the next position may be on
+ * another rank. */
+static void fill_sentence(micro_batch *batch, int64_t *ids, int64_t *labels, const batch_item *item)
+{
+    for (int64_t i = 0; i < batch->seq; i++) {
+        int64_t next = token_at(item, batch->tokens, i + 1);
+        ids[i] = token_at(item, batch->tokens, i);
+        labels[i] = next <= TOKEN_END ? next : LABEL_IGNORED;
+    }
+}
+
+void batch_fill(micro_batch *batch, const batch_item *items, int64_t count)
+{
+    fill_patches(batch, items, count);
+    for (int64_t b = 0; b < batch->sentences; b++)
+        fill_sentence(batch, batch->ids + b * batch->seq, batch->labels + b * batch->seq,
+                      item_at(items, count, batch->first_sentence + b));
+}
+
+/* A keyed permutation of [0, samples): a Feistel network over the next even number of bits, walked
+ * until it lands inside. No table, so no state to checkpoint. */
+static int64_t permute(int64_t index, int64_t samples, uint64_t key)
+{
+    int half = 1;
+    while ((INT64_C(1) << (2 * half)) < samples)
+        half++;
+    uint64_t mask = (UINT64_C(1) << half) - 1;
+    uint64_t x = (uint64_t)index;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 6; round++) {
+            uint64_t mixed = left ^ (hash_mix(key + (round << 40) + right) & mask);
+            left = right;
+            right = mixed;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)samples);
+    return (int64_t)x;
+}
+
+void batch_choose(int64_t *chosen, int64_t count, int64_t step, uint64_t seed, int64_t samples)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int64_t position = step * count + i;
+        uint64_t key = hash_mix(hash_mix(seed) + (uint64_t)(position / samples));
+        chosen[i] = permute(position % samples, samples, key);
+    }
+}

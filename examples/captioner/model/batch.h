@@ -1,0 +1,65 @@
+/*
+ * What a micro-batch holds: which samples of the data it takes, and the pictures, ids and labels
+ * that one rank needs of them.
+ *
+ * A sentence is  P image tokens | the name's UTF-8 bytes | EOS | padding, S ids in all. Position i
+ * predicts token i + 1; the loss counts where that token is a byte of the name or EOS, so the last
+ * image token predicts the first byte.
+ */
+#ifndef CAPTIONER_BATCH_H
+#define CAPTIONER_BATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "captioner/model/topology.h"
+
+enum {
+    TOKEN_END = 256, /* ids below are the bytes of a name */
+    TOKEN_PAD = 257,
+    TEXT_VOCABULARY = 258, /* ids that are looked up and predicted */
+    TOKEN_IMAGE = 258,     /* stands for one row from the encoder; never looked up or predicted */
+    LABEL_IGNORED = -100,
+    PATCH = 8, /* pixels along the side of a patch, which is one image token */
+    PATCH_VALUES = PATCH * PATCH * 3,
+};
+
+/** One sample as the model sees it. All zero is a masked sample: a blank picture without labels. */
+typedef struct batch_item {
+    const uint8_t *picture; /* RGB, side x side x 3 */
+    const char *name;       /* `length` bytes of UTF-8 */
+    int64_t length;
+    bool open; /* the name is a beginning: no EOS follows it */
+} batch_item;
+
+/** The part of a micro-batch that one rank holds, in its two roles. */
+typedef struct micro_batch {
+    int64_t side, tokens;   /* picture side in pixels, and P = (side / PATCH)^2 */
+    int64_t seq;            /* S */
+    int64_t total;          /* B over all ranks, masked samples included: both dp divide it */
+    int64_t pictures;       /* b, samples this rank encodes */
+    int64_t first_picture;  /* the first of them within the micro-batch */
+    int64_t sentences;      /* samples this rank holds as part of the LLM */
+    int64_t first_sentence; /* the first of them */
+    float *patches;         /* [P, b, PATCH_VALUES] */
+    int64_t *ids, *labels;  /* [sentences, S] */
+} micro_batch;
+
+/** Room for micro-batches of up to `samples` samples over all ranks, whatever the grids: `total` is
+ *  what both dp divide. The caller zeroes *out before and calls batch_destroy after, whatever the
+ *  result. Local. */
+mimo_status batch_create(micro_batch *out, const rank_topology *topology, int64_t side, int64_t seq,
+                         int64_t samples);
+void batch_destroy(micro_batch *batch);
+
+/** Fill this rank's part from items[count], the samples of the whole micro-batch, count <= total.
+ *  The rest is masked: every rank runs the same calls, and a masked sample adds nothing to losses,
+ *  counts and gradients. */
+void batch_fill(micro_batch *batch, const batch_item *items, int64_t count);
+
+/** Which samples of [0, samples) step `step` (from 0) takes, into chosen[count]. A function of its
+ *  arguments only, so that every topology sees the same global batch: each epoch is a permutation
+ *  of the samples, keyed by (seed, epoch). */
+void batch_choose(int64_t *chosen, int64_t count, int64_t step, uint64_t seed, int64_t samples);
+
+#endif

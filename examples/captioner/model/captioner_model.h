@@ -1,0 +1,61 @@
+/* Encoder, bridge and LLM as one differentiable thing: a micro-batch in, loss sum and token count
+ * out, gradients into the two stores. */
+#ifndef CAPTIONER_CAPTIONER_MODEL_H
+#define CAPTIONER_CAPTIONER_MODEL_H
+
+#include "captioner/model/encoder.h"
+#include "captioner/model/language.h"
+
+/** The sizes that a checkpoint must agree with, and what else all ranks share. */
+typedef struct model_desc {
+    int64_t hidden, heads; /* of both modules */
+    int64_t encoder_layers, llm_layers;
+    int64_t side, seq;   /* picture side in pixels; S */
+    int64_t micro_batch; /* most samples of a micro-batch over all ranks; dp need not divide it */
+    uint64_t seed;
+    const nn_runtime *runtime; /* where it computes; borrowed; NULL: on the host */
+    mimo_dtype
+        bridge_dtype; /* MIMO_F32, or MIMO_BF16: what crosses the bridge; layers compute in f32 */
+    int64_t shards, pairs;          /* V and C of a runtime in the fixed order; otherwise 0 */
+    const nn_lora_choice *adapters; /* trained, and all else frozen; borrowed; NULL: none */
+} model_desc;
+
+typedef struct captioner_model {
+    model_desc desc;
+    const rank_topology *topology;
+    vision_encoder encoder;
+    language_model language;
+    micro_batch batch;  /* the caller fills it before forward */
+    nn_real *patches;   /* batch.patches, where the model computes; NULL: these themselves */
+    nn_real *encoded;   /* [P, b, H] out of the encoder; in backward its gradient */
+    nn_real *src_tile;  /* [b * P, H] the same, sample after sample, as a ragged bridge takes it */
+    uint16_t *src_half; /* [b * P, H] and [own, B, H]: both tiles in bf16, where that crosses */
+    uint16_t *dst_half;
+    mimo_alignment *order; /* between `encoded` and `src_tile` */
+    mimo_span *spans;      /* [B] where the image rows of this rank's sentences stand */
+} captioner_model;
+
+/** Collective. The caller zeroes *out before and calls model_destroy after, whatever the result. */
+mimo_status model_create(captioner_model *out, const rank_topology *topology,
+                         const model_desc *desc);
+void model_destroy(captioner_model *model);
+
+/** Elements of the parameters of both modules. Each counts once, however tp cuts it. */
+typedef struct model_elements {
+    int64_t all, trained;
+} model_elements;
+model_elements model_count_elements(const captioner_model *model);
+
+/** The sum of the losses of this rank's labels of model->batch, and how many these are.
+ *  Collective. */
+mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tokens);
+
+/** Add the gradients of the last forward to both stores. Where nothing of the encoder is trained,
+ *  no gradient crosses the bridge. Collective. */
+mimo_status model_backward(captioner_model *model);
+
+/** Merge all adapters into the weights, and back. Local. The errors of nn_linear_merge. */
+mimo_status model_merge(captioner_model *model);
+mimo_status model_unmerge(captioner_model *model);
+
+#endif

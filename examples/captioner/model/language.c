@@ -1,0 +1,277 @@
+#include "captioner/model/language.h"
+
+#include <stdio.h>
+
+#include "captioner/model/layer_widths.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+static int64_t text_count(const language_model *language)
+{
+    return language->sentences * language->own_text;
+}
+
+static mimo_status reserve_rooms(language_model *out)
+{
+    int64_t width = out->hidden, text = text_count(out);
+    TRY(memory_reserve(&out->own_ids, out->own_rows, sizeof *out->own_ids));
+    TRY(memory_reserve(&out->text_ids, text, sizeof *out->text_ids));
+    TRY(nn_runtime_reserve(out->runtime, &out->text_rows, text * width, sizeof *out->text_rows));
+    TRY(memory_reserve(&out->labels_share, out->rows, sizeof *out->labels_share));
+    TRY(memory_reserve(&out->labels, out->rows, sizeof *out->labels));
+    TRY(memory_reserve(&out->activations, out->layers + 2, sizeof *out->activations));
+    for (int64_t i = 0; i < out->layers + 2; i++)
+        TRY(nn_runtime_reserve(out->runtime, &out->activations[i], out->own_rows * width,
+                               sizeof(nn_real)));
+    TRY(nn_runtime_reserve(out->runtime, &out->logits, out->rows * out->head.out,
+                           sizeof *out->logits));
+    return nn_runtime_reserve(out->runtime, &out->gradient, out->own_rows * width,
+                              sizeof *out->gradient);
+}
+
+static mimo_status add_layers(language_model *out, const language_desc *desc)
+{
+    int64_t hidden = desc->hidden;
+    nn_params *params = out->params;
+    nn_rule rule = desc->sp ? NN_PARTIAL : NN_REPLICATED; /* of what sees a rank's own rows */
+    TRY(nn_embedding_init(
+        &out->text, params,
+        &(nn_embedding_desc){"llm.text", TEXT_VOCABULARY, hidden, EMBEDDING_STD, rule}));
+    TRY(nn_embedding_init(
+        &out->position, params,
+        &(nn_embedding_desc){"llm.position", desc->seq, hidden, EMBEDDING_STD, rule}));
+    TRY(nn_embedding_reserve(&out->text, text_count(out)));
+    TRY(nn_embedding_reserve(&out->position, out->own));
+    for (int64_t i = 0; i < desc->layers; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "llm.block%d", (int)i);
+        nn_block_desc block = block_of(name, hidden, desc->heads, desc->layers);
+        block.max_rows = out->share;
+        block.max_batch = desc->sentences;
+        block.adapters = desc->adapters;
+        block.sp = desc->sp;
+        block.max_parts = desc->cp ? mimo_comm_size(desc->cp) : 1;
+        TRY(nn_block_init(&out->blocks[i], params, desc->tp, &block));
+    }
+    TRY(nn_norm_init(&out->norm, params, "llm.norm", hidden, out->own_rows, rule));
+    nn_linear_desc head = {.name = "llm.head",
+                           .in = hidden,
+                           .out = PADDED_VOCABULARY,
+                           .split = NN_SPLIT_COLUMNS,
+                           .std = EMBEDDING_STD,
+                           .max_rows = out->rows,
+                           .sp = desc->sp};
+    head.lora = nn_lora_for(desc->adapters, head.name);
+    TRY(nn_linear_init(&out->head, params, desc->tp, &head));
+    TRY(nn_loss_init(&out->loss, desc->runtime, desc->tp, PADDED_VOCABULARY, out->rows));
+    return nn_params_seal(params);
+}
+
+static mimo_status list_positions(int64_t *count, int64_t **positions,
+                                  const mimo_partition *partition, mimo_content content,
+                                  int64_t seq)
+{
+    TRY(mimo_partition_rows(count, partition, content, seq));
+    TRY(memory_reserve(positions, *count, sizeof **positions));
+    return mimo_partition_index(*positions, partition, content, seq);
+}
+
+/* Which positions this rank keeps of every sequence. Its share splits labels, and the mask of
+ * attention needs it; its own split embeddings and ids, and the position table needs them. */
+static mimo_status find_positions(language_model *out, const language_desc *desc)
+{
+    TRY(list_positions(&out->share, &out->positions, desc->partition, MIMO_LABELS, desc->seq));
+    TRY(list_positions(&out->own, &out->own_positions, desc->partition, MIMO_EMBEDDINGS,
+                       desc->seq));
+    out->rows = out->share * desc->sentences;
+    out->own_rows = out->own * desc->sentences;
+    for (int64_t i = 0; i < out->own; i++)
+        out->own_text += out->own_positions[i] >= desc->image_tokens;
+    return MIMO_OK;
+}
+
+mimo_status language_create(language_model *out, const language_desc *desc)
+{
+    out->runtime = desc->runtime;
+    out->partition = desc->partition;
+    out->cp = desc->cp;
+    out->layers = desc->layers;
+    out->hidden = desc->hidden;
+    out->seq = desc->seq;
+    out->image_tokens = desc->image_tokens;
+    out->sentences = desc->sentences;
+    out->pairs = desc->pairs;
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = desc->tp ? mimo_comm_rank(desc->tp) : 0,
+                            .tp_size = desc->tp ? mimo_comm_size(desc->tp) : 1,
+                            .seed = desc->seed,
+                            .frozen = desc->frozen,
+                            .runtime = desc->runtime,
+                            .shards = desc->shards,
+                            .pairs = desc->pairs / (desc->cp ? mimo_comm_size(desc->cp) : 1)};
+    TRY(nn_params_create(&out->params, &store));
+    TRY(find_positions(out, desc));
+
+    int64_t special = TOKEN_IMAGE;
+    mimo_alignment_desc alignment = MIMO_ALIGNMENT_DESC_INIT;
+    alignment.modalities = 1;
+    alignment.special = &special;
+    alignment.vocabulary = TEXT_VOCABULARY;
+    alignment.memory = nn_runtime_or_host(desc->runtime)->memory;
+    TRY(mimo_alignment_create(&out->alignment, &alignment));
+    TRY(memory_reserve(&out->blocks, desc->layers, sizeof *out->blocks));
+    TRY(add_layers(out, desc));
+    return reserve_rooms(out);
+}
+
+mimo_status language_connect(language_model *language)
+{
+    nn_sequence_desc sequence = {.cp = language->cp,
+                                 .causal = true,
+                                 .rows = language->share,
+                                 .batch = language->sentences,
+                                 .positions = language->positions,
+                                 .runtime = language->runtime,
+                                 .pairs = language->pairs};
+    return nn_sequence_init(&language->sequence, &sequence);
+}
+
+void language_destroy(language_model *language)
+{
+    mimo_alignment_destroy(language->alignment);
+    nn_sequence_release(&language->sequence);
+    nn_loss_release(&language->loss);
+    nn_linear_release(&language->head);
+    nn_norm_release(&language->norm);
+    for (int64_t i = 0; language->blocks && i < language->layers; i++)
+        nn_block_release(&language->blocks[i]);
+    nn_embedding_release(&language->position);
+    nn_embedding_release(&language->text);
+    for (int64_t i = 0; language->activations && i < language->layers + 2; i++)
+        nn_runtime_free(language->runtime, language->activations[i]);
+    memory_release(language->activations);
+    memory_release(language->blocks);
+    memory_release(language->positions);
+    memory_release(language->own_positions);
+    memory_release(language->own_ids);
+    memory_release(language->text_ids);
+    memory_release(language->labels_share);
+    memory_release(language->labels);
+    nn_runtime_free(language->runtime, language->text_rows);
+    nn_runtime_free(language->runtime, language->logits);
+    nn_runtime_free(language->runtime, language->gradient);
+    nn_params_destroy(language->params);
+    *language = (struct language_model){0};
+}
+
+/* The views that merge and split work on. `image` has no data: the bridge moves its rows. */
+typedef struct language_views {
+    mimo_tensor image, text, tile;
+} language_views;
+
+static mimo_stream stream_of(const language_model *language)
+{
+    return nn_runtime_or_host(language->runtime)->stream;
+}
+
+static language_views views_of(language_model *language, nn_real *tile)
+{
+    int64_t count = language->sentences, width = language->hidden, text = text_count(language);
+    language_views views;
+    views.image = mimo_tensor_2d(NULL, NN_DTYPE, "th", language->own_rows - text, width);
+    views.text = mimo_tensor_2d(language->text_rows, NN_DTYPE, "th", text, width);
+    views.tile = mimo_tensor_3d(tile, NN_DTYPE, "sbh", language->own, count, width);
+    views.image.memory = views.text.memory = views.tile.memory =
+        nn_runtime_or_host(language->runtime)->memory;
+    return views;
+}
+
+/* Split whole sentences [B, S] into this rank's part [B, rows of it], as `content` is split. */
+static mimo_status split_tokens(const language_model *language, mimo_content content, int64_t *part,
+                                int64_t *whole)
+{
+    int64_t sentences = language->sentences;
+    int64_t positions = content == MIMO_LABELS ? language->share : language->own;
+    mimo_tensor from = mimo_tensor_2d(whole, MIMO_I64, "bs", sentences, language->seq);
+    mimo_tensor to = mimo_tensor_2d(part, MIMO_I64, "bs", sentences, positions);
+    return mimo_partition_shard(language->partition, content, &to, &from, NULL);
+}
+
+nn_real *language_tile(const language_model *language)
+{
+    return language->activations[0];
+}
+
+mimo_status language_read(language_model *language, const micro_batch *batch)
+{
+    TRY(split_tokens(language, MIMO_EMBEDDINGS, language->own_ids, batch->ids));
+    mimo_tensor ids =
+        mimo_tensor_2d(language->own_ids, MIMO_I64, "bs", language->sentences, language->own);
+    return mimo_alignment_update(language->alignment, &ids, stream_of(language));
+}
+
+/* Text rows come between the image rows of this rank's tile. */
+static mimo_status embed(language_model *language)
+{
+    int64_t texts = 0;
+    for (int64_t i = 0; i < language->own_rows; i++)
+        if (language->own_ids[i] != TOKEN_IMAGE)
+            language->text_ids[texts++] = language->own_ids[i];
+    TRY(nn_embedding_forward(&language->text, language->text_rows, language->text_ids, texts));
+
+    nn_real *tile = language_tile(language);
+    language_views views = views_of(language, tile);
+    TRY(mimo_alignment_merge(language->alignment, &views.tile, &views.image, &views.text,
+                             stream_of(language)));
+    return nn_embedding_add(&language->position, tile, language->own_positions, language->own,
+                            language->sentences);
+}
+
+/* Labels are split, then put in the order of the rows. */
+static mimo_status split_labels(language_model *language, const micro_batch *batch)
+{
+    int64_t sentences = language->sentences, share = language->share;
+    TRY(split_tokens(language, MIMO_LABELS, language->labels_share, batch->labels));
+    for (int64_t s = 0; s < share; s++)
+        for (int64_t b = 0; b < sentences; b++)
+            language->labels[s * sentences + b] = language->labels_share[b * share + s];
+    return MIMO_OK;
+}
+
+mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+                             int64_t *tokens)
+{
+    nn_real **x = language->activations;
+    TRY(embed(language));
+    TRY(split_labels(language, batch));
+    for (int64_t i = 0; i < language->layers; i++, x++)
+        TRY(nn_block_forward(&language->blocks[i], x[1], x[0], &language->sequence));
+    TRY(nn_norm_forward(&language->norm, x[1], x[0], language->own_rows));
+    TRY(nn_linear_forward(&language->head, language->logits, x[1], language->own_rows,
+                          language->sentences));
+    TRY(nn_loss_forward(&language->loss, language->logits, language->labels, language->rows));
+    return nn_loss_read(&language->loss, loss_sum, tokens);
+}
+
+mimo_status language_backward(language_model *language, nn_real **d_tile)
+{
+    nn_real *d = language->gradient;
+    TRY(nn_loss_backward(&language->loss, language->logits));
+    TRY(nn_linear_backward(&language->head, d, language->logits));
+    TRY(nn_norm_backward(&language->norm, d, d, NULL));
+    for (int64_t i = language->layers; i-- > 0;)
+        TRY(nn_block_backward(&language->blocks[i], d, d));
+    TRY(nn_embedding_backward(&language->position, d));
+
+    language_views views = views_of(language, d);
+    TRY(mimo_alignment_split(language->alignment, &views.image, &views.text, &views.tile,
+                             stream_of(language)));
+    *d_tile = d;
+    return nn_embedding_backward(&language->text, language->text_rows);
+}
+
+mimo_status language_predict(language_model *language, int64_t *ids)
+{
+    return nn_loss_argmax(&language->loss, language->logits, language->rows, ids);
+}

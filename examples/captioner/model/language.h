@@ -1,0 +1,94 @@
+/*
+ * The LLM: a tile [own, B, H] that holds image rows, and ids [B, S] -> logits of this rank's share
+ * of positions and of the vocabulary. B samples of this rank, S tokens per sample, P of them image
+ * tokens, H hidden. A rank's share is S/cp positions; under sequence parallelism (sp) its own are
+ * a tp-th of these, and all of them elsewhere.
+ *
+ *   image rows of its own positions, where the bridge put them -> text rows looked up and put
+ *   between them -> learned positions -> causal blocks -> norm -> column-parallel head ->
+ *   cross-entropy
+ */
+#ifndef CAPTIONER_LANGUAGE_H
+#define CAPTIONER_LANGUAGE_H
+
+#include "nn/nn.h"
+
+#include "captioner/model/batch.h"
+
+/* The vocabulary with room to spare, so that tp divides it. It must not depend on tp: rows that are
+ * never right still take part in the softmax, and every topology shall compute the same loss. */
+enum { PADDED_VOCABULARY = 288 };
+
+typedef struct language_desc {
+    mimo_comm *tp, *cp;        /* NULL: one rank */
+    const nn_runtime *runtime; /* where it computes, and all rows lie; NULL: on the host */
+    const mimo_partition *partition;
+    bool sp; /* as the partition's; only where tp is larger than 1 */
+    uint64_t seed;
+    int64_t image_tokens, seq, sentences; /* P, S, B */
+    int64_t hidden, heads, layers;
+    bool frozen;                    /* adapters alone are trained */
+    const nn_lora_choice *adapters; /* of the linear layers; NULL: none; not kept */
+    int64_t shards, pairs;          /* V and C of the fixed order; C a multiple of cp */
+} language_desc;
+
+typedef struct language_model {
+    const nn_runtime *runtime;
+    nn_params *params;
+    nn_embedding text, position;
+    nn_block *blocks;
+    nn_norm norm;
+    nn_linear head;
+    nn_loss loss;
+    nn_sequence sequence;
+    mimo_alignment *alignment;
+    const mimo_partition *partition;
+    mimo_comm *cp;
+    int64_t layers, hidden, seq, image_tokens, sentences;
+    int64_t pairs;          /* C */
+    int64_t share, rows;    /* positions of this rank, S/cp, and rows, S/cp * B */
+    int64_t own, own_rows;  /* positions of its tile, and rows */
+    int64_t own_text;       /* those of its own positions that are text: of every sample as many */
+    int64_t *positions;     /* [share] global position of each local one */
+    int64_t *own_positions; /* [own] */
+    int64_t *own_ids;       /* [B, own] */
+    int64_t *text_ids;      /* [B * own_text] ids of the text, in the order of alignment */
+    int64_t *labels_share;  /* [B, share] */
+    int64_t *labels;        /* [share, B]: in the order of the rows */
+    nn_real *text_rows;     /* [B * own_text, H] */
+    nn_real **activations;  /* [layers + 2]: into each block, out of the last, out of the norm */
+    nn_real *logits;        /* [rows, vocabulary / tp] */
+    nn_real *gradient;      /* [own_rows, H] */
+} language_model;
+
+/** Local. The caller zeroes *out before and calls language_destroy after, whatever the result. */
+mimo_status language_create(language_model *out, const language_desc *desc);
+void language_destroy(language_model *language);
+
+/** Tell the other cp ranks this one's positions: once, before the first forward. Collective over
+ *  cp. */
+mimo_status language_connect(language_model *language);
+
+/** The tile [own, B, H] that the bridge writes this rank's image rows into, at their positions,
+ *  between language_read and language_forward. */
+nn_real *language_tile(const language_model *language);
+
+/** Find the image tokens of the batch to come. Local, and the one step of a forward that takes
+ *  memory: the caller sees to it that all ranks agree on its status. */
+mimo_status language_read(language_model *language, const micro_batch *batch);
+
+/** Forward from the image rows in language_tile and the batch's ids and labels: the sum of the
+ *  losses of this rank's labels, and how many these are. After language_read. Collective over tp
+ *  and cp. */
+mimo_status language_forward(language_model *language, const micro_batch *batch, double *loss_sum,
+                             int64_t *tokens);
+
+/** *d_tile: the gradient of language_tile [own, B, H], image and text rows; borrowed until the
+ *  next call. Collective over tp and cp. */
+mimo_status language_backward(language_model *language, nn_real **d_tile);
+
+/** The likeliest token after each row of the last forward, into ids[rows]. Collective over tp.
+ *  It takes memory at its end, so the caller makes the ranks agree after it. */
+mimo_status language_predict(language_model *language, int64_t *ids);
+
+#endif

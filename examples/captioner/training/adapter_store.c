@@ -1,0 +1,239 @@
+#include "captioner/training/adapter_store.h"
+
+#include "captioner/formats/adapter_file.h"
+#include "captioner/formats/lora_v1_file.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+#include "nn/nn_whole.h"
+
+/* All factors of both modules, in the same order on every rank. */
+typedef struct factor_list {
+    struct adapter_tensor *tensors;
+    nn_param_part *places;
+    int64_t count, largest; /* elements of the largest whole factor */
+    int64_t *lora_rows;     /* of all that are packed, one after the other */
+    nn_real *whole, *slices;
+} factor_list;
+
+static const nn_param *param_of(const factor_list *list, int64_t i)
+{
+    return nn_params_at(list->places[i].params, list->places[i].index);
+}
+
+/* The rows of packed factors, in the room that *rows points to; it moves on. */
+static const int64_t *lora_rows_of(int64_t **rows, const nn_param *param)
+{
+    int64_t *first = *rows, count = param->placement.shape[0];
+    if (param->packing.groups == 0)
+        return NULL;
+    for (int64_t i = 0; i < count; i++)
+        first[i] = nn_packing_unpacked(&param->packing, count, i);
+    *rows += count;
+    return first;
+}
+
+typedef struct module_store {
+    nn_params *params;
+    mimo_comm *tp;
+} module_store;
+
+static void list_store(factor_list *out, const module_store *store, int64_t **rows)
+{
+    for (int i = 0; i < nn_params_count(store->params); i++) {
+        const nn_param *param = nn_params_at(store->params, i);
+        if (!param->adapter)
+            continue;
+        const int64_t *shape = param->placement.shape;
+        out->tensors[out->count] =
+            (struct adapter_tensor){param->name, {shape[0], shape[1]}, lora_rows_of(rows, param)};
+        out->places[out->count++] = (nn_param_part){store->params, i, NN_VALUE, store->tp};
+    }
+}
+
+static mimo_status list_factors(factor_list *out, captioner_model *model)
+{
+    const module_store stores[] = {{model->encoder.params, model->topology->encoder_tp},
+                                   {model->language.params, model->topology->llm_tp}};
+    int64_t count = 0, packed = 0;
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < nn_params_count(stores[s].params); i++) {
+            const nn_param *param = nn_params_at(stores[s].params, i);
+            int64_t elements = nn_placement_elements(&param->placement);
+            count += param->adapter;
+            packed += param->packing.groups > 0 ? param->placement.shape[0] : 0;
+            if (param->adapter && elements > out->largest)
+                out->largest = elements;
+        }
+    TRY(memory_reserve(&out->tensors, count, sizeof *out->tensors));
+    TRY(memory_reserve(&out->places, count, sizeof *out->places));
+    TRY(memory_reserve(&out->lora_rows, packed, sizeof *out->lora_rows));
+    TRY(memory_reserve(&out->whole, out->largest, sizeof *out->whole));
+    TRY(memory_reserve(&out->slices, out->largest, sizeof *out->slices));
+    int64_t *rows = out->lora_rows;
+    for (int s = 0; s < 2; s++)
+        list_store(out, &stores[s], &rows);
+    return MIMO_OK;
+}
+
+static void release_list(factor_list *list)
+{
+    memory_release(list->tensors);
+    memory_release(list->places);
+    memory_release(list->lora_rows);
+    memory_release(list->whole);
+    memory_release(list->slices);
+}
+
+static struct adapter_tensors tensors_of(const factor_list *list)
+{
+    return (struct adapter_tensors){list->tensors, list->count};
+}
+
+/* -------------------------------------------- read -------------------------------------------- */
+
+/* One of the two kinds of files. */
+typedef struct source {
+    adapter_file *folder;
+    lora_v1_file *v1;
+} source;
+
+static mimo_status open_source(source *out, const char *path, const lora_setup *setup,
+                               const factor_list *list)
+{
+    struct adapter_tensors tensors = tensors_of(list);
+    if (!lora_is_v1(path))
+        return adapter_open(&out->folder, path, setup->config->rank, &tensors);
+    TRY(lora_v1_open(&out->v1, path));
+    return lora_v1_match(out->v1, &tensors);
+}
+
+static mimo_status read_run(const source *from, int64_t index, nn_run run, nn_real *to)
+{
+    return from->v1 ? lora_v1_read(from->v1, index, run.global, run.count, to)
+                    : adapter_read(from->folder, index, run.global, run.count, to);
+}
+
+static mimo_status read_factor(const source *from, const factor_list *list, int64_t index)
+{
+    const nn_param *param = param_of(list, index);
+    const nn_param_part *place = &list->places[index];
+    int rank = nn_params_tp_rank(place->params);
+    for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
+        nn_run run = nn_placement_run(&param->placement, rank, i);
+        TRY(read_run(from, index, run, list->slices + run.local));
+    }
+    return nn_params_write(place->params, place->index, NN_VALUE, list->slices);
+}
+
+static mimo_status read_all(const char *path, const lora_setup *setup, captioner_model *model)
+{
+    factor_list list = {0};
+    source from = {0};
+    mimo_status status = list_factors(&list, model);
+    if (status == MIMO_OK)
+        status = open_source(&from, path, setup, &list);
+    for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
+        status = read_factor(&from, &list, i);
+    adapter_close(from.folder);
+    lora_v1_close(from.v1);
+    release_list(&list);
+    return status;
+}
+
+mimo_status adapter_store_load(const char *path, const lora_setup *setup, captioner_model *model)
+{
+    return mimo_comm_agree(model->topology->world, read_all(path, setup, model));
+}
+
+/* -------------------------------------------- write ------------------------------------------- */
+
+typedef struct target {
+    adapter_writer *folder; /* on rank 0 one of the two */
+    lora_v1_writer *v1;
+} target;
+
+typedef struct save_state {
+    factor_list list;
+    const nn_runtime *runtime;
+    nn_real *gathered; /* [largest], in the runtime's memory */
+    target to;
+} save_state;
+
+static mimo_status create_target(target *out, const char *path, const lora_setup *setup,
+                                 const factor_list *list)
+{
+    struct adapter_tensors tensors = tensors_of(list);
+    return lora_is_v1(path) ? lora_v1_create(&out->v1, path, &tensors)
+                            : adapter_create(&out->folder, path, setup->config, &tensors);
+}
+
+/* Local, and before anything collective: the tp groups gather only where every rank can. */
+static mimo_status prepare_save(save_state *save, const char *path, const lora_setup *setup,
+                                captioner_model *model)
+{
+    TRY(list_factors(&save->list, model));
+    save->runtime = model->desc.runtime;
+    TRY(nn_runtime_reserve(save->runtime, &save->gathered, save->list.largest, sizeof(nn_real)));
+    return mimo_comm_rank(model->topology->world) == 0
+               ? create_target(&save->to, path, setup, &save->list)
+               : MIMO_OK;
+}
+
+static void release_save(save_state *save)
+{
+    adapter_discard(save->to.folder);
+    lora_v1_discard(save->to.v1);
+    nn_runtime_free(save->runtime, save->gathered);
+    release_list(&save->list);
+}
+
+static mimo_status write_factor(const target *to, int64_t index, const nn_real *whole)
+{
+    if (to->v1)
+        return lora_v1_write(to->v1, index, whole);
+    return to->folder ? adapter_write(to->folder, index, whole) : MIMO_OK;
+}
+
+/* Rank 0 gathers on after a failed write: its group counts on it. */
+static mimo_status write_all(const save_state *save)
+{
+    const factor_list *list = &save->list;
+    const nn_whole_rooms rooms = {list->whole, list->slices, save->gathered};
+    mimo_status written = MIMO_OK;
+    for (int64_t i = 0; i < list->count; i++) {
+        TRY(nn_whole_gather(&rooms, &list->places[i]));
+        if (written == MIMO_OK)
+            written = write_factor(&save->to, i, list->whole);
+    }
+    return written;
+}
+
+static mimo_status commit(target *to)
+{
+    mimo_status status = to->v1 ? lora_v1_commit(to->v1) : adapter_commit(to->folder);
+    *to = (target){0};
+    return status;
+}
+
+mimo_status adapter_store_save(const char *path, const lora_setup *setup, captioner_model *model)
+{
+    mimo_comm *world = model->topology->world;
+    save_state save = {0};
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, setup, model));
+    if (status == MIMO_OK) {
+        status = write_all(&save);
+        if (status == MIMO_OK)
+            status = commit(&save.to);
+        status = mimo_comm_agree(world, status);
+    }
+    release_save(&save);
+    return status;
+}
+
+mimo_status adapter_store_probe(const char *path, const lora_setup *setup, captioner_model *model)
+{
+    save_state save = {0};
+    mimo_status status = prepare_save(&save, path, setup, model);
+    release_save(&save);
+    return status;
+}

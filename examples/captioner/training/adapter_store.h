@@ -1,0 +1,20 @@
+/* The adapters of a model as files, from any topology to any other. A path that ends with ".lora"
+ * is one file of LORA v1, any other a folder as PEFT writes it. */
+#ifndef CAPTIONER_ADAPTER_STORE_H
+#define CAPTIONER_ADAPTER_STORE_H
+
+#include "captioner/model/captioner_model.h"
+#include "captioner/training/lora_setup.h"
+
+/** Read the factors of all adapters. Each rank reads its own elements. Collective. Errors: those of
+ *  adapter_open, or of lora_v1_open and lora_v1_match. */
+mimo_status adapter_store_load(const char *path, const lora_setup *setup, captioner_model *model);
+
+/** Write them. Collective: factors are gathered along tp, rank 0 writes, and a file that it cannot
+ *  write is everybody's error. */
+mimo_status adapter_store_save(const char *path, const lora_setup *setup, captioner_model *model);
+
+/** Whether adapter_store_save could write `path` now. Leaves nothing behind. Local: for rank 0. */
+mimo_status adapter_store_probe(const char *path, const lora_setup *setup, captioner_model *model);
+
+#endif

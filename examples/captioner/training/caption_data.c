@@ -1,0 +1,100 @@
+#include "captioner/training/caption_data.h"
+
+#include <inttypes.h>
+
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+static struct sample_source source_of(const struct options *options)
+{
+    return (struct sample_source){.font = options->font,
+                                  .emoji_test = options->emoji_test,
+                                  .names = options->names,
+                                  .image_size = options->image_size};
+}
+
+mimo_status caption_data_prepare(mimo_comm *world, const struct options *options)
+{
+    mimo_status status = MIMO_OK;
+    if (mimo_comm_rank(world) == 0) {
+        struct sample_source source = source_of(options);
+        status = sample_file_prepare(options->prepare, &source);
+    }
+    return mimo_comm_agree(world, status);
+}
+
+/* Which file to read: rank 0 fills the cache where nobody named one, while the others wait in the
+ * agreement. */
+static mimo_status find_file(char **path, mimo_comm *world, const struct options *options)
+{
+    mimo_status status;
+    struct sample_source source = source_of(options);
+    if (options->samples) {
+        status = memory_copy_string(path, options->samples);
+    } else if (mimo_comm_rank(world) == 0) {
+        status = sample_cache_fill(path, &source);
+    } else {
+        status = sample_cache_path(path, &source);
+    }
+    return mimo_comm_agree(world, status);
+}
+
+static mimo_status deal_out(caption_data *out)
+{
+    const struct samples *samples = &out->samples;
+    int64_t training = samples->count - samples->held_out_count;
+    TRY(memory_reserve(&out->training, training, sizeof *out->training));
+    TRY(memory_reserve(&out->held_out, samples->held_out_count, sizeof *out->held_out));
+    for (int64_t i = 0; i < samples->count; i++) {
+        int64_t length = samples->name_length[i];
+        batch_item item = {sample_image(samples, i), sample_name(samples, i), length, false};
+        if (samples->held_out[i])
+            out->held_out[out->held_out_count++] = item;
+        else
+            out->training[out->training_count++] = item;
+        if (length > out->longest_name)
+            out->longest_name = length;
+    }
+    return MIMO_OK;
+}
+
+static mimo_status check_samples(const caption_data *data, const struct options *options)
+{
+    CHECK(data->samples.image_size == options->image_size, MIMO_ERR_SHAPE,
+          "the samples are pictures of %d pixels a side, but --image-size is %" PRId64,
+          data->samples.image_size, options->image_size);
+    CHECK(data->training_count > 0 && data->held_out_count > 1, MIMO_ERR_SHAPE,
+          "%" PRId64 " training and %" PRId64 " held-out samples are too few: at least 1 and 2",
+          data->training_count, data->held_out_count);
+    int64_t side = options->image_size / PATCH, least = side * side + data->longest_name;
+    CHECK(options->seq >= least, MIMO_ERR_SHAPE,
+          "--seq %" PRId64 " is too small: %" PRId64 " image tokens and the longest name, %" PRId64
+          " bytes, need %" PRId64,
+          options->seq, side * side, data->longest_name, least);
+    return MIMO_OK;
+}
+
+static mimo_status read_samples(caption_data *out, const char *path, const struct options *options)
+{
+    TRY(sample_file_read(&out->samples, path));
+    TRY(deal_out(out));
+    return check_samples(out, options);
+}
+
+mimo_status caption_data_load(caption_data *out, mimo_comm *world, const struct options *options)
+{
+    char *path = NULL;
+    mimo_status status = find_file(&path, world, options);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(world, read_samples(out, path, options));
+    memory_release(path);
+    return status;
+}
+
+void caption_data_release(caption_data *data)
+{
+    memory_release(data->training);
+    memory_release(data->held_out);
+    samples_release(&data->samples);
+    *data = (caption_data){0};
+}

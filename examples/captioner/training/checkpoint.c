@@ -1,0 +1,400 @@
+#include "captioner/training/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "captioner/formats/safetensors.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+#include "captioner/training/options.h"
+#include "nn/nn_whole.h"
+
+/* What a checkpoint holds of one parameter. */
+enum { PARTS = 3 };
+static const struct {
+    nn_part part;
+    const char *suffix;
+} parts[PARTS] = {{NN_VALUE, ""}, {NN_MOMENT_M, ".adam_m"}, {NN_MOMENT_V, ".adam_v"}};
+
+/* One tensor of the file: where it lies in the model. */
+typedef struct saved_tensor {
+    const nn_param *param;
+    nn_param_part place;
+    char name[160];
+} saved_tensor;
+
+typedef struct entry_list {
+    saved_tensor *entries;
+    int64_t count;
+    int64_t largest; /* elements of the largest whole tensor */
+    nn_real *whole;  /* [largest] */
+    nn_real *slice;  /* [largest]: reading: this rank's part; saving: the slices of all */
+} entry_list;
+
+/* Everything, or the values of what is no adapter. */
+typedef enum selection { SELECT_ALL, SELECT_BASE } selection;
+
+static bool is_selected(const nn_param *param, nn_part part, selection what)
+{
+    if (what == SELECT_BASE)
+        return part == NN_VALUE && !param->adapter;
+    return nn_param_has(param, part);
+}
+
+static void list_store(entry_list *list, nn_params *params, mimo_comm *tp, selection what)
+{
+    for (int i = 0; i < nn_params_count(params); i++)
+        for (int part = 0; part < PARTS; part++) {
+            const nn_param *param = nn_params_at(params, i);
+            if (!is_selected(param, parts[part].part, what))
+                continue;
+            saved_tensor *entry = &list->entries[list->count++];
+            int64_t elements = nn_placement_elements(&param->placement);
+            entry->param = param;
+            entry->place = (nn_param_part){params, i, parts[part].part, tp};
+            snprintf(entry->name, sizeof entry->name, "%s%s", param->name, parts[part].suffix);
+            if (elements > list->largest)
+                list->largest = elements;
+        }
+}
+
+/* The tensors of both modules, in the same order on every rank, and room for any one of them. */
+static mimo_status list_entries(entry_list *out, const captioner_model *model, selection what)
+{
+    nn_params *encoder = model->encoder.params, *language = model->language.params;
+    int64_t count = PARTS * ((int64_t)nn_params_count(encoder) + nn_params_count(language));
+    TRY(memory_reserve(&out->entries, count, sizeof *out->entries));
+    list_store(out, encoder, model->topology->encoder_tp, what);
+    list_store(out, language, model->topology->llm_tp, what);
+    TRY(memory_reserve(&out->slice, out->largest, sizeof *out->slice));
+    return memory_reserve(&out->whole, out->largest, sizeof *out->whole);
+}
+
+static void release_entries(entry_list *list)
+{
+    memory_release(list->entries);
+    memory_release(list->slice);
+    memory_release(list->whole);
+}
+
+/* What must be the same when the run goes on. The sizes come first: they alone must be the same for
+ * a base. A run without adapters has no facts of adapters. */
+enum { SIZES = 6, NUMBERS = 9, FACTS = 14, VALUE_CAPACITY = 256 };
+#define ABSENT "none" /* the value of a fact that the file does not mention */
+typedef struct fact {
+    const char *key, *words;
+    char value[VALUE_CAPACITY];
+} fact;
+
+static void add_number(fact *facts, int *count, const char *key, const char *words, uint64_t value)
+{
+    fact *added = &facts[(*count)++];
+    added->key = key;
+    added->words = words;
+    snprintf(added->value, sizeof added->value, "%" PRIu64, value);
+}
+
+/* The names, or where these are too long their hash: lists that only begin alike differ. */
+static void spell_targets(char value[VALUE_CAPACITY], const struct adapter_config *config)
+{
+    size_t used = 0;
+    uint64_t hash = HASH_START;
+    for (int64_t i = 0; i < config->target_count; i++) {
+        const char *target = config->targets[i];
+        hash = hash_bytes(hash, target, strlen(target) + 1);
+        if (used < VALUE_CAPACITY)
+            used += (size_t)snprintf(value + used, VALUE_CAPACITY - used, "%s%s", i > 0 ? "," : "",
+                                     target);
+    }
+    if (used >= VALUE_CAPACITY)
+        snprintf(value, VALUE_CAPACITY, "%" PRId64 " layers with the hash %016" PRIx64,
+                 config->target_count, hash);
+}
+
+static void add_adapters(fact *facts, int *count, const struct adapter_config *config)
+{
+    fact *alpha = &facts[*count + 1], *targets = &facts[*count + 2], *rslora = &facts[*count + 3];
+    add_number(facts, count, "lora_rank", "--lora-rank", (uint64_t)config->rank);
+    *alpha = (fact){.key = "lora_alpha", .words = "--lora-alpha"};
+    *targets = (fact){.key = "lora_targets", .words = "--lora-targets"};
+    snprintf(alpha->value, sizeof alpha->value, "%.17g", config->alpha);
+    spell_targets(targets->value, config);
+    *rslora = (fact){.key = "lora_rslora", .words = "--lora-rslora", .value = ABSENT};
+    if (config->rslora)
+        snprintf(rslora->value, sizeof rslora->value, "true");
+    *count += 3;
+}
+
+/* The order of additions: V and C. */
+static void add_order(fact *facts, int *count, const model_desc *desc)
+{
+    fact *added = &facts[(*count)++];
+    *added = (fact){.key = "same_bits", .words = "--same-bits", .value = ABSENT};
+    if (desc->shards > 0)
+        snprintf(added->value, sizeof added->value, "%" PRId64 ",%" PRId64, desc->shards,
+                 desc->pairs);
+}
+
+/* Returns how many there are. */
+static int list_facts(fact facts[FACTS], const step_trainer *trainer, selection what)
+{
+    const model_desc *desc = &trainer->model->desc;
+    const trainer_desc *training = &trainer->desc;
+    int n = 0;
+    add_number(facts, &n, "hidden", "--hidden", (uint64_t)desc->hidden);
+    add_number(facts, &n, "heads", "--heads", (uint64_t)desc->heads);
+    add_number(facts, &n, "encoder_layers", "--encoder-layers", (uint64_t)desc->encoder_layers);
+    add_number(facts, &n, "llm_layers", "--llm-layers", (uint64_t)desc->llm_layers);
+    add_number(facts, &n, "image_size", "--image-size", (uint64_t)desc->side);
+    add_number(facts, &n, "seq", "--seq", (uint64_t)desc->seq);
+    add_number(facts, &n, "seed", "--seed", desc->seed);
+    add_number(facts, &n, "global_batch", "--global-batch", (uint64_t)training->global_batch);
+    add_number(facts, &n, "training_samples", "training samples:", (uint64_t)training->samples);
+    add_order(facts, &n, desc);
+    if (training->adapters && what == SELECT_ALL)
+        add_adapters(facts, &n, training->adapters);
+    return n;
+}
+
+/* ------------------------------------------- saving ------------------------------------------- */
+
+/* Header and metadata. On rank 0 only. */
+static mimo_status begin_file(safetensors_writer **out, const char *path, const entry_list *list,
+                              const step_trainer *trainer, int64_t step, selection what)
+{
+    char digits[24];
+    struct safetensors_text metadata[FACTS + 1];
+    fact facts[FACTS];
+    int count = list_facts(facts, trainer, what);
+    int said = 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(facts[i].value, ABSENT) != 0)
+            metadata[said++] = (struct safetensors_text){facts[i].key, facts[i].value};
+    snprintf(digits, sizeof digits, "%" PRId64, step);
+    metadata[said++] = (struct safetensors_text){"step", digits};
+
+    struct safetensors_tensor *tensors = NULL;
+    TRY(memory_reserve(&tensors, list->count, sizeof *tensors));
+    for (int64_t i = 0; i < list->count; i++) {
+        const saved_tensor *entry = &list->entries[i];
+        tensors[i] = (struct safetensors_tensor){entry->name, NN_DTYPE, entry->param->ndim,
+                                                 entry->param->placement.shape};
+    }
+    struct safetensors_content content = {tensors, list->count, metadata, said};
+    mimo_status status = safetensors_create(out, path, &content);
+    memory_release(tensors);
+    return status;
+}
+
+/* What saving needs. */
+typedef struct save_state {
+    entry_list list;
+    const nn_runtime *runtime;
+    nn_real *gathered;          /* [largest], in the runtime's memory */
+    safetensors_writer *writer; /* on rank 0 */
+} save_state;
+
+/* Local, and before anything collective: the tp groups gather only where every rank can. */
+static mimo_status prepare_save(save_state *save, const char *path, const step_trainer *trainer,
+                                int64_t step, selection what)
+{
+    entry_list *list = &save->list;
+    TRY(list_entries(list, trainer->model, what));
+    save->runtime = trainer->model->desc.runtime;
+    TRY(nn_runtime_reserve(save->runtime, &save->gathered, list->largest, sizeof *save->gathered));
+    if (mimo_comm_rank(trainer->model->topology->world) != 0)
+        return MIMO_OK;
+    return begin_file(&save->writer, path, list, trainer, step, what);
+}
+
+static void release_save(save_state *save)
+{
+    safetensors_discard(save->writer);
+    nn_runtime_free(save->runtime, save->gathered);
+    release_entries(&save->list);
+}
+
+static mimo_status probe(const char *path, const step_trainer *trainer, selection what)
+{
+    save_state save = {0};
+    mimo_status status = prepare_save(&save, path, trainer, 0, what);
+    release_save(&save);
+    return status;
+}
+
+mimo_status checkpoint_probe(const char *path, const step_trainer *trainer)
+{
+    return probe(path, trainer, SELECT_ALL);
+}
+
+mimo_status checkpoint_probe_merged(const char *path, const step_trainer *trainer)
+{
+    return probe(path, trainer, SELECT_BASE);
+}
+
+/* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
+ * 0 has a writer. It must gather on after a failed write: its group counts on it. */
+static mimo_status write_entries(const save_state *save)
+{
+    const entry_list *list = &save->list;
+    const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
+    mimo_status written = MIMO_OK;
+    for (int64_t i = 0; i < list->count; i++) {
+        const nn_param *param = list->entries[i].param;
+        TRY(nn_whole_gather(&rooms, &list->entries[i].place));
+        if (save->writer && written == MIMO_OK)
+            written = safetensors_write(save->writer, i, 0,
+                                        nn_placement_elements(&param->placement), list->whole);
+    }
+    return written;
+}
+
+static mimo_status save_selected(const char *path, const step_trainer *trainer, int64_t step,
+                                 selection what)
+{
+    mimo_comm *world = trainer->model->topology->world;
+    save_state save = {0};
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step, what));
+    if (status == MIMO_OK) {
+        status = write_entries(&save);
+        if (status == MIMO_OK) {
+            status = safetensors_commit(save.writer);
+            save.writer = NULL;
+        }
+        status = mimo_comm_agree(world, status);
+    }
+    release_save(&save);
+    return status;
+}
+
+mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64_t step)
+{
+    return save_selected(path, trainer, step, SELECT_ALL);
+}
+
+mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer, int64_t step)
+{
+    captioner_model *model = trainer->model;
+    TRY(mimo_comm_agree(model->topology->world, model_merge(model)));
+    mimo_status status = save_selected(path, trainer, step, SELECT_BASE);
+    mimo_status unmerged = model_unmerge(model);
+    return status == MIMO_OK ? unmerged : status;
+}
+
+/* ------------------------------------------ resuming ------------------------------------------ */
+
+static mimo_status read_number(uint64_t *out, const safetensors_file *file, const char *path,
+                               const char *key)
+{
+    const char *text = safetensors_metadata(file, key);
+    bool number = text && text[0] && strspn(text, "0123456789") == strlen(text);
+    errno = 0;
+    uint64_t value = number ? strtoull(text, NULL, 10) : 0;
+    CHECK(number && errno == 0, MIMO_ERR_IO,
+          "%s is no checkpoint of this program: its metadata say \"%s\" for %s", path,
+          text ? text : "nothing", key);
+    *out = value;
+    return MIMO_OK;
+}
+
+/* A number that every checkpoint has, or a fact of adapters, which it has where there are any. */
+static mimo_status check_fact(const safetensors_file *file, const char *path, const fact *mine,
+                              bool number)
+{
+    uint64_t saved;
+    const char *text = safetensors_metadata(file, mine->key);
+    if (number)
+        TRY(read_number(&saved, file, path, mine->key));
+    text = text ? text : ABSENT;
+    CHECK(strcmp(text, mine->value) == 0, MIMO_ERR_SHAPE,
+          "%s was saved with %s %s, but this run has %s", path, mine->words, text, mine->value);
+    return MIMO_OK;
+}
+
+static mimo_status check_facts(const safetensors_file *file, const char *path,
+                               const step_trainer *trainer, selection what)
+{
+    fact facts[FACTS];
+    int count = list_facts(facts, trainer, what);
+    if (what == SELECT_BASE)
+        count = SIZES;
+    for (int i = 0; i < count; i++)
+        TRY(check_fact(file, path, &facts[i], i < NUMBERS));
+    fact none = {"lora_rank", "--lora-rank", ABSENT};
+    return count == NUMBERS + 1 ? check_fact(file, path, &none, false) : MIMO_OK;
+}
+
+static mimo_status read_entry(const safetensors_file *file, const char *path,
+                              const saved_tensor *entry, const entry_list *list)
+{
+    const nn_param *param = entry->param;
+    int64_t index = safetensors_find(file, entry->name);
+    CHECK(index >= 0, MIMO_ERR_IO, "%s has no tensor %s", path, entry->name);
+    const struct safetensors_tensor *saved = safetensors_at(file, index);
+    bool same = saved->ndim == param->ndim && saved->dtype == NN_DTYPE;
+    for (int i = 0; same && i < param->ndim; i++)
+        same = saved->shape[i] == param->placement.shape[i];
+    CHECK(same, MIMO_ERR_SHAPE,
+          "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
+          entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
+          param->placement.shape[1]);
+    TRY(safetensors_read(file, index, 0, nn_placement_elements(&param->placement), list->whole));
+    nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
+    return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
+}
+
+/* What the file says of the selected, into this rank's slices. Local. */
+static mimo_status read_file(const safetensors_file *file, const char *path,
+                             const step_trainer *trainer, selection what)
+{
+    entry_list list = {0};
+    mimo_status status = check_facts(file, path, trainer, what);
+    if (status == MIMO_OK)
+        status = list_entries(&list, trainer->model, what);
+    for (int64_t i = 0; status == MIMO_OK && i < list.count; i++)
+        status = read_entry(file, path, &list.entries[i], &list);
+    release_entries(&list);
+    return status;
+}
+
+static mimo_status read_step(uint64_t *out, const safetensors_file *file, const char *path)
+{
+    uint64_t step;
+    TRY(read_number(&step, file, path, "step"));
+    CHECK(step <= OPTIONS_MOST_STEPS, MIMO_ERR_IO,
+          "%s was saved after %" PRIu64 " steps, and a run has at most %d", path, step,
+          OPTIONS_MOST_STEPS);
+    *out = step;
+    return MIMO_OK;
+}
+
+mimo_status checkpoint_load(const char *path, step_trainer *trainer, int64_t *step)
+{
+    captioner_model *model = trainer->model;
+    safetensors_file *file = NULL;
+    uint64_t saved = 0;
+    mimo_status status = safetensors_open(&file, path);
+    if (status == MIMO_OK)
+        status = read_file(file, path, trainer, SELECT_ALL);
+    if (status == MIMO_OK)
+        status = read_step(&saved, file, path);
+    safetensors_close(file);
+    TRY(mimo_comm_agree(model->topology->world, status));
+    *step = (int64_t)saved;
+    nn_params_set_steps(model->encoder.params, *step); /* bias correction goes on where it was */
+    nn_params_set_steps(model->language.params, *step);
+    return MIMO_OK;
+}
+
+mimo_status checkpoint_load_base(const char *path, step_trainer *trainer)
+{
+    safetensors_file *file = NULL;
+    mimo_status status = safetensors_open(&file, path);
+    if (status == MIMO_OK)
+        status = read_file(file, path, trainer, SELECT_BASE);
+    safetensors_close(file);
+    return mimo_comm_agree(trainer->model->topology->world, status);
+}

@@ -1,0 +1,76 @@
+#include "captioner/training/final_report.h"
+
+#include "captioner/model/evaluate.h"
+#include "captioner/support/captioner_support.h"
+#include "captioner/support/utf8.h"
+
+/* Ten from all over the list, whose neighbours are alike. */
+static void pick_items(final_report *out, const caption_data *data)
+{
+    out->count = data->held_out_count < REPORT_NAMES ? data->held_out_count : REPORT_NAMES;
+    for (int64_t i = 0; i < out->count; i++)
+        out->items[i] = data->held_out[i * data->held_out_count / out->count];
+}
+
+mimo_status final_report_ask_base(final_report *out, captioner_model *model,
+                                  const caption_data *data)
+{
+    pick_items(out, data);
+    out->has_base = true;
+    return generate_names(model, out->items, out->count, out->base_names);
+}
+
+mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data)
+{
+    /* Half the list away: never the same picture, seldom a variant of it. */
+    int64_t rotation = data->held_out_count / 2;
+    pick_items(out, data);
+    TRY(evaluate_loss(model, data->held_out, data->held_out_count, 0, &out->right_loss));
+    TRY(evaluate_loss(model, data->held_out, data->held_out_count, rotation, &out->shuffled_loss));
+    return generate_names(model, out->items, out->count, out->names);
+}
+
+/* Columns on a terminal: code points. The names have no wide or combining ones to speak of. */
+static int columns_of(const char *name, int64_t length)
+{
+    int columns = 0;
+    uint32_t code;
+    for (size_t at = 0, bytes; at < (size_t)length; at += bytes ? bytes : 1, columns++)
+        bytes = utf8_next(name + at, (size_t)length - at, &code);
+    return columns;
+}
+
+static void print_padded(FILE *stream, const char *name, int64_t length, int width)
+{
+    fprintf(stream, "%.*s%*s  ", (int)length, name, width - columns_of(name, length), "");
+}
+
+static int wider(int width, const char *name, int64_t length)
+{
+    int columns = columns_of(name, length);
+    return columns > width ? columns : width;
+}
+
+void final_report_print(const final_report *report, FILE *stream)
+{
+    static const char name_title[] = "held-out emoji", base_title[] = "what the base calls it";
+    fprintf(stream, "\nheld-out loss with the right images    %.4f\n", report->right_loss);
+    fprintf(stream, "held-out loss with images shuffled     %.4f\n", report->shuffled_loss);
+    int width = sizeof name_title - 1, base_width = sizeof base_title - 1;
+    for (int64_t i = 0; i < report->count; i++) {
+        width = wider(width, report->items[i].name, report->items[i].length);
+        base_width = wider(base_width, report->base_names[i].bytes, report->base_names[i].length);
+    }
+    fputc('\n', stream);
+    print_padded(stream, name_title, sizeof name_title - 1, width);
+    if (report->has_base)
+        print_padded(stream, base_title, sizeof base_title - 1, base_width);
+    fprintf(stream, "what the %s calls it\n", report->has_base ? "adapted model" : "model");
+    for (int64_t i = 0; i < report->count; i++) {
+        const generated_name *base = &report->base_names[i];
+        print_padded(stream, report->items[i].name, report->items[i].length, width);
+        if (report->has_base)
+            print_padded(stream, base->bytes, base->length, base_width);
+        fprintf(stream, "%s\n", report->names[i].bytes);
+    }
+}

@@ -1,0 +1,34 @@
+/* What the model has learned, on samples it has never seen: the loss with the right pictures and
+ * with shuffled ones, and ten names that it writes. */
+#ifndef CAPTIONER_FINAL_REPORT_H
+#define CAPTIONER_FINAL_REPORT_H
+
+#include <stdio.h>
+
+#include "captioner/model/generate.h"
+#include "captioner/training/caption_data.h"
+
+enum { REPORT_NAMES = 10 };
+
+typedef struct final_report {
+    double right_loss, shuffled_loss;
+    int64_t count;                  /* names: REPORT_NAMES, or fewer held-out samples */
+    batch_item items[REPORT_NAMES]; /* views of the data */
+    generated_name names[REPORT_NAMES];
+    bool has_base; /* final_report_ask_base was called */
+    generated_name base_names[REPORT_NAMES];
+} final_report;
+
+/** Have the base name the pictures, for comparison. To be called where the model is still the base:
+ *  its weights are read, its adapters are new. The report is zeroed before. Collective. */
+mimo_status final_report_ask_base(final_report *out, captioner_model *model,
+                                  const caption_data *data);
+
+/** Evaluate and generate; what the base said stays in the report, which is zeroed where it was not
+ *  asked. Collective; every rank gets the same report. */
+mimo_status final_report_make(final_report *out, captioner_model *model, const caption_data *data);
+
+/** Print it for a reader. Local. */
+void final_report_print(const final_report *report, FILE *stream);
+
+#endif

@@ -1,0 +1,220 @@
+#include "captioner/training/lora_setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "captioner/formats/adapter_file.h"
+#include "captioner/formats/lora_v1_file.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+
+#define ALL "all"
+static const char *const default_targets = "qkv,out,up,down";
+enum { DEFAULT_ALPHA = 16, NAME_CAPACITY = 64, MOST_DIGITS = 4, LIST_CAPACITY = 400 };
+
+bool lora_is_v1(const char *path)
+{
+    size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".lora") == 0;
+}
+
+/* ------------------------------------------ targets ------------------------------------------- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int64_t count_parts(const char *list)
+{
+    int64_t parts = 1;
+    for (const char *comma = list; (comma = strchr(comma, ',')); comma++)
+        parts++;
+    return parts;
+}
+
+/* Sorted, each once. Returns how many are left. */
+static int64_t sort_targets(char **targets, int64_t n)
+{
+    int64_t kept = 0;
+    qsort(targets, (size_t)n, sizeof *targets, by_bytes);
+    for (int64_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(targets[kept - 1], targets[i]) != 0)
+            targets[kept++] = targets[i];
+    return kept;
+}
+
+/* A configuration with the targets of a list with commas, in one piece like one that is read: the
+ * struct, the array of targets, their texts. */
+static mimo_status make_config(struct adapter_config **out, const char *list)
+{
+    const char *text = strcmp(list, ALL) == 0 ? ADAPTER_ALL_LINEAR : list;
+    int64_t most = count_parts(text), length = (int64_t)strlen(text) + 1, n = 0;
+    struct adapter_config *made;
+    TRY(memory_reserve(&made, (int64_t)sizeof *made + most * (int64_t)sizeof(char *) + length, 1));
+    char **targets = (char **)(made + 1), *rest = NULL;
+    char *texts = memcpy(targets + most, text, (size_t)length);
+    for (char *part = strtok_r(texts, ",", &rest); part; part = strtok_r(NULL, ",", &rest))
+        targets[n++] = part;
+    made->targets = (const char *const *)targets;
+    made->target_count = sort_targets(targets, n);
+    if (n == 0) {
+        memory_release(made);
+        return mimo_fail(MIMO_ERR_ARGUMENT, "--lora-targets \"%s\" names no layer", list);
+    }
+    *out = made;
+    return MIMO_OK;
+}
+
+/* The linear layers of the two modules; of the blocks those of the first. */
+static const char *const layers[] = {"encoder.patch",
+                                     "encoder.project",
+                                     "encoder.block0.attention.qkv",
+                                     "encoder.block0.attention.out",
+                                     "encoder.block0.mlp.up",
+                                     "encoder.block0.mlp.down",
+                                     "llm.block0.attention.qkv",
+                                     "llm.block0.attention.out",
+                                     "llm.block0.mlp.up",
+                                     "llm.block0.mlp.down",
+                                     "llm.head"};
+enum { LAYERS = sizeof layers / sizeof *layers };
+
+/* A target may name one of the other blocks: "block3.mlp.up" is asked as "block0.mlp.up", of the
+ * modules that have a block 3. */
+static bool has_layer(const char *target, const struct options *options)
+{
+    char first[NAME_CAPACITY];
+    const char *block = strstr(target, "block");
+    const char *digits = block ? block + strlen("block") : "";
+    size_t count = strspn(digits, "0123456789");
+    int64_t number = 0;
+    snprintf(first, sizeof first, "%s", target);
+    if (count >= 1 && count <= MOST_DIGITS && (count == 1 || digits[0] != '0')) {
+        number = strtol(digits, NULL, 10);
+        snprintf(first, sizeof first, "%.*s0%s", (int)(digits - target), target, digits + count);
+    }
+    const char *const targets[] = {first};
+    nn_lora_choice choice = {.targets = targets, .n_targets = 1};
+    for (int i = 0; i < LAYERS; i++) {
+        bool encoder = strncmp(layers[i], "encoder.", strlen("encoder.")) == 0;
+        int64_t blocks = encoder ? options->encoder_layers : options->llm_layers;
+        if (number < blocks && nn_lora_for(&choice, layers[i]))
+            return true;
+    }
+    return false;
+}
+
+static mimo_status check_targets(const struct adapter_config *config, const struct options *options)
+{
+    for (int64_t i = 0; i < config->target_count; i++)
+        CHECK(strcmp(config->targets[i], ADAPTER_ALL_LINEAR) == 0 ||
+                  has_layer(config->targets[i], options),
+              MIMO_ERR_ARGUMENT,
+              "%s \"%s\": no linear layer ends with \".%s\"; there are: patch, project, "
+              "attention.qkv, attention.out, mlp.up, mlp.down, head",
+              options->adapter ? options->adapter : "--lora-targets", config->targets[i],
+              config->targets[i]);
+    return MIMO_OK;
+}
+
+/* -------------------------------------------- setup ------------------------------------------- */
+
+/* Targets with commas between them, as far as there is room. */
+static const char *join_targets(char *to, size_t capacity, const struct adapter_config *config)
+{
+    size_t length = 0;
+    to[0] = '\0';
+    for (int64_t i = 0; i < config->target_count && length < capacity; i++)
+        length += (size_t)snprintf(to + length, capacity - length, i > 0 ? ",%s" : "%s",
+                                   config->targets[i]);
+    return to;
+}
+
+static mimo_status check_equal(const struct adapter_config *given,
+                               const struct adapter_config *config, const char *adapter)
+{
+    char flag[LIST_CAPACITY], file[LIST_CAPACITY];
+    bool same = given->target_count == config->target_count;
+    for (int64_t i = 0; same && i < given->target_count; i++)
+        same = strcmp(given->targets[i], config->targets[i]) == 0;
+    CHECK(same, MIMO_ERR_ARGUMENT, "--lora-targets is %s, but the adapter in %s has %s",
+          join_targets(flag, sizeof flag, given), adapter, join_targets(file, sizeof file, config));
+    return MIMO_OK;
+}
+
+/* The flags --lora-... beside an adapter may repeat what it says. */
+static mimo_status check_flags(const struct adapter_config *config, const struct options *options,
+                               const struct adapter_config *given)
+{
+    CHECK(options->lora_rank == 0 || options->lora_rank == config->rank, MIMO_ERR_ARGUMENT,
+          "--lora-rank is %" PRId64 ", but the adapter in %s has r %" PRId64, options->lora_rank,
+          options->adapter, config->rank);
+    CHECK(options->lora_alpha <= 0 || options->lora_alpha == config->alpha, MIMO_ERR_ARGUMENT,
+          "--lora-alpha is %g, but the adapter in %s has lora_alpha %g", options->lora_alpha,
+          options->adapter, config->alpha);
+    CHECK(!options->lora_rslora || config->rslora, MIMO_ERR_ARGUMENT,
+          "--lora-rslora is given, but the adapter in %s has use_rslora false", options->adapter);
+    return given ? check_equal(given, config, options->adapter) : MIMO_OK;
+}
+
+static mimo_status read_folder(struct adapter_config **out, const struct options *options)
+{
+    struct adapter_config *given = NULL;
+    TRY(adapter_read_config(out, options->adapter));
+    if (options->lora_targets)
+        TRY(make_config(&given, options->lora_targets));
+    mimo_status status = check_flags(*out, options, given);
+    memory_release(given);
+    return status;
+}
+
+/* A LORA v1 file knows its rank, and nothing of alpha and targets. */
+static mimo_status read_v1(struct adapter_config **out, const struct options *options)
+{
+    lora_v1_file *file = NULL;
+    CHECK(options->lora_alpha > 0, MIMO_ERR_ARGUMENT,
+          "%s says nothing of alpha: give --lora-alpha with it", options->adapter);
+    TRY(lora_v1_open(&file, options->adapter));
+    int64_t rank = lora_v1_rank(file);
+    lora_v1_close(file);
+    TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
+    (*out)->rank = rank;
+    (*out)->alpha = options->lora_alpha;
+    (*out)->rslora = options->lora_rslora;
+    return check_flags(*out, options, NULL);
+}
+
+static mimo_status read_flags(struct adapter_config **out, const struct options *options)
+{
+    TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
+    (*out)->rank = options->lora_rank;
+    (*out)->alpha = options->lora_alpha > 0 ? options->lora_alpha : DEFAULT_ALPHA;
+    (*out)->rslora = options->lora_rslora;
+    return MIMO_OK;
+}
+
+mimo_status lora_setup_make(lora_setup *out, const struct options *options)
+{
+    if (!options_have_adapters(options))
+        return MIMO_OK;
+    TRY(!options->adapter              ? read_flags(&out->config, options)
+        : lora_is_v1(options->adapter) ? read_v1(&out->config, options)
+                                       : read_folder(&out->config, options));
+    const struct adapter_config *config = out->config;
+    TRY(check_targets(config, options));
+    bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
+    out->on = true;
+    out->choice = (nn_lora_choice){
+        .adapter = {.rank = config->rank, .alpha = config->alpha, .rslora = config->rslora},
+        .targets = all ? NULL : config->targets,
+        .n_targets = (int)config->target_count};
+    return MIMO_OK;
+}
+
+void lora_setup_release(lora_setup *setup)
+{
+    memory_release(setup->config);
+    *setup = (lora_setup){0};
+}

@@ -1,0 +1,25 @@
+/* Which adapters a run trains: from the flags, and from the adapter that it starts from. */
+#ifndef CAPTIONER_LORA_SETUP_H
+#define CAPTIONER_LORA_SETUP_H
+
+#include "captioner/formats/adapter_config.h"
+#include "captioner/training/options.h"
+#include "nn/nn_lora.h"
+
+typedef struct lora_setup {
+    bool on;                       /* there are adapters */
+    struct adapter_config *config; /* rank, alpha, targets; NULL where there are none */
+    nn_lora_choice choice;         /* the same for the layers */
+} lora_setup;
+
+/** Local, the same on every rank. The caller zeroes *out before and releases it after, whatever the
+ *  result. Errors: those of adapter_read_config and lora_v1_open; MIMO_ERR_ARGUMENT where a flag
+ *  differs from the adapter's own value, with both, and for targets that no linear layer of a model
+ *  with these options has. */
+mimo_status lora_setup_make(lora_setup *out, const struct options *options);
+void lora_setup_release(lora_setup *setup);
+
+/** Whether a path names a file of LORA v1, which ends with ".lora", and no folder of PEFT. */
+bool lora_is_v1(const char *path);
+
+#endif

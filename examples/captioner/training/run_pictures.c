@@ -1,0 +1,76 @@
+#include "captioner/training/run_pictures.h"
+
+#include <inttypes.h>
+
+#include "captioner/pictures/pictures.h"
+#include "captioner/support/captioner_support.h"
+
+enum { PATH_CAPACITY = 4096, LINE_CAPACITY = 128 };
+static const char curve_file[] = "loss-curve.png", sheet_file[] = "contact-sheet.png";
+
+static mimo_status join_path(char *path, const char *folder, const char *file)
+{
+    int length = snprintf(path, PATH_CAPACITY, "%s/%s", folder, file);
+    CHECK(length > 0 && length < PATH_CAPACITY, MIMO_ERR_ARGUMENT, "--out is longer than %d bytes",
+          PATH_CAPACITY);
+    return MIMO_OK;
+}
+
+static mimo_status draw_curve(const run_pictures *pictures)
+{
+    const final_report *report = pictures->report;
+    char path[PATH_CAPACITY];
+    TRY(join_path(path, pictures->folder, curve_file));
+    struct loss_level levels[] = {{"held out, right images", report->right_loss},
+                                  {"held out, images shuffled", report->shuffled_loss}};
+    struct loss_curve curve = {.title = "Loss per token",
+                               .first_step = pictures->first_step,
+                               .count = pictures->count,
+                               .loss = pictures->losses,
+                               .level_count = 2,
+                               .levels = levels};
+    return picture_loss_curve(path, &curve, NULL);
+}
+
+static mimo_status draw_sheet(const run_pictures *pictures)
+{
+    const final_report *report = pictures->report;
+    char path[PATH_CAPACITY], subtitle[LINE_CAPACITY];
+    TRY(join_path(path, pictures->folder, sheet_file));
+    struct contact_cell cells[REPORT_NAMES];
+    for (int64_t i = 0; i < report->count; i++)
+        cells[i] = (struct contact_cell){report->items[i].picture, report->items[i].name,
+                                         report->names[i].bytes,
+                                         report->has_base ? report->base_names[i].bytes : NULL};
+    snprintf(subtitle, sizeof subtitle,
+             "held-out loss: %.4f with the right images, %.4f with images shuffled",
+             report->right_loss, report->shuffled_loss);
+    struct contact_sheet sheet = {.title = report->has_base
+                                               ? "Held-out emoji, and what the base and the "
+                                                 "adapted model call them"
+                                               : "Held-out emoji and what the model calls them",
+                                  .subtitle = subtitle,
+                                  .image_size = (int)pictures->image_size,
+                                  .count = (int)report->count,
+                                  .cells = cells};
+    return picture_contact_sheet(path, &sheet, NULL);
+}
+
+mimo_status run_pictures_probe(const char *folder)
+{
+    char path[PATH_CAPACITY];
+    TRY(join_path(path, folder, sheet_file));
+    TRY(picture_probe(path, NULL));
+    TRY(join_path(path, folder, curve_file));
+    return picture_probe(path, NULL);
+}
+
+mimo_status run_pictures_draw(const run_pictures *pictures, FILE *stream)
+{
+    TRY(draw_sheet(pictures));
+    if (pictures->count > 0)
+        TRY(draw_curve(pictures));
+    fprintf(stream, "pictures: %s/%s%s%s\n", pictures->folder, sheet_file,
+            pictures->count > 0 ? ", " : "", pictures->count > 0 ? curve_file : "");
+    return MIMO_OK;
+}

@@ -1,0 +1,42 @@
+/* One optimizer step over a global batch, by the gradient rules of <mimo/gradient.h>. */
+#ifndef CAPTIONER_TRAIN_STEP_H
+#define CAPTIONER_TRAIN_STEP_H
+
+#include "captioner/formats/adapter_config.h"
+#include "captioner/model/captioner_model.h"
+
+typedef struct trainer_desc {
+    const batch_item *items; /* the training samples; borrowed */
+    int64_t samples;
+    int64_t steps;        /* where the learning rate's schedule ends */
+    int64_t global_batch; /* cut into micro-batches of the size that the model has */
+    uint64_t seed;
+    double lr;                             /* at its height */
+    const struct adapter_config *adapters; /* for checkpoints; borrowed; NULL: there are none */
+} trainer_desc;
+
+typedef struct step_trainer {
+    trainer_desc desc;
+    captioner_model *model;
+    nn_gradients gradients; /* of both modules: one norm over both */
+    int64_t *chosen;        /* [global_batch] */
+    batch_item *gathered;   /* [global_batch] */
+} step_trainer;
+
+typedef struct step_result {
+    double loss;      /* mean over the step's tokens */
+    double grad_norm; /* before clipping, over both modules */
+    int64_t tokens;
+} step_result;
+
+/** Local. The caller zeroes *out before and calls trainer_destroy after. */
+mimo_status trainer_create(step_trainer *out, captioner_model *model, const trainer_desc *desc);
+void trainer_destroy(step_trainer *trainer);
+
+/** Step `step`, from 0. Collective. */
+mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result);
+
+/** The learning rate of step `step`: a linear warmup, then half a cosine down to a tenth. Pure. */
+double learning_rate(const trainer_desc *desc, int64_t step);
+
+#endif

@@ -1,0 +1,315 @@
+#include "captioner/training/training_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "captioner/model/blas_kernels.h"
+#include "captioner/model/compute_place.h"
+#include "captioner/support/captioner_memory.h"
+#include "captioner/support/captioner_support.h"
+#include "captioner/support/folders.h"
+#include "captioner/support/progress.h"
+#include "captioner/training/adapter_store.h"
+#include "captioner/training/caption_data.h"
+#include "captioner/training/checkpoint.h"
+#include "captioner/training/final_report.h"
+#include "captioner/training/model_hashes.h"
+#include "captioner/training/run_pictures.h"
+#include "captioner/training/train_log.h"
+#include "captioner/training/train_step.h"
+
+enum { GRID_TEXT = 256 };
+
+typedef struct run_state {
+    const struct options *options;
+    mimo_comm *world;
+    bool lead; /* rank 0, which prints and writes */
+    compute_place place;
+    caption_data data;
+    rank_topology topology;
+    captioner_model model;
+    step_trainer trainer;
+    lora_setup lora;
+    int64_t first_step;    /* steps taken before this run */
+    struct train_log *log; /* on rank 0, where --log is given */
+    model_hashes hashes;   /* where --log-hashes is given */
+    struct progress progress;
+    double *losses; /* of each step of this run, for the curve */
+    final_report report;
+} run_state;
+
+static mimo_status build_model(run_state *run)
+{
+    const struct options *options = run->options;
+    int64_t parts = options->micro_batches;
+    model_desc desc = {.hidden = options->hidden,
+                       .heads = options->heads,
+                       .encoder_layers = options->encoder_layers,
+                       .llm_layers = options->llm_layers,
+                       .side = options->image_size,
+                       .seq = options->seq,
+                       .micro_batch = (options->global_batch + parts - 1) / parts,
+                       .seed = options->seed,
+                       .runtime = &run->place.runtime,
+                       .bridge_dtype = options->dtype,
+                       .shards = options->shards,
+                       .pairs = options->pairs,
+                       .adapters = run->lora.on ? &run->lora.choice : NULL};
+    TRY(model_create(&run->model, &run->topology, &desc));
+    trainer_desc trainer = {.adapters = run->lora.config,
+                            .items = run->data.training,
+                            .samples = run->data.training_count,
+                            .steps = options->steps,
+                            .global_batch = options->global_batch,
+                            .seed = options->seed,
+                            .lr = options->lr};
+    return mimo_comm_agree(run->world, trainer_create(&run->trainer, &run->model, &trainer));
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+/* The log comes last: it is opened here, where nothing else can fail any more. */
+static mimo_status try_results(run_state *run)
+{
+    const struct options *options = run->options;
+    if (options->save)
+        TRY(checkpoint_probe(options->save, &run->trainer));
+    if (options->merge)
+        TRY(checkpoint_probe_merged(options->merge, &run->trainer));
+    if (options->adapter_out)
+        TRY(adapter_store_probe(options->adapter_out, &run->lora, &run->model));
+    if (options->out)
+        TRY(run_pictures_probe(options->out));
+    if (options->log)
+        TRY(train_log_open(&run->log, options->log, run->first_step > 0));
+    return MIMO_OK;
+}
+
+/* What can fail for the sake of a path or a missing module fails before training, not after it, and
+ * leaves nothing behind. The folder is made first, as the other files may be meant to lie in it. */
+static mimo_status open_on_lead(run_state *run)
+{
+    const char *folder = run->options->out;
+    size_t kept = 0;
+    if (folder)
+        TRY(make_folders(folder, &kept));
+    mimo_status status = try_results(run);
+    if (status != MIMO_OK && folder)
+        remove_folders(folder, kept);
+    return status;
+}
+
+static mimo_status open_results(run_state *run)
+{
+    int64_t steps = run->options->steps - run->first_step;
+    mimo_status status = memory_reserve(&run->losses, steps > 0 ? steps : 0, sizeof *run->losses);
+    TRY(mimo_comm_agree(run->world, status));
+    return mimo_comm_agree(run->world, run->lead ? open_on_lead(run) : MIMO_OK);
+}
+
+static bool of_tensors(const run_state *run)
+{
+    return run->options->log_hashes == OPTIONS_TENSOR_HASHES;
+}
+
+static mimo_status write_start(run_state *run, const struct train_log_hashes *hashes)
+{
+    char encoder[GRID_TEXT], llm[GRID_TEXT], order[48];
+    const struct options *options = run->options;
+    snprintf(order, sizeof order, "%" PRId64 ",%" PRId64, options->shards, options->pairs);
+    int64_t batch = options->global_batch, part = run->model.desc.micro_batch;
+    struct train_log_start start = {
+        .first_step = run->first_step + 1,
+        .micro_batches = (batch + part - 1) / part,
+        .encoder = mimo_grid_text(encoder, sizeof encoder, run->topology.encoder),
+        .llm = mimo_grid_text(llm, sizeof llm, run->topology.llm),
+        .same_bits = options->shards > 0 ? order : NULL,
+        .hashes = hashes};
+    return train_log_begin(run->log, &start);
+}
+
+static mimo_status begin_log(run_state *run)
+{
+    struct train_log_hashes hashes;
+    bool hashed = run->options->log_hashes != OPTIONS_NO_HASHES;
+    if (!run->options->log || (!hashed && run->options->shards == 0))
+        return MIMO_OK;
+    if (hashed) {
+        TRY(mimo_comm_agree(run->world, model_hashes_make(&run->hashes, &run->model)));
+        TRY(model_hashes_begin(&hashes, &run->hashes, of_tensors(run)));
+    }
+    mimo_status written = run->lead ? write_start(run, hashed ? &hashes : NULL) : MIMO_OK;
+    return mimo_comm_agree(run->world, written);
+}
+
+/* A full disk ends the run on every rank: the others learn of it here, and only where there is a
+ * log. */
+static mimo_status log_step(run_state *run, int64_t step, const step_result *result, double ms)
+{
+    struct train_log_hashes hashes;
+    struct train_log_line line = {step, result->loss, result->tokens, result->grad_norm, ms, NULL};
+    if (!run->options->log)
+        return MIMO_OK;
+    if (run->options->log_hashes) {
+        TRY(model_hashes_take(&hashes, &run->hashes, of_tensors(run)));
+        line.hashes = &hashes;
+    }
+    mimo_status status = run->lead ? train_log_write(run->log, &line) : MIMO_OK;
+    return mimo_comm_agree(run->world, status);
+}
+
+/* AdamW keeps two moments of each element that is trained. */
+static void print_trained(const run_state *run)
+{
+    const double mb = 1e-6 * (double)sizeof(nn_real);
+    const model_elements count = model_count_elements(&run->model);
+    const double trained = mb * (double)count.trained;
+    fprintf(stderr,
+            "training %" PRId64 " of %" PRId64 " parameters: %.2f MB of %.2f, gradients %.2f MB, "
+            "moments %.2f MB\n",
+            count.trained, count.all, trained, mb * (double)count.all, trained, 2 * trained);
+}
+
+/* Once, behind the first step: a run that can't log it says only why. */
+static void print_first_step(const run_state *run)
+{
+    print_trained(run);
+    if (run->options->device != OPTIONS_CUDA)
+        blas_kernels_print(stderr);
+}
+
+static void begin_progress(run_state *run)
+{
+    enum progress_kind kind = progress_kind_of(stderr);
+    if (run->options->progress != OPTIONS_PROGRESS_AUTO)
+        kind = run->options->progress == OPTIONS_PROGRESS_BAR ? PROGRESS_BAR : PROGRESS_LINES;
+    progress_begin(&run->progress, stderr, kind, run->first_step, run->options->steps);
+}
+
+static mimo_status take_steps(run_state *run)
+{
+    double begun = now_ms();
+    for (int64_t step = run->first_step; step < run->options->steps; step++) {
+        step_result result;
+        double start = now_ms();
+        TRY(train_step(&run->trainer, step, &result));
+        double end = now_ms();
+        run->losses[step - run->first_step] = result.loss;
+        TRY(log_step(run, step + 1, &result, end - start));
+        if (run->lead && step == run->first_step)
+            print_first_step(run);
+        if (run->lead)
+            progress_step(&run->progress, step + 1, result.loss, 1e-3 * (end - begun));
+    }
+    return MIMO_OK;
+}
+
+static mimo_status train(run_state *run)
+{
+    if (run->first_step >= run->options->steps)
+        return MIMO_OK;
+    TRY(begin_log(run));
+    if (run->lead)
+        begin_progress(run);
+    mimo_status status = take_steps(run);
+    if (run->lead)
+        progress_end(&run->progress);
+    return status;
+}
+
+/* --steps is where training ends, resumed or not; a checkpoint may lie past it. */
+static int64_t steps_taken(const run_state *run)
+{
+    return run->first_step > run->options->steps ? run->first_step : run->options->steps;
+}
+
+static mimo_status draw_pictures(run_state *run)
+{
+    if (!run->options->out)
+        return MIMO_OK;
+    run_pictures pictures = {.folder = run->options->out,
+                             .report = &run->report,
+                             .image_size = run->options->image_size,
+                             .losses = run->losses,
+                             .count = steps_taken(run) - run->first_step,
+                             .first_step = run->first_step + 1};
+    mimo_status status = run->lead ? run_pictures_draw(&pictures, stdout) : MIMO_OK;
+    return mimo_comm_agree(run->world, status);
+}
+
+static mimo_status finish(run_state *run)
+{
+    const struct options *options = run->options;
+    TRY(final_report_make(&run->report, &run->model, &run->data));
+    if (run->lead) {
+        final_report_print(&run->report, stdout);
+        putchar('\n');
+    }
+    TRY(draw_pictures(run));
+    if (run->lead && options->log)
+        printf("log: %s\n", options->log);
+    if (run->lead && options->save)
+        printf("checkpoint: %s\n", options->save);
+    if (run->lead && options->adapter_out)
+        printf("adapter: %s\n", options->adapter_out);
+    if (run->lead && options->merge)
+        printf("merged checkpoint: %s\n", options->merge);
+    return MIMO_OK;
+}
+
+static mimo_status run_all(run_state *run)
+{
+    const struct options *options = run->options;
+    nn_runtime_desc place = {
+        .memory = options->device == OPTIONS_CUDA ? MIMO_MEMORY_CUDA : MIMO_MEMORY_HOST,
+        .precision = options->precision == MIMO_BF16 ? NN_PRECISION_BF16 : NN_PRECISION_FULL,
+        .order = options->shards > 0 ? NN_ORDER_FIXED : NN_ORDER_FAST};
+    TRY(compute_place_open(&run->place, run->world, &place));
+    const topology_desc grids = {options->encoder, options->llm, options->sp};
+    TRY(topology_create(&run->topology, run->place.world, &grids));
+    TRY(caption_data_load(&run->data, run->world, run->options));
+    TRY(mimo_comm_agree(run->world, lora_setup_make(&run->lora, options)));
+    TRY(build_model(run));
+    if (options->base)
+        TRY(checkpoint_load_base(options->base, &run->trainer));
+    if (options->adapter)
+        TRY(adapter_store_load(options->adapter, &run->lora, &run->model));
+    if (run->options->resume)
+        TRY(checkpoint_load(run->options->resume, &run->trainer, &run->first_step));
+    TRY(open_results(run));
+    /* New adapters add nothing yet: the model is the base. */
+    if (options->base && run->lora.on && !options->adapter)
+        TRY(final_report_ask_base(&run->report, &run->model, &run->data));
+    TRY(train(run));
+    if (run->options->save)
+        TRY(checkpoint_save(run->options->save, &run->trainer, steps_taken(run)));
+    if (options->adapter_out)
+        TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
+    if (options->merge)
+        TRY(checkpoint_save_merged(options->merge, &run->trainer, steps_taken(run)));
+    return finish(run);
+}
+
+mimo_status training_run(const struct options *options, mimo_comm *world)
+{
+    run_state run = {.options = options, .world = world, .lead = mimo_comm_rank(world) == 0};
+    mimo_status status = run_all(&run);
+    mimo_status closed = train_log_close(run.log);
+    if (status == MIMO_OK)
+        status = mimo_comm_agree(world, closed);
+    memory_release(run.losses);
+    model_hashes_release(&run.hashes);
+    trainer_destroy(&run.trainer);
+    model_destroy(&run.model);
+    lora_setup_release(&run.lora);
+    topology_destroy(&run.topology);
+    compute_place_close(&run.place);
+    caption_data_release(&run.data);
+    return status;
+}
