@@ -16,7 +16,7 @@
 
 #include "captioner/model/blas_kernels.h"
 #include "nn/nn.h"
-#include "nn/nn_initial.h"
+#include "nn/params/nn_initial.h"
 
 enum { FULL, ADAPTED, FROZEN, KINDS, MOST_REPEATS = 1000, HEADS = 8 };
 static const char *const kind_names[KINDS] = {"trained in full", "frozen, adapters", "frozen"};

@@ -1,8 +1,8 @@
 /*
  * What the fixed order of products costs: the products of the captioner's default size, and some of
- * larger models, in the fixed order (src/nn/nn_order.h) and in the fast one, by OpenBLAS or cuBLAS.
- * The captioner's are those of one of two cp ranks: 16 samples of 48 of their 96 tokens, and 16
- * pictures of 16 patches.
+ * larger models, in the fixed order (src/nn/ops/nn_order.h) and in the fast one, by OpenBLAS or
+ * cuBLAS. The captioner's are those of one of two cp ranks: 16 samples of 48 of their 96 tokens,
+ * and 16 pictures of 16 patches.
  *
  *   product_bench [--device cuda] [--repeats 15] [--only NAME]
  *
@@ -18,7 +18,7 @@
 
 #include "captioner/model/blas_kernels.h"
 #include "nn/nn.h"
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 enum { FAST, FIXED, ORDERS, MOST_REPEATS = 1000, HOST = 1, DEVICE = 2, BOTH = 3 };
 

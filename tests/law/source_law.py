@@ -21,7 +21,9 @@ CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
 PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
 PLAN, ROUTED, COLLECTIVE = "bridge/plan", "bridge/routed", "bridge/collective"
 OP, VERIFY, BRIDGE = "bridge/op", "bridge/verify", "bridge"
-GRADIENT, NN = "gradient", "nn"
+GRADIENT = "gradient"
+OPS, KERNELS, EXCHANGE = "nn/ops", "nn/kernels", "nn/exchange"
+PARAMS, LAYERS, NN = "nn/params", "nn/layers", "nn"
 SUPPORT, DATA, FORMATS = "captioner/support", "captioner/data", "captioner/formats"
 PICTURES, DIFF = "captioner/pictures", "captioner/diff"
 MODEL, TRAINING = "captioner/model", "captioner/training"
@@ -30,6 +32,7 @@ MODEL, TRAINING = "captioner/model", "captioner/training"
 # neither executor knows the other.
 BELOW_CALLS = {CORE, DEVICE, COMM, GRID, PARTITION, LAYOUT, BRIDGE}
 LIBRARY = BELOW_CALLS | {ALIGNMENT, PLAN, ROUTED, COLLECTIVE, OP, VERIFY, GRADIENT}
+ALL_NN = {OPS, KERNELS, EXCHANGE, PARAMS, LAYERS, NN}
 # Which parts of the tree the files of a part may include, and which they may need, beside their own.
 MAY_INCLUDE = {
     CORE: set(),
@@ -46,7 +49,12 @@ MAY_INCLUDE = {
     VERIFY: BELOW_CALLS | {OP},
     BRIDGE: BELOW_CALLS | {PLAN, ROUTED, COLLECTIVE, OP, VERIFY},
     GRADIENT: {CORE, DEVICE, COMM, GRID},
-    NN: LIBRARY,
+    OPS: LIBRARY | {KERNELS},  # a runtime chooses its table
+    KERNELS: LIBRARY | {OPS},
+    EXCHANGE: LIBRARY | {OPS},
+    PARAMS: LIBRARY | {OPS, EXCHANGE},
+    LAYERS: LIBRARY | {OPS, EXCHANGE, PARAMS},
+    NN: ALL_NN,
     "tools": {CORE, GRID, PARTITION, LAYOUT, PLAN, BRIDGE},
     # examples/captioner, beside public headers
     SUPPORT: LIBRARY,
@@ -54,8 +62,8 @@ MAY_INCLUDE = {
     FORMATS: LIBRARY | {SUPPORT},
     PICTURES: LIBRARY | {SUPPORT},
     DIFF: LIBRARY | {SUPPORT, FORMATS},
-    MODEL: LIBRARY | {SUPPORT, NN},
-    TRAINING: LIBRARY | {SUPPORT, DATA, FORMATS, PICTURES, MODEL, NN},
+    MODEL: LIBRARY | ALL_NN | {SUPPORT},
+    TRAINING: LIBRARY | ALL_NN | {SUPPORT, DATA, FORMATS, PICTURES, MODEL},
 }
 # Users of the library that may name its backends.
 FREE_PARTS = {"tests", "examples", "bench"}
@@ -65,7 +73,10 @@ EXAMPLES, LAYERED_EXAMPLE = "examples/", "examples/captioner/"
 
 # The part that a folder belongs to, the longest prefix first.
 FOLDERS = [
-    ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM), ("src/nn/", NN),
+    ("src/core/", CORE), ("src/device/", DEVICE), ("src/comm/", COMM),
+    ("src/nn/ops/", OPS), ("src/nn/host/", KERNELS), ("src/nn/cuda/", KERNELS),
+    ("src/nn/exchange/", EXCHANGE), ("src/nn/params/", PARAMS), ("src/nn/layers/", LAYERS),
+    ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
     ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/routed/", ROUTED),
@@ -98,7 +109,7 @@ BACKEND_NAME = re.compile(r"\b(MPI_\w+|nccl[A-Z]\w*|cuda[A-Z]\w*|cu[A-Z]\w+)\b")
 HOOK = re.compile(r"\bMIMO_(MUTATED|TEST_HOOKS)\b")
 LAUNCHED_TEST = re.compile(r"^\s*(?:MPI|BED)_TEST\((\w+), (\w+)\)", re.M)
 HOOKED_LIST = re.compile(r"hooked_sources \+?= files\(([^)]*)\)")
-HOOKED_PARTS = LIBRARY | {NN}
+HOOKED_PARTS = LIBRARY | ALL_NN
 
 # Public calls that profilers show: those that a header calls collective, and all that begin a scope.
 DECLARED = re.compile(r"/\*\*(.*?)\*/|\bMIMO_API\b[^;]*?\b(mimo_\w+)\s*\([^;]*;", re.S)
@@ -274,7 +285,7 @@ class Law:
             if target is None:
                 continue
             if target == UMBRELLA:
-                if part not in (NN, "tools") and not name.startswith(EXAMPLES):
+                if part not in ALL_NN | {"tools"} and not name.startswith(EXAMPLES):
                     self.find(name, line, f"{part} includes everything by <mimo/mimo.h>")
                 continue
             other = part_of(target)
@@ -337,8 +348,8 @@ class Law:
                     self.find(name, number, "a pure file communicates: " + match.group())
 
     def exchanges(self, name):
-        """Layers exchange through src/nn/nn_exchange, which counts."""
-        if part_of(name) != NN or re.match(r"src/nn/nn_exchange\.[ch]$", name):
+        """Layers exchange through src/nn/exchange/nn_exchange, which counts."""
+        if part_of(name) not in ALL_NN or re.match(r"src/nn/exchange/nn_exchange\.[ch]$", name):
             return
         for number, line in enumerate(blank(self.files[name]).splitlines(), 1):
             match = re.search(r"\bmimo_comm_\w+\s*\(", line)
@@ -426,7 +437,7 @@ SAMPLES = [
     ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
     ("src/partition/side.c", "#include <mimo/grid.h>\n", "partition may not include grid"),
     ("src/gradient/side.c", "#include <mimo/bridge.h>\n", "gradient may not include bridge"),
-    ("bridge/net.c", '#include "nn/linear.h"\n', "bridge may not include nn"),
+    ("bridge/net.c", '#include "nn/layers/linear.h"\n', "bridge may not include nn"),
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
     ("bridge/plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
     ("bridge/plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
@@ -435,8 +446,9 @@ SAMPLES = [
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
     ("bridge/layout/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a pure file communicates"),
-    ("src/nn/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
+    ("src/nn/layers/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a layer calls a communicator"),
+    ("src/nn/params/up.c", '#include "nn/layers/linear.h"\n', "nn/params may not include nn/layers"),
     ("bridge/plan/up.c", '#include "bridge/op/steps.h"\n', "bridge/plan may not include bridge"),
     ("bridge/op/down.c", '#include "bridge/routed/phases.h"\n',
      "bridge/op may not include bridge/routed"),
@@ -461,16 +473,16 @@ SAMPLES = [
      "an example reaches a private header: bridge/op/steps.h"),
     ("examples/captioner/core.c", '#include "core/inner.h"\n',
      "an example reaches a private header: core/inner.h"),
-    ("examples/captioner/far.c", '#include "nn/inside.h"\n',
-     "an example reaches a private header: nn/inside.h -> core/inner.h"),
+    ("examples/captioner/far.c", '#include "nn/params/inside.h"\n',
+     "an example reaches a private header: nn/params/inside.h -> core/inner.h"),
     ("examples/captioner/support/up.c", '#include "captioner/model/model.h"\n',
      "captioner/support may not include captioner/model"),
     ("examples/captioner/model/up.c", '#include "captioner/training/loop.h"\n',
      "captioner/model may not include captioner/training"),
-    ("examples/captioner/formats/layers.c", '#include "nn/linear.h"\n',
+    ("examples/captioner/formats/layers.c", '#include "nn/layers/linear.h"\n',
      "captioner/formats may not include nn"),
-    ("examples/layers.c", '#include "nn/linear.h"\n',
-     "an example reaches a private header: nn/linear.h"),
+    ("examples/layers.c", '#include "nn/layers/linear.h"\n',
+     "an example reaches a private header: nn/layers/linear.h"),
     ("grid/long.c", LONG, "grown has 82 lines"),
     ("grid/wide.c", "static int wide(int a, int b, int c,\n    int d, int e, int f, int g)\n{\n}\n",
      "wide has 7 parameters"),
@@ -503,10 +515,10 @@ GOOD = {
     "include/mimo/plan.h": "#include <mimo/grid.h>\n",
     "include/mimo/bridge.h": "#include <mimo/plan.h>\n",
     "src/comm/mpi/mpi_inner.h": "#include <mpi.h>\n",
-    "src/nn/linear.h": "#include <mimo/mimo.h>\n",
-    "src/nn/inside.h": '#include "core/inner.h"\n',
+    "src/nn/layers/linear.h": "#include <mimo/mimo.h>\n",
+    "src/nn/params/inside.h": '#include "core/inner.h"\n',
     "src/core/inner.h": "int z;\n",
-    "examples/captioner/model/model.c": '#include "captioner/model/model.h"\n#include "nn/linear.h"\n'
+    "examples/captioner/model/model.c": '#include "captioner/model/model.h"\n#include "nn/layers/linear.h"\n'
                                         "#include <mpi.h>\n",
     "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
     "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',

@@ -7,8 +7,8 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
-#include "nn/nn_initial.h"
-#include "nn/nn_whole.h"
+#include "nn/params/nn_initial.h"
+#include "nn/params/nn_whole.h"
 #include "nn_test_memory.h"
 #include "same_bits.h"
 #include "test_memory.h"

@@ -6,9 +6,9 @@
 
 #include "mpi_test.h"
 #include "nn/nn.h"
-#include "nn/nn_initial.h"
-#include "nn/nn_ops.h"
-#include "nn/nn_token_sums.h"
+#include "nn/ops/nn_ops.h"
+#include "nn/params/nn_initial.h"
+#include "nn/params/nn_token_sums.h"
 #include "oracle_tiles.h"
 #include "test_memory.h"
 

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/nn_initial.h"
-#include "nn/nn_support.h"
+#include "nn/params/nn_initial.h"
+#include "nn/params/nn_support.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

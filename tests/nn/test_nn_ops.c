@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/nn_lookup_uses.h"
-#include "nn/nn_ops.h"
+#include "nn/layers/nn_lookup_uses.h"
+#include "nn/ops/nn_ops.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 

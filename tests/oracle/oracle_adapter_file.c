@@ -9,7 +9,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
-#include "nn/nn_whole.h"
+#include "nn/params/nn_whole.h"
 
 enum { MOST_FACTORS = 128, PATH_BYTES = 256 };
 

@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
-#include "nn/nn_initial.h"
+#include "nn/params/nn_initial.h"
 
 /* Epsilon is well above the rounding of f32 gradients. Otherwise the elements whose true gradient
  * is zero (a key bias) would walk at random. The clip is below the norms that occur, so it takes

@@ -4,7 +4,7 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 /* What the fixed order of additions asks for beyond that. */
 static mimo_status check_order(const model_desc *desc, const rank_topology *topology)

@@ -4,7 +4,7 @@
 
 #include <mimo/comm.h>
 
-#include "nn/nn_runtime.h"
+#include "nn/ops/nn_runtime.h"
 
 typedef struct compute_place {
     mimo_comm *world;     /* all ranks, moving tensors where they are computed */

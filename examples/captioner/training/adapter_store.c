@@ -4,7 +4,7 @@
 #include "captioner/formats/lora_v1_file.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-#include "nn/nn_whole.h"
+#include "nn/params/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
 typedef struct factor_list {

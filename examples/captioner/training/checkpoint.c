@@ -10,7 +10,7 @@
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/training/options.h"
-#include "nn/nn_whole.h"
+#include "nn/params/nn_whole.h"
 
 /* What a checkpoint holds of one parameter. */
 enum { PARTS = 3 };

@@ -4,7 +4,7 @@
 
 #include "captioner/formats/adapter_config.h"
 #include "captioner/training/options.h"
-#include "nn/nn_lora.h"
+#include "nn/layers/nn_lora.h"
 
 typedef struct lora_setup {
     bool on;                       /* there are adapters */

@@ -4,7 +4,7 @@
 
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-#include "nn/nn_hash.h"
+#include "nn/params/nn_hash.h"
 
 /* What is hashed of a tensor: before the first step the value alone. */
 enum { HASHED = 2 };

@@ -12,7 +12,7 @@
 #include "captioner/formats/adapter_config.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
-#include "nn/nn_order.h"
+#include "nn/ops/nn_order.h"
 
 #define PROGRAM "captioner"
 

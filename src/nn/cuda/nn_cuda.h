@@ -3,7 +3,7 @@
 #ifndef MIMO_NN_NN_CUDA_H
 #define MIMO_NN_NN_CUDA_H
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 MIMO_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
 
 #include <cublas_v2.h>
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 /* The functions that are called: X(name). */
 #define NN_CUDA_BLAS_FUNCTIONS(X) \

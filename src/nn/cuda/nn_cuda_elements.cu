@@ -2,7 +2,7 @@
 #include <cuda_bf16.h>
 
 #include "nn/cuda/nn_cuda_columns.cuh"
-#include "nn/nn_gelu.h"
+#include "nn/ops/nn_gelu.h"
 
 mimo_status nn_cuda_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
 {

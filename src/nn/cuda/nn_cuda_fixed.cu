@@ -1,7 +1,7 @@
 /* The sums of the fixed order: fixed point, trees, and the squares of the norm. */
 #include "nn/cuda/nn_cuda_fixed.cuh"
 
-#include "nn/nn_order.h"
+#include "nn/ops/nn_order.h"
 
 mimo_status nn_cuda_add_columns_fixed(const nn_runtime *runtime, int64_t *sums, const nn_real *x,
                                       int64_t rows, int64_t width)

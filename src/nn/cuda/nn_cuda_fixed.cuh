@@ -6,7 +6,7 @@
 
 #include "nn/cuda/nn_cuda_columns.cuh"
 #include "nn/cuda/nn_cuda_reduce.cuh"
-#include "nn/nn_fixed.h"
+#include "nn/ops/nn_fixed.h"
 
 /* (double)sum stays below NN_FIXED_END in absolute value: doubles are 512 apart there. */
 constexpr int64_t NN_FIXED_MOST = ((int64_t)1 << 62) - 257;

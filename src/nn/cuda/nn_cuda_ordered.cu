@@ -9,7 +9,7 @@
  * registers until the block's chains are done; then they are added to what other blocks added.
  */
 #include "nn/cuda/nn_cuda_fixed.cuh"
-#include "nn/nn_order.h"
+#include "nn/ops/nn_order.h"
 
 #ifdef NN_REAL_F64
 

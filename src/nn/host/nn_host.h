@@ -3,7 +3,7 @@
 #ifndef MIMO_NN_NN_HOST_H
 #define MIMO_NN_NN_HOST_H
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 NN_SLOTS(NN_DECLARE, nn_host)
 

@@ -2,7 +2,7 @@
 #include "core/float16.h"
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
-#include "nn/nn_gelu.h"
+#include "nn/ops/nn_gelu.h"
 
 mimo_status nn_host_add(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n)
 {

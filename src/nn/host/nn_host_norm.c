@@ -3,7 +3,7 @@
 
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
-#include "nn/nn_fixed.h"
+#include "nn/ops/nn_fixed.h"
 
 mimo_status nn_host_norm(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows)
 {

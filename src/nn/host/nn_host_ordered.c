@@ -18,7 +18,7 @@
 #include "core/check.h"
 #include "core/mutation.h"
 #include "nn/host/nn_host_ordered_kernels.h"
-#include "nn/nn_fixed.h"
+#include "nn/ops/nn_fixed.h"
 
 #ifdef NN_REAL_F64
 

@@ -2,7 +2,7 @@
 #ifndef MIMO_NN_NN_HOST_ORDERED_H
 #define MIMO_NN_NN_HOST_ORDERED_H
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 /** nn_ops.matmul of a runtime in the fixed order. It allocates nothing. Any thread. In f64:
  *  MIMO_ERR_UNSUPPORTED. */

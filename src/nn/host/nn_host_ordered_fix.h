@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "nn/nn_fixed.h"
-#include "nn/nn_real.h"
+#include "nn/ops/nn_fixed.h"
+#include "nn/ops/nn_real.h"
 
 static inline void nn_fix_each(int64_t *sums, const nn_real *x, int64_t n)
 {

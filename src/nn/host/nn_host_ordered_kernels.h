@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 #ifndef NN_REAL_F64
 

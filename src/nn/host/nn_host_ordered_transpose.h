@@ -2,7 +2,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "nn/nn_ops.h"
+#include "nn/ops/nn_ops.h"
 
 /* to[l * width + j] = from[j * stride + l], j, l < 8 */
 NN_TARGET static inline void nn_transpose_8(float *to, int64_t width, const float *from,

@@ -6,7 +6,7 @@
 #include "core/mutation.h"
 #include "nn/host/nn_host.h"
 #include "nn/host/nn_math.h"
-#include "nn/nn_fixed.h"
+#include "nn/ops/nn_fixed.h"
 
 mimo_status nn_host_token_maxima(const nn_runtime *runtime, const nn_token_rows *tokens)
 {

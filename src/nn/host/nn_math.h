@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "nn/nn_real.h"
+#include "nn/ops/nn_real.h"
 
 enum { NN_LANES = 8 };
 

@@ -1,0 +1,55 @@
+/*
+ * Multi-head self-attention, y = out(softmax(q k^T / sqrt(dh) + mask) v). Heads are split over tp,
+ * positions over cp. The result is exact.
+ *
+ * Parameters: NAME.qkv.weight [3H, H] and NAME.qkv.bias [3H] are column-parallel. Their rows are in
+ * the order (head, query | key | value, dh). So a slice along the rows is a slice of heads for any
+ * tp. NAME.out.weight [H, H] is row-parallel, and there is NAME.out.bias [H].
+ *
+ * Under cp, one all-gather brings the keys and values of all cp ranks. The mask comes from global
+ * positions. One all-reduce sums the gradients of keys and values over cp. In the fixed order the
+ * gathered keys are put in the order of their positions, so that each row's sums run over all keys
+ * in one order, and one reduce-scatter sums the gradients.
+ */
+#ifndef MIMO_NN_NN_ATTENTION_H
+#define MIMO_NN_NN_ATTENTION_H
+
+#include "nn/layers/nn_linear.h"
+#include "nn/layers/nn_sequence.h"
+
+typedef struct nn_attention_desc {
+    const char *name;
+    int64_t hidden, heads;          /* tp divides heads, heads divides hidden */
+    int64_t max_rows, max_batch;    /* upper limits for S_local and B of the sequence */
+    int64_t max_parts;              /* cp size; 0 counts as 1 */
+    double std;                     /* of qkv */
+    double out_std;                 /* of the output projection */
+    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_choice *adapters; /* of qkv and out; NULL: none */
+} nn_attention_desc;
+
+typedef struct nn_attention {
+    const nn_runtime *runtime; /* the store's */
+    nn_linear qkv, out;
+    int64_t heads, dh; /* heads of this rank; elements of one head */
+    int64_t max_rows, max_batch, max_parts;
+    const nn_sequence *sequence; /* of the last forward, borrowed until backward; NULL: none yet */
+    nn_real *projected;          /* [n, heads, 3, dh] */
+    nn_real *gathered;           /* cp > 1: keys and values [parts, n, heads, 2, dh] */
+    nn_real *sorted;             /* cp > 1 in the fixed order: the same, by position */
+    nn_real *weights;            /* softmax [B, heads, rows, parts * rows] */
+    nn_real *context;            /* [n, heads, dh] */
+    nn_real *d_projected, *d_gathered, *d_context, *d_scores; /* workspace of backward */
+} nn_attention;
+
+mimo_status nn_attention_init(nn_attention *layer, nn_params *params, mimo_comm *tp,
+                              const nn_attention_desc *desc);
+void nn_attention_release(nn_attention *layer);
+
+/** y, x "sbh" [sequence rows, sequence batch, H]; under sp this rank's contiguous tp-th of these
+ *  rows. Collective over tp and the sequence's cp. */
+mimo_status nn_attention_forward(nn_attention *layer, nn_real *y, const nn_real *x,
+                                 const nn_sequence *sequence);
+mimo_status nn_attention_backward(nn_attention *layer, nn_real *dx, const nn_real *dy);
+
+#endif

@@ -1,0 +1,270 @@
+#include "nn/layers/nn_linear.h"
+
+#include <string.h>
+
+#include "core/mutation.h"
+#include "nn/params/nn_support.h"
+
+/* The rule of a parameter that tp does not cut: partial where it applies to this rank's rows. */
+static nn_rule uncut_rule(const nn_linear_desc *desc)
+{
+    return desc->sp ? NN_PARTIAL : NN_REPLICATED;
+}
+
+static mimo_status add_parameters(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    bool columns = desc->split == NN_SPLIT_COLUMNS, rows = desc->split == NN_SPLIT_ROWS;
+    MIMO_TRY(nn_join(name, desc->name, "weight"));
+    nn_param_desc weight = {.name = name,
+                            .ndim = 2,
+                            .shape = {desc->out, desc->in},
+                            .rule = columns || rows ? NN_SHARDED : uncut_rule(desc),
+                            .shard_dim = rows ? 1 : 0,
+                            .packing = desc->packing,
+                            .decay = true,
+                            .init = NN_INIT_NORMAL,
+                            .std = desc->std};
+    MIMO_TRY(nn_params_add(params, &weight, &layer->weight));
+    layer->bias = -1;
+    if (!desc->bias)
+        return MIMO_OK;
+    MIMO_TRY(nn_join(name, desc->name, "bias"));
+    nn_param_desc bias = {.name = name,
+                          .ndim = 1,
+                          .shape = {desc->out, 1},
+                          .rule = columns ? NN_SHARDED : uncut_rule(desc),
+                          .init = NN_INIT_ZEROS};
+    return nn_params_add(params, &bias, &layer->bias);
+}
+
+static mimo_status add_adapter(nn_linear *layer, nn_params *params, const nn_linear_desc *desc)
+{
+    if (!desc->lora)
+        return MIMO_OK;
+    nn_lora_place place = {.layer = desc->name,
+                           .in = desc->in,
+                           .out = desc->out,
+                           .cut = (int)desc->split - 1,
+                           .split_rows = desc->sp && nn_params_tp_size(params) > 1,
+                           .max_rows = desc->max_rows,
+                           .packing = desc->packing};
+    return nn_lora_init(&layer->lora, params, &place, desc->lora);
+}
+
+static mimo_status init_edges(nn_linear *layer, nn_params *params, mimo_comm *tp,
+                              const nn_linear_desc *desc)
+{
+    nn_edge_kind summed = desc->sp ? NN_EDGE_ROWS : NN_EDGE_WHOLE;
+    nn_edge before = {.tp = {tp, nn_params_runtime(params), &nn_params_exchanged(params)->tp},
+                      .kind = desc->split == NN_SPLIT_COLUMNS ? summed : NN_EDGE_NONE,
+                      .width = desc->in,
+                      .max_rows = desc->max_rows};
+    nn_edge after = before;
+    after.kind = desc->split == NN_SPLIT_ROWS ? summed : NN_EDGE_NONE;
+    after.width = desc->out;
+    MIMO_TRY(nn_edge_init(&layer->before, &before));
+    return nn_edge_init(&layer->after, &after);
+}
+
+static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_linear_desc *desc)
+{
+    int64_t ranks = nn_comm_size(tp);
+    MIMO_TRY(nn_check_tp(desc->name, params, tp));
+    MIMO_TRY(nn_check_size(desc->name, "in", desc->in));
+    MIMO_TRY(nn_check_size(desc->name, "out", desc->out));
+    MIMO_CHECK((unsigned)desc->split <= NN_SPLIT_ROWS, MIMO_ERR_ARGUMENT, "%s: unknown split %d",
+               desc->name, (int)desc->split);
+    if (desc->split == NN_SPLIT_COLUMNS)
+        MIMO_TRY(nn_check_divides(desc->name, "out", desc->out, ranks));
+    if (desc->split == NN_SPLIT_ROWS)
+        MIMO_TRY(nn_check_divides(desc->name, "in", desc->in, ranks));
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
+                           const nn_linear_desc *desc)
+{
+    int64_t ranks = nn_comm_size(tp);
+    MIMO_TRY(check_desc(params, tp, desc));
+    nn_linear made = {.params = params, .split = desc->split, .rows = -1};
+    made.in = desc->split == NN_SPLIT_ROWS ? desc->in / ranks : desc->in;
+    made.out = desc->split == NN_SPLIT_COLUMNS ? desc->out / ranks : desc->out;
+    made.max_rows = desc->max_rows > 0 ? desc->max_rows : INT_MAX;
+    mimo_status status;
+    MIMO_TRY_GOTO(status, fail, init_edges(&made, params, tp, desc));
+    MIMO_TRY_GOTO(status, fail, add_parameters(&made, params, desc));
+    MIMO_TRY_GOTO(status, fail, add_adapter(&made, params, desc));
+    *layer = made;
+    return MIMO_OK;
+fail:
+    nn_linear_release(&made);
+    return status;
+}
+
+void nn_linear_release(nn_linear *layer)
+{
+    nn_edge_release(&layer->before);
+    nn_edge_release(&layer->after);
+    nn_lora_release(&layer->lora);
+    memset(layer, 0, sizeof *layer);
+}
+
+static nn_matrix weight_of(const nn_linear *layer)
+{
+    return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
+}
+
+/* How often the bias or its gradient is added: once. The planted bug adds it on every tp rank
+ * before the sum. */
+static int bias_times(const nn_linear *layer, bool mutated)
+{
+    return mutated && layer->split == NN_SPLIT_ROWS ? nn_params_tp_size(layer->params) : 1;
+}
+
+static mimo_status check_rows(const nn_linear *layer, int64_t rows)
+{
+    int64_t inside = rows >= 0 && rows <= INT_MAX ? rows * nn_edge_factor(&layer->before) : rows;
+    MIMO_TRY(nn_check_forward("linear", layer->params, inside, layer->max_rows));
+    MIMO_CHECK(inside % nn_edge_factor(&layer->after) == 0, MIMO_ERR_SHAPE,
+               "%s: %" PRId64 " rows do not divide over tp=%" PRId64,
+               nn_params_at(layer->params, layer->weight)->name, inside,
+               nn_edge_factor(&layer->after));
+    return MIMO_OK;
+}
+
+static int64_t rows_of_y(const nn_linear *layer)
+{
+    return layer->rows / nn_edge_factor(&layer->after);
+}
+
+static mimo_status check_samples(const nn_linear *layer, int64_t rows, int64_t batch)
+{
+    int64_t pairs = nn_params_pairs(layer->params), unit = pairs > 1 ? 2 * pairs : 1;
+    MIMO_CHECK(batch >= 1 && rows % batch == 0 && rows / batch % unit == 0, MIMO_ERR_SHAPE,
+               "%s: %" PRId64 " rows are not those of %" PRId64 " samples in %" PRId64
+               " chunks each",
+               nn_params_at(layer->params, layer->weight)->name, rows, batch, unit);
+    return MIMO_OK;
+}
+
+/* Write target = a b, and what the adapter adds (NULL: nothing). In the fixed order the adapter's
+ * terms come before any other part's: a product of its own would add them after the tree. `summed`:
+ * tp sums over the columns of `a`. */
+static mimo_status multiply(const nn_linear *layer, nn_real *target, nn_matrix a, nn_matrix b,
+                            const nn_factors *added, bool summed)
+{
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    nn_product product = {
+        .c = target, .stride = b.columns, .alpha = 1, .a = a, .b = b, .count = 1, .parts = 1};
+    if (runtime->order == NN_ORDER_FIXED) {
+        product.then = added;
+        if (summed && !MIMO_MUTATED("shard-by-rank"))
+            product.parts = nn_params_parts(layer->params);
+        return runtime->ops->matmul(runtime, &product);
+    }
+    MIMO_TRY(runtime->ops->matmul(runtime, &product));
+    return added ? nn_add_product(runtime, target, added) : MIMO_OK;
+}
+
+/* The product, the adapter's part and the sum over tp. */
+static mimo_status write_output(nn_linear *layer, nn_real *y)
+{
+    nn_matrix input = nn_matrix_of(layer->x, layer->rows, layer->in, layer->in);
+    nn_factors added;
+    MIMO_TRY(nn_lora_forward(&layer->lora, layer->x, layer->rows));
+    bool adapted = nn_lora_output(&added, &layer->lora, layer->rows);
+    bool late = adapted && MIMO_MUTATED("adapter-after-sum") && layer->after.kind == NN_EDGE_WHOLE;
+    MIMO_TRY(multiply(layer, nn_edge_target(&layer->after, y), input,
+                      nn_transpose(weight_of(layer)), adapted && !late ? &added : NULL,
+                      layer->split == NN_SPLIT_ROWS));
+    MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
+    if (late) /* a planted bug: added on every rank, after the sum */
+        MIMO_TRY(nn_add_product(nn_params_runtime(layer->params), y, &added));
+    if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
+        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
+                              int64_t batch)
+{
+    MIMO_TRY(check_rows(layer, rows));
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
+    layer->rows = rows * nn_edge_factor(&layer->before);
+    layer->batch = batch;
+    layer->dy = NULL;
+    MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
+    MIMO_TRY(write_output(layer, y));
+    int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-over-tp")) : 0;
+    for (int i = 0; i < times; i++)
+        MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias),
+                                        rows_of_y(layer), layer->out));
+    return MIMO_OK;
+}
+
+/* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
+static mimo_status begin_backward(nn_linear *layer, const nn_real *dy)
+{
+    MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
+               "linear: backward before forward");
+    MIMO_TRY(nn_edge_enter(&layer->after, &layer->dy, dy, rows_of_y(layer)));
+    return nn_lora_backward(&layer->lora, layer->dy, layer->rows);
+}
+
+static mimo_status write_input_gradient(nn_linear *layer, nn_real *dx)
+{
+    if (!dx)
+        return MIMO_OK;
+    nn_matrix gradient = nn_matrix_of(layer->dy, layer->rows, layer->out, layer->out);
+    nn_factors added;
+    bool adapted = nn_lora_input(&added, &layer->lora, layer->rows);
+    MIMO_TRY(multiply(layer, nn_edge_target(&layer->before, dx), gradient, weight_of(layer),
+                      adapted ? &added : NULL, layer->split == NN_SPLIT_COLUMNS));
+    if (MIMO_MUTATED("no-input-sum") && layer->before.kind == NN_EDGE_WHOLE)
+        return MIMO_OK;
+    return nn_edge_leave(&layer->before, dx, layer->rows / nn_edge_factor(&layer->before));
+}
+
+mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy)
+{
+    MIMO_TRY(begin_backward(layer, dy));
+    return write_input_gradient(layer, dx);
+}
+
+static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
+{
+    int times = layer->bias < 0 ? 0 : bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp"));
+    for (int i = 0; i < times; i++)
+        MIMO_TRY(nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer)));
+    return MIMO_OK;
+}
+
+mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)
+{
+    MIMO_CHECK(layer->dy, MIMO_ERR_STATE,
+               "linear: the parameters' half of backward before the input's");
+    nn_tokens tokens = {layer->rows, layer->batch};
+    nn_token_product weight = {1, layer->dy, layer->x, layer->out, layer->in};
+    MIMO_TRY(nn_sum_products(layer->params, layer->weight, &weight, tokens));
+    MIMO_TRY(add_bias_gradient(layer, dy));
+    return nn_lora_backward_params(&layer->lora, layer->dy, layer->x, tokens);
+}
+
+mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy)
+{
+    MIMO_TRY(begin_backward(layer, dy));
+    MIMO_TRY(nn_linear_backward_params(layer, dy));
+    return write_input_gradient(layer, dx);
+}
+
+mimo_status nn_linear_merge(nn_linear *layer)
+{
+    return nn_lora_merge(&layer->lora, layer->weight);
+}
+
+mimo_status nn_linear_unmerge(nn_linear *layer)
+{
+    return nn_lora_unmerge(&layer->lora, layer->weight);
+}

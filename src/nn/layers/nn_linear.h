@@ -1,0 +1,90 @@
+/*
+ * Linear layers, y = x W^T + b; W [out, in], b [out], both global.
+ *
+ *                     NN_SPLIT_NONE   NN_SPLIT_COLUMNS             NN_SPLIT_ROWS
+ *   W                 replicated      split along out              split along in
+ *   b                 replicated      split along out              replicated
+ *   x                 replicated      replicated                   this rank's in/tp columns
+ *   y                 replicated      this rank's out/tp columns   replicated
+ *   exchange (tp)     none            the sum of dx                the sum of y, before b is added
+ *
+ * Under sequence parallelism (sp) what is replicated here, activations and their gradients, is cut
+ * along its rows instead. Then x of a column-parallel layer is gathered and dx is scattered, dy of
+ * a row-parallel layer is gathered and y is scattered (nn_edge.h). Parameters that apply to this
+ * rank's rows alone have partial gradients: b of NN_SPLIT_ROWS, W and b of NN_SPLIT_NONE.
+ *
+ * Without sp each tp rank has the whole gradient of a replicated parameter. W starts as
+ * normal(std), b as zeros. Weight decay applies to W only. An adapter (nn_lora.h) adds its part
+ * before the exchange.
+ */
+#ifndef MIMO_NN_NN_LINEAR_H
+#define MIMO_NN_NN_LINEAR_H
+
+#include <mimo/comm.h>
+
+#include "nn/exchange/nn_edge.h"
+#include "nn/layers/nn_lora.h"
+#include "nn/params/nn_params.h"
+
+typedef enum nn_split {
+    NN_SPLIT_NONE = 0,
+    NN_SPLIT_COLUMNS = 1,
+    NN_SPLIT_ROWS = 2,
+} nn_split;
+
+typedef struct nn_linear_desc {
+    const char *name; /* parameters are NAME.weight and NAME.bias */
+    int64_t in, out;  /* global */
+    nn_split split;
+    bool bias;
+    double std;
+    int64_t max_rows;         /* most rows of a product, those of all ranks under sp; 0: no limit,
+                                 where there is neither sp nor an adapter */
+    bool sp;                  /* sequence parallelism */
+    nn_packing packing;       /* of the rows of W */
+    const nn_lora_desc *lora; /* the adapter; NULL: none */
+} nn_linear_desc;
+
+typedef struct nn_linear {
+    nn_params *params;
+    nn_edge before, after; /* of x and dx; of y and dy */
+    nn_lora lora;
+    int weight, bias; /* parameter indices; bias is -1 where there is none */
+    int64_t in, out;  /* this rank's widths of x and y */
+    nn_split split;
+    int64_t max_rows;
+    const nn_real *x, *dy; /* as the product sees them: of the last forward, and its backward */
+    int64_t rows, batch;   /* of that product, and its samples; rows -1: no forward yet */
+} nn_linear;
+
+mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
+                           const nn_linear_desc *desc);
+void nn_linear_release(nn_linear *layer);
+
+/** y [rows of y, layer->out] from x [rows, layer->in], the rows of `batch` samples "sbh" (only the
+ *  fixed order of additions needs to know; elsewhere any divisor does). y has as many rows as x;
+ *  under sp tp times as many for NN_SPLIT_COLUMNS, and a tp-th for NN_SPLIT_ROWS. Errors:
+ *  MIMO_ERR_SHAPE (more rows than the limit; rows that tp does not divide; rows that are no
+ *  multiple of `batch`, or of the chunks of the fixed order). */
+mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
+                              int64_t batch);
+
+/** The two halves of backward. The first one gets dx [rows, layer->in] from dy [rows of y,
+ *  layer->out]; dx NULL: nobody needs it, and there is no sum of it. The second one adds to the
+ *  gradients of the parameters. It may come later, as long as dy stays; where everything is frozen
+ *  it does nothing. Errors: MIMO_ERR_STATE (no forward, or the adapter is
+ *  merged, or was in the last forward). */
+mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_real *dy);
+mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy);
+
+/** Both, the parameters first: dx may be the x of the forward. */
+mimo_status nn_linear_backward(nn_linear *layer, nn_real *dx, const nn_real *dy);
+
+/** What a walk over linear layers does with each. The first error ends the walk. */
+typedef mimo_status nn_linear_visit(nn_linear *layer);
+
+/** Merge the adapter into the weight, and back (nn_lora.h). Without an adapter they do nothing. */
+mimo_status nn_linear_merge(nn_linear *layer);
+mimo_status nn_linear_unmerge(nn_linear *layer);
+
+#endif

@@ -1,0 +1,303 @@
+#include "nn/layers/nn_lora.h"
+
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/mutation.h"
+#include "device/device.h"
+#include "nn/params/nn_support.h"
+
+static bool is_target(const char *name, const char *target)
+{
+    size_t length = strlen(name), end = strlen(target);
+    if (end > length || strcmp(name + length - end, target) != 0)
+        return false;
+    return end == length || name[length - end - 1] == '.';
+}
+
+const nn_lora_desc *nn_lora_for(const nn_lora_choice *choice, const char *name)
+{
+    if (!choice)
+        return NULL;
+    bool chosen = !choice->targets;
+    for (int i = 0; i < choice->n_targets && !chosen; i++)
+        chosen = is_target(name, choice->targets[i]);
+    return chosen ? &choice->adapter : NULL;
+}
+
+static double scale_of(const nn_lora_desc *desc)
+{
+    return desc->alpha / (desc->rslora ? sqrt((double)desc->rank) : (double)desc->rank);
+}
+
+static mimo_status check_desc(const char *layer, const nn_lora_desc *desc)
+{
+    MIMO_TRY(nn_check_size(layer, "the adapter's rank", desc->rank));
+    MIMO_CHECK(isfinite(desc->alpha) && desc->alpha > 0, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's alpha is %g, must be a number above 0", layer, desc->alpha);
+    MIMO_CHECK(scale_of(desc) >= FLT_MIN && scale_of(desc) <= FLT_MAX, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's scale is %g, of alpha %g and rank %" PRId64
+               ", and f32 holds %g to %g",
+               layer, scale_of(desc), desc->alpha, desc->rank, FLT_MIN, FLT_MAX);
+    MIMO_CHECK(isfinite(desc->b_std) && desc->b_std >= 0, MIMO_ERR_ARGUMENT,
+               "%s: the adapter's b_std is %g, must be a number from 0 on", layer, desc->b_std);
+    return MIMO_OK;
+}
+
+/* The rule of the factor that tp does not cut: each rank sees a part of its gradient. */
+static nn_rule uncut_rule(const nn_lora_place *place)
+{
+    return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
+}
+
+static double bound_of(const nn_lora_place *place, const nn_params *params)
+{
+    int64_t in = place->in;
+    if (MIMO_MUTATED("init-local-fan-in") && place->cut == 1)
+        in /= nn_params_tp_size(params);
+    return 1 / sqrt((double)in);
+}
+
+static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const nn_lora_desc *desc)
+{
+    char name[NN_NAME_CAPACITY];
+    MIMO_TRY(nn_join(name, place->layer, "lora_A.weight"));
+    nn_param_desc a = {.name = name,
+                       .ndim = 2,
+                       .shape = {desc->rank, place->in},
+                       .rule = place->cut == 1 ? NN_SHARDED : uncut_rule(place),
+                       .shard_dim = 1,
+                       .decay = true,
+                       .adapter = true,
+                       .init = NN_INIT_UNIFORM,
+                       .std = bound_of(place, made->params)};
+    if (MIMO_MUTATED("adapter-a-whole") && place->cut == 0)
+        a.rule = NN_REPLICATED;
+    MIMO_TRY(nn_params_add(made->params, &a, &made->a));
+    MIMO_TRY(nn_join(name, place->layer, "lora_B.weight"));
+    nn_param_desc b = {.name = name,
+                       .ndim = 2,
+                       .shape = {place->out, desc->rank},
+                       .rule = place->cut == 0 ? NN_SHARDED : uncut_rule(place),
+                       .shard_dim = 0,
+                       .packing = place->packing,
+                       .decay = true,
+                       .adapter = true,
+                       .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,
+                       .std = desc->b_std};
+    if (MIMO_MUTATED("adapter-b-whole") && place->cut == 1)
+        b.rule = NN_REPLICATED;
+    return nn_params_add(made->params, &b, &made->b);
+}
+
+static mimo_status reserve_rooms(nn_lora *made)
+{
+    const nn_runtime *runtime = nn_params_runtime(made->params);
+    int64_t elements, z, dz;
+    MIMO_TRY(mimo_mul(&elements, made->max_rows, made->rank));
+    MIMO_TRY(mimo_mul(&z, elements, made->z_parts));
+    MIMO_TRY(mimo_mul(&dz, elements, made->dz_parts));
+    MIMO_TRY(nn_runtime_reserve(runtime, &made->z, z, sizeof *made->z));
+    return nn_runtime_reserve(runtime, &made->dz, dz, sizeof *made->dz);
+}
+
+mimo_status nn_lora_init(nn_lora *lora, nn_params *params, const nn_lora_place *place,
+                         const nn_lora_desc *desc)
+{
+    int64_t ranks = nn_params_tp_size(params);
+    MIMO_TRY(check_desc(place->layer, desc));
+    MIMO_TRY(nn_check_size(place->layer, "max_rows, which an adapter needs,", place->max_rows));
+    nn_lora made = {.params = params, .rank = desc->rank, .max_rows = place->max_rows};
+    made.in = place->cut == 1 ? place->in / ranks : place->in;
+    made.out = place->cut == 0 ? place->out / ranks : place->out;
+    int64_t parts = nn_params_parts(params);
+    made.z_parts = place->cut == 1 ? parts : 1;
+    made.dz_parts = place->cut == 0 ? parts : 1;
+    made.scale = scale_of(desc);
+    MIMO_TRY(add_factors(&made, place, desc));
+    mimo_status status = reserve_rooms(&made);
+    if (status != MIMO_OK) {
+        nn_lora_release(&made);
+        return status;
+    }
+    *lora = made;
+    return MIMO_OK;
+}
+
+void nn_lora_release(nn_lora *lora)
+{
+    const nn_runtime *runtime = lora->params ? nn_params_runtime(lora->params) : NULL;
+    nn_runtime_free(runtime, lora->z);
+    nn_runtime_free(runtime, lora->dz);
+    nn_runtime_free(runtime, lora->saved);
+    memset(lora, 0, sizeof *lora);
+}
+
+static nn_matrix a_of(const nn_lora *lora)
+{
+    return nn_matrix_of(nn_value(lora->params, lora->a), lora->rank, lora->in, lora->in);
+}
+
+static nn_matrix b_of(const nn_lora *lora)
+{
+    return nn_matrix_of(nn_value(lora->params, lora->b), lora->out, lora->rank, lora->rank);
+}
+
+static nn_matrix rows_of(const nn_real *data, int64_t rows, int64_t width)
+{
+    return nn_matrix_of(data, rows, width, width);
+}
+
+/* to [parts, rows, rank] = alpha x a, with the columns of x and the rows of a cut into parts: each
+ * part is a product of its own. */
+static mimo_status project(const nn_lora *lora, nn_real *to, double alpha, nn_matrix x, nn_matrix a,
+                           int64_t parts)
+{
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    int64_t width = x.columns / parts;
+    x.step = width;
+    a.step = a.transposed ? width : width * a.stride;
+    x.columns = a.rows = width;
+    nn_product product = {.c = to,
+                          .stride = lora->rank,
+                          .step = x.rows * lora->rank,
+                          .alpha = (nn_real)alpha,
+                          .a = x,
+                          .b = a,
+                          .count = parts};
+    return runtime->ops->matmul(runtime, &product);
+}
+
+mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows)
+{
+    lora->has_z = lora->rank > 0 && !lora->saved;
+    if (!lora->has_z)
+        return MIMO_OK;
+    return project(lora, lora->z, 1, rows_of(x, rows, lora->in), nn_transpose(a_of(lora)),
+                   lora->z_parts);
+}
+
+bool nn_lora_output(nn_factors *added, const nn_lora *lora, int64_t rows)
+{
+    if (lora->rank == 0 || lora->saved)
+        return false;
+    double scale = lora->scale;
+    if (MIMO_MUTATED("adapter-mean") && nn_params_at(lora->params, lora->b)->rule == NN_PARTIAL)
+        scale /= nn_params_tp_size(lora->params);
+    *added = (nn_factors){.alpha = (nn_real)scale,
+                          .a = rows_of(lora->z, rows, lora->rank),
+                          .b = nn_transpose(b_of(lora)),
+                          .a_part = lora->z_parts > 1 ? rows * lora->rank : 0};
+    return true;
+}
+
+/* The layer's name, for sentences: its length in the name that it returns. */
+static const char *layer_of(const nn_lora *lora, int *length)
+{
+    const char *factor = nn_params_at(lora->params, lora->a)->name;
+    *length = (int)(strlen(factor) - strlen(".lora_A.weight"));
+    return factor;
+}
+
+/* Backward takes z from the last forward, which had none while merged. */
+static mimo_status check_trains(const nn_lora *lora)
+{
+    int length;
+    const char *layer = layer_of(lora, &length);
+    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE,
+               "%.*s: the adapter is merged into the weight: unmerge before training", length,
+               layer);
+    MIMO_CHECK(lora->has_z, MIMO_ERR_STATE,
+               "%.*s: the adapter was merged in the last forward: backward needs another one",
+               length, layer);
+    return MIMO_OK;
+}
+
+mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    MIMO_TRY(check_trains(lora));
+    return project(lora, lora->dz, lora->scale, rows_of(dy, rows, lora->out), b_of(lora),
+                   lora->dz_parts);
+}
+
+bool nn_lora_input(nn_factors *added, const nn_lora *lora, int64_t rows)
+{
+    if (lora->rank == 0 || MIMO_MUTATED("adapter-no-input"))
+        return false;
+    *added = (nn_factors){.alpha = 1,
+                          .a = rows_of(lora->dz, rows, lora->rank),
+                          .b = a_of(lora),
+                          .a_part = lora->dz_parts > 1 ? rows * lora->rank : 0};
+    return true;
+}
+
+mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, const nn_real *x,
+                                    nn_tokens tokens)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    double scale = MIMO_MUTATED("scale-twice") ? lora->scale * lora->scale : lora->scale;
+    int64_t part = tokens.rows * lora->rank, z_parts = lora->z_parts;
+    if (z_parts > 1 && MIMO_MUTATED("adapter-by-rank")) { /* z is not needed any more */
+        const nn_runtime *runtime = nn_params_runtime(lora->params);
+        MIMO_TRY(runtime->ops->tree(runtime, lora->z, lora->z, z_parts, part));
+        z_parts = 1;
+    }
+    for (int64_t i = 0; i < z_parts; i++) {
+        nn_token_product b = {scale, dy, lora->z + i * part, lora->out, lora->rank};
+        MIMO_TRY(nn_sum_products(lora->params, lora->b, &b, tokens));
+    }
+    for (int64_t i = 0; i < lora->dz_parts; i++) {
+        nn_token_product a = {1, lora->dz + i * part, x, lora->rank, lora->in};
+        MIMO_TRY(nn_sum_products(lora->params, lora->a, &a, tokens));
+    }
+    return MIMO_OK;
+}
+
+mimo_status nn_lora_merge(nn_lora *lora, int weight)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    nn_real *w = nn_value(lora->params, weight), *saved;
+    int64_t elements = lora->in * lora->out;
+    int length;
+    const char *layer = layer_of(lora, &length);
+    MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is merged already", length, layer);
+    MIMO_TRY(nn_runtime_reserve(runtime, &saved, elements, sizeof *saved));
+    double scale = MIMO_MUTATED("merge-unscaled") ? 1 : lora->scale;
+    mimo_status status =
+        runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
+    if (status == MIMO_OK)
+        status = nn_add_product(
+            runtime, w, &(nn_factors){.alpha = (nn_real)scale, .a = b_of(lora), .b = a_of(lora)});
+    if (status != MIMO_OK) {
+        nn_runtime_free(runtime, saved);
+        return status;
+    }
+    lora->saved = saved;
+    nn_params_count_merged(lora->params, 1);
+    return MIMO_OK;
+}
+
+mimo_status nn_lora_unmerge(nn_lora *lora, int weight)
+{
+    if (lora->rank == 0)
+        return MIMO_OK;
+    const nn_runtime *runtime = nn_params_runtime(lora->params);
+    int length;
+    const char *layer = layer_of(lora, &length);
+    MIMO_CHECK(lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is not merged", length, layer);
+    MIMO_TRY(runtime->device->copy(nn_value(lora->params, weight), lora->saved,
+                                   lora->in * lora->out * (int64_t)sizeof(nn_real),
+                                   runtime->stream));
+    nn_runtime_free(runtime, lora->saved);
+    lora->saved = NULL;
+    nn_params_count_merged(lora->params, -1);
+    return MIMO_OK;
+}

@@ -1,0 +1,37 @@
+/* y = down(gelu(up(x))). up [inner, H] is column-parallel, down [H, inner] is row-parallel. GELU is
+ * the tanh form:
+ *
+ *   0.5 u (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3)))
+ *
+ * Parameters: NAME.up.*, NAME.down.*. */
+#ifndef MIMO_NN_NN_MLP_H
+#define MIMO_NN_NN_MLP_H
+
+#include "nn/layers/nn_linear.h"
+
+typedef struct nn_mlp_desc {
+    const char *name;
+    int64_t hidden, inner;          /* tp divides inner */
+    int64_t max_rows;               /* of all ranks under sp */
+    double std;                     /* of up */
+    double out_std;                 /* of down */
+    bool sp;                        /* rows outside are cut over tp (nn_linear.h) */
+    const nn_lora_choice *adapters; /* NULL: none */
+} nn_mlp_desc;
+
+typedef struct nn_mlp {
+    const nn_runtime *runtime; /* the store's */
+    nn_linear up, down;
+    int64_t max_rows;
+    nn_real *u, *gate, *activated; /* [max_rows, inner / tp]; activated = u * gate */
+    nn_real *du;                   /* workspace of backward */
+} nn_mlp;
+
+mimo_status nn_mlp_init(nn_mlp *layer, nn_params *params, mimo_comm *tp, const nn_mlp_desc *desc);
+void nn_mlp_release(nn_mlp *layer);
+
+mimo_status nn_mlp_forward(nn_mlp *layer, nn_real *y, const nn_real *x, int64_t rows,
+                           int64_t batch);
+mimo_status nn_mlp_backward(nn_mlp *layer, nn_real *dx, const nn_real *dy);
+
+#endif

@@ -1,0 +1,254 @@
+/*
+ * What layers do with elements. Each kind of memory has one table of operations, so every layer is
+ * written once. The layer validates; an operation trusts its arguments. Pointers point into the
+ * runtime's memory. On the host an operation is done on return. With a stream it only enqueues.
+ *
+ * Counts may be 0. Outputs overlap inputs only where a slot allows it. The same call gives the same
+ * bits every time: only the sizes decide the order of a sum.
+ */
+#ifndef MIMO_NN_NN_OPS_H
+#define MIMO_NN_NN_OPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "nn/ops/nn_real.h"
+#include "nn/ops/nn_runtime.h"
+
+MIMO_BEGIN_DECLS
+
+/* A matrix [rows, columns], row-major, with `stride` elements from row to row. Where `transposed`
+ * is set, memory holds [columns, rows]. Matrix i of a batch starts i * step elements after
+ * `data`. */
+typedef struct nn_matrix {
+    const nn_real *data;
+    int64_t rows, columns, stride, step;
+    bool transposed;
+} nn_matrix;
+
+/* Factors [a.rows, k] and [k, b.columns] with which the chains of a product go on, after those of
+ * the product itself. Those of part i begin i * a_part and i * b_part elements after those of part
+ * 0. */
+typedef struct nn_factors {
+    nn_real alpha;
+    nn_matrix a, b;
+    int64_t a_part, b_part;
+} nn_factors;
+
+/* c = beta c + alpha a b, for each matrix of a batch of `count`. c is [a.rows, b.columns] and never
+ * transposed. Where beta is 0, c is not read. Every size fits an int.
+ *
+ * In the fixed order (nn_order.h) each element is a chain: it begins with beta c, and for k
+ * ascending becomes fma(alpha a, b, chain) with alpha a rounded first; beta is 0 or 1. Three things
+ * more can be asked for there, and only there:
+ *   - k is cut into `parts`. A part is a chain from 0, and c is the balanced binary tree over the
+ *     parts. Then beta is 0.
+ *   - the chain of each part goes on with the factors `then`.
+ *   - every chain is added to `sums` in fixed point. Then c is not used, beta is 0, and matrices of
+ *     a batch may share their sums (step 0). */
+typedef struct nn_product {
+    nn_real *c;
+    int64_t stride, step; /* of c, or of sums */
+    nn_real alpha, beta;
+    nn_matrix a, b;
+    int64_t count;
+    int64_t parts;          /* a power of two up to NN_MOST_PARTS that divides k; 0 counts as 1 */
+    bool folded;            /* parts are of two pieces (nn_order_piece); not with `then` */
+    const nn_factors *then; /* NULL: none */
+    int64_t *sums;          /* [a.rows, b.columns] */
+} nn_product;
+
+#define NN_NORM_EPSILON 1e-5
+
+/* Rows under layer norm. */
+typedef struct nn_norm_rows {
+    const nn_real *x; /* [rows, width] */
+    int64_t rows, width;
+    const nn_real *scale, *shift; /* [width] */
+    nn_real *mean, *rstd;         /* [rows]: forward writes them, backward reads them */
+} nn_norm_rows;
+
+typedef struct nn_norm_gradients {
+    const nn_real *dy;                /* [rows, width] */
+    const nn_real *residual;          /* [rows, width], added to dx; NULL: zeros */
+    nn_real *dx;                      /* [rows, width]; may be dy or residual */
+    nn_real *d_scale, *d_shift;       /* [width], added to; both NULL: frozen, or in fixed point */
+    int64_t *scale_sums, *shift_sums; /* [width], added to term by term; both NULL otherwise */
+} nn_norm_gradients;
+
+/* Attention scores [panels, rows, width]. In every panel, row i sees the columns where row i of the
+ * mask is 1. */
+typedef struct nn_scores {
+    nn_real *data;
+    const nn_real *mask; /* [rows, width] of 0 and 1, a 1 in every row; NULL: all ones */
+    int64_t panels, rows, width;
+} nn_scores;
+
+/* Row i * repeat + j, j < repeat, takes entry ids[i] of a table. */
+typedef struct nn_lookup {
+    const nn_real *table; /* [entries, width] */
+    const int64_t *ids;   /* [n] */
+    int64_t n, repeat, width;
+} nn_lookup;
+
+/* The uses of each entry: entry[k], k < count, is ids[i] for i = order[begin[k]], ...,
+ * order[begin[k + 1] - 1], ascending. */
+typedef struct nn_uses {
+    const int64_t *entry, *begin, *order;
+    int64_t count;
+} nn_uses;
+
+enum { NN_IGNORE = -100 };
+
+/* Logits [rows, width] of the ids [first, first + width). Rows whose label is NN_IGNORE do not
+ * count, and are not read. The layer reduces maxima and sums over tp between the operations. */
+typedef struct nn_token_rows {
+    const nn_real *logits;
+    const int64_t *labels; /* [rows] global ids */
+    int64_t rows, width, first;
+    double *maxima; /* [rows] */
+    double *sums;   /* [2, rows]: sum of exp(logit - max); logit of the label - max */
+    int64_t *exps;  /* [rows]: the first of these sums in fixed point; NULL: the fast order */
+} nn_token_rows;
+
+/* Elements under AdamW, and the factors of one step. */
+typedef struct nn_moments {
+    nn_real *value, *m, *v;
+    const nn_real *grad;
+    int64_t count;
+} nn_moments;
+
+typedef struct nn_adamw_factors {
+    nn_real gradient; /* scale of the gradient: clipping */
+    nn_real beta1, beta2;
+    nn_real rest1, rest2; /* 1 - beta1, 1 - beta2 */
+    nn_real root;         /* 1 / sqrt(1 - beta2^t) */
+    nn_real epsilon;
+    nn_real rate;  /* lr / (1 - beta1^t) */
+    nn_real decay; /* lr * decay; 0 for parameters that do not decay */
+} nn_adamw_factors;
+
+typedef struct nn_ops {
+    /* Make and release runtime->context. It holds what the operations need: a BLAS handle and
+     * workspaces. Workspaces grow on the first call of a shape. Nothing else allocates. */
+    mimo_status (*open)(nn_runtime *runtime);
+    void (*close)(nn_runtime *runtime); /* also after an open that failed */
+
+    mimo_status (*matmul)(const nn_runtime *runtime, const nn_product *product);
+
+    /* to[i] += from[i], i < n */
+    mimo_status (*add)(const nn_runtime *runtime, nn_real *to, const nn_real *from, int64_t n);
+    /* y[i, j] += bias[j]; y [rows, width] */
+    mimo_status (*add_bias)(const nn_runtime *runtime, nn_real *y, const nn_real *bias,
+                            int64_t rows, int64_t width);
+    /* sums[j] += sum over i of x[i, j]; x [rows, width] */
+    mimo_status (*add_columns)(const nn_runtime *runtime, nn_real *sums, const nn_real *x,
+                               int64_t rows, int64_t width);
+
+    /* gate = 0.5 (1 + tanh(sqrt(2 / pi) (u + 0.044715 u^3))), y = u * gate, n elements */
+    mimo_status (*gelu)(const nn_runtime *runtime, nn_real *y, nn_real *gate, const nn_real *u,
+                        int64_t n);
+    /* d *= dy/du */
+    mimo_status (*gelu_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *u,
+                                 const nn_real *gate, int64_t n);
+
+    /* y = (x - mean) * rstd * scale + shift, rstd = 1 / sqrt(variance + epsilon), sums in f64 */
+    mimo_status (*norm)(const nn_runtime *runtime, nn_real *y, const nn_norm_rows *rows);
+    mimo_status (*norm_backward)(const nn_runtime *runtime, const nn_norm_rows *rows,
+                                 const nn_norm_gradients *gradients);
+
+    /* Each row becomes its softmax, in place. */
+    mimo_status (*softmax)(const nn_runtime *runtime, const nn_scores *scores);
+    /* d becomes w * (d - sum(d * w)), row by row; d, w [rows, width] */
+    mimo_status (*softmax_backward)(const nn_runtime *runtime, nn_real *d, const nn_real *w,
+                                    int64_t rows, int64_t width);
+
+    /* y = the entries, y += the entries; y [n * repeat, width] */
+    mimo_status (*lookup)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
+    mimo_status (*lookup_add)(const nn_runtime *runtime, nn_real *y, const nn_lookup *lookup);
+    /* Add the rows of dy [n * repeat, width] to their entries of grad [entries, width]. It does not
+     * use table and ids of `lookup`. */
+    mimo_status (*lookup_backward)(const nn_runtime *runtime, nn_real *grad, const nn_real *dy,
+                                   const nn_lookup *lookup, const nn_uses *uses);
+
+    /* maxima[i] = the largest logit, 0 where ignored */
+    mimo_status (*token_maxima)(const nn_runtime *runtime, const nn_token_rows *tokens);
+    /* Both sums of this rank, from the maxima over tp. Where the label's id is on another rank, the
+     * second sum is 0. With `exps`, the first sum is there alone; where it is NN_FIXED_BROKEN, the
+     * second one is NaN, which sums over tp keep. */
+    mimo_status (*token_sums)(const nn_runtime *runtime, const nn_token_rows *tokens);
+    /* losses[i] = log(sum) - target, 0 where ignored; *total += their sum. In the fixed order the
+     * first sum comes from `exps`, or is NaN as the second one, and losses are multiples of 2^-24,
+     * so that they add exactly. */
+    mimo_status (*token_losses)(const nn_runtime *runtime, double *losses, double *total,
+                                const nn_token_rows *tokens);
+    /* d [rows, width] = exp(logit - max) / sum - (1 at the label); d may be the logits */
+    mimo_status (*token_gradients)(const nn_runtime *runtime, nn_real *d,
+                                   const nn_token_rows *tokens);
+    /* value[i] = the largest logit of row i. It does not use labels, maxima and sums. */
+    mimo_status (*row_largest)(const nn_runtime *runtime, double *value,
+                               const nn_token_rows *tokens);
+    /* negated[i] = -(the lowest global id that has the row's largest logit). Where that logit is
+     * below value[i], negated[i] = -absent. */
+    mimo_status (*row_choice)(const nn_runtime *runtime, double *negated, const double *value,
+                              const nn_token_rows *tokens, int64_t absent);
+
+    /* g = gradient * grad; m = beta1 m + rest1 g; v = beta2 v + rest2 g^2;
+     * value -= rate * m / (sqrt(v) * root + epsilon) + decay * value */
+    mimo_status (*adamw)(const nn_runtime *runtime, const nn_moments *moments,
+                         const nn_adamw_factors *factors);
+
+    /* Convert n elements to bf16 (ties to even) and back, for tiles that travel in bf16. */
+    mimo_status (*to_bf16)(const nn_runtime *runtime, uint16_t *to, const nn_real *from, int64_t n);
+    mimo_status (*from_bf16)(const nn_runtime *runtime, nn_real *to, const uint16_t *from,
+                             int64_t n);
+
+    /* What the fixed order has in place of a sum (nn_order.h). Sums in fixed point are added to
+     * term by term. */
+    mimo_status (*add_columns_fixed)(const nn_runtime *runtime, int64_t *sums, const nn_real *x,
+                                     int64_t rows, int64_t width);
+    mimo_status (*lookup_backward_fixed)(const nn_runtime *runtime, int64_t *sums,
+                                         const nn_real *dy, const nn_lookup *lookup,
+                                         const nn_uses *uses);
+    /* to[i] = the balanced tree over parts[p * n + i], p < count, a power of two; `to` may be
+     * `parts`, which is overwritten. */
+    mimo_status (*tree)(const nn_runtime *runtime, nn_real *to, nn_real *parts, int64_t count,
+                        int64_t n);
+    /* *most becomes the largest |sums[i]| as a double, where that is larger. */
+    mimo_status (*fixed_largest)(const nn_runtime *runtime, double *most, const int64_t *sums,
+                                 int64_t n);
+    /* The n sums, times factor, become n nn_real in the first half of the same memory. */
+    mimo_status (*settle)(const nn_runtime *runtime, int64_t *sums, int64_t n, double factor);
+    /* sums[i] = the sum of the squares of matrix i of a batch x of `count`, in f64, in an order
+     * that its rows and columns alone decide. */
+    mimo_status (*block_squares)(const nn_runtime *runtime, double *sums, const nn_matrix *x,
+                                 int64_t count);
+    /* -0 becomes +0. */
+    mimo_status (*plain_zeros)(const nn_runtime *runtime, nn_real *x, int64_t n);
+} nn_ops;
+
+/* Apply slot(prefix, name) to every slot. A backend names its functions prefix_name. NN_DECLARE
+ * declares them with the types of their slots. NN_ENTRY puts them into the table. */
+/* clang-format off */
+#define NN_SLOTS(slot, prefix)                                                                  \
+    slot(prefix, open) slot(prefix, close) slot(prefix, matmul)                                 \
+    slot(prefix, add) slot(prefix, add_bias) slot(prefix, add_columns)                          \
+    slot(prefix, gelu) slot(prefix, gelu_backward) slot(prefix, norm) slot(prefix, norm_backward) \
+    slot(prefix, softmax) slot(prefix, softmax_backward)                                        \
+    slot(prefix, lookup) slot(prefix, lookup_add) slot(prefix, lookup_backward)                 \
+    slot(prefix, token_maxima) slot(prefix, token_sums) slot(prefix, token_losses)              \
+    slot(prefix, token_gradients) slot(prefix, row_largest) slot(prefix, row_choice)            \
+    slot(prefix, adamw) slot(prefix, to_bf16) slot(prefix, from_bf16)                           \
+    slot(prefix, add_columns_fixed) slot(prefix, lookup_backward_fixed) slot(prefix, tree)      \
+    slot(prefix, fixed_largest) slot(prefix, settle) slot(prefix, block_squares)                \
+    slot(prefix, plain_zeros)
+/* clang-format on */
+#define NN_DECLARE(prefix, name) __typeof__(*((nn_ops *)0)->name) prefix##_##name;
+#define NN_ENTRY(prefix, name) .name = prefix##_##name,
+
+extern const nn_ops nn_ops_host;
+extern const nn_ops nn_ops_cuda; /* only in a build with CUDA */
+
+MIMO_END_DECLS
+
+#endif

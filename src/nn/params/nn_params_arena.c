@@ -1,0 +1,193 @@
+#include <string.h>
+
+#include "core/checked.h"
+#include "core/memory.h"
+#include "nn/ops/nn_fixed.h"
+#include "nn/params/nn_initial.h"
+#include "nn/params/nn_params_types.h"
+#include "nn/params/nn_sizes.h"
+
+/* The host makes the initial values, so that they are the same in every kind of memory. */
+static mimo_status write_initial(const nn_params *params)
+{
+    nn_real *room;
+    MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
+    mimo_status status = MIMO_OK;
+    for (int i = 0; i < params->n && status == MIMO_OK; i++) {
+        const nn_param *param = &params->list[i];
+        nn_initial_values(room, param, params->seed, params->tp_rank);
+        status = nn_runtime_write(params->runtime, param->value, room,
+                                  param->count * (int64_t)sizeof *room);
+    }
+    mimo_release(room);
+    return status;
+}
+
+/* The offsets of the next parameter, in the values and in each array of the trained ones. */
+typedef struct arena_offsets {
+    int64_t value, trained;
+} arena_offsets;
+
+static void place_param(nn_params *params, nn_param *param, arena_offsets *next)
+{
+    param->value = params->arena + next->value;
+    next->value += param->count;
+    if (param->frozen)
+        return;
+    param->m = params->arena + params->total + next->trained;
+    param->v = param->m + params->trained;
+    param->grad = (params->sums ? (nn_real *)params->sums
+                                : params->arena + params->total + 2 * params->trained) +
+                  next->trained;
+    param->sums = params->sums ? params->sums + next->trained : NULL;
+    next->trained += param->count;
+}
+
+/* Lay out the parameters of one rule, and describe the trained ones as one bucket. */
+static mimo_status seal_rule(nn_params *params, nn_rule rule, arena_offsets *next)
+{
+    static const char *const names[NN_RULES] = {"replicated", "sharded", "partial"};
+    int64_t begin = next->trained;
+    for (int i = 0; i < params->n; i++)
+        if (params->list[i].rule == rule)
+            place_param(params, &params->list[i], next);
+    if (next->trained == begin)
+        return MIMO_OK;
+    char text[NN_NAME_CAPACITY];
+    MIMO_TRY(nn_join(text, params->name, names[rule]));
+    MIMO_TRY(mimo_copy_string(&params->bucket_names[rule], text));
+    params->buckets[params->n_buckets++] = (mimo_gradient_bucket){
+        .size = sizeof(mimo_gradient_bucket),
+        .name = params->bucket_names[rule],
+        .grad = params->sums ? (void *)(params->sums + begin)
+                             : params->arena + params->total + 2 * params->trained + begin,
+        .count = next->trained - begin,
+        .dtype = params->sums ? MIMO_I64 : NN_DTYPE,
+        .module = params->module,
+        .shard = rule == NN_SHARDED ? "tp" : "",
+        .partial = rule == NN_PARTIAL ? "tp" : "",
+    };
+    return MIMO_OK;
+}
+
+/* Undo a seal that failed. */
+static void unseal(nn_params *params)
+{
+    for (int i = 0; i < params->n; i++) {
+        params->list[i].value = params->list[i].grad = params->list[i].m = params->list[i].v = NULL;
+        params->list[i].sums = NULL;
+    }
+    for (int r = 0; r < NN_RULES; r++) {
+        mimo_release(params->bucket_names[r]);
+        params->bucket_names[r] = NULL;
+    }
+    nn_runtime_free(params->runtime, params->arena);
+    nn_runtime_free(params->runtime, params->sums);
+    params->arena = NULL;
+    params->sums = NULL;
+    params->n_buckets = 0;
+}
+
+static mimo_status reserve_arenas(nn_params *params)
+{
+    int64_t elements;
+    MIMO_TRY(mimo_mul(&elements, params->trained, nn_params_fixed(params) ? 2 : 3));
+    MIMO_TRY(mimo_add(&elements, elements, params->total));
+    MIMO_TRY(nn_runtime_reserve(params->runtime, &params->arena, elements, sizeof *params->arena));
+    return nn_params_fixed(params) ? nn_runtime_reserve(params->runtime, &params->sums,
+                                                        params->trained, sizeof *params->sums)
+                                   : MIMO_OK;
+}
+
+mimo_status nn_params_seal(nn_params *params)
+{
+    MIMO_CHECK(params, MIMO_ERR_ARGUMENT, "seal: NULL store");
+    MIMO_CHECK(!params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is sealed already",
+               params->name);
+    int64_t total = 0, trained = 0;
+    for (int i = 0; i < params->n; i++) {
+        MIMO_TRY(mimo_add(&total, total, params->list[i].count));
+        trained += params->list[i].frozen ? 0 : params->list[i].count; /* at most total */
+    }
+    params->total = total;
+    params->trained = trained;
+    arena_offsets next = {0, 0};
+    mimo_status status = reserve_arenas(params);
+    for (int rule = 0; rule < NN_RULES && status == MIMO_OK; rule++)
+        status = seal_rule(params, (nn_rule)rule, &next);
+    if (status == MIMO_OK)
+        status = write_initial(params);
+    if (status != MIMO_OK)
+        unseal(params);
+    return status;
+}
+
+mimo_status nn_params_reset(nn_params *params)
+{
+    MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "reset: the store is not sealed");
+    MIMO_TRY(nn_params_check_unmerged(params, "reset"));
+    params->steps = 0;
+    MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total,
+                             2 * params->trained * (int64_t)sizeof *params->arena));
+    return write_initial(params);
+}
+
+static mimo_status find_part(nn_real **out, const nn_params *params, int index, nn_part part)
+{
+    MIMO_CHECK(params && index >= 0 && index < params->n, MIMO_ERR_ARGUMENT,
+               "parameter %d of a store of %d", index, params ? params->n : 0);
+    MIMO_CHECK(params->arena, MIMO_ERR_STATE, "parameter store \"%s\" is not sealed", params->name);
+    MIMO_CHECK((unsigned)part <= NN_MOMENT_V, MIMO_ERR_ARGUMENT, "parameter \"%s\": no part %d",
+               params->list[index].name, (int)part);
+    const nn_param *param = &params->list[index];
+    MIMO_CHECK(nn_param_has(param, part), MIMO_ERR_STATE,
+               "parameter \"%s\" is frozen: it has a value, and no part %d", param->name,
+               (int)part);
+    MIMO_CHECK(part != NN_GRAD || !params->sums || params->settled, MIMO_ERR_STATE,
+               "parameter \"%s\": its gradient is still a sum in fixed point", param->name);
+    *out = nn_param_array(param, part);
+    return MIMO_OK;
+}
+
+mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to)
+{
+    nn_real *from = NULL;
+    MIMO_TRY(find_part(&from, params, index, part));
+    return nn_runtime_read(params->runtime, to, from,
+                           params->list[index].count * (int64_t)sizeof *to);
+}
+
+mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from)
+{
+    nn_real *to = NULL;
+    MIMO_TRY(find_part(&to, params, index, part));
+    if (part == NN_VALUE)
+        MIMO_TRY(nn_params_check_unmerged(params, params->list[index].name));
+    return nn_runtime_write(params->runtime, to, from,
+                            params->list[index].count * (int64_t)sizeof *to);
+}
+
+mimo_status nn_params_zero_grad(nn_params *params)
+{
+    if (!params->arena)
+        return MIMO_OK;
+    params->settled = false;
+    if (params->sums)
+        return nn_runtime_zero(params->runtime, params->sums,
+                               params->trained * (int64_t)sizeof *params->sums);
+    return nn_runtime_zero(params->runtime, params->arena + params->total + 2 * params->trained,
+                           params->trained * (int64_t)sizeof *params->arena);
+}
+
+mimo_status nn_params_settle(nn_params *params, int64_t tokens)
+{
+    MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "settle: the store is not sealed");
+    if (!params->sums)
+        return MIMO_OK;
+    MIMO_CHECK(!params->settled, MIMO_ERR_STATE,
+               "parameter store \"%s\": its gradients are settled already", params->name);
+    double factor = 1 / NN_FIXED_ONE / (double)(tokens > 0 ? tokens : 1);
+    MIMO_TRY(params->runtime->ops->settle(params->runtime, params->sums, params->trained, factor));
+    params->settled = true;
+    return MIMO_OK;
+}

@@ -1,0 +1,35 @@
+/* What a store is made of. nn_params.c describes parameters, nn_params_arena.c has their arrays. */
+#ifndef MIMO_NN_NN_PARAMS_TYPES_H
+#define MIMO_NN_NN_PARAMS_TYPES_H
+
+#include "nn/ops/nn_ops.h"
+#include "nn/params/nn_params.h"
+
+struct nn_params {
+    char *name;
+    mimo_side module;
+    int tp_rank, tp_size;
+    uint64_t seed;
+    const nn_runtime *runtime;
+    int n;
+    nn_param *list;
+    nn_real *arena; /* value [total] | m | v | grad [trained] each; NULL before seal */
+    int64_t *sums;  /* the fixed order: [trained], and no grad in the arena; settled: grad */
+    int64_t total, trained;
+    int64_t shards, pairs;
+    bool settled;
+    bool frozen;
+    nn_params_counts exchanged;
+    mimo_gradient_bucket buckets[NN_RULES];
+    char *bucket_names[NN_RULES];
+    int n_buckets;
+    int64_t steps;
+    int merged; /* adapters in their weights */
+};
+
+static inline bool nn_params_fixed(const nn_params *params)
+{
+    return params->runtime->order == NN_ORDER_FIXED;
+}
+
+#endif
