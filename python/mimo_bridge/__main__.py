@@ -13,7 +13,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from . import Bridge, Communicator, Grid, MimoError, Partition, __version__, _c
+from . import Bridge, Communicator, Grid, MimoError, Partition, __version__, _c, _nccl
 from ._load import open_library
 
 
@@ -38,12 +38,7 @@ def _cuda_line() -> str:
 
 
 def _nccl_line() -> str:
-    """The NCCL that the library runs with, which torch has loaded."""
-    if not _c.has_nccl:
-        return "not in this build"
-    found = ctypes.c_int()
-    _c.lib.ncclGetVersion(ctypes.byref(found))
-    return f"{found.value // 10000}.{found.value // 100 % 100}.{found.value % 100}"
+    return "{}.{}.{}".format(*_nccl.running_version()) if _c.has_nccl else "not in this build"
 
 
 def _found() -> str:

@@ -104,3 +104,11 @@ def _torch_allocator(device: torch.device) -> tuple[Any, Any]:
             pass  # the process ends, and the allocator has gone before
 
     return _c.Reserve(reserve), _c.Release(release)
+
+
+def running_version() -> tuple[int, int, int]:
+    """Of the NCCL that the library and torch run with. torch.cuda.nccl.version() is of the one that torch
+    was built with. The library needs has_nccl."""
+    found = ctypes.c_int()
+    _c.lib.ncclGetVersion(ctypes.byref(found))
+    return found.value // 10000, found.value // 100 % 100, found.value % 100

@@ -20,12 +20,12 @@ why = None if gpus else "no GPU"
 if gpus:
     import torch
 
-    from mimo_bridge import _c
-    nccl = torch.cuda.nccl.version() if torch.cuda.is_available() else (0, 0)
+    from mimo_bridge import _c, _nccl
     if not torch.cuda.is_available() or not _c.has_nccl:
         why = "this torch, or this build of the library, has no CUDA"
     elif gpus < ranks:
         os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+        nccl = _nccl.running_version()
         if nccl < (2, 30):
             why = f"{ranks} ranks on {gpus} GPUs need NCCL 2.30, and this is {'.'.join(map(str, nccl))}"
 if why:
