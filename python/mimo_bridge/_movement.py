@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import _c, _handles, _views
 from .alignment import Span
@@ -81,6 +83,11 @@ class _Views(NamedTuple):
     to: _c.mimo_tensor
     source: _c.mimo_tensor
     arguments: tuple[Any, Any]  # both, as functions of C take them
+
+
+def _are_fake(arguments: Sequence[Any]) -> bool:
+    return (any(isinstance(one, FakeTensor) for one in arguments) or
+            any(isinstance(mode, FakeTensorMode) for mode in _get_current_dispatch_mode_stack()))
 
 
 class Movement:
@@ -181,14 +188,13 @@ class Movement:
 
     def guarded(self, call: Callable[..., T], *arguments: Any) -> T:
         """A collective call. Where it fails before it has come to the library, the other ranks learn of
-        it all the same: they would wait for this one. (A dispatch mode may run on one rank alone: fake
-        tensors, say.)"""
+        it all the same: they would wait for this one. A call of fake tensors is of one rank alone."""
         begun = self._begun
         try:
             return call(*arguments)
         except Exception as error:
             silent = self._begun != begun or self.comm.closed
-            if not silent and torch._C._len_torch_dispatch_stack() == 0:
+            if not silent and not _are_fake(arguments):
                 with self.comm._turn():
                     self._begun += 1
                     self._next_slot(False)
@@ -294,8 +300,12 @@ class Movement:
                 raise
             desc = self._move_desc(self._view(y, True, address), self._view(x, False), n)
             desc.stream = self._on_side_stream(stream, x, y)
-            _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
-                                                     ctypes.byref(desc))
+            try:
+                _c.lib.mimo_bridge_forward_start_chunked(ctypes.byref(operation), self.open(),
+                                                         ctypes.byref(desc))
+            except MimoError:
+                del y  # as in move()
+                raise
             self._iterations += 1
         try:
             for i in range(n):
@@ -304,9 +314,12 @@ class Movement:
                 yield y.narrow(axis, cuts(i), cuts(i + 1) - cuts(i))
         finally:
             self._iterations -= 1
-            if self.comm._usable():  # otherwise it has ended, or is this process's parent's
-                with self.comm._turn():
-                    _c.lib.mimo_op_wait(ctypes.byref(operation))
+            try:
+                if self.comm._usable():  # otherwise it has ended, or is this process's parent's
+                    with self.comm._turn():
+                        _c.lib.mimo_op_wait(ctypes.byref(operation))
+            finally:
+                del y  # as in move()
 
     def _on_side_stream(self, stream: torch.cuda.Stream | None, x: torch.Tensor,
                         y: torch.Tensor) -> int | None:

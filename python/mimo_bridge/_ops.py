@@ -26,12 +26,14 @@ Ctx = Any  # torch has no public type of it
 def refuse_transforms(what: str, *tensors: Tensor) -> None:
     """UnsupportedError where torch.func or forward-mode AD wants a derivative of these: a custom op would
     lose it without a word (torch 2.11)."""
-    if torch.compiler.is_compiling():
-        return
     duals: Any = forward_ad  # torch does not annotate it
-    if duals._current_level >= 0 and any(duals.unpack_dual(x).tangent is not None for x in tensors):
+    compiling = torch.compiler.is_compiling()  # then tangents can't be looked at: no dual level at all
+    if duals._current_level >= 0 and (compiling or any(
+            duals.unpack_dual(x).tangent is not None for x in tensors)):
         raise UnsupportedError(f"{what} has no forward-mode derivative (torch.func.jvp), only a "
                                "backward")
+    if compiling:
+        return  # the compiler refuses the others itself
     transform = torch._C._functorch.peek_interpreter_stack()
     if transform is not None and transform.key() == torch._C._functorch.TransformType.Grad:
         raise UnsupportedError(f"{what} has no derivative under torch.func (grad, vjp, jacrev): take "

@@ -145,8 +145,8 @@ class Bridge(torch.nn.Module):
         movement = self._movement
         if _calls.looked_on(x):
             self._refuse_export()
+            self._check_arguments(x, seq, rows, batch)
             if not torch.compiler.is_compiling():
-                self._check_arguments(x, seq, rows, batch)
                 # The op would take the fake kernel for a tensor without memory, and tell nobody.
                 _views.check_device("x", x, self.comm.device)
             _ops.refuse_transforms("a bridge", x)

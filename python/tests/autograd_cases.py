@@ -196,6 +196,7 @@ def fake_tensors(comm):
             raises(mb.ArgumentError, "batch", bridge, fake, batch="2")  # and tells nobody
         assert y.shape == (2, 4, 3) and fake.grad.shape == x.shape
         assert bridge(fake).shape == y.shape  # outside of the mode
+        raises(mb.ArgumentError, "batch", bridge, fake, batch="2")
     same(bridge(x).detach(), bridge(x).detach())
 
 

@@ -201,6 +201,19 @@ def chunks_in_slots(comm):
 
 
 @case(4)
+def refused_calls_leave_slots(comm):
+    """The exception keeps frames, and the slot is free all the same."""
+    buffer = mb.Buffer(4096, 1, comm=comm)
+    bridge = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=4"), comm=comm, layout="bsh", buffer=buffer)
+    x = global_rows(1, 4, 2, F64)
+    wrong = x[:, :, :1] if comm.rank == 2 else x
+    kept = [raises(mb.MimoError, "", bridge, wrong),
+            raises(mb.MimoError, "", lambda: list(bridge.chunks(wrong, 2)))]
+    same(bridge(x).detach(), x)
+    assert all(error.__traceback__ is not None for error in kept)
+
+
+@case(4)
 def closing_buffers(comm):
     """Not while a tensor lies in one, on any rank; the sentence is everyone's."""
     buffer = mb.Buffer(4096, 2, comm=comm)

@@ -128,6 +128,26 @@ def buffers_in_a_graph(comm):
 
 
 @case(2)
+def mistakes(comm):
+    """What eager refuses is refused where the compiler traces it. Otherwise numbers that contradict x are
+    passed over, and tangents are 0."""
+    bridge = make(comm)
+    x = global_rows(1, 4, 2, F64)
+    compiled = torch.compile(lambda x, **more: bridge(x, **more), backend="aot_eager")
+    for kind, words, more in ((mb.ShapeError, "seq=6", {"seq": 6}), (mb.ArgumentError, "rows=3", {"rows": 3}),
+                              (mb.ArgumentError, "batch is -1", {"batch": -1})):
+        raises(kind, words, compiled, x, **more)
+    whole = torch.compile(lambda x: bridge(x, seq=x.shape[1]), fullgraph=True, dynamic=True,
+                          backend="aot_eager")
+    for seq in (4, 8, 12):
+        same(whole(global_rows(1, seq, 2, F64)), bridge(global_rows(1, seq, 2, F64)))
+    part = mb.Partition().at(mb.Grid("cp=2"), comm.rank)
+    for function, at in ((bridge, x), (lambda x: part.shard(x, "sh"), x[0])):
+        tangent = torch.compile(lambda x: torch.func.jvp(function, (x,), (x,))[1], backend="aot_eager")
+        raises(mb.UnsupportedError, "forward-mode", tangent, at)
+
+
+@case(2)
 def export_is_refused(comm):
     bridge = make(comm)
     x = global_rows(1, 4, 2, F64)

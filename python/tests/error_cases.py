@@ -12,6 +12,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import mimo_bridge as mb
 from mimo_bridge import communicator
@@ -32,6 +33,18 @@ def tile(comm, dtype=F32):
 
 class Subclass(torch.Tensor):
     """What torch hands to the dispatcher, where a tensor without memory chooses the fake kernel."""
+
+
+class Looking(TorchDispatchMode):
+    """A mode that only looks, as a profiler's."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def looked_on(call):
+    with Looking():
+        return call()
 
 
 @case(4)
@@ -77,6 +90,7 @@ def wrong_arguments_on_one_rank(comm):
         "seq=6": lambda bad: bridge(x, seq=6 if bad else 8),
         "seq is a whole number": lambda bad: flat(row, seq="8" if bad else 8),
         "rows=4": lambda bad: bridge(x, rows=4 if bad else None),
+        "batch is -2": lambda bad: looked_on(lambda: bridge(x, batch=-2 if bad else None)),
         "the tile is a NoneType": lambda bad: flat.place(None if bad else text, row),
         "place: x is a list": lambda bad: flat.place(text, [1] if bad else row),
         "x is on meta": lambda bad: flat.place(

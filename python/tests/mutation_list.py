@@ -10,7 +10,7 @@ import sys
 import torch
 
 import mimo_bridge as mb
-from mimo_bridge import _c, _calls, _ops, _views, communicator
+from mimo_bridge import _c, _calls, _movement, _ops, _views, communicator
 from mimo_bridge._movement import Movement
 
 
@@ -77,6 +77,10 @@ def any_number(_original, _what, value, *_limits):
 
 def no_check(_original, *_arguments):
     return None
+
+
+def any_mode(original, arguments):
+    return original(arguments) or torch._C._len_torch_dispatch_stack() > 0
 
 
 def a_view(original, *arguments):
@@ -154,7 +158,11 @@ MUTATIONS = {
         "error/threads_take_turns", "error/one_thread_at_a_time"]),
     "numbers cut off": (wrap(_c, "whole", any_number), ["error/numbers_that_do_not_fit"]),
     "transforms let through": (wrap(_ops, "refuse_transforms", no_check), [
-        "autograd/transforms_that_are_refused"]),
+        "autograd/transforms_that_are_refused", "compile/mistakes"]),
+    "arguments unchecked": (wrap(mb.Bridge, "_check_arguments", no_check), [
+        "error/wrong_arguments_on_one_rank", "compile/mistakes"]),
+    "modes taken for fake tensors": (wrap(_movement, "_are_fake", any_mode), [
+        "error/wrong_arguments_on_one_rank"]),
     "views in slots": (wrap(_views, "tensor_at", a_view), ["buffer/changed_in_place"]),
     "no tensors let through": (wrap(_views, "check_strided", no_check), ["error/wrong_on_one_rank"]),
     "selection of now": (wrap(Movement, "_for", selected_now), ["bridge/micro_batches"]),
