@@ -160,6 +160,9 @@ class Alignment:
         with self._current_device():
             function(self._handle, *order, self._stream())
 
+    def __reduce__(self) -> str:
+        raise TypeError("an Alignment can't be copied or pickled: make another, and update it")
+
     def _stream(self) -> int | None:
         if self.device.type == "cpu":
             return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from . import _c
 from .communicator import Communicator, default_communicator
+from .errors import ArgumentError
 from .grid import Grid
 
 __all__ = ["Bucket", "explain"]
@@ -44,8 +45,14 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
     UnsupportedError.
     """
     comm = comm or default_communicator()
-    array, grids = comm._together(lambda: ((_c.mimo_gradient_bucket * max(len(buckets), 1))(
-        *map(_desc, buckets)), (src._handle, dst._handle)))
+
+    def describe() -> tuple[Any, ...]:
+        for grid in (src, dst):
+            if not isinstance(grid, Grid):
+                raise ArgumentError(f"explain: {grid!r} is no Grid")
+        return (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets)), src._handle, dst._handle
+
+    array, *grids = comm._together(describe)
     gradient = ctypes.c_void_p()
 
     def text() -> str:

@@ -28,9 +28,8 @@ class Grid:
     def __init__(self, spec: str | Mapping[str, int], offset: int = 0) -> None:
         if not isinstance(spec, str):
             spec = ",".join(f"{name}={size}" for name, size in spec.items())
-        handle = ctypes.c_void_p()
-        _c.lib.mimo_grid_create_text(ctypes.byref(handle), _c.text("Grid", spec),
-                                     _c.whole("Grid: offset", offset))
+        handle, offset = ctypes.c_void_p(), _c.whole("Grid: offset", offset)
+        _c.lib.mimo_grid_create_text(ctypes.byref(handle), _c.text("Grid", spec), offset)
         self._handle = handle
         weakref.finalize(self, _c.lib.mimo_grid_destroy, handle)
         dims = [_c.lib.mimo_grid_dim(handle, i) for i in range(_c.lib.mimo_grid_ndims(handle))]

@@ -71,6 +71,8 @@ class Partition:
             return LocalPartition(self, grid, rank)
 
         def local() -> LocalPartition:
+            if not isinstance(grid, Grid):
+                raise ArgumentError(f"Partition.at: {grid!r} is no Grid")
             if (rank, grid.size, grid.offset) != (comm.rank, comm.size, 0):
                 raise ArgumentError(f"Partition.at: rank {rank} of {grid!r}, and this is rank {comm.rank} "
                                     f"of the communicator's {comm.size}")
@@ -111,7 +113,10 @@ class LocalPartition:
 
     def _gather_over(self, comm: Communicator, grid: Grid) -> None:
         if self._gathers:
-            self._tp = _TensorRanks(comm, grid)
+            self._tp = _TensorRanks.of(comm, grid)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a LocalPartition can't be copied or pickled: make another with Partition.at()")
 
     def rows(self, seq: int, content: Content = "embeddings") -> int:
         """How many rows of a sequence of `seq` tokens this rank keeps. Local. ShapeError where a rule
@@ -191,7 +196,15 @@ def _content(name: str) -> int:
 class _TensorRanks:
     """The communicator of this rank's tp group, a child of the whole one."""
 
+    @classmethod
+    def of(cls, comm: Communicator, grid: Grid) -> _TensorRanks:
+        """That of a grid, made once for a communicator: packed sequences take a new partition for each
+        batch, and communicators are few. Collective."""
+        made = (child for child in comm._children if isinstance(child, cls) and child.grid == grid)
+        return next(made, None) or cls(comm, grid)
+
     def __init__(self, comm: Communicator, grid: Grid) -> None:
+        self.grid = grid
         group, place = ctypes.c_int64(), ctypes.c_int64()
         _c.lib.mimo_grid_group_of(ctypes.byref(group), ctypes.byref(place), grid._handle, b"tp",
                                   comm.rank)

@@ -122,6 +122,8 @@ def numbers_that_do_not_fit(comm):
         (mb.ArgumentError, "at least 0", lambda: mb.Bridge(grid, grid, comm=comm, batch=-1)),
         (mb.ArgumentError, "'yes'", lambda: mb.Bridge(grid, grid, comm=comm, all_stages="yes")),
         (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.Bridge("dp=2", grid, comm=comm)),
+        (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.explain("dp=2", grid, [], comm=comm)),
+        (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.Partition().at("dp=2", comm.rank, comm)),
         (mb.ArgumentError, "no Partition", lambda: mb.Bridge(grid, grid, comm=comm, partition=True)),
         (mb.ArgumentError, "no Buffer", lambda: mb.Bridge(grid, grid, comm=comm, buffer=4096)),
         (mb.ArgumentError, "no text", lambda: mb.Bridge(grid, grid, comm=comm, name="a\0b")),
@@ -475,9 +477,10 @@ def forked_process_groups(comm):
 
 @case(2)
 def copies(comm):
-    """What belongs to a process says so when it is copied or pickled."""
+    """What belongs to a process, or has an object of C, says so when it is copied or pickled."""
     bridge, buffer = mb.Bridge(mb.Grid("dp=2"), mb.Grid("dp=2"), comm=comm), mb.Buffer(8, comm=comm)
-    for thing in (bridge, comm, buffer):
+    part = mb.Partition().at(mb.Grid("cp=2"), comm.rank)
+    for thing in (bridge, comm, buffer, part, mb.Alignment([7])):
         for take in (copy.copy, copy.deepcopy, pickle.dumps):
             raises(TypeError, "can't be copied", take, thing)
     raises(TypeError, "can't be copied", copy.deepcopy, torch.nn.Sequential(bridge))

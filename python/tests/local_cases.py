@@ -129,6 +129,10 @@ def shards_under_sp(comm):
     for rank in range(2):
         wanted[side.positions(rank, 8)] = 1.0 + rank
     same(x.grad, wanted)
+    children = len(comm._children)
+    for length in (8, 16):  # packed sequences have a partition for each batch
+        mb.Partition(sp=True, cu=(0, length)).at(grid, comm.rank, comm)
+    assert len(comm._children) == children  # a communicator of tp each: MPI has some 65,000
 
 
 IDS = torch.tensor([[7, 1, 7, 2], [3, 8, 8, 7]])  # 7: images, 8: audio
