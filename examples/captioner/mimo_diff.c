@@ -14,8 +14,9 @@ enum { EXIT_EQUAL = 0, EXIT_DIFFERENT = 1, EXIT_NO_ANSWER = 2 };
 static const char description[] =
     "Say where two runs of the captioner begin to differ: two logs of --log, or two safetensors "
     "files of --save, --merge or --adapter-out."
-    "\vOf logs: the first step that differs, in the order in which a step makes things (tokens, "
-    "loss, gradients, norm, parameters), and how many parts the gradient of the tensor is added "
+    "\vOf logs: the first step that differs, in the order in which a step makes things (the "
+    "start, tokens, loss, gradients, norm, parameters), and how many parts the gradient of the "
+    "tensor is added "
     "from. Only steps that both logs have are compared, and their times are not. With "
     "--log-hashes=tensors the captioner's log names tensors.\n"
     "Of safetensors files: the first tensor by name, and its first element.\n\n"

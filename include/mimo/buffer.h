@@ -78,7 +78,7 @@ typedef struct mimo_buffer mimo_buffer;
  * is borrowed (mimo_comm_destroy). Bridges that use the buffer are made from the same communicator.
  * The caller owns *out.
  *
- * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or larger than 2^62),
+ * Errors, the same on every rank: MIMO_ERR_ARGUMENT (bytes < 0, or 2^62 and more),
  * MIMO_ERR_MEMORY, MIMO_ERR_UNSUPPORTED (the backend has no such memory here), MIMO_ERR_MISMATCH
  * (some ranks call mimo_buffer_borrow), MIMO_ERR_COMM, MIMO_ERR_DEVICE.
  */

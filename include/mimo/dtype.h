@@ -9,8 +9,8 @@
 MIMO_BEGIN_DECLS
 
 /** One row per dtype: X(name, value, text, bytes). MIMO_F8 is an opaque byte: it can be moved,
- * never summed. Sums of f16 and bf16 are added in f32 and rounded to nearest even: over
- * NCCL once, over MPI at each addition. */
+ * never summed. Sums of f16 and bf16 are added in f32 and rounded to nearest even: by routed
+ * bridges and over NCCL once, otherwise over MPI at each addition. */
 #define MIMO_DTYPE_LIST(X)     \
     X(MIMO_F32, 0, "f32", 4)   \
     X(MIMO_F16, 1, "f16", 2)   \

@@ -53,7 +53,8 @@ typedef struct mimo_env_row {
 MIMO_API const mimo_env_row *mimo_env_table(int *count);
 
 /** The value in force: the environment's, or the default. MIMO_ERR_ARGUMENT where the environment
- *  holds a value that the row does not allow. Thread-safe while no thread calls setenv. */
+ *  holds no number, or a word that the row does not have. The calls that use a value check its
+ *  range. Thread-safe while no thread calls setenv. */
 MIMO_API mimo_status mimo_env_get(int64_t *out, mimo_env_id id);
 
 MIMO_END_DECLS

@@ -39,7 +39,7 @@ typedef struct mimo_partition_rule {
     mimo_sequence_format format;
     bool sp;     /* also cut the embeddings along tp */
     bool strict; /* Megatron-LM's rule: 2*cp*tp divides S (cp = 1: tp does). Without it, 2cp divides
-                    S and tp divides S/cp */
+                    S and tp divides S/cp. tp counts under sp alone */
     int64_t sequences;        /* thd: n */
     const int32_t *cu;        /* thd: n + 1 cumulative lengths; copied on creation */
     const int32_t *cu_padded; /* thd: padded lengths, which then drive the split; or NULL */
@@ -75,10 +75,11 @@ typedef enum mimo_content {
 /**
  * Create a partition. The caller owns *out. Local.
  *
- * Errors: MIMO_ERR_ARGUMENT (NULL, unknown format, coordinate outside its size, size < 1). For thd
- * MIMO_ERR_SHAPE: cu[0] != 0; cu decreases; cp > 1 and 2cp does not divide a length (the sequence
- * is named); under sp, tp does not divide the rows of a rank; cu_padded is shorter than cu
- * somewhere. Sequences of length zero and repeated last entries are valid.
+ * Errors: MIMO_ERR_ARGUMENT (NULL, unknown format, coordinate outside its size, size < 1; those of
+ * tp are read under sp alone). For thd MIMO_ERR_SHAPE: cu[0] != 0; cu decreases; cp > 1 and 2cp
+ * does not divide a length (the sequence is named); under sp, tp does not divide the rows of a
+ * rank; cu_padded is shorter than cu somewhere. Sequences of length zero and repeated last entries
+ * are valid.
  */
 MIMO_API mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
                                            const mimo_partition_coords *coords);
@@ -94,7 +95,7 @@ MIMO_API void mimo_partition_destroy(mimo_partition *partition);
  *   cp > 1          2cp divides seq
  *   sp              tp divides seq/cp
  *   strict          2*cp*tp divides seq; with cp = 1, tp divides it. This holds for labels as
- *                   well. Without sp take tp = 1
+ *                   well. Without sp, tp counts as 1
  * cp = 1 without sp takes any seq.
  */
 MIMO_API mimo_status mimo_partition_rows(int64_t *rows, const mimo_partition *partition,

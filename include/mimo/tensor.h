@@ -12,9 +12,9 @@
  *
  * Data may lie at any address where rows only move: forward, backward without a sum, partitions,
  * gathers, broadcasts. Calls that add or compare numbers need an address that is a multiple of the
- * element size: mimo_comm_allreduce; backward where several ranks' gradients are added;
- * mimo_gradient_finalize and mimo_gradient_norm. They return MIMO_ERR_ARGUMENT for any other
- * address, before anything moves.
+ * element size: mimo_comm_allreduce and mimo_comm_reduce_scatter; backward where several ranks'
+ * gradients are added; mimo_gradient_finalize and mimo_gradient_norm. They return
+ * MIMO_ERR_ARGUMENT for any other address, before anything moves.
  */
 #ifndef MIMO_TENSOR_H
 #define MIMO_TENSOR_H
