@@ -33,6 +33,8 @@ REFUSED = [
     ([*RANK, "--lora-alpha", "0"], "--lora-alpha must be above 0, not 0"),
     ([*RANK, "--lora-targets", "foo"],
      '--lora-targets "foo": no linear layer ends with ".foo"; there are: patch, project, attention.qkv'),
+    ([*RANK, "--lora-targets", "all-linear,up"],
+     '--lora-targets: "all-linear" is there beside other targets'),
     ([*RANK, "--lora-targets", ","], '--lora-targets "," names no layer'),
     ([*RANK, "--lora-targets", "up,encoder.block1.mlp.up"],
      '--lora-targets "encoder.block1.mlp.up": no linear layer ends with'),
@@ -47,6 +49,7 @@ REFUSED = [
     (["--adapter", "ADAPTER", "--lora-targets", "up,qkv"],
      "--lora-targets is qkv,up, but the adapter in ADAPTER has down,out,qkv,up"),
     (["--adapter", "ADAPTER.lora"], "says nothing of alpha: give --lora-alpha with it"),
+    (["--adapter", "EMPTY.lora", "--lora-alpha", "8"], "empty.lora is a LORA file without a tensor"),
     (["--adapter", "ADAPTER", "--hidden", "64"], "--hidden 32, but this run has 64"),
     ([*RANK, "--resume", "BASE"], "--resume goes on with a run and --base starts one"),
 ]
@@ -226,7 +229,10 @@ def main():
         test.few_targets()
         test.flags_of_the_demo()
         shutil.copy(test.path("again.lora"), adapter + ".lora")
-        places = {"BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
+        empty = test.path("empty.lora")
+        with open(empty, "wb") as file:
+            file.write(b"AROL\1\0\0\0\0\0\0\0")
+        places = {"EMPTY.lora": empty, "BASE": test.base, "ADAPTER": adapter, "ADAPTER.lora": adapter + ".lora",
                   "M": test.path("m")}
         test.refused([(["--base", test.base, *(places.get(flag, flag) for flag in flags)],
                        words.replace("ADAPTER", adapter)) for flags, words in REFUSED])

@@ -145,6 +145,12 @@ Test(options, each_refusal_has_its_sentence)
         {"--save ././f --log ./f", "--log and --save are the same file, ././f"},
         {"--lora-rank 2 --save a.lora --adapter-out a.lora", "--save and --adapter-out are the"},
         {"--samples s --save s", "--samples and --save are the same file, s"},
+        {"--lora-rank 2 --save /tmp/. --merge /tmp", "--save and --merge are the same file, /tmp"},
+        {"--base f --log f", "--base and --log are the same file, f"},
+        {"--resume f --log f", "--resume and --log are the same file, f"},
+        {"--adapter f --log f", "--adapter and --log are the same file, f"},
+        {"--prepare f --names f", "--names and --prepare are the same file, f"},
+        {"--prepare f --font ./f", "--font and --prepare are the same file, f"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct options o = {.steps = -7};

@@ -108,14 +108,18 @@ static bool has_layer(const char *target, const struct options *options)
 
 static mimo_status check_targets(const struct adapter_config *config, const struct options *options)
 {
-    for (int64_t i = 0; i < config->target_count; i++)
-        CHECK(strcmp(config->targets[i], ADAPTER_ALL_LINEAR) == 0 ||
-                  has_layer(config->targets[i], options),
-              MIMO_ERR_ARGUMENT,
+    for (int64_t i = 0; i < config->target_count; i++) {
+        if (strcmp(config->targets[i], ADAPTER_ALL_LINEAR) == 0) {
+            CHECK(config->target_count == 1, MIMO_ERR_ARGUMENT,
+                  "--lora-targets: \"%s\" is there beside other targets", ADAPTER_ALL_LINEAR);
+            continue;
+        }
+        CHECK(has_layer(config->targets[i], options), MIMO_ERR_ARGUMENT,
               "%s \"%s\": no linear layer ends with \".%s\"; there are: patch, project, "
               "attention.qkv, attention.out, mlp.up, mlp.down, head",
               options->adapter ? options->adapter : "--lora-targets", config->targets[i],
               config->targets[i]);
+    }
     return MIMO_OK;
 }
 
@@ -179,6 +183,7 @@ static mimo_status read_v1(struct adapter_config **out, const struct options *op
     TRY(lora_v1_open(&file, options->adapter));
     int64_t rank = lora_v1_rank(file);
     lora_v1_close(file);
+    CHECK(rank > 0, MIMO_ERR_IO, "%s is a LORA file without a tensor", options->adapter);
     TRY(make_config(out, options->lora_targets ? options->lora_targets : default_targets));
     (*out)->rank = rank;
     (*out)->alpha = options->lora_alpha;

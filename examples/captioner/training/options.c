@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <mimo/version.h>
 
@@ -523,22 +524,45 @@ static const char *without_dots(const char *path)
     return path;
 }
 
-/* Of two results in one file the first would be lost, and the samples under any. */
+/* The same words, or two names of a file that is there. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat one, other;
+    return strcmp(without_dots(a), without_dots(b)) == 0 ||
+           (stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino);
+}
+
+/* Of two results in one file the first would be lost, and the samples under any. The log begins
+ * before inputs are read, and what --prepare makes would replace one. Other results replace a file
+ * at the end: --save may take the place of what --resume read. */
 static mimo_status check_results(const struct options *o)
 {
+    enum { INPUT = 1, EARLY = 2, LATE = 4 };
     const struct {
         const char *flag, *path;
-    } files[] = {{"--samples", o->samples},
-                 {"--log", o->log},
-                 {"--save", o->save},
-                 {"--adapter-out", o->adapter_out},
-                 {"--merge", o->merge}};
+        int kind;
+    } files[] = {{"--samples", o->samples, LATE}, /* an input that no result replaces */
+                 {"--base", o->base, INPUT},
+                 {"--resume", o->resume, INPUT},
+                 {"--adapter", o->adapter, INPUT},
+                 {"--font", o->font, INPUT},
+                 {"--emoji-test", o->emoji_test, INPUT},
+                 {"--names", o->names, INPUT},
+                 {"--prepare", o->prepare, EARLY},
+                 {"--log", o->log, EARLY},
+                 {"--save", o->save, LATE},
+                 {"--adapter-out", o->adapter_out, LATE},
+                 {"--merge", o->merge, LATE}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        for (size_t j = 0; j < i; j++)
-            CHECK(!files[i].path || !files[j].path ||
-                      strcmp(without_dots(files[i].path), without_dots(files[j].path)) != 0,
+        for (size_t j = 0; j < i; j++) {
+            int kinds = files[i].kind | files[j].kind;
+            bool apart = kinds == INPUT || kinds == (INPUT | LATE);
+            CHECK(apart || !files[i].path || !files[j].path ||
+                      !same_file(files[i].path, files[j].path),
                   MIMO_ERR_ARGUMENT, "%s and %s are the same file, %s: give them different ones",
                   files[j].flag, files[i].flag, files[i].path);
+        }
     return MIMO_OK;
 }
 
