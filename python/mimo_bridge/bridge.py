@@ -72,6 +72,7 @@ class Bridge(torch.nn.Module):
         self.differentiable = differentiable
         self._batch = batch
         self._all_stages = all_stages
+        self._zero_copy = executor == "zero_copy"
 
         def describe() -> _c.mimo_bridge_desc:
             for grid in (src, dst):
@@ -167,13 +168,14 @@ class Bridge(torch.nn.Module):
 
     def place(self, tile: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """A copy of `tile` with the rows of x at the positions that the last ragged update gave them.
-        Differentiable in both. Collective.
+        Differentiable in both. Collective. For a bridge whose `layout` is flat.
 
         tile    this rank's LLM tile (text, say) in the letters of `dst_layout`, with x's dtype
         x       [rows, H], the rows of this rank's samples, sample after sample
         returns a tensor like `tile`
 
-        Errors: as those of a call; StateError where no spans are in force.
+        Errors: as those of a call; StateError where no spans are in force; UnsupportedError with
+        executor "zero_copy", except under no_grad.
         """
         if torch.compiler.is_compiling():
             return self._place(tile, x)
@@ -186,6 +188,9 @@ class Bridge(torch.nn.Module):
             _views.check_strided("place: x", x)
             _views.check_device("place: the tile", tile, self.comm.device)
             _views.check_device("place: x", x, self.comm.device)
+        if self._zero_copy and torch.is_grad_enabled() and tile.is_floating_point():
+            raise UnsupportedError("place: backward also moves what lies in no buffer, and executor zero_copy "
+                                   "refuses that: take \"auto\", which writes into buffers as well")
         _ops.refuse_transforms("a bridge", tile, x)
         call = now(self._places.number)[0]
         # whether or not the encoder is frozen: the gradient of the tile takes all ranks as well

@@ -50,7 +50,8 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
         for grid in (src, dst):
             if not isinstance(grid, Grid):
                 raise ArgumentError(f"explain: {grid!r} is no Grid")
-        return (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets)), src._handle, dst._handle
+        array = (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets))
+        return array, src._handle, dst._handle
 
     array, *grids = comm._together(describe)
     gradient = ctypes.c_void_p()

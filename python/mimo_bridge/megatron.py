@@ -8,8 +8,8 @@ do not divide one another, dimensions in any order, and ranks without images. Ne
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,8 @@ from .grid import Grid, pairing_of
 from .partition import Partition
 
 __all__ = ["ColocatedBridgeCommunicator", "MimoModel", "grid_of"]
+
+T = TypeVar("T")
 
 _KNOWN = ("tp", "cp", "pp", "dp")
 
@@ -84,24 +86,31 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         self.dim_mapping = dict(dim_mapping or {"b": 0, "s": 1, "h": 2})
         self.current_rank = dist.get_rank()
         self.rules = rules
-        if rules not in ("bridge", "upstream"):
-            raise ArgumentError(f"rules are bridge or upstream, not {rules!r}")
-        if rules == "upstream":
-            self._validate_grids()
-        self._src, self._dest = grid_of(src_grid), grid_of(dest_grid)
-        letters = "".join(sorted(self.dim_mapping, key=lambda letter: self.dim_mapping[letter]))
-        if sorted(self.dim_mapping.values()) != list(range(len(letters))) or letters not in (
-                "bsh", "sbh", "bh"):
-            raise ArgumentError(f"dim_mapping={self.dim_mapping} is none of the layouts bsh, sbh and bh")
+        comm = _of_all_ranks(comm)
+        letters = _together_in_own_words(comm, self._check)
+        comm._alike("ColocatedBridgeCommunicator", f"rules={rules}")
         self._extract_parallelism_info()
         self._build_rank_mappings()
         self._compare()
-        self.bridge = Bridge(self._src, self._dest, comm=_of_all_ranks(comm), layout=letters,
-                             executor=executor, name=f"{src_module_name} to {dest_module_name}")
+        self.bridge = Bridge(self._src, self._dest, comm=comm, layout=letters, executor=executor,
+                             name=f"{src_module_name} to {dest_module_name}")
         if rules == "upstream" and self.gather_group_ranks:
             backend = "nccl" if self.bridge.comm.device.type == "cuda" else None
             make: Any = dist.new_subgroups_by_enumeration  # torch does not annotate it
             self.gather_pg, _ = make(self.gather_group_ranks, backend=backend)
+
+    def _check(self) -> str:
+        """The letters of the layout. Local; raises where this rank's arguments are wrong."""
+        if self.rules not in ("bridge", "upstream"):
+            raise ArgumentError(f"rules are bridge or upstream, not {self.rules!r}")
+        if self.rules == "upstream":
+            self._validate_grids()
+        self._src, self._dest = grid_of(self.src_grid), grid_of(self.dest_grid)
+        letters = "".join(sorted(self.dim_mapping, key=lambda letter: self.dim_mapping[letter]))
+        if sorted(self.dim_mapping.values()) != list(range(len(letters))) or letters not in (
+                "bsh", "sbh", "bh"):
+            raise ArgumentError(f"dim_mapping={self.dim_mapping} is none of the layouts bsh, sbh and bh")
+        return letters
 
     # In place of Megatron's, which count positions in lists.
 
@@ -174,6 +183,23 @@ class ColocatedBridgeCommunicator(_upstream.ColocatedBridgeCommunicator):
         if self.gather_pg is not None:
             group, self.gather_pg = self.gather_pg, None
             dist.destroy_process_group(group)
+
+
+def _together_in_own_words(comm: Communicator, local: Callable[[], T]) -> T:
+    """comm._together(local), where a rank whose own part failed raises just that: Megatron's words."""
+    own: list[Exception] = []
+
+    def tried() -> T:
+        try:
+            return local()
+        except Exception as error:
+            own.append(error)
+            raise
+
+    try:
+        return comm._together(tried)
+    except MimoError as error:
+        raise own[0] if own else error
 
 
 def _of_all_ranks(comm: Communicator | None) -> Communicator:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from . import _c, _handles, _ops, _views
-from .communicator import Communicator
+from .communicator import SHORT_TEXT, Communicator
 from .errors import ArgumentError, ShapeError, StateError
 from .grid import Grid
 
@@ -27,7 +27,7 @@ class Partition:
 
     cu         packed sequences (thd): cumulative lengths, from 0 to T
     cu_padded  the same, padded: these then drive the split
-    strict     Megatron-LM's rule of divisibility: 2 * cp * tp divides S
+    strict     Megatron-LM's rule of divisibility: 2 * cp * tp divides S. tp counts where `sp`
     """
 
     sp: bool = False
@@ -65,7 +65,8 @@ class Partition:
               collective over comm, whose ranks are those of the grid, and `rank` is this one's
 
         Errors: GridError (no such rank), ShapeError (lengths of packed sequences); with `comm` on every
-        rank, also ArgumentError (another rank, or another number of them).
+        rank, also ArgumentError (another rank, or another number of them) and MismatchError (another
+        grid, sp on some ranks).
         """
         if comm is None:
             return LocalPartition(self, grid, rank)
@@ -79,6 +80,7 @@ class Partition:
             return LocalPartition(self, grid, rank)
 
         made = comm._together(local)
+        comm._alike("Partition.at", f"sp={self.sp}, {grid!r}"[:SHORT_TEXT - 1])
         made._gather_over(comm, grid)
         return made
 

@@ -176,7 +176,15 @@ def places_in_slots(comm):
     buffer = mb.Buffer(4096, 2, comm=comm)
     bridge = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=2,tp=2"), comm=comm, layout="th", dst_layout="bsh",
                        buffer=buffer)
-    bridge.update(mb.Batch(batch=4, spans=[mb.Span(comm.rank, 0, 1, 2)]))
+    batch = mb.Batch(batch=4, spans=[mb.Span(comm.rank, 0, 1, 2)])
+    only = mb.Bridge(mb.Grid("dp=4"), mb.Grid("dp=2,tp=2"), comm=comm, layout="th", dst_layout="bsh",
+                     buffer=buffer, executor="zero_copy")
+    only.update(batch)
+    tile, x = torch.zeros(2, 4, 1), torch.ones(2, 1)
+    raises(mb.UnsupportedError, "zero_copy", only.place, tile, x)
+    with torch.no_grad():
+        assert only.place(tile, x).sum() == 4
+    bridge.update(batch)
     for n in range(4):
         tile = torch.full((2, 4, 1), -1.0 - n).requires_grad_()
         x = torch.tensor([[1.0], [2.0]]) + 10 * comm.rank

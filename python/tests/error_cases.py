@@ -124,6 +124,8 @@ def numbers_that_do_not_fit(comm):
         (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.Bridge("dp=2", grid, comm=comm)),
         (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.explain("dp=2", grid, [], comm=comm)),
         (mb.ArgumentError, "'dp=2' is no Grid", lambda: mb.Partition().at("dp=2", comm.rank, comm)),
+        (mb.MismatchError, "sp=False", lambda: mb.Partition(sp=comm.rank == 1).at(
+            mb.Grid("tp=2"), comm.rank, comm)),
         (mb.ArgumentError, "no Partition", lambda: mb.Bridge(grid, grid, comm=comm, partition=True)),
         (mb.ArgumentError, "no Buffer", lambda: mb.Bridge(grid, grid, comm=comm, buffer=4096)),
         (mb.ArgumentError, "no text", lambda: mb.Bridge(grid, grid, comm=comm, name="a\0b")),

@@ -146,6 +146,10 @@ def colocated_refusals(comm):
             raises(mb.StateError, "closed", ours.communicate, torch.ones(4, 8))
         theirs.destroy()
         raises(ValueError, "rules are", kind, *grids, comm=comm, rules="none")
+        # Mistakes of one rank are errors of all.
+        raises(ValueError, "rules are", kind, *grids, comm=comm, rules="none" if comm.rank == 3 else "bridge")
+        raises(mb.MismatchError, "rules=bridge", kind, *grids, comm=comm,
+               rules="bridge" if comm.rank == 3 else "upstream")
         for mapping in ({"h": 0, "b": 1}, {"b": 0, "s": 2, "h": 3}, {"b": 0, "h": 0}):
             raises(ValueError, "dim_mapping", kind, *grids, dim_mapping=mapping, comm=comm)
         twice = types.SimpleNamespace(dim_names=["dp", "dp"], shape=[1, 8], rank_offset=0)
