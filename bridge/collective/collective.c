@@ -267,7 +267,8 @@ static mimo_status read(mimo_tile_pair *out, const mimo_op *op, const mimo_tenso
     char text[MIMO_VIEW_TEXT];
     MIMO_TRY(mimo_tile_pair_of(out, &own_of(op)->rules, src, dst));
     int64_t batch = op->bridge->batch, dp = mimo_grid_dim_size(op->bridge->src, "dp");
-    MIMO_CHECK(batch < 0 || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
+    bool rows = mimo_tile_is_flat(src) && mimo_tile_is_flat(dst); /* then no batch describes them */
+    MIMO_CHECK(batch < 0 || rows || out->src.batch == batch / dp, MIMO_ERR_SHAPE,
                "src tile is %s, and of a batch of %" PRId64 " this rank holds %" PRId64 " samples",
                mimo_tensor_text(text, sizeof text, src), batch, batch / dp);
     MIMO_CHECK(!op->call.backward || own_of(op)->cp == 1 || src->dtype != MIMO_F8,

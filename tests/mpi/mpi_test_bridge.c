@@ -19,6 +19,7 @@ typedef struct tile_case {
     bool partition, sp;
     mimo_dtype dtype;
     int64_t batch, seq;
+    int64_t told; /* the batch of the descriptor; 0: none */
 } tile_case;
 
 static test_tile new_tile(const char *letters, mimo_dtype dtype, int64_t seq, int64_t batch)
@@ -124,6 +125,8 @@ static mimo_bridge *make_bridge(const tile_case *c, mimo_grid **src, mimo_grid *
     desc.dst = *dst;
     desc.partition = c->partition ? &rule : NULL;
     desc.executor = executor_of(EXECUTOR_COLLECTIVE);
+    if (c->told > 0)
+        desc.batch = c->told;
     MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
     return bridge;
 }
@@ -457,6 +460,18 @@ MPI_TEST(bridge, tiles_that_do_not_fit)
     mimo_tensor four = test_view(&a, MIMO_F32, "bh", 4, 2, mpi_test_rank());
     mimo_tensor one = test_view(&b, MIMO_F32, "bh", 1, 2, mpi_test_rank());
     MPI_EXPECT_OK(mimo_bridge_forward(bridge, &one, &four, 1, test_stream()));
+    drop_bridge(bridge, src, dst);
+
+    out.told = 8;
+    bridge = make_bridge(&out, &src, &dst);
+    mimo_tensor few = test_view(&a, MIMO_F32, "sbh", 4, 4, 2);
+    MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &part, &few, 1, test_stream()), MIMO_ERR_SHAPE);
+    MPI_EXPECT_SENTENCE("of a batch of 8 this rank holds 8 samples");
+    /* flat on both sides: two rows for each of the 8 samples, and nothing says so */
+    mimo_tensor rows = test_view(&a, MIMO_F32, "th", 16, 2, 1);
+    mimo_tensor quarter = test_view(&b, MIMO_F32, "th", 4, 2, 1);
+    MPI_EXPECT_OK(mimo_bridge_forward(bridge, &quarter, &rows, 1, test_stream()));
+    MPI_EXPECT_OK(mimo_bridge_backward(bridge, &rows, &quarter, 1, test_stream()));
     drop_bridge(bridge, src, dst);
     test_room_free(&a);
     test_room_free(&b);
