@@ -81,7 +81,11 @@ static mimo_status live_with_adapters(small_run *run)
     MIMO_TRY(checkpoint_load_base(options->base, &run->trainer));
     MIMO_TRY(adapter_store_save(options->adapter_out, &run->lora, &run->model));
     MIMO_TRY(adapter_store_load(options->adapter_out, &run->lora, &run->model));
-    return checkpoint_save_merged(options->merge, &run->trainer, 1);
+    mimo_status status = checkpoint_save_merged(options->merge, &run->trainer, 1);
+    const nn_params *stores[] = {run->model.encoder.params, run->model.language.params};
+    for (int s = 0; s < 2; s++)
+        MPI_EXPECT(nn_params_check_unmerged(stores[s], "saved") == MIMO_OK, "adapters stay merged");
+    return status;
 }
 
 static mimo_status hash(small_run *run)

@@ -9,6 +9,7 @@
 #include "nn/ops/nn_ops.h"
 #include "nn/params/nn_initial.h"
 #include "nn/params/nn_token_sums.h"
+#include "nn/params/nn_whole.h"
 #include "oracle_tiles.h"
 #include "test_memory.h"
 
@@ -190,7 +191,44 @@ MPI_TEST(nn_order, gradients_add_exactly)
         squares += (double)wanted[i] * (double)wanted[i];
     }
     MPI_EXPECT(norm == sqrt(squares), "norm %a, not %a", norm, sqrt(squares));
+    /* again: refused on all ranks, and the gradient stays */
+    MPI_EXPECT_STATUS(nn_gradients_finish(&norm, &bed.step, 1), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(nn_params_read(bed.params, 0, NN_GRAD, grad));
+    MPI_EXPECT(grad[1] == wanted[1], "%a, not %a", (double)grad[1], (double)wanted[1]);
+    MPI_EXPECT_STATUS(finish(&bed, rank == ranks - 1 ? NULL : &norm, own), MIMO_ERR_ARGUMENT);
     release_bed(&bed);
+}
+
+/* What tp cuts is gathered, and sums in fixed point are no gradient to gather. */
+MPI_TEST(nn_order, sums_are_not_gathered)
+{
+    nn_runtime runtime = make_runtime();
+    nn_params *params = NULL;
+    int index, tp = mpi_test_size();
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = mpi_test_rank(),
+                            .tp_size = tp,
+                            .runtime = &runtime,
+                            .shards = 8};
+    nn_param_desc cut = {
+        .name = "llm.bias", .ndim = 1, .shape = {8, 1}, .rule = NN_SHARDED, .shard_dim = 0};
+    nn_real slices[8], whole[8], *gathered;
+    MPI_EXPECT_OK(nn_params_create(&params, &store));
+    MPI_EXPECT_OK(nn_params_add(params, &cut, &index));
+    MPI_EXPECT_OK(nn_params_seal(params));
+    MPI_EXPECT_OK(nn_params_zero_grad(params));
+    MPI_EXPECT_OK(nn_runtime_reserve(&runtime, &gathered, 8, sizeof *gathered));
+    const nn_whole_rooms rooms = {.whole = whole, .slices = slices, .gathered = gathered};
+    const nn_param_part part = {
+        .params = params, .index = index, .part = NN_GRAD, .tp = mpi_test_comm()};
+    MPI_EXPECT_STATUS(nn_whole_gather(&rooms, &part), MIMO_ERR_STATE);
+    MPI_EXPECT_OK(nn_params_settle(params, 1));
+    MPI_EXPECT_OK(nn_whole_gather(&rooms, &part));
+    MPI_EXPECT(whole[7] == 0, "%g", (double)whole[7]);
+    nn_runtime_free(&runtime, gathered);
+    nn_params_destroy(params);
+    nn_runtime_release(&runtime);
 }
 
 /* One rank's sum leaves the range, or is no number: every rank is told, with the tensor's name, and

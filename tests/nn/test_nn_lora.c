@@ -4,6 +4,7 @@
 
 #include "nn/params/nn_initial.h"
 #include "nn/params/nn_support.h"
+#include "nn/params/nn_whole.h"
 #include "nn_gradient_check.h"
 #include "same_bits.h"
 
@@ -591,6 +592,8 @@ Test(nn_lora, merging_can_be_undone)
     cr_assert(difference <= 1e-12 * scale, "relative L2 %g", sqrt(difference / scale));
     NN_FAILS(nn_linear_backward(&f.layer, NULL, f.y_room), MIMO_ERR_STATE,
              "up: the adapter is merged into the weight: unmerge before training");
+    NN_FAILS(nn_linear_backward_input(&f.layer, NULL, f.y_room), MIMO_ERR_STATE, "is merged");
+    NN_FAILS(nn_linear_backward_params(&f.layer, f.y_room), MIMO_ERR_STATE, "before the input's");
     nn_adamw rule = NN_ADAMW_INIT;
     NN_FAILS(nn_adamw_step(&rule, f.params, 1), MIMO_ERR_STATE,
              "optimizer: adapters are merged into the weights (1): unmerge first");
@@ -598,6 +601,8 @@ Test(nn_lora, merging_can_be_undone)
     NN_FAILS(nn_params_reset(f.params), MIMO_ERR_STATE, "reset: adapters are merged");
     NN_FAILS(nn_params_write(f.params, f.layer.weight, NN_VALUE, before), MIMO_ERR_STATE,
              "up.weight: adapters are merged");
+    const nn_param_part weight = {.params = f.params, .index = f.layer.weight, .part = NN_VALUE};
+    NN_FAILS(nn_params_distribute(&weight, before, 0), MIMO_ERR_STATE, "distribute: adapters are");
     NN_OK(nn_linear_unmerge(&f.layer));
     NN_OK(nn_params_read(f.params, f.layer.weight, NN_VALUE, after));
     EXPECT_BITS(bits_of(after, before, sizeof before, sizeof *after, 0), "after");

@@ -164,6 +164,10 @@ Test(nn_order, settled_gradients)
     NN_OK(nn_runtime_write(&runtime, weight->sums, sums, sizeof sums));
     NN_FAILS(nn_params_read(params, 0, NN_GRAD, grad), MIMO_ERR_STATE,
              "still a sum in fixed point");
+    nn_adamw rule = NN_ADAMW_INIT;
+    NN_FAILS(nn_adamw_step(&rule, params, 1), MIMO_ERR_STATE,
+             "optimizer: gradients are still sums in fixed point");
+    cr_assert_eq(nn_params_steps(params), 0);
     NN_OK(nn_params_settle(params, 5));
     NN_OK(nn_params_read(params, 0, NN_GRAD, grad));
     for (int64_t i = 0; i < COUNT; i++)

@@ -298,6 +298,11 @@ static mimo_status visit_linears(captioner_model *model, nn_linear_visit *visit)
     return visit(&language->head);
 }
 
+static mimo_status unmerge_merged(nn_linear *layer)
+{
+    return layer->lora.saved ? nn_linear_unmerge(layer) : MIMO_OK;
+}
+
 mimo_status model_merge(captioner_model *model)
 {
     return visit_linears(model, nn_linear_merge);
@@ -305,5 +310,5 @@ mimo_status model_merge(captioner_model *model)
 
 mimo_status model_unmerge(captioner_model *model)
 {
-    return visit_linears(model, nn_linear_unmerge);
+    return visit_linears(model, unmerge_merged);
 }

@@ -54,7 +54,8 @@ mimo_status model_forward(captioner_model *model, double *loss_sum, int64_t *tok
  *  no gradient crosses the bridge. Collective. */
 mimo_status model_backward(captioner_model *model);
 
-/** Merge all adapters into the weights, and back. Local. The errors of nn_linear_merge. */
+/** Merge all adapters into the weights, and those back that are merged: also after a merge that
+ *  failed between two layers. Local. The errors of nn_linear_merge. */
 mimo_status model_merge(captioner_model *model);
 mimo_status model_unmerge(captioner_model *model);
 

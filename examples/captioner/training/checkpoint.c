@@ -278,8 +278,9 @@ mimo_status checkpoint_save(const char *path, const step_trainer *trainer, int64
 mimo_status checkpoint_save_merged(const char *path, const step_trainer *trainer, int64_t step)
 {
     captioner_model *model = trainer->model;
-    TRY(mimo_comm_agree(model->topology->world, model_merge(model)));
-    mimo_status status = save_selected(path, trainer, step, SELECT_BASE);
+    mimo_status status = mimo_comm_agree(model->topology->world, model_merge(model));
+    if (status == MIMO_OK)
+        status = save_selected(path, trainer, step, SELECT_BASE);
     mimo_status unmerged = model_unmerge(model);
     return status == MIMO_OK ? unmerged : status;
 }

@@ -207,10 +207,15 @@ mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, in
 /* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
 static mimo_status begin_backward(nn_linear *layer, const nn_real *dy)
 {
+    const nn_real *entered;
+    layer->dy = NULL; /* until there is a dz as well */
     MIMO_CHECK(layer->params && layer->rows >= 0, MIMO_ERR_STATE,
                "linear: backward before forward");
-    MIMO_TRY(nn_edge_enter(&layer->after, &layer->dy, dy, rows_of_y(layer)));
-    return nn_lora_backward(&layer->lora, layer->dy, layer->rows);
+    MIMO_TRY(nn_lora_check_backward(&layer->lora)); /* before any exchange */
+    MIMO_TRY(nn_edge_enter(&layer->after, &entered, dy, rows_of_y(layer)));
+    MIMO_TRY(nn_lora_backward(&layer->lora, entered, layer->rows));
+    layer->dy = entered;
+    return MIMO_OK;
 }
 
 static mimo_status write_input_gradient(nn_linear *layer, nn_real *dx)

@@ -203,9 +203,11 @@ static const char *layer_of(const nn_lora *lora, int *length)
 }
 
 /* Backward takes z from the last forward, which had none while merged. */
-static mimo_status check_trains(const nn_lora *lora)
+mimo_status nn_lora_check_backward(const nn_lora *lora)
 {
     int length;
+    if (lora->rank == 0)
+        return MIMO_OK;
     const char *layer = layer_of(lora, &length);
     MIMO_CHECK(!lora->saved, MIMO_ERR_STATE,
                "%.*s: the adapter is merged into the weight: unmerge before training", length,
@@ -220,7 +222,7 @@ mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows)
 {
     if (lora->rank == 0)
         return MIMO_OK;
-    MIMO_TRY(check_trains(lora));
+    MIMO_TRY(nn_lora_check_backward(lora));
     return project(lora, lora->dz, lora->scale, rows_of(dy, rows, lora->out), b_of(lora),
                    lora->dz_parts);
 }

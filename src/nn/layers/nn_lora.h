@@ -74,6 +74,8 @@ void nn_lora_release(nn_lora *lora);
  *  Local. Errors of backward: MIMO_ERR_STATE (merged, or so in the last forward). */
 mimo_status nn_lora_forward(nn_lora *lora, const nn_real *x, int64_t rows);
 mimo_status nn_lora_backward(nn_lora *lora, const nn_real *dy, int64_t rows);
+/** The errors of MIMO_ERR_STATE that nn_lora_backward would have. Local. */
+mimo_status nn_lora_check_backward(const nn_lora *lora);
 
 /** What the adapter adds to y [rows, out], s z B^T, and to dx [rows, in], dz A: factors with which
  *  the layer's product goes on. False: it adds nothing. Local. */

@@ -78,6 +78,7 @@ static mimo_status reserve_blocks(block_rooms *rooms, const nn_params *params, i
 static mimo_status check_sums(const nn_params *params, int64_t ranks)
 {
     block_rooms rooms = {0};
+    MIMO_TRY(nn_params_check_unsettled(params));
     mimo_status status = reserve_blocks(&rooms, params, nn_params_count(params));
     if (status == MIMO_OK)
         status = find_largest(rooms.host, rooms.room, params);
@@ -133,7 +134,8 @@ static mimo_status square_blocks(double *room, const nn_params *params)
     return MIMO_OK;
 }
 
-static mimo_status add_squares(double *squares, const nn_params *params, mimo_comm *tp)
+static mimo_status add_squares(double *squares, const nn_params *params, mimo_comm *tp,
+                               const nn_exchange *world)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
     int64_t count = 0;
@@ -141,7 +143,7 @@ static mimo_status add_squares(double *squares, const nn_params *params, mimo_co
         count += blocks_of(params, nn_params_at(params, i));
     nn_exchange exchange = {.comm = tp, .runtime = runtime};
     block_rooms rooms = {0};
-    mimo_status status = nn_exchange_agree(&exchange, reserve_blocks(&rooms, params, count));
+    mimo_status status = nn_exchange_agree(world, reserve_blocks(&rooms, params, count));
     if (status == MIMO_OK)
         status = square_blocks(rooms.room, params);
     if (status == MIMO_OK)
@@ -179,7 +181,8 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
 {
     nn_exchange world = {.comm = step->world};
     mimo_stream stream = nn_params_runtime(step->stores[0])->stream;
-    mimo_status status = MIMO_OK;
+    mimo_status status =
+        norm ? MIMO_OK : mimo_fail(MIMO_ERR_ARGUMENT, "gradients: no place for the norm");
     double squares = 0;
     for (int s = step->n - 1; s >= 0 && status == MIMO_OK; s--)
         status = check_sums(step->stores[s], nn_exchange_size(&world));
@@ -189,7 +192,7 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     MIMO_TRY(mimo_gradient_finalize(step->gradient, list->buckets, list->n, stream));
     for (int s = 0; s < step->n; s++) {
         MIMO_TRY(nn_params_settle(step->stores[s], tokens));
-        MIMO_TRY(add_squares(&squares, step->stores[s], step->tp[s]));
+        MIMO_TRY(add_squares(&squares, step->stores[s], step->tp[s], &world));
     }
     *norm = sqrt(squares);
     return MIMO_OK;
@@ -198,8 +201,7 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
 mimo_status nn_gradients_finish(double *norm, const nn_gradients *step, int64_t tokens)
 {
     bucket_list list;
-    MIMO_CHECK(norm && step && step->n >= 1, MIMO_ERR_ARGUMENT,
-               "gradients: NULL argument, or no store");
+    MIMO_CHECK(step && step->n >= 1, MIMO_ERR_ARGUMENT, "gradients: NULL step, or no store");
     MIMO_TRY(list_buckets(&list, step));
     const nn_runtime *runtime = nn_params_runtime(step->stores[0]);
     if (runtime->order == NN_ORDER_FIXED)

@@ -23,7 +23,8 @@ typedef struct nn_gradients {
 
 /** Finalize all gradients; *norm is over all stores. `tokens` is N of mimo_gradient_count, which
  *  comes before. Collective over the world, blocking. Errors, on all ranks: those of
- *  mimo_gradient_finalize and mimo_gradient_norm; MIMO_ERR_OVERFLOW, before any gradient moves (a
+ *  mimo_gradient_finalize and mimo_gradient_norm; in the fixed order MIMO_ERR_STATE (gradients that
+ *  were finished already), and MIMO_ERR_OVERFLOW, before any gradient moves (a
  *  rank's sum in fixed point has a term that is no number, or reaches 2^22, or 2^23 / ranks where
  *  that is less; the sentence names the last such tensor of the last store). */
 mimo_status nn_gradients_finish(double *norm, const nn_gradients *step, int64_t tokens);

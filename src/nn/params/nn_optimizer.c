@@ -50,6 +50,7 @@ mimo_status nn_adamw_step(const nn_adamw *rule, nn_params *params, double norm)
     MIMO_CHECK(rule && params, MIMO_ERR_ARGUMENT, "optimizer: NULL rule or store");
     MIMO_CHECK(nn_params_sealed(params), MIMO_ERR_STATE, "optimizer: the store is not sealed");
     MIMO_TRY(nn_params_check_unmerged(params, "optimizer"));
+    MIMO_TRY(nn_params_check_settled(params, "optimizer"));
     MIMO_CHECK(isfinite(norm) && norm >= 0, MIMO_ERR_ARGUMENT,
                "optimizer: gradient norm %g is not a finite, non-negative number", norm);
     nn_params_set_steps(params, nn_params_steps(params) + 1);

@@ -27,8 +27,8 @@ typedef struct nn_adamw {
  *   v = beta2 v + (1 - beta2) g^2
  *   value -= lr * (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + decay * value)
  *
- * Errors, before anything changes: MIMO_ERR_STATE (store not sealed, adapters merged),
- * MIMO_ERR_ARGUMENT (norm negative or not finite).
+ * Errors, before anything changes: MIMO_ERR_STATE (store not sealed, adapters merged, gradients
+ * that are still sums in fixed point), MIMO_ERR_ARGUMENT (norm negative or not finite).
  */
 mimo_status nn_adamw_step(const nn_adamw *rule, nn_params *params, double norm);
 

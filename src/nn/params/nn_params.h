@@ -131,6 +131,8 @@ bool nn_params_trainable(const nn_params *params);
  *  are merged: unmerge would lose it), MIMO_ERR_ARGUMENT (no such parameter or part). */
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to);
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from);
+/** This rank's array of a part, in the runtime's memory. Errors: those of nn_params_read. Local. */
+mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, nn_part part);
 
 /** The runtime of the descriptor. Where that was NULL, the host's. */
 const nn_runtime *nn_params_runtime(const nn_params *params);
@@ -164,6 +166,10 @@ mimo_status nn_params_zero_grad(nn_params *params);
  *  1 / max(tokens, 1). After mimo_gradient_finalize; until the next nn_params_zero_grad. In the
  *  fast order it does nothing. Errors: MIMO_ERR_STATE (not sealed, settled already). */
 mimo_status nn_params_settle(nn_params *params, int64_t tokens);
+/** MIMO_ERR_STATE where gradients are still such sums (`what` begins the sentence), or are none any
+ *  more. In the fast order neither fails. */
+mimo_status nn_params_check_settled(const nn_params *params, const char *what);
+mimo_status nn_params_check_unsettled(const nn_params *params);
 
 /** Adapters that are merged into their weights: nn_lora_merge and nn_lora_unmerge count them. The
  *  check is for what needs the weights as they are trained; `what` begins its sentence. Errors:

@@ -126,13 +126,28 @@ mimo_status nn_params_reset(nn_params *params)
 {
     MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "reset: the store is not sealed");
     MIMO_TRY(nn_params_check_unmerged(params, "reset"));
-    params->steps = 0;
+    MIMO_TRY(write_initial(params)); /* first, as it needs memory */
     MIMO_TRY(nn_runtime_zero(params->runtime, params->arena + params->total,
                              2 * params->trained * (int64_t)sizeof *params->arena));
-    return write_initial(params);
+    params->steps = 0;
+    return MIMO_OK;
 }
 
-static mimo_status find_part(nn_real **out, const nn_params *params, int index, nn_part part)
+mimo_status nn_params_check_settled(const nn_params *params, const char *what)
+{
+    MIMO_CHECK(!params->sums || params->settled, MIMO_ERR_STATE,
+               "%s: gradients are still sums in fixed point", what);
+    return MIMO_OK;
+}
+
+mimo_status nn_params_check_unsettled(const nn_params *params)
+{
+    MIMO_CHECK(!params->sums || !params->settled, MIMO_ERR_STATE,
+               "parameter store \"%s\": its gradients are settled already", params->name);
+    return MIMO_OK;
+}
+
+mimo_status nn_params_array(nn_real **out, const nn_params *params, int index, nn_part part)
 {
     MIMO_CHECK(params && index >= 0 && index < params->n, MIMO_ERR_ARGUMENT,
                "parameter %d of a store of %d", index, params ? params->n : 0);
@@ -152,7 +167,7 @@ static mimo_status find_part(nn_real **out, const nn_params *params, int index, 
 mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_real *to)
 {
     nn_real *from = NULL;
-    MIMO_TRY(find_part(&from, params, index, part));
+    MIMO_TRY(nn_params_array(&from, params, index, part));
     return nn_runtime_read(params->runtime, to, from,
                            params->list[index].count * (int64_t)sizeof *to);
 }
@@ -160,7 +175,7 @@ mimo_status nn_params_read(const nn_params *params, int index, nn_part part, nn_
 mimo_status nn_params_write(nn_params *params, int index, nn_part part, const nn_real *from)
 {
     nn_real *to = NULL;
-    MIMO_TRY(find_part(&to, params, index, part));
+    MIMO_TRY(nn_params_array(&to, params, index, part));
     if (part == NN_VALUE)
         MIMO_TRY(nn_params_check_unmerged(params, params->list[index].name));
     return nn_runtime_write(params->runtime, to, from,
@@ -184,8 +199,7 @@ mimo_status nn_params_settle(nn_params *params, int64_t tokens)
     MIMO_CHECK(params && params->arena, MIMO_ERR_STATE, "settle: the store is not sealed");
     if (!params->sums)
         return MIMO_OK;
-    MIMO_CHECK(!params->settled, MIMO_ERR_STATE,
-               "parameter store \"%s\": its gradients are settled already", params->name);
+    MIMO_TRY(nn_params_check_unsettled(params));
     double factor = 1 / NN_FIXED_ONE / (double)(tokens > 0 ? tokens : 1);
     MIMO_TRY(params->runtime->ops->settle(params->runtime, params->sums, params->trained, factor));
     params->settled = true;

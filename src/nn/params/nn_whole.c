@@ -38,6 +38,8 @@ static nn_placement joined(const nn_param *param)
 
 mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from)
 {
+    nn_real *slice;
+    MIMO_TRY(nn_params_array(&slice, from->params, from->index, from->part));
     const nn_param *param = nn_params_at(from->params, from->index);
     const nn_runtime *runtime = nn_params_runtime(from->params);
     nn_exchange tp = exchange_of(from);
@@ -45,7 +47,7 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     int64_t bytes = param->count * (int64_t)sizeof *rooms->whole;
     if (nn_exchange_size(&tp) == 1 || placement.cut < 0)
         return nn_params_read(from->params, from->index, from->part, rooms->whole);
-    MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, nn_param_array(param, from->part), bytes));
+    MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, slice, bytes));
     MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, placement.ranks * bytes));
     join_slices(rooms->whole, rooms->slices, &placement, param->count);
     return MIMO_OK;
@@ -86,6 +88,7 @@ static mimo_status check_distribute(const nn_param_part *to, const nn_real *whol
     MIMO_CHECK(to->index >= 0 && to->index < nn_params_count(to->params), MIMO_ERR_ARGUMENT,
                "distribute: parameter %d of a store of %d", to->index, nn_params_count(to->params));
     MIMO_CHECK(nn_params_sealed(to->params), MIMO_ERR_STATE, "distribute: the store is not sealed");
+    MIMO_TRY(nn_params_check_unmerged(to->params, "distribute"));
     MIMO_CHECK(root >= 0 && root < size, MIMO_ERR_ARGUMENT, "distribute: root %d of %d ranks", root,
                size);
     MIMO_CHECK((whole != NULL) == (nn_exchange_rank(&tp) == root), MIMO_ERR_ARGUMENT,

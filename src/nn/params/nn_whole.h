@@ -37,8 +37,8 @@ void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *param
  * Collective over tp, blocking. Initial values need none of this: they come from a generator.
  *
  * Errors, on all ranks: MIMO_ERR_ARGUMENT (no such parameter; `root` is no rank; `whole` is NULL on
- * the root, or not NULL elsewhere), MIMO_ERR_STATE (the store is not sealed), MIMO_ERR_MEMORY,
- * MIMO_ERR_COMM.
+ * the root, or not NULL elsewhere), MIMO_ERR_STATE (the store is not sealed, adapters are
+ * merged), MIMO_ERR_MEMORY, MIMO_ERR_COMM.
  */
 mimo_status nn_params_distribute(const nn_param_part *to, const nn_real *whole, int root);
 
