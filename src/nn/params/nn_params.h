@@ -166,8 +166,8 @@ mimo_status nn_params_zero_grad(nn_params *params);
  *  1 / max(tokens, 1). After mimo_gradient_finalize; until the next nn_params_zero_grad. In the
  *  fast order it does nothing. Errors: MIMO_ERR_STATE (not sealed, settled already). */
 mimo_status nn_params_settle(nn_params *params, int64_t tokens);
-/** MIMO_ERR_STATE where gradients are still such sums (`what` begins the sentence), or are none any
- *  more. In the fast order neither fails. */
+/** In the fixed order: check that gradients were settled (`what` begins the sentence), or that they
+ *  were not yet. In the fast order both are MIMO_OK. Errors: MIMO_ERR_STATE. */
 mimo_status nn_params_check_settled(const nn_params *params, const char *what);
 mimo_status nn_params_check_unsettled(const nn_params *params);
 
