@@ -13,7 +13,7 @@ from ._movement import KINDS, Batch, Movement, now
 from .buffer import Buffer
 from .communicator import Communicator, default_communicator
 from .errors import ArgumentError, ShapeError, UnsupportedError
-from .grid import Grid
+from .grid import Grid, check_grids
 from .partition import Partition
 
 __all__ = ["Batch", "Bridge"]
@@ -75,9 +75,7 @@ class Bridge(torch.nn.Module):
         self._zero_copy = executor == "zero_copy"
 
         def describe() -> _c.mimo_bridge_desc:
-            for grid in (src, dst):
-                if not isinstance(grid, Grid):
-                    raise ArgumentError(f"Bridge: {grid!r} is no Grid")
+            check_grids("Bridge", src, dst)
             for rule in (partition, src_partition):
                 if rule is not None and not isinstance(rule, Partition):
                     raise ArgumentError(f"Bridge: {rule!r} is no Partition")

@@ -157,9 +157,9 @@ class Communicator:
             return result
 
     def _alike(self, what: str, mine: str) -> None:
-        """MismatchError on every rank where this short text is not the same on all. Collective. For
-        what the C library is not told."""
-        text = ctypes.create_string_buffer(mine.encode(), SHORT_TEXT)
+        """MismatchError on every rank where this text, as far as it is short, is not the same on all.
+        Collective. For what the C library is not told."""
+        text = ctypes.create_string_buffer(mine.encode()[:SHORT_TEXT - 1], SHORT_TEXT)
         found = ctypes.create_string_buffer(SHORT_TEXT * self.size)
         with self._turn() as handle:
             _c.lib.mimo_comm_host_allgather(handle, found, text, SHORT_TEXT)

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from . import _c
 from .communicator import Communicator, default_communicator
-from .errors import ArgumentError
-from .grid import Grid
+from .grid import Grid, check_grids
 
 __all__ = ["Bucket", "explain"]
 
@@ -47,9 +46,7 @@ def explain(src: Grid, dst: Grid, buckets: Sequence[Bucket], *, comm: Communicat
     comm = comm or default_communicator()
 
     def describe() -> tuple[Any, ...]:
-        for grid in (src, dst):
-            if not isinstance(grid, Grid):
-                raise ArgumentError(f"explain: {grid!r} is no Grid")
+        check_grids("explain", src, dst)
         array = (_c.mimo_gradient_bucket * max(len(buckets), 1))(*map(_desc, buckets))
         return array, src._handle, dst._handle
 

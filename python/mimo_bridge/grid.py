@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _c
-from .errors import GridError
+from .errors import ArgumentError, GridError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -119,6 +119,13 @@ class Grid:
 
     def __reduce__(self) -> tuple[type[Grid], tuple[str, int]]:
         return Grid, (str(self), self._offset)
+
+
+def check_grids(what: str, *grids: object) -> None:
+    """ArgumentError where one of these is no Grid."""
+    for grid in grids:
+        if not isinstance(grid, Grid):
+            raise ArgumentError(f"{what}: {grid!r} is no Grid")
 
 
 class Pairing(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 
 from . import _c, _handles, _ops, _views
-from .communicator import SHORT_TEXT, Communicator
+from .communicator import Communicator
 from .errors import ArgumentError, ShapeError, StateError
-from .grid import Grid
+from .grid import Grid, check_grids
 
 __all__ = ["Partition", "LocalPartition", "padded_lengths"]
 
@@ -72,15 +72,14 @@ class Partition:
             return LocalPartition(self, grid, rank)
 
         def local() -> LocalPartition:
-            if not isinstance(grid, Grid):
-                raise ArgumentError(f"Partition.at: {grid!r} is no Grid")
+            check_grids("Partition.at", grid)
             if (rank, grid.size, grid.offset) != (comm.rank, comm.size, 0):
                 raise ArgumentError(f"Partition.at: rank {rank} of {grid!r}, and this is rank {comm.rank} "
                                     f"of the communicator's {comm.size}")
             return LocalPartition(self, grid, rank)
 
         made = comm._together(local)
-        comm._alike("Partition.at", f"sp={self.sp}, {grid!r}"[:SHORT_TEXT - 1])
+        comm._alike("Partition.at", f"sp={self.sp}, {grid!r}")
         made._gather_over(comm, grid)
         return made
 
