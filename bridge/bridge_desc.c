@@ -7,7 +7,7 @@
 
 #include <mimo/env.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/hash.h"

@@ -8,7 +8,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge/collective/collective_types.h"
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "comm/calls.h"
 #include "comm/buffer_state.h"
 #include "core/checked.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bridge/bridge_types.h"
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "bridge/routed/routed_types.h"
 #include "core/checked.h"
 #include "core/descriptor.h"

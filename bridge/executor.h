@@ -5,7 +5,7 @@
 #include <mimo/bridge.h>
 #include <mimo/plan.h>
 
-#include "bridge/layout/tile.h"
+#include "layout/tile.h"
 #include "comm/comm_backend.h"
 
 /* One step of an executor, for one tensor or for all tensors of the operation at once: local work,

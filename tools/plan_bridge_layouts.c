@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "grid/grid_types.h"

@@ -2,7 +2,7 @@
  * are not one run in memory are counted one by one. */
 #include "tools/plan_paired.h"
 
-#include "bridge/plan/plan_types.h"
+#include "plan/plan_types.h"
 #include "core/memory.h"
 
 /* One slice: P readers, N cells in src, C copies of each cell. */

@@ -5,7 +5,7 @@
 
 #include <mimo/bridge.h>
 
-#include "bridge/layout/tile.h"
+#include "layout/tile.h"
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
 #include "core/free_list.h"

@@ -4,7 +4,7 @@
 
 #include <mimo/pairing.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/recent.h"
 
 /* One split. A rank sees its own samples of it, and no others. So it guesses the split from these:

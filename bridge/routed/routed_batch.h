@@ -4,7 +4,7 @@
 #define MIMO_BRIDGE_ROUTED_BATCH_H
 
 #include "bridge/bridge_types.h"
-#include "bridge/plan/plan_cache.h"
+#include "plan/plan_cache.h"
 #include "bridge/routed/batch_split.h"
 
 typedef struct mimo_routed_batch {

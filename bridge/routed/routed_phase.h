@@ -3,7 +3,7 @@
 #ifndef MIMO_BRIDGE_ROUTED_PHASE_H
 #define MIMO_BRIDGE_ROUTED_PHASE_H
 
-#include "bridge/plan/plan_chunk.h"
+#include "plan/plan_chunk.h"
 #include "bridge/routed/routed_messages.h"
 
 /* How rows are pushed into buffers. */

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "bridge/verify/verify.h"
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "bridge/bridge_types.h"
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "comm/calls.h"
 #include "comm/buffer_state.h"
 #include "core/checked.h"

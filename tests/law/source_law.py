@@ -18,8 +18,8 @@ import sys
 import tempfile
 
 CORE, DEVICE, COMM, GRID = "core", "device", "comm", "grid"
-PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "bridge/layout"
-PLAN, ROUTED, COLLECTIVE = "bridge/plan", "bridge/routed", "bridge/collective"
+PARTITION, ALIGNMENT, LAYOUT = "partition", "alignment", "layout"
+PLAN, ROUTED, COLLECTIVE = "plan", "bridge/routed", "bridge/collective"
 OP, VERIFY, BRIDGE = "bridge/op", "bridge/verify", "bridge"
 GRADIENT = "gradient"
 OPS, KERNELS, EXCHANGE = "nn/ops", "nn/kernels", "nn/exchange"
@@ -79,7 +79,7 @@ FOLDERS = [
     ("src/nn/", NN),
     ("src/partition/", PARTITION), ("src/alignment/", ALIGNMENT),
     ("src/gradient/", GRADIENT), ("grid/", GRID),
-    ("bridge/layout/", LAYOUT), ("bridge/plan/", PLAN), ("bridge/routed/", ROUTED),
+    ("layout/", LAYOUT), ("plan/", PLAN), ("bridge/routed/", ROUTED),
     ("bridge/collective/", COLLECTIVE), ("bridge/op/", OP), ("bridge/verify/", VERIFY),
     ("bridge/", BRIDGE), ("tools/", "tools"), ("python/tests/", "tests"), ("tests/", "tests"),
     *((f"examples/{part}/", part) for part in (SUPPORT, DATA, FORMATS, PICTURES, DIFF, MODEL, TRAINING)),
@@ -99,7 +99,7 @@ UMBRELLA = "include/mimo/mimo.h"
 # A folder is pure when any process can ask its files about every rank of any grid: arithmetic only.
 # Its files name no backend, call no communicator and include no private header of another folder
 # that is not pure. A folder below a pure one is pure only where it is listed here itself.
-PURE_FOLDERS = {"src/core", "src/partition", "grid", "bridge/layout", "bridge/plan", "tools"}
+PURE_FOLDERS = {"src/core", "src/partition", "grid", "layout", "plan", "tools"}
 # The only files of the library that name a backend.
 BACKEND_FILES = re.compile(r"(src/comm/(mpi|nccl)/|src/(device|nn)/.*cuda|include/mimo/(mpi|nccl)\.h$)")
 BACKEND_HEADER = re.compile(r"^(mpi\.h|mimo/mpi\.h|mimo/nccl\.h|nccl.*|cuda.*|cublas.*)$")
@@ -433,23 +433,23 @@ def function_head(text, start, end):
 LONG = "int grown(void)\n{\n" + "    step();\n" * 79 + "}\n"
 # path -> text, and words of the only finding. Each entry breaks one rule.
 SAMPLES = [
-    ("grid/up.c", '#include "bridge/plan/plan_walk.h"\n', "grid may not include bridge/plan"),
+    ("grid/up.c", '#include "plan/plan_walk.h"\n', "grid may not include plan"),
     ("src/core/up.c", "#include <mimo/comm.h>\n", "core may not include comm"),
     ("src/partition/side.c", "#include <mimo/grid.h>\n", "partition may not include grid"),
     ("src/gradient/side.c", "#include <mimo/bridge.h>\n", "gradient may not include bridge"),
     ("bridge/net.c", '#include "nn/layers/linear.h"\n', "bridge may not include nn"),
     ("bridge/all.c", "#include <mimo/mimo.h>\n", "bridge includes everything"),
-    ("bridge/plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
-    ("bridge/plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
+    ("plan/bad.c", "#include <mpi.h>\n", "reaches a backend's header: mpi.h"),
+    ("plan/far.c", '#include "comm/mpi/mpi_inner.h"\n', "comm/mpi/mpi_inner.h -> mpi.h"),
     ("grid/device.c", "#include <cuda_runtime.h>\n", "reaches a backend's header: cuda_runtime"),
     ("include/mimo/plan.h", "void f(MPI_Comm comm);\n", "names MPI_Comm"),
     ("include/mimo/bridge.h", "void f(cudaStream_t s);\n", "names cudaStream_t"),
-    ("bridge/layout/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
+    ("layout/pairing_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a pure file communicates"),
     ("src/nn/layers/nn_talk.c", "void f(void)\n{\n    mimo_comm_barrier(c);\n}\n",
      "a layer calls a communicator"),
     ("src/nn/params/up.c", '#include "nn/layers/linear.h"\n', "nn/params may not include nn/layers"),
-    ("bridge/plan/up.c", '#include "bridge/op/steps.h"\n', "bridge/plan may not include bridge"),
+    ("plan/up.c", '#include "bridge/op/steps.h"\n', "plan may not include bridge"),
     ("bridge/op/down.c", '#include "bridge/routed/phases.h"\n',
      "bridge/op may not include bridge/routed"),
     ("bridge/verify/down.c", '#include "bridge/routed/phases.h"\n',
@@ -458,12 +458,12 @@ SAMPLES = [
      "bridge/op may not include bridge/collective"),
     ("bridge/collective/across.c", '#include "bridge/routed/phases.h"\n',
      "bridge/collective may not include bridge/routed"),
-    ("bridge/collective/planned.c", '#include "bridge/plan/plan_walk.h"\n',
-     "bridge/collective may not include bridge/plan"),
+    ("bridge/collective/planned.c", '#include "plan/plan_walk.h"\n',
+     "bridge/collective may not include plan"),
     ("bridge/routed/across.c", '#include "bridge/collective/groups.h"\n',
      "bridge/routed may not include bridge/collective"),
-    ("bridge/layout/up.c", '#include "bridge/plan/plan_walk.h"\n',
-     "bridge/layout may not include bridge/plan"),
+    ("layout/up.c", '#include "plan/plan_walk.h"\n',
+     "layout may not include plan"),
     ("src/partition/wide.c", '#include "partition/shard/moves.h"\n',
      "a pure file includes src/partition/shard/moves.h"),
     ("include/mimo/stray.h", "int x;\n", "the file belongs to no part"),
@@ -523,7 +523,7 @@ GOOD = {
     "examples/captioner/model/model.h": "#include <mimo/mimo.h>\n",
     "examples/captioner/training/loop.h": '#include "captioner/model/model.h"\n',
     "bridge/op/steps.h": "int x;\n",
-    "bridge/routed/phases.h": '#include "bridge/op/steps.h"\n#include "bridge/plan/plan_walk.h"\n',
+    "bridge/routed/phases.h": '#include "bridge/op/steps.h"\n#include "plan/plan_walk.h"\n',
     "bridge/collective/groups.h": '#include "bridge/op/steps.h"\n',
     "bridge/table.c": '#include "bridge/routed/phases.h"\n#include "bridge/collective/groups.h"\n',
     "tests/mpi/meson.build": "launches = [['kept/test_that_runs', [2]]]\n",
@@ -531,7 +531,7 @@ GOOD = {
     "grid/meson.build": "mimo_hooked_sources += files('hooked.c')\n",
     "grid/hooked.c": "#ifdef MIMO_TEST_HOOKS\n#endif\n",
     "src/partition/shard/moves.h": "int y;\n",
-    "bridge/plan/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
+    "plan/plan_walk.h": '#include <mimo/plan.h>\n#include <string.h>\nconst char *s = "MPI_X";\n',
     "examples/show.c": "#include <mpi.h>\n#include <mimo/mimo.h>\n",
     "grid/fits.c": LONG.replace("    step();\n", "", 2) + "struct s {\n" + "    int a;\n" * 90
                    + "};\nstatic int table[] = {\n" + "    1,\n" * 90 + "};\n"

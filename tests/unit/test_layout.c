@@ -5,7 +5,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "expect_failure.h"
 #include "reference_layout.h"
 

@@ -7,7 +7,7 @@
 
 #include <criterion/criterion.h>
 
-#include "bridge/plan/plan_types.h"
+#include "plan/plan_types.h"
 #include "core/hash.h"
 #include "cases_ran.h"
 #include "expect_failure.h"

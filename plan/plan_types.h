@@ -1,8 +1,8 @@
 /* What a plan is made of: for the planner, the chunks, the checker and the printer. */
-#ifndef MIMO_BRIDGE_PLAN_TYPES_H
-#define MIMO_BRIDGE_PLAN_TYPES_H
+#ifndef MIMO_PLAN_PLAN_TYPES_H
+#define MIMO_PLAN_PLAN_TYPES_H
 
-#include "bridge/plan/plan_chunk.h"
+#include "plan/plan_chunk.h"
 
 enum { MIMO_BLOCK_KINDS = 3 };
 

@@ -1,5 +1,5 @@
 /* Ranks, cells and samples: which cell a rank is in, which ranks and which samples a cell has. */
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/search.h"
 
 /* Ranks fit 32 bits (mimo_grid_create). Division of 32 bits is several times faster than of 64, and

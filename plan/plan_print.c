@@ -1,7 +1,7 @@
 /* Plans as text: one line a block, stable enough to be stored. */
 #include <inttypes.h>
 
-#include "bridge/plan/plan_types.h"
+#include "plan/plan_types.h"
 #include "core/check.h"
 #include "core/printed.h"
 

@@ -1,7 +1,7 @@
 /* Layouts: made from a description, and released. */
 #include <string.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"

@@ -1,4 +1,4 @@
-#include "bridge/layout/tile.h"
+#include "layout/tile.h"
 
 #include <inttypes.h>
 #include <stdint.h>

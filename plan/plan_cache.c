@@ -1,4 +1,4 @@
-#include "bridge/plan/plan_cache.h"
+#include "plan/plan_cache.h"
 
 #include "core/check.h"
 #include "core/memory.h"

@@ -7,8 +7,8 @@
  */
 #include <stdlib.h>
 
-#include "bridge/layout/layout_types.h"
-#include "bridge/plan/plan_types.h"
+#include "layout/layout_types.h"
+#include "plan/plan_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 

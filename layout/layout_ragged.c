@@ -1,6 +1,6 @@
 /* Ragged layouts: the rows of one modality, each sample with its own number, packed one after the
  * other or at their positions in a sequence. */
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 #include "core/search.h"

@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "bridge/layout/layout_types.h"
-#include "bridge/plan/plan_types.h"
+#include "layout/layout_types.h"
+#include "plan/plan_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 

@@ -1,6 +1,6 @@
-#include "bridge/plan/plan_chunk.h"
+#include "plan/plan_chunk.h"
 
-#include "bridge/plan/plan_types.h"
+#include "plan/plan_types.h"
 #include "core/memory.h"
 
 /* Where a chunk begins: index * samples / count, in numbers that fit. */

@@ -1,6 +1,6 @@
 /* The plans of one rank of a bridge, each made from what it depends on, and kept. Pure. */
-#ifndef MIMO_BRIDGE_PLAN_CACHE_H
-#define MIMO_BRIDGE_PLAN_CACHE_H
+#ifndef MIMO_PLAN_PLAN_CACHE_H
+#define MIMO_PLAN_PLAN_CACHE_H
 
 #include <mimo/pairing.h>
 #include <mimo/plan.h>

@@ -1,9 +1,9 @@
 /* Chunks of a call: the samples of one side's tiles in equal parts, and the blocks of a plan that
  * move one part. Pure. */
-#ifndef MIMO_BRIDGE_PLAN_CHUNK_H
-#define MIMO_BRIDGE_PLAN_CHUNK_H
+#ifndef MIMO_PLAN_PLAN_CHUNK_H
+#define MIMO_PLAN_PLAN_CHUNK_H
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 
 /* A chunk of the b samples of each dp coordinate: samples [begin(index), begin(index + 1)), where
  *

@@ -1,7 +1,7 @@
 /* Boxes: the rows of a cell as rectangles, and the box that has a row. */
 #include <inttypes.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/check.h"
 
 static mimo_box box_of(const mimo_layout *layout, mimo_range samples, const mimo_run *run)

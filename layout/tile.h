@@ -1,6 +1,6 @@
 /* Tiles: tensor views read as rows of samples and positions. Pure. */
-#ifndef MIMO_BRIDGE_TILE_H
-#define MIMO_BRIDGE_TILE_H
+#ifndef MIMO_LAYOUT_TILE_H
+#define MIMO_LAYOUT_TILE_H
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
 /* Positions: which of them a cell has, as runs, and which cell has a position. */
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "core/search.h"
 
 static mimo_range segment_range(const mimo_layout *layout, int64_t segment)

@@ -2,8 +2,8 @@
  * What a layout is made of: the arithmetic that turns ranks into the rows they hold, and back, in
  * closed form. Planning asks nothing else, so its cost does not grow with the grids. Pure.
  */
-#ifndef MIMO_BRIDGE_LAYOUT_TYPES_H
-#define MIMO_BRIDGE_LAYOUT_TYPES_H
+#ifndef MIMO_LAYOUT_LAYOUT_TYPES_H
+#define MIMO_LAYOUT_LAYOUT_TYPES_H
 
 #include <mimo/plan.h>
 
