@@ -251,7 +251,7 @@ MIMO_API int64_t mimo_comm_deadline(const mimo_comm *comm);
  *  - No thread is inside, on MPI. With MPI_THREAD_MULTIPLE, or in the thread that called last, this
  *    call tells the other ranks, who end when they next wait. Any other thread leaves that to this
  *    rank's next call, as it can't know whether MPI is being called at that moment.
- * Errors: MIMO_ERR_ARGUMENT (NULL), MIMO_ERR_STATE (a forked child).
+ * Errors: MIMO_ERR_ARGUMENT (NULL), MIMO_ERR_STATE (a forked child; MPI is finalized).
  */
 MIMO_API mimo_status mimo_comm_abort(mimo_comm *comm, const char *why);
 

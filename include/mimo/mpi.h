@@ -12,6 +12,9 @@
  *   MPI_THREAD_MULTIPLE: different threads use different communicators at once
  * The functions of this header are checked as well. A destroy function that is called by a thread
  * that may not call MPI frees memory and leaves MPI's objects.
+ *
+ * After MPI_Finalize no function calls MPI. Each call that would need other ranks gets
+ * MIMO_ERR_STATE, and so does mimo_comm_abort. Destroy functions free memory, in any order.
  */
 #ifndef MIMO_MPI_H
 #define MIMO_MPI_H

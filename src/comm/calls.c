@@ -11,8 +11,14 @@ mimo_status mimo_check_process(const mimo_family *family, const char *call)
     return MIMO_OK;
 }
 
-static mimo_status check_thread(const mimo_family *family, const char *call)
+mimo_status mimo_check_open(const mimo_family *family, const char *call)
 {
+    return family->backend->check_open ? family->backend->check_open(family, call) : MIMO_OK;
+}
+
+static mimo_status check_transport(const mimo_family *family, const char *call)
+{
+    MIMO_TRY(mimo_check_open(family, call));
     return family->backend->check_thread ? family->backend->check_thread(family, call) : MIMO_OK;
 }
 
@@ -36,7 +42,7 @@ mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *c
     bool forgotten = mimo_family_is_forgotten(family);
     MIMO_TRY(mimo_check_process(family, call));
     if (!forgotten)
-        MIMO_TRY(check_thread(family, call));
+        MIMO_TRY(check_transport(family, call));
     enter(out, comm, !forgotten);
     return MIMO_OK;
 }
@@ -47,7 +53,7 @@ bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm)
     const char *call = "destroy";
     if (mimo_check_process(family, call) != MIMO_OK)
         return false;
-    enter(out, comm, !mimo_family_is_forgotten(family) && check_thread(family, call) == MIMO_OK);
+    enter(out, comm, !mimo_family_is_forgotten(family) && check_transport(family, call) == MIMO_OK);
     return true;
 }
 

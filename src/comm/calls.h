@@ -1,7 +1,8 @@
 /*
  * Every public call that can reach the transport is a scope: MIMO_ENTER begins it, and it ends
  * where the function does. Calls inside calls are counted as well. A scope
- *   - refuses a process that was forked, and a thread that may not call the transport
+ *   - refuses a process that was forked, a transport that has ended, and a thread that may not call
+ *     it
  *   - works on the communicator's device, and leaves the caller's current device as it was
  *   - keeps the communicator and its family alive, also where this call or another thread gives the
  *     last of them back
@@ -22,6 +23,9 @@ typedef struct mimo_call_scope {
 
 /* MIMO_ERR_STATE in a child of the process that made the family. */
 mimo_status mimo_check_process(const mimo_family *family, const char *call);
+
+/* MIMO_ERR_STATE once the transport has ended for good. */
+mimo_status mimo_check_open(const mimo_family *family, const char *call);
 
 /* Begin a call: MIMO_ERR_STATE, and no scope, where this process or this thread may not. */
 mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *call);

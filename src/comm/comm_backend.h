@@ -232,8 +232,11 @@ typedef struct mimo_comm_backend {
     bool (*receive_farewell)(mimo_comm *comm, mimo_farewell *out);
     /* Free a family that has no user. */
     void (*release_family)(mimo_family *family);
-    /* Whether this thread may call the transport: MIMO_ERR_STATE, with the call's name in the
-     * sentence, where it may not. NULL: any thread may. */
+    /* MIMO_ERR_STATE, with the call's name in the sentence, once the program has ended the
+     * transport for good. NULL: it never does. */
+    mimo_status (*check_open)(const mimo_family *family, const char *call);
+    /* Whether this thread may call the transport, which is open: MIMO_ERR_STATE, with the call's
+     * name in the sentence, where it may not. NULL: any thread may. */
     mimo_status (*check_thread)(const mimo_family *family, const char *call);
 } mimo_comm_backend;
 

@@ -43,6 +43,7 @@ mimo_status mimo_comm_abort(mimo_comm *comm, const char *why)
     MIMO_TRY(mimo_check_process(comm->family, "mimo_comm_abort"));
     if (mimo_family_status(comm->family) != MIMO_OK)
         return MIMO_OK;
+    MIMO_TRY(mimo_check_open(comm->family, "mimo_comm_abort"));
     MIMO_ON_DEVICE_OF(comm);
     mimo_family_ask_end(comm->family, why ? why : "no reason given", false);
     mimo_family_try_end(comm->family);

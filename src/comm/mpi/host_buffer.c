@@ -17,9 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <mpi.h>
-
 #include "comm/agreement.h"
+#include "comm/mpi/mpi_family.h"
 #include "core/memory.h"
 
 typedef struct object_name {
@@ -153,9 +152,7 @@ mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
  * pushed. So it stays mapped, as other tensors of such calls stay the library's. */
 void mimo_host_buffer_close(mimo_buffer *buffer)
 {
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    bool kept = !finalized && mimo_family_status(buffer->comm->family) != MIMO_OK;
+    bool kept = !mimo_mpi_is_finalized() && mimo_family_status(buffer->comm->family) != MIMO_OK;
     for (int rank = 0; rank < buffer->comm->size; rank++)
         if (buffer->data[rank] && !(kept && rank == buffer->comm->rank))
             munmap(buffer->data[rank], (size_t)object_bytes(buffer));

@@ -359,6 +359,7 @@ static const mimo_comm_backend mpi_backend = {
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
     .release_family = mimo_mpi_family_release,
+    .check_open = mimo_mpi_family_check_open,
     .check_thread = mimo_mpi_family_check_thread,
 };
 

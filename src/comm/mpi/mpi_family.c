@@ -65,11 +65,9 @@ static bool is_sending(mimo_mpi_family *family)
 void mimo_mpi_family_release(mimo_family *base)
 {
     mimo_mpi_family *family = (mimo_mpi_family *)base;
-    int finalized = 0;
     bool may_call = mimo_mpi_family_may_call(base);
     bool told = family->mine.status != MIMO_OK;
-    if (told && MPI_Finalized(&finalized) == MPI_SUCCESS && !finalized &&
-        (!may_call || is_sending(family))) {
+    if (told && !mimo_mpi_is_finalized() && (!may_call || is_sending(family))) {
         mimo_abandon(family->sends);
         mimo_abandon(family);
         return;
@@ -82,7 +80,20 @@ void mimo_mpi_family_release(mimo_family *base)
     free_family(family);
 }
 
-/* ------------------------------------ threads ------------------------------------- */
+/* ------------------------------- who may call MPI --------------------------------- */
+
+bool mimo_mpi_is_finalized(void)
+{
+    int finalized = 0;
+    return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized;
+}
+
+mimo_status mimo_mpi_family_check_open(const mimo_family *family, const char *call)
+{
+    (void)family;
+    MIMO_CHECK(!mimo_mpi_is_finalized(), MIMO_ERR_STATE, "%s: MPI is finalized", call);
+    return MIMO_OK;
+}
 
 static const char *level_name(int level)
 {
@@ -109,8 +120,8 @@ mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *
 
 bool mimo_mpi_family_may_call(const mimo_family *family)
 {
-    int finalized = 1, main = 1;
-    if (mimo_family_is_forgotten(family) || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized)
+    int main = 1;
+    if (mimo_family_is_forgotten(family) || mimo_mpi_is_finalized())
         return false;
     if (((const mimo_mpi_family *)family)->level < MPI_THREAD_SERIALIZED)
         MPI_Is_thread_main(&main);
@@ -212,7 +223,7 @@ static int await_farewells(mimo_mpi_family *family, MPI_Comm comm, int64_t patie
 void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words)
 {
     char names[128];
-    if (family->handle == MPI_COMM_NULL || !words->mine)
+    if (family->handle == MPI_COMM_NULL || !words->mine || mimo_mpi_is_finalized())
         return;
     family->mine = *words->mine;
     family->mine.rank = family->rank;

@@ -26,6 +26,9 @@ typedef struct mimo_mpi_family {
 mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backend *backend,
                                    int rank, int size, const mimo_comm_desc *desc);
 
+/* Whether MPI is finalized. Then nothing else of it may be called: it would end the process. */
+bool mimo_mpi_is_finalized(void);
+
 /* Whether a release in this thread may call MPI: MPI is not finalized, this may be a thread that
  * calls it, and the family is not forgotten. */
 bool mimo_mpi_family_may_call(const mimo_family *family);
@@ -37,6 +40,7 @@ mimo_status mimo_mpi_check_thread(int level, const char *call);
  * can't be cancelled, so it is not freed. `ranks` is the communicator whose call was given up. */
 void mimo_mpi_family_release(mimo_family *family);
 void mimo_mpi_family_end(mimo_mpi_family *family, MPI_Comm ranks, const mimo_last_words *words);
+mimo_status mimo_mpi_family_check_open(const mimo_family *family, const char *call);
 mimo_status mimo_mpi_family_check_thread(const mimo_family *family, const char *call);
 bool mimo_mpi_family_receive(mimo_mpi_family *family, mimo_farewell *out);
 

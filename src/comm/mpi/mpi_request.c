@@ -220,8 +220,7 @@ mimo_status mimo_mpi_pool_prepare(mimo_mpi_request_pool *pool, int64_t bytes)
 /* Until MPI is finalized it may write into abandoned requests, so these are left to it. */
 void mimo_mpi_pool_release(mimo_mpi_request_pool *pool)
 {
-    int finalized = 0;
-    MPI_Finalized(&finalized);
+    bool finalized = mimo_mpi_is_finalized();
     for (mimo_free_item *item; (item = pool->free);) {
         pool->free = item->next;
         mimo_release(item);
