@@ -95,7 +95,8 @@ static mimo_status create(mimo_comm *comm, const creation *own)
     if (status == MIMO_OK)
         status = agree_on_size(&made->bytes, comm, own);
     if (status == MIMO_OK) {
-        status = mimo_comm_agree(comm, comm->backend->buffer_open(made));
+        status = mimo_agree_as(comm, MIMO_AGREE_ALWAYS, comm->backend->buffer_open(made), signature,
+                               own->call);
         if (status != MIMO_OK)
             comm->backend->buffer_close(made);
     }

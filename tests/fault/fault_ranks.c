@@ -4,13 +4,20 @@
  *   fault_ranks CALL MOMENT END EXECUTOR
  *
  * CALL is one of fault_calls. Rank 2 ends by END ("kill": SIGKILL, "exit") at the MOMENT "before"
- * the call, or amid its "data", when the ranks have agreed. With END "sleep" it does nothing for
- * longer than the others wait, and then goes on. The others print the status and the time of each
- * call, and release everything. Then they go on by themselves on a new communicator, say so, and
- * leave without MPI_Finalize, which could wait for the dead rank.
+ * the call, or amid its "data", when the ranks have agreed. In a creation of shared memory it ends
+ * when it has made the "name", or when it has taken the "memory". With END "sleep" it does nothing
+ * for longer than the others wait, and then goes on. The others print the status and the time of
+ * each call, and release everything. Then they go on by themselves on a new communicator, say so,
+ * and leave without MPI_Finalize, which could wait for the dead rank.
  */
+#define _GNU_SOURCE /* RTLD_NEXT */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <mimo/mpi.h>
@@ -22,7 +29,8 @@
 
 enum { VICTIM = 2, DEADLINE = 1000 };
 
-static const char *end_by; /* how this rank ends when it next moves data; NULL: not at all */
+static const char *moment; /* of the end of this rank; NULL: it lives */
+static const char *end_by; /* how it ends then */
 
 static void end_here(const char *how)
 {
@@ -32,20 +40,51 @@ static void end_here(const char *how)
         dead_rank_end(how);
 }
 
+static void come_to(const char *here)
+{
+    if (moment && strcmp(moment, here) == 0)
+        end_here(end_by);
+}
+
 /* MPI's profiling interface: the calls by which a backend begins to move tensors. */
 int MPI_Startall(int count, MPI_Request *requests)
 {
-    if (end_by)
-        end_here(end_by);
+    come_to("data");
     return PMPI_Startall(count, requests);
 }
 
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    if (end_by)
-        end_here(end_by);
+    come_to("data");
     return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+/* The calls by which shared memory is named and taken. */
+int shm_open(const char *name, int flags, mode_t mode)
+{
+    int (*next)(const char *, int, mode_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "shm_open");
+    int file = next(name, flags, mode);
+    if (flags & O_CREAT)
+        come_to("name");
+    return file;
+}
+
+int posix_fallocate(int file, off_t offset, off_t bytes)
+{
+    int error = fallocate(file, 0, offset, bytes);
+    come_to("memory");
+    return error == 0 ? 0 : errno;
+}
+
+/* The names of shared memory objects contain it. */
+static void say_process(int rank)
+{
+    char line[64];
+    int length = snprintf(line, sizeof line, "rank %d process %ld\n", rank, (long)getpid());
+    if (write(STDOUT_FILENO, line, (size_t)length) != length)
+        _exit(1);
 }
 
 static mimo_status timed(fault_bed *bed, const char *what, fault_act act)
@@ -87,10 +126,12 @@ static int live(const char *const *arguments, int rank)
         mimo_comm_set_deadline(comm, DEADLINE) != MIMO_OK)
         return 1;
     MPI_Barrier(MPI_COMM_WORLD);
-    if (bed.rank == VICTIM && strcmp(arguments[1], "before") == 0)
-        end_here(arguments[2]);
-    else if (bed.rank == VICTIM)
+    say_process(bed.rank);
+    if (bed.rank == VICTIM) {
+        moment = arguments[1];
         end_by = arguments[2];
+    }
+    come_to("before");
     (void)timed(&bed, "call", call->act);
     (void)timed(&bed, "next", barrier_of);
     fault_bed_end(&bed);

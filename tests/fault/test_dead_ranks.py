@@ -11,6 +11,7 @@ mpirun --enable-recovery leaves the others running and always exits 0, so the ve
 they print. A launch that outlives its limit is ended by SIGTERM, and has failed.
 """
 import concurrent.futures
+import pathlib
 import re
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ DEADLINE_MS, VICTIM, RANKS, LIMIT_S = 1000, 2, 4, 60
 # that it may take. On GPUs launches do not share.
 AT_A_TIME = 2
 LINE = re.compile(r"rank (\d) (call|next|new) (MIMO_\w+) (\d+) ms: (.*)")
+PROCESS = re.compile(r"rank \d process (\d+)")
+SHARED_MEMORY = pathlib.Path("/dev/shm")
 
 # Call, when the rank dies, how, the bridge's executor, words of the sentence.
 LAUNCHES = [
@@ -37,6 +40,8 @@ LAUNCHES = [
     ("allgather", "data", "kill", "routed", "allgather of 12 bytes a rank: "),
     ("connect", "before", "kill", "routed", "connect grid tp=2,cp=2,dp=1 at offset 0: "),
     ("buffer", "before", "kill", "routed", "buffer create: "),
+    ("buffer", "name", "kill", "routed", "buffer create: "),
+    ("buffer", "memory", "kill", "routed", "buffer create: "),
     ("fastest", "before", "kill", "routed", "bridge create by measurement: "),
     ("fastest", "data", "kill", "routed", "bridge 2 forward of 1: bf16 sbh[8,2,3] from bf16"),
     ("create", "before", "kill", "routed", "bridge create src tp=2,dp=2"),
@@ -120,6 +125,17 @@ def faults(lines, launch, ranks):
     yield from later_faults(lines, living, ["MIMO_ERR_TIMEOUT"])
 
 
+def memory_left(output, named):
+    """What the processes of a launch left in shared memory, in words. A rank that died when it had
+    made a name (`named`) leaves that name, without memory. It is removed here."""
+    for process in PROCESS.findall(output):
+        for left in SHARED_MEMORY.glob(f"mimo-*-{process}-*"):
+            bytes_left = 512 * left.stat().st_blocks
+            left.unlink()
+            if bytes_left > 0 or not named:
+                yield f"{left} stays, with {bytes_left} bytes"
+
+
 def gpu_faults(lines, launch, ranks):
     """What is wrong with the lines of a launch on GPUs, each in words."""
     living = set(range(ranks)) - {ranks // 2}
@@ -155,6 +171,7 @@ def main():
                 wrong = [f"still running after {LIMIT_S} s"]
             else:
                 wrong = list((gpu_faults if on_gpus else faults)(lines, launch, ranks))
+            wrong += memory_left(output, launch[1] == "name")
             slowest = max((ms for (_, what), (_, ms, _) in (lines or {}).items() if what == "call"),
                           default=0)
             print(f"{'FAIL' if wrong else 'ok  '} {' '.join(launch[:4])}: {slowest} ms", flush=True)

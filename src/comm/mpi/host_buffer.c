@@ -2,6 +2,10 @@
  * One shared memory object for each rank: its data, and its page of flags after them. Every rank
  * that finds an object by its name maps it; these are the ranks of the same host.
  *
+ * Names go before memory comes: all ranks find each other's objects while these are empty, names
+ * are removed, and then each rank takes the memory of its own. So a process that is killed leaves
+ * no memory behind. At most it leaves a name, of an object without memory.
+ *
  * MPI's shared windows are not used. Where a host has too little memory for one, Open MPI 4.1
  * returns an error to one rank and leaves the others waiting. Windows are not aligned, and freeing
  * one blocks. An object of our own fails on one rank, and the agreement carries that to the others.
@@ -20,6 +24,8 @@
 #include "comm/agreement.h"
 #include "comm/mpi/mpi_family.h"
 #include "core/memory.h"
+
+static const char CALL[] = "buffer create"; /* in sentences of waits */
 
 typedef struct object_name {
     char text[64]; /* "": none */
@@ -88,21 +94,28 @@ static int create_object(object_name *out, int rank)
     }
 }
 
-/* All memory of the object is allocated now: a write without memory would end the process. */
-static mimo_status make_own(mimo_buffer *buffer, object_name *name)
+/* An object has its size from the beginning, and can be mapped before it has memory. Nobody touches
+ * it until all ranks have taken theirs. */
+static mimo_status make_own(int *file, object_name *name, mimo_buffer *buffer)
 {
-    int file = create_object(name, buffer->comm->rank), error;
-    if (file < 0) {
+    *file = create_object(name, buffer->comm->rank);
+    if (*file < 0) {
         name->text[0] = '\0';
         return refused(errno, "name", buffer);
     }
+    if (ftruncate(*file, object_bytes(buffer)) != 0)
+        return refused(errno, "name", buffer);
+    return map(buffer, buffer->comm->rank, *file);
+}
+
+/* All of it at once: a write without memory would end the process. */
+static mimo_status take_memory(int file, const mimo_buffer *buffer)
+{
+    int error;
     do
         error = posix_fallocate(file, 0, object_bytes(buffer));
     while (error == EINTR);
-    mimo_status status =
-        error ? refused(error, "take", buffer) : map(buffer, buffer->comm->rank, file);
-    close(file);
-    return status;
+    return error ? refused(error, "take", buffer) : MIMO_OK;
 }
 
 /* A name that is not found belongs to a rank on another host. */
@@ -121,7 +134,7 @@ static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const obje
     mimo_comm *comm = buffer->comm;
     mimo_request *request = NULL;
     MIMO_TRY(comm->backend->host_allgather_start(&request, comm, names, own, (int)sizeof *own));
-    MIMO_TRY(mimo_wait(comm, &request, "buffer create"));
+    MIMO_TRY(mimo_wait(comm, &request, CALL));
     for (int peer = 0; peer < comm->size; peer++)
         if (peer != comm->rank && may_reach(comm->rank, peer))
             MIMO_TRY(map_peer(buffer, peer, &names[peer]));
@@ -130,20 +143,32 @@ static mimo_status map_peers(mimo_buffer *buffer, object_name *names, const obje
 
 /* ----------------------------------------- slots ------------------------------------------ */
 
-/* Names are removed once all ranks have mapped what they found. Then the memory is freed with the
- * last process, however that ends. New objects are 0, flags included. */
+static mimo_status agree(mimo_comm *comm, mimo_status local)
+{
+    return mimo_agree_as(comm, MIMO_AGREE_ALWAYS, local,
+                         mimo_signature_start(MIMO_CALL_BUFFER_CREATE), CALL);
+}
+
+/* Names are removed once all ranks have mapped what they found. From then on the memory is freed
+ * with the last process, however that ends. The caller agrees on whether all ranks have theirs. New
+ * objects are 0, flags included. */
 mimo_status mimo_host_buffer_open(mimo_buffer *buffer)
 {
     mimo_comm *comm = buffer->comm;
     object_name own = {""}, *names = NULL;
+    int file = -1;
     mimo_status status = mimo_reserve(&names, comm->size, sizeof *names);
     if (status == MIMO_OK)
-        status = make_own(buffer, &own);
-    status = mimo_comm_agree(comm, status);
+        status = make_own(&file, &own, buffer);
+    status = agree(comm, status);
     if (status == MIMO_OK)
-        status = mimo_comm_agree(comm, map_peers(buffer, names, &own));
+        status = agree(comm, map_peers(buffer, names, &own));
     if (own.text[0])
         shm_unlink(own.text);
+    if (status == MIMO_OK)
+        status = take_memory(file, buffer);
+    if (file >= 0)
+        close(file);
     mimo_release(names);
     return status;
 }
