@@ -4,6 +4,7 @@
 #include "captioner/formats/lora_v1_file.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/finite_values.h"
 #include "nn/params/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
@@ -93,6 +94,7 @@ static struct adapter_tensors tensors_of(const factor_list *list)
 
 /* One of the two kinds of files. */
 typedef struct source {
+    const char *path;
     adapter_file *folder;
     lora_v1_file *v1;
 } source;
@@ -120,7 +122,10 @@ static mimo_status read_factor(const source *from, const factor_list *list, int6
     int rank = nn_params_tp_rank(place->params);
     for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
         nn_run run = nn_placement_run(&param->placement, rank, i);
+        const struct finite_values read = {from->path, list->tensors[index].name,
+                                           list->slices + run.local, run.global, run.count};
         TRY(read_run(from, index, run, list->slices + run.local));
+        TRY(finite_values_check(&read));
     }
     return nn_params_write(place->params, place->index, NN_VALUE, list->slices);
 }
@@ -128,7 +133,7 @@ static mimo_status read_factor(const source *from, const factor_list *list, int6
 static mimo_status read_all(const char *path, const lora_setup *setup, captioner_model *model)
 {
     factor_list list = {0};
-    source from = {0};
+    source from = {.path = path};
     mimo_status status = list_factors(&list, model);
     if (status == MIMO_OK)
         status = open_source(&from, path, setup, &list);
@@ -148,6 +153,7 @@ mimo_status adapter_store_load(const char *path, const lora_setup *setup, captio
 /* -------------------------------------------- write ------------------------------------------- */
 
 typedef struct target {
+    const char *path;
     adapter_writer *folder; /* on rank 0 one of the two */
     lora_v1_writer *v1;
 } target;
@@ -187,11 +193,18 @@ static void release_save(save_state *save)
     release_list(&save->list);
 }
 
-static mimo_status write_factor(const target *to, int64_t index, const nn_real *whole)
+static mimo_status write_factor(const save_state *save, int64_t index)
 {
-    if (to->v1)
-        return lora_v1_write(to->v1, index, whole);
-    return to->folder ? adapter_write(to->folder, index, whole) : MIMO_OK;
+    const factor_list *list = &save->list;
+    const target *to = &save->to;
+    const int64_t *shape = list->tensors[index].shape;
+    const struct finite_values written = {to->path, list->tensors[index].name, list->whole, 0,
+                                          shape[0] * shape[1]};
+    if (!to->v1 && !to->folder)
+        return MIMO_OK;
+    TRY(finite_values_check(&written));
+    return to->v1 ? lora_v1_write(to->v1, index, list->whole)
+                  : adapter_write(to->folder, index, list->whole);
 }
 
 /* Rank 0 gathers on after a failed write: its group counts on it. */
@@ -203,7 +216,7 @@ static mimo_status write_all(const save_state *save)
     for (int64_t i = 0; i < list->count; i++) {
         TRY(nn_whole_gather(&rooms, &list->places[i]));
         if (written == MIMO_OK)
-            written = write_factor(&save->to, i, list->whole);
+            written = write_factor(save, i);
     }
     return written;
 }
@@ -218,7 +231,7 @@ static mimo_status commit(target *to)
 mimo_status adapter_store_save(const char *path, const lora_setup *setup, captioner_model *model)
 {
     mimo_comm *world = model->topology->world;
-    save_state save = {0};
+    save_state save = {.to.path = path};
     mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, setup, model));
     if (status == MIMO_OK) {
         status = write_all(&save);
@@ -232,7 +245,7 @@ mimo_status adapter_store_save(const char *path, const lora_setup *setup, captio
 
 mimo_status adapter_store_probe(const char *path, const lora_setup *setup, captioner_model *model)
 {
-    save_state save = {0};
+    save_state save = {.to.path = path};
     mimo_status status = prepare_save(&save, path, setup, model);
     release_save(&save);
     return status;

@@ -9,6 +9,7 @@
 #include "captioner/formats/safetensors.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
+#include "captioner/support/finite_values.h"
 #include "captioner/training/options.h"
 #include "nn/params/nn_whole.h"
 
@@ -191,6 +192,7 @@ static mimo_status begin_file(safetensors_writer **out, const char *path, const 
 
 /* What saving needs. */
 typedef struct save_state {
+    const char *path;
     entry_list list;
     const nn_runtime *runtime;
     nn_real *gathered;          /* [largest], in the runtime's memory */
@@ -219,7 +221,7 @@ static void release_save(save_state *save)
 
 static mimo_status probe(const char *path, const step_trainer *trainer, selection what)
 {
-    save_state save = {0};
+    save_state save = {.path = path};
     mimo_status status = prepare_save(&save, path, trainer, 0, what);
     release_save(&save);
     return status;
@@ -235,6 +237,17 @@ mimo_status checkpoint_probe_merged(const char *path, const step_trainer *traine
     return probe(path, trainer, SELECT_BASE);
 }
 
+/* A merged weight can overflow: no reader would take the file. */
+static mimo_status write_entry(const save_state *save, int64_t index)
+{
+    const entry_list *list = &save->list;
+    const saved_tensor *entry = &list->entries[index];
+    int64_t elements = nn_placement_elements(&entry->param->placement);
+    const struct finite_values written = {save->path, entry->name, list->whole, 0, elements};
+    TRY(finite_values_check(&written));
+    return safetensors_write(save->writer, index, 0, elements, list->whole);
+}
+
 /* Every tp group gathers, so that no rank needs to know which of them rank 0 listens to; only rank
  * 0 has a writer. It must gather on after a failed write: its group counts on it. */
 static mimo_status write_entries(const save_state *save)
@@ -243,11 +256,9 @@ static mimo_status write_entries(const save_state *save)
     const nn_whole_rooms rooms = {list->whole, list->slice, save->gathered};
     mimo_status written = MIMO_OK;
     for (int64_t i = 0; i < list->count; i++) {
-        const nn_param *param = list->entries[i].param;
         TRY(nn_whole_gather(&rooms, &list->entries[i].place));
         if (save->writer && written == MIMO_OK)
-            written = safetensors_write(save->writer, i, 0,
-                                        nn_placement_elements(&param->placement), list->whole);
+            written = write_entry(save, i);
     }
     return written;
 }
@@ -256,7 +267,7 @@ static mimo_status save_selected(const char *path, const step_trainer *trainer, 
                                  selection what)
 {
     mimo_comm *world = trainer->model->topology->world;
-    save_state save = {0};
+    save_state save = {.path = path};
     mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, trainer, step, what));
     if (status == MIMO_OK) {
         status = write_entries(&save);
@@ -342,7 +353,10 @@ static mimo_status read_entry(const safetensors_file *file, const char *path,
           "tensor %s of %s has %d dims of %s, and not the shape [%" PRId64 ", %" PRId64 "]",
           entry->name, path, saved->ndim, mimo_dtype_name(saved->dtype), param->placement.shape[0],
           param->placement.shape[1]);
-    TRY(safetensors_read(file, index, 0, nn_placement_elements(&param->placement), list->whole));
+    int64_t elements = nn_placement_elements(&param->placement);
+    TRY(safetensors_read(file, index, 0, elements, list->whole));
+    const struct finite_values read = {path, entry->name, list->whole, 0, elements};
+    TRY(finite_values_check(&read));
     nn_whole_slice(list->slice, list->whole, entry->place.params, entry->place.index);
     return nn_params_write(entry->place.params, entry->place.index, entry->place.part, list->slice);
 }

@@ -167,6 +167,9 @@ static mimo_status read_folder(struct adapter_config **out, const struct options
 {
     struct adapter_config *given = NULL;
     TRY(adapter_read_config(out, options->adapter));
+    CHECK((*out)->alpha > 0, MIMO_ERR_ARGUMENT,
+          "the adapter in %s has lora_alpha %g, and not a number above 0", options->adapter,
+          (*out)->alpha);
     if (options->lora_targets)
         TRY(make_config(&given, options->lora_targets));
     mimo_status status = check_flags(*out, options, given);

@@ -56,13 +56,14 @@ static mimo_status accumulate(step_trainer *trainer)
 }
 
 /* The local sums become the gradient of the mean loss over the step's tokens, wherever they lie. */
-static mimo_status finish_gradients(step_trainer *trainer, step_result *result)
+static mimo_status finish_gradients(const step_trainer *trainer, step_result *result)
 {
     const nn_gradients *gradients = &trainer->gradients;
     TRY(mimo_gradient_count(&result->tokens, &result->loss, gradients->gradient));
     TRY(nn_gradients_finish(&result->grad_norm, gradients, result->tokens));
     CHECK(isfinite(result->grad_norm), MIMO_ERR_STATE,
-          "the gradient norm is %g at a loss of %g: lower --lr", result->grad_norm, result->loss);
+          "the gradient norm is %g at a loss of %g: %s", result->grad_norm, result->loss,
+          trainer->stepped ? "lower --lr" : "the weights that this run began with are too large");
     return MIMO_OK;
 }
 
@@ -83,5 +84,6 @@ mimo_status train_step(step_trainer *trainer, int64_t step, step_result *result)
     rule.lr = learning_rate(desc, step);
     for (int i = 0; i < 2; i++)
         TRY(nn_adamw_step(&rule, stores[i], result->grad_norm));
+    trainer->stepped = true;
     return MIMO_OK;
 }

@@ -21,6 +21,7 @@ typedef struct step_trainer {
     nn_gradients gradients; /* of both modules: one norm over both */
     int64_t *chosen;        /* [global_batch] */
     batch_item *gathered;   /* [global_batch] */
+    bool stepped;           /* it has changed the weights */
 } step_trainer;
 
 typedef struct step_result {

@@ -1,0 +1,158 @@
+"""Adapters and checkpoints that must not be taken: their values are no finite numbers."""
+import json
+import os
+import re
+import shutil
+import struct
+import sys
+import tempfile
+
+from captioner_runs import Captioner, SMALL
+
+ONE = ["--encoder", "tp=1,dp=1", "--llm", "tp=1,cp=1,dp=1"]
+TWO = ["--encoder", "tp=2,dp=1", "--llm", "tp=2,cp=1,dp=1"]
+EVALUATE = ["--steps", "0"]
+CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+B = "llm.block0.mlp.up.lora_B"
+NAN, INFINITE, HUGE = float("nan"), float("-inf"), 3e38
+
+
+def place_of(path, tensor):
+    """The byte at which a tensor of a safetensors file begins."""
+    with open(path, "rb") as file:
+        length, = struct.unpack("<Q", file.read(8))
+        return 8 + length + json.loads(file.read(length))[tensor]["data_offsets"][0]
+
+
+def put(path, byte, value):
+    with open(path, "r+b") as file:
+        file.seek(byte)
+        file.write(struct.pack("<f", value))
+
+
+class Damaged:
+    def __init__(self, captioner):
+        self.captioner, self.wrong, self.made = captioner, 0, 0
+        self.base, self.saved = self.path("base.safetensors"), self.path("saved.safetensors")
+        self.adapter, self.v1 = self.path("adapter"), self.path("adapter.lora")
+
+    def path(self, name):
+        return os.path.join(self.captioner.folder, name)
+
+    def expect(self, right, words):
+        if not right:
+            print(f"WRONG: {words}")
+            self.wrong += 1
+
+    def launch(self, *flags, ranks=1):
+        grids = ONE if ranks == 1 else TWO
+        return self.captioner.launch(ranks, *grids, "--samples", self.captioner.samples, *SMALL, *flags)
+
+    def takes(self, *flags):
+        done = self.launch(*flags)
+        if done.returncode != 0:
+            sys.exit(f"{flags}: exit {done.returncode}\n{done.stderr}")
+
+    def refuses(self, pattern, *flags, ranks=1):
+        """Nothing is written either."""
+        out = [self.path("out.lora"), self.path("out.safetensors")]
+        done = self.launch(*flags, "--save", out[1], *(["--adapter-out", out[0]] if "--adapter" in flags else []),
+                           ranks=ranks)
+        sentences = re.findall(r"^captioner: .*$", done.stderr, re.M)
+        self.expect(done.returncode != 0 and len(sentences) == 1 and re.search(pattern, sentences[0]),
+                    f"{flags} should be refused with {pattern}: exit {done.returncode}, {done.stderr}")
+        self.expect(not any(map(os.path.exists, out)), f"{flags}: something was written")
+
+    def copy(self, source):
+        self.made += 1
+        made = self.path(f"copy{self.made}" + os.path.splitext(source)[1])
+        (shutil.copytree if os.path.isdir(source) else shutil.copyfile)(source, made)
+        return made
+
+    def with_value(self, source, tensor, value, element=0):
+        made = self.copy(source)
+        put(made, place_of(made, tensor) + 4 * element, value)
+        return made
+
+    def read(self, folder):
+        with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
+            return json.load(file)
+
+    def write(self, folder, config):
+        with open(os.path.join(folder, CONFIG), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+
+    def make_files(self):
+        self.takes("--steps", "1", "--save", self.base)
+        start = ["--base", self.base, "--lora-rank", "2", "--steps", "1"]
+        self.takes(*start, "--adapter-out", self.adapter, "--save", self.saved)
+        self.takes("--base", self.base, "--adapter", self.adapter, *EVALUATE, "--adapter-out", self.v1)
+
+    def checkpoints_that_are_not_finite(self):
+        weight = "llm.block1.mlp.down.weight"
+        for value, words in ((NAN, "nan"), (INFINITE, "-inf")):
+            path = self.with_value(self.base, weight, value, 7)
+            self.refuses(f"{re.escape(path)}: element 7 of tensor {weight} is {words}, and not a finite",
+                         "--base", path, *EVALUATE)
+        path = self.with_value(self.base, "encoder.patch.bias.adam_v", NAN)
+        self.refuses(f"{re.escape(path)}: element 0 of tensor encoder.patch.bias.adam_v is nan", "--resume", path,
+                     *EVALUATE)
+
+    def weights_that_are_too_large(self):
+        """They are numbers: no learning rate helps."""
+        path = self.with_value(self.base, "llm.head.weight", HUGE)
+        put(path, place_of(path, "llm.head.weight") + 4, HUGE)
+        done = self.launch("--base", path, "--steps", "1")
+        self.expect(done.returncode != 0 and "the weights that this run began with are too large" in done.stderr
+                    and "--lr" not in done.stderr, f"weights of {HUGE}: {done.stderr}")
+
+    def adapters_that_are_not_finite(self):
+        bare = self.copy(self.adapter)
+        tensors, name = os.path.join(bare, TENSORS), f"base_model.model.{B}.weight"
+        last = 4 * 32 * 2 - 1 # of the rows of tp rank 1
+        put(tensors, place_of(tensors, name) + 4 * last, NAN)
+        for ranks in 1, 2:
+            self.refuses(f"{re.escape(bare)}: element {last} of tensor {B}.weight is nan", "--base", self.base,
+                         "--adapter", bare, *EVALUATE, ranks=ranks)
+        v1 = self.copy(self.v1)
+        with open(v1, "rb") as file:
+            begins = file.read().index(B.encode()) + len(B) + 4 + 2 * 8
+        put(v1, begins, INFINITE)
+        self.refuses(f"{re.escape(v1)}: element 0 of tensor {B}.weight is -inf", "--base", self.base, "--adapter",
+                     v1, "--lora-alpha", "16", *EVALUATE)
+
+    def merged_weights_that_overflow(self):
+        path, bare = self.path("merged.safetensors"), self.copy(self.adapter)
+        self.write(bare, {**self.read(bare), "lora_alpha": 6e38})
+        tensors = os.path.join(bare, TENSORS)
+        for factor in "AB":
+            name = f"base_model.model.llm.block0.mlp.up.lora_{factor}.weight"
+            put(tensors, place_of(tensors, name), 100)
+        done = self.launch("--base", self.base, "--adapter", bare, *EVALUATE, "--merge", path)
+        self.expect(done.returncode != 0 and f"{path}: element 0 of tensor llm.block0.mlp.up.weight is inf"
+                    in done.stderr and not os.path.exists(path), f"an overflow is merged: {done.stderr}")
+
+    def alphas(self):
+        bare = self.copy(self.adapter)
+        for alpha in -16, 0:
+            self.write(bare, {**self.read(bare), "lora_alpha": alpha})
+            self.refuses(f"the adapter in {re.escape(bare)} has lora_alpha {alpha}, and not a number above 0",
+                         "--base", self.base, "--adapter", bare, *EVALUATE)
+
+
+def main():
+    mpirun, program = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        captioner = Captioner(mpirun, program, folder)
+        captioner.prepare(16, one_in=24)
+        test = Damaged(captioner)
+        test.make_files()
+        test.checkpoints_that_are_not_finite()
+        test.weights_that_are_too_large()
+        test.adapters_that_are_not_finite()
+        test.merged_weights_that_overflow()
+        test.alphas()
+        sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
+
+
+main()
