@@ -1,4 +1,5 @@
-"""Adapters and checkpoints that must not be taken: their values are no finite numbers."""
+"""Adapters and checkpoints that must not be taken: values that are no finite numbers, a folder of which
+only one file was saved, an adapter of another base."""
 import json
 import os
 import re
@@ -74,6 +75,14 @@ class Damaged:
         put(made, place_of(made, tensor) + 4 * element, value)
         return made
 
+    def without_hashes(self):
+        """As other programs write it."""
+        made = self.copy(self.adapter)
+        config = self.read(made)
+        self.expect(set(config.pop("mimo_bridge")) == {"base", "tensors"}, "hashes of the folder")
+        self.write(made, config)
+        return made
+
     def read(self, folder):
         with open(os.path.join(folder, CONFIG), encoding="utf-8") as file:
             return json.load(file)
@@ -107,7 +116,7 @@ class Damaged:
                     and "--lr" not in done.stderr, f"weights of {HUGE}: {done.stderr}")
 
     def adapters_that_are_not_finite(self):
-        bare = self.copy(self.adapter)
+        bare = self.without_hashes()
         tensors, name = os.path.join(bare, TENSORS), f"base_model.model.{B}.weight"
         last = 4 * 32 * 2 - 1 # of the rows of tp rank 1
         put(tensors, place_of(tensors, name) + 4 * last, NAN)
@@ -122,7 +131,7 @@ class Damaged:
                      v1, "--lora-alpha", "16", *EVALUATE)
 
     def merged_weights_that_overflow(self):
-        path, bare = self.path("merged.safetensors"), self.copy(self.adapter)
+        path, bare = self.path("merged.safetensors"), self.without_hashes()
         self.write(bare, {**self.read(bare), "lora_alpha": 6e38})
         tensors = os.path.join(bare, TENSORS)
         for factor in "AB":
@@ -133,11 +142,34 @@ class Damaged:
                     in done.stderr and not os.path.exists(path), f"an overflow is merged: {done.stderr}")
 
     def alphas(self):
-        bare = self.copy(self.adapter)
+        bare = self.without_hashes()
         for alpha in -16, 0:
             self.write(bare, {**self.read(bare), "lora_alpha": alpha})
             self.refuses(f"the adapter in {re.escape(bare)} has lora_alpha {alpha}, and not a number above 0",
                          "--base", self.base, "--adapter", bare, *EVALUATE)
+
+    def torn(self):
+        """The files of two savings. Each without its hash is taken, as other programs write it."""
+        later, start = self.path("later"), ["--base", self.base, "--lora-rank", "2", "--lora-alpha", "1600"]
+        self.takes(*start, "--steps", "1", "--adapter-out", later)
+        torn = self.copy(self.adapter)
+        shutil.copyfile(os.path.join(later, TENSORS), os.path.join(torn, TENSORS))
+        self.refuses(f"the files in {re.escape(torn)} are not of one adapter: {TENSORS} has the hash [0-9a-f]{{16}}, "
+                     f"and {CONFIG} was written for [0-9a-f]{{16}}", "--base", self.base, "--adapter", torn,
+                     *EVALUATE)
+        self.takes("--base", self.base, "--adapter", self.without_hashes(), *EVALUATE)
+
+    def other_bases(self):
+        other = self.path("other.safetensors")
+        self.takes("--seed", "8", *EVALUATE, "--save", other)
+        flags = ["--base", other, "--adapter", self.adapter, *EVALUATE]
+        self.refuses(f"the adapter in {re.escape(self.adapter)} was trained on other weights: on those with the "
+                     "hash [0-9a-f]{16}, and these have [0-9a-f]{16}. Give its base, or --adapter-other-base", *flags)
+        self.refuses("was trained on other weights", *flags, ranks=2)
+        self.takes(*flags, "--adapter-other-base", "--adapter-out", self.path("moved"))
+        self.takes("--base", other, "--adapter", self.path("moved"), *EVALUATE)
+        self.refuses("--adapter-other-base needs an adapter of another base", "--base", other,
+                     "--adapter-other-base", *EVALUATE)
 
 
 def main():
@@ -152,6 +184,8 @@ def main():
         test.adapters_that_are_not_finite()
         test.merged_weights_that_overflow()
         test.alphas()
+        test.torn()
+        test.other_bases()
         sys.exit(f"{test.wrong} answers are wrong" if test.wrong else 0)
 
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "captioner/formats/adapter_file.h"
+#include "captioner/support/captioner_memory.h"
 #include "core/check.h"
 #include "core/memory.h"
 #include "core/mutation.h"
@@ -206,14 +207,22 @@ static mimo_status read_back(const factors *all, const adapter_file *file, oracl
     return MIMO_OK;
 }
 
+static mimo_status open_file(adapter_file **out, const factors *all)
+{
+    struct adapter_tensors tensors = {all->tensors, all->count};
+    struct adapter_config *config;
+    MIMO_TRY(adapter_read_config(&config, all->folder));
+    mimo_status status = adapter_open(out, all->folder, config, &tensors);
+    memory_release(config);
+    return status;
+}
+
 static mimo_status run(factors *all, oracle_capture *capture)
 {
     mimo_comm *host = all->candidate->topology->host;
-    struct adapter_tensors tensors = {all->tensors, all->count};
     adapter_file *file = NULL;
     MIMO_TRY(write_file(all));
-    mimo_status status = adapter_open(&file, all->folder, all->candidate->sizes.adapter, &tensors);
-    status = mimo_comm_agree(host, status);
+    mimo_status status = mimo_comm_agree(host, open_file(&file, all));
     if (mimo_comm_rank(host) == 0) /* an open file stays readable */
         remove_file(all);
     if (status == MIMO_OK)

@@ -57,7 +57,7 @@ static mimo_status copy(const char *from, const char *to)
     TRY(adapter_path(&path, from, ADAPTER_TENSORS_NAME));
     TRY(safetensors_open(&names, path));
     TRY(list_tensors(&list, names));
-    TRY(adapter_open(&file, from, config->rank, &list));
+    TRY(adapter_open(&file, from, config, &list));
     TRY(adapter_create(&writer, to, config, &list));
     TRY(copy_tensors(writer, file, &list));
     return adapter_commit(writer);

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import tempfile
 
 SKIPPED = 77
 CONFIG_FILE, TENSORS_FILE = "adapter_config.json", "adapter_model.safetensors"
-CONFIG_SUM = "808a0c5cef2d838da59edca16397a1857e48bb09ffdea298af277e5ef3b7c5aa"
+TENSORS_HASH = "cbebee0570cc0726"
 TENSORS_SUM = "6e2359566cd3275637b46fd558dc584f86f570d41b1822f7f69d14863cc51ae2"
 PREFIX = "base_model.model."
 CONFIG = {
@@ -52,6 +53,32 @@ def read(*path):
 def write(data, *path):
     with open(os.path.join(*path), "wb") as file:
         file.write(data)
+
+
+WORD = (1 << 64) - 1
+
+
+def hash_int(value, number):
+    """The captioner's hash (support/captioner_support.h), from its description."""
+    value = (value + 0x9e3779b97f4a7c15 + number) & WORD
+    for shift, factor in ((30, 0xbf58476d1ce4e5b9), (27, 0x94d049bb133111eb)):
+        value = (value ^ value >> shift) * factor & WORD
+    return value ^ value >> 31
+
+
+def hash_of(tensors):
+    """Of a file of tensors, as adapter_config.json has it."""
+    length, = struct.unpack_from("<Q", tensors)
+    header = json.loads(tensors[8:8 + length])
+    header.pop("__metadata__", None)
+    total = 0
+    for index, (_, entry) in enumerate(sorted(header.items())):
+        begin, end = (8 + length + at for at in entry["data_offsets"])
+        value = hash_int(0xcbf29ce484222325, index)
+        for byte in tensors[begin:end]:
+            value = (value ^ byte) * 0x100000001b3 & WORD
+        total += hash_int(value, end - begin)
+    return f"{total & WORD:016x}"
 
 
 def json_bytes(config):
@@ -123,7 +150,9 @@ def random_targets(chance):
 def against_json(folders):
     folders.put(CONFIG, golden_tensors())
     config, tensors = folders.run()
-    expect(hashlib.sha256(config).hexdigest() == CONFIG_SUM, f"{config} is another file")
+    hashes = {"tensors": hash_of(tensors)}
+    expect(hashes["tensors"] == TENSORS_HASH, f"hash {hashes}")
+    expect(config == json_bytes({**CONFIG, "mimo_bridge": hashes}), f"{config} is another file")
     expect(hashlib.sha256(tensors).hexdigest() == TENSORS_SUM, f"{tensors} is another file")
     chance = random.Random(1)
     cases = int(os.environ.get("CASES", "60"))
@@ -132,7 +161,7 @@ def against_json(folders):
         given = {**CONFIG, "lora_alpha": alpha, "target_modules": targets,
                  "use_rslora": chance.random() < 0.5}
         folders.put({**given, "peft_version": "1", "loftq_config": {}}, golden_tensors())
-        want = {**given, "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
+        want = {**given, "mimo_bridge": hashes, "lora_alpha": int(alpha) if alpha == int(alpha) else alpha,
                 "target_modules": targets if isinstance(targets, str) else sorted(set(targets))}
         got = folders.run()[0]
         expect(got == json_bytes(want), f"{got}\nis not\n{json_bytes(want)}")
@@ -202,8 +231,9 @@ def against_peft(folders):
                              init_lora_weights=False)
     made = peft.get_peft_model(base(), config)
     made.save_pretrained(folders.source)
-    got = folders.run()[1]
+    written, got = folders.run()
     expect(got == read(folders.source, TENSORS_FILE), "other bytes than PEFT writes")
+    expect(json.loads(written)["mimo_bridge"] == {"tensors": hash_of(got)}, f"{written} has no hash")
     loaded = peft.PeftModel.from_pretrained(base(), folders.copy)
     x = torch.randn(5, 24)
     expect(torch.equal(answer(made.base_model.model, x),
@@ -213,6 +243,13 @@ def against_peft(folders):
     used = loaded.peft_config["default"]
     expect((used.r, used.lora_alpha, used.use_rslora, sorted(used.target_modules))
            == (4, 6.5, True, ["down", "up"]), f"PEFT read {used}")
+    shutil.copytree(folders.copy, folders.source, dirs_exist_ok=True)
+    with torch.no_grad():
+        for weight in loaded.parameters():
+            weight.mul_(2)
+    loaded.save_pretrained(folders.source)
+    expect("mimo_bridge" not in json.loads(read(folders.source, CONFIG_FILE)), "PEFT keeps a hash")
+    expect(folders.run()[1] not in (got, b""), "what PEFT saved over ours is read")
     print(f"PEFT {peft.__version__} loads what was written, and writes what was loaded")
 
 

@@ -11,7 +11,7 @@
 #include "expect_failure.h"
 
 static const char *const up[] = {"up"};
-static const struct adapter_config example = {2, 4, false, up, 1};
+static const struct adapter_config example = {2, 4, false, up, 1, "", ""};
 
 /* What json.dumps(indent=2, sort_keys=True) prints. test_adapter_python.py compares the sum of the
  * whole file. */
@@ -81,12 +81,12 @@ Test(adapter_config, targets_as_python_prints_them)
 {
     static const char *const three[] = {"mlp \"x\\y\"", "qkv", "\xc3\xa9\xf0\x9f\x98\x80"};
     static const char *const all[] = {ADAPTER_ALL_LINEAR};
-    struct adapter_config config = {2, 4, true, three, 3};
+    struct adapter_config config = {2, 4, true, three, 3, "", ""};
     expect_text(&config, TEXT("4",
                               "[\n    \"mlp \\\"x\\\\y\\\"\",\n    \"qkv\",\n    "
                               "\"\\u00e9\\ud83d\\ude00\"\n  ]",
                               "true"));
-    config = (struct adapter_config){2, 4, false, all, 1};
+    config = (struct adapter_config){2, 4, false, all, 1, "", ""};
     expect_text(&config, TEXT("4", "\"all-linear\"", "false"));
 }
 
@@ -103,7 +103,7 @@ Test(adapter_config, many_targets)
     static char names[MANY][8];
     static const char *list[MANY];
     for (int escaped = 0; escaped < 2; escaped++) {
-        struct adapter_config config = {1024, -0x1.fffffffffffffp1023, true, list, MANY};
+        struct adapter_config config = {1024, -0x1.fffffffffffffp1023, true, list, MANY, "", ""};
         struct adapter_config *read = NULL;
         char *text = NULL;
         for (int i = 0; i < MANY; i++) {
@@ -122,6 +122,36 @@ Test(adapter_config, many_targets)
     }
 }
 
+/* Where "modules_to_save" comes next, as keys are sorted. */
+Test(adapter_config, hashes)
+{
+    struct adapter_config config = example;
+    struct adapter_config *read = NULL;
+    char *text = NULL;
+    adapter_hash_print(config.tensors, UINT64_C(0x123456789abcdef));
+    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(strstr(text, "\"lora_dropout\": 0.0,\n"
+                           "  \"mimo_bridge\": {\n"
+                           "    \"tensors\": \"0123456789abcdef\"\n"
+                           "  },\n"
+                           "  \"modules_to_save\": null,\n"),
+              "%s", text);
+    memory_release(text);
+    adapter_hash_print(config.base, UINT64_MAX);
+    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK, "%s", mimo_last_error());
+    cr_assert(strstr(text, "{\n"
+                           "    \"base\": \"ffffffffffffffff\",\n"
+                           "    \"tensors\": \"0123456789abcdef\"\n"
+                           "  },\n"),
+              "%s", text);
+    cr_assert_eq(parse(&read, text), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_str_eq(read->base, config.base);
+    cr_assert_str_eq(read->tensors, config.tensors);
+    expect_text(read, text);
+    memory_release(read);
+    memory_release(text);
+}
+
 Test(adapter_config, values_that_no_file_can_have)
 {
     static const char *const twice[] = {"up", "up"}, *const unsorted[] = {"up", "down"};
@@ -131,16 +161,16 @@ Test(adapter_config, values_that_no_file_can_have)
         struct adapter_config config;
         const char *part;
     } cases[] = {
-        {{0, 4, false, up, 1}, "rank 0: at least 1, at most 1024"},
-        {{1025, 4, false, up, 1}, "rank 1025"},
-        {{2, NAN, false, up, 1}, "alpha nan"},
-        {{2, INFINITY, false, up, 1}, "alpha inf"},
-        {{2, 4, false, NULL, 0}, "needs a target"},
-        {{2, 4, false, twice, 2}, "target \"up\" comes behind \"up\""},
-        {{2, 4, false, unsorted, 2}, "target \"down\" comes behind \"up\""},
-        {{2, 4, false, control, 1}, "target 0 is not printable"},
-        {{2, 4, false, empty, 1}, "target 0 is not printable"},
-        {{2, 4, false, mixed, 2}, "\"all-linear\" is there beside other targets"},
+        {{0, 4, false, up, 1, "", ""}, "rank 0: at least 1, at most 1024"},
+        {{1025, 4, false, up, 1, "", ""}, "rank 1025"},
+        {{2, NAN, false, up, 1, "", ""}, "alpha nan"},
+        {{2, INFINITY, false, up, 1, "", ""}, "alpha inf"},
+        {{2, 4, false, NULL, 0, "", ""}, "needs a target"},
+        {{2, 4, false, twice, 2, "", ""}, "target \"up\" comes behind \"up\""},
+        {{2, 4, false, unsorted, 2, "", ""}, "target \"down\" comes behind \"up\""},
+        {{2, 4, false, control, 1, "", ""}, "target 0 is not printable"},
+        {{2, 4, false, empty, 1, "", ""}, "target 0 is not printable"},
+        {{2, 4, false, mixed, 2, "", ""}, "\"all-linear\" is there beside other targets"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = NULL;
@@ -160,8 +190,9 @@ Test(adapter_config, reads_what_it_writes)
 {
     static const char *const names[] = {"a\"\\", "up", "\xc3\xa9\xf0\x9f\x98\x80"};
     static const char *const all[] = {ADAPTER_ALL_LINEAR};
-    const struct adapter_config cases[] = {
-        {1, 1.0 / 3, true, names, 3}, {1024, -1e300, false, all, 1}, {2, 4, false, up, 1}};
+    const struct adapter_config cases[] = {{1, 1.0 / 3, true, names, 3, "", ""},
+                                           {1024, -1e300, false, all, 1, "", ""},
+                                           {2, 4, false, up, 1, "", ""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *text = NULL;
         cr_assert_eq(adapter_config_text(&text, &cases[i]), MIMO_OK, "%s", mimo_last_error());
@@ -283,6 +314,12 @@ Test(adapter_config, broken_files)
         {"{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": \"16\"}",
          "\"lora_alpha\" is \"16\", and not a finite number"},
         {"{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 1e999}", "not a finite number"},
+        {"{" FULL ", \"mimo_bridge\": 1}", "\"mimo_bridge\" is 1, and no object"},
+        {"{" FULL ", \"mimo_bridge\": {\"base\": 1}}", "\"base\" of \"mimo_bridge\" is 1, and not"},
+        {"{" FULL ", \"mimo_bridge\": {\"tensors\": \"0123456789ABCDEF\"}}",
+         "\"tensors\" of \"mimo_bridge\" is \"0123456789ABCDEF\", and not 16 hexadecimal digits"},
+        {"{" FULL ", \"mimo_bridge\": {\"base\": \"0123456789abcde\"}}", "abcde\", and not 16"},
+        {"{" FULL ", \"mimo_bridge\": {\"base\": \"0123456789abcdef0\"}}", "def0\", and not 16"},
         {"{" FULL ", \"use_rslora\": 1}", "\"use_rslora\" is 1, and neither true nor false"},
         {"{" MUST ", \"target_modules\": []}", "\"target_modules\" is [], and neither a list of"},
         {"{" MUST ", \"target_modules\": {\"a\": \"up\"}}", "is {\"a\":\"up\"}, and neither"},

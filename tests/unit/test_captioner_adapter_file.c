@@ -47,12 +47,17 @@ static const struct adapter_tensor factors[] = {{UP "lora_B.weight", {4, 2}, NUL
 static const struct adapter_tensors both = {factors, 2};
 static const float a[] = {1, 2, 0, 1}, b[] = {1, 0, 0, 1, 1, -1, 2, 1};
 static const char *const up[] = {"up"};
-static const struct adapter_config config = {2, 4, false, up, 1};
+static const struct adapter_config config = {2, 4, false, up, 1, "", ""};
 
 static const char golden_header[] =
     "{\"__metadata__\":{\"format\":\"pt\"},"
     "\"" PREFIX UP "lora_A.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
     "\"" PREFIX UP "lora_B.weight\":{\"dtype\":\"F32\",\"shape\":[4,2],\"data_offsets\":[16,48]}}";
+
+/* Of a configuration with the hash of the tensors alone. */
+enum {
+    HASH_BYTES = sizeof "  \"mimo_bridge\": {\n    \"tensors\": \"0123456789abcdef\"\n  },\n" - 1
+};
 
 static adapter_writer *created(void)
 {
@@ -92,9 +97,11 @@ Test(adapter_file, golden)
     EXPECT_BITS(bits_of(bytes + 248, a, sizeof a, sizeof *a, 2), "A");
     EXPECT_BITS(bits_of(bytes + 264, b, sizeof b, sizeof *b, 2), "B");
     char *text = NULL;
-    cr_assert_eq(adapter_config_text(&text, &config), MIMO_OK);
-    cr_assert_eq(bytes_of(config_path, bytes, sizeof bytes), 409);
-    EXPECT_BITS(bits_of(bytes, text, 409, 1, 0), "the configuration");
+    struct adapter_config hashed = config;
+    strcpy(hashed.tensors, "cbebee0570cc0726");
+    cr_assert_eq(adapter_config_text(&text, &hashed), MIMO_OK);
+    cr_assert_eq(bytes_of(config_path, bytes, sizeof bytes), 409 + HASH_BYTES);
+    EXPECT_BITS(bits_of(bytes, text, 409 + HASH_BYTES, 1, 0), "the configuration");
     memory_release(text);
 }
 
@@ -112,15 +119,55 @@ Test(adapter_file, replaces_what_was_there)
     cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
     adapter_discard(writer); /* and leaves the first */
-    cr_assert_eq(adapter_open(&file, folder, 2, &both), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
     cr_assert_eq(adapter_create(&writer, folder, &later, &one), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(adapter_write(writer, 0, a), MIMO_OK);
     cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_open(&file, folder, 2, &one), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, &config, &one), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
     cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(read->alpha, 8);
+    memory_release(read);
+}
+
+static void put_bytes(const char *path, const unsigned char *bytes, size_t size)
+{
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0, "%s", path);
+}
+
+/* A process that dies between the two files leaves the new tensors with the old configuration. */
+Test(adapter_file, a_torn_adapter)
+{
+    static const float other[] = {1, 2, 0, 1, 1, -1, 2, 3};
+    unsigned char old[1024], later[1024];
+    adapter_writer *writer = NULL;
+    adapter_file *file = NULL;
+    struct adapter_config *read = NULL, changed = config;
+    changed.alpha = 400;
+    write_example();
+    size_t size = bytes_of(config_path, old, sizeof old);
+    cr_assert_eq(adapter_create(&writer, folder, &changed, &both), MIMO_OK, "%s",
+                 mimo_last_error());
+    cr_assert_eq(adapter_write(writer, 1, a), MIMO_OK);
+    cr_assert_eq(adapter_write(writer, 0, other), MIMO_OK);
+    cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
+    size_t later_size = bytes_of(config_path, later, sizeof later);
+    put_bytes(config_path, old, size);
+    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    FAILS(adapter_open(&file, folder, read, &both), MIMO_ERR_IO, folder, "are not of one adapter",
+          read->tensors);
+    cr_assert_null(file);
+    read->tensors[0] = '\0'; /* as other programs write it */
+    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
+    memory_release(read);
+    put_bytes(config_path, later, later_size);
+    cr_assert_eq(adapter_read_config(&read, folder), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(read->alpha, 400);
+    cr_assert_eq(adapter_open(&file, folder, read, &both), MIMO_OK, "%s", mimo_last_error());
+    adapter_close(file);
     memory_release(read);
 }
 
@@ -130,7 +177,7 @@ Test(adapter_file, every_range)
     float got[10];
     int ranges = 0;
     write_example();
-    cr_assert_eq(adapter_open(&file, folder, 2, &both), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, &config, &both), MIMO_OK, "%s", mimo_last_error());
     for (int first = 0; first <= 8; first++)
         for (int count = 0; first + count <= 8; count++, ranges++) {
             memset(got, 0xa5, sizeof got);
@@ -230,7 +277,7 @@ static mimo_status open_list(const struct safetensors_tensor *list, int64_t coun
 {
     adapter_file *file = NULL;
     put_file(list, count);
-    mimo_status status = adapter_open(&file, folder, 2, &both);
+    mimo_status status = adapter_open(&file, folder, &config, &both);
     cr_assert((file == NULL) == (status != MIMO_OK), "a failed call leaves its output");
     adapter_close(file);
     return status;
@@ -306,14 +353,14 @@ Test(adapter_file, damaged_or_missing)
 {
     adapter_file *file = NULL;
     struct adapter_config *read = NULL;
-    FAILS(adapter_open(&file, folder, 2, &both), MIMO_ERR_NOT_FOUND, tensors_path);
+    FAILS(adapter_open(&file, folder, &config, &both), MIMO_ERR_NOT_FOUND, tensors_path);
     FAILS(adapter_read_config(&read, folder), MIMO_ERR_NOT_FOUND, config_path);
-    FAILS(adapter_open(&file, "", 2, &both), MIMO_ERR_ARGUMENT, "has no name");
+    FAILS(adapter_open(&file, "", &config, &both), MIMO_ERR_ARGUMENT, "has no name");
     FAILS(adapter_read_config(&read, ""), MIMO_ERR_ARGUMENT, "has no name");
     write_example();
     for (int size = 295; size >= 0; size--) {
         cr_assert_eq(truncate(tensors_path, size), 0);
-        FAILS(adapter_open(&file, folder, 2, &both), MIMO_ERR_IO, tensors_path);
+        FAILS(adapter_open(&file, folder, &config, &both), MIMO_ERR_IO, tensors_path);
     }
     cr_assert_null(file);
     cr_assert_null(read);
@@ -387,6 +434,6 @@ Test(adapter_file, an_adapter_without_tensors)
     adapter_file *file = NULL;
     cr_assert_eq(adapter_create(&writer, folder, &config, &none), MIMO_OK, "%s", mimo_last_error());
     cr_assert_eq(adapter_commit(writer), MIMO_OK, "%s", mimo_last_error());
-    cr_assert_eq(adapter_open(&file, folder, 2, &none), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(adapter_open(&file, folder, &config, &none), MIMO_OK, "%s", mimo_last_error());
     adapter_close(file);
 }

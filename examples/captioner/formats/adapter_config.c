@@ -18,6 +18,11 @@
 #include "captioner/support/json_text.h"
 #include "captioner/support/utf8.h"
 
+/* The key that only this program knows, and what stands under it. */
+#define HASHES "mimo_bridge"
+#define BASE "base"
+#define TENSORS "tensors"
+
 enum { MOST_BYTES = 1 << 20 }; /* of a file; PEFT's have 1 or 2 thousand */
 
 static bool is_name(const char *text)
@@ -100,6 +105,31 @@ static void append_targets(struct text_room *room, const struct adapter_config *
     append(room, "\n  ]");
 }
 
+void adapter_hash_print(adapter_hash out, uint64_t hash)
+{
+    snprintf(out, sizeof(adapter_hash), "%016" PRIx64, hash);
+}
+
+/* Nothing where no hash is known: the file is then as PEFT writes it. */
+static void append_hashes(struct text_room *room, const struct adapter_config *config)
+{
+    const char *base = config->base, *tensors = config->tensors;
+    if (!base[0] && !tensors[0])
+        return;
+    append(room, "  \"" HASHES "\": {");
+    if (base[0])
+        append(room, "\n    \"" BASE "\": \"%s\"", base);
+    if (tensors[0])
+        append(room, "%s\n    \"" TENSORS "\": \"%s\"", base[0] ? "," : "", tensors);
+    append(room, "\n  },\n");
+}
+
+static bool is_hash(const char *text)
+{
+    return strlen(text) == ADAPTER_HASH_DIGITS &&
+           strspn(text, "0123456789abcdef") == ADAPTER_HASH_DIGITS;
+}
+
 static mimo_status check_config(const struct adapter_config *config)
 {
     CHECK(config->rank >= 1 && config->rank <= ADAPTER_MOST_RANK, MIMO_ERR_ARGUMENT,
@@ -137,9 +167,10 @@ mimo_status adapter_config_text(char **out, const struct adapter_config *config)
                   "  \"init_lora_weights\": true,\n"
                   "  \"lora_alpha\": ");
     append_number(&room, config->alpha);
+    append(&room, ",\n"
+                  "  \"lora_dropout\": 0.0,\n");
+    append_hashes(&room, config);
     append(&room,
-           ",\n"
-           "  \"lora_dropout\": 0.0,\n"
            "  \"modules_to_save\": null,\n"
            "  \"peft_type\": \"LORA\",\n"
            "  \"r\": %" PRId64 ",\n"
@@ -268,6 +299,31 @@ static mimo_status read_numbers(struct adapter_config *config, const cJSON *obje
     return MIMO_OK;
 }
 
+static mimo_status read_hash(adapter_hash out, const cJSON *hashes, const char *key)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find(&value, hashes, key));
+    if (!value)
+        return MIMO_OK;
+    CHECK(cJSON_IsString(value) && is_hash(value->valuestring), MIMO_ERR_IO,
+          "\"%s\" of \"" HASHES "\" is %s, and not %d hexadecimal digits", key,
+          spell(spelled, value), ADAPTER_HASH_DIGITS);
+    strcpy(out, value->valuestring);
+    return MIMO_OK;
+}
+
+static mimo_status read_hashes(struct adapter_config *config, const cJSON *object)
+{
+    value_text spelled;
+    const cJSON *value;
+    TRY(find(&value, object, HASHES));
+    CHECK(!value || cJSON_IsObject(value), MIMO_ERR_IO, "\"" HASHES "\" is %s, and no object",
+          spell(spelled, value));
+    TRY(read_hash(config->base, value, BASE));
+    return read_hash(config->tensors, value, TENSORS);
+}
+
 static mimo_status find_targets(const cJSON **out, const cJSON *object)
 {
     value_text spelled;
@@ -340,6 +396,7 @@ static mimo_status understand(struct adapter_config **out, const cJSON *object)
     CHECK(cJSON_IsObject(object), MIMO_ERR_IO, "it is no JSON object");
     TRY(check_kind(object));
     TRY(read_numbers(&numbers, object));
+    TRY(read_hashes(&numbers, object));
     TRY(find_targets(&targets, object));
     return copy_config(out, &numbers, targets);
 }

@@ -2,10 +2,10 @@
  * adapter_config.json of a LoRA adapter, as PEFT writes and reads it.
  *
  * What is written is, byte for byte, Python's json.dumps(indent=2, sort_keys=True) of the same
- * values. Of a file that is read, four values matter: r, lora_alpha, use_rslora and
- * target_modules. Keys that ask for something that this program does not do are refused, with the
- * file, the key and the value in the sentence. All other keys are ignored: each release of PEFT
- * adds some.
+ * values. Of a file that is read, five values matter: r, lora_alpha, use_rslora, target_modules,
+ * and "mimo_bridge" with the hashes. PEFT ignores that one, with a warning. Keys that ask for
+ * something that this program does not do are refused, with the file, the key and the value in the
+ * sentence. All other keys are ignored: each release of PEFT adds some.
  *
  * All functions are local: every rank reads the same file and comes to the same result.
  */
@@ -17,7 +17,10 @@
 
 #include <mimo/status.h>
 
-enum { ADAPTER_MOST_RANK = 1024 };
+enum { ADAPTER_MOST_RANK = 1024, ADAPTER_HASH_DIGITS = 16 };
+
+/* Hexadecimal digits. Empty: not known, as in files of other programs. */
+typedef char adapter_hash[ADAPTER_HASH_DIGITS + 1];
 
 /* The one target that stands for every linear layer. */
 #define ADAPTER_ALL_LINEAR "all-linear"
@@ -31,7 +34,12 @@ struct adapter_config {
      * ADAPTER_ALL_LINEAR, which the file has as a string instead of a list. */
     const char *const *targets;
     int64_t target_count; /* at least 1 */
+
+    adapter_hash base;    /* of the weights that the adapter was trained on */
+    adapter_hash tensors; /* of the file beside this one */
 };
+
+void adapter_hash_print(adapter_hash out, uint64_t hash);
 
 /** The text of the file, without a newline at the end. The caller releases it with memory_release.
  *  MIMO_ERR_ARGUMENT (the comments above say what each value may be), MIMO_ERR_MEMORY. */

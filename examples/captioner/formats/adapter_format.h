@@ -24,6 +24,13 @@ static inline mimo_status adapter_path(char **out, const char *folder, const cha
     return MIMO_OK;
 }
 
+/* The hash of a file of tensors is the sum, mod 2^64, of those of its tensors in the order of their
+ * names: they are written in any order. */
+static inline uint64_t adapter_tensor_hash(int64_t index, const void *data, int64_t bytes)
+{
+    return hash_bytes(hash_int(HASH_START, index), data, (size_t)bytes);
+}
+
 /* Which dimension of a factor is the rank; -1 where the name is none of a factor. */
 static inline int adapter_rank_dimension(const char *name)
 {

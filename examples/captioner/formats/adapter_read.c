@@ -122,14 +122,53 @@ mimo_status adapter_open_tensors(adapter_file **out, const char *path, int64_t r
     return MIMO_OK;
 }
 
-mimo_status adapter_open(adapter_file **out, const char *folder, int64_t rank,
-                         const struct adapter_tensors *tensors)
+/* The tensors have 2 dimensions, of sizes that were compared. */
+static mimo_status hash_tensors(adapter_hash out, const safetensors_file *file)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < safetensors_count(file); i++) {
+        const struct safetensors_tensor *tensor = safetensors_at(file, i);
+        int64_t elements = tensor->shape[0] * tensor->shape[1];
+        int64_t size = (int64_t)mimo_dtype_size(tensor->dtype);
+        void *data;
+        TRY(memory_reserve(&data, elements, size));
+        mimo_status status = safetensors_read(file, i, 0, elements, data);
+        sum += status == MIMO_OK ? adapter_tensor_hash(i, data, elements * size) : 0;
+        memory_release(data);
+        TRY(status);
+    }
+    adapter_hash_print(out, sum);
+    return MIMO_OK;
+}
+
+static mimo_status check_hash(const adapter_file *file, const char *folder, const char *wanted)
+{
+    adapter_hash found;
+    TRY(hash_tensors(found, file->file));
+    CHECK(strcmp(found, wanted) == 0, MIMO_ERR_IO,
+          "the files in %s are not of one adapter: " ADAPTER_TENSORS_NAME
+          " has the hash %s, and " ADAPTER_CONFIG_NAME
+          " was written for %s; it may have been cut off while it was saved",
+          folder, found, wanted);
+    return MIMO_OK;
+}
+
+mimo_status adapter_open(adapter_file **out, const char *folder,
+                         const struct adapter_config *config, const struct adapter_tensors *tensors)
 {
     char *path;
+    adapter_file *file = NULL;
     TRY(adapter_path(&path, folder, ADAPTER_TENSORS_NAME));
-    mimo_status status = adapter_open_tensors(out, path, rank, tensors);
+    mimo_status status = adapter_open_tensors(&file, path, config->rank, tensors);
     memory_release(path);
-    return status;
+    if (status == MIMO_OK && config->tensors[0])
+        status = check_hash(file, folder, config->tensors);
+    if (status != MIMO_OK) {
+        adapter_close(file);
+        return status;
+    }
+    *out = file;
+    return MIMO_OK;
 }
 
 static mimo_status read_halves(const safetensors_file *file, int64_t place, int64_t first,

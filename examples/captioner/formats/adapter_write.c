@@ -17,10 +17,12 @@ struct place {
 };
 
 struct adapter_writer {
-    char *folder;              /* as far as it was made; or NULL */
-    size_t kept;               /* bytes of its path that lead to what was there before */
-    struct atomic_file config; /* complete; it is put in its place after the tensors */
+    char *folder;                   /* as far as it was made; or NULL */
+    size_t kept;                    /* bytes of its path that lead to what was there before */
+    struct adapter_config *config;  /* a copy */
+    struct atomic_file config_file; /* it is put in its place after the tensors */
     safetensors_writer *tensors;
+    uint64_t hash; /* of the tensors that were written */
     struct place *places;
     int64_t count;
 };
@@ -40,16 +42,31 @@ static mimo_status begin_folder(adapter_writer *writer, const char *folder)
     return MIMO_OK;
 }
 
-static mimo_status write_config(adapter_writer *writer, const struct adapter_config *config)
+/* With some hash of the tensors: so there is room for any, and a full disk shows early. */
+static mimo_status begin_config(adapter_writer *writer, const struct adapter_config *given)
 {
+    struct adapter_config config = *given;
     char *path = NULL, *text = NULL;
     mimo_status status;
-    TRY_GOTO(status, end, adapter_config_text(&text, config));
+    adapter_hash_print(config.tensors, 0);
+    TRY_GOTO(status, end, adapter_config_text(&text, &config));
     TRY_GOTO(status, end, adapter_path(&path, writer->folder, ADAPTER_CONFIG_NAME));
-    TRY_GOTO(status, end, atomic_file_open(&writer->config, path));
-    status = atomic_file_write(&writer->config, text, strlen(text));
+    TRY_GOTO(status, end, adapter_config_parse(&writer->config, text, (int64_t)strlen(text), path));
+    TRY_GOTO(status, end, atomic_file_open(&writer->config_file, path));
+    status = atomic_file_write(&writer->config_file, text, strlen(text));
 end:
     memory_release(path);
+    memory_release(text);
+    return status;
+}
+
+/* The same text with the hash of what was written. */
+static mimo_status finish_config(adapter_writer *writer)
+{
+    char *text;
+    adapter_hash_print(writer->config->tensors, writer->hash);
+    TRY(adapter_config_text(&text, writer->config));
+    mimo_status status = atomic_file_write_at(&writer->config_file, text, strlen(text), 0);
     memory_release(text);
     return status;
 }
@@ -132,7 +149,7 @@ static mimo_status begin(adapter_writer *writer, const char *folder,
 {
     TRY(check_ranks(list, config->rank));
     TRY(begin_folder(writer, folder));
-    TRY(write_config(writer, config));
+    TRY(begin_config(writer, config));
     return begin_tensors(writer, list);
 }
 
@@ -142,7 +159,7 @@ mimo_status adapter_create(adapter_writer **out, const char *folder,
 {
     adapter_writer *writer;
     TRY(memory_reserve(&writer, 1, sizeof *writer));
-    writer->config = (struct atomic_file)ATOMIC_FILE_INIT;
+    writer->config_file = (struct atomic_file)ATOMIC_FILE_INIT;
     mimo_status status = begin(writer, folder, config, tensors);
     if (status != MIMO_OK) {
         adapter_discard(writer);
@@ -158,6 +175,8 @@ mimo_status adapter_write(adapter_writer *writer, int64_t index, const float *wh
           "there is no tensor %" PRId64 " among the %" PRId64 " of the adapter in %s", index,
           writer->count, writer->folder);
     const struct place *place = &writer->places[index];
+    writer->hash +=
+        adapter_tensor_hash(place->index, whole, place->elements * (int64_t)sizeof *whole);
     return safetensors_write(writer->tensors, place->index, 0, place->elements, whole);
 }
 
@@ -165,10 +184,13 @@ mimo_status adapter_commit(adapter_writer *writer)
 {
     if (!writer)
         return MIMO_OK;
-    mimo_status status = safetensors_commit(writer->tensors);
-    writer->tensors = NULL;
+    mimo_status status = finish_config(writer);
+    if (status == MIMO_OK) {
+        status = safetensors_commit(writer->tensors);
+        writer->tensors = NULL;
+    }
     if (status == MIMO_OK)
-        status = atomic_file_commit(&writer->config);
+        status = atomic_file_commit(&writer->config_file);
     if (status == MIMO_OK) { /* the folder stays */
         memory_release(writer->folder);
         writer->folder = NULL;
@@ -182,9 +204,10 @@ void adapter_discard(adapter_writer *writer)
     if (!writer)
         return;
     safetensors_discard(writer->tensors);
-    atomic_file_discard(&writer->config);
+    atomic_file_discard(&writer->config_file);
     if (writer->folder)
         remove_folders(writer->folder, writer->kept);
+    memory_release(writer->config);
     memory_release(writer->places);
     memory_release(writer->folder);
     memory_release(writer);

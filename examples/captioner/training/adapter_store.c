@@ -1,10 +1,13 @@
 #include "captioner/training/adapter_store.h"
 
+#include <string.h>
+
 #include "captioner/formats/adapter_file.h"
 #include "captioner/formats/lora_v1_file.h"
 #include "captioner/support/captioner_memory.h"
 #include "captioner/support/captioner_support.h"
 #include "captioner/support/finite_values.h"
+#include "captioner/training/model_hashes.h"
 #include "nn/params/nn_whole.h"
 
 /* All factors of both modules, in the same order on every rank. */
@@ -90,6 +93,15 @@ static struct adapter_tensors tensors_of(const factor_list *list)
     return (struct adapter_tensors){list->tensors, list->count};
 }
 
+/* Collective. */
+static mimo_status hash_base(adapter_hash out, const captioner_model *model)
+{
+    uint64_t hash;
+    TRY(model_hashes_base(&hash, model));
+    adapter_hash_print(out, hash);
+    return MIMO_OK;
+}
+
 /* -------------------------------------------- read -------------------------------------------- */
 
 /* One of the two kinds of files. */
@@ -104,7 +116,7 @@ static mimo_status open_source(source *out, const char *path, const lora_setup *
 {
     struct adapter_tensors tensors = tensors_of(list);
     if (!lora_is_v1(path))
-        return adapter_open(&out->folder, path, setup->config->rank, &tensors);
+        return adapter_open(&out->folder, path, setup->config, &tensors);
     TRY(lora_v1_open(&out->v1, path));
     return lora_v1_match(out->v1, &tensors);
 }
@@ -145,8 +157,25 @@ static mimo_status read_all(const char *path, const lora_setup *setup, captioner
     return status;
 }
 
+/* A base of the same sizes takes any adapter, and with one of another base it talks nonsense. */
+static mimo_status check_base(const char *path, const lora_setup *setup,
+                              const captioner_model *model)
+{
+    const char *wanted = setup->config->base;
+    adapter_hash found;
+    if (!wanted[0] || setup->other_base)
+        return MIMO_OK;
+    TRY(hash_base(found, model));
+    CHECK(strcmp(found, wanted) == 0, MIMO_ERR_ARGUMENT,
+          "the adapter in %s was trained on other weights: on those with the hash %s, and these "
+          "have %s. Give its base, or --adapter-other-base",
+          path, wanted, found);
+    return MIMO_OK;
+}
+
 mimo_status adapter_store_load(const char *path, const lora_setup *setup, captioner_model *model)
 {
+    TRY(check_base(path, setup, model));
     return mimo_comm_agree(model->topology->world, read_all(path, setup, model));
 }
 
@@ -162,27 +191,27 @@ typedef struct save_state {
     factor_list list;
     const nn_runtime *runtime;
     nn_real *gathered; /* [largest], in the runtime's memory */
+    adapter_hash base;
     target to;
 } save_state;
 
-static mimo_status create_target(target *out, const char *path, const lora_setup *setup,
-                                 const factor_list *list)
+static mimo_status create_target(save_state *save, const lora_setup *setup)
 {
-    struct adapter_tensors tensors = tensors_of(list);
-    return lora_is_v1(path) ? lora_v1_create(&out->v1, path, &tensors)
-                            : adapter_create(&out->folder, path, setup->config, &tensors);
+    struct adapter_tensors tensors = tensors_of(&save->list);
+    struct adapter_config config = *setup->config;
+    target *to = &save->to;
+    memcpy(config.base, save->base, sizeof config.base);
+    return lora_is_v1(to->path) ? lora_v1_create(&to->v1, to->path, &tensors)
+                                : adapter_create(&to->folder, to->path, &config, &tensors);
 }
 
 /* Local, and before anything collective: the tp groups gather only where every rank can. */
-static mimo_status prepare_save(save_state *save, const char *path, const lora_setup *setup,
-                                captioner_model *model)
+static mimo_status prepare_save(save_state *save, const lora_setup *setup, captioner_model *model)
 {
     TRY(list_factors(&save->list, model));
     save->runtime = model->desc.runtime;
     TRY(nn_runtime_reserve(save->runtime, &save->gathered, save->list.largest, sizeof(nn_real)));
-    return mimo_comm_rank(model->topology->world) == 0
-               ? create_target(&save->to, path, setup, &save->list)
-               : MIMO_OK;
+    return mimo_comm_rank(model->topology->world) == 0 ? create_target(save, setup) : MIMO_OK;
 }
 
 static void release_save(save_state *save)
@@ -232,7 +261,8 @@ mimo_status adapter_store_save(const char *path, const lora_setup *setup, captio
 {
     mimo_comm *world = model->topology->world;
     save_state save = {.to.path = path};
-    mimo_status status = mimo_comm_agree(world, prepare_save(&save, path, setup, model));
+    TRY(hash_base(save.base, model));
+    mimo_status status = mimo_comm_agree(world, prepare_save(&save, setup, model));
     if (status == MIMO_OK) {
         status = write_all(&save);
         if (status == MIMO_OK)
@@ -246,7 +276,7 @@ mimo_status adapter_store_save(const char *path, const lora_setup *setup, captio
 mimo_status adapter_store_probe(const char *path, const lora_setup *setup, captioner_model *model)
 {
     save_state save = {.to.path = path};
-    mimo_status status = prepare_save(&save, path, setup, model);
+    mimo_status status = prepare_save(&save, setup, model);
     release_save(&save);
     return status;
 }

@@ -214,6 +214,7 @@ mimo_status lora_setup_make(lora_setup *out, const struct options *options)
     TRY(check_targets(config, options));
     bool all = strcmp(config->targets[0], ADAPTER_ALL_LINEAR) == 0;
     out->on = true;
+    out->other_base = options->adapter_other_base;
     out->choice = (nn_lora_choice){
         .adapter = {.rank = config->rank, .alpha = config->alpha, .rslora = config->rslora},
         .targets = all ? NULL : config->targets,

@@ -8,6 +8,7 @@
 
 typedef struct lora_setup {
     bool on;                       /* there are adapters */
+    bool other_base;               /* an adapter of another base is taken */
     struct adapter_config *config; /* rank, alpha, targets; NULL where there are none */
     nn_lora_choice choice;         /* the same for the layers */
 } lora_setup;

@@ -134,3 +134,19 @@ mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes
 {
     return take(out, hashes, tensors, HASHED);
 }
+
+mimo_status model_hashes_base(uint64_t *out, const captioner_model *model)
+{
+    model_hashes hashes = {0};
+    struct train_log_hashes values = {0};
+    uint64_t sum = 0;
+    mimo_status status = mimo_comm_agree(model->topology->world, model_hashes_make(&hashes, model));
+    if (status == MIMO_OK)
+        status = model_hashes_begin(&values, &hashes, true);
+    for (int64_t i = 0; i < values.count; i++)
+        sum += values.tensors[i].trained ? 0 : values.tensors[i].params;
+    model_hashes_release(&hashes);
+    if (status == MIMO_OK)
+        *out = sum;
+    return status;
+}

@@ -29,4 +29,8 @@ mimo_status model_hashes_take(struct train_log_hashes *out, model_hashes *hashes
  *  are 0. */
 mimo_status model_hashes_begin(struct train_log_hashes *out, model_hashes *hashes, bool tensors);
 
+/** *out is the hash of the values of all frozen parameters: of the base, where there are adapters.
+ *  Collective, with the same result on every rank. MIMO_ERR_MEMORY, MIMO_ERR_COMM. */
+mimo_status model_hashes_base(uint64_t *out, const captioner_model *model);
+
 #endif

@@ -62,6 +62,7 @@ enum option_key {
     KEY_LORA_TARGETS,
     KEY_BASE,
     KEY_ADAPTER,
+    KEY_ADAPTER_OTHER_BASE,
     KEY_ADAPTER_OUT,
     KEY_MERGE,
     KEY_HELP,
@@ -180,6 +181,9 @@ static const struct argp_option rows[] = {
          "Take the weights from a checkpoint of the same sizes, and nothing else"),
     FLAG("adapter", KEY_ADAPTER, "PATH",
          "Start from an adapter: a folder, as PEFT writes it, or FILE.lora"),
+    FLAG("adapter-other-base", KEY_ADAPTER_OTHER_BASE, NULL,
+         "Take --adapter although it was trained on other weights than these, which its folder "
+         "knows by a hash"),
     FLAG("adapter-out", KEY_ADAPTER_OUT, "PATH", "Write the adapter at the end, in either form"),
     FLAG("merge", KEY_MERGE, "FILE",
          "Write a checkpoint of the weights with the adapters merged into them, for --base"),
@@ -425,6 +429,9 @@ static mimo_status parse_adapter_flag(struct options *o, int key, const char *te
         return parse_text(&o->base, "--base", text);
     case KEY_ADAPTER:
         return parse_text(&o->adapter, "--adapter", text);
+    case KEY_ADAPTER_OTHER_BASE:
+        o->adapter_other_base = true;
+        return MIMO_OK;
     case KEY_ADAPTER_OUT:
         return parse_text(&o->adapter_out, "--adapter-out", text);
     default:
@@ -510,6 +517,8 @@ static mimo_status check_adapters(const struct options *o)
                                           : NULL;
     CHECK(!given || options_have_adapters(o), MIMO_ERR_ARGUMENT,
           "%s needs adapters: give --lora-rank or --adapter with it", given);
+    CHECK(o->adapter || !o->adapter_other_base, MIMO_ERR_ARGUMENT,
+          "--adapter-other-base needs an adapter of another base: give --adapter with it");
     CHECK(!(o->base && o->resume), MIMO_ERR_ARGUMENT,
           "--resume goes on with a run and --base starts one: give one of them");
     CHECK(!(o->adapter && o->resume), MIMO_ERR_ARGUMENT,

@@ -82,6 +82,7 @@ struct options {
     const char *lora_targets; /* suffixes of layer names, with commas; NULL: not given */
     const char *base;         /* checkpoint whose values the model starts from; NULL: none */
     const char *adapter;      /* adapter to start from; NULL: none */
+    bool adapter_other_base;  /* take it whatever base it was trained on */
     const char *adapter_out;  /* where to write the adapter; NULL: nowhere */
     const char *merge;        /* where to write the merged model; NULL: nowhere */
 };

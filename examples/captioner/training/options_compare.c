@@ -5,7 +5,7 @@
 
 #include "captioner/support/captioner_support.h"
 
-enum { MOST_OPTIONS = 40, VALUE_CAPACITY = 96 };
+enum { MOST_OPTIONS = 48, VALUE_CAPACITY = 96 };
 
 /* As it travels: of a long path the beginning, for the sentence, and a hash of all of it. */
 typedef struct option_value {
@@ -85,6 +85,7 @@ static void add_files(option_list *list, const struct options *o)
     add_text(list, "--resume", o->resume);
     add_text(list, "--base", o->base);
     add_text(list, "--adapter", o->adapter);
+    add_text(list, "--adapter-other-base", o->adapter_other_base ? "given" : NULL);
     add_text(list, "--adapter-out", o->adapter_out);
     add_text(list, "--merge", o->merge);
 }
