@@ -4,9 +4,9 @@
     plot_bench.py FOLDER
 
 Reads FOLDER/nccl.jsonl and nccl_graph.jsonl (nccl_bench --json, without and with --graph),
-torch_seed.jsonl, xla_reshard.jsonl, torch_bench.jsonl and torch_compiled.jsonl. Where data is missing, its lines of the table say so. Prints
-the table, and draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is
-missed is no failure.
+torch_seed.jsonl, xla_reshard.jsonl, torch_bench.jsonl and torch_compiled.jsonl. A file may be missing,
+empty or cut short: its lines of the table say "no data", and the others are drawn. Prints the table, and
+draws FOLDER/bench.png with gnuplot. Speed is measured, not asserted: a line that is missed is no failure.
 """
 import json
 import os
@@ -42,14 +42,16 @@ def size_of(row):
 
 def read_rows(folder, name):
     """The objects of a file of JSON lines; none where there is no file. Other lines, such as a
-    launcher's warnings, are skipped."""
+    launcher's warnings, are skipped. So is a line that a bench was writing when it died."""
     rows = []
     path = os.path.join(folder, name)
     if os.path.exists(path):
         with open(path, encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("{"):
-                    rows.append(json.loads(line))
+            for number, line in enumerate(lines, 1):
+                try:
+                    rows += [json.loads(line)] if line.startswith("{") else []
+                except ValueError:
+                    print(f"{name}: line {number} is cut short")
     return rows
 
 
@@ -94,7 +96,9 @@ class Results:
         return {key: row for key, row in self.plain.items() if row.get("auto_us")}
 
     def keys(self):
-        return sorted(set(self.plain) | set(self.torch) | set(self.xla),
+        """Every case that any file has, in order."""
+        ways = {key[2:] for key in self.ways if key[5] in BOTH}
+        return sorted(ways.union(self.plain, self.graph, self.torch, self.xla),
                       key=lambda key: (key[2], key[0], key[1], BOTH.index(key[3])))
 
 
@@ -230,11 +234,11 @@ def still_lines(results):
 
 
 def small_lines(results):
-    small = [key for key in results.keys() if key[2] == 256 and key in results.plain]
     lines = []
     for what, rows, name, most in (("small", "plain", "zero_copy_us", 8.5),
                                    ("small, in a graph", "graph", "zero_copy_us", 7.5),
                                    ("small, destination idle", "plain", "zero_copy_idle_us", 7.5)):
+        small = [key for key in results.keys() if key[2] == 256 and key in getattr(results, rows)]
         some = lines_of_all(what, most, lambda key, r=rows, n=name: results.time(r, key, n), small)
         for line in some:
             line.unit = "us"
@@ -320,10 +324,17 @@ def print_ways(results):
 
 # ------------------------------------------- the plot ---------------------------------------------
 
+# The title of a series, the file of its rows, and a time there or a way through PyTorch.
 SERIES = [("link floor", "plain", "floor_us"), ("zero-copy", "plain", "zero_copy_us"),
           ("p2p", "plain", "p2p_us"), ("collective", "plain", "collective_us"),
-          ("XLA (wall clock)", "xla", "us"), ("PyTorch", "torch", "us")]
-COLOURS = ["black", "dark-green", "skyblue", "orange", "red", "blue"]
+          ("XLA (wall clock)", "xla", "us"), ("PyTorch", "torch", "us"),
+          ("zero-copy, graph", "graph", "zero_copy_us"), ("slots, autograd", "ways", "slots"),
+          ("staged, autograd", "ways", "staged")]
+COLOURS = ["black", "dark-green", "skyblue", "orange", "red", "blue", "green", "purple", "brown"]
+
+
+def drawn(results, rows, key, name):
+    return results.way(name, "eager", key, "us") if rows == "ways" else results.time(rows, key, name)
 
 
 def short_name(key):
@@ -336,7 +347,7 @@ def short_name(key):
 def data_block(results, keys):
     rows = []
     for place, key in enumerate(keys):
-        times = [results.time(rows_of, key, name) for _, rows_of, name in SERIES]
+        times = [drawn(results, rows_of, key, name) for _, rows_of, name in SERIES]
         words = ["?" if time is None else f"{time:.3f}" for time in times]
         rows.append(" ".join([str(place), *words]))
     return "\n".join(rows)
@@ -349,7 +360,7 @@ def panel(results, direction):
     curves = [f'{data} using 1:{column + 2} with points pt {column + 4} ps 1.6 '
               f'lc rgb "{COLOURS[column]}" title "{title}"'
               for column, (title, rows, name) in enumerate(SERIES)
-              if any(results.time(rows, key, name) for key in keys)]
+              if any(drawn(results, rows, key, name) for key in keys)]
     if not curves:
         return []
     return [f"{data} << END", data_block(results, keys), "END", f'set title "{direction}"',
@@ -359,7 +370,8 @@ def panel(results, direction):
 
 def draw(results, path):
     """The times of every case in both passes, on a logarithmic scale."""
-    if not results.keys():
+    panels = [line for direction in BOTH for line in panel(results, direction)]
+    if not panels:
         return print("nothing to draw")
     if not shutil.which("gnuplot"):
         return print(f"no {path}: gnuplot is not installed (Debian: gnuplot-nox)")
@@ -367,9 +379,7 @@ def draw(results, path):
     script = [f'set terminal png size {width},1200 font "DejaVuSans,10"', f'set output "{path}"',
               'set datafile missing "?"', "set logscale y", 'set ylabel "microseconds"',
               "set grid", "set key top left", "set bmargin 5", "set multiplot layout 2,1"]
-    for direction in BOTH:
-        script += panel(results, direction)
-    subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True)
+    subprocess.run(["gnuplot"], input="\n".join(script + panels) + "\n", text=True, check=True)
     return print(path)
 
 

@@ -1,7 +1,9 @@
-"""The table of bench/plot_bench.py, from files written by hand: targets reached, missed and
-absent."""
+"""The table and the plot of bench/plot_bench.py, from files written by hand: targets reached, missed and
+absent, and files that are missing, empty or cut short."""
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -63,14 +65,42 @@ EXPECTED = [
 ]
 
 
+WAY = {"src": "tp=1,dp=2", "dst": "tp=1,cp=2,dp=1", "seq": 256, "pass": "forward", "peer": "slots", "mode": "eager",
+       "us": 60, "host_us": 50}
+# a line of each file whose times are drawn
+ALONE = {name: {**CASE, "seq": seq, "pass": direction, **more}
+         for name, direction, seq, more in WRITTEN if seq} | {"torch_bench": WAY}
+
+
+def run(program, folder):
+    done = subprocess.run([sys.executable, program, folder], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, check=False)
+    return done.returncode, done.stdout
+
+
 def table_of(program, rows):
     with tempfile.TemporaryDirectory() as folder:
         for name, direction, seq, more in rows:
             line = {**CASE, "seq": seq, "pass": direction, **more} if seq else more
             with open(f"{folder}/{name}.jsonl", "a", encoding="utf-8") as file:
                 file.write("a launcher warns\n" + json.dumps(line) + "\n")
-        return subprocess.run([sys.executable, program, folder], check=True, text=True,
-                              stdout=subprocess.PIPE).stdout
+        status, table = run(program, folder)
+        return table if status == 0 else f"exit status {status}: {table}"
+
+
+def drawn_alone(program):
+    """What is wrong where one file alone has a line, and where that one is cut short."""
+    for name, line in ALONE.items():
+        for others in ("missing", "empty"):
+            with tempfile.TemporaryDirectory() as folder:
+                for other in ALONE if others == "empty" else ():
+                    open(f"{folder}/{other}.jsonl", "w", encoding="utf-8").close()
+                with open(f"{folder}/{name}.jsonl", "w", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n" + json.dumps(line)[:40] + "\n")
+                status, text = run(program, folder)
+                drawn = os.path.exists(f"{folder}/bench.png") or not shutil.which("gnuplot")
+                if status or not drawn or f"{name}.jsonl: line 2 is cut short" not in text:
+                    yield f"{name} alone, others {others}: exit status {status}, drawn {drawn}: {text}"
 
 
 def main():
@@ -82,6 +112,9 @@ def main():
     if missing:
         print(table, empty)
         sys.exit("\n".join(["not in the table:", *missing]))
+    wrong = list(drawn_alone(sys.argv[1]))
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 main()
