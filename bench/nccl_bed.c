@@ -80,20 +80,26 @@ static void read_both_moves(nccl_bed *bed)
 
 /* --------------------------------- grids, bridges, tiles ---------------------------------- */
 
+mimo_bridge_desc nccl_bed_bridge_desc(const nccl_bed *bed)
+{
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    desc.src = bed->src;
+    desc.dst = bed->dst;
+    desc.partition = &zigzag;
+    desc.batch = bed->c.batch;
+    return desc;
+}
+
 static void make_bridges(nccl_bed *bed)
 {
     static const executor_id executors[NCCL_AUTO] = {
         EXECUTOR_COLLECTIVE, EXECUTOR_P2P,       EXECUTOR_STAGED,   EXECUTOR_STAGED,
         EXECUTOR_ZERO_COPY,  EXECUTOR_ZERO_COPY, EXECUTOR_ZERO_COPY};
     mimo_bridge_sizes sizes = MIMO_BRIDGE_SIZES_INIT;
-    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
-    desc.src = bed->src;
-    desc.dst = bed->dst;
-    desc.partition = &zigzag;
-    desc.batch = bed->c.batch;
+    mimo_bridge_desc desc = nccl_bed_bridge_desc(bed);
     for (int way = 0; way < NCCL_AUTO; way++) {
         desc.executor = executor_of(executors[way]);
-        desc.ctas = way == NCCL_ZERO_COPY_FEW || way == NCCL_STAGED_FEW ? 32 : 0;
+        desc.ctas = way == NCCL_ZERO_COPY_FEW || way == NCCL_STAGED_FEW ? NCCL_FEW_CTAS : 0;
         desc.destinations_idle = way == NCCL_ZERO_COPY_IDLE;
         bench_must(mimo_bridge_create(&bed->bridge[way], bed->world->comm, &desc), "bridge");
     }

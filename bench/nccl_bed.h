@@ -13,6 +13,8 @@
 
 #include "link_floor.h"
 
+enum { NCCL_FEW_CTAS = 32 }; /* thread blocks that leave multiprocessors free to compute */
+
 typedef struct nccl_case {
     const char *src, *dst;
     int64_t batch, seq, hidden; /* global B; bf16 */
@@ -66,6 +68,9 @@ typedef struct nccl_bed {
 /* Collective. An error ends the launch. */
 void nccl_bed_create(nccl_bed *out, const nccl_world *world, const nccl_case *c);
 void nccl_bed_destroy(nccl_bed *bed);
+
+/* What describes a bridge between the grids of a bed: all but the executor. */
+mimo_bridge_desc nccl_bed_bridge_desc(const nccl_bed *bed);
 
 /* Enqueue one call of the library. */
 void nccl_bed_move(const nccl_bed *bed, nccl_way way, bool backward);

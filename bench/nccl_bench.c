@@ -47,7 +47,7 @@
 #include "bench_support.h"
 #include "nccl_chunks.h"
 
-enum { CALLS = 20, REPEATS = 7, WARM_UP = 3, FEW_CTAS = 32 };
+enum { CALLS = 20, REPEATS = 7, WARM_UP = 3 };
 
 static const struct {
     const char *src, *dst;
@@ -57,6 +57,7 @@ static const struct {
     {"tp=2,dp=1", "tp=1,cp=1,dp=2", 2}, {"tp=1,dp=4", "tp=1,cp=2,dp=2", 4},
     {"tp=1,dp=4", "tp=1,cp=4,dp=1", 4}, {"tp=2,dp=2", "tp=1,cp=4,dp=1", 2},
     {"tp=4,dp=1", "tp=1,cp=2,dp=2", 2}, {"tp=2,dp=2", "tp=1,cp=2,dp=2", 2},
+    {"tp=1,dp=1", "tp=1,cp=1,dp=1", 1},
 };
 
 static const struct {
@@ -72,7 +73,7 @@ typedef struct options {
 
 /* ---------------------------------------- timing ------------------------------------------ */
 
-static const int floor_ctas[] = {16, FEW_CTAS, 64, 132};
+static const int floor_ctas[] = {16, NCCL_FEW_CTAS, 64, 132};
 enum { FLOORS = sizeof floor_ctas / sizeof floor_ctas[0], OTHERS = 5 };
 
 /* One thing to time: `call`, or the floor where ctas > 0, or otherwise the library by `way`. */
@@ -209,7 +210,7 @@ static void choose_floor(times *out)
 {
     out->floor = out->floors[0];
     for (int i = 0; i < FLOORS; i++) {
-        if (floor_ctas[i] == FEW_CTAS)
+        if (floor_ctas[i] == NCCL_FEW_CTAS)
             out->floor_few = out->floors[i];
         if (out->floors[i] < out->floor)
             out->floor = out->floors[i];
@@ -457,6 +458,7 @@ int main(int argc, char **argv)
         known, parse, NULL, "Times the bridge on GPUs beside bare NCCL calls.", NULL, NULL, NULL};
     nccl_world world = {0};
     bool same = true;
+    int cases = 0;
     options asked = {.seq = -1, .pair = -1};
     argp_parse(&parser, argc, argv, 0, NULL, &asked);
     MPI_Init(&argc, &argv);
@@ -469,9 +471,12 @@ int main(int argc, char **argv)
                                  shapes[i].hidden};
             bool wanted = (asked.seq < 0 || asked.seq == c.seq) &&
                           (asked.pair < 0 || asked.pair == p) && fits(c.src, world.size);
-            if (wanted)
-                same = run_case(&world, &c, &asked) && same;
+            if (!wanted)
+                continue;
+            same = run_case(&world, &c, &asked) && same;
+            cases++;
         }
+    nccl_must(cases > 0, "no case", "no pair of grids has these ranks, --pair and --seq");
     report_addresses(&world, asked.json);
     report_memory(&world, asked.json ? stderr : stdout);
     link_floor_destroy(world.floor);

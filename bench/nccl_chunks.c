@@ -31,11 +31,23 @@ static cudaEvent_t new_event(void)
     return event;
 }
 
+/* A bridge of its own: the bed's have another batch. */
+static mimo_bridge *make_bridge(const nccl_bed *bed)
+{
+    mimo_bridge *made;
+    mimo_bridge_desc desc = nccl_bed_bridge_desc(bed);
+    desc.batch *= NCCL_CHUNKS;
+    desc.executor = executor_of(EXECUTOR_ZERO_COPY);
+    desc.ctas = NCCL_FEW_CTAS;
+    bench_must(mimo_bridge_create(&made, bed->world->comm, &desc), "bridge");
+    return made;
+}
+
 static chunk_bench make(const nccl_bed *bed, bool backward)
 {
     const mimo_tensor encoder = more_samples(bed->encoder[1]);
     const mimo_tensor language = more_samples(bed->language[1]);
-    chunk_bench made = {.bridge = bed->bridge[NCCL_ZERO_COPY_FEW],
+    chunk_bench made = {.bridge = make_bridge(bed),
                         .backward = backward,
                         .to = backward ? encoder : language,
                         .from = backward ? language : encoder,
@@ -49,6 +61,7 @@ static chunk_bench make(const nccl_bed *bed, bool backward)
 
 static void release(chunk_bench *it)
 {
+    mimo_bridge_destroy(it->bridge);
     cudaEventDestroy(it->begin);
     cudaEventDestroy(it->first);
     cudaEventDestroy(it->end);

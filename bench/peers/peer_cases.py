@@ -12,6 +12,7 @@ PAIRS = [  # as in nccl_bench.c: src, dst, global samples
     ("tp=2,dp=1", "tp=1,cp=1,dp=2", 2), ("tp=1,dp=4", "tp=1,cp=2,dp=2", 4),
     ("tp=1,dp=4", "tp=1,cp=4,dp=1", 4), ("tp=2,dp=2", "tp=1,cp=4,dp=1", 2),
     ("tp=4,dp=1", "tp=1,cp=2,dp=2", 2), ("tp=2,dp=2", "tp=1,cp=2,dp=2", 2),
+    ("tp=1,dp=1", "tp=1,cp=1,dp=1", 1),
 ]
 SHAPES = [(256, 1024), (2048, 4096), (8192, 4096), (32768, 4096)]
 DIRECTIONS = ("forward", "backward")
