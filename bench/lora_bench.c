@@ -8,6 +8,7 @@
  * The three take turns, so what is compared meets the same moods of the machine. A time is the
  * median of its repeats, a ratio that of medians.
  */
+#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,26 +49,48 @@ static void must(mimo_status status)
     exit(1);
 }
 
-static void read_flags(settings *out, int argc, char **argv)
+static const struct argp_option known[] = {
+    {"device", 'd', "cuda", 0, "On a GPU", 0},
+    {"hidden", 'h', "N", 0, "Width of the block (default 1024)", 0},
+    {"rows", 'n', "N", 0, "Rows that pass through it (default 512)", 0},
+    {"rank", 'k', "N", 0, "Rank of the adapters (default 8)", 0},
+    {"repeats", 'r', "N", 0, "Timed repeats of each kind (default 15)", 0},
+    {0},
+};
+
+static int64_t number_from_1(const char *argument, int64_t most, struct argp_state *state)
 {
-    *out = (settings){MIMO_MEMORY_HOST, 1024, 512, 8, 15};
-    for (int i = 1; i + 1 < argc; i += 2) {
-        int64_t number = strtoll(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--device") == 0 && strcmp(argv[i + 1], "cuda") == 0)
-            out->memory = MIMO_MEMORY_CUDA;
-        else if (strcmp(argv[i], "--hidden") == 0 && number > 0)
-            out->hidden = number;
-        else if (strcmp(argv[i], "--rows") == 0 && number > 0)
-            out->rows = number;
-        else if (strcmp(argv[i], "--rank") == 0 && number > 0)
-            out->rank = number;
-        else if (strcmp(argv[i], "--repeats") == 0 && number > 0 && number <= MOST_REPEATS)
-            out->repeats = number;
-        else {
-            fprintf(stderr, "lora_bench: what is %s %s?\n", argv[i], argv[i + 1]);
-            exit(2);
-        }
+    int64_t number = strtoll(argument, NULL, 10);
+    if (number < 1 || number > most)
+        argp_error(state, "%s is no whole number from 1 to %" PRId64, argument, most);
+    return number;
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    settings *s = state->input;
+    switch (key) {
+    case 'd':
+        if (strcmp(argument, "cuda") != 0)
+            argp_error(state, "--device %s: there is only cuda", argument);
+        s->memory = MIMO_MEMORY_CUDA;
+        break;
+    case 'h':
+        s->hidden = number_from_1(argument, INT32_MAX, state);
+        break;
+    case 'n':
+        s->rows = number_from_1(argument, INT32_MAX, state);
+        break;
+    case 'k':
+        s->rank = number_from_1(argument, INT32_MAX, state);
+        break;
+    case 'r':
+        s->repeats = number_from_1(argument, MOST_REPEATS, state);
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
+    return 0;
 }
 
 static void make_subject(bench *b, int kind)
@@ -166,9 +189,12 @@ static void print_kind(bench *b, int kind, const double full[2])
 
 int main(int argc, char **argv)
 {
-    static bench b;
+    static const struct argp parser = {
+        known, parse, NULL, "Times a block trained in full, with adapters, and frozen.",
+        NULL,  NULL,  NULL};
+    static bench b = {.s = {MIMO_MEMORY_HOST, 1024, 512, 8, 15}};
     blas_kernels_choose(argv);
-    read_flags(&b.s, argc, argv);
+    argp_parse(&parser, argc, argv, 0, NULL, &b.s);
     make(&b);
     for (int64_t repeat = -2; repeat < b.s.repeats; repeat++)
         for (int kind = 0; kind < KINDS; kind++)

@@ -9,6 +9,7 @@
  * does not count. A plan's bytes are those of its blocks. A peer that a rank both sends to and
  * receives from counts twice. The project's own limit is 5 ms for each rank.
  */
+#include <argp.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -137,13 +138,26 @@ static void measure_pair(const pair_case *pair, bool json)
     }
 }
 
+static const struct argp_option known[] = {
+    {"json", 'j', NULL, 0, "One JSON object a line", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    (void)argument;
+    if (key != 'j')
+        return ARGP_ERR_UNKNOWN;
+    *(bool *)state->input = true;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
-    if (argc > 1 && !json) {
-        fprintf(stderr, "plan_bench: '%s' is not an option; only --json is\n", argv[1]);
-        return 2;
-    }
+    static const struct argp parser = {
+        known, parse, NULL, "Times the planning of one rank of 16,384.", NULL, NULL, NULL};
+    bool json = false;
+    argp_parse(&parser, argc, argv, 0, NULL, &json);
     if (!json)
         printf("%-14s %-18s %-5s %-8s %11s %11s %8s %8s %10s\n", "src", "dst", "sp", "",
                "median us", "slowest us", "blocks", "peers", "bytes");

@@ -10,6 +10,7 @@
  * repeats. `parts` are those of a sum over tp, `samples` those of a gradient of weights: the fast
  * order has one product in place of them.
  */
+#include <argp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,22 +93,34 @@ static void must(mimo_status status)
     exit(1);
 }
 
-static void read_flags(settings *out, int argc, char **argv)
+static const struct argp_option known[] = {
+    {"device", 'd', "cuda", 0, "On a GPU, by cuBLAS", 0},
+    {"repeats", 'r', "N", 0, "Timed repeats of each product (default 15)", 0},
+    {"only", 'o', "NAME", 0, "The product of this name alone", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
 {
-    *out = (settings){MIMO_MEMORY_HOST, 15, NULL};
-    for (int i = 1; i + 1 < argc; i += 2) {
-        int64_t number = strtoll(argv[i + 1], NULL, 10);
-        if (strcmp(argv[i], "--device") == 0 && strcmp(argv[i + 1], "cuda") == 0)
-            out->memory = MIMO_MEMORY_CUDA;
-        else if (strcmp(argv[i], "--repeats") == 0 && number > 0 && number <= MOST_REPEATS)
-            out->repeats = number;
-        else if (strcmp(argv[i], "--only") == 0)
-            out->only = argv[i + 1];
-        else {
-            fprintf(stderr, "product_bench: what is %s %s?\n", argv[i], argv[i + 1]);
-            exit(2);
-        }
+    settings *set = state->input;
+    switch (key) {
+    case 'd':
+        if (strcmp(argument, "cuda") != 0)
+            argp_error(state, "--device %s: there is only cuda", argument);
+        set->memory = MIMO_MEMORY_CUDA;
+        break;
+    case 'r':
+        set->repeats = strtoll(argument, NULL, 10);
+        if (set->repeats < 1 || set->repeats > MOST_REPEATS)
+            argp_error(state, "--repeats takes whole numbers from 1 to %d", MOST_REPEATS);
+        break;
+    case 'o':
+        set->only = argument;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
     }
+    return 0;
 }
 
 static nn_real *filled(const nn_runtime *runtime, int64_t n)
@@ -217,10 +230,14 @@ static void measure(subject subjects[ORDERS], const settings *set, const shape *
 
 int main(int argc, char **argv)
 {
+    static const struct argp parser = {
+        known, parse, NULL, "Times products in the fixed order beside fast ones.",
+        NULL,  NULL,  NULL};
     static subject subjects[ORDERS];
-    settings set;
+    settings set = {MIMO_MEMORY_HOST, 15, NULL};
+    int found = 0;
     blas_kernels_choose(argv);
-    read_flags(&set, argc, argv);
+    argp_parse(&parser, argc, argv, 0, NULL, &set);
     for (int order = 0; order < ORDERS; order++) {
         nn_runtime_desc desc = {.memory = set.memory,
                                 .order = order == FIXED ? NN_ORDER_FIXED : NN_ORDER_FAST};
@@ -233,9 +250,13 @@ int main(int argc, char **argv)
            "parts", "samples", "fast, us", "fixed, us", "GFLOP/s", "GFLOP/s", "ratio");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if ((shapes[i].where & (device ? DEVICE : HOST)) &&
-            (!set.only || strcmp(set.only, shapes[i].name) == 0))
+            (!set.only || strcmp(set.only, shapes[i].name) == 0)) {
             measure(subjects, &set, &shapes[i]);
+            found++;
+        }
     for (int order = 0; order < ORDERS; order++)
         nn_runtime_release(&subjects[order].runtime);
-    return 0;
+    if (found == 0)
+        fprintf(stderr, "product_bench: no product is named %s here\n", set.only);
+    return found > 0 ? 0 : 2;
 }
