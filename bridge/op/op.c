@@ -112,8 +112,7 @@ mimo_status mimo_op_test(bool *done, mimo_op *op)
     MIMO_CHECK(op && done, MIMO_ERR_ARGUMENT, "mimo_op_test: %s is NULL", op ? "done" : "op");
     MIMO_ENTER(op->bridge->comm, "mimo_op_test");
     mimo_bridge_progress(op->bridge);
-    if (op->progress.state != MIMO_OP_ENDED &&
-        mimo_check_termination(op->bridge->comm, &op->progress.clock, op->claim.words) != MIMO_OK)
+    if (op->progress.state != MIMO_OP_ENDED && mimo_waiter_check(&op->progress.waiter) != MIMO_OK)
         mimo_bridge_progress(op->bridge); /* ends it */
     *done = op->progress.state == MIMO_OP_ENDED;
     return *done ? outcome(op) : MIMO_OK;

@@ -152,7 +152,7 @@ static void reset(mimo_op *op, mimo_bridge *bridge, const mimo_op_request *reque
     op->claim.unsure = false;
     op->progress.state = MIMO_OP_QUEUED;
     op->progress.status = MIMO_OK;
-    op->progress.clock = (mimo_wait_clock){0, 0, 0};
+    op->progress.waiter = (mimo_waiter){.comm = bridge->comm, .call = op->claim.words};
 }
 
 mimo_status mimo_op_begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)

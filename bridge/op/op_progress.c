@@ -194,9 +194,7 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
         mimo_bridge_progress(op->bridge);
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
-        mimo_comm_progress(op->bridge->parent);
-        (void)mimo_poll_termination(op->bridge->comm, &op->progress.clock,
-                                    op->claim.words); /* progress ends it */
+        (void)mimo_waiter_step(&op->progress.waiter, op->bridge->parent); /* progress ends it */
     }
 }
 

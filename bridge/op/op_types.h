@@ -8,6 +8,7 @@
 #include "layout/tile.h"
 #include "comm/agreement.h"
 #include "comm/comm_backend.h"
+#include "comm/waiter.h"
 #include "core/free_list.h"
 
 /* What the caller asked for. */
@@ -59,7 +60,7 @@ typedef struct mimo_op_progress {
     int item; /* MOVING: the tensor that moves, or the chunk of all tensors */
     int step; /* MOVING: the next step of that item */
     mimo_request *request;
-    mimo_wait_clock clock; /* how long the host has waited for it */
+    mimo_waiter waiter; /* of the host, for it */
     mimo_status status;
     char sentence[MIMO_SENTENCE_TEXT]; /* of `status` or claim.local: a wait may come much later */
 } mimo_op_progress;

@@ -6,6 +6,7 @@
 
 #include "comm/agreement.h"
 #include "comm/calls.h"
+#include "comm/waiter.h"
 #include "core/check.h"
 #include "device/profile.h"
 
@@ -303,13 +304,10 @@ bool mimo_agreement_test(mimo_agreement *agreement)
 mimo_status mimo_agree_on(mimo_comm *comm, const mimo_claim *claim)
 {
     mimo_agreement agreement;
-    mimo_wait_clock clock = {0, 0, 0};
+    mimo_waiter waiter = {.comm = comm, .call = claim->call};
     mimo_agreement_begin(&agreement, comm, claim);
-    while (!mimo_agreement_test(&agreement)) {
-        mimo_comm_progress(comm);
-        /* Where this ends the family, the next test returns the error. */
-        (void)mimo_poll_termination(comm, &clock, claim->call);
-    }
+    while (!mimo_agreement_test(&agreement))
+        (void)mimo_waiter_step(&waiter, comm); /* after an error the test gives the same one */
     return agreement.result;
 }
 

@@ -6,6 +6,7 @@
 #include "comm/agreement.h"
 #include "comm/buffer_state.h"
 #include "comm/calls.h"
+#include "comm/waiter.h"
 #include "core/address.h"
 #include "core/check.h"
 #include "core/checked.h"
@@ -413,7 +414,7 @@ static mimo_status finish_stream(mimo_comm *comm, mimo_stream stream)
 mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_wait_clock clock = {0, 0, 0};
+    mimo_waiter waiter = {.comm = comm, .call = "the work on a stream"};
     bool done = false;
     MIMO_CHECK(comm, MIMO_ERR_ARGUMENT, "mimo_comm_synchronize: comm is NULL");
     MIMO_ENTER(comm, "mimo_comm_synchronize");
@@ -422,7 +423,6 @@ mimo_status mimo_comm_synchronize(mimo_comm *comm, mimo_stream stream)
         MIMO_TRY(comm->device->finished(&done, stream));
         if (done)
             return finish_stream(comm, stream);
-        mimo_comm_progress(comm);
-        MIMO_TRY(mimo_poll_termination(comm, &clock, "the work on a stream"));
+        MIMO_TRY(mimo_waiter_step(&waiter, comm));
     }
 }

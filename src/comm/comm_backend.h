@@ -298,12 +298,6 @@ bool mimo_is_guarding(const mimo_comm *comm);
  * agreement. */
 mimo_status mimo_guard_prepare(mimo_comm *comm, bool guarded, int64_t copies, int64_t bytes);
 
-/* Call the progress callbacks, then yield, as ranks may outnumber cores. Every loop that waits for
- * a request, an agreement, an operation or a stream calls it between two tests, and calls
- * mimo_poll_termination for the deadline. (A backend's own loops, while it makes a communicator or
- * cancels an operation, only yield.) */
-void mimo_comm_progress(mimo_comm *comm);
-
 /* Add a callback to a communicator; remove it. The callback belongs to the caller, and the caller
  * holds the communicator meanwhile. */
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback);

@@ -19,10 +19,6 @@ enum { CHECKS_PER_DEADLINE = 8 };
  * deadline. */
 enum { PATIENCE_FRACTION = 4 };
 
-/* Iterations of a waiting loop between two checks: one takes less than a microsecond on an idle
- * core. */
-enum { POLLS_PER_CHECK = 16 };
-
 static const int64_t MILLISECOND = 1000000;
 
 int64_t mimo_now(void)
@@ -274,10 +270,4 @@ mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, cons
     const reason why = {.status = MIMO_ERR_TIMEOUT, .waited = clock->waited};
     end_family(comm->family, comm, call, &why);
     return mimo_comm_check(comm);
-}
-
-mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call)
-{
-    return ++clock->polls % POLLS_PER_CHECK == 0 ? mimo_check_termination(comm, clock, call)
-                                                 : MIMO_OK;
 }

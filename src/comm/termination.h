@@ -77,7 +77,6 @@ typedef struct mimo_last_words {
 typedef struct mimo_wait_clock {
     int64_t last_check; /* mimo_now; 0: none yet */
     int64_t waited;     /* nanoseconds */
-    unsigned polls;     /* of mimo_poll_termination */
 } mimo_wait_clock;
 
 /* Begin, without a user, as the descriptor of the family's first communicator says; NULL: all as
@@ -127,13 +126,10 @@ void mimo_family_try_end(mimo_family *family);
  * has arrived. */
 mimo_status mimo_check_farewells(mimo_comm *comm, const char *call);
 
-/* To be called each time the host finds that `call` is not done. Ends the family where the deadline
- * has passed or a peer's farewell has arrived; afterwards it always returns that error. */
+/* To be called now and then while the host finds that `call` is not done (comm/waiter.h). Ends the
+ * family where the deadline has passed or a peer's farewell has arrived; afterwards it always
+ * returns that error. */
 mimo_status mimo_check_termination(mimo_comm *comm, mimo_wait_clock *clock, const char *call);
-
-/* mimo_check_termination for a loop that does nothing else: most calls do not read the clock. */
-MIMO_BACKEND_API mimo_status mimo_poll_termination(mimo_comm *comm, mimo_wait_clock *clock,
-                                                   const char *call);
 
 /* Nanoseconds on the monotonic clock; never 0. */
 MIMO_BACKEND_API int64_t mimo_now(void);

@@ -1,15 +1,7 @@
 /* Waiting for a request, and the progress callbacks that run meanwhile. */
-#include <sched.h>
-
 #include "comm/comm_backend.h"
+#include "comm/waiter.h"
 #include "core/check.h"
-
-void mimo_comm_progress(mimo_comm *comm)
-{
-    for (mimo_progress_callback *callback = comm->callbacks; callback; callback = callback->next)
-        callback->progress(callback->context);
-    sched_yield();
-}
 
 void mimo_callback_add(mimo_comm *comm, mimo_progress_callback *callback)
 {
@@ -38,15 +30,13 @@ mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
 {
-    mimo_wait_clock clock = {0, 0, 0};
+    mimo_waiter waiter = {.comm = comm, .call = call};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
     while (!done && status == MIMO_OK) {
         status = mimo_test(comm, *request, &done);
-        if (done || status != MIMO_OK)
-            break;
-        mimo_comm_progress(comm);
-        status = mimo_poll_termination(comm, &clock, call);
+        if (!done && status == MIMO_OK)
+            status = mimo_waiter_step(&waiter, comm);
     }
     comm->backend->release(*request);
     *request = NULL;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "comm/calls.h"
+#include "comm/waiter.h"
 
 typedef struct fake {
     mimo_family base;
@@ -72,13 +73,13 @@ static void expect_ends(const fake *it, int ends, const char *when)
 Test(calls, thread_inside_ends_it_when_it_looks, .timeout = 60)
 {
     fake it;
-    mimo_wait_clock clock = {0, 0, 0};
     mimo_comm comm = comm_of(&it, true);
+    mimo_waiter waiter = {.comm = &comm, .call = "the call"};
     mimo_call_scope scope = entered(&comm);
     abort_elsewhere(&comm);
     expect_ends(&it, 0, "while a thread is inside");
     cr_assert_eq(mimo_comm_state(&comm), MIMO_ERR_ABORTED, "asked for, and not seen");
-    cr_assert_eq(mimo_check_termination(&comm, &clock, "the call"), MIMO_ERR_ABORTED, "it goes on");
+    cr_assert_eq(mimo_waiter_check(&waiter), MIMO_ERR_ABORTED, "it goes on");
     cr_assert_eq(
         strcmp(mimo_last_error(), "the call: the communicator was aborted here: elsewhere"), 0,
         "%s", mimo_last_error());

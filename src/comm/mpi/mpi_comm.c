@@ -4,7 +4,6 @@
  * and every rank is known to arrive.
  */
 #include <limits.h>
-#include <sched.h>
 #include <string.h>
 
 #include <mimo/mpi.h>
@@ -22,6 +21,7 @@
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_scatter.h"
 #include "comm/mpi/mpi_types.h"
+#include "comm/waiter.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
@@ -407,15 +407,13 @@ static void set_handle(mpi_comm *comm, MPI_Comm handle, bool owned)
  * one, and waits without a deadline. */
 static mimo_status wait_for(MPI_Request *request, mpi_comm *comm, const char *call)
 {
-    mimo_wait_clock clock = {0, 0, 0};
+    mimo_waiter waiter = {.comm = comm ? &comm->base : NULL, .call = call};
     int done = 0;
     for (;;) {
         MIMO_TRY(mimo_mpi_status(MPI_Test(request, &done, MPI_STATUS_IGNORE), call));
         if (done)
             return MIMO_OK;
-        sched_yield();
-        if (comm)
-            MIMO_TRY(mimo_poll_termination(&comm->base, &clock, call));
+        MIMO_TRY(mimo_waiter_pause(&waiter));
     }
 }
 

@@ -1,9 +1,9 @@
 /* NCCL results as statuses, and dtypes. */
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/nccl/nccl_state.h"
+#include "comm/waiter.h"
 
 static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
 {
@@ -15,15 +15,13 @@ static void mark_failed(const nccl_comm *comm, ncclComm_t handle)
 mimo_status mimo_nccl_status(ncclResult_t code, nccl_comm *comm, ncclComm_t handle,
                              const char *call)
 {
-    mimo_wait_clock clock = {0, 0, 0};
     char name[64];
+    mimo_waiter waiter = {.comm = comm ? &comm->base : NULL, .call = name};
     if (code == ncclSuccess)
         return MIMO_OK;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(call, "("), call);
     while (code == ncclInProgress && handle) {
-        sched_yield();
-        if (comm)
-            MIMO_TRY(mimo_poll_termination(&comm->base, &clock, name));
+        MIMO_TRY(mimo_waiter_pause(&waiter));
         ncclResult_t polled = ncclCommGetAsyncError(handle, &code);
         if (polled != ncclSuccess)
             code = polled;
