@@ -69,14 +69,18 @@ def timeout_of(group: dist.ProcessGroup | None, device: torch.device) -> datetim
 
 
 def _gather_over(group: dist.ProcessGroup | None, raised: list[BaseException]) -> Any:
-    """mimo_bootstrap.allgather over torch.distributed, which has a timeout of its own."""
+    """mimo_bootstrap.allgather over torch.distributed, which has a timeout of its own. Bytes as they are:
+    all_gather_object needs numpy, which torch does not bring."""
     size = dist.get_world_size(group)
+    device = "cpu" if "cpu:" in dist.get_backend_config(group) else "cuda"
 
     def gather(_context: int, to: int, source: int, count: int) -> int:
         try:
-            parts: list[bytes] = [b""] * size
-            dist.all_gather_object(parts, ctypes.string_at(source, count), group=group)
-            ctypes.memmove(to, b"".join(parts), size * count)
+            mine = torch.frombuffer((ctypes.c_char * count).from_address(source), dtype=torch.uint8)
+            every = torch.empty(size * count, dtype=torch.uint8, device=device)
+            dist.all_gather_into_tensor(every, mine.to(device), group=group)
+            every = every.cpu()
+            ctypes.memmove(to, every.data_ptr(), size * count)
             return 0
         except BaseException as error:  # an exception can't pass through C
             raised.append(error)
