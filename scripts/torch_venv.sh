@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Makes the virtual environment in which the tests of the Python package run, or leaves it as it is
-# where it is there already: PyTorch for Python 3, mypy, safetensors and PEFT.
+# where it is there already: PyTorch for Python 3, mypy, safetensors and PEFT. Fetches Megatron core, with
+# whose classes they compare.
 #
 #   scripts/torch_venv.sh
 #
 # MIMO_VENV: where (default: mimo-bridge/venv in XDG_CACHE_HOME, or in ~/.cache).
+# MIMO_MEGATRON: a folder with another Megatron-LM; then none is fetched.
 # MIMO_TORCH=0: do nothing. Exit status 1 where it can't be made: the tests are then skipped.
 #
 # PyTorch brings 2.7 GB of CUDA libraries. Where the system has those of CUDA 13, only what it lacks is
@@ -12,7 +14,8 @@
 set -euo pipefail
 
 [ "${MIMO_TORCH:-1}" != 0 ] || exit 0
-venv=${MIMO_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge/venv}
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge
+venv=${MIMO_VENV:-$cache/venv}
 torch=torch==2.11.0
 beside=(nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0)
 pure=(filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec numpy setuptools)
@@ -37,9 +40,26 @@ imports() {
         2>/dev/null
 }
 
-mkdir -p "$(dirname -- "$venv")"
+# Megatron core, in a folder that with_torch.sh knows. Its wheel asks for Python 3.12; what the tests use
+# of it runs on 3.11 as well.
+megatron="megatron-core==0.19.2"
+fetch_megatron() {
+    local folder=$cache/megatron-core
+    [ -z "${MIMO_MEGATRON-}" ] || return 0
+    [ "$(cat "$folder/recipe" 2>/dev/null)" != "$megatron" ] || return 0
+    rm -rf "$folder" "$folder.new" && mkdir "$folder.new" || return 1
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --python-version 3.12 \
+        --only-binary=:all: --dest "$folder.new" "$megatron" || return 1
+    python3 -m zipfile -e "$folder.new"/*.whl "$folder.new" || return 1
+    rm "$folder.new"/*.whl
+    echo "$megatron" >"$folder.new/recipe"
+    mv "$folder.new" "$folder"
+}
+
+mkdir -p "$cache" "$(dirname -- "$venv")"
 exec 9>"$venv.lock"
 flock 9 # another run may be making it
+fetch_megatron || echo "$megatron could not be fetched: its tests are skipped" >&2
 if [ -f "$venv/recipe" ] && [ "$(cat "$venv/recipe")" = "$recipe" ]; then
     exit 0
 fi

@@ -1,7 +1,7 @@
 """Megatron-LM for the cases: where it is, its classes, and process groups.
 
-MIMO_MEGATRON names a folder that has `megatron`. Otherwise it is looked for beside the project. Nothing
-of it is copied, and nothing is written there.
+MIMO_MEGATRON names a folder that has `megatron`: with_torch.sh names the one that scripts/torch_venv.sh
+made, where the caller names none. Nothing is written there.
 """
 from __future__ import annotations
 
@@ -21,22 +21,17 @@ import torch.distributed as dist
 
 from rank_runner import Skip, gather
 
-PROJECT = pathlib.Path(__file__).resolve().parents[2]
-
 
 def folder():
     """The folder that has `megatron`, or None."""
-    named = os.environ.get("MIMO_MEGATRON")
-    beside = [PROJECT.parent / name for name in ("Megatron-LM", "shared/upstream")]
-    for path in [pathlib.Path(named)] if named else beside:
-        if (path / "megatron/core/hyper_comm_grid.py").is_file():
-            return path
-    return None
+    path = pathlib.Path(os.environ.get("MIMO_MEGATRON", "."))
+    return path if (path / "megatron/core/hyper_comm_grid.py").is_file() else None
 
 
 def require():
     if not all(gather(folder() is not None)):
-        raise Skip("no Megatron-LM: MIMO_MEGATRON can name its folder")
+        raise Skip("no Megatron-LM: scripts/torch_venv.sh fetches it, and MIMO_MEGATRON can name its "
+                   "folder")
     sys.dont_write_bytecode = sys.pycache_prefix is None
     warnings.simplefilter("ignore")
     return folder()

@@ -14,6 +14,8 @@ fi
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/mimo-bridge
 venv=${MIMO_VENV:-$cache/venv}
 python=$venv/bin/python
+# Megatron core, as scripts/torch_venv.sh unpacks it, where the caller has no other.
+[ -n "${MIMO_MEGATRON-}" ] || MIMO_MEGATRON=$cache/megatron-core
 [ -x "$python" ] || python=python3
 # Where torch's CUDA libraries are those of the system, the environment says where they lie.
 [ ! -f "$venv/cuda_libraries" ] ||
@@ -23,7 +25,7 @@ python=$venv/bin/python
 PYTHONPYCACHEPREFIX=$cache/bytecode
 MYPY_CACHE_DIR=$cache/mypy
 unset PYTHONDONTWRITEBYTECODE
-export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR
+export LD_LIBRARY_PATH PYTHONPYCACHEPREFIX MYPY_CACHE_DIR MIMO_MEGATRON
 if ! "$python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("torch"))'; then
     echo "skipped: $python has no torch: scripts/torch_venv.sh makes an environment that has"
     exit 77
