@@ -18,6 +18,8 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
 {
     MIMO_CHECK(desc->src && desc->dst, MIMO_ERR_ARGUMENT, "bridge: the %s grid is NULL",
                desc->src ? "dst" : "src");
+    MIMO_TRY(mimo_grid_check_meaning(desc->src, "bridge: the src"));
+    MIMO_TRY(mimo_grid_check_meaning(desc->dst, "bridge: the dst"));
     mimo_grids_retain(desc->src, desc->dst, MIMO_GRID_BRIDGE);
     bridge->src = desc->src;
     bridge->dst = desc->dst;

@@ -1,7 +1,5 @@
-/* Grids as values: creation, text, and the arithmetic of ranks and coordinates. */
-#include <errno.h>
+/* Grids as values: creation, their text, and the arithmetic of ranks and coordinates. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/checked.h"
@@ -56,6 +54,7 @@ void mimo_grid_release_value(mimo_grid *grid)
         mimo_release((void *)grid->dims[i].name);
     mimo_release(grid->dims);
     mimo_release(grid->strides);
+    mimo_release(grid->copies);
     mimo_release(grid->view_name);
     mimo_release(grid);
 }
@@ -64,6 +63,7 @@ static mimo_status fill(mimo_grid *grid, const mimo_dim *dims, int ndims, int64_
 {
     MIMO_TRY(mimo_reserve(&grid->dims, ndims, sizeof *grid->dims));
     MIMO_TRY(mimo_reserve(&grid->strides, ndims, sizeof *grid->strides));
+    MIMO_TRY(mimo_reserve(&grid->copies, ndims, sizeof *grid->copies));
     grid->ndims = ndims;
     grid->offset = offset;
     grid->size = 1;
@@ -100,77 +100,15 @@ mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims, i
 
 /* ------------------------------------------- text ------------------------------------------- */
 
-/* Split "name=size" in place and read the size. False where the text has another form. Where the
- * size does not fit 64 bits, *fits is false and the text stays whole. mimo_grid_create checks the
- * name. */
-static bool parse_dim(mimo_dim *out, bool *fits, char *part)
-{
-    char *equals = strchr(part, '=');
-    if (!equals)
-        return false;
-    char *digits = equals + 1;
-    char *first = digits + (*digits == '-');
-    if (*first < '0' || *first > '9') /* strtoll would accept blanks and '+' */
-        return false;
-    char *end;
-    errno = 0;
-    long long size = strtoll(digits, &end, 10);
-    if (*end)
-        return false;
-    *fits = errno == 0;
-    if (!*fits)
-        return true;
-    *equals = '\0';
-    *out = (mimo_dim){part, size};
-    return true;
-}
-
-static mimo_status parse_dims(mimo_dim *dims, int ndims, char *text, const char *spec)
-{
-    for (int i = 0; i < ndims; i++) {
-        size_t length = strcspn(text, ",");
-        text[length] = '\0';
-        bool fits;
-        MIMO_CHECK(parse_dim(&dims[i], &fits, text), MIMO_ERR_ARGUMENT,
-                   "part %d of the grid '%s' is '%s', and should be name=size as in 'tp=2,dp=4'",
-                   i + 1, spec, text);
-        MIMO_CHECK(fits, MIMO_ERR_OVERFLOW,
-                   "part %d of the grid '%s' is '%s', a size that does not fit 64 bits", i + 1,
-                   spec, text);
-        text += length + 1;
-    }
-    return MIMO_OK;
-}
-
-mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset)
-{
-    MIMO_CHECK(out && spec, MIMO_ERR_ARGUMENT, "mimo_grid_create_text: %s is NULL",
-               out ? "spec" : "out");
-    int ndims = 1;
-    for (const char *c = spec; *c; c++)
-        ndims += *c == ',';
-
-    mimo_dim *dims = NULL;
-    char *text = NULL;
-    mimo_status status;
-    MIMO_TRY_GOTO(status, done, mimo_reserve(&dims, ndims, sizeof *dims));
-    MIMO_TRY_GOTO(status, done, mimo_copy_string(&text, spec));
-    MIMO_TRY_GOTO(status, done, parse_dims(dims, ndims, text, spec));
-    MIMO_TRY_GOTO(status, done, mimo_grid_create(out, dims, ndims, offset));
-done:
-    mimo_release(text);
-    mimo_release(dims);
-    return status;
-}
-
 char *mimo_grid_text(char *text, size_t capacity, const mimo_grid *grid)
 {
     size_t used = 0;
     if (capacity > 0)
         text[0] = '\0';
     for (int i = 0; i < grid->ndims && used < capacity; i++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s=%" PRId64, i > 0 ? "," : "",
-                                 grid->dims[i].name, grid->dims[i].size);
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s=%" PRId64 "%s",
+                                 i > 0 ? "," : "", grid->dims[i].name, grid->dims[i].size,
+                                 grid->copies[i] ? MIMO_GRID_COPIES : "");
     return text;
 }
 
@@ -179,7 +117,7 @@ uint64_t mimo_grid_hash(uint64_t hash, const mimo_grid *grid)
     hash = mimo_hash_int(hash, grid->offset);
     for (int i = 0; i < grid->ndims; i++) {
         hash = mimo_hash_bytes(hash, grid->dims[i].name, strlen(grid->dims[i].name));
-        hash = mimo_hash_int(hash, grid->dims[i].size);
+        hash = mimo_hash_int(mimo_hash_int(hash, grid->dims[i].size), grid->copies[i]);
     }
     return hash;
 }

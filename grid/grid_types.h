@@ -10,6 +10,9 @@
 /* Space for a grid's text in a sentence. A longer text is truncated. */
 enum { MIMO_GRID_TEXT = 256 };
 
+/* In a grid's text it follows the size of a dimension whose ranks hold copies. */
+#define MIMO_GRID_COPIES ":copies"
+
 /* Groups that were created, newest first. All belong to the base. So every rank releases them in
  * the same order, also where ranks added their views in different orders. */
 typedef struct mimo_group_entry mimo_group_entry;
@@ -25,6 +28,7 @@ struct mimo_grid {
     mimo_dim *dims; /* dims[ndims], fastest first; names owned */
     int ndims;
     int64_t *strides; /* strides[ndims] */
+    bool *copies;     /* copies[ndims]: the caller said that ranks along it hold copies */
     int64_t offset, size;
 
     mimo_grid *base;      /* a view's base; NULL on a base */
@@ -76,8 +80,20 @@ static inline int64_t mimo_grid_digit(const mimo_grid *grid, int64_t rank, int i
 /* MIMO_ERR_GRID where the rank is outside the grid. */
 mimo_status mimo_grid_check_rank(const mimo_grid *grid, int64_t rank);
 
-/* Fold dims, sizes and offset into a hash. */
+/* Fold dims, sizes, copies and offset into a hash. */
 uint64_t mimo_grid_hash(uint64_t hash, const mimo_grid *grid);
+
+/* ----------------------------------- meaning (grid_copies.c) -------------------------------- */
+
+/* Whether the library knows what a dimension of this name does: tp, cp, pp and dp. */
+bool mimo_dim_is_known(const char *name);
+
+/* MIMO_ERR_GRID where a dimension that is larger than 1 is none of the known ones, and is not said
+ * to mean copies. `what` begins the sentence ("bridge: the src"). */
+mimo_status mimo_grid_check_meaning(const mimo_grid *grid, const char *what);
+
+/* Say that ranks along dimension i hold copies. MIMO_ERR_GRID: it is a known one. */
+mimo_status mimo_grid_mark_copies(mimo_grid *grid, int i);
 
 /* ------------------------------------ sets of dimensions ------------------------------------ */
 /* A set is the string that the caller wrote, "tp,cp". It is checked once. */

@@ -5,6 +5,7 @@
 #include "core/checked.h"
 #include "core/descriptor.h"
 #include "core/memory.h"
+#include "grid/grid_types.h"
 #include "partition/packed_rule.h"
 
 MIMO_DEFINE_INIT(mimo_layout_desc, MIMO_LAYOUT_DESC_INIT)
@@ -22,6 +23,7 @@ static mimo_status read_desc(mimo_layout_desc *own, mimo_partition_rule *rule,
         own->partition = rule;
     }
     MIMO_CHECK(own->grid, MIMO_ERR_ARGUMENT, "layout: the grid is NULL");
+    MIMO_TRY(mimo_grid_check_meaning(own->grid, "layout: the"));
     MIMO_CHECK(own->order == MIMO_ROWS_SBH || own->order == MIMO_ROWS_BSH, MIMO_ERR_ARGUMENT,
                "layout: unknown row order %d", (int)own->order);
     MIMO_CHECK(own->cp_copies == MIMO_COPIES_EQUAL || own->cp_copies == MIMO_COPIES_PARTIAL,

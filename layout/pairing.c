@@ -1,6 +1,4 @@
 /* Pairs of grids over the same ranks: fan, gather groups, slices. */
-#include <string.h>
-
 #include <mimo/pairing.h>
 
 #include "core/checked.h"
@@ -33,23 +31,18 @@ typedef struct grid_pair {
 static mimo_status check_side(const mimo_grid *grid, const char *side, const char *text)
 {
     static const char *const needed[] = {"tp", "dp"};
-    static const char *const known[] = {"tp", "cp", "pp", "dp"};
     for (int i = 0; i < 2; i++)
         MIMO_CHECK(mimo_grid_find(grid, needed[i]) >= 0, MIMO_ERR_GRID,
                    "%s grid %s has no dimension '%s'", side, text, needed[i]);
     MIMO_CHECK(mimo_grid_dim_size(grid, "pp") == 1, MIMO_ERR_GRID,
                "%s grid %s has pp = %" PRId64 ", and the collective executor needs pp = 1", side,
                text, mimo_grid_dim_size(grid, "pp"));
-    for (int i = 0; i < grid->ndims; i++) {
-        bool is_known = false;
-        for (int j = 0; j < 4; j++)
-            is_known = is_known || strcmp(grid->dims[i].name, known[j]) == 0;
-        MIMO_CHECK(is_known || grid->dims[i].size == 1, MIMO_ERR_GRID,
+    for (int i = 0; i < grid->ndims; i++)
+        MIMO_CHECK(mimo_dim_is_known(grid->dims[i].name) || grid->dims[i].size == 1, MIMO_ERR_GRID,
                    "%s grid %s has %s = %" PRId64
                    ", and the collective executor takes size 1 in dimensions other than tp, cp and "
                    "dp",
                    side, text, grid->dims[i].name, grid->dims[i].size);
-    }
     return MIMO_OK;
 }
 

@@ -50,7 +50,8 @@ static const struct argp_option options[] = {
      .key = KEY_GENERAL,
      .doc = "Any two grids, as the routed executor takes them: other spans, dp sizes and batches "
             "that do not divide, any order of dimensions, an encoder whose cp cuts its sequences, "
-            "an LLM of which the first pp stage takes rows"},
+            "an LLM of which the first pp stage takes rows, dimensions along which ranks hold "
+            "copies, as x=2:copies"},
     {.name = "gbps",
      .key = KEY_GBPS,
      .arg = "G",

@@ -139,7 +139,8 @@ MIMO_API void mimo_bridge_desc_init(mimo_bridge_desc *out, size_t size);
  *
  * Errors, the same on every rank: MIMO_ERR_MISMATCH (ranks differ in the descriptor, in its name or
  * thd lengths, in MIMO_AGREE or in MIMO_CHECK; the first rank that differs from rank 0 is named),
- * MIMO_ERR_GRID (collective: the rules of mimo_pairing_of, or a grid does not span the whole
+ * MIMO_ERR_GRID (a dimension larger than 1 is none of tp, cp, pp and dp, and the grid does not say
+ * that it means copies; collective: the rules of mimo_pairing_of, or a grid does not span the whole
  * communicator; routed: a grid is not inside it), MIMO_ERR_UNSUPPORTED (collective: a thd partition
  * or a src partition), MIMO_ERR_SHAPE (the lengths of a thd partition), MIMO_ERR_ARGUMENT (also an
  * empty name, and wrong values of MIMO_CTAS and MIMO_CHECK), MIMO_ERR_COMM, MIMO_ERR_MEMORY.

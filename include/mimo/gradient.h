@@ -54,11 +54,12 @@ MIMO_API void mimo_gradient_bucket_init(mimo_gradient_bucket *out, size_t size);
  * grids), blocking. Grids and communicator are borrowed (mimo_grid_destroy, mimo_comm_destroy). The
  * caller owns *out.
  *
- * Data dimensions are dp of src, and dp x cp of dst. Dimensions of size > 1 other than tp, cp, pp
- * and dp (experts, for example) are MIMO_ERR_UNSUPPORTED, and so is cp > 1 of src. A grid may have
- * fewer ranks than the communicator: the other ranks take part in every call, with no elements of
- * that module. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH, MIMO_ERR_GRID, MIMO_ERR_COMM,
- * MIMO_ERR_MEMORY.
+ * Data dimensions are dp of src, and dp x cp of dst. cp > 1 of src is MIMO_ERR_UNSUPPORTED. Another
+ * dimension of size > 1 (experts, for example) is MIMO_ERR_GRID, unless the grid says that ranks
+ * along it hold copies (mimo_grid_set_copies): then these have the same elements and gradients, and
+ * one of them counts. A grid may have fewer ranks than the communicator: the other ranks take part
+ * in every call, with no elements of that module. Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_MISMATCH,
+ * MIMO_ERR_GRID, MIMO_ERR_UNSUPPORTED, MIMO_ERR_COMM, MIMO_ERR_MEMORY.
  */
 MIMO_API mimo_status mimo_gradient_create(mimo_gradient **out, mimo_comm *comm,
                                           const mimo_grid *src, const mimo_grid *dst);
@@ -88,10 +89,10 @@ MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gra
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
  * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
- * MIMO_ERR_GRID (unknown or empty dim, a dim both sharded and partial, or a data dim in either,
- * elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW,
- * MIMO_ERR_MISMATCH (its sentence numbers ranks as the communicator does), MIMO_ERR_UNSUPPORTED
- * (dtype); then MIMO_ERR_COMM.
+ * MIMO_ERR_GRID (unknown or empty dim, a dim both sharded and partial, or a data dim or one of
+ * copies in either, elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT,
+ * MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH (its sentence numbers ranks as the communicator does),
+ * MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_bucket *buckets, int n,

@@ -9,6 +9,12 @@
  * first rank. A set of dimensions is written "tp,cp"; the order in which it is written does not
  * matter. (docs/concepts.md: "Grid"; after Megatron-LM's HyperCommGrid.)
  *
+ * tp, cp, pp and dp have a meaning of their own. Bridges, layouts and gradient objects refuse a
+ * grid in which another dimension is larger than 1 (MIMO_ERR_GRID), unless the grid says that ranks
+ * along it hold copies: mimo_grid_set_copies, or "x=2:copies" as text. These then hold the same
+ * rows, the same parameters and the same gradients. A dimension of size 1 means nothing. Groups can
+ * be made along all dimensions.
+ *
  * A grid is a pure value until mimo_grid_connect: every function before it in this file is local,
  * needs no communicator and is thread-safe on a grid that no thread changes. Use a rank's
  * coordinates, never the index of its group in a list: with cp or pp > 1 the index of a tp group is
@@ -47,8 +53,10 @@ typedef enum mimo_side {
 MIMO_API mimo_status mimo_grid_create(mimo_grid **out, const mimo_dim *dims, int ndims,
                                       int64_t offset);
 
-/** The same from one string, "tp=2,cp=2,pp=1,dp=2" (grids are printed in this form). Errors: as
- *  above; MIMO_ERR_ARGUMENT names the part that does not parse. */
+/** The same from one string, "tp=2,cp=2,pp=1,dp=2" (grids are printed in this form). "x=2:copies"
+ *  also says that ranks along x hold copies (experimental, as mimo_grid_set_copies). Errors: as
+ *  above; MIMO_ERR_ARGUMENT names the part that does not parse; MIMO_ERR_GRID where tp, cp, pp or
+ *  dp is said to mean copies. */
 MIMO_API mimo_status mimo_grid_create_text(mimo_grid **out, const char *spec, int64_t offset);
 
 /**
@@ -161,6 +169,23 @@ MIMO_API mimo_status mimo_grid_group(mimo_comm **out, const mimo_grid *grid, con
 
 /** The communicator given to mimo_grid_connect, or NULL. Local. */
 MIMO_API mimo_comm *mimo_grid_comm(const mimo_grid *grid);
+
+/* ---------------------------------------- experimental ---------------------------------------- */
+/* Only where MIMO_EXPERIMENTAL is defined: see <mimo/status.h>. */
+#ifdef MIMO_EXPERIMENTAL
+
+/**
+ * Say along which dimensions ranks hold copies: a set such as "x" or "x,y", which replaces what was
+ * said before; "" for none. It is part of what ranks compare. A view says it for its own
+ * dimensions. Local; before mimo_grid_connect, and before a bridge or a gradient object uses the
+ * grid.
+ *
+ * Errors, the grid as it was: MIMO_ERR_GRID (the set repeats a name or names an unknown dimension,
+ * or one of tp, cp, pp and dp), MIMO_ERR_STATE (connected, or in use), MIMO_ERR_ARGUMENT (NULL).
+ */
+MIMO_API mimo_status mimo_grid_set_copies(mimo_grid *grid, const char *dims);
+
+#endif
 
 MIMO_END_DECLS
 

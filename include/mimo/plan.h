@@ -94,16 +94,18 @@ MIMO_API void mimo_layout_desc_init(mimo_layout_desc *out, size_t size);
 /**
  * Create a layout. The caller owns *out. Local.
  *
- * dp splits the batch. With a partition, cp (and tp under sp) cut the sequence. Every other
- * dimension replicates. Ranks with pp > 0 hold nothing, unless all_stages is set. Under a thd
- * partition each sample is a pack of T positions. In a ragged layout, row (sample, s) is row s of
- * the modality in that sample: boxes and blocks then count rows of the modality in place of
- * positions. A ragged layout takes memory for each sample of the batch.
+ * dp splits the batch. With a partition, cp (and tp under sp) cut the sequence. Ranks along tp,
+ * along cp without a partition, and along dimensions of which the grid says so hold copies. Ranks
+ * with pp > 0 hold nothing, unless all_stages is set. Under a thd partition each sample is a pack
+ * of T positions. In a ragged layout, row (sample, s) is row s of the modality in that sample:
+ * boxes and blocks then count rows of the modality in place of positions. A ragged layout takes
+ * memory for each sample of the batch.
  *
- * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_SHAPE (S does not divide as the partition asks or is not T,
- * samples are negative or not B in all, spans are out of order, overlap or leave the sequence),
- * MIMO_ERR_UNSUPPORTED (ragged: packed under a partition, placed under a thd one),
- * MIMO_ERR_OVERFLOW.
+ * Errors: MIMO_ERR_ARGUMENT, MIMO_ERR_GRID (a dimension larger than 1 is none of tp, cp, pp and dp,
+ * and the grid does not say that it means copies), MIMO_ERR_SHAPE (S does not divide as the
+ * partition asks or is not T, samples are negative or not B in all, spans are out of order, overlap
+ * or leave the sequence), MIMO_ERR_UNSUPPORTED (ragged: packed under a partition, placed under a
+ * thd one), MIMO_ERR_OVERFLOW.
  */
 MIMO_API mimo_status mimo_layout_create(mimo_layout **out, const mimo_layout_desc *desc);
 

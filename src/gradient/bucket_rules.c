@@ -6,7 +6,7 @@
 #include "core/mutation.h"
 #include "gradient/bucket_rules.h"
 
-enum { CP = 1 << 1, DP = 1 << 3 };
+enum { CP = 1 << 1, PP = 1 << 2, DP = 1 << 3 };
 
 const char *const mimo_rule_dims[MIMO_RULE_DIMS] = {"tp", "cp", "pp", "dp"};
 
@@ -17,11 +17,6 @@ unsigned mimo_rule_sum(const mimo_bucket_rule *rule)
     if (MIMO_MUTATED("sum-of-copies"))
         return rule->data | rule->partial | rule->copies;
     return rule->data | rule->partial;
-}
-
-unsigned mimo_rule_same(const mimo_bucket_rule *rule)
-{
-    return rule->data | rule->partial | rule->copies;
 }
 
 const char *mimo_module_name(mimo_side module)
@@ -48,44 +43,45 @@ static unsigned larger(unsigned mask, const mimo_grid *grid)
 
 mimo_status mimo_rule_check_grid(const mimo_grid *grid, mimo_side module)
 {
-    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
-        mimo_dim dim = mimo_grid_dim(grid, i);
-        unsigned known = find_dim(dim.name, strlen(dim.name));
-        MIMO_CHECK(known || dim.size == 1, MIMO_ERR_UNSUPPORTED,
-                   "gradient: dimension %s=%" PRId64 " of the %s grid: only tp, cp, pp and dp may "
-                   "be larger than 1",
-                   dim.name, dim.size, mimo_module_name(module));
-        MIMO_CHECK(known != CP || module == MIMO_DST || dim.size == 1, MIMO_ERR_UNSUPPORTED,
-                   "gradient: the encoder grid has cp=%" PRId64
-                   ": its samples are not cut along cp",
-                   dim.size);
-    }
+    int64_t cp = mimo_grid_dim_size(grid, "cp");
+    MIMO_TRY(mimo_grid_check_meaning(grid, module == MIMO_SRC ? "gradient: the encoder"
+                                                              : "gradient: the LLM"));
+    MIMO_CHECK(module == MIMO_DST || cp == 1, MIMO_ERR_UNSUPPORTED,
+               "gradient: the encoder grid has cp=%" PRId64 ": its samples are not cut along cp",
+               cp);
     return MIMO_OK;
 }
 
-/* A grid may name unknown dimensions of size 1: they change nothing. */
-static bool is_on_grid(const mimo_grid *grid, const char *name, size_t length)
+/* The size of a dimension; 0 where the grid has none of that name. */
+static int64_t size_on_grid(const mimo_grid *grid, const char *name, size_t length)
 {
     for (int i = 0; i < mimo_grid_ndims(grid); i++) {
-        const char *other = mimo_grid_dim(grid, i).name;
-        if (strlen(other) == length && memcmp(other, name, length) == 0)
-            return true;
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        if (strlen(dim.name) == length && memcmp(dim.name, name, length) == 0)
+            return dim.size;
     }
-    return false;
+    return 0;
 }
 
 static mimo_status read_dims(unsigned *mask, const mimo_grid *grid,
                              const mimo_gradient_bucket *bucket, const char *dims)
 {
-    char text[96];
+    char text[MIMO_GRID_TEXT];
     *mask = 0;
     for (bool more = dims && *dims; more;) {
         size_t length = strcspn(dims, ",");
         unsigned dim = find_dim(dims, length);
-        MIMO_CHECK(dim || is_on_grid(grid, dims, length), MIMO_ERR_GRID,
+        int64_t size = size_on_grid(grid, dims, length);
+        MIMO_CHECK(dim || size > 0, MIMO_ERR_GRID,
                    "gradient bucket '%s': the %s grid %s has no dimension '%.*s'", bucket->name,
                    mimo_module_name(bucket->module), mimo_grid_text(text, sizeof text, grid),
                    (int)length, dims);
+        /* Of size 1 it changes nothing. */
+        MIMO_CHECK(dim || size == 1, MIMO_ERR_GRID,
+                   "gradient bucket '%s': ranks along '%.*s' of the %s grid %s hold copies, so "
+                   "nothing is sharded or partial along it",
+                   bucket->name, (int)length, dims, mimo_module_name(bucket->module),
+                   mimo_grid_text(text, sizeof text, grid));
         MIMO_CHECK(!(*mask & dim), MIMO_ERR_GRID, "gradient bucket '%s': '%.*s' is named twice",
                    bucket->name, (int)length, dims);
         *mask |= dim;
@@ -129,6 +125,19 @@ char *mimo_rule_text(unsigned mask, char text[16])
     return text;
 }
 
+char *mimo_rule_same_text(char text[MIMO_GRID_TEXT], const mimo_bucket_rule *rule,
+                          const mimo_grid *grid)
+{
+    text[0] = '\0';
+    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        size_t used = strlen(text);
+        if (dim.size > 1 && !(rule->shard & find_dim(dim.name, strlen(dim.name))))
+            snprintf(text + used, MIMO_GRID_TEXT - used, "%s%s", used > 0 ? "," : "", dim.name);
+    }
+    return text;
+}
+
 int64_t mimo_rule_ranks(unsigned mask, const mimo_grid *grid)
 {
     int64_t ranks = 1;
@@ -136,19 +145,6 @@ int64_t mimo_rule_ranks(unsigned mask, const mimo_grid *grid)
         if (mask & 1u << i)
             ranks *= mimo_grid_dim_size(grid, mimo_rule_dims[i]);
     return ranks;
-}
-
-bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
-{
-    int64_t coordinate;
-    if (!mimo_grid_contains(grid, rank))
-        return false;
-    for (int i = 0; i < MIMO_RULE_DIMS; i++)
-        if (!(mask & 1u << i) &&
-            (mimo_grid_coord(&coordinate, grid, rank, mimo_rule_dims[i]) != MIMO_OK ||
-             coordinate != 0))
-            return false;
-    return true;
 }
 
 int64_t mimo_rule_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
@@ -163,4 +159,17 @@ int64_t mimo_rule_representative(unsigned mask, const mimo_grid *grid, int64_t r
         stride *= dim.size;
     }
     return representative;
+}
+
+bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t rank)
+{
+    return mimo_grid_contains(grid, rank) && mimo_rule_representative(mask, grid, rank) == rank;
+}
+
+bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
+{
+    int64_t pp;
+    return mimo_rule_is_representative(CP | PP | DP, llm, rank) &&
+           mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK &&
+           pp == mimo_grid_dim_size(llm, "pp") - 1;
 }

@@ -113,17 +113,6 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
     return MIMO_OK;
 }
 
-/* Whether this rank counts its tokens. Each token counts once: tp ranks hold copies, and only the
- * last pipeline stage computes the loss. */
-static bool counts_tokens(const mimo_gradient *gradient)
-{
-    const mimo_grid *llm = gradient->grid[MIMO_DST];
-    int64_t rank = gradient->comm->rank, tp, pp;
-    return mimo_grid_contains(llm, rank) && mimo_grid_coord(&tp, llm, rank, "tp") == MIMO_OK &&
-           mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK && tp == 0 &&
-           pp == mimo_grid_dim_size(llm, "pp") - 1;
-}
-
 mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient)
 {
     MIMO_RANGE();
@@ -135,7 +124,7 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     MIMO_TRY_GOTO(status, done,
                   mimo_agree_as(comm, MIMO_AGREE_CALL, status,
                                 mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
-    if (counts_tokens(gradient))
+    if (mimo_rule_counts_tokens(gradient->grid[MIMO_DST], comm->rank))
         mine = (mimo_share){gradient->loss, gradient->tokens};
     if (MIMO_MUTATED("n-over-dp")) {
         int64_t c;

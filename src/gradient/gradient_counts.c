@@ -33,7 +33,7 @@ static uint64_t weigh_counts(const mimo_bucket_call *call)
             continue;
         sum -= hash;
         if (mimo_rule_is_representative(shard, grid, gradient->comm->rank))
-            sum += hash * (uint64_t)mimo_rule_ranks(~shard & (MIMO_RULE_MASKS - 1), grid);
+            sum += hash * (uint64_t)(mimo_grid_size(grid) / mimo_rule_ranks(shard, grid));
     }
     return sum;
 }
@@ -42,7 +42,7 @@ static uint64_t weigh_counts(const mimo_bucket_call *call)
  * the same counts, so all return the same. */
 static mimo_status compare_counts(const mimo_bucket_call *call, int i)
 {
-    char dims[16];
+    char dims[MIMO_GRID_TEXT];
     const mimo_bucket_rule *rule = &call->rules[i];
     const mimo_gradient_bucket *bucket = &call->buckets[i];
     const mimo_grid *grid = call->gradient->grid[bucket->module];
@@ -53,7 +53,7 @@ static mimo_status compare_counts(const mimo_bucket_call *call, int i)
                    "gradient bucket '%s' has %" PRId64 " elements on rank %d and %" PRId64
                    " on rank %" PRId64 ", and along %s ranks hold the same ones",
                    bucket->name, call->shares[rank].count, rank, call->shares[first].count, first,
-                   mimo_rule_text(mimo_rule_same(rule), dims));
+                   mimo_rule_same_text(dims, rule, grid));
     }
     return MIMO_OK;
 }

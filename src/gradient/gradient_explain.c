@@ -11,6 +11,12 @@
 static const char *const why_data[] = {NULL, "ranks hold other tokens of the same samples", NULL,
                                        "ranks hold other samples"};
 
+/* Of a dimension that is none of tp, cp, pp and dp. */
+static bool holds_copies(mimo_dim dim)
+{
+    return dim.size > 1 && !mimo_dim_is_known(dim.name);
+}
+
 static void explain_count(const mimo_gradient *gradient, FILE *stream)
 {
     const mimo_grid *llm = gradient->grid[MIMO_DST];
@@ -20,6 +26,9 @@ static void explain_count(const mimo_gradient *gradient, FILE *stream)
             "N counts each token once: over the LLM's cp=%" PRId64 " x dp=%" PRId64 " = %" PRId64
             " ranks and all micro-batches; tp ranks hold copies",
             cp, dp, cp * dp);
+    for (int i = 0; i < mimo_grid_ndims(llm); i++)
+        if (holds_copies(mimo_grid_dim(llm, i)))
+            fprintf(stream, ", and so do %s ranks", mimo_grid_dim(llm, i).name);
     if (mimo_grid_dim_size(llm, "pp") > 1)
         fprintf(stream, "; only the last pipeline stage sees the loss");
     fprintf(stream, ".\n");
@@ -76,6 +85,12 @@ static void explain_bucket(const mimo_gradient *gradient, const mimo_gradient_bu
         fprintf(stream, "* 1/max(N, 1).\n");
     for (int dim = 0; dim < MIMO_RULE_DIMS; dim++)
         explain_dim(rule, dim, grid, stream);
+    for (int i = 0; i < mimo_grid_ndims(grid); i++) {
+        mimo_dim dim = mimo_grid_dim(grid, i);
+        if (holds_copies(dim))
+            fprintf(stream, "  not over %s=%" PRId64 ": ranks hold copies, as the grid says.\n",
+                    dim.name, dim.size);
+    }
     if (ranks == 1)
         fprintf(stream, "  no sum: one rank holds all of the gradient.\n");
 }

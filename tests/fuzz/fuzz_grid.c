@@ -11,7 +11,7 @@ enum { MOST_MEMBERS = 1 << 16 };
 /* The text of a grid is a spec of the same grid, unless the text was truncated. */
 static void print_and_parse(const mimo_grid *grid, size_t spec_length)
 {
-    char text[512];
+    char text[512], other[512];
     mimo_grid *again = NULL;
     mimo_grid_text(text, sizeof text, grid);
     if (spec_length >= sizeof text / 2)
@@ -23,6 +23,8 @@ static void print_and_parse(const mimo_grid *grid, size_t spec_length)
         FUZZ_EXPECT(strcmp(mimo_grid_dim(grid, i).name, mimo_grid_dim(again, i).name) == 0 &&
                         mimo_grid_dim(grid, i).size == mimo_grid_dim(again, i).size,
                     "dimension %d of '%s' is another", i, text);
+    FUZZ_EXPECT(strcmp(mimo_grid_text(other, sizeof other, again), text) == 0,
+                "'%s' prints itself as '%s'", text, other);
     mimo_grid_destroy(again);
 }
 

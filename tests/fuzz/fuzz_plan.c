@@ -31,6 +31,7 @@ static void read_grid(layout_parts *parts, fuzz_input *input)
     }
     FUZZ_EXPECT(mimo_grid_create(&parts->grid, dims, 5, fuzz_number(input, 0, 3)) == MIMO_OK,
                 "no grid");
+    FUZZ_EXPECT(mimo_grid_set_copies(parts->grid, "ep") == MIMO_OK, "no copies");
     parts->desc.grid = parts->grid;
 }
 

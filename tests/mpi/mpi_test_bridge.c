@@ -672,6 +672,33 @@ MPI_TEST(bridge, descriptors_that_differ)
     drop_bridge(bridge, src, dst);
 }
 
+/* A typo, or a mesh with other names: taken for copies, they would mix up samples. */
+MPI_TEST(bridge, dimensions_without_a_meaning)
+{
+    static const struct {
+        const char *src, *dst, *words;
+    } cases[] = {
+        {"pd=4", "cp=2,dp=2", "bridge: the src grid pd=4 has pd = 4"},
+        {"dp=4", "cp=2,dp_shard=2", "bridge: the dst grid cp=2,dp_shard=2 has dp_shard = 2"},
+        {"tp=2,x=2", "tp=2,dp=2", "x=2:copies"},
+    };
+    for (int collective = 0; collective < 2; collective++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            mimo_grid *src = NULL, *dst = NULL;
+            mimo_bridge *bridge = NULL;
+            mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+            MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
+            MPI_EXPECT_OK(mimo_grid_create_text(&dst, cases[i].dst, 0));
+            desc.src = src;
+            desc.dst = dst;
+            if (collective > 0)
+                desc.executor.algorithm = MIMO_ALGORITHM_COLLECTIVE;
+            MPI_EXPECT_STATUS(mimo_bridge_create(&bridge, mpi_test_comm(), &desc), MIMO_ERR_GRID);
+            MPI_EXPECT_SENTENCE(cases[i].words);
+            drop_bridge(bridge, src, dst);
+        }
+}
+
 /* MIMO_CHECK=replicas: every rank gets an error that names a source that differs between tp copies,
  * even where only the last element of the last tensor differs. */
 MPI_TEST(bridge, replica_check)

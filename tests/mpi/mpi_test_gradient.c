@@ -627,7 +627,9 @@ MPI_TEST(gradient, wrong_creation)
     expect_creation("tp=2,dp=2", last ? "tp=2,cp=2,dp=1" : "tp=2,cp=1,dp=2", MIMO_ERR_MISMATCH,
                     "tp=2,cp=2,dp=1");
     expect_creation("tp=2,dp=4", "tp=2,cp=1,dp=2", MIMO_ERR_GRID, "8");
-    expect_creation("tp=2,dp=2", "tp=1,ep=2,dp=2", MIMO_ERR_UNSUPPORTED, "ep=2 of the LLM grid");
+    expect_creation("tp=2,dp=2", "tp=1,ep=2,dp=2", MIMO_ERR_GRID,
+                    "the LLM grid tp=1,ep=2,dp=2 has ep = 2");
+    expect_creation("pd=4", "tp=1,dp=4", MIMO_ERR_GRID, "the encoder grid pd=4 has pd = 4");
     expect_creation("tp=2,cp=2", "tp=1,dp=4", MIMO_ERR_UNSUPPORTED, "encoder grid has cp=2");
     MPI_EXPECT_STATUS(mimo_gradient_create(&gradient, mpi_test_comm(), NULL, NULL),
                       MIMO_ERR_ARGUMENT);
@@ -637,21 +639,65 @@ MPI_TEST(gradient, wrong_creation)
     mimo_gradient_reset(NULL);
 }
 
-/* ------------------------------------------- explain ---------------------------------------- */
+/* ------------------------------------------- copies ------------------------------------------- */
 
 /* The explanation contains each of these sentences. */
-static void expect_explained(const fixture *it, const step_buckets *buckets,
+static void expect_explained(const fixture *it, const mimo_gradient_bucket *list, int n,
                              const char *const *sentences, size_t count)
 {
     char *text = NULL;
     size_t length = 0;
     FILE *stream = open_memstream(&text, &length);
-    MPI_EXPECT_OK(mimo_gradient_explain(stream, it->gradient, buckets->list, BUCKETS));
+    MPI_EXPECT_OK(mimo_gradient_explain(stream, it->gradient, list, n));
     fclose(stream);
     for (size_t i = 0; i < count; i++)
         MPI_EXPECT(strstr(text, sentences[i]), "no \"%s\" in:\n%s", sentences[i], text);
     free(text);
 }
+
+/* On 4 ranks, x fastest: ranks along x hold the same elements and gradients, and their tokens count
+ * once. N is 1 + 2, each gradient 1 + 2 over dp. */
+MPI_TEST(gradient, copies)
+{
+    static const char *const sentences[] = {
+        "tp ranks hold copies, and so do x ranks",
+        "llm (LLM x=2:copies,dp=2, 2 elements here, f32): SUM over 2 ranks, then * 1/3",
+        "not over x=2: ranks hold copies, as the grid says",
+    };
+    double d = mpi_test_rank() / 2, norm = 0, loss = 0;
+    float encoder[3] = {(float)d + 1, 0, 0}, llm[3] = {(float)d + 1, 2 * (float)d + 2, 0};
+    int64_t n = 0;
+    fixture it = {{NULL, NULL}, NULL};
+    mimo_gradient_bucket list[2] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT};
+    for (int side = 0; side < 2; side++) {
+        list[side].name = side > 0 ? "llm" : "encoder";
+        list[side].module = (mimo_side)side;
+        list[side].grad = side > 0 ? llm : encoder;
+        list[side].count = 1 + side;
+        MPI_EXPECT_OK(mimo_grid_create_text(&it.grid[side], "x=2:copies,dp=2", 0));
+    }
+    MPI_EXPECT_OK(mimo_gradient_create(&it.gradient, mpi_test_comm(), it.grid[0], it.grid[1]));
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 10 * (d + 1), (int64_t)d + 1));
+    MPI_EXPECT_OK(mimo_gradient_count(&n, &loss, it.gradient));
+    MPI_EXPECT(n == 3 && loss == 10, "N is %" PRId64 ", the loss %g", n, loss);
+    list[1].count += mpi_test_rank() == 1;
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("3 elements on rank 1 and 2 on rank 0, and along x,dp ranks hold the same");
+    list[1].count = 2;
+    list[1].shard = "x";
+    MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_GRID);
+    MPI_EXPECT_SENTENCE("'llm': ranks along 'x' of the LLM grid x=2:copies,dp=2 hold copies");
+    list[1].shard = "";
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 2, NULL));
+    MPI_EXPECT(encoder[0] == 1 && llm[0] == 1 && llm[1] == 2, "gradients %g, %g %g", encoder[0],
+               llm[0], llm[1]);
+    MPI_EXPECT_OK(mimo_gradient_norm(&norm, it.gradient, list, 2, NULL));
+    MPI_EXPECT(norm == sqrt(6), "norm %g", norm);
+    expect_explained(&it, list, 2, sentences, sizeof sentences / sizeof sentences[0]);
+    release(&it);
+}
+
+/* ------------------------------------------- explain ---------------------------------------- */
 
 MPI_TEST(gradient, explain)
 {
@@ -674,10 +720,10 @@ MPI_TEST(gradient, explain)
     fixture it = fixture_of(&pair);
     step_buckets buckets = new_buckets();
     fill_buckets(&buckets, &pair, 3);
-    expect_explained(&it, &buckets, &(const char *){"N is not known yet"}, 1);
+    expect_explained(&it, buckets.list, BUCKETS, &(const char *){"N is not known yet"}, 1);
     MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 2));
     MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
-    expect_explained(&it, &buckets, sentences, sizeof sentences / sizeof sentences[0]);
+    expect_explained(&it, buckets.list, BUCKETS, sentences, sizeof sentences / sizeof sentences[0]);
     FILE *stream = fopen("/dev/full", "w");
     if (stream) {
         MPI_EXPECT_STATUS(mimo_gradient_explain(stream, it.gradient, buckets.list, BUCKETS),
@@ -708,7 +754,7 @@ MPI_TEST(gradient, explain_stages)
     fixture it = fixture_of(&pair);
     step_buckets buckets = new_buckets();
     fill_buckets(&buckets, &pair, 3);
-    expect_explained(&it, &buckets, sentences, sizeof sentences / sizeof sentences[0]);
+    expect_explained(&it, buckets.list, BUCKETS, sentences, sizeof sentences / sizeof sentences[0]);
     free_buckets(&buckets);
     release(&it);
 }

@@ -201,6 +201,21 @@ MPI_TEST(grid, ranks_that_disagree)
     mimo_grid_destroy(grid);
 }
 
+/* What dimensions mean is part of what ranks compare, and is fixed from then on. */
+MPI_TEST(grid, copies)
+{
+    mimo_grid *grid = parse("x=2,dp=1", 0);
+    if (mpi_test_rank() == 1)
+        MPI_EXPECT_OK(mimo_grid_set_copies(grid, "x"));
+    MPI_EXPECT_STATUS(mimo_grid_connect(grid, mpi_test_comm()), MIMO_ERR_MISMATCH);
+    MPI_EXPECT_SENTENCE("rank 1 called connect grid x=2:copies,dp=1 at offset 0");
+    MPI_EXPECT_OK(mimo_grid_set_copies(grid, "x"));
+    MPI_EXPECT_OK(mimo_grid_connect(grid, mpi_test_comm()));
+    MPI_EXPECT_STATUS(mimo_grid_set_copies(grid, ""), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("grid x=2:copies,dp=1 is connected");
+    mimo_grid_destroy(grid);
+}
+
 /* Shared groups. Views that differ between ranks are found when a group is created. */
 MPI_TEST(grid, views)
 {

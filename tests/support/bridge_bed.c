@@ -111,7 +111,8 @@ void bed_draw_grid(uint64_t *random, char text[64], int64_t *offset)
         if (ranks * size > limit)
             size = 1;
         ranks *= size;
-        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d", dim, (int)size);
+        used += (size_t)snprintf(text + used, 64 - used, ",%s=%d%s", dim, (int)size,
+                                 dim[0] == 'e' ? ":copies" : "");
     }
     *offset = random_below(random, limit - ranks + 1);
 }

@@ -472,6 +472,7 @@ def bad_pairs():
             (["pp = 2"], "tp=1,pp=2,dp=2", "tp=2,dp=2"),
             (["pp = 2"], "tp=2,dp=2", "tp=1,pp=2,dp=2"),
             (["ep = 2"], "tp=2,dp=2", "tp=1,ep=2,dp=2"),
+            (["ep = 2"], "tp=2,dp=2", "tp=1,ep=2:copies,dp=2"),
             (["dp = 3", "dp = 2"], "tp=2,dp=3", "tp=3,dp=2", 6),
             (["placement", "rank 1"], "tp=2,dp=2", "dp=2,tp=2"),
             (["6", "dp = 4"], "tp=1,dp=4", "tp=2,dp=2", 6),

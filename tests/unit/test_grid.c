@@ -8,6 +8,7 @@
 #include <mimo/grid.h>
 
 #include "core/hash.h"
+#include "grid/grid_types.h"
 #include "expect_failure.h"
 #include "same_bits.h"
 #include "slow_grid.h"
@@ -348,6 +349,65 @@ Test(rank, arguments_that_are_NULL)
     mimo_grid_destroy(grid);
 }
 
+/* ------------------------------------------ copies ------------------------------------------ */
+
+static uint64_t hash_of(const mimo_grid *grid)
+{
+    return mimo_grid_hash(MIMO_HASH_START, grid);
+}
+
+Test(copies, are_said_by_name_or_in_the_text)
+{
+    char text[64];
+    mimo_grid *grid = parse("tp=2,x=2,y=3,dp=2", 0), *same = parse("tp=2,x=2:copies,y=3,dp=2", 0);
+    FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "a grid tp=2,x=2,y=3,dp=2 has x = 2",
+          "x=2:copies");
+    uint64_t without = hash_of(grid);
+    cr_assert_eq(mimo_grid_set_copies(grid, "x"), MIMO_OK);
+    cr_assert_str_eq(mimo_grid_text(text, sizeof text, grid), "tp=2,x=2:copies,y=3,dp=2");
+    cr_assert_eq(hash_of(grid), hash_of(same));
+    cr_assert_neq(hash_of(grid), without);
+    FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "has y = 3");
+    cr_assert_eq(mimo_grid_set_copies(grid, "y,x"), MIMO_OK);
+    cr_assert_eq(mimo_grid_check_meaning(grid, "a"), MIMO_OK);
+    /* The last call holds. */
+    cr_assert_eq(mimo_grid_set_copies(grid, "y"), MIMO_OK);
+    FAILS(mimo_grid_check_meaning(grid, "a"), MIMO_ERR_GRID, "has x = 2");
+    cr_assert_eq(mimo_grid_set_copies(grid, ""), MIMO_OK);
+    cr_assert_eq(hash_of(grid), without);
+    mimo_grid_destroy(grid);
+    mimo_grid_destroy(same);
+}
+
+Test(copies, of_size_1_a_dimension_means_nothing)
+{
+    mimo_grid *grid = parse("tp=2,x=1,y=1:copies,dp=2", 0);
+    cr_assert_eq(mimo_grid_check_meaning(grid, "a"), MIMO_OK);
+    mimo_grid_destroy(grid);
+}
+
+Test(copies, errors)
+{
+    char text[64];
+    mimo_grid *grid = parse("tp=2,x=2:copies,dp=2", 0), *none = NULL;
+    FAILS(mimo_grid_set_copies(NULL, "x"), MIMO_ERR_ARGUMENT, "grid is NULL");
+    FAILS(mimo_grid_set_copies(grid, NULL), MIMO_ERR_ARGUMENT, "dims is NULL");
+    FAILS(mimo_grid_set_copies(grid, "y"), MIMO_ERR_GRID, "'y'", "tp=2,x=2:copies,dp=2");
+    FAILS(mimo_grid_set_copies(grid, "x,x"), MIMO_ERR_GRID, "'x' twice");
+    FAILS(mimo_grid_set_copies(grid, "x,dp"), MIMO_ERR_GRID, "'dp'", "meanings of their own");
+    cr_assert_str_eq(mimo_grid_text(text, sizeof text, grid), "tp=2,x=2:copies,dp=2",
+                     "a failed call changed the grid");
+    mimo_grids_retain(grid, grid, MIMO_GRID_BRIDGE);
+    FAILS(mimo_grid_set_copies(grid, ""), MIMO_ERR_STATE, "in use", "objects: 1");
+    mimo_grids_release(grid, grid, MIMO_GRID_BRIDGE);
+    FAILS(mimo_grid_create_text(&none, "tp=2:copies,dp=2", 0), MIMO_ERR_GRID, "'tp'");
+    FAILS(mimo_grid_create_text(&none, "x=2:copied", 0), MIMO_ERR_ARGUMENT, "'x=2:copied'");
+    FAILS(mimo_grid_create_text(&none, "x=2:copies:copies", 0), MIMO_ERR_ARGUMENT, "x=2");
+    FAILS(mimo_grid_create_text(&none, "x:copies", 0), MIMO_ERR_ARGUMENT, "'x:copies'");
+    cr_assert_null(none);
+    mimo_grid_destroy(grid);
+}
+
 /* ------------------------------------------ views ------------------------------------------- */
 
 static mimo_status add_view(mimo_grid *base, const char *name, const char *spec)
@@ -398,6 +458,19 @@ static bool groups_equal(const mimo_grid *a, const mimo_grid *b, const slow_grid
             return false;
     }
     return true;
+}
+
+/* Each says what its own dimensions mean. */
+Test(view, copies)
+{
+    mimo_grid *base = parse("tp=2,x=2:copies,dp=2", 0), *view = NULL;
+    cr_assert_eq(add_view(base, "experts", "ep=4,dp=2"), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_grid_view(&view, base, "experts"), MIMO_OK);
+    FAILS(mimo_grid_check_meaning(view, "a"), MIMO_ERR_GRID, "ep = 4");
+    cr_assert_eq(mimo_grid_set_copies(view, "ep"), MIMO_OK);
+    cr_assert_eq(mimo_grid_check_meaning(view, "a"), MIMO_OK);
+    cr_assert_eq(mimo_grid_check_meaning(base, "a"), MIMO_OK);
+    mimo_grid_destroy(base);
 }
 
 /* The rule by sizes and strides allows sharing exactly where the group lists of all sets of shared

@@ -147,7 +147,7 @@ Test(layout, every_row_is_where_the_formulas_say)
         LAYOUT("tp=3,cp=2,dp=7", 5, MIMO_ROWS_SBH, true, true, false),
         LAYOUT("dp=3,tp=2,cp=3", 1, MIMO_ROWS_BSH, true, true, false),
         LAYOUT("dp=2,pp=3,cp=6,tp=1", 0, MIMO_ROWS_SBH, true, false, false),
-        LAYOUT("cp=3,ep=2,dp=3", 2, MIMO_ROWS_SBH, false, false, true),
+        LAYOUT("cp=3,ep=2:copies,dp=3", 2, MIMO_ROWS_SBH, false, false, true),
         LAYOUT("tp=4,dp=6", 0, MIMO_ROWS_BSH, true, true, false),
         LAYOUT("x=1", 0, MIMO_ROWS_BSH, false, false, false),
     };
@@ -185,6 +185,16 @@ static mimo_status attempt(const char *spec, mimo_partition_rule rule, int64_t b
     mimo_layout_destroy(made);
     mimo_grid_destroy(grid);
     return status;
+}
+
+/* A typo, or a mesh with other names: taken for copies, they would mix up samples. */
+Test(layout, dimensions_without_a_meaning)
+{
+    const mimo_partition_rule rule = MIMO_PARTITION_RULE_INIT;
+    FAILS(attempt("pd=4", rule, 4, 8), MIMO_ERR_GRID, "layout: the grid pd=4 has pd = 4",
+          "none of tp, cp, pp and dp", "pd=4:copies");
+    FAILS(attempt("cp=2,dp_shard=3", rule, 6, 8), MIMO_ERR_GRID, "dp_shard = 3");
+    cr_assert_eq(attempt("pd=1,cp=2,x=2:copies,dp=2", rule, 4, 8), MIMO_OK);
 }
 
 Test(layout, sequence_does_not_divide)

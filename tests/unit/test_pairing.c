@@ -283,6 +283,7 @@ Test(pairing, every_rule_has_its_sentence)
     REFUSED("tp=2,dp=2", "tp=1,pp=2,dp=2", "dst grid tp=1,pp=2,dp=2", "pp = 2");
     REFUSED("tp=1,gtp_remat=2,dp=2", "tp=2,dp=2", "src grid", "gtp_remat = 2");
     REFUSED("tp=2,dp=2", "tp=1,ep=2,dp=2", "dst grid", "ep = 2");
+    REFUSED("tp=2,dp=2", "tp=1,x=2:copies,dp=2", "dst grid", "x = 2", "other than tp, cp and dp");
     REFUSED("tp=3,dp=2", "tp=2,dp=3", "dp = 2", "dp = 3", "divides");
     /* The same samples in another order. Megatron-LM accepts both and swaps the samples. */
     REFUSED("tp=2,dp=2", "dp=2,tp=2", "rank 1", "coordinate 0 of 2 in src grid tp=2,dp=2",

@@ -586,8 +586,9 @@ static void draw_grid(stream *random, int64_t limit, char text[64])
             size = 1;
         ranks *= size;
         if (size > 1 || flip(random))
-            used += (size_t)snprintf(text + used, 64 - used, "%s%s=%" PRId64, used > 0 ? "," : "",
-                                     dim, size);
+            used +=
+                (size_t)snprintf(text + used, 64 - used, "%s%s=%" PRId64 "%s", used > 0 ? "," : "",
+                                 dim, size, dim[0] == 'e' ? ":copies" : "");
     }
     if (used == 0)
         snprintf(text, 64, "dp=1");
