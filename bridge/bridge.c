@@ -3,6 +3,7 @@
 
 #include "bridge/bridge_types.h"
 #include "bridge/bridge_desc.h"
+#include "bridge/verify/verify.h"
 #include "comm/calls.h"
 #include "core/check.h"
 #include "core/hash.h"
@@ -32,13 +33,6 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
     return mimo_executors_create(bridge, desc);
 }
 
-/* Ranks along tp hold copies of a source, unless sp cuts it there. */
-static bool has_replicas(const mimo_bridge *bridge, const mimo_bridge_request *own)
-{
-    const mimo_partition_rule *cut = own->desc.src_partition;
-    return mimo_grid_dim_size(bridge->src, "tp") > 1 && !(cut && cut->sp);
-}
-
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
@@ -46,9 +40,8 @@ static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_brid
     bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;
     bridge->check_samples = (own->checks & MIMO_CHECK_SAMPLES) != 0;
-    bridge->check_replicas = (own->checks & MIMO_CHECK_REPLICAS) != 0 && has_replicas(bridge, own);
-    if (bridge->check_replicas)
-        MIMO_TRY(mimo_grid_split(&bridge->src_tp, bridge->comm, bridge->src, "tp"));
+    if (bridge->replicated)
+        MIMO_TRY(mimo_grid_split(&bridge->copies, bridge->comm, bridge->src, bridge->replicated));
     if (mimo_executor_stages(bridge->executor[0]) || mimo_executor_stages(bridge->executor[1]))
         MIMO_TRY(mimo_fifos_use(&bridge->fifos, comm));
     return mimo_executors_connect(bridge);
@@ -79,6 +72,8 @@ mimo_status mimo_bridge_create(mimo_bridge **out, mimo_comm *comm, const mimo_br
         local = mimo_reserve(&bridge->spare, 1, sizeof(mimo_op));
     if (local == MIMO_OK)
         local = fill_local(bridge, comm, &own.desc);
+    if (local == MIMO_OK && (own.checks & MIMO_CHECK_REPLICAS) != 0)
+        local = mimo_replicas_prepare(bridge);
     if (local == MIMO_OK && !out)
         local = mimo_fail(MIMO_ERR_ARGUMENT, "bridge: out is NULL");
     mimo_status status = mimo_bridge_request_agree(comm, local, &own);
@@ -115,12 +110,13 @@ static void release(mimo_bridge *bridge)
     mimo_executors_destroy(bridge);
     mimo_fifos_leave(&bridge->fifos);
     mimo_staging_release(&bridge->staging);
-    mimo_comm_destroy(bridge->src_tp);
+    mimo_comm_destroy(bridge->copies);
     mimo_comm_destroy(bridge->comm);
     if (bridge->src)
         mimo_grids_release(bridge->src, bridge->dst, MIMO_GRID_BRIDGE);
     if (bridge->parent)
         mimo_comm_release(bridge->parent);
+    mimo_release(bridge->replicated);
     mimo_release(bridge);
 }
 

@@ -36,9 +36,10 @@ struct mimo_bridge {
     bool names_tensors;  /* words of calls name tensors: not where calls only enqueue, and nobody
                             compares them */
     bool compares_calls; /* with all other calls of the parent (MIMO_CHECK=calls) */
-    bool check_replicas; /* MIMO_CHECK=replicas */
     bool check_samples;  /* MIMO_CHECK=samples */
-    mimo_comm *src_tp;   /* replica check; NULL where it is off, and outside the src grid */
+    char *replicated; /* MIMO_CHECK=replicas: the dimensions along which sources are copies, "tp,x";
+                         NULL where there are none, or they are not checked */
+    mimo_comm *copies; /* this rank's group along these; NULL outside the src grid as well */
 
     mimo_op *queue;        /* operations in flight: only the first moves, so that all ranks start
                              their communication in the same order */

@@ -72,36 +72,70 @@ static void add_axis(mimo_axes *axes, mimo_axis axis)
     axes->size *= axis.size;
 }
 
-/* Say what every dimension of the grid does to rows: cut, copy, or hold contributions. */
+/* What a dimension of the grid does to rows. */
+typedef enum axis_role {
+    AXIS_COPIES,   /* ranks along it hold equal rows */
+    AXIS_SAMPLES,  /* cuts the batch */
+    AXIS_SEQUENCE, /* cuts the sequence */
+    AXIS_SHARD,    /* cuts a cp shard */
+    AXIS_CLASS,    /* ranks along it hold contributions */
+    AXIS_STAGE,    /* only coordinate 0 holds rows */
+} axis_role;
+
+static axis_role role_of(const mimo_layout_desc *desc, const char *name)
+{
+    axis_role shared = desc->cp_copies == MIMO_COPIES_PARTIAL ? AXIS_CLASS : AXIS_COPIES;
+    if (strcmp(name, "dp") == 0)
+        return AXIS_SAMPLES;
+    if (strcmp(name, "pp") == 0)
+        return desc->all_stages ? shared : AXIS_STAGE;
+    if (strcmp(name, "cp") == 0)
+        return desc->partition ? AXIS_SEQUENCE : shared;
+    if (strcmp(name, "tp") == 0 && desc->partition && desc->partition->sp)
+        return AXIS_SHARD;
+    return AXIS_COPIES;
+}
+
+bool mimo_layout_replicates(const mimo_layout_desc *desc, const char *name)
+{
+    return role_of(desc, name) == AXIS_COPIES;
+}
+
+static void set_axis(mimo_layout *layout, axis_role role, mimo_axis axis)
+{
+    switch (role) {
+    case AXIS_SAMPLES:
+        layout->dims.dp = axis;
+        return; /* readers are those of one sample */
+    case AXIS_STAGE:
+        layout->pp = axis;
+        return;
+    case AXIS_SEQUENCE:
+        layout->dims.cp = axis;
+        break;
+    case AXIS_SHARD:
+        layout->dims.tp = axis;
+        break;
+    case AXIS_CLASS:
+        add_axis(&layout->dims.klass, axis);
+        break;
+    case AXIS_COPIES:
+        add_axis(&layout->copies, axis);
+        break;
+    }
+    add_axis(&layout->readers, axis);
+}
+
 static void set_axes(mimo_layout *layout, const mimo_layout_desc *desc)
 {
-    bool cuts = desc->partition, partial = desc->cp_copies == MIMO_COPIES_PARTIAL;
-    bool sp = cuts && desc->partition->sp;
-    mimo_axis stride = {1, 1};
-    layout->dims.dp = layout->dims.cp = layout->dims.tp = layout->pp = stride;
+    mimo_axis whole = {1, 1};
+    int64_t stride = 1;
+    layout->dims.dp = layout->dims.cp = layout->dims.tp = layout->pp = whole;
     layout->copies.size = layout->readers.size = layout->dims.klass.size = 1;
     for (int i = 0; i < mimo_grid_ndims(desc->grid); i++) {
         mimo_dim dim = mimo_grid_dim(desc->grid, i);
-        mimo_axis axis = {dim.size, stride.stride};
-        bool is_cp = strcmp(dim.name, "cp") == 0, is_dp = strcmp(dim.name, "dp") == 0;
-        bool is_pp = strcmp(dim.name, "pp") == 0;
-        stride.stride *= dim.size;
-        if (is_pp && !desc->all_stages) {
-            layout->pp = axis;
-            continue;
-        }
-        if (is_dp)
-            layout->dims.dp = axis;
-        else if (is_cp && cuts)
-            layout->dims.cp = axis;
-        else if ((is_cp || is_pp) && partial)
-            add_axis(&layout->dims.klass, axis);
-        else if (strcmp(dim.name, "tp") == 0 && sp)
-            layout->dims.tp = axis;
-        else
-            add_axis(&layout->copies, axis);
-        if (!is_dp)
-            add_axis(&layout->readers, axis);
+        set_axis(layout, role_of(desc, dim.name), (mimo_axis){dim.size, stride});
+        stride *= dim.size;
     }
 }
 

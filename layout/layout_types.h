@@ -70,6 +70,9 @@ typedef struct mimo_range {
 /* The most boxes of a cell in one segment: the two chunks of zigzag. */
 enum { MIMO_LAYOUT_BOXES = 2 };
 
+/* Whether ranks along a dimension of this name hold equal rows, so that any of them may send. */
+bool mimo_layout_replicates(const mimo_layout_desc *desc, const char *name);
+
 /* ----- ranks, cells, samples (layout_ranks.c) ----- */
 
 /* The cell of a rank; false where it is outside the layout's ranks, or at pp > 0. */

@@ -100,10 +100,10 @@ static mimo_status read_pairs(mimo_op *op, const mimo_tensor *to, const mimo_ten
 
 static mimo_status reserve_hashes(mimo_op *op)
 {
-    const mimo_comm *tp = op->bridge->src_tp;
-    if (!tp || op->memory.hashes)
+    const mimo_comm *copies = op->bridge->copies;
+    if (!copies || op->memory.hashes)
         return MIMO_OK;
-    return mimo_reserve(&op->memory.hashes, 1 + (int64_t)tp->size, sizeof *op->memory.hashes);
+    return mimo_reserve(&op->memory.hashes, 1 + (int64_t)copies->size, sizeof *op->memory.hashes);
 }
 
 /* Check the call and prepare it. */

@@ -121,7 +121,7 @@ static void on_agreed(mimo_op *op)
         mimo_op_end(op, op->claim.agreement.result);
     else if (first && !ready)
         enter(op, MIMO_OP_RESOLVING, op->executor->resolve_start);
-    else if (first && bridge->check_replicas && !op->call.backward && !op->call.prepares)
+    else if (first && bridge->replicated && !op->call.backward && !op->call.prepares)
         enter(op, MIMO_OP_HASHING_REPLICAS, mimo_replicas_start);
     else
         op->progress.state = MIMO_OP_MOVING;

@@ -47,7 +47,7 @@ typedef enum mimo_op_state {
     MIMO_OP_QUEUED,
     MIMO_OP_AGREEING,
     MIMO_OP_RESOLVING,         /* the ranks guessed different splits: gathering their samples */
-    MIMO_OP_HASHING_REPLICAS,  /* replica check: gathering hashes of the source over src tp */
+    MIMO_OP_HASHING_REPLICAS,  /* replica check: gathering hashes of copies of the source */
     MIMO_OP_AGREEING_REPLICAS, /* replica check: agreeing on its outcome */
     MIMO_OP_MOVING,
     MIMO_OP_AGREEING_ORIGINS, /* samples check: agreeing on its outcome */
@@ -70,7 +70,7 @@ typedef struct mimo_op_memory {
     mimo_staging staging; /* on the host; see mimo_op_get_staging */
     mimo_event **events;  /* events[event_count]: on a device, when each chunk has arrived */
     int64_t event_count;  /* as many as the operation with the most chunks had */
-    uint64_t *hashes;     /* replica check: the own hash, then those of all src tp ranks */
+    uint64_t *hashes;     /* replica check: the own hash, then those of all ranks with copies */
     char *substitutes;    /* of a prepare: see mimo_op_take_substitutes */
     int64_t *samples;     /* routed: this rank's samples of either side, then those of all ranks */
 } mimo_op_memory;

@@ -1,10 +1,39 @@
-/* MIMO_CHECK=replicas: the source tile must be the same on all src tp ranks, as the bridge reads
- * each rank's own. Compares a hash per rank. */
+/* MIMO_CHECK=replicas: the source tile must be the same on all src ranks that hold copies, as the
+ * bridge reads each rank's own. Compares a hash per rank. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "bridge/layout/layout_types.h"
 #include "bridge/verify/verify.h"
 #include "core/hash.h"
 #include "core/memory.h"
+
+static bool is_replicated(const mimo_layout_desc *src, int i)
+{
+    mimo_dim dim = mimo_grid_dim(src->grid, i);
+    return dim.size > 1 && mimo_layout_replicates(src, dim.name);
+}
+
+mimo_status mimo_replicas_prepare(mimo_bridge *bridge)
+{
+    size_t length = 0;
+    char *dims;
+    const mimo_layout_desc src =
+        mimo_bridge_stricter_executor(bridge)->side_layout(bridge, MIMO_SRC);
+    for (int i = 0; i < mimo_grid_ndims(src.grid); i++)
+        if (is_replicated(&src, i))
+            length += strlen(mimo_grid_dim(src.grid, i).name) + 1;
+    if (length == 0)
+        return MIMO_OK;
+    MIMO_TRY(mimo_reserve(&dims, (int64_t)length, 1));
+    for (int i = 0; i < mimo_grid_ndims(src.grid); i++)
+        if (is_replicated(&src, i))
+            snprintf(dims + strlen(dims), length - strlen(dims), "%s%s", *dims ? "," : "",
+                     mimo_grid_dim(src.grid, i).name);
+    bridge->replicated = dims;
+    return MIMO_OK;
+}
 
 /* Hashes on the host, piece by piece: a device's tensor is fetched for it. */
 static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile *tile)
@@ -23,32 +52,33 @@ static mimo_status hash_tile(uint64_t *hash, const mimo_op *op, const mimo_tile 
 
 mimo_status mimo_replicas_start(mimo_op *op)
 {
-    mimo_comm *tp = op->bridge->src_tp;
-    if (!tp)
+    mimo_comm *copies = op->bridge->copies;
+    if (!copies)
         return MIMO_OK;
     uint64_t hash = MIMO_HASH_START;
-    MIMO_TRY(mimo_comm_synchronize(tp, op->call.stream));
+    MIMO_TRY(mimo_comm_synchronize(copies, op->call.stream));
     for (int i = 0; i < op->tensors.count - op->tensors.tagged; i++)
         MIMO_TRY(hash_tile(&hash, op, &op->tensors.pairs[i].src));
     op->memory.hashes[0] = hash;
-    return tp->backend->host_allgather_start(&op->progress.request, tp, op->memory.hashes + 1,
-                                             op->memory.hashes, (int)sizeof hash);
+    return copies->backend->host_allgather_start(
+        &op->progress.request, copies, op->memory.hashes + 1, op->memory.hashes, (int)sizeof hash);
 }
 
 mimo_status mimo_replicas_outcome(const mimo_op *op)
 {
     const mimo_bridge *bridge = op->bridge;
-    int64_t group, member, *ranks;
-    if (!bridge->src_tp || op->memory.hashes[1 + bridge->src_tp->rank] == op->memory.hashes[1])
+    const mimo_comm *copies = bridge->copies;
+    int64_t group, *ranks;
+    if (!copies || op->memory.hashes[1 + copies->rank] == op->memory.hashes[1])
         return MIMO_OK;
-    MIMO_TRY(mimo_grid_group_of(&group, &member, bridge->src, "tp", bridge->rank));
-    MIMO_TRY(mimo_reserve(&ranks, bridge->src_tp->size, sizeof *ranks));
-    mimo_status status = mimo_grid_group_at(ranks, bridge->src, "tp", group);
+    MIMO_TRY(mimo_grid_group_of(&group, NULL, bridge->src, bridge->replicated, bridge->rank));
+    MIMO_TRY(mimo_reserve(&ranks, copies->size, sizeof *ranks));
+    mimo_status status = mimo_grid_group_at(ranks, bridge->src, bridge->replicated, group);
     if (status == MIMO_OK)
         status = mimo_fail(MIMO_ERR_MISMATCH,
-                           "source of %s differs between src tp replicas: rank %" PRId64
-                           " (tp %" PRId64 ") from rank %" PRId64 " (tp 0)",
-                           op->claim.words, bridge->rank, member, ranks[0]);
+                           "source of %s differs between copies along %s of src: rank %" PRId64
+                           " from rank %" PRId64,
+                           op->claim.words, bridge->replicated, bridge->rank, ranks[0]);
     mimo_release(ranks);
     return status;
 }

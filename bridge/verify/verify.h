@@ -9,8 +9,10 @@
 mimo_status mimo_origins_prepare(mimo_op *op);
 mimo_status mimo_origins_outcome(const mimo_op *op);
 
-/* MIMO_CHECK=replicas (replicas.c): begin to compare the sources over src tp
- * (op->progress.request), and the outcome. */
+/* MIMO_CHECK=replicas (replicas.c). Prepare sets bridge->replicated; local, once the executors are
+ * created. Then, of an operation: begin to compare the sources of copies (op->progress.request),
+ * and the outcome. */
+mimo_status mimo_replicas_prepare(mimo_bridge *bridge);
 mimo_status mimo_replicas_start(mimo_op *op);
 mimo_status mimo_replicas_outcome(const mimo_op *op);
 

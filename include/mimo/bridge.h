@@ -2,8 +2,10 @@
  * The bridge: encoder activations forward into the LLM's layout, gradients backward.
  *
  * The encoder (src) and the LLM (dst) live on the same ranks under different grids. The source
- * tensor is the same on all src tp ranks (MIMO_CHECK=replicas verifies it). The bridge never
- * gathers or sums along tp, and never divides. docs/concepts.md has the rules, under "Bridge".
+ * tensor is the same on all src ranks that hold copies: along tp, along cp without a src partition,
+ * and along dimensions of which the grid says so (MIMO_CHECK=replicas verifies it). The bridge
+ * never gathers or sums along tp, and never divides. docs/concepts.md has the rules, under
+ * "Bridge".
  *
  *   src tile  [S, b, H], b = B / src dp: the rank's encoder output.
  *   dst tile  Without a partition [S, B / dst dp, H]: full sequences. Backward takes the gradient

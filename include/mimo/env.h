@@ -15,22 +15,22 @@ MIMO_BEGIN_DECLS
  *  and MIMO_CHECK, and remembers them. The creation of a communicator reads MIMO_DEADLINE_MS. Calls
  *  that agree read MIMO_AGREE, and whether MIMO_CHECK has the word `calls`. All ranks set the same:
  *  creations compare MIMO_AGREE and MIMO_CHECK (MIMO_ERR_MISMATCH), other calls do not. */
-#define MIMO_ENV_LIST(X)                                                                      \
-    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
-      "1: each collective call that the host waits for begins with an agreement of its "      \
-      "ranks on status and signature; 0: only calls that create something do, and another "   \
-      "call that fails on one rank can leave the others waiting; the same on all ranks")      \
-    X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
-      "further checks, a list of: replicas (bridge forward: the source tensor is the same "   \
-      "on all src tp ranks); calls (calls that only enqueue work on a device agree as well, " \
-      "whatever MIMO_AGREE says, and calls of bridges and their self-tests are compared "     \
-      "with all other calls of the communicator); samples (bridges: each row carries its "    \
-      "origin, which is compared with the one that the layouts give)")                        \
-    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
-      "thread blocks of a device that a zero-copy or staged call may take, the same on all "  \
-      "ranks; 0: enough for the link")                                                        \
-    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                         \
-      "milliseconds that the host waits for other ranks in one call before it gives "         \
+#define MIMO_ENV_LIST(X)                                                                     \
+    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                 \
+      "1: each collective call that the host waits for begins with an agreement of its "     \
+      "ranks on status and signature; 0: only calls that create something do, and another "  \
+      "call that fails on one rank can leave the others waiting; the same on all ranks")     \
+    X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                             \
+      "further checks, a list of: replicas (bridge forward: the source tensor is the same "  \
+      "on all src ranks that hold copies); calls (calls that only enqueue work on a device " \
+      "agree as well, whatever MIMO_AGREE says, and calls of bridges and their self-tests "  \
+      "are compared with all other calls of the communicator); samples (bridges: each row "  \
+      "carries its origin, which is compared with the one that the layouts give)")           \
+    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                   \
+      "thread blocks of a device that a zero-copy or staged call may take, the same on all " \
+      "ranks; 0: enough for the link")                                                       \
+    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                        \
+      "milliseconds that the host waits for other ranks in one call before it gives "        \
       "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")
 
 /** The bits of MIMO_ENV_CHECK. */

@@ -699,6 +699,44 @@ MPI_TEST(bridge, dimensions_without_a_meaning)
         }
 }
 
+/* Rank 3's source differs, and some dimension says that it is a copy. */
+MPI_TEST(bridge, replicas_along_every_dimension)
+{
+    static const struct {
+        const char *src, *words; /* NULL: it is no copy */
+    } cases[] = {
+        {"cp=4,dp=1", "copies along cp of src: rank 3 from rank 0"},
+        {"x=4:copies", "copies along x of src: rank 3 from rank 0"},
+        {"x=2:copies,tp=2,dp=1", "copies along x,tp of src: rank 3 from rank 0"},
+        {"dp=2,x=2:copies", "copies along x of src: rank 3 from rank 1"},
+        {"x=1,dp=4", NULL},
+    };
+    setenv("MIMO_CHECK", "replicas", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mimo_grid *src = NULL, *dst = NULL;
+        mimo_bridge *bridge = NULL;
+        mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+        MPI_EXPECT_OK(mimo_grid_create_text(&src, cases[i].src, 0));
+        MPI_EXPECT_OK(mimo_grid_create_text(&dst, "dp=4", 0));
+        desc.src = src;
+        desc.dst = dst;
+        MPI_EXPECT_OK(mimo_bridge_create(&bridge, mpi_test_comm(), &desc));
+        int64_t samples = 4 / mimo_grid_dim_size(src, "dp");
+        test_tile from = test_tile_new("sbh", MIMO_F32, 2, samples, 1);
+        test_tile to = test_tile_new("sbh", MIMO_F32, 2, 1, 1);
+        for (int64_t k = 0; k < 2 * samples; k++)
+            ((float *)from.room.host)[k] = mpi_test_rank() == 3 ? 1.0f : 0.0f;
+        test_push(&from.room);
+        MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, &to.view, &from.view, 1, test_stream()),
+                          cases[i].words ? MIMO_ERR_MISMATCH : MIMO_OK);
+        if (cases[i].words)
+            MPI_EXPECT_SENTENCE(cases[i].words);
+        test_tile_free(&from);
+        test_tile_free(&to);
+        drop_bridge(bridge, src, dst);
+    }
+}
+
 /* MIMO_CHECK=replicas: every rank gets an error that names a source that differs between tp copies,
  * even where only the last element of the last tensor differs. */
 MPI_TEST(bridge, replica_check)
@@ -723,7 +761,7 @@ MPI_TEST(bridge, replica_check)
     test_push(&from[1].room);
     MPI_EXPECT_STATUS(mimo_bridge_forward(bridge, to_views, from_views, TENSORS, test_stream()),
                       MIMO_ERR_MISMATCH);
-    MPI_EXPECT_SENTENCE("rank 3 (tp 1) from rank 2 (tp 0)");
+    MPI_EXPECT_SENTENCE("copies along tp of src: rank 3 from rank 2");
     MPI_EXPECT_OK(mimo_bridge_backward(bridge, from_views, to_views, TENSORS, test_stream()));
     for (int i = 0; i < TENSORS; i++) {
         test_tile_free(&from[i]);
