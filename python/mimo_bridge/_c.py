@@ -149,7 +149,9 @@ PROTOTYPES = {
     "mimo_comm_synchronize": "S:pp",
 
     "mimo_grid_create_text": "S:psl",
+    "mimo_grid_set_copies": "S:ps",
     "mimo_grid_destroy": "v:p",
+    "mimo_grid_text": "s:szp",
     "mimo_grid_size": "l:p",
     "mimo_grid_contains": "b:pl",
     "mimo_grid_ndims": "i:p",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,35 +22,51 @@ class Grid:
     `spec` is such a text, or a mapping of names to sizes in that order. A value: equal grids compare
     equal, and can be pickled. Everything here is local and can be called by any thread.
 
-    Errors: GridError (a name or a size that a grid can't have), ArgumentError (a text that does not
-    parse).
+    tp, cp, pp and dp have a meaning. Bridges and gradients refuse a grid in which another dimension is
+    larger than 1 (GridError), unless the grid says that ranks along it hold copies of each other:
+    `copies="x"`, or "x=2:copies" in the text.
+
+    Errors: GridError (a name or a size that a grid can't have, copies along no dimension of the grid
+    or along tp, cp, pp or dp), ArgumentError (a text that does not parse).
     """
 
-    def __init__(self, spec: str | Mapping[str, int], offset: int = 0) -> None:
+    def __init__(self, spec: str | Mapping[str, int], offset: int = 0,
+                 copies: str | None = None) -> None:
         if not isinstance(spec, str):
             spec = ",".join(f"{name}={size}" for name, size in spec.items())
         handle, offset = ctypes.c_void_p(), _c.whole("Grid: offset", offset)
         _c.lib.mimo_grid_create_text(ctypes.byref(handle), _c.text("Grid", spec), offset)
         self._handle = handle
         weakref.finalize(self, _c.lib.mimo_grid_destroy, handle)
+        if copies is not None:
+            _c.lib.mimo_grid_set_copies(handle, _c.text("Grid: copies", copies))
         dims = [_c.lib.mimo_grid_dim(handle, i) for i in range(_c.lib.mimo_grid_ndims(handle))]
         self._dims = {dim.name.decode(): int(dim.size) for dim in dims}
+        room = ctypes.create_string_buffer(sum(len(dim.name) + 32 for dim in dims))
+        _c.lib.mimo_grid_text(room, len(room), handle)
+        self._text = room.value.decode()
         self._offset = offset
 
     @classmethod
-    def from_mesh(cls, mesh: DeviceMesh) -> Grid:
+    def from_mesh(cls, mesh: DeviceMesh, names: Mapping[str, str] | None = None,
+                  copies: str | None = None) -> Grid:
         """The grid of a DeviceMesh with names. Torch's last dimension is the fastest one.
 
-        GridError where the mesh has no names, or its ranks are not consecutive in that order.
+        `names` gives dimensions of the mesh their names in the grid; the others keep theirs. Dimensions
+        that get one name are joined: {"dp_replicate": "dp", "dp_shard": "dp"} makes one dp of the
+        product of their sizes. They must be neighbours: none that is larger than 1 lies between.
+        `copies` is the grid's, in its names.
+
+        GridError where the mesh has no names or none of those in `names`, its ranks are not consecutive
+        in that order, or dimensions that get one name are not neighbours.
         """
-        names = mesh.mesh_dim_names
-        if not names:
+        if not mesh.mesh_dim_names:
             raise GridError("from_mesh: the mesh has no mesh_dim_names")
         ranks = mesh.mesh.flatten().tolist()
         if ranks != list(range(ranks[0], ranks[0] + len(ranks))):
             raise GridError(f"from_mesh: a grid has consecutive ranks, the mesh has {ranks}")
-        sizes = zip(reversed(names), reversed(tuple(mesh.mesh.shape)))
-        return cls(dict(sizes), ranks[0])
+        sizes = zip(reversed(mesh.mesh_dim_names), reversed(tuple(mesh.mesh.shape)))
+        return cls(_joined(list(sizes), names or {}), ranks[0], copies)
 
     @property
     def dims(self) -> dict[str, int]:
@@ -105,20 +122,42 @@ class Grid:
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grid) and (list(self._dims.items()), self._offset) == (
-            list(other._dims.items()), other._offset)
+        return isinstance(other, Grid) and (self._text, self._offset) == (
+            other._text, other._offset)
 
     def __hash__(self) -> int:
-        return hash((tuple(self._dims.items()), self._offset))
+        return hash((self._text, self._offset))
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self._dims.items())
+        return self._text
 
     def __repr__(self) -> str:
         return f"Grid({str(self)!r}" + (f", offset={self._offset})" if self._offset else ")")
 
     def __reduce__(self) -> tuple[type[Grid], tuple[str, int]]:
         return Grid, (str(self), self._offset)
+
+
+def _joined(dims: list[tuple[str, int]], names: Mapping[str, str]) -> dict[str, int]:
+    """The dimensions of a mesh under their new names, fastest first. GridError."""
+    unknown = set(names) - {name for name, _ in dims}
+    if unknown:
+        raise GridError(f"from_mesh: the mesh has no dimension {', '.join(sorted(unknown))}, only "
+                        f"{', '.join(name for name, _ in reversed(dims))}")
+    members: dict[str, list[int]] = {}
+    for i, (name, _) in enumerate(dims):
+        members.setdefault(names.get(name, name), []).append(i)
+    found = []
+    for name, own in members.items():
+        own = [i for i in own if dims[i][1] > 1] or own[:1]
+        for fast, slow in zip(own, own[1:]):
+            between = [dims[i][0] for i in range(slow - 1, fast, -1) if dims[i][1] > 1]
+            if between:
+                raise GridError(f"from_mesh: mesh dims {dims[slow][0]} and {dims[fast][0]} are not "
+                                f"neighbours ({' and '.join(between)} "
+                                f"{'lie' if len(between) > 1 else 'lies'} between)")
+        found.append((own[0], name, math.prod(dims[i][1] for i in own)))
+    return {name: size for _, name, size in sorted(found)}
 
 
 def check_grids(what: str, *grids: object) -> None:

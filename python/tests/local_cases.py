@@ -1,4 +1,5 @@
 """What needs no other rank: grids, partitions, alignments, spans. Where gradients are gathered, ranks."""
+import math
 import pickle
 
 import torch
@@ -40,6 +41,58 @@ def meshes(comm):
     raises(mb.GridError, "[4, 6, 5, 7]", mb.Grid.from_mesh, Mesh)
     Mesh.mesh_dim_names = None
     raises(mb.GridError, "names", mb.Grid.from_mesh, Mesh)
+
+
+@case(1)
+def meshes_of_other_names(comm):
+    def mesh(**dims):
+        class Mesh:
+            mesh_dim_names = tuple(dims)
+            mesh = torch.arange(math.prod(dims.values())).reshape(*dims.values())
+        return Mesh
+
+    dp = {"dp_replicate": "dp", "dp_shard": "dp"}
+    titan = mesh(pp=1, dp_replicate=2, dp_shard=3, cp=2, tp=2)
+    assert mb.Grid.from_mesh(titan, names=dp) == mb.Grid("tp=2,cp=2,dp=6,pp=1")
+    assert mb.Grid.from_mesh(titan).dims["dp_shard"] == 3
+    assert mb.Grid.from_mesh(titan, copies="dp_shard,dp_replicate") == mb.Grid(
+        "tp=2,cp=2,dp_shard=3:copies,dp_replicate=2:copies,pp=1")
+    apart = mesh(dp_replicate=2, cp=2, dp_shard=2)
+    raises(mb.GridError, "mesh dims dp_replicate and dp_shard are not neighbours (cp lies between)",
+           mb.Grid.from_mesh, apart, names=dp)
+    raises(mb.GridError, "dp_replicate and dp_shard are not neighbours (cp and tp lie between)",
+           mb.Grid.from_mesh, mesh(dp_replicate=2, cp=2, tp=2, dp_shard=2), names=dp)
+    raises(mb.GridError, "no dimension fsdp, only dp_replicate, cp, dp_shard", mb.Grid.from_mesh,
+           apart, names={"fsdp": "dp"})
+    # What is of size 1 lies nowhere.
+    assert mb.Grid.from_mesh(mesh(dp_replicate=2, cp=1, dp_shard=2), names=dp) == mb.Grid("dp=4,cp=1")
+    assert mb.Grid.from_mesh(mesh(dp_replicate=2, cp=2, dp_shard=1), names=dp) == mb.Grid("cp=2,dp=2")
+    assert mb.Grid.from_mesh(mesh(dp_replicate=1, cp=2, dp_shard=1), names=dp) == mb.Grid("dp=1,cp=2")
+
+
+@case(1)
+def copies(comm):
+    grid = mb.Grid("x=2,dp=2", copies="x")
+    assert grid == mb.Grid("x=2:copies,dp=2") != mb.Grid("x=2,dp=2") and hash(grid) == hash(
+        mb.Grid(str(grid)))
+    assert pickle.loads(pickle.dumps(grid)) == grid and grid.dims == {"x": 2, "dp": 2}
+    assert repr(grid) == "Grid('x=2:copies,dp=2')"
+    assert mb.Grid("x=2:copies,dp=2", copies="") == mb.Grid("x=2,dp=2")
+    raises(mb.GridError, "'y'", mb.Grid, "x=2,dp=2", copies="y")
+    raises(mb.GridError, "'dp'", mb.Grid, "x=2,dp=2", copies="dp")
+    raises(mb.ArgumentError, "no text", mb.Grid, "x=2,dp=2", copies=3)
+
+
+@case(2)
+def dimensions_without_a_meaning(comm):
+    """A typo or a mesh of other names, and copies that are none."""
+    raises(mb.GridError, "the src grid pd=2 has pd = 2", mb.Bridge, mb.Grid("pd=2"), mb.Grid("dp=2"),
+           comm=comm)
+    raises(mb.GridError, "the dst grid dp_shard=2 has dp_shard = 2", mb.Bridge, mb.Grid("dp=2"),
+           mb.Grid("dp_shard=2"), comm=comm)
+    bridge = mb.Bridge(mb.Grid("x=2", copies="x"), mb.Grid("dp=2"), comm=comm, layout="sbh")
+    x = torch.arange(6.).reshape(1, 2, 3)
+    same(bridge(x), x[:, comm.rank:comm.rank + 1], "the sample of this rank")
 
 
 @case(1)
