@@ -74,7 +74,8 @@ MIMO_API mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum,
 
 /** N (tokens over the LLM's dp x cp and all micro-batches since the reset) and the reported loss,
  *  the SUM of sums / max(N, 1), on every rank. Either output may be NULL. Collective over the
- *  communicator, blocking. Errors: MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
+ *  communicator, blocking. Errors: MIMO_ERR_STATE (on some rank an add followed a finalize without
+ *  a reset between them: N would count two steps), MIMO_ERR_COMM, MIMO_ERR_MISMATCH. */
 MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient);
 
 /**
@@ -85,14 +86,15 @@ MIMO_API mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gra
  * buckets and make the groups of the sums only where these differ from the last call's; then the
  * host waits. All ranks pass buckets in the same order with the same names, modules, dims and
  * dtypes. Ranks that differ along no `shard` dim hold the same elements, so they pass the same
- * count.
+ * count. Buckets may come in several calls after one count, each bucket in one of them.
  *
  * Errors, on every rank before a gradient is touched (where a device's ranks do not compare, those
- * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add),
- * MIMO_ERR_GRID (unknown or empty dim, a dim both sharded and partial, or a data dim or one of
- * copies in either, elements on a rank outside the module's grid), MIMO_ERR_ARGUMENT,
- * MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH (its sentence numbers ranks as the communicator does),
- * MIMO_ERR_UNSUPPORTED (dtype); then MIMO_ERR_COMM.
+ * of one rank are its own): MIMO_ERR_STATE (mimo_gradient_count was not called since the last add,
+ * or a bucket of this name and module was finalized since the last count), MIMO_ERR_GRID (unknown
+ * or empty dim, a dim both sharded and partial, or a data dim or one of copies in either, elements
+ * on a rank outside the module's grid), MIMO_ERR_ARGUMENT, MIMO_ERR_OVERFLOW, MIMO_ERR_MISMATCH
+ * (its sentence numbers ranks as the communicator does), MIMO_ERR_UNSUPPORTED (dtype); then
+ * MIMO_ERR_COMM.
  */
 MIMO_API mimo_status mimo_gradient_finalize(mimo_gradient *gradient,
                                             const mimo_gradient_bucket *buckets, int n,

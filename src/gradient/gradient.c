@@ -73,6 +73,7 @@ void mimo_gradient_destroy(mimo_gradient *gradient)
         for (int mask = 0; mask < MIMO_RULE_MASKS; mask++)
             mimo_comm_destroy(gradient->group[module][mask]);
     mimo_grids_release(gradient->grid[MIMO_SRC], gradient->grid[MIMO_DST], MIMO_GRID_GRADIENT);
+    mimo_release(gradient->done);
     mimo_release(gradient);
 }
 
@@ -82,7 +83,7 @@ void mimo_gradient_reset(mimo_gradient *gradient)
         return;
     gradient->loss = 0;
     gradient->tokens = 0;
-    gradient->counted = false;
+    gradient->counted = gradient->finalized = gradient->late = false;
 }
 
 mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t tokens)
@@ -91,6 +92,9 @@ mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t 
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_add: gradient is NULL");
     MIMO_CHECK(tokens >= 0, MIMO_ERR_ARGUMENT, "mimo_gradient_add: %" PRId64 " tokens", tokens);
     MIMO_TRY(mimo_add(&sum, gradient->tokens, tokens));
+    if (gradient->finalized && !gradient->late)
+        gradient->old_tokens = gradient->tokens;
+    gradient->late = gradient->finalized;
     gradient->tokens = MIMO_MUTATED("last-micro-batch") ? tokens : sum;
     gradient->loss += loss_sum;
     gradient->counted = false;
@@ -113,6 +117,16 @@ mimo_status mimo_gradient_sum_shares(mimo_share *sum, mimo_gradient *gradient, m
     return MIMO_OK;
 }
 
+/* Adds of the next step on top of one that was finalized. */
+static mimo_status check_reset(const mimo_gradient *gradient)
+{
+    MIMO_CHECK(!gradient->late, MIMO_ERR_STATE,
+               "gradient count: of the %" PRId64 " tokens of this rank, %" PRId64
+               " are of a step that was finalized: mimo_gradient_reset was not called after it",
+               gradient->tokens, gradient->old_tokens);
+    return MIMO_OK;
+}
+
 mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gradient)
 {
     MIMO_RANGE();
@@ -120,7 +134,9 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     MIMO_CHECK(gradient, MIMO_ERR_ARGUMENT, "mimo_gradient_count: gradient is NULL");
     MIMO_ENTER(gradient->comm, "mimo_gradient_count");
     mimo_comm *comm = gradient->comm;
-    mimo_status status = mimo_reserve(&all, comm->size, sizeof *all);
+    mimo_status status = check_reset(gradient);
+    if (status == MIMO_OK)
+        status = mimo_reserve(&all, comm->size, sizeof *all);
     MIMO_TRY_GOTO(status, done,
                   mimo_agree_as(comm, MIMO_AGREE_CALL, status,
                                 mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
@@ -136,6 +152,7 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
     gradient->total = sum.count;
     gradient->mean_loss = sum.value / (double)(sum.count > 0 ? sum.count : 1);
     gradient->counted = true;
+    gradient->done_count = 0;
     if (tokens)
         *tokens = gradient->total;
     if (loss)

@@ -145,11 +145,15 @@ mimo_status mimo_gradient_finalize(mimo_gradient *gradient, const mimo_gradient_
     bool known = false;
     call.guarded = mimo_is_guarding(gradient->comm);
     status = mimo_bucket_call_prepare(&call);
+    if (status == MIMO_OK)
+        status = mimo_finalized_check(&call);
     MIMO_KEEP_FIRST(status, is_known(&known, &call, status));
     if (!known)
         status = agree_and_group(&call, status);
-    if (status == MIMO_OK)
+    if (status == MIMO_OK) {
+        mimo_finalized_note(&call);
         status = sum_and_scale(&call, stream);
+    }
     mimo_bucket_call_release(&call);
     return status;
 }

@@ -10,13 +10,19 @@ struct mimo_gradient {
     const mimo_grid *grid[2]; /* by mimo_side */
     double loss;              /* of this rank, since the reset */
     int64_t tokens;
-    bool counted; /* total and mean_loss hold all adds so far */
+    bool counted;       /* total and mean_loss hold all adds so far */
+    bool finalized;     /* some bucket was, since the reset */
+    bool late;          /* an add came after that: the next step's, without a reset */
+    int64_t old_tokens; /* of this rank before the first late add */
     int64_t total;
     double mean_loss;
     /* The communicators of the sums, one for each module and set of dimensions. A communicator is
      * made when a bucket first needs it. NULL on ranks outside the grid. */
     bool made[2][MIMO_RULE_MASKS];
     mimo_comm *group[2][MIMO_RULE_MASKS];
+    /* The buckets that were finalized since the count: done[done_count], a hash of each. */
+    uint64_t *done;
+    int64_t done_count, done_capacity;
     bool has_agreed; /* the ranks agreed on the buckets of the last finalize */
     uint64_t agreed; /* the hash of these buckets */
 };
@@ -53,6 +59,11 @@ typedef struct mimo_bucket_call {
 /* Read the buckets and get the memory of a call. Local. Released after an error as well. */
 mimo_status mimo_bucket_call_prepare(mimo_bucket_call *call);
 void mimo_bucket_call_release(mimo_bucket_call *call);
+
+/* MIMO_ERR_STATE where a bucket of the call was finalized since the count. Also reserves memory for
+ * mimo_finalized_note, which notes the buckets of the call, and can't fail. Local. */
+mimo_status mimo_finalized_check(const mimo_bucket_call *call);
+void mimo_finalized_note(const mimo_bucket_call *call);
 
 /* What the ranks agree on. Counts are not part of it: they may change on some ranks only, and every
  * rank decides by this hash whether to agree again. All ranks must decide the same. */

@@ -639,6 +639,74 @@ MPI_TEST(gradient, wrong_creation)
     mimo_gradient_reset(NULL);
 }
 
+/* ------------------------------------- order of the calls ------------------------------------- */
+
+/* A loop that forgets the reset: N would be 16, 32, 48. Only rank 0 adds, and all hear of it. */
+MPI_TEST(gradient, forgotten_reset)
+{
+    const grid_pair pair = {mpi_test_size(), {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 0}}};
+    bool adds = mpi_test_rank() == 0;
+    fixture it = fixture_of(&pair);
+    mimo_gradient_bucket bucket = MIMO_GRADIENT_BUCKET_INIT;
+    int64_t n = -1;
+    bucket.name = "llm";
+    bucket.module = MIMO_DST;
+    for (int step = 0; step < 2; step++) {
+        for (int micro = 0; micro < 2 && adds; micro++)
+            MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 8));
+        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient));
+        MPI_EXPECT(n == 16, "N is %" PRId64, n);
+        MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &bucket, 1, NULL));
+        MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient)); /* without new adds */
+        MPI_EXPECT(n == 16, "N is %" PRId64 " at a second count", n);
+        if (step == 0)
+            mimo_gradient_reset(it.gradient);
+    }
+    n = -1;
+    for (int micro = 0; micro < 2 && adds; micro++)
+        MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 1, 8));
+    for (int again = 0; again < 2; again++) {
+        MPI_EXPECT_STATUS(mimo_gradient_count(&n, NULL, it.gradient), MIMO_ERR_STATE);
+        MPI_EXPECT_SENTENCE("of the 32 tokens of this rank, 16 are of a step that was finalized");
+    }
+    MPI_EXPECT(n == -1, "a failed call wrote its output");
+    mimo_gradient_reset(it.gradient);
+    MPI_EXPECT_OK(mimo_gradient_count(&n, NULL, it.gradient));
+    MPI_EXPECT(n == 0, "N is %" PRId64 " after the reset", n);
+    release(&it);
+}
+
+/* Two buckets in two calls are right. A second finalize of one would sum sums. */
+MPI_TEST(gradient, finalized_twice)
+{
+    const grid_pair pair = {mpi_test_size(),
+                            {{1, 1, 1, mpi_test_size(), 0}, {1, 1, 1, mpi_test_size(), 0}}};
+    fixture it = fixture_of(&pair);
+    float grad[3] = {1, 1, 1};
+    mimo_gradient_bucket list[3] = {MIMO_GRADIENT_BUCKET_INIT, MIMO_GRADIENT_BUCKET_INIT,
+                                    MIMO_GRADIENT_BUCKET_INIT};
+    for (int i = 0; i < 3; i++) {
+        list[i].name = i == 1 ? "other" : "llm";
+        list[i].module = i == 2 ? MIMO_SRC : MIMO_DST;
+        list[i].grad = &grad[i];
+        list[i].count = 1;
+    }
+    MPI_EXPECT_OK(mimo_gradient_add(it.gradient, 0, 2));
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    for (int i = 0; i < 3; i++) /* the last one has an equal name, in the other module */
+        MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, &list[i], 1, NULL));
+    for (int again = 0; again < 2; again++) {
+        MPI_EXPECT_STATUS(mimo_gradient_finalize(it.gradient, list, 2, NULL), MIMO_ERR_STATE);
+        MPI_EXPECT_SENTENCE("gradient bucket 'llm' was finalized twice since the count");
+    }
+    MPI_EXPECT(grad[0] == 0.5f && grad[1] == 0.5f && grad[2] == 0.5f, "gradients %g %g %g", grad[0],
+               grad[1], grad[2]);
+    MPI_EXPECT_OK(mimo_gradient_count(NULL, NULL, it.gradient));
+    MPI_EXPECT_OK(mimo_gradient_finalize(it.gradient, list, 1, NULL));
+    MPI_EXPECT(grad[0] == 0.25f, "gradient %g of a second count", grad[0]);
+    release(&it);
+}
+
 /* ------------------------------------------- copies ------------------------------------------- */
 
 /* The explanation contains each of these sentences. */
