@@ -39,6 +39,8 @@ static mimo_status init_linears(nn_attention *layer, nn_params *params, mimo_com
                           .sp = desc->sp,
                           .packing = {desc->heads, 3},
                           .lora = nn_lora_for(desc->adapters, name)};
+    if (MIMO_MUTATED("qkv-packed-by-kind"))
+        qkv.packing = (nn_packing){3, desc->heads};
     MIMO_TRY(nn_linear_init(&layer->qkv, params, tp, &qkv));
     MIMO_TRY(nn_join(name, desc->name, "out"));
     nn_linear_desc out = qkv;

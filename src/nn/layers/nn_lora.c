@@ -53,6 +53,20 @@ static nn_rule uncut_rule(const nn_lora_place *place)
     return place->cut >= 0 || place->split_rows ? NN_PARTIAL : NN_REPLICATED;
 }
 
+static nn_rule rule_of_a(const nn_lora_place *place)
+{
+    if (place->cut == 0 && MIMO_MUTATED("adapter-a-whole"))
+        return NN_REPLICATED;
+    return place->cut == 1 ? NN_SHARDED : uncut_rule(place);
+}
+
+static nn_rule rule_of_b(const nn_lora_place *place)
+{
+    if (place->cut == 1 && MIMO_MUTATED("adapter-b-whole"))
+        return NN_REPLICATED;
+    return place->cut == 0 ? NN_SHARDED : uncut_rule(place);
+}
+
 static double bound_of(const nn_lora_place *place, const nn_params *params)
 {
     int64_t in = place->in;
@@ -68,28 +82,26 @@ static mimo_status add_factors(nn_lora *made, const nn_lora_place *place, const 
     nn_param_desc a = {.name = name,
                        .ndim = 2,
                        .shape = {desc->rank, place->in},
-                       .rule = place->cut == 1 ? NN_SHARDED : uncut_rule(place),
+                       .rule = rule_of_a(place),
                        .shard_dim = 1,
                        .decay = true,
                        .adapter = true,
                        .init = NN_INIT_UNIFORM,
                        .std = bound_of(place, made->params)};
-    if (MIMO_MUTATED("adapter-a-whole") && place->cut == 0)
-        a.rule = NN_REPLICATED;
     MIMO_TRY(nn_params_add(made->params, &a, &made->a));
     MIMO_TRY(nn_join(name, place->layer, "lora_B.weight"));
     nn_param_desc b = {.name = name,
                        .ndim = 2,
                        .shape = {place->out, desc->rank},
-                       .rule = place->cut == 0 ? NN_SHARDED : uncut_rule(place),
+                       .rule = rule_of_b(place),
                        .shard_dim = 0,
                        .packing = place->packing,
                        .decay = true,
                        .adapter = true,
                        .init = desc->b_std > 0 ? NN_INIT_NORMAL : NN_INIT_ZEROS,
                        .std = desc->b_std};
-    if (MIMO_MUTATED("adapter-b-whole") && place->cut == 1)
-        b.rule = NN_REPLICATED;
+    if (MIMO_MUTATED("adapter-rows-apart"))
+        b.packing = (nn_packing){0};
     return nn_params_add(made->params, &b, &made->b);
 }
 
