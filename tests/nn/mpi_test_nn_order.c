@@ -310,6 +310,40 @@ MPI_TEST(nn_order, minus_zero_through_the_bridge)
     }
 }
 
+/* Under sp a layer that tp does not cut sees this rank's rows alone, of which tp decides how many.
+ * In the fast order, on one rank, without sp and where tp cuts it, that makes no difference. */
+MPI_TEST(nn_order, uncut_layer_under_sp)
+{
+    const int size = mpi_test_size();
+    nn_runtime fixed = make_runtime();
+    const nn_linear_desc uncut = {.name = "router", .in = 8, .out = 8, .max_rows = 8, .sp = true};
+    nn_params_desc store = {.name = "llm",
+                            .module = MIMO_DST,
+                            .tp_rank = mpi_test_rank(),
+                            .tp_size = size,
+                            .shards = 8};
+    for (int other = 0; other < 4; other++) {
+        nn_linear_desc desc = uncut;
+        nn_params *params = NULL;
+        nn_linear layer;
+        store.runtime = other == 1 ? NULL : &fixed;
+        desc.sp = other != 2;
+        desc.split = other == 3 ? NN_SPLIT_COLUMNS : NN_SPLIT_NONE;
+        MPI_EXPECT_OK(nn_params_create(&params, &store));
+        mimo_status status = nn_linear_init(&layer, params, mpi_test_comm(), &desc);
+        bool refused = other == 0 && size > 1;
+        MPI_EXPECT(status == (refused ? MIMO_ERR_UNSUPPORTED : MIMO_OK), "case %d: %s", other,
+                   mimo_status_name(status));
+        if (refused)
+            MPI_EXPECT_SENTENCE("router: under sequence parallelism each of 2 tp ranks would sum "
+                                "its own rows of a gradient");
+        if (status == MIMO_OK)
+            nn_linear_release(&layer);
+        nn_params_destroy(params);
+    }
+    nn_runtime_release(&fixed);
+}
+
 /* A rank's pairs of chunks are a subtree in the zigzag partition, and in a contiguous one they are
  * not. Every rank is told, also where another one's positions alone are wrong. */
 MPI_TEST(nn_order, pairs_that_are_no_subtree)

@@ -67,6 +67,20 @@ static mimo_status init_edges(nn_linear *layer, nn_params *params, mimo_comm *tp
     return nn_edge_init(&layer->after, &after);
 }
 
+/* Rounded sums over parts that tp chooses differ between topologies. A router of experts would be
+ * such a layer. It needs parts that do not depend on tp. */
+static mimo_status check_order(const nn_params *params, const nn_linear_desc *desc)
+{
+    int ranks = nn_params_tp_size(params);
+    bool fixed = nn_params_runtime(params)->order == NN_ORDER_FIXED;
+    MIMO_CHECK(!fixed || !desc->sp || desc->split != NN_SPLIT_NONE || ranks == 1,
+               MIMO_ERR_UNSUPPORTED,
+               "%s: under sequence parallelism each of %d tp ranks would sum its own rows of a "
+               "gradient, so the fixed order of additions has no layer that tp does not cut",
+               desc->name, ranks);
+    return MIMO_OK;
+}
+
 static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_linear_desc *desc)
 {
     int64_t ranks = nn_comm_size(tp);
@@ -75,6 +89,7 @@ static mimo_status check_desc(const nn_params *params, mimo_comm *tp, const nn_l
     MIMO_TRY(nn_check_size(desc->name, "out", desc->out));
     MIMO_CHECK((unsigned)desc->split <= NN_SPLIT_ROWS, MIMO_ERR_ARGUMENT, "%s: unknown split %d",
                desc->name, (int)desc->split);
+    MIMO_TRY(check_order(params, desc));
     if (desc->split == NN_SPLIT_COLUMNS)
         MIMO_TRY(nn_check_divides(desc->name, "out", desc->out, ranks));
     if (desc->split == NN_SPLIT_ROWS)

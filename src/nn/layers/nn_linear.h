@@ -13,6 +13,9 @@
  * a row-parallel layer is gathered and y is scattered (nn_edge.h). Parameters that apply to this
  * rank's rows alone have partial gradients: b of NN_SPLIT_ROWS, W and b of NN_SPLIT_NONE.
  *
+ * The fixed order of additions has no NN_SPLIT_NONE under sp on several tp ranks: tp would decide
+ * which rows are summed apart, and a sum of rounded parts depends on that.
+ *
  * Without sp each tp rank has the whole gradient of a replicated parameter. W starts as
  * normal(std), b as zeros. Weight decay applies to W only. An adapter (nn_lora.h) adds its part
  * before the exchange.
@@ -57,6 +60,8 @@ typedef struct nn_linear {
     int64_t rows, batch;   /* of that product, and its samples; rows -1: no forward yet */
 } nn_linear;
 
+/** Errors: MIMO_ERR_ARGUMENT (a size or the split; what tp does not divide), MIMO_ERR_UNSUPPORTED
+ *  (the fixed order, see above), MIMO_ERR_EXISTS (a name), MIMO_ERR_MEMORY. */
 mimo_status nn_linear_init(nn_linear *layer, nn_params *params, mimo_comm *tp,
                            const nn_linear_desc *desc);
 void nn_linear_release(nn_linear *layer);
