@@ -6,6 +6,7 @@
  *   mpirun -n 8 captioner --encoder tp=2,dp=4 --llm tp=2,cp=2,dp=2
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include <mimo/mpi.h>
 
@@ -37,13 +38,20 @@ static mimo_status act(const struct options *options, mimo_comm *world)
     }
 }
 
-/* Every rank fails together, with one status; one of them says why. Nobody aborts: mpirun would
- * drown the sentence in its own. */
+/* After a deadline, and where the transport fails. */
+static bool lost_a_rank(mimo_status status)
+{
+    return status == MIMO_ERR_TIMEOUT || status == MIMO_ERR_COMM;
+}
+
+/* Every rank fails together, with one status; one of them says why. Where a rank is missing, which
+ * may be that one, each says what it knows. Nobody aborts: mpirun would drown the sentence in its
+ * own. */
 static int report(mimo_status status, bool lead)
 {
     if (status == MIMO_OK)
         return 0;
-    if (lead)
+    if (lead || lost_a_rank(status))
         fprintf(stderr, "captioner: %s\n", mimo_last_error());
     return status == MIMO_ERR_ARGUMENT ? EXIT_USAGE : EXIT_FAILED;
 }
@@ -64,6 +72,10 @@ int main(int argc, char **argv)
         status = act(&options, world);
     int code = report(status, !world || mimo_comm_rank(world) == 0);
     mimo_comm_destroy(world);
+    if (lost_a_rank(status)) { /* MPI_Finalize would wait for it ("Deadlines" in <mimo/comm.h>) */
+        fflush(NULL);
+        _exit(code);
+    }
     MPI_Finalize();
     return code;
 }

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <mimo/mpi.h>
 
@@ -176,15 +177,21 @@ int main(int argc, char **argv)
               : training_create(&t, cuda);
     if (status == MIMO_OK)
         status = train(&t);
+    bool missing = status == MIMO_ERR_TIMEOUT || status == MIMO_ERR_COMM;
     if (status != MIMO_OK) {
-        /* Most errors are the same on every rank. One that failed alone tells the others why. */
-        if (rank == 0)
+        /* Most errors are the same on every rank. One that failed alone tells the others why. The
+         * rank that is missing may be rank 0. */
+        if (rank == 0 || missing)
             fprintf(stderr, "bridge_step: %s: %s\n", mimo_status_name(status), mimo_last_error());
         mimo_log_set(NULL, NULL); /* which would say it again */
         if (t.at.comm)
             mimo_comm_abort(t.at.comm, mimo_last_error());
     }
     training_destroy(&t);
+    if (missing) { /* MPI_Finalize would wait for it ("Deadlines" in <mimo/comm.h>) */
+        fflush(NULL);
+        _exit(1);
+    }
     MPI_Finalize();
     return status == MIMO_OK ? 0 : 1;
 }

@@ -5,9 +5,14 @@ import subprocess
 import sys
 
 
-def launch(mpirun, ranks, program, *flags, fault=""):
+# The other ranks of one that dies run on, mpirun ends with 0, and each rank prints how it ended.
+RUN_ON = ["--enable-recovery"]
+ENDS_WELL = '"$@"; echo "rank $OMPI_COMM_WORLD_RANK exit $?"'
+
+
+def launch(mpirun, ranks, *command, fault=""):
     """Exit status, and the example's own lines on stdout and on stderr, without those of the log."""
-    command = ["timeout", "50", mpirun, "--oversubscribe", "-n", str(ranks), program, *flags]
+    command = ["timeout", "50", mpirun, "--oversubscribe", "-n", str(ranks), *command]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False, env={**os.environ, "FAULT": fault})
     own = [line for line in done.stderr.splitlines()
@@ -30,6 +35,16 @@ def main():
         if status != 1 or printed or len(said) != 1 or not re.search(words, said[0]):
             wrong.append(f"'{words}' expected: exit {status}, {printed}, {said}")
 
+    def expect_missing(fault, missing, killed):
+        """Where a rank is missing, the others end with a sentence each, and so does one that is late."""
+        words = "bridge_step: MIMO_ERR_TIMEOUT: .*(given|gave) up"
+        status, printed, said = launch(mpirun, 4, *RUN_ON, "sh", "-c", ENDS_WELL, "sh", faulty, fault=fault)
+        ends = [f"rank {rank} exit {137 if killed and rank == missing else 1}" for rank in range(4)]
+        named = re.search(rf"no sign of ranks? [\d, ]*{missing}", "\n".join(said))
+        right = named and all(re.match(words, line) for line in said)
+        if sorted(printed) != ends or len(said) != 4 - killed or not right:
+            wrong.append(f"{fault}: exit {status}, {printed}, {said}")
+
     # 2 micro-batches of 2 samples a rank, of 1 to 3 image rows and 2 or 3 audio rows each
     expect_success(2, 35, program)
     expect_success(4, 71, program)
@@ -45,6 +60,9 @@ def main():
                     "element 0 is 2 where 1 belongs", 4, fault="gradient")
     expect_sentence("MIMO_ERR_INTERNAL: sample 2 has -1 at position 2, element 0, where 49 belongs", 4,
                     fault="place")
+    expect_missing("gone", 1, True)
+    expect_missing("first_gone", 0, True)
+    expect_missing("late", 1, False)
     print("\n".join(wrong) or "each run ended as it must")
     sys.exit(1 if wrong else 0)
 
