@@ -9,11 +9,13 @@ struct mimo_staging_area {
     mimo_staging_key key;
     void *data;
     int64_t bytes;
+    bool recorded; /* a graph uses it: its memory stays where it is */
+    bool replaced; /* a larger one serves the key now; kept for the graphs that use it */
 };
 
 static bool is_of(const mimo_staging_area *area, const mimo_staging_key *key)
 {
-    return area->key.device == key->device && area->key.stream == key->stream &&
+    return !area->replaced && area->key.device == key->device && area->key.stream == key->stream &&
            area->key.slot == key->slot;
 }
 
@@ -55,11 +57,16 @@ static mimo_status ask(void **out, const mimo_allocator *allocator, int64_t byte
     return MIMO_OK;
 }
 
+static bool is_recorded(const mimo_staging_key *key)
+{
+    return key->device->records && key->device->records(key->stream);
+}
+
 static mimo_status reserve(void **out, const mimo_staging *staging, const mimo_staging_key *key,
                            int64_t bytes)
 {
     const mimo_device *device = key->device;
-    MIMO_CHECK(!device->records || !device->records(key->stream), MIMO_ERR_STATE,
+    MIMO_CHECK(!is_recorded(key), MIMO_ERR_STATE,
                "a call needs %" PRId64 " bytes of staging that its stream does not have yet, and "
                "none is taken while a graph is captured: make the call once before on that stream",
                bytes);
@@ -77,18 +84,39 @@ static void release(const mimo_staging *staging, const mimo_staging_area *area)
                            area->bytes > 0 ? (size_t)area->bytes : 1, area->key.stream);
 }
 
+/* Give an area more memory. What a graph uses stays in the list until all is released. */
+static mimo_status grow(mimo_staging *staging, mimo_staging_area *area, int64_t bytes)
+{
+    void *data;
+    mimo_staging_area *kept = NULL;
+    if (area->recorded)
+        MIMO_TRY(mimo_reserve(&kept, 1, sizeof *kept));
+    mimo_status status = reserve(&data, staging, &area->key, bytes);
+    if (status != MIMO_OK) {
+        mimo_release(kept);
+        return status;
+    }
+    if (kept) {
+        *kept = *area;
+        kept->replaced = true;
+        area->next = kept;
+    } else {
+        release(staging, area);
+    }
+    area->data = data;
+    area->bytes = bytes;
+    area->recorded = false;
+    return MIMO_OK;
+}
+
 mimo_status mimo_staging_get(void **out, mimo_staging *staging, const mimo_staging_key *key,
                              int64_t bytes)
 {
     mimo_staging_area *area;
     MIMO_TRY(area_for(&area, staging, key));
-    if (bytes > area->bytes || !area->data) {
-        void *data;
-        MIMO_TRY(reserve(&data, staging, key, bytes));
-        release(staging, area);
-        area->data = data;
-        area->bytes = bytes;
-    }
+    if (bytes > area->bytes || !area->data)
+        MIMO_TRY(grow(staging, area, bytes));
+    area->recorded = area->recorded || is_recorded(key);
     *out = area->data;
     return MIMO_OK;
 }

@@ -3,7 +3,8 @@
  * call needs more. Calls on one stream share its areas, as the stream runs them one after the
  * other; calls on different streams never use the same one. Growing blocks until the device is idle
  * (mimo_device.release), unless an allocator gives the memory. A call of a shape that was seen
- * before allocates nothing.
+ * before allocates nothing. Memory that a graph uses stays when its area grows, because the graph
+ * may be replayed at any time: it is released with all areas.
  */
 #ifndef MIMO_DEVICE_STAGING_H
 #define MIMO_DEVICE_STAGING_H
