@@ -329,16 +329,20 @@ static mimo_status make_call(mimo_prepared_call **out, mimo_op *op, const mimo_b
     return status;
 }
 
-static bool same_place(const void *a, const void *b, bool fixed)
+/* Where an empty tile lies decides nothing: NULL, say, or behind other tensors. */
+static bool same_place(const mimo_tile *a, const mimo_tile *b, bool fixed)
 {
-    return fixed ? a == b : mimo_alignment_of(a) == mimo_alignment_of(b);
+    const void *at = a->view.data, *bt = b->view.data;
+    if (mimo_tile_bytes(a) == 0)
+        return true;
+    return fixed ? at == bt : mimo_alignment_of(at) == mimo_alignment_of(bt);
 }
 
 static bool same_tile(const mimo_tile *a, const mimo_tile *b, bool fixed)
 {
-    return same_place(a->view.data, b->view.data, fixed) && a->view.dtype == b->view.dtype &&
-           strcmp(a->view.letters, b->view.letters) == 0 && a->batch == b->batch &&
-           a->seq == b->seq && a->row_bytes == b->row_bytes;
+    return a->view.dtype == b->view.dtype && strcmp(a->view.letters, b->view.letters) == 0 &&
+           a->batch == b->batch && a->seq == b->seq && a->row_bytes == b->row_bytes &&
+           same_place(a, b, fixed);
 }
 
 /* ----------------------------------------- keeping ------------------------------------------ */
@@ -377,9 +381,11 @@ static bool serves(const mimo_recent_entry *entry, const void *context)
            same_tensors(call, wanted->op);
 }
 
-static bool is_recorded(const mimo_recent_entry *entry)
+/* A capture can make no call, so one that it may need stays. */
+static bool is_needed(const mimo_recent_entry *entry)
 {
-    return ((const mimo_prepared_call *)entry)->recorded;
+    const mimo_prepared_call *call = (const mimo_prepared_call *)entry;
+    return call->recorded || call->asked;
 }
 
 static void release_entry(mimo_recent_entry *entry, void *bridge)
@@ -387,7 +393,7 @@ static void release_entry(mimo_recent_entry *entry, void *bridge)
     destroy_call(bridge, (mimo_prepared_call *)entry);
 }
 
-static const mimo_recent_kind call_kind = {is_recorded, release_entry};
+static const mimo_recent_kind call_kind = {is_needed, release_entry};
 
 mimo_status mimo_prepared_call_get(mimo_op *op, const mimo_batch_split *split)
 {
@@ -416,6 +422,7 @@ void mimo_prepared_call_put_back(mimo_op *op)
         destroy_call(op->bridge, call);
         return;
     }
+    call->asked = call->asked || op->call.prepares;
     mimo_recent_put(&own->prepared, &call->entry);
     mimo_recent_trim(&own->prepared, CALLS_KEPT, &call_kind, op->bridge);
 }

@@ -11,14 +11,16 @@ enum { MIMO_PHASES = 2, MIMO_STAGING_ALIGNMENT = 64 /* of what a call stages */ 
 
 /* An operation made ready for tensors of fixed shapes, all of them together. It serves one
  * operation at a time, and is kept for the next one with tensors like these, wherever they lie:
- * only the alignment of each, and the buffer of each destination, are the same. */
+ * only the alignment of each, and the buffer of each destination, are the same. What a graph or a
+ * prepare needs stays until an update or the end of the bridge; of the others, the last ones. */
 typedef struct mimo_prepared_call {
     mimo_recent_entry entry; /* while it is idle */
     bool backward;
     bool guarded;       /* it was made under a deadline: its messages are guarded */
     bool pushes;        /* rows whose destination lies in a buffer are pushed */
     mimo_buffer *fifos; /* that its messages are staged through; NULL: they are not */
-    bool recorded;      /* a graph replays it: it stays until an update or the end of the bridge */
+    bool recorded;      /* a graph replays it */
+    bool asked;         /* a prepare made it, for a call that may come in a capture */
     bool failed;        /* it can't be started again */
     bool fixed;         /* it has more tensors than the backend has bases: it serves these alone */
 

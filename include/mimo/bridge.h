@@ -474,9 +474,15 @@ MIMO_API mimo_status mimo_bridge_select(mimo_bridge *bridge, int i);
  * `move` is what the call will be: n, letters, dtypes, shapes, chunks, stream. The tensors' memory
  * is not touched. A later call matches if each of its tensors is aligned as here (to the same power
  * of two, up to 16 bytes), and if each destination lies in the same mimo_buffer as here, or in none
- * where it is in none here. Offsets may differ. `chunks` is 1 for a call that is not in chunks. On
- * a device staging belongs to a stream: prepare for each stream that will have such calls, the
- * largest call first. A call in chunks and a whole one are prepared apart.
+ * where it is in none here. Offsets may differ, and a tensor without elements may be aligned in any
+ * way. On a device, a call of more than 128 tensors matches at the addresses given here alone.
+ * `chunks` is 1 for a call that is not in chunks. A call in chunks and a whole one are prepared
+ * apart.
+ *
+ * Calls are prepared in any order, also after others were captured. All that was prepared stays
+ * ready until the next mimo_bridge_update or the end of the bridge. On a device staging belongs to
+ * a stream: prepare for each stream that will have such calls. Staging that a graph uses is kept
+ * when a larger call needs more, so the largest call first takes the least memory.
  *
  * Collective over the communicator; the ranks agree even where MIMO_AGREE=0. Blocking: on return
  * the host has waited for `stream`. It counts among the operations of the bridge, so all ranks call

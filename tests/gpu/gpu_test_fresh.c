@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gpu_calls.h"
+#include "random_calls.h"
 #include "tile_arena.h"
 
 /* ------------------------------------ calls of CUDA ----------------------------------------- */
@@ -487,5 +488,74 @@ MPI_TEST(fresh, prepared_graphs)
     for (int way = 0; way < WAYS; way++) {
         graph_among_calls(way, true);
         graph_among_calls(way, false);
+    }
+}
+
+/* -------------------------------------- in any order ---------------------------------------- */
+
+static cudaGraphExec_t capture_call(const random_calls *it, int i)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t made = NULL;
+    EXPECT_CUDA(cudaStreamBeginCapture(test_stream(), cudaStreamCaptureModeThreadLocal));
+    random_calls_make(it, i);
+    EXPECT_CUDA(cudaStreamEndCapture(test_stream(), &graph));
+    MPI_EXPECT(graph != NULL, "%s: call %d was not captured", it->text, i);
+    if (graph) {
+        EXPECT_CUDA(cudaGraphInstantiateWithFlags(&made, graph, 0));
+        EXPECT_CUDA(cudaGraphDestroy(graph));
+    }
+    return made;
+}
+
+static void replay_call(const random_calls *it, int i, cudaGraphExec_t graph)
+{
+    random_calls_poison(it, i);
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    MPI_Barrier(MPI_COMM_WORLD);
+    EXPECT_CUDA(cudaGraphLaunch(graph, test_stream()));
+    random_calls_check(it, i);
+}
+
+/* Some calls are captured before larger ones are prepared, the others when all are. No call was
+ * made before. Every graph is replayed when all are there, and again after eager calls. */
+static void graphs_in_any_order(const random_calls *it, uint64_t *seed)
+{
+    int order[RANDOM_CALLS];
+    bool all = true;
+    cudaGraphExec_t graphs[RANDOM_CALLS] = {NULL};
+    random_calls_order(seed, order);
+    for (int i = 0; i < RANDOM_CALLS; i++) {
+        random_calls_prepare(it, order[i]);
+        if (random_below(seed, 2))
+            graphs[order[i]] = capture_call(it, order[i]);
+    }
+    for (int i = 0; i < RANDOM_CALLS; i++) {
+        if (!graphs[i])
+            graphs[i] = capture_call(it, i);
+        all = all && graphs[i];
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_C_BOOL, MPI_LAND, MPI_COMM_WORLD);
+    for (int round = 0; all && round < 2; round++) {
+        random_calls_order(seed, order);
+        for (int i = 0; i < RANDOM_CALLS; i++)
+            replay_call(it, order[i], graphs[order[i]]);
+        for (int i = 0; i < RANDOM_CALLS; i++)
+            random_calls_make(it, order[i]);
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(test_stream()));
+    for (int i = 0; i < RANDOM_CALLS; i++)
+        if (graphs[i])
+            EXPECT_CUDA(cudaGraphExecDestroy(graphs[i]));
+}
+
+MPI_TEST(fresh, graphs_in_any_order)
+{
+    enum { CASES = 50 };
+    uint64_t seed = 17;
+    for (int i = 0; i < CASES; i++) {
+        random_calls it = random_calls_new(&seed);
+        graphs_in_any_order(&it, &seed);
+        random_calls_free(&it);
     }
 }

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "exchange_counter.h"
 #include "guarded.h"
+#include "random_calls.h"
 #include "reference_grid.h"
 
 enum { PLENTY = 1 << 30 };
@@ -129,6 +130,102 @@ MPI_TEST(prepare, under_checks)
 {
     each_way("samples,replicas");
     each_way("calls");
+}
+
+/* ----------------------------------------- any order ---------------------------------------- */
+
+/* Counts what a communicator takes of its device. */
+static struct {
+    const mimo_device *real;
+    mimo_device table;
+    int taken;
+} device_counter;
+
+static mimo_status count_a_reserve(void **out, int64_t bytes)
+{
+    device_counter.taken++;
+    return device_counter.real->reserve(out, bytes);
+}
+
+/* From 0. On the host each operation has staging of its own, so nothing is counted there. */
+static void count_memory(mimo_comm *comm)
+{
+    device_counter.real = comm->device;
+    device_counter.table = *comm->device;
+    if (comm->device->enqueues)
+        device_counter.table.reserve = count_a_reserve;
+    comm->device = &device_counter.table;
+}
+
+/* The prepared call serves: nothing is made again, and no memory of a device is taken. */
+static void make_and_check(const random_calls *it, int i)
+{
+    random_calls_poison(it, i);
+    exchange_counter.created = device_counter.taken = 0;
+    random_calls_make(it, i);
+    MPI_EXPECT(exchange_counter.created == 0 && device_counter.taken == 0,
+               "%s: call %d makes %d exchanges and takes memory %d times", it->text, i,
+               exchange_counter.created, device_counter.taken);
+    random_calls_check(it, i);
+}
+
+/* All calls of a bridge are prepared in one order and made in another one. One of them runs while
+ * the others are prepared. */
+static void in_any_order(const random_calls *it, uint64_t *seed)
+{
+    int order[RANDOM_CALLS];
+    mimo_op *running = NULL;
+    count_exchanges(it->bridge->comm);
+    count_memory(it->bridge->comm);
+    random_calls_order(seed, order);
+    random_calls_poison(it, order[0]);
+    random_calls_begin(&running, it, order[0]);
+    for (int i = 1; i < RANDOM_CALLS; i++)
+        random_calls_prepare(it, order[i]);
+    MPI_EXPECT_OK(mimo_op_wait(&running));
+    random_calls_check(it, order[0]);
+    for (int round = 0; round < 2; round++) {
+        random_calls_order(seed, order);
+        for (int i = 0; i < RANDOM_CALLS; i++)
+            make_and_check(it, order[i]);
+    }
+}
+
+MPI_TEST(prepare, in_any_order)
+{
+    enum { CASES = 60 };
+    uint64_t seed = 5;
+    for (int i = 0; i < CASES; i++) {
+        random_calls it = random_calls_new(&seed);
+        in_any_order(&it, &seed);
+        random_calls_free(&it);
+    }
+}
+
+/* A bridge keeps 128 calls that were made. What was prepared stays besides. */
+MPI_TEST(prepare, more_than_are_kept)
+{
+    enum { SHAPES = 140 };
+    bed_case c = case_of(EXECUTOR_P2P, 1);
+    bridge_bed bed;
+    c.hidden = SHAPES;
+    bed_create(&bed, &c);
+    count_exchanges(bed.bridge->comm);
+    test_tile from = bed_tile_new(&bed, MIMO_SRC), to = bed_target_new(&bed, MIMO_DST);
+    mimo_move_desc move = describe(&bed, &to, &from);
+    for (int made = 0; made < 2; made++) {
+        exchange_counter.created = 0;
+        for (int width = 1; width <= SHAPES; width++) {
+            from.view.shape[2] = to.view.shape[2] = width;
+            MPI_EXPECT_OK(made ? call(&bed, false, &move)
+                               : mimo_bridge_prepare(bed.bridge, false, &move));
+        }
+    }
+    MPI_EXPECT(exchange_counter.created == 0, "%d calls were prepared in vain",
+               exchange_counter.created);
+    test_tile_free(&from);
+    test_tile_free(&to);
+    bed_destroy(&bed);
 }
 
 /* ------------------------------------------ mistakes ---------------------------------------- */
