@@ -6,6 +6,8 @@
 #include "core/check.h"
 #include "core/memory.h"
 
+enum { TOLD_BYTES = 512 }; /* at first: some twenty spans of a rank */
+
 static mimo_status check_ranks(const mimo_bridge *bridge, const mimo_grid *grid, const char *side)
 {
     int64_t first = mimo_grid_rank_offset(grid), size = mimo_grid_size(grid);
@@ -87,6 +89,7 @@ mimo_status mimo_routed_create(mimo_bridge *bridge, const mimo_bridge_desc *desc
     MIMO_TRY(mimo_reserve(&bridge->routed, 1, sizeof *bridge->routed));
     mimo_routed *own = bridge->routed;
     own->first_batch = desc->batch;
+    own->told_bytes = TOLD_BYTES;
     MIMO_TRY(set_side(own, MIMO_SRC, desc->src, desc->src_partition));
     MIMO_TRY(set_side(own, MIMO_DST, desc->dst, desc->partition));
     own->push_rule = (mimo_push_rule){.idle = desc->destinations_idle, .ctas = desc->ctas};

@@ -88,6 +88,20 @@ static mimo_status read_descs(update_maker *it, const mimo_batch_desc *descs, in
     return MIMO_OK;
 }
 
+/* The numbers of spans and rows may differ between ranks, so they are in the words alone. */
+static uint64_t hash_batches(const void *context, int64_t k)
+{
+    const update_maker *it = context;
+    uint64_t hash = mimo_hash_int(it->bridge->id, MIMO_CALL_BRIDGE_UPDATE);
+    hash = mimo_hash_int(hash, it->told.count);
+    for (int64_t i = 0; i < k; i++) {
+        const mimo_batch_desc *desc = &it->told.descs[i];
+        hash = mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
+        hash = mimo_hash_int(hash, tells_rows(desc));
+    }
+    return hash;
+}
+
 static const char *pass_text(const mimo_bridge *bridge, bool backward)
 {
     if (mimo_bridge_executor_of(bridge, backward) != &mimo_routed_executor)
@@ -110,6 +124,7 @@ static mimo_status prepare(update_maker *it, const mimo_batch_desc *descs, int n
     MIMO_TRY(mimo_routed_batches_create(&told->batches, it->bridge, told->count));
     for (int i = 0; i < told->count; i++)
         told->batches[i].batch = told->descs[i].batch;
+    told->signature = hash_batches(it, told->count);
     return mimo_told_batches_reserve(told);
 }
 
@@ -132,20 +147,6 @@ static void describe_batch(char call[MIMO_CALL_TEXT], const void *context, int64
     if (tells_rows(desc))
         mimo_call_append(call, " with %" PRId64 " src and %" PRId64 " dst rows", desc->src_rows,
                          desc->dst_rows);
-}
-
-/* The numbers of spans and rows may differ between ranks, so they are in the words alone. */
-static uint64_t hash_batches(const void *context, int64_t k)
-{
-    const update_maker *it = context;
-    uint64_t hash = mimo_hash_int(it->bridge->id, MIMO_CALL_BRIDGE_UPDATE);
-    hash = mimo_hash_int(hash, it->told.count);
-    for (int64_t i = 0; i < k; i++) {
-        const mimo_batch_desc *desc = &it->told.descs[i];
-        hash = mimo_hash_int(mimo_hash_int(hash, desc->batch), desc->ragged);
-        hash = mimo_hash_int(hash, tells_rows(desc));
-    }
-    return hash;
 }
 
 static mimo_status agree(update_maker *it, mimo_status local)

@@ -4,10 +4,22 @@
 #include <limits.h>
 #include <string.h>
 
+#include "bridge/routed/routed_types.h"
 #include "core/checked.h"
 #include "core/memory.h"
 
-/* The numbers that each rank tells of a micro-batch: rows by mimo_side, then spans. */
+/*
+ * What a rank tells, in one record: the head; three numbers of each micro-batch, its rows by
+ * mimo_side and its number of spans; the spans of all micro-batches, one after the other.
+ *
+ * All ranks gather records of the same size. A bridge remembers the size that sufficed last time. A
+ * rank that has more to tell says so in its head. Then all gather again, with larger records.
+ */
+typedef struct told_head {
+    int64_t needs; /* bytes of the record with all that the rank has to tell */
+    uint64_t signature;
+} told_head;
+
 enum { SPANS = 2, NUMBERS };
 
 mimo_status mimo_told_batches_prefix_error(const mimo_told_batches *it, int i, mimo_status status)
@@ -19,105 +31,150 @@ mimo_status mimo_told_batches_prefix_error(const mimo_told_batches *it, int i, m
     return mimo_fail_prefix(status, "update: ");
 }
 
-void mimo_told_batches_release(mimo_told_batches *it)
+static void release_records(mimo_told_batches *it)
 {
+    for (int i = 0; i < it->count && it->merged; i++)
+        mimo_release(it->merged[i]);
+    mimo_release(it->merged);
     mimo_release(it->own);
-    mimo_release(it->numbers);
-    mimo_release(it->rows);
-    mimo_release(it->padded);
     mimo_release(it->all);
+    it->own = it->all = NULL;
+    it->merged = NULL;
 }
 
-/* ----------------------------------------- numbers ------------------------------------------ */
-
-static mimo_status prepare_gather(mimo_comm *comm, int64_t count, size_t size)
+void mimo_told_batches_release(mimo_told_batches *it)
 {
-    int64_t bytes;
-    MIMO_TRY(mimo_mul(&bytes, count, (int64_t)size));
+    release_records(it);
+    mimo_release(it->rows);
+    mimo_release(it->samples);
+}
+
+/* ----------------------------------------- records ------------------------------------------ */
+
+static const told_head *head_of(const mimo_told_batches *it, int64_t rank)
+{
+    return (const told_head *)(const void *)(it->all + rank * it->bytes);
+}
+
+static int64_t number_of(const mimo_told_batches *it, int64_t rank, int i, int which)
+{
+    return ((const int64_t *)(head_of(it, rank) + 1))[NUMBERS * i + which];
+}
+
+static const mimo_span *list_of(const mimo_told_batches *it, int64_t rank)
+{
+    const int64_t *numbers = (const int64_t *)(head_of(it, rank) + 1);
+    return (const mimo_span *)(numbers + NUMBERS * (int64_t)it->count);
+}
+
+/* What this rank has to tell, where it fits. */
+static void write_record(const mimo_told_batches *it)
+{
+    told_head *head = (told_head *)(void *)it->own;
+    int64_t *numbers = (int64_t *)(head + 1);
+    mimo_span *spans = (mimo_span *)(numbers + NUMBERS * (int64_t)it->count);
+    *head = (told_head){it->needs, it->signature};
+    for (int i = 0; i < it->count && it->needs <= it->bytes; i++) {
+        const mimo_batch_desc *desc = &it->descs[i];
+        numbers[NUMBERS * i + MIMO_SRC] = desc->src_rows;
+        numbers[NUMBERS * i + MIMO_DST] = desc->dst_rows;
+        numbers[NUMBERS * i + SPANS] = desc->span_count;
+        if (desc->span_count > 0)
+            memcpy(spans, desc->spans, (size_t)desc->span_count * sizeof *spans);
+        spans += desc->span_count;
+    }
+}
+
+/* Memory for records of `bytes` bytes, and for all spans that these can hold. After that a rank
+ * cannot fail alone. */
+static mimo_status reserve_records(mimo_told_batches *it, int64_t bytes)
+{
+    int64_t all;
+    mimo_comm *comm = it->bridge->parent;
+    release_records(it);
     MIMO_CHECK(bytes <= INT_MAX, MIMO_ERR_OVERFLOW, "update: %" PRId64 " bytes from one rank",
                bytes);
-    return comm->backend->host_allgather_prepare(comm, (int)bytes);
+    MIMO_TRY(mimo_mul(&all, bytes, comm->size));
+    it->bytes = bytes;
+    MIMO_TRY(comm->backend->host_allgather_prepare(comm, (int)bytes));
+    MIMO_TRY(mimo_reserve(&it->own, bytes, 1));
+    MIMO_TRY(mimo_reserve(&it->all, all, 1));
+    MIMO_TRY(mimo_reserve(&it->merged, it->count, sizeof *it->merged));
+    for (int i = 0; i < it->count; i++)
+        if (it->descs[i].ragged)
+            MIMO_TRY(
+                mimo_reserve(&it->merged[i], all / (int64_t)sizeof(mimo_span), sizeof(mimo_span)));
+    write_record(it);
+    return MIMO_OK;
+}
+
+/* Count what this rank has to tell. */
+static mimo_status count_needs(mimo_told_batches *it, int64_t *batch)
+{
+    int64_t spans = 0, bytes;
+    for (int i = 0; i < it->count; i++) {
+        it->ragged = it->ragged || it->descs[i].ragged;
+        it->counted = it->counted || it->descs[i].src_rows >= 0;
+        *batch = it->descs[i].ragged && it->descs[i].batch > *batch ? it->descs[i].batch : *batch;
+        MIMO_TRY(mimo_add(&spans, spans, it->descs[i].span_count));
+    }
+    MIMO_TRY(mimo_mul(&bytes, spans, sizeof(mimo_span)));
+    return mimo_add(&it->needs, bytes,
+                    (int64_t)sizeof(told_head) + NUMBERS * (int64_t)sizeof(int64_t) * it->count);
 }
 
 mimo_status mimo_told_batches_reserve(mimo_told_batches *it)
 {
-    mimo_comm *comm = it->bridge->parent;
-    int64_t count = NUMBERS * (int64_t)it->count, all, spans = 0;
-    for (int i = 0; i < it->count; i++) {
-        it->ragged = it->ragged || it->descs[i].ragged;
-        it->counted = it->counted || it->descs[i].src_rows >= 0;
-        MIMO_TRY(mimo_add(&spans, spans, it->descs[i].span_count));
-    }
-    MIMO_CHECK(spans <= INT_MAX / (int64_t)sizeof(mimo_span), MIMO_ERR_OVERFLOW,
-               "update: %" PRId64 " spans of one rank", spans);
+    const mimo_bridge *bridge = it->bridge;
+    int64_t batch = 0;
+    MIMO_TRY(count_needs(it, &batch));
     if (!it->ragged && !it->counted)
         return MIMO_OK;
-    MIMO_TRY(mimo_mul(&all, count, comm->size));
-    MIMO_TRY(prepare_gather(comm, count, sizeof *it->own));
-    MIMO_TRY(mimo_reserve(&it->own, count, sizeof *it->own));
-    MIMO_TRY(mimo_reserve(&it->numbers, all, sizeof *it->numbers));
-    MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)comm->size, sizeof *it->rows));
-    for (int i = 0; i < it->count; i++) {
-        it->own[NUMBERS * i + MIMO_SRC] = it->descs[i].src_rows;
-        it->own[NUMBERS * i + MIMO_DST] = it->descs[i].dst_rows;
-        it->own[NUMBERS * i + SPANS] = it->descs[i].span_count;
-    }
-    return MIMO_OK;
-}
-
-static int64_t number_of(const mimo_told_batches *it, int rank, int i, int which)
-{
-    return it->numbers[NUMBERS * ((int64_t)rank * it->count + i) + which];
-}
-
-static int64_t spans_of_rank(const mimo_told_batches *it, int rank)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < it->count; i++)
-        sum += number_of(it, rank, i, SPANS);
-    return sum;
+    MIMO_TRY(mimo_reserve(&it->rows, 2 * (int64_t)bridge->parent->size, sizeof *it->rows));
+    MIMO_TRY(mimo_reserve(&it->samples, batch, sizeof *it->samples));
+    return reserve_records(it, bridge->routed->told_bytes);
 }
 
 /* ------------------------------------------ gather ------------------------------------------ */
 
-static mimo_status gather_from_all(const mimo_told_batches *it, void *to, const void *from,
-                                   int64_t bytes)
+static mimo_status gather_records(const mimo_told_batches *it)
 {
     mimo_comm *comm = it->bridge->parent;
     mimo_request *request = NULL;
-    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, to, from, (int)bytes));
+    MIMO_TRY(comm->backend->host_allgather_start(&request, comm, it->all, it->own, (int)it->bytes));
     return mimo_wait(comm, &request, it->call);
 }
 
-static mimo_status reserve_spans(mimo_told_batches *it)
+/* The largest record that a rank needs. Where MIMO_AGREE=0 left the agreement out, ranks are
+ * compared here. */
+static mimo_status compare_heads(int64_t *needs, const mimo_told_batches *it)
 {
-    mimo_comm *comm = it->bridge->parent;
-    int64_t all, used = 0;
-    MIMO_TRY(mimo_mul(&all, it->most, comm->size));
-    MIMO_TRY(prepare_gather(comm, it->most, sizeof(mimo_span)));
-    MIMO_TRY(mimo_reserve(&it->padded, it->most, sizeof *it->padded));
-    MIMO_TRY(mimo_reserve(&it->all, all, sizeof *it->all));
-    for (int i = 0; i < it->count; i++) {
-        const mimo_batch_desc *desc = &it->descs[i];
-        if (desc->span_count > 0)
-            memcpy(it->padded + used, desc->spans, (size_t)desc->span_count * sizeof *it->padded);
-        used += desc->span_count;
+    *needs = 0;
+    for (int r = 0; r < it->bridge->parent->size; r++) {
+        const told_head *head = head_of(it, r);
+        MIMO_CHECK(head->signature == head_of(it, 0)->signature, MIMO_ERR_MISMATCH,
+                   "update: ranks 0 and %d tell of other numbers of micro-batches or samples", r);
+        *needs = head->needs > *needs ? head->needs : *needs;
     }
     return MIMO_OK;
 }
 
-/* The spans of all ranks: from every rank as many as the rank with the most has. */
-static mimo_status gather_spans(mimo_told_batches *it)
+/* Where a record does not fit, all ranks gather larger ones: of the smallest power of two times the
+ * old size, as a little more may be needed soon. */
+static mimo_status gather_all(mimo_told_batches *it)
 {
-    mimo_comm *comm = it->bridge->parent;
-    for (int r = 0; r < comm->size; r++) {
-        int64_t spans = spans_of_rank(it, r);
-        it->most = spans > it->most ? spans : it->most;
-    }
-    MIMO_TRY(mimo_comm_agree(comm, mimo_bridge_prefix_error(it->bridge, reserve_spans(it))));
-    if (it->most == 0)
+    mimo_routed *own = it->bridge->routed;
+    int64_t needs, bytes = it->bytes;
+    MIMO_TRY(gather_records(it));
+    MIMO_TRY(mimo_bridge_prefix_error(it->bridge, compare_heads(&needs, it)));
+    while (bytes < needs)
+        MIMO_TRY(mimo_mul(&bytes, bytes, 2));
+    if (bytes == it->bytes)
         return MIMO_OK;
-    return gather_from_all(it, it->all, it->padded, it->most * (int64_t)sizeof(mimo_span));
+    MIMO_TRY(mimo_comm_agree(it->bridge->parent,
+                             mimo_bridge_prefix_error(it->bridge, reserve_records(it, bytes))));
+    own->told_bytes = bytes;
+    return gather_records(it);
 }
 
 /* ------------------------------------------ merge ------------------------------------------- */
@@ -131,35 +188,28 @@ static mimo_range spans_of(const mimo_span *list, int64_t count, int64_t first)
     return (mimo_range){first, end - first};
 }
 
-/* Of one micro-batch, by sample: the first rank that gave its spans, and where these are in all
- * that this rank gave. */
+/* Of one micro-batch: its samples, and spans in all. */
 typedef struct sample_table {
     const mimo_told_batches *told;
-    int64_t *owner;     /* [batch], rank + 1; 0: nobody */
-    mimo_range *spans;  /* [batch], in the owner's list */
-    int64_t batch, sum; /* spans in all */
+    mimo_told_sample *samples; /* samples[batch] */
+    int64_t batch, sum;
 } sample_table;
-
-static const mimo_span *list_of(const sample_table *table, int64_t rank)
-{
-    return table->told->all + rank * table->told->most;
-}
 
 static mimo_status take_sample(sample_table *table, int rank, mimo_range range)
 {
-    const mimo_span *list = list_of(table, rank);
+    const mimo_span *list = list_of(table->told, rank);
     int64_t sample = list[range.first].sample;
     MIMO_CHECK(sample >= 0 && sample < table->batch, MIMO_ERR_SHAPE,
                "rank %d tells of sample %" PRId64 " of %" PRId64, rank, sample, table->batch);
-    int64_t first = table->owner[sample] - 1;
+    mimo_told_sample *told = &table->samples[sample];
+    int64_t first = told->owner - 1;
     if (first < 0) {
-        table->owner[sample] = rank + 1;
-        table->spans[sample] = range;
+        *told = (mimo_told_sample){rank + 1, range};
         table->sum += range.count;
         return MIMO_OK;
     }
-    const mimo_span *known = list_of(table, first) + table->spans[sample].first;
-    bool same = range.count == table->spans[sample].count &&
+    const mimo_span *known = list_of(table->told, first) + told->spans.first;
+    bool same = range.count == told->spans.count &&
                 memcmp(known, &list[range.first], (size_t)range.count * sizeof *list) == 0;
     MIMO_CHECK(same, MIMO_ERR_MISMATCH,
                "ranks %" PRId64 " and %d tell different spans of sample %" PRId64
@@ -175,7 +225,7 @@ static mimo_status take_rank(sample_table *table, int rank, int i)
     for (int before = 0; before < i; before++)
         at += number_of(table->told, rank, before, SPANS);
     for (int64_t end = at + number_of(table->told, rank, i, SPANS); at < end;) {
-        mimo_range range = spans_of(list_of(table, rank), end, at);
+        mimo_range range = spans_of(list_of(table->told, rank), end, at);
         MIMO_TRY(take_sample(table, rank, range));
         at += range.count;
     }
@@ -183,34 +233,25 @@ static mimo_status take_rank(sample_table *table, int rank, int i)
 }
 
 /* All spans, by sample. */
-static mimo_status list_spans(mimo_span **out, const sample_table *table)
+static void list_spans(mimo_span *spans, const sample_table *table)
 {
-    mimo_span *spans;
-    int64_t count = 0;
-    MIMO_TRY(mimo_reserve(&spans, table->sum, sizeof *spans));
-    for (int64_t b = 0; b < table->batch; b++)
-        for (int64_t k = 0; k < table->spans[b].count; k++)
-            spans[count++] = list_of(table, table->owner[b] - 1)[table->spans[b].first + k];
-    *out = spans;
-    return MIMO_OK;
+    for (int64_t b = 0; b < table->batch; b++) {
+        const mimo_told_sample *told = &table->samples[b];
+        for (int64_t k = 0; k < told->spans.count; k++)
+            *spans++ = list_of(table->told, told->owner - 1)[told->spans.first + k];
+    }
 }
 
 static mimo_status merge(mimo_told_batches *it, int i)
 {
-    mimo_span *spans;
-    sample_table table = {.told = it, .batch = it->descs[i].batch};
-    mimo_status status = mimo_reserve(&table.owner, table.batch, sizeof *table.owner);
-    if (status == MIMO_OK)
-        status = mimo_reserve(&table.spans, table.batch, sizeof *table.spans);
-    for (int r = 0; status == MIMO_OK && r < it->bridge->parent->size; r++)
-        status = take_rank(&table, r, i);
-    if (status == MIMO_OK)
-        status = list_spans(&spans, &table);
-    if (status == MIMO_OK)
-        mimo_routed_batch_set_spans(&it->batches[i], spans, table.sum);
-    mimo_release(table.owner);
-    mimo_release(table.spans);
-    return status;
+    sample_table table = {.told = it, .samples = it->samples, .batch = it->descs[i].batch};
+    memset(it->samples, 0, (size_t)table.batch * sizeof *it->samples);
+    for (int r = 0; r < it->bridge->parent->size; r++)
+        MIMO_TRY(take_rank(&table, r, i));
+    list_spans(it->merged[i], &table);
+    mimo_routed_batch_set_spans(&it->batches[i], it->merged[i], table.sum);
+    it->merged[i] = NULL; /* the batch owns it */
+    return MIMO_OK;
 }
 
 /* ------------------------------------------- tell ------------------------------------------- */
@@ -237,14 +278,12 @@ static mimo_status tell(mimo_told_batches *it)
     return MIMO_OK;
 }
 
+/* From the same records all ranks come to the same result. Rows take memory: there they agree. */
 mimo_status mimo_told_batches_gather(mimo_told_batches *it)
 {
-    mimo_comm *comm = it->bridge->parent;
     if (!it->ragged && !it->counted)
         return MIMO_OK;
-    MIMO_TRY(gather_from_all(it, it->numbers, it->own,
-                             NUMBERS * (int64_t)it->count * (int64_t)sizeof *it->own));
-    if (it->ragged)
-        MIMO_TRY(gather_spans(it));
-    return mimo_comm_agree(comm, mimo_bridge_prefix_error(it->bridge, tell(it)));
+    MIMO_TRY(gather_all(it));
+    mimo_status told = mimo_bridge_prefix_error(it->bridge, tell(it));
+    return it->counted ? mimo_comm_agree(it->bridge->parent, told) : told;
 }

@@ -5,28 +5,37 @@
 
 #include "bridge/routed/routed_batch.h"
 
+/* By sample, of one micro-batch: the first rank that gave its spans, and where these are in all
+ * that this rank gave. */
+typedef struct mimo_told_sample {
+    int64_t owner; /* rank + 1; 0: nobody */
+    mimo_range spans;
+} mimo_told_sample;
+
 typedef struct mimo_told_batches {
-    const mimo_bridge *bridge;
-    const char *call; /* in words */
+    mimo_bridge *bridge;
+    const char *call;   /* in words */
+    uint64_t signature; /* of the update: what all ranks must tell alike */
     int count;
     mimo_batch_desc *descs;     /* descs[count], this rank's, in this version's form */
     mimo_routed_batch *batches; /* batches[count], which are told */
 
-    bool ragged;       /* one of them, on every rank */
-    bool counted;      /* one of them tells rows, on every rank */
-    int64_t *own;      /* [count][3]: src rows, dst rows, spans */
-    int64_t *numbers;  /* [ranks][count][3] */
-    int64_t *rows;     /* [ranks][2], of one micro-batch */
-    int64_t most;      /* spans of one rank, of all micro-batches */
-    mimo_span *padded; /* this rank's, [most] */
-    mimo_span *all;    /* [ranks][most] */
+    bool ragged;   /* one of them, on every rank */
+    bool counted;  /* one of them tells rows, on every rank */
+    int64_t needs; /* bytes that this rank has to tell */
+    /* What a rank tells: see told_batches.c. All ranks tell the same number of bytes. */
+    int64_t bytes;
+    char *own, *all;           /* [bytes]; [ranks][bytes] */
+    int64_t *rows;             /* [ranks][2], of one micro-batch */
+    mimo_told_sample *samples; /* of the largest batch */
+    mimo_span **merged;        /* [count]: memory for the spans of all ranks; NULL: not ragged */
 } mimo_told_batches;
 
-/* Memory for the numbers. Local. */
+/* Memory for what the ranks tell, as far as its size is known. Local. */
 mimo_status mimo_told_batches_reserve(mimo_told_batches *it);
 
 /* Gather, and tell the batches. Collective over the bridge's parent, blocking: every rank fails, or
- * none. */
+ * none. One gather, where the ranks have no more to tell than at the last update. */
 mimo_status mimo_told_batches_gather(mimo_told_batches *it);
 
 /* What the gather took: not the batches and descriptors. */
