@@ -194,6 +194,7 @@ void mimo_op_progress_to(mimo_op *op, int chunks)
         mimo_bridge_progress(op->bridge);
         if (op->progress.state == MIMO_OP_ENDED || mimo_op_chunks_here(op) >= chunks)
             return;
+        op->progress.waiter.request = op->bridge->queue->progress.request;
         (void)mimo_waiter_step(&op->progress.waiter, op->bridge->parent); /* progress ends it */
     }
 }

@@ -183,6 +183,17 @@ MIMO_API mimo_status mimo_comm_barrier(mimo_comm *comm);
  */
 MIMO_API mimo_status mimo_comm_agree(mimo_comm *comm, mimo_status local);
 
+/* ------------------------------------------ waits ------------------------------------------- */
+/*
+ * A call that waits for other ranks polls: it looks, yields the processor and looks again. Where
+ * ranks of the family's first communicator outnumber the processors of this host that they may run
+ * on, it also sleeps between two looks, once it has waited for a millisecond: at most 1/16 of the
+ * time that it has waited, and at most a millisecond. The more bytes of tensors it waits for, the
+ * later that begins. MIMO_WAIT (<mimo/env.h>) says that waits sleep where other programs need the
+ * processors, or that they never do. A borrowed communicator does not know where its ranks run: its
+ * waits sleep where MIMO_WAIT says so.
+ */
+
 /* ---------------------------------------- deadlines ----------------------------------------- */
 /*
  * A rank that is missing, late or dead would let the others wait for ever. With a deadline, a call

@@ -218,6 +218,9 @@ typedef struct mimo_comm_backend {
 
     /* Make progress; *done once complete. Never blocks. Not called again after done. */
     mimo_status (*test)(mimo_request *request, bool *done);
+    /* Bytes of tensors on their way that move only while the request is tested. NULL: nothing waits
+     * for a test. */
+    int64_t (*moving)(const mimo_request *request);
     /* Return a request that is done, was given up, or whose test failed. What can be cancelled of
      * it is cancelled, so that it does not write into the caller's memory later. NULL is fine. */
     void (*release)(mimo_request *request);
@@ -260,6 +263,7 @@ struct mimo_comm {
     mimo_family *family;  /* the backend's */
     uint64_t id;          /* in the family, the same on all its ranks; 0: the first communicator */
     uint64_t calls;       /* sequence number of collective calls, part of their signature */
+    uint64_t ended;       /* requests that mimo_test found done */
     int64_t last_receive; /* when it last looked for farewells, nanoseconds (mimo_now) */
     mimo_progress_callback *callbacks;
     mimo_buffer *buffers;

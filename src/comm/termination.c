@@ -6,6 +6,7 @@
 #include <mimo/env.h>
 
 #include "comm/comm_backend.h"
+#include "comm/places.h"
 #include "core/check.h"
 #include "core/descriptor.h"
 #include "core/forks.h"
@@ -57,6 +58,23 @@ static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
     return MIMO_OK;
 }
 
+static mimo_status choose_wait(mimo_family *family)
+{
+    int64_t ways;
+    MIMO_TRY(mimo_env_get(&ways, MIMO_ENV_WAIT));
+    MIMO_CHECK(ways != (MIMO_WAIT_POLL | MIMO_WAIT_SLEEP), MIMO_ERR_ARGUMENT,
+               "environment MIMO_WAIT has both poll and sleep");
+    family->sleeps = ways == MIMO_WAIT_SLEEP;
+    family->if_crowded = ways == 0;
+    return MIMO_OK;
+}
+
+void mimo_family_set_sharers(mimo_family *family, int ranks)
+{
+    if (family->if_crowded)
+        family->sleeps = ranks > mimo_processors();
+}
+
 MIMO_DEFINE_INIT(mimo_comm_desc, MIMO_COMM_DESC_INIT)
 
 mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backend,
@@ -67,6 +85,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
         MIMO_TRY(mimo_read_descriptor(&own, sizeof own, desc, "communicator"));
     MIMO_TRY(check_policy(&own));
     MIMO_TRY(choose_deadline(&family->deadline, &own));
+    MIMO_TRY(choose_wait(family));
     MIMO_TRY(mimo_forks_count());
     MIMO_CHECK(pthread_mutex_init(&family->lock, NULL) == 0, MIMO_ERR_MEMORY,
                "out of memory for the lock of a communicator");

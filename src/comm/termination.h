@@ -39,6 +39,8 @@ typedef struct mimo_family {
     int checks;       /* likewise */
     int end;          /* MIMO_OK while it lives; afterwards the status of every call */
     bool ending;      /* set by the thread that ends it */
+    bool sleeps;      /* waits may sleep: comm/waiter.h */
+    bool if_crowded;  /* they do where ranks outnumber processors */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 
     int inside;           /* calls that threads are in; a call inside a call counts as well */
@@ -85,6 +87,10 @@ typedef struct mimo_wait_clock {
 MIMO_BACKEND_API mimo_status mimo_family_init(mimo_family *family,
                                               const struct mimo_comm_backend *backend,
                                               const mimo_comm_desc *desc);
+
+/* Say how many ranks of the first communicator may run on the same processors as this one, itself
+ * included. Where they outnumber these, waits sleep, unless MIMO_WAIT says something else. */
+MIMO_BACKEND_API void mimo_family_set_sharers(mimo_family *family, int ranks);
 
 /* Add a user; take it away. The last one frees the family by the backend's slot release_family. */
 MIMO_BACKEND_API void mimo_family_retain(mimo_family *family);

@@ -25,12 +25,14 @@ void mimo_callback_remove(mimo_comm *comm, mimo_progress_callback *callback)
 mimo_status mimo_test(mimo_comm *comm, mimo_request *request, bool *done)
 {
     MIMO_TRY(mimo_comm_check(comm));
-    return comm->backend->test(request, done);
+    MIMO_TRY(comm->backend->test(request, done));
+    comm->ended += *done;
+    return MIMO_OK;
 }
 
 mimo_status mimo_wait(mimo_comm *comm, mimo_request **request, const char *call)
 {
-    mimo_waiter waiter = {.comm = comm, .call = call};
+    mimo_waiter waiter = {.comm = comm, .call = call, .request = *request};
     mimo_status status = MIMO_OK;
     bool done = *request == NULL;
     while (!done && status == MIMO_OK) {

@@ -1,29 +1,78 @@
 #include "comm/waiter.h"
 
 #include <sched.h>
+#include <time.h>
 
-#include "comm/comm_backend.h"
 #include "core/check.h"
 
 /* Steps between two checks: one takes less than a microsecond on an idle core. */
 enum { POLLS_PER_CHECK = 16 };
+
+/* Nanoseconds. */
+static const int64_t MILLISECOND = 1000000;
+/* How much longer than asked for Linux may sleep on an idle processor. */
+static const int64_t TIMER_SLACK = 50000;
+/* Of a byte on a slow way, 64 MB/s. While faster ones move it, nobody sleeps. */
+static const int64_t SLOW_BYTE = 16;
+
+int64_t mimo_nap_after(int64_t still, int64_t moving)
+{
+    if (still < MILLISECOND || (still - MILLISECOND) / SLOW_BYTE < moving)
+        return 0;
+    int64_t share = still / 16;
+    return (share < MILLISECOND ? share : MILLISECOND) - TIMER_SLACK;
+}
+
+static int64_t bytes_moving(const mimo_waiter *waiter)
+{
+    const mimo_comm_backend *backend = waiter->comm->backend;
+    return waiter->request && backend->moving ? backend->moving(waiter->request) : 0;
+}
+
+/* The nap that is due now. What ended since the last one begins the time anew. */
+static int64_t next_nap(mimo_waiter *waiter)
+{
+    const mimo_comm *comm = waiter->comm;
+    if (!waiter->still || waiter->ended != comm->ended) {
+        waiter->still = waiter->clock.last_check;
+        waiter->ended = comm->ended;
+    }
+    return mimo_nap_after(waiter->clock.last_check - waiter->still, bytes_moving(waiter));
+}
+
+/* Ranks may outnumber cores, so each step yields or sleeps. */
+static void rest(int64_t nap)
+{
+    const struct timespec time = {0, (long)nap};
+    if (nap > 0)
+        (void)nanosleep(&time, NULL); /* a signal may end it early */
+    else
+        sched_yield();
+}
 
 mimo_status mimo_waiter_check(mimo_waiter *waiter)
 {
     return mimo_check_termination(waiter->comm, &waiter->clock, waiter->call);
 }
 
-/* Ranks may outnumber cores, so each step yields. */
 mimo_status mimo_waiter_pause(mimo_waiter *waiter)
 {
-    sched_yield();
-    bool checks = waiter->comm && ++waiter->polls % POLLS_PER_CHECK == 0;
-    return checks ? mimo_waiter_check(waiter) : MIMO_OK;
+    bool checks = waiter->comm && (waiter->slept || ++waiter->polls % POLLS_PER_CHECK == 0);
+    if (!checks) {
+        rest(0);
+        return MIMO_OK;
+    }
+    MIMO_TRY(mimo_waiter_check(waiter));
+    int64_t nap = waiter->comm->family->sleeps ? next_nap(waiter) : 0;
+    waiter->slept = nap > 0;
+    rest(nap);
+    return MIMO_OK;
 }
 
-mimo_status mimo_waiter_step(mimo_waiter *waiter, mimo_comm *moves)
+mimo_status mimo_waiter_step(mimo_waiter *waiter, mimo_comm *parent)
 {
-    for (mimo_progress_callback *callback = moves->callbacks; callback; callback = callback->next)
+    MIMO_TRY(mimo_waiter_pause(waiter));
+    for (mimo_progress_callback *callback = parent->callbacks; callback; callback = callback->next)
         callback->progress(callback->context);
-    return mimo_waiter_pause(waiter);
+    return MIMO_OK;
 }

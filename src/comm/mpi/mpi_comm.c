@@ -21,6 +21,7 @@
 #include "comm/mpi/mpi_operators.h"
 #include "comm/mpi/mpi_scatter.h"
 #include "comm/mpi/mpi_types.h"
+#include "comm/places.h"
 #include "comm/waiter.h"
 #include "core/checked.h"
 #include "core/descriptor.h"
@@ -51,14 +52,22 @@ static mimo_status take(mimo_request **out, mimo_comm *comm, int64_t count, int6
     return mimo_mpi_request_take(out, &((mpi_comm *)comm)->requests, count, bytes);
 }
 
-/* Hand a started request to the caller, or release it where starting failed. */
-static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_status started)
+/* Hand a started request to the caller, or release it where starting failed. `moving` are the bytes
+ * of tensors that it moves. */
+static mimo_status hand_over_rows(mimo_request **out, mimo_request *request, int64_t moving,
+                                  mimo_status started)
 {
+    request->moving = moving;
     if (started == MIMO_OK)
         *out = request;
     else
         mimo_mpi_request_release(request);
     return started;
+}
+
+static mimo_status hand_over(mimo_request **out, mimo_request *request, mimo_status started)
+{
+    return hand_over_rows(out, request, 0, started);
 }
 
 /* ----------------------------------- host values ---------------------------------- */
@@ -141,7 +150,7 @@ static mimo_status allreduce_start(mimo_request **out, mimo_comm *comm,
                                   type, op, handle_of(comm), &request->mpi[i]);
         status = mimo_mpi_status(code, "MPI_Iallreduce");
     }
-    return hand_over(out, request, status);
+    return hand_over_rows(out, request, count * bytes, status);
 }
 
 static mimo_status broadcast_bytes(mimo_request *request, mimo_comm *comm, const mimo_broadcast *it)
@@ -158,7 +167,8 @@ static mimo_status broadcast_start(mimo_request **out, mimo_comm *comm,
     mimo_request *request;
     (void)stream;
     MIMO_TRY(take(&request, comm, 1, broadcast->guarded ? broadcast->bytes : 0));
-    return hand_over(out, request, broadcast_bytes(request, comm, broadcast));
+    return hand_over_rows(out, request, broadcast->bytes,
+                          broadcast_bytes(request, comm, broadcast));
 }
 
 static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mimo_gather *gather,
@@ -171,7 +181,7 @@ static mimo_status allgather_start(mimo_request **out, mimo_comm *comm, const mi
     mimo_status status = mimo_mpi_gather_start(request, comm, handle_of(comm), gather);
     if (status == MIMO_OK && gather->from.base)
         status = comm->device->copy_rows(&own, &gather->from, stream);
-    return hand_over(out, request, status);
+    return hand_over_rows(out, request, comm->size * mimo_rows_bytes(&gather->to), status);
 }
 
 static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
@@ -186,7 +196,9 @@ static mimo_status reduce_scatter_start(mimo_request **out, mimo_comm *comm,
                             &how.type, &how.op);
     mimo_status started =
         mimo_mpi_reduce_blocks_start(request, comm, handle_of(comm), reduction, &how);
-    return hand_over(out, request, started);
+    return hand_over_rows(
+        out, request, comm->size * reduction->count * (int64_t)mimo_dtype_size(reduction->dtype),
+        started);
 }
 
 static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo_scatter *scatter,
@@ -195,7 +207,8 @@ static mimo_status scatter_start(mimo_request **out, mimo_comm *comm, const mimo
     mimo_request *request;
     (void)stream;
     MIMO_TRY(take(&request, comm, 1, mimo_mpi_scatter_bytes(comm, scatter)));
-    return hand_over(out, request, mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
+    return hand_over_rows(out, request, comm->size * scatter->bytes,
+                          mimo_mpi_scatter_start(request, comm, handle_of(comm), scatter));
 }
 
 static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
@@ -204,8 +217,8 @@ static mimo_status alltoall_start(mimo_request **out, mimo_comm *comm,
     mimo_request *request;
     (void)stream;
     MIMO_TRY(take(&request, comm, 1, mimo_mpi_alltoall_bytes(comm, alltoall)));
-    return hand_over(out, request,
-                     mimo_mpi_alltoall_start(request, comm, handle_of(comm), alltoall));
+    return hand_over_rows(out, request, comm->size * alltoall->bytes,
+                          mimo_mpi_alltoall_start(request, comm, handle_of(comm), alltoall));
 }
 
 static mimo_status exchange_create(mimo_exchange **out, mimo_comm *comm,
@@ -230,7 +243,8 @@ static mimo_status exchange_start(mimo_request **out, mimo_comm *comm, mimo_exch
     (void)stream;
     MIMO_TRY(
         take(&request, comm, mimo_mpi_exchange_count(exchange), mimo_mpi_exchange_bytes(exchange)));
-    return hand_over(out, request, mimo_mpi_exchange_start(exchange, request));
+    return hand_over_rows(out, request, mimo_mpi_exchange_moving(exchange),
+                          mimo_mpi_exchange_start(exchange, request));
 }
 
 /* --------------------------------- life of a comm --------------------------------- */
@@ -355,6 +369,7 @@ static const mimo_comm_backend mpi_backend = {
     .buffer_open = mimo_host_buffer_open,
     .buffer_close = mimo_host_buffer_close,
     .test = mimo_mpi_request_test,
+    .moving = mimo_mpi_request_moving,
     .release = mimo_mpi_request_release,
     .end = family_end,
     .receive_farewell = comm_receive_farewell,
@@ -471,30 +486,54 @@ static void first_destroy(mpi_comm *comm, MPI_Comm handle)
         mimo_comm_destroy(&comm->base);
 }
 
+/* Find the ranks that run on the processors of this one. */
+static mimo_status count_sharers(mimo_comm *comm, uint64_t *places)
+{
+    mimo_request *request;
+    int sharers = 0;
+    uint64_t own = mimo_place_hash();
+    MIMO_TRY(host_allgather_start(&request, comm, places, &own, (int)sizeof own));
+    MIMO_TRY(mimo_wait(comm, &request, "mimo_comm_create_mpi"));
+    for (int i = 0; i < comm->size; i++)
+        sharers += places[i] == own;
+    mimo_family_set_sharers(comm->family, sharers);
+    return MIMO_OK;
+}
+
+/* The last steps of a creation, to which all ranks have come with what they need. */
+static mimo_status settle(mimo_comm *comm, uint64_t *places)
+{
+    return mimo_agree_as(comm, MIMO_AGREE_CREATE, count_sharers(comm, places),
+                         mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
+}
+
 mimo_status mimo_comm_create_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)
 {
     mpi_comm *comm = NULL;
+    uint64_t *places = NULL;
     MPI_Comm own = MPI_COMM_NULL;
     MIMO_TRY(check_handle(out, mpi, "mimo_comm_create_mpi"));
     mimo_mpi_close_rest();
     mimo_status local = first_create(&comm, mpi, desc);
+    if (local == MIMO_OK)
+        local = mimo_reserve(&places, comm->base.size, sizeof *places);
     MPI_Comm *handle = comm ? &comm->handle : &own;
     mimo_status status = duplicate(handle, mpi, comm);
     if (status == MIMO_OK)
         status = agree_first(*handle, comm, local);
     if (status != MIMO_OK) {
         first_destroy(comm, *handle);
+        mimo_release(places);
         return status;
     }
     set_handle(comm, comm->handle, true);
-    status = mimo_agree_as(&comm->base, MIMO_AGREE_CREATE, MIMO_OK,
-                           mimo_signature_start(MIMO_CALL_COMM_CREATE), "mimo_comm_create_mpi");
-    if (status != MIMO_OK) {
+    status = settle(&comm->base, places);
+    if (status == MIMO_OK)
+        *out = &comm->base;
+    else
         mimo_comm_destroy(&comm->base);
-        return status;
-    }
-    *out = &comm->base;
-    return MIMO_OK;
+    mimo_release(places);
+    return status;
 }
 
 mimo_status mimo_comm_borrow_mpi(mimo_comm **out, MPI_Comm mpi, const mimo_comm_desc *desc)

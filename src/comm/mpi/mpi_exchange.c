@@ -24,9 +24,19 @@ struct mimo_exchange {
     mimo_placed_copy *copies;           /* copies[copy_count] */
     int64_t copy_count;
     mimo_host_push *push; /* NULL: this rank pushes no rows, and no peer pushes rows here */
+    int64_t moving;       /* bytes that the messages move */
 };
 
 /* -------------------------------------- messages -------------------------------------- */
+
+static int64_t bytes_of(const mimo_message *messages, int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        for (int64_t r = 0; r < messages[i].count; r++)
+            bytes += mimo_rows_bytes(&messages[i].rows[r].rows);
+    return bytes;
+}
 
 static void append_in_order(mimo_mpi_message_list *out, int at, int rank,
                             const mimo_message *messages, int count)
@@ -69,6 +79,8 @@ mimo_status mimo_mpi_exchange_create(mimo_exchange **out, const mimo_comm *comm,
     mimo_status status;
     MIMO_TRY(mimo_reserve(&exchange, 1, sizeof *exchange));
     exchange->family = comm->family;
+    exchange->moving = bytes_of(messages->receives, messages->receive_count) +
+                       bytes_of(messages->sends, messages->send_count);
     MIMO_TRY_GOTO(status, fail, prepare_messages(exchange, handle, comm->rank, messages));
     MIMO_TRY_GOTO(status, fail,
                   mimo_reserve(&exchange->bases, messages->base_count, sizeof(char *)));
@@ -124,6 +136,11 @@ int mimo_mpi_exchange_count(const mimo_exchange *exchange)
 int64_t mimo_mpi_exchange_bytes(const mimo_exchange *exchange)
 {
     return exchange->guarded ? mimo_mpi_guarded_messages_bytes(exchange->guarded) : 0;
+}
+
+int64_t mimo_mpi_exchange_moving(const mimo_exchange *exchange)
+{
+    return exchange->moving;
 }
 
 /* Rows that stay are copied while messages are in flight and peers write. */

@@ -18,6 +18,9 @@ void mimo_mpi_exchange_destroy(mimo_exchange *exchange);
 int mimo_mpi_exchange_count(const mimo_exchange *exchange);
 int64_t mimo_mpi_exchange_bytes(const mimo_exchange *exchange);
 
+/* Bytes of the tensors that its messages move. */
+int64_t mimo_mpi_exchange_moving(const mimo_exchange *exchange);
+
 /* Start all messages. `request` has that count and memory, and can be tested afterwards. Its MPI
  * requests belong to the exchange where it is not guarded. */
 mimo_status mimo_mpi_exchange_start(mimo_exchange *exchange, mimo_request *request);

@@ -105,6 +105,11 @@ mimo_status mimo_mpi_request_test(mimo_request *request, bool *done)
     return outcome;
 }
 
+int64_t mimo_mpi_request_moving(const mimo_request *request)
+{
+    return request->moving;
+}
+
 /* Cancel a receive. A message that has begun to arrive can't be cancelled, so this waits for it:
  * for LAST_WAIT at most where its sender may be gone. */
 static void cancel(MPI_Request *mpi, const mimo_family *family)

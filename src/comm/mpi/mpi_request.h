@@ -35,6 +35,7 @@ struct mimo_request {
     bool guarded;          /* point-to-point: MPI uses only `memory` */
     bool persistent;       /* the MPI requests belong to an exchange, which starts them again */
     bool complete;         /* all MPI requests are */
+    int64_t moving;        /* bytes of tensors on their way */
     mimo_host_push *push;  /* an exchange's, until it is complete; NULL: none */
     MPI_Datatype types[2]; /* the request's own, or MPI_DATATYPE_NULL */
     MPI_Request mpi[];     /* [item.count]; `memory` follows */
@@ -64,6 +65,7 @@ void mimo_mpi_request_copy_back(mimo_request *request, void *to, int64_t bytes, 
  * message that has begun to arrive. Sends from the caller's memory, and collectives, are left to
  * MPI. So are receives once the family is forgotten. */
 mimo_status mimo_mpi_request_test(mimo_request *request, bool *done);
+int64_t mimo_mpi_request_moving(const mimo_request *request);
 void mimo_mpi_request_release(mimo_request *request);
 
 #endif

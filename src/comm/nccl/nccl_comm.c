@@ -7,6 +7,7 @@
 
 #include "comm/agreement.h"
 #include "comm/device_visit.h"
+#include "comm/places.h"
 #include "comm/nccl/nccl_buffer.h"
 #include "comm/nccl/nccl_same_host.h"
 #include "comm/nccl/nccl_split.h"
@@ -109,6 +110,7 @@ typedef struct rank_info {
     char sentence[MIMO_SENTENCE_TEXT];
     int32_t settings[SETTINGS]; /* the descriptor's fields that must agree */
     uint64_t host;              /* mimo_nccl_host_hash */
+    uint64_t place;             /* mimo_place_hash */
     char bus[BUS_TEXT];         /* the GPU's PCI bus id on that host */
     int32_t device;
     int32_t policy;  /* mimo_agreement_policy */
@@ -227,6 +229,15 @@ static int count_neighbours(const rank_info *all, int rank)
     return count;
 }
 
+/* The ranks that run on the processors of this one, itself included. */
+static int count_sharers(const rank_info *all, int size, uint64_t place)
+{
+    int count = 0;
+    for (int i = 0; i < size; i++)
+        count += all[i].place == place;
+    return count;
+}
+
 static mimo_status connect(nccl_comm *made, ncclUniqueId id)
 {
     ncclComm_t handle = NULL;
@@ -295,9 +306,13 @@ mimo_status mimo_comm_create_nccl(mimo_comm **out, const mimo_bootstrap *given,
     MIMO_TRY(read_bootstrap(&own, out, given));
     MIMO_TRY(mimo_reserve(&all, bootstrap->ranks, sizeof *all));
     mine.host = mimo_nccl_host_hash();
+    mine.place = mimo_place_hash();
     MIMO_TRY_GOTO(status, done, exchange_infos(bootstrap, all, &mine));
     int neighbours = count_neighbours(all, bootstrap->rank);
+    int sharers = count_sharers(all, bootstrap->ranks, mine.place);
     status = prepare_rank(&mine, &made, bootstrap, desc, neighbours);
+    if (made)
+        mimo_family_set_sharers(made->base.family, sharers);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));
     status = make_identifier(&mine, bootstrap);
     MIMO_TRY_GOTO(status, done, agree(all, &mine, bootstrap, status));

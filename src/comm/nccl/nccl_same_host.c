@@ -1,28 +1,17 @@
 #include "comm/nccl/nccl_same_host.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/agreement.h"
+#include "comm/places.h"
 #include "core/hash.h"
 #include "core/memory.h"
 
 uint64_t mimo_nccl_host_hash(void)
 {
-    char name[256] = "", boot[64] = "";
     const char *given = getenv("NCCL_HOSTID");
-    if (given)
-        return mimo_hash_bytes(MIMO_HASH_START, given, strlen(given));
-    (void)gethostname(name, sizeof name - 1);
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (file) {
-        boot[fread(boot, 1, sizeof boot - 1, file)] = '\0';
-        (void)fclose(file);
-    }
-    uint64_t hash = mimo_hash_bytes(MIMO_HASH_START, name, strlen(name));
-    return mimo_hash_bytes(hash, boot, strlen(boot));
+    return given ? mimo_hash_bytes(MIMO_HASH_START, given, strlen(given)) : mimo_host_hash();
 }
 
 /* The first rank on this rank's host, and whether all ranks are on that host. */
