@@ -8,36 +8,40 @@
 
 MIMO_BEGIN_DECLS
 
-/** One row per variable: X(id, name, default, words, help). All except MIMO_WAIT can also be set in
- *  a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole numbers; where
+/** One row per variable: X(id, name, default, words, help). All except MIMO_WAIT and MIMO_LOG can also
+ *  be set in a descriptor, which wins: mimo_comm_desc, mimo_bridge_desc.ctas. Values are whole numbers; where
  *  the row has words, values are lists of these, "calls,samples" or "", and the number has a bit
  *  for each. Any other value is an error at the call that reads it. The creation of a bridge reads
  *  MIMO_CTAS and MIMO_CHECK, and remembers them. The creation of a communicator reads
- *  MIMO_DEADLINE_MS and MIMO_WAIT. Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the
+ *  MIMO_DEADLINE_MS and MIMO_WAIT, and checks MIMO_LOG. Calls that agree read MIMO_AGREE, and whether MIMO_CHECK has the
  *  word `calls`. All ranks set the same: creations compare MIMO_AGREE and MIMO_CHECK
  *  (MIMO_ERR_MISMATCH), other calls do not. */
-#define MIMO_ENV_LIST(X)                                                                     \
-    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                 \
-      "1: each collective call that the host waits for begins with an agreement of its "     \
-      "ranks on status and signature; 0: only calls that create something do, and another "  \
-      "call that fails on one rank can leave the others waiting; the same on all ranks")     \
-    X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                             \
-      "further checks, a list of: replicas (bridge forward: the source tensor is the same "  \
-      "on all src ranks that hold copies); calls (calls that only enqueue work on a device " \
-      "agree as well, whatever MIMO_AGREE says, and calls of bridges and their self-tests "  \
-      "are compared with all other calls of the communicator); samples (bridges: each row "  \
-      "carries its origin, which is compared with the one that the layouts give)")           \
-    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                   \
-      "thread blocks of a device that a zero-copy or staged call may take, the same on all " \
-      "ranks; 0: enough for the link")                                                       \
-    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                        \
-      "milliseconds that the host waits for other ranks in one call before it gives "        \
-      "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")           \
-    X(MIMO_ENV_WAIT, "MIMO_WAIT", 0, "poll,sleep",                                           \
-      "how the host waits, one of: poll (it looks again at once, and yields the "            \
-      "processor); sleep (after a millisecond it also sleeps, for at most 1/16 of the time " \
-      "that it has waited, so that others get the processor); empty: sleep where ranks of "  \
-      "the communicator outnumber the processors of this host that they may run on")
+#define MIMO_ENV_LIST(X)                                                                      \
+    X(MIMO_ENV_AGREE, "MIMO_AGREE", 1, NULL,                                                  \
+      "1: each collective call that the host waits for begins with an agreement of its "      \
+      "ranks on status and signature; 0: only calls that create something do, and another "   \
+      "call that fails on one rank can leave the others waiting; the same on all ranks")      \
+    X(MIMO_ENV_CHECK, "MIMO_CHECK", 0, "replicas,calls,samples",                              \
+      "further checks, a list of: replicas (bridge forward: the source tensor is the same "   \
+      "on all src ranks that hold copies); calls (calls that only enqueue work on a device "  \
+      "agree as well, whatever MIMO_AGREE says, and calls of bridges and their self-tests "   \
+      "are compared with all other calls of the communicator); samples (bridges: each row "   \
+      "carries its origin, which is compared with the one that the layouts give)")            \
+    X(MIMO_ENV_CTAS, "MIMO_CTAS", 0, NULL,                                                    \
+      "thread blocks of a device that a zero-copy or staged call may take, the same on all "  \
+      "ranks; 0: enough for the link")                                                        \
+    X(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", 0, NULL,                                         \
+      "milliseconds that the host waits for other ranks in one call before it gives "         \
+      "up with MIMO_ERR_TIMEOUT; 0: for ever (mimo_comm_set_deadline changes it)")            \
+    X(MIMO_ENV_WAIT, "MIMO_WAIT", 0, "poll,sleep",                                            \
+      "how the host waits, one of: poll (it looks again at once, and yields the "             \
+      "processor); sleep (after a millisecond it also sleeps, for at most 1/16 of the time "  \
+      "that it has waited, so that others get the processor); empty: sleep where ranks of "   \
+      "the communicator outnumber the processors of this host that they may run on")          \
+    X(MIMO_ENV_LOG, "MIMO_LOG", 0, "warn,info",                                               \
+      "lines of the log that are written to stderr where the program takes none, a list of: " \
+      "warn (waits that last long, communicators that ended, choices that are slow); info "   \
+      "(what was chosen)")
 
 /** The bits of MIMO_ENV_CHECK. */
 enum { MIMO_CHECK_REPLICAS = 1, MIMO_CHECK_CALLS = 2, MIMO_CHECK_SAMPLES = 4, MIMO_CHECK_ALL = 7 };

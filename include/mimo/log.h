@@ -1,6 +1,8 @@
 /*
- * Log lines: what the library has to say beside statuses. It says nothing by default, and it never
- * writes to stdout or stderr itself.
+ * Log lines: what the library has to say beside statuses. It says nothing by default. A program sets
+ * a function that takes the lines. Where it has set none, MIMO_LOG=warn in the environment has
+ * warnings written to stderr, and MIMO_LOG=warn,info all lines. The library writes nothing else to
+ * stdout or stderr.
  */
 #ifndef MIMO_LOG_H
 #define MIMO_LOG_H
@@ -23,7 +25,7 @@ typedef enum mimo_log_level {
  *  except mimo_status_name and mimo_status_text. */
 typedef void (*mimo_log_function)(void *context, mimo_log_level level, const char *text);
 
-/** Have `log` called with `context` for each line of the whole process; NULL: no more lines. Local.
+/** Have `log` called with `context` for each line of the whole process; NULL: none. Local.
  *  No other thread may be inside a call of the library meanwhile. */
 MIMO_API void mimo_log_set(mimo_log_function log, void *context);
 

@@ -58,6 +58,13 @@ static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
     return MIMO_OK;
 }
 
+/* The log reads MIMO_LOG when it has a line, and can return no error. */
+static mimo_status check_log(void)
+{
+    int64_t levels;
+    return mimo_env_get(&levels, MIMO_ENV_LOG);
+}
+
 static mimo_status choose_wait(mimo_family *family)
 {
     int64_t ways;
@@ -86,6 +93,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
     MIMO_TRY(check_policy(&own));
     MIMO_TRY(choose_deadline(&family->deadline, &own));
     MIMO_TRY(choose_wait(family));
+    MIMO_TRY(check_log());
     MIMO_TRY(mimo_forks_count());
     MIMO_CHECK(pthread_mutex_init(&family->lock, NULL) == 0, MIMO_ERR_MEMORY,
                "out of memory for the lock of a communicator");

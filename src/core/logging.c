@@ -1,7 +1,10 @@
 #include "core/logging.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+
+#include <mimo/env.h>
 
 enum { LINE = 1024 };
 
@@ -14,14 +17,31 @@ void mimo_log_set(mimo_log_function log, void *context)
     callers_context = context;
 }
 
+/* In one call of stdio, so that lines of several ranks do not mix. */
+static void write_to_stderr(void *context, mimo_log_level level, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "mimo-bridge: %s%s\n", level == MIMO_LOG_WARNING ? "warning: " : "", text);
+}
+
+/* MIMO_LOG has the word of this level. */
+static bool is_asked_for(mimo_log_level level)
+{
+    int64_t levels;
+    return mimo_env_get(&levels, MIMO_ENV_LOG) == MIMO_OK && (levels & level) != 0;
+}
+
 void mimo_log(mimo_log_level level, const char *format, ...)
 {
     char text[LINE];
     va_list arguments;
-    if (!callers_log)
+    mimo_log_function log = callers_log;
+    if (!log && is_asked_for(level))
+        log = write_to_stderr;
+    if (!log)
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    callers_log(callers_context, level, text);
+    log(callers_context, level, text);
 }

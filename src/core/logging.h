@@ -4,8 +4,8 @@
 
 #include <mimo/log.h>
 
-/* One line, printf-like; nothing where the caller set no function. A line longer than 1 KiB is
- * truncated. */
+/* One line, printf-like; nothing where the caller set no function and MIMO_LOG does not ask for it.
+ * A line longer than 1 KiB is truncated. */
 MIMO_PRINTF(2, 3) void mimo_log(mimo_log_level level, const char *format, ...);
 
 #endif

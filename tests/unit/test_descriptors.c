@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <criterion/criterion.h>
 
@@ -144,4 +145,40 @@ Test(descriptors, log_lines)
     mimo_log_set(NULL, NULL);
     mimo_log(MIMO_LOG_WARNING, "to nobody");
     cr_assert_str_eq(line, "1 3 ranks");
+}
+
+/* What a warning and an info line leave on stderr under this MIMO_LOG. */
+static void log_both(char *text, int size, const char *levels)
+{
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO);
+    cr_assert(file && before >= 0);
+    levels ? setenv("MIMO_LOG", levels, 1) : unsetenv("MIMO_LOG");
+    dup2(fileno(file), STDERR_FILENO);
+    mimo_log(MIMO_LOG_WARNING, "rank %d is late", 3);
+    mimo_log(MIMO_LOG_INFO, "p2p was chosen");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    text[fread(text, 1, (size_t)size - 1, file)] = '\0';
+    (void)fclose(file);
+}
+
+#define LATE "mimo-bridge: warning: rank 3 is late\n"
+#define CHOSEN "mimo-bridge: p2p was chosen\n"
+
+Test(descriptors, log_lines_on_stderr)
+{
+    static const char *const rows[][2] = {
+        {NULL, ""}, {"", ""}, {"warn", LATE}, {"info", CHOSEN}, {"warn,info", LATE CHOSEN},
+        {"no", ""}};
+    char text[256], line[64] = "";
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        log_both(text, sizeof text, rows[i][0]);
+        cr_assert_str_eq(text, rows[i][1], "MIMO_LOG=%s wrote: %s", rows[i][0], text);
+    }
+    mimo_log_set(keep, line);
+    log_both(text, sizeof text, "warn");
+    cr_assert_str_eq(text, "", "beside the function: %s", text);
+    mimo_log_set(NULL, NULL);
 }

@@ -125,4 +125,8 @@ Test(waiter, ways, .timeout = 60)
     setenv("MIMO_WAIT", "poll,sleep", 1);
     cr_assert_eq(mimo_family_init(&family, &no_backend, NULL), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "MIMO_WAIT has both"), "%s", mimo_last_error());
+    setenv("MIMO_WAIT", "", 1);
+    setenv("MIMO_LOG", "debug", 1);
+    cr_assert_eq(mimo_family_init(&family, &no_backend, NULL), MIMO_ERR_ARGUMENT);
+    cr_assert(strstr(mimo_last_error(), "'debug' is none of warn,info"), "%s", mimo_last_error());
 }
