@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bridge/layout/layout_types.h"
+#include "layout/layout_types.h"
 #include "bridge/verify/verify.h"
 #include "core/hash.h"
 #include "core/memory.h"
