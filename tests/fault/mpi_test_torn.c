@@ -41,6 +41,7 @@ typedef struct torn {
     char *from, *to; /* from[TILE * 2], to[TILE * 2], the caller's */
     mimo_progress_callback callback;
     int rounds; /* of the callback, before it acts */
+    int finalized;
     signs *signs;
 } torn;
 
@@ -150,10 +151,13 @@ static mimo_status adjoint(torn *it)
     return mimo_partition_adjoint(it->partition, MIMO_EMBEDDINGS, &to, &from, it->comm, NULL);
 }
 
+/* Another bucket each time, as a count does not come in between. */
 static mimo_status finalize(torn *it)
 {
+    char name[32];
+    snprintf(name, sizeof name, "weights %d", it->finalized++);
     const mimo_gradient_bucket bucket = {
-        sizeof(mimo_gradient_bucket), "weights", it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
+        sizeof(mimo_gradient_bucket), name, it->to, TILE / 4, MIMO_F32, MIMO_SRC, "", ""};
     return mimo_gradient_finalize(it->gradient, &bucket, 1, NULL);
 }
 
