@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +22,11 @@ const mimo_env_row *mimo_env_table(int *count)
 
 static mimo_status read_number(int64_t *out, const mimo_env_row *row, const char *text)
 {
+    const char *digits = text + (*text == '-'); /* strtoll would accept blanks and '+' */
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    MIMO_CHECK(*text && *end == '\0' && errno == 0, MIMO_ERR_ARGUMENT,
+    MIMO_CHECK(*digits >= '0' && *digits <= '9' && *end == '\0' && errno == 0, MIMO_ERR_ARGUMENT,
                "environment %s='%s' is not a whole number", row->name, text);
     *out = value;
     return MIMO_OK;
@@ -45,13 +47,15 @@ static int64_t bit_of(const char *words, const char *word, size_t length)
 static mimo_status read_words(int64_t *out, const mimo_env_row *row, const char *text)
 {
     int64_t bits = 0;
-    for (const char *word = text; *word;) {
+    const char *word = text;
+    for (bool more = *text; more;) {
         size_t length = strcspn(word, ",");
         int64_t bit = bit_of(row->words, word, length);
         MIMO_CHECK(bit > 0, MIMO_ERR_ARGUMENT, "environment %s='%s': '%.*s' is none of %s",
                    row->name, text, (int)length, word, row->words);
         bits |= bit;
-        word += length + (word[length] == ',');
+        more = word[length] == ','; /* another word follows a comma, even if it is empty */
+        word += length + more;
     }
     *out = bits;
     return MIMO_OK;

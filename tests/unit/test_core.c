@@ -118,8 +118,28 @@ Test(env, lists_of_words)
     setenv("MIMO_CHECK", "calls,call", 1);
     cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT);
     cr_assert(strstr(mimo_last_error(), "'call' is none of replicas,calls,samples"));
-    setenv("MIMO_CHECK", ",", 1);
-    cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT);
+    static const char *const lists[] = {",", "calls,", ",calls", "calls,,samples", " calls"};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        setenv("MIMO_CHECK", lists[i], 1);
+        cr_assert_eq(mimo_env_get(&value, MIMO_ENV_CHECK), MIMO_ERR_ARGUMENT, "'%s'", lists[i]);
+        cr_assert(strstr(mimo_last_error(), "' is none of"), "%s", mimo_last_error());
+    }
+    cr_assert_eq(value, -1);
+}
+
+Test(env, numbers)
+{
+    static const char *const wrong[] = {"",  " 1", "1 ",  "+1",
+                                        "-", "1x", "0x1", "99999999999999999999"};
+    int64_t value = -7;
+    expect_value(MIMO_ENV_AGREE, "MIMO_AGREE", "0", 0);
+    expect_value(MIMO_ENV_DEADLINE, "MIMO_DEADLINE_MS", "-2", -2); /* its user checks the range */
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        setenv("MIMO_AGREE", wrong[i], 1);
+        cr_assert_eq(mimo_env_get(&value, MIMO_ENV_AGREE), MIMO_ERR_ARGUMENT, "'%s'", wrong[i]);
+        cr_assert(strstr(mimo_last_error(), "is not a whole number"), "%s", mimo_last_error());
+    }
+    cr_assert_eq(value, -7);
 }
 
 Test(tensor, extent_size_and_text)
