@@ -75,11 +75,11 @@ typedef enum mimo_content {
 /**
  * Create a partition. The caller owns *out. Local.
  *
- * Errors: MIMO_ERR_ARGUMENT (NULL, unknown format, coordinate outside its size, size < 1; those of
- * tp are read under sp alone). For thd MIMO_ERR_SHAPE: cu[0] != 0; cu decreases; cp > 1 and 2cp
- * does not divide a length (the sequence is named); under sp, tp does not divide the rows of a
- * rank; cu_padded is shorter than cu somewhere. Sequences of length zero and repeated last entries
- * are valid.
+ * Errors: MIMO_ERR_ARGUMENT (NULL, a size field that no initializer set, unknown format, coordinate
+ * outside its size, size < 1; those of tp are read under sp alone). For thd MIMO_ERR_SHAPE: cu[0]
+ * != 0; cu decreases; cp > 1 and 2cp does not divide a length (the sequence is named); under sp, tp
+ * does not divide the rows of a rank; cu_padded is shorter than cu somewhere. Sequences of length
+ * zero and repeated last entries are valid.
  */
 MIMO_API mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rule *rule,
                                            const mimo_partition_coords *coords);

@@ -102,18 +102,20 @@ mimo_status mimo_partition_create(mimo_partition **out, const mimo_partition_rul
                                   const mimo_partition_coords *coords)
 {
     mimo_partition_rule own = MIMO_PARTITION_RULE_INIT;
+    mimo_partition_coords at = MIMO_PARTITION_COORDS_INIT;
     mimo_partition *partition;
     MIMO_CHECK(out && rule && coords, MIMO_ERR_ARGUMENT, "partition: %s is NULL",
                !out ? "out" : (!rule ? "rule" : "coords"));
     MIMO_TRY(read_rule(&own, rule));
-    MIMO_TRY(check_coordinate("cp", coords->cp_rank, coords->cp_size));
+    MIMO_TRY(mimo_read_descriptor(&at, sizeof at, coords, "partition coordinates"));
+    MIMO_TRY(check_coordinate("cp", at.cp_rank, at.cp_size));
     if (own.sp)
-        MIMO_TRY(check_coordinate("tp", coords->tp_rank, coords->tp_size));
+        MIMO_TRY(check_coordinate("tp", at.tp_rank, at.tp_size));
     MIMO_TRY(mimo_reserve(&partition, 1, sizeof *partition));
     partition->format = own.format;
     partition->sp = own.sp;
     partition->strict = own.strict;
-    partition->coords = *coords;
+    partition->coords = at;
     if (!own.sp) {
         partition->coords.tp_rank = 0;
         partition->coords.tp_size = 1;

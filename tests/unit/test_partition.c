@@ -155,6 +155,7 @@ static random_case draw_case(uint64_t *state, bool packed, bool sp)
 {
     random_case it;
     memset(&it, 0, sizeof it);
+    it.at.size = sizeof it.at;
     it.at.cp_size = 1 + random_below(state, 8);
     it.at.cp_rank = random_below(state, it.at.cp_size);
     it.at.tp_size = 1 + random_below(state, 4);
@@ -385,10 +386,26 @@ Test(partition, errors_of_creation)
     FAILS(create(&rule, (place){sizeof(place), 0, 1, 0, 0}), MIMO_ERR_ARGUMENT, "tp size 0");
     FAILS(create(&rule, (place){sizeof(place), 0, 1, 3, 3}), MIMO_ERR_ARGUMENT, "tp rank 3",
           "size 3");
+    FAILS(create(&rule, (place){0, 0, 2, 0, 1}), MIMO_ERR_ARGUMENT, "partition coordinates",
+          "size is 0");
+    FAILS(create(&rule, (place){12345, 0, 2, 0, 1}), MIMO_ERR_ARGUMENT, "size is 12345");
     rule.format = (mimo_sequence_format)9;
     FAILS(create(&rule, at), MIMO_ERR_ARGUMENT, "format 9");
     rule.size = 0;
     FAILS(create(&rule, at), MIMO_ERR_ARGUMENT, "size is 0");
+}
+
+/* Coordinates of an older header end before tp, which then has one rank. */
+Test(partition, shorter_coordinates)
+{
+    int64_t rows;
+    mimo_partition *partition;
+    const mimo_partition_rule rule = sbhd(true, false);
+    const place at = {offsetof(place, tp_rank), 1, 2, 77, 77};
+    cr_assert_eq(mimo_partition_create(&partition, &rule, &at), MIMO_OK, "%s", mimo_last_error());
+    cr_assert_eq(mimo_partition_rows(&rows, partition, MIMO_EMBEDDINGS, 8), MIMO_OK);
+    cr_assert_eq(rows, 4);
+    mimo_partition_destroy(partition);
 }
 
 Test(partition, errors_of_packed_lengths)
