@@ -115,7 +115,7 @@ static mimo_status prepare_measured(mimo_op *op)
  * Where that can't be, a rank says so alone: telling the others would be what can't be. */
 static mimo_status require_agreement(mimo_op *op)
 {
-    bool wanted;
+    bool removed;
     const mimo_comm *comm = op->bridge->comm;
     const mimo_device *device = comm->device;
     const char *remedy = counts_rows(op) ? "tell the rows of every rank by mimo_bridge_update"
@@ -126,8 +126,9 @@ static mimo_status require_agreement(mimo_op *op)
                "%s: ranks have to agree on how the batch is cut, and can't while a graph is "
                "captured: %s",
                op->claim.words, remedy);
-    MIMO_TRY(mimo_agreement_wanted(&wanted, comm, MIMO_AGREE_CALL));
-    MIMO_CHECK(wanted, MIMO_ERR_STATE,
+    /* MIMO_CHECK=calls would agree nevertheless, and hide what fails without it. */
+    MIMO_TRY(mimo_agreement_removed(&removed, comm));
+    MIMO_CHECK(!removed, MIMO_ERR_STATE,
                "%s: ranks have to agree on how the batch is cut, and MIMO_AGREE=0 forbids it: %s",
                op->claim.words, remedy);
     op->claim.unsure = true;

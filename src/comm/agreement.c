@@ -62,6 +62,14 @@ mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_k
     return level > 0 ? MIMO_OK : read_calls(out, comm);
 }
 
+mimo_status mimo_agreement_removed(bool *out, const mimo_comm *comm)
+{
+    int64_t level;
+    MIMO_TRY(read_level(&level, comm));
+    *out = level == 0;
+    return MIMO_OK;
+}
+
 enum { POLICY_NO_AGREE = 1, POLICY_CALLS = 2 };
 
 static const char *const policy_text[] = {
@@ -73,11 +81,10 @@ static const char *const policy_text[] = {
 
 mimo_status mimo_agreement_policy(int32_t *out, const mimo_comm *comm)
 {
-    int64_t level;
-    bool calls;
-    MIMO_TRY(read_level(&level, comm));
+    bool removed, calls;
+    MIMO_TRY(mimo_agreement_removed(&removed, comm));
     MIMO_TRY(read_calls(&calls, comm));
-    *out = (level == 0 ? POLICY_NO_AGREE : 0) | (calls ? POLICY_CALLS : 0);
+    *out = (removed ? POLICY_NO_AGREE : 0) | (calls ? POLICY_CALLS : 0);
     return MIMO_OK;
 }
 

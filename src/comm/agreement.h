@@ -119,6 +119,10 @@ mimo_status mimo_comm_checks(int64_t *out, const mimo_comm *comm);
 /* Whether this kind of agreement is asked for; MIMO_ERR_ARGUMENT where the environment is wrong. */
 mimo_status mimo_agreement_wanted(bool *out, const mimo_comm *comm, mimo_agree_kind kind);
 
+/* Whether MIMO_AGREE=0 is in force: the descriptor's, or the environment's. MIMO_ERR_ARGUMENT where
+ * that is wrong. */
+mimo_status mimo_agreement_removed(bool *out, const mimo_comm *comm);
+
 /* What was chosen about agreements, as one number: whether MIMO_AGREE=0 removes them, and whether
  * MIMO_CHECK=calls adds some. Creations compare it, because ranks that differ in it would wait for
  * each other in the next call. MIMO_ERR_ARGUMENT as above. */

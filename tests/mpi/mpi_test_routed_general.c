@@ -666,6 +666,10 @@ BED_TEST(routed_general, batch_that_is_told)
     setenv("MIMO_AGREE", "0", 1);
     MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
     MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it: tell the batch by mimo_bridge_update");
+    setenv("MIMO_CHECK", "calls", 1); /* which agrees on all calls */
+    MPI_EXPECT_STATUS(forward_halves(&bed, 2, 4), MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("MIMO_AGREE=0 forbids it");
+    unsetenv("MIMO_CHECK");
     MPI_EXPECT_OK(update(bed.bridge, 7, NULL, 0));
     bed_move(&bed, false, 1);
     bed_move(&bed, true, 2);
