@@ -38,8 +38,6 @@ const mimo_batch_split *mimo_bridge_told_rows(const mimo_bridge *bridge,
 
 static mimo_status read_letters(tile_question *it)
 {
-    MIMO_CHECK(it->side == MIMO_SRC || it->side == MIMO_DST, MIMO_ERR_ARGUMENT,
-               "tile: unknown side %d", (int)it->side);
     const char *given = it->side == MIMO_SRC ? it->sizes.src_letters : it->sizes.dst_letters;
     const char *usual = is_ragged(it->bridge) && it->side == MIMO_SRC ? "th" : "sbh";
     it->letters = given ? given : usual;
@@ -129,6 +127,10 @@ static mimo_status count(int64_t *samples, int64_t *positions, const tile_questi
                MIMO_ERR_SHAPE,
                "tile: letters '%s' of dst: with a partition, collective takes sbh and bsh",
                it->letters);
+    MIMO_CHECK(!it->flat || it->sizes.seq > 0 || it->sizes.batch == 0, MIMO_ERR_SHAPE,
+               "tile: letters '%s' of %s, and a sequence of 0 positions: a flat tile without rows "
+               "does not say how many of the %" PRId64 " samples it has",
+               it->letters, mimo_side_names[it->side], it->sizes.batch);
     desc.batch = it->sizes.batch;
     desc.seq = it->sizes.seq;
     MIMO_TRY(executor->samples(it->bridge, it->side, desc.batch, &first, samples));
@@ -163,16 +165,30 @@ static mimo_status answer(mimo_tensor *out, const tile_question *it)
     return MIMO_OK;
 }
 
+/* A side is answered where the bridge can cut the sizes on both: a call needs both. Only src of a
+ * ragged batch does not depend on the sizes. */
+static mimo_status answer_both(mimo_tensor *out, const mimo_bridge *bridge, mimo_side asked,
+                               const mimo_bridge_sizes *sizes)
+{
+    mimo_tensor views[2];
+    tile_question it = {.bridge = bridge};
+    MIMO_CHECK(asked == MIMO_SRC || asked == MIMO_DST, MIMO_ERR_ARGUMENT, "tile: unknown side %d",
+               (int)asked);
+    MIMO_TRY(mimo_bridge_read_sizes(&it.sizes, bridge, sizes));
+    for (it.side = MIMO_SRC; it.side <= MIMO_DST; it.side++) {
+        if (it.side == MIMO_DST && asked == MIMO_SRC && is_ragged(bridge))
+            break;
+        MIMO_TRY(read_letters(&it));
+        MIMO_TRY(answer(&views[it.side], &it));
+    }
+    *out = views[asked];
+    return MIMO_OK;
+}
+
 mimo_status mimo_bridge_tile(mimo_tensor *out, const mimo_bridge *bridge, mimo_side side,
                              const mimo_bridge_sizes *sizes)
 {
     MIMO_CHECK(out && bridge && sizes, MIMO_ERR_ARGUMENT, "mimo_bridge_tile: %s is NULL",
                !out ? "out" : (!bridge ? "bridge" : "sizes"));
-    tile_question it = {.bridge = bridge, .side = side};
-    mimo_status status = mimo_bridge_read_sizes(&it.sizes, bridge, sizes);
-    if (status == MIMO_OK)
-        status = read_letters(&it);
-    if (status == MIMO_OK)
-        status = answer(out, &it);
-    return mimo_bridge_prefix_error(bridge, status);
+    return mimo_bridge_prefix_error(bridge, answer_both(out, bridge, side, sizes));
 }

@@ -131,11 +131,13 @@ MPI_TEST(tiles, ragged)
     expect(&it, MIMO_DST, "f32 sbh[4,2,3]");
     it.sizes.src_letters = "sbh";
     expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "letters 'sbh' of src: of a ragged batch");
+    it.sizes.src_letters = NULL;
     it.sizes.dst_letters = "bh";
     expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "letters 'bh' of dst: of a ragged batch");
     it.sizes.dst_letters = NULL;
     it.sizes.seq = 4; /* the last span ends at 6 */
     expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "do not lie in 4 positions");
+    expect(&it, MIMO_SRC, rows[mpi_test_rank()]); /* where S is not read */
     end(&it);
 }
 
@@ -157,8 +159,9 @@ MPI_TEST(tiles, refused)
     it.sizes.batch = 8;
     expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "a batch of 8, and the bridge was told 4");
     it.sizes = good;
-    it.sizes.seq = 6;
-    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "6");
+    it.sizes.seq = 7; /* of src alone any sequence would do */
+    expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, "7 rows are not a multiple of 2*cp = 4");
+    expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, "7 rows are not a multiple of 2*cp = 4");
     it.sizes.seq = -8;
     expect_error(&it, MIMO_DST, MIMO_ERR_ARGUMENT, "a sequence of -8 positions");
     it.sizes = good;
@@ -174,6 +177,32 @@ MPI_TEST(tiles, refused)
     it.sizes.batch = -1;
     expect_error(&it, MIMO_SRC, MIMO_ERR_ARGUMENT, "a batch of -1, and the bridge was told none");
     end(&it);
+}
+
+/* The views of samples without positions can be moved, or are refused, for either side. */
+MPI_TEST(tiles, without_positions)
+{
+    static const char *const letters[][2] = {
+        {"sbh", "sbh"}, {"sbh", "th"}, {"bh", "bsh"}, {"th", "th"}};
+    for (int executor = 0; executor < 2; executor++)
+        for (int i = 0; i < 4; i++) {
+            tiles_bed it = begin(executor > 0 ? EXECUTOR_COLLECTIVE : EXECUTOR_ROUTED, NULL, 4);
+            mimo_tensor from, to;
+            it.sizes.seq = 0;
+            it.sizes.src_letters = letters[i][0];
+            it.sizes.dst_letters = letters[i][1];
+            if (i > 0) {
+                const char *words = "a flat tile without rows does not say how many of the 4";
+                expect_error(&it, MIMO_SRC, MIMO_ERR_SHAPE, words);
+                expect_error(&it, MIMO_DST, MIMO_ERR_SHAPE, words);
+            } else {
+                MPI_EXPECT_OK(mimo_bridge_tile(&from, it.bridge, MIMO_SRC, &it.sizes));
+                MPI_EXPECT_OK(mimo_bridge_tile(&to, it.bridge, MIMO_DST, &it.sizes));
+                MPI_EXPECT_OK(mimo_bridge_forward(it.bridge, &to, &from, 1, NULL));
+                MPI_EXPECT_OK(mimo_bridge_backward(it.bridge, &from, &to, 1, NULL));
+            }
+            end(&it);
+        }
 }
 
 /* What collective refuses in a call, it refuses here. */
