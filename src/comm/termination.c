@@ -58,6 +58,16 @@ static mimo_status choose_deadline(int64_t *out, const mimo_comm_desc *desc)
     return MIMO_OK;
 }
 
+/* What a designated initialiser leaves: nobody who means it sets all three. */
+static void warn_of_zeros(const mimo_comm_desc *desc)
+{
+    if (desc->agree == 0 && desc->checks == 0 && desc->deadline == 0)
+        mimo_log(
+            MIMO_LOG_WARNING,
+            "communicator: agree, checks and deadline of the descriptor are all 0, so ranks do "
+            "not agree on calls, and wait for ever; MIMO_COMM_DESC_INIT has the defaults");
+}
+
 /* The log reads MIMO_LOG when it has a line, and can return no error. */
 static mimo_status check_log(void)
 {
@@ -94,6 +104,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
     MIMO_TRY(choose_deadline(&family->deadline, &own));
     MIMO_TRY(choose_wait(family));
     MIMO_TRY(check_log());
+    warn_of_zeros(&own);
     MIMO_TRY(mimo_forks_count());
     MIMO_CHECK(pthread_mutex_init(&family->lock, NULL) == 0, MIMO_ERR_MEMORY,
                "out of memory for the lock of a communicator");

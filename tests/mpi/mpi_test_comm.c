@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <mimo/log.h>
+
 #include "core/check.h"
 #include "core/float16.h"
 #include "core/hash.h"
@@ -373,10 +375,37 @@ MPI_TEST(comm, policy)
         MPI_EXPECT_STATUS(create(&comm, wrong[i][0], wrong[i][1], wrong[i][2]), MIMO_ERR_ARGUMENT);
         MPI_EXPECT_SENTENCE(words[i]);
     }
+    /* One rank's mistake: all get its sentence. */
+    MPI_EXPECT_STATUS(create(&comm, last ? 2 : 1, 0, 0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 2: communicator: agree = 2 is neither 0 nor 1");
+    MPI_EXPECT_STATUS(create(&comm, 2, last ? 0 : 8, 0), MIMO_ERR_ARGUMENT);
+    MPI_EXPECT_SENTENCE("rank 0: communicator: agree = 2");
     MPI_EXPECT(!comm, "a failed call made a communicator");
     mimo_grid_destroy(grid);
     unsetenv("MIMO_AGREE");
     unsetenv("MIMO_CHECK");
+}
+
+static void count_zeros(void *context, mimo_log_level level, const char *text)
+{
+    *(int *)context +=
+        level == MIMO_LOG_WARNING && strstr(text, "are all 0, so ranks do not agree");
+}
+
+/* A designated initialiser that sets the size alone switches agreement off. */
+MPI_TEST(comm, descriptor_of_zeros)
+{
+    int lines = 0;
+    mimo_comm *comm = NULL;
+    const mimo_comm_desc zeros = {.size = sizeof zeros};
+    mimo_log_set(count_zeros, &lines);
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_WORLD, &zeros));
+    MPI_EXPECT(lines == 1, "%d lines", lines);
+    mimo_comm_destroy(comm);
+    MPI_EXPECT_OK(create(&comm, 0, MIMO_FROM_ENV, 0));
+    MPI_EXPECT(lines == 1, "%d lines, where agree = 0 was meant", lines);
+    mimo_comm_destroy(comm);
+    mimo_log_set(NULL, NULL);
 }
 
 MPI_TEST(comm, wrong_handles)

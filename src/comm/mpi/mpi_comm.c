@@ -4,6 +4,7 @@
  * and every rank is known to arrive.
  */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <mimo/mpi.h>
@@ -451,6 +452,28 @@ static mimo_status duplicate(MPI_Comm *out, MPI_Comm mpi, mpi_comm *comm)
     return MIMO_OK;
 }
 
+/* Every rank fails with the sentence of the failing one. MPI may write to it after a wait that was
+ * given up, so then it stays allocated. A rank without memory for it waits without a deadline. */
+static mimo_status fail_first(MPI_Comm handle, mpi_comm *comm, int failing, mimo_status status)
+{
+    char own[MIMO_SENTENCE_TEXT], *text = own;
+    MPI_Request request;
+    snprintf(own, sizeof own, "%s", mimo_last_error()); /* read on the failing rank alone */
+    if (comm && mimo_duplicate(&text, own, sizeof own, 1) != MIMO_OK) {
+        text = own;
+        comm = NULL;
+    }
+    mimo_status sent = mimo_mpi_status(
+        MPI_Ibcast(text, sizeof own, MPI_CHAR, failing, handle, &request), "MPI_Ibcast");
+    if (sent == MIMO_OK)
+        sent = wait_for(&request, comm, "mimo_comm_create_mpi");
+    if (sent == MIMO_OK)
+        mimo_fail(status, "rank %d: %s", failing, text);
+    if (text != own)
+        (sent == MIMO_OK ? mimo_release : mimo_abandon)(text);
+    return sent == MIMO_OK ? status : sent;
+}
+
 /* One status out of every rank's own, before there is a communicator to agree on. The MAX is over
  *   (size - rank) * 256 + status
  * which is largest on the lowest failing rank. */
@@ -467,10 +490,7 @@ static mimo_status agree_first(MPI_Comm handle, mpi_comm *comm, mimo_status loca
         return MIMO_OK;
     int failing = size - (int)(*value >> 8);
     mimo_status status = (mimo_status)(*value & 0xff);
-    if (local == status) /* this rank's own sentence says more */
-        return mimo_fail_prefix(status, "rank %d: ", rank);
-    return mimo_fail(status, "rank %d: it could not make its part of a communicator: %s", failing,
-                     mimo_status_text(status));
+    return fail_first(handle, comm, failing, status);
 }
 
 /* Release what a failed creation made, except memory that MPI may still write to. */
