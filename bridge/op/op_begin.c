@@ -36,20 +36,19 @@ static mimo_status check_apart(const mimo_tensor *to, const mimo_tensor *from, i
     return MIMO_OK;
 }
 
-/* Tensors that the routed executor moves at once have the same samples and positions. */
-static mimo_status check_alike(const mimo_op *op)
+/* Tensors that the routed executor moves at once have the same samples and positions: tensor i has
+ * those of tensor 0. */
+static mimo_status check_alike(const mimo_tile_pair *first, const mimo_tile_pair *pair, int i)
 {
-    char first[MIMO_VIEW_TEXT], other[MIMO_VIEW_TEXT];
-    const mimo_tile_pair *a = &op->tensors.pairs[0];
-    for (int i = 1; i < op->tensors.count; i++) {
-        const mimo_tile_pair *b = &op->tensors.pairs[i];
-        MIMO_CHECK(a->seq == b->seq && a->src.batch == b->src.batch && a->dst.batch == b->dst.batch,
-                   MIMO_ERR_SHAPE,
-                   "tensor %d, src tile %s, is cut otherwise than tensor 0, src tile %s: one call "
-                   "moves tensors of the same samples and positions",
-                   i, mimo_tensor_text(other, sizeof other, &b->src.view),
-                   mimo_tensor_text(first, sizeof first, &a->src.view));
-    }
+    char text[MIMO_VIEW_TEXT], other[MIMO_VIEW_TEXT];
+    MIMO_CHECK(
+        first->seq == pair->seq && first->src.batch == pair->src.batch &&
+            first->dst.batch == pair->dst.batch,
+        MIMO_ERR_SHAPE,
+        "tensor %d, src tile %s, is cut otherwise than tensor 0, src tile %s: one call moves "
+        "tensors of the same samples and positions",
+        i, mimo_tensor_text(other, sizeof other, &pair->src.view),
+        mimo_tensor_text(text, sizeof text, &first->src.view));
     return MIMO_OK;
 }
 
@@ -65,12 +64,23 @@ static mimo_status read_sequence(mimo_op *op, const mimo_tensor *to, const mimo_
     return MIMO_OK;
 }
 
-static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *src, const mimo_tensor *dst)
+/* Read tensor i. Where routed moves it, or was measured, it must be like tensor 0 in routed's reading
+ * (*first). Collective reads each tensor by itself, and one that is flat on both sides as rows. */
+static mimo_status read_pair(mimo_op *op, int i, const mimo_tensor *const sides[2],
+                             mimo_tile_pair *first)
 {
-    mimo_tile_pair unused;
-    if (op->bridge->measured[op->call.backward])
-        MIMO_TRY(mimo_executor_other(op->executor)->read(&unused, op, src, dst));
-    return op->executor->read(&op->tensors.pairs[i], op, src, dst);
+    mimo_tile_pair *own = &op->tensors.pairs[i], other;
+    const mimo_executor_table *second = mimo_executor_other(op->executor);
+    bool measured = op->bridge->measured[op->call.backward];
+    if (measured)
+        MIMO_TRY(second->read(&other, op, sides[MIMO_SRC], sides[MIMO_DST]));
+    MIMO_TRY(op->executor->read(own, op, sides[MIMO_SRC], sides[MIMO_DST]));
+    const mimo_tile_pair *routed = op->executor->at_once ? own : (measured ? &other : NULL);
+    if (!routed)
+        return MIMO_OK;
+    if (i == 0)
+        *first = *routed;
+    return check_alike(first, routed, i);
 }
 
 static mimo_status reserve_pairs(mimo_op *op, int64_t pairs)
@@ -85,17 +95,17 @@ static mimo_status reserve_pairs(mimo_op *op, int64_t pairs)
 
 static mimo_status read_pairs(mimo_op *op, const mimo_tensor *to, const mimo_tensor *from, int n)
 {
+    mimo_tile_pair first;
     MIMO_TRY(read_sequence(op, to, from, n));
     for (int i = 0; i < n; i++) {
         const mimo_tensor *src = op->call.backward ? &to[i] : &from[i];
         const mimo_tensor *dst = op->call.backward ? &from[i] : &to[i];
-        MIMO_TRY(read_pair(op, i, src, dst));
+        MIMO_TRY(read_pair(op, i, (const mimo_tensor *const[]){src, dst}, &first));
         op->claim.signature = op->executor->sign(op->claim.signature, &op->tensors.pairs[i]);
     }
     MIMO_TRY(check_apart(to, from, n));
     op->tensors.count = n;
-    bool alike = op->executor->at_once || op->bridge->measured[op->call.backward];
-    return alike ? check_alike(op) : MIMO_OK;
+    return MIMO_OK;
 }
 
 static mimo_status reserve_hashes(mimo_op *op)

@@ -5,6 +5,7 @@
 
 #include "executors.h"
 #include "bridge/bridge_types.h"
+#include "bridge/collective/collective_types.h"
 #include "core/hash.h"
 #include "mpi_test.h"
 #include "reference_grid.h"
@@ -140,6 +141,70 @@ static void expect_rules_of_both(mimo_bridge *bridge, const choice *c)
     test_agree_on_data();
     MPI_EXPECT_STATUS(forward(bridge, c, more ? 3 : 2, dp > 2 ? (mpi_test_rank() < 2 ? 5 : 4) : 5),
                       MIMO_ERR_SHAPE);
+}
+
+/* Forward of tensor 0, which is shaped, and of tensor 1, which is flat on both sides with `samples`
+ * on this rank's src, by an executor of a measured bridge. Both are filled with numbers. */
+static mimo_status forward_mixed(mimo_bridge *bridge, executor_id executor, int64_t samples,
+                                 test_tile to[2])
+{
+    enum { SEQ = 6, WIDTH = 3 };
+    int64_t rank = mpi_test_rank();
+    test_tile from[2] = {test_tile_new("sbh", MIMO_F32, SEQ, 2, WIDTH),
+                         test_tile_new("th", MIMO_F32, samples * SEQ, WIDTH, 0)};
+    mimo_tensor from_views[2] = {from[0].view, from[1].view}, to_views[2];
+    to[0] = test_tile_new("sbh", MIMO_F32, SEQ, 4, WIDTH);
+    to[1] = test_tile_new("th", MIMO_F32, 2 * samples * SEQ, WIDTH, 0);
+    for (int i = 0; i < 2; i++) {
+        int64_t count = from[i].room.bytes / (int64_t)sizeof(float);
+        for (int64_t k = 0; k < count; k++)
+            ((float *)from[i].room.host)[k] = (float)((2 * rank + i) * 1000 + k);
+        test_push(&from[i].room);
+        to_views[i] = to[i].view;
+    }
+    bridge->executor[0] = executor_of(executor);
+    mimo_status status = mimo_bridge_forward(bridge, to_views, from_views, 2, test_stream());
+    for (int i = 0; i < 2; i++) {
+        test_pull(&to[i].room);
+        test_tile_free(&from[i]);
+    }
+    return status;
+}
+
+/* A call of a tensor that is shaped and one that is flat on both sides: routed reads S of the flat
+ * one from the other, collective reads rows. What is accepted, and what arrives, is the same. */
+MPI_TEST(choice, mixed_tensors)
+{
+    choice c;
+    char src[32], dst[32];
+    mimo_bridge *bridge = NULL;
+    snprintf(src, sizeof src, "tp=1,dp=%d", mpi_test_size());
+    snprintf(dst, sizeof dst, "tp=2,dp=%d", mpi_test_size() / 2);
+    set_up(&c, src, dst, false);
+    MPI_EXPECT_OK(create(&bridge, &c));
+    if (!bridge->collective->gather) /* collective lost, and its groups are gone */
+        MPI_EXPECT_OK(mimo_collective_connect(bridge));
+    for (int64_t samples = 1; samples <= 2; samples++) { /* tensor 0 has 2 */
+        test_tile by_routed[2], by_collective[2];
+        mimo_status wanted = samples == 2 ? MIMO_OK : MIMO_ERR_SHAPE;
+        const char *words = wanted == MIMO_OK ? "" : "tensor 1, src tile f32 th[6,3], is cut other";
+        test_agree_on_data();
+        MPI_EXPECT_STATUS(forward_mixed(bridge, EXECUTOR_ROUTED, samples, by_routed), wanted);
+        MPI_EXPECT_SENTENCE(words);
+        MPI_EXPECT_STATUS(forward_mixed(bridge, EXECUTOR_COLLECTIVE, samples, by_collective),
+                          wanted);
+        MPI_EXPECT_SENTENCE(words);
+        for (int i = 0; i < 2; i++) {
+            MPI_EXPECT(wanted != MIMO_OK ||
+                           memcmp(by_routed[i].room.host, by_collective[i].room.host,
+                                  (size_t)by_routed[i].room.bytes) == 0,
+                       "tensor %d differs", i);
+            test_tile_free(&by_routed[i]);
+            test_tile_free(&by_collective[i]);
+        }
+    }
+    mimo_bridge_destroy(bridge);
+    tear_down(&c);
 }
 
 /* The result does not depend on which executor was faster. A bridge with both executors can always
