@@ -295,6 +295,7 @@ def without_general():
             ("ranks", "tp=2,dp=2", "tp=2,dp=4"),
             ("cp = 2", "tp=1,cp=2,dp=2", "tp=2,dp=2"),
             ("pp = 2", "tp=2,dp=2", "tp=1,pp=2,dp=2"),
+            ("x = 2", "tp=2,dp=2", "tp=1,x=2:copies,dp=2"),
             ("does not divide", "tp=1,dp=4", "tp=2,dp=2", 7)):
         arguments = arguments_of(src, dst, *rest)
         expect_error([word], *arguments)
@@ -309,6 +310,8 @@ def without_general():
                got["estimated_us"]["backward"]["p2p"] > 0, arguments, got)
     expect_error(["12", "6", "4"], *arguments_of("tp=4,dp=2", "tp=4,cp=2,dp=1", 8, 12, "--sp",
                                                  "--general"))
+    expect_error(["pd=4 has pd = 4", "none of tp, cp, pp and dp"],
+                 *arguments_of("pd=4", "tp=1,dp=4", 8, 8, "--general"))
 
 
 def stand_ins():
