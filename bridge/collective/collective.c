@@ -218,13 +218,9 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
     mimo_tile full;
     int64_t elements;
     mimo_comm *comm = own_of(op)->cp_sum;
-    if (!comm || MIMO_MUTATED("no-cp-sum"))
+    if (!comm)
         return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (MIMO_MUTATED("narrow-before-sum")) {
-        MIMO_TRY(narrow(op, &tiles->src, &full));
-        full = tiles->src;
-    }
     MIMO_TRY(mimo_tensor_extent(&elements, NULL, &full.view));
     const mimo_reduction sum = {.data = full.view.data,
                                 .count = elements,
@@ -237,25 +233,10 @@ static mimo_status sum_over_cp(mimo_op *op, const mimo_tile_pair *tiles)
     return comm->backend->allreduce_start(&op->progress.request, comm, &sum, op->call.stream);
 }
 
-/* For the mutation zero-pad alone: this rank's slot of `to`, and zeros around it. */
-static mimo_status pad(mimo_op *op, const mimo_tile *to, const mimo_tile *from)
-{
-    bool inner = along_samples(to);
-    mimo_rows all = mimo_tile_rows(from, 0, from->batch, inner);
-    mimo_rows slot = mimo_tile_rows(to, op->bridge->slot * from->batch, from->batch, inner);
-    mimo_rows slots = mimo_tile_rows(to, 0, to->batch, inner);
-    MIMO_TRY(device_of(op)->zero_rows(&slots, op->call.stream));
-    return device_of(op)->copy_rows(&slot, &all, op->call.stream);
-}
-
 static mimo_status return_samples(mimo_op *op, const mimo_tile_pair *tiles)
 {
     mimo_tile full;
-    if (MIMO_MUTATED("narrow-before-sum"))
-        return MIMO_OK;
     MIMO_TRY(full_tile(&full, op, tiles));
-    if (op->bridge->pairing.fan == MIMO_FAN_OUT && MIMO_MUTATED("zero-pad"))
-        return pad(op, &tiles->src, &full);
     if (op->bridge->pairing.fan == MIMO_FAN_OUT)
         return gather(op, &tiles->src, &full);
     return narrow(op, &tiles->src, &full);

@@ -57,36 +57,38 @@ mimo_status mimo_collective_create(mimo_bridge *bridge, const mimo_bridge_desc *
     MIMO_TRY(mimo_pairing_of(&bridge->pairing, bridge->src, bridge->dst));
     MIMO_TRY(mimo_pairing_slot(NULL, &bridge->slot, bridge->src, bridge->dst, bridge->rank));
     own->rules.pairing = bridge->pairing;
-    if (MIMO_MUTATED("cp0-slice")) {
-        int64_t c;
-        MIMO_TRY(mimo_grid_coord(&c, bridge->dst, bridge->rank, "cp"));
-        own->rules.pairing.scale = c > 0 ? 1 : bridge->pairing.scale;
-    }
+    if (MIMO_MUTATED("no-slice"))
+        own->rules.pairing.scale = 1;
     return attach_partition(own, bridge, desc->partition);
+}
+
+/* Ranks that hold contributions to the same gradients. */
+static mimo_status connect_sum(mimo_bridge *bridge)
+{
+    mimo_comm **sum = &bridge->collective->cp_sum;
+    if (MIMO_MUTATED("sum-over-dp"))
+        return mimo_grid_split(sum, bridge->comm, bridge->dst, "cp,dp");
+    return mimo_grid_split(sum, bridge->comm, bridge->dst, "cp");
+}
+
+/* Ranks that hold one another's samples. */
+static mimo_status connect_gather(mimo_bridge *bridge)
+{
+    int64_t index, slot;
+    MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));
+    if (MIMO_MUTATED("gather-reversed"))
+        slot = -slot;
+    return mimo_comm_split(&bridge->collective->gather, bridge->comm, (int)index, (int)slot);
 }
 
 mimo_status mimo_collective_connect(mimo_bridge *bridge)
 {
     mimo_collective *own = bridge->collective;
-    int64_t index, slot;
-    if (own->cp > 1)
-        MIMO_TRY(mimo_grid_split(&own->cp_sum, bridge->comm, bridge->dst,
-                                 MIMO_MUTATED("sum-over-dp")   ? "cp,dp"
-                                 : MIMO_MUTATED("sum-over-tp") ? "tp,cp"
-                                                               : "cp"));
+    if (own->cp > 1 && !MIMO_MUTATED("no-cp-sum"))
+        MIMO_TRY(connect_sum(bridge));
     if (own->sp)
         MIMO_TRY(mimo_grid_split(&own->sp_join, bridge->comm, bridge->dst, "tp"));
-    if (bridge->pairing.fan == MIMO_FAN_EQUAL)
-        return MIMO_OK;
-    MIMO_TRY(mimo_pairing_slot(&index, &slot, bridge->src, bridge->dst, bridge->rank));
-    if (MIMO_MUTATED("gather-reversed"))
-        slot = -slot;
-    if (MIMO_MUTATED("pooled-over-cp")) { /* groups of k along (dp, cp), not along dp */
-        int64_t c = index % own->cp, member = slot * own->cp + c;
-        index += member / bridge->pairing.scale - c;
-        slot = member % bridge->pairing.scale;
-    }
-    return mimo_comm_split(&own->gather, bridge->comm, (int)index, (int)slot);
+    return bridge->pairing.fan == MIMO_FAN_EQUAL ? MIMO_OK : connect_gather(bridge);
 }
 
 void mimo_collective_disconnect(mimo_bridge *bridge)

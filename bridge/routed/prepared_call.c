@@ -231,6 +231,8 @@ static void set_bases(const mimo_prepared_call *call, const mimo_op *op, char *s
 {
     call->bases.at[STAGING] = staging;
     for (int i = 0; i < call->count && !call->fixed; i++) {
+        if (call->bases.at[TILES + 2 * i] && MIMO_MUTATED("last-addresses"))
+            continue;
         call->bases.at[TILES + 2 * i] = op->tensors.pairs[i].src.view.data;
         call->bases.at[TILES + 2 * i + 1] = op->tensors.pairs[i].dst.view.data;
     }
@@ -246,9 +248,7 @@ static uint64_t sign_call(const mimo_op *op)
 static mimo_status bind_call(const mimo_op *op, char *staging)
 {
     mimo_prepared_call *call = op->prepared;
-    bool stays = call->bases.at[STAGING] == staging && MIMO_MUTATED("last-addresses");
-    if (!stays)
-        set_bases(call, op, staging);
+    set_bases(call, op, staging);
     for (int r = 0; r < call->phase_count; r++)
         MIMO_TRY(mimo_phase_bind(&call->phases[r], op->bridge->comm, &call->bases,
                                  mimo_hash_int(sign_call(op), r)));

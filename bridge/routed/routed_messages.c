@@ -23,10 +23,11 @@ static void append_message(mimo_message_list *list, const mimo_transfers *transf
 {
     mimo_message *message = &list->messages[list->count];
     mimo_placed_rows *rows = &list->rows[list->row_count];
-    bool reversed = blocks->kind == MIMO_RECV && MIMO_MUTATED("tensors-reversed");
     *message = (mimo_message){mimo_peer_of(transfers, blocks), 0, rows};
     for (int i = 0; i < transfers->count; i++) {
-        const mimo_transfer *transfer = &transfers->list[reversed ? transfers->count - 1 - i : i];
+        const mimo_transfer *transfer = &transfers->list[i];
+        if (blocks->kind == MIMO_RECV && MIMO_MUTATED("tensors-reversed"))
+            transfer = &transfers->list[transfers->count - 1 - i];
         const mimo_block *block = mimo_transfer_blocks(transfer, blocks->kind);
         for (int64_t at = blocks->first; at < blocks->end && transfer->row_bytes > 0; at++)
             if (!mimo_transfer_pushes(transfer, &block[at]))

@@ -8,14 +8,19 @@ bool mimo_transfer_pushes(const mimo_transfer *transfer, const mimo_block *block
     return transfer->buffer && block->klass == 0 && transfer->buffer->data[block->peer];
 }
 
-/* The same offset in the peer's memory of the buffer: the two memories lie at a fixed distance. */
+/* How far the peer's memory of the buffer lies from this rank's. */
+static intptr_t distance(const mimo_buffer *buffer, int64_t peer)
+{
+    if (MIMO_MUTATED("push-to-self"))
+        return 0;
+    return (intptr_t)buffer->data[peer] - (intptr_t)mimo_buffer_data(buffer);
+}
+
+/* The same offset in the peer's memory of the buffer. */
 static mimo_placed_rows pushed_rows(const mimo_transfer *transfer, const mimo_block *block)
 {
-    const mimo_buffer *buffer = transfer->buffer;
-    int64_t rank = MIMO_MUTATED("push-to-self") ? buffer->comm->rank : block->peer;
-    intptr_t there = (intptr_t)buffer->data[rank], here = (intptr_t)mimo_buffer_data(buffer);
     mimo_place tile = transfer->to;
-    tile.offset += there - here;
+    tile.offset += distance(transfer->buffer, block->peer);
     mimo_placed_rows pushed = mimo_block_rows(block, MIMO_RECEIVER, &tile, transfer->row_bytes);
     if (MIMO_MUTATED("push-row-before"))
         pushed.rows.first -= pushed.rows.first > 0;

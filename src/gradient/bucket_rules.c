@@ -14,8 +14,6 @@ unsigned mimo_rule_sum(const mimo_bucket_rule *rule)
 {
     if (MIMO_MUTATED("no-partial-sum"))
         return rule->data;
-    if (MIMO_MUTATED("sum-of-copies"))
-        return rule->data | rule->partial | rule->copies;
     return rule->data | rule->partial;
 }
 
@@ -112,6 +110,8 @@ mimo_status mimo_bucket_rule_of(mimo_bucket_rule *out, const mimo_grid *grid,
     out->partial = larger(partial, grid);
     out->shard = larger(shard, grid);
     out->copies = larger(~(data | partial | shard) & (MIMO_RULE_MASKS - 1), grid);
+    if (MIMO_MUTATED("sum-of-copies"))
+        out->partial |= out->copies;
     return MIMO_OK;
 }
 
@@ -169,6 +169,8 @@ bool mimo_rule_is_representative(unsigned mask, const mimo_grid *grid, int64_t r
 bool mimo_rule_counts_tokens(const mimo_grid *llm, int64_t rank)
 {
     int64_t pp;
+    if (MIMO_MUTATED("n-over-dp"))
+        return mimo_rule_is_representative(PP | DP, llm, rank);
     return mimo_rule_is_representative(CP | PP | DP, llm, rank) &&
            mimo_grid_coord(&pp, llm, rank, "pp") == MIMO_OK &&
            pp == mimo_grid_dim_size(llm, "pp") - 1;

@@ -95,7 +95,9 @@ mimo_status mimo_gradient_add(mimo_gradient *gradient, double loss_sum, int64_t 
     if (gradient->finalized && !gradient->late)
         gradient->old_tokens = gradient->tokens;
     gradient->late = gradient->finalized;
-    gradient->tokens = MIMO_MUTATED("last-micro-batch") ? tokens : sum;
+    if (MIMO_MUTATED("last-micro-batch"))
+        sum = tokens;
+    gradient->tokens = sum;
     gradient->loss += loss_sum;
     gradient->counted = false;
     return MIMO_OK;
@@ -142,12 +144,6 @@ mimo_status mimo_gradient_count(int64_t *tokens, double *loss, mimo_gradient *gr
                                 mimo_signature_start(MIMO_CALL_GRADIENT_COUNT), "gradient count"));
     if (mimo_rule_counts_tokens(gradient->grid[MIMO_DST], comm->rank))
         mine = (mimo_share){gradient->loss, gradient->tokens};
-    if (MIMO_MUTATED("n-over-dp")) {
-        int64_t c;
-        MIMO_TRY_GOTO(status, done,
-                      mimo_grid_coord(&c, gradient->grid[MIMO_DST], comm->rank, "cp"));
-        mine.count = c > 0 ? 0 : mine.count;
-    }
     MIMO_TRY_GOTO(status, done, mimo_gradient_sum_shares(&sum, gradient, mine, all));
     gradient->total = sum.count;
     gradient->mean_loss = sum.value / (double)(sum.count > 0 ? sum.count : 1);

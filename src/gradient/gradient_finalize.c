@@ -67,36 +67,26 @@ static mimo_status sum_bucket(const mimo_bucket_call *call, int i, mimo_stream s
                                 .dtype = bucket->dtype,
                                 .op = MIMO_SUM,
                                 .guarded = call->guarded};
-    if (call->rules[i].partial && MIMO_MUTATED("partial-mean"))
-        MIMO_TRY(group->device->scale(
-            bucket->grad, bucket->count, bucket->dtype,
-            1.0 / mimo_rule_ranks(call->rules[i].partial, call->gradient->grid[bucket->module]),
-            stream));
     MIMO_TRY(group->backend->allreduce_start(&request, group, &sum, stream));
     snprintf(text, sizeof text, "sum of gradient bucket '%s'", bucket->name);
     return mimo_wait(group, &request, text);
 }
 
-/* For a mutation: as if every rank had divided by its own tokens, and the sum by the ranks. */
-static mimo_status divide_by_own_count(const mimo_bucket_call *call, int i, mimo_stream stream)
+/* What makes a sum the gradient of the mean loss. */
+static double factor_of(const mimo_gradient *gradient)
 {
-    const mimo_gradient *gradient = call->gradient;
-    const mimo_gradient_bucket *bucket = &call->buckets[i];
-    const mimo_grid *llm = gradient->grid[MIMO_DST];
-    double ranks = (double)(mimo_grid_dim_size(llm, "cp") * mimo_grid_dim_size(llm, "dp"));
-    double own = (double)(gradient->tokens > 0 ? gradient->tokens : 1);
-    return gradient->comm->device->scale(bucket->grad, bucket->count, bucket->dtype,
-                                         (double)gradient->total / (own * ranks), stream);
+    int64_t tokens = gradient->total;
+    if (MIMO_MUTATED("local-count"))
+        tokens = gradient->tokens;
+    return 1.0 / (double)(tokens > 0 ? tokens : 1);
 }
 
 static mimo_status sum_and_scale(const mimo_bucket_call *call, mimo_stream stream)
 {
     const mimo_gradient *gradient = call->gradient;
-    double factor = 1.0 / (double)(gradient->total > 0 ? gradient->total : 1);
+    double factor = factor_of(gradient);
     if (MIMO_MUTATED("dp-mean"))
         factor /= (double)mimo_grid_dim_size(gradient->grid[MIMO_DST], "dp");
-    for (int i = 0; i < call->n && MIMO_MUTATED("local-count"); i++)
-        MIMO_TRY(divide_by_own_count(call, i, stream));
     for (int i = 0; i < call->n; i++)
         MIMO_TRY(sum_bucket(call, i, stream));
     for (int i = 0; i < call->n; i++)

@@ -364,6 +364,10 @@ class Law:
                     and part_of(name) not in ("tests", "bench")):
                 self.find(name, line,
                           f"{function} has {parameters} parameters, at most {MAX_PARAMETERS}")
+            body = "\n".join(self.files[name].splitlines()[line - 1:line - 1 + lines])
+            planted = body.count("MIMO_MUTATED(")
+            if planted > 1:
+                self.find(name, line, f"{function} has {planted} planted bugs, at most 1")
 
     def leftovers(self, name, text):
         for number, line in enumerate(text.splitlines(), 1):
@@ -496,6 +500,8 @@ SAMPLES = [
     ("grid/tab.c", "int\tx;\n", "a tab"),
     ("grid/bug.c", 'bool b = MIMO_MUTATED("bug");\n', "must list a file with hooks"),
     ("grid/hooked.c", "int x;\n", "lists a file without hooks"),
+    ("grid/hooked.c", 'int f(int a)\n{\n    return MIMO_MUTATED("a") || MIMO_MUTATED("b") ? 1 : a;\n}\n',
+     "f has 2 planted bugs"),
     ("tests/mpi/lost.c", "MPI_TEST(lost, never_run)\n{\n}\n", "launches lost/never_run"),
     ("grid/all.c", "mimo_status mimo_all(int a)\n{\n    return a;\n}\n", "mimo_all has no MIMO_RANGE"),
     ("grid/own.c", "mimo_status mimo_own(int a)\n{\n    MIMO_ENTER(a);\n    return a;\n}\n",

@@ -174,7 +174,9 @@ static mimo_status write_rows(mimo_host_push *push, int i)
     uint64_t ready = load(&own_flags(push->buffer, rows->peer)->ready);
     if (!push->idle && mimo_ready_call(ready) < push->writing[i])
         return MIMO_OK;
-    int64_t count = rows->count - MIMO_MUTATED("push-all-but-last");
+    int64_t count = rows->count;
+    if (MIMO_MUTATED("push-all-but-last"))
+        count--;
     if (refuses(push, rows->peer, push->writing[i], ready))
         count = 0;
     for (int64_t n = 0; n < count; n++) {

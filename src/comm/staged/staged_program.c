@@ -210,7 +210,9 @@ static mimo_status append_message(builder *it, const mimo_message *from, int lis
     count_words(it->out, &made->rows);
     made->bytes = (uint32_t)bytes;
     made->piece = piece_of(bytes, it->layout.entry_bytes);
-    made->pieces = (made->bytes - 1) / made->piece + !MIMO_MUTATED("last-piece-lost");
+    made->pieces = (made->bytes - 1) / made->piece + 1;
+    if (MIMO_MUTATED("last-piece-lost"))
+        made->pieces--;
     it->bytes[list] += bytes;
     return MIMO_OK;
 }

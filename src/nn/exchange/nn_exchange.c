@@ -37,17 +37,12 @@ static mimo_status reduce(const nn_exchange *exchange, void *data, int64_t count
 /* Below it one all-gather of everything takes less time than two steps. */
 enum { SMALL_BYTES = 4096 };
 
-/* to[i] = the tree over the ranks' parts[r * count + i]. The planted bug adds them one by one. */
+/* to[i] = the tree over the ranks' parts[r * count + i]. */
 static mimo_status add_ranks(const nn_exchange *exchange, nn_real *to, nn_real *parts,
                              int64_t count)
 {
     const nn_runtime *runtime = exchange->runtime;
-    int64_t ranks = nn_exchange_size(exchange);
-    if (!MIMO_MUTATED("ring-order"))
-        return runtime->ops->tree(runtime, to, parts, ranks, count);
-    for (int64_t r = 1; r < ranks; r++)
-        MIMO_TRY(runtime->ops->add(runtime, parts, parts + r * count, count));
-    return runtime->device->copy(to, parts, count * (int64_t)sizeof *to, runtime->stream);
+    return runtime->ops->tree(runtime, to, parts, nn_exchange_size(exchange), count);
 }
 
 /* Everything to every rank. `room` [size, count] */

@@ -32,20 +32,18 @@ mimo_status nn_host_lookup_add(const nn_runtime *runtime, nn_real *y, const nn_l
     return MIMO_OK;
 }
 
-static int64_t first_use(const nn_uses *uses, int64_t k)
-{
-    return MIMO_MUTATED("last-use-only") ? uses->begin[k + 1] - 1 : uses->begin[k];
-}
-
 mimo_status nn_host_lookup_backward(const nn_runtime *runtime, nn_real *grad, const nn_real *dy,
                                     const nn_lookup *lookup, const nn_uses *uses)
 {
     (void)runtime;
     int64_t width = lookup->width;
     for (int64_t k = 0; k < uses->count; k++)
-        for (int64_t u = first_use(uses, k); u < uses->begin[k + 1]; u++)
+        for (int64_t u = uses->begin[k]; u < uses->begin[k + 1]; u++) {
+            if (u + 1 < uses->begin[k + 1] && MIMO_MUTATED("last-use-only"))
+                continue;
             for (int64_t j = 0; j < lookup->repeat; j++)
                 add_row(grad + uses->entry[k] * width,
                         dy + (uses->order[u] * lookup->repeat + j) * width, width);
+        }
     return MIMO_OK;
 }

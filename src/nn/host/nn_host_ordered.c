@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "core/check.h"
-#include "core/mutation.h"
 #include "nn/host/nn_host_ordered_kernels.h"
 #include "nn/ops/nn_fixed.h"
 
@@ -180,31 +179,12 @@ static bool worth_packing(const job *j, const nn_matrix *a, const block *b)
     return a->transposed ? j->k > 256 : a->stride % 1024 == 0;
 }
 
-/* The bug: even steps of k first, then odd ones. */
-static void run_apart(nn_tile_kernel *kernel, float *at, int64_t stride, const nn_tile_run *run)
-{
-    nn_tile_run one = *run;
-    one.k = 0;
-    kernel(at, stride, &one);
-    one.k = 1;
-    one.fresh = false;
-    for (int64_t i = 0; i < run->k; i++) {
-        int64_t even = (run->k + 1) / 2, l = i < even ? 2 * i : 2 * (i - even) + 1;
-        one.a = run->a + l * run->step;
-        one.b = run->b + l * run->b_step;
-        kernel(at, stride, &one);
-    }
-}
-
 static void run_kernel(const job *j, const tile *t, float *at, int64_t stride,
                        const nn_tile_run *run)
 {
     int64_t index = 2 * (t->rows - 1) + t->width / j->kernels->vector - 1;
     nn_tile_kernel *kernel = run->row == 1 ? j->kernels->by_row[index] : j->kernels->by_step[index];
-    if (MIMO_MUTATED("edge-two-chains") && t->rows < j->kernels->rows)
-        run_apart(kernel, at, stride, run);
-    else
-        kernel(at, stride, run);
+    kernel(at, stride, run);
 }
 
 /* A segment that is not packed as a whole, piece by piece. */

@@ -183,10 +183,6 @@ static mimo_status scatter_key_gradients(nn_attention *layer, const nn_sequence 
     nn_exchange cp = cp_of(layer, sequence);
     int64_t part = part_size(layer, sequence);
     MIMO_TRY(copy_chunks(layer, sequence, layer->gathered, layer->d_gathered, false));
-    if (MIMO_MUTATED("no-key-sum"))
-        return layer->runtime->device->copy(
-            layer->d_gathered, layer->gathered,
-            sequence->parts * part * (int64_t)sizeof *layer->gathered, layer->runtime->stream);
     return nn_exchange_sum_scatter(&cp, layer->d_gathered + sequence->part * part, layer->gathered,
                                    part);
 }

@@ -130,13 +130,6 @@ static nn_matrix weight_of(const nn_linear *layer)
     return nn_matrix_of(nn_value(layer->params, layer->weight), layer->out, layer->in, layer->in);
 }
 
-/* How often the bias or its gradient is added: once. The planted bug adds it on every tp rank
- * before the sum. */
-static int bias_times(const nn_linear *layer, bool mutated)
-{
-    return mutated && layer->split == NN_SPLIT_ROWS ? nn_params_tp_size(layer->params) : 1;
-}
-
 static mimo_status check_rows(const nn_linear *layer, int64_t rows)
 {
     int64_t inside = rows >= 0 && rows <= INT_MAX ? rows * nn_edge_factor(&layer->before) : rows;
@@ -189,34 +182,39 @@ static mimo_status write_output(nn_linear *layer, nn_real *y)
     nn_factors added;
     MIMO_TRY(nn_lora_forward(&layer->lora, layer->x, layer->rows));
     bool adapted = nn_lora_output(&added, &layer->lora, layer->rows);
-    bool late = adapted && MIMO_MUTATED("adapter-after-sum") && layer->after.kind == NN_EDGE_WHOLE;
     MIMO_TRY(multiply(layer, nn_edge_target(&layer->after, y), input,
-                      nn_transpose(weight_of(layer)), adapted && !late ? &added : NULL,
+                      nn_transpose(weight_of(layer)), adapted ? &added : NULL,
                       layer->split == NN_SPLIT_ROWS));
     MIMO_TRY(nn_edge_leave(&layer->after, y, rows_of_y(layer)));
-    if (late) /* a planted bug: added on every rank, after the sum */
+    if (adapted && layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("adapter-after-sum"))
         MIMO_TRY(nn_add_product(nn_params_runtime(layer->params), y, &added));
-    if (MIMO_MUTATED("two-sums") && layer->lora.rank > 0) /* an exchange of the adapter's own */
-        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
     return MIMO_OK;
+}
+
+static mimo_status add_bias(const nn_linear *layer, nn_real *y)
+{
+    const nn_runtime *runtime = nn_params_runtime(layer->params);
+    if (layer->bias < 0)
+        return MIMO_OK;
+    const nn_real *bias = nn_value(layer->params, layer->bias);
+    if (layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("bias-twice"))
+        MIMO_TRY(runtime->ops->add_bias(runtime, y, bias, rows_of_y(layer), layer->out));
+    return runtime->ops->add_bias(runtime, y, bias, rows_of_y(layer), layer->out);
 }
 
 mimo_status nn_linear_forward(nn_linear *layer, nn_real *y, const nn_real *x, int64_t rows,
                               int64_t batch)
 {
     MIMO_TRY(check_rows(layer, rows));
-    const nn_runtime *runtime = nn_params_runtime(layer->params);
     MIMO_TRY(check_samples(layer, rows * nn_edge_factor(&layer->before), batch));
     layer->rows = rows * nn_edge_factor(&layer->before);
     layer->batch = batch;
     layer->dy = NULL;
     MIMO_TRY(nn_edge_enter(&layer->before, &layer->x, x, rows));
     MIMO_TRY(write_output(layer, y));
-    int times = layer->bias >= 0 ? bias_times(layer, MIMO_MUTATED("bias-over-tp")) : 0;
-    for (int i = 0; i < times; i++)
-        MIMO_TRY(runtime->ops->add_bias(runtime, y, nn_value(layer->params, layer->bias),
-                                        rows_of_y(layer), layer->out));
-    return MIMO_OK;
+    if (layer->lora.rank > 0 && MIMO_MUTATED("two-sums"))
+        MIMO_TRY(nn_exchange_sum(&layer->after.tp, layer->lora.dz, layer->rows * layer->lora.rank));
+    return add_bias(layer, y);
 }
 
 /* What both halves of backward need: dy as the product sees it, and the adapter's dz. */
@@ -255,10 +253,11 @@ mimo_status nn_linear_backward_input(nn_linear *layer, nn_real *dx, const nn_rea
 
 static mimo_status add_bias_gradient(const nn_linear *layer, const nn_real *dy)
 {
-    int times = layer->bias < 0 ? 0 : bias_times(layer, MIMO_MUTATED("bias-gradient-over-tp"));
-    for (int i = 0; i < times; i++)
+    if (layer->bias < 0)
+        return MIMO_OK;
+    if (layer->after.kind == NN_EDGE_WHOLE && MIMO_MUTATED("bias-gradient-twice"))
         MIMO_TRY(nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer)));
-    return MIMO_OK;
+    return nn_sum_rows(layer->params, layer->bias, dy, rows_of_y(layer));
 }
 
 mimo_status nn_linear_backward_params(nn_linear *layer, const nn_real *dy)

@@ -255,14 +255,11 @@ mimo_status nn_lora_backward_params(const nn_lora *lora, const nn_real *dy, cons
 {
     if (lora->rank == 0)
         return MIMO_OK;
-    double scale = MIMO_MUTATED("scale-twice") ? lora->scale * lora->scale : lora->scale;
-    int64_t part = tokens.rows * lora->rank, z_parts = lora->z_parts;
-    if (z_parts > 1 && MIMO_MUTATED("adapter-by-rank")) { /* z is not needed any more */
-        const nn_runtime *runtime = nn_params_runtime(lora->params);
-        MIMO_TRY(runtime->ops->tree(runtime, lora->z, lora->z, z_parts, part));
-        z_parts = 1;
-    }
-    for (int64_t i = 0; i < z_parts; i++) {
+    double scale = lora->scale;
+    if (MIMO_MUTATED("scale-twice"))
+        scale *= lora->scale;
+    int64_t part = tokens.rows * lora->rank;
+    for (int64_t i = 0; i < lora->z_parts; i++) {
         nn_token_product b = {scale, dy, lora->z + i * part, lora->out, lora->rank};
         MIMO_TRY(nn_sum_products(lora->params, lora->b, &b, tokens));
     }
@@ -284,7 +281,9 @@ mimo_status nn_lora_merge(nn_lora *lora, int weight)
     const char *layer = layer_of(lora, &length);
     MIMO_CHECK(!lora->saved, MIMO_ERR_STATE, "%.*s: the adapter is merged already", length, layer);
     MIMO_TRY(nn_runtime_reserve(runtime, &saved, elements, sizeof *saved));
-    double scale = MIMO_MUTATED("merge-unscaled") ? 1 : lora->scale;
+    double scale = lora->scale;
+    if (MIMO_MUTATED("merge-unscaled"))
+        scale = 1;
     mimo_status status =
         runtime->device->copy(saved, w, elements * (int64_t)sizeof *saved, runtime->stream);
     if (status == MIMO_OK)

@@ -100,6 +100,16 @@ static mimo_status sum_tokens(nn_loss *loss, int64_t rows)
     return nn_exchange_sum_f64(&tp, loss->sums + rows, rows);
 }
 
+static int64_t count_tokens(const int64_t *labels, int64_t rows)
+{
+    int64_t count = 0;
+    if (MIMO_MUTATED("masked-count"))
+        return rows;
+    for (int64_t i = 0; i < rows; i++)
+        count += labels[i] != NN_IGNORE;
+    return count;
+}
+
 mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t *labels,
                             int64_t rows)
 {
@@ -109,8 +119,7 @@ mimo_status nn_loss_forward(nn_loss *loss, const nn_real *logits, const int64_t 
     nn_exchange tp = tp_of(loss);
     loss->logits = logits;
     loss->rows = rows;
-    for (int64_t i = 0; i < rows; i++)
-        loss->tokens += labels[i] != NN_IGNORE || MIMO_MUTATED("masked-count");
+    loss->tokens += count_tokens(labels, rows);
     MIMO_TRY(nn_runtime_write(runtime, loss->labels, labels, rows * (int64_t)sizeof *loss->labels));
     MIMO_TRY(runtime->ops->token_maxima(runtime, &tokens));
     if (!MIMO_MUTATED("local-maxima"))

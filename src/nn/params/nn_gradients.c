@@ -90,12 +90,6 @@ static mimo_status check_sums(const nn_params *params, int64_t ranks)
 
 /* ------------------------------------------- norm ----------------------------------------- */
 
-/* A planted bug: each rank's slice is one block. */
-static int64_t parts_of(const nn_params *params)
-{
-    return MIMO_MUTATED("norm-by-rank") ? 1 : nn_params_parts(params);
-}
-
 static int64_t blocks_of(const nn_params *params, const nn_param *param)
 {
     return param->rule == NN_SHARDED ? nn_params_shards(params) : 1;
@@ -121,7 +115,9 @@ static nn_matrix blocks_of_gradient(const nn_param *param, int64_t blocks)
 static mimo_status square_blocks(double *room, const nn_params *params)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
-    int64_t parts = parts_of(params), rank = nn_params_tp_rank(params);
+    int64_t parts = nn_params_parts(params), rank = nn_params_tp_rank(params);
+    if (MIMO_MUTATED("norm-by-rank"))
+        parts = 1;
     for (int i = 0; i < nn_params_count(params); i++) {
         const nn_param *param = nn_params_at(params, i);
         bool cut = param->rule == NN_SHARDED, speaks = cut || rank == 0;
@@ -158,24 +154,6 @@ static mimo_status add_squares(double *squares, const nn_params *params, mimo_co
 
 /* ------------------------------------------ the step --------------------------------------- */
 
-/* A planted bug: the sums of this rank are rounded to f32. */
-static mimo_status round_sums(const nn_params *params)
-{
-    const nn_runtime *runtime = nn_params_runtime(params);
-    int64_t *room;
-    MIMO_TRY(mimo_reserve(&room, nn_params_largest(params), sizeof *room));
-    for (int i = 0; i < nn_params_count(params); i++) {
-        const nn_param *param = nn_params_at(params, i);
-        int64_t bytes = param->frozen ? 0 : param->count * (int64_t)sizeof *room;
-        MIMO_TRY(nn_runtime_read(runtime, room, param->sums, bytes));
-        for (int64_t j = 0; j < bytes / (int64_t)sizeof *room; j++)
-            room[j] = (int64_t)(float)room[j];
-        MIMO_TRY(nn_runtime_write(runtime, param->sums, room, bytes));
-    }
-    mimo_release(room);
-    return MIMO_OK;
-}
-
 static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bucket_list *list,
                                 int64_t tokens)
 {
@@ -186,8 +164,6 @@ static mimo_status finish_fixed(double *norm, const nn_gradients *step, const bu
     double squares = 0;
     for (int s = step->n - 1; s >= 0 && status == MIMO_OK; s--)
         status = check_sums(step->stores[s], nn_exchange_size(&world));
-    for (int s = 0; s < step->n && status == MIMO_OK && MIMO_MUTATED("float-finalize"); s++)
-        status = round_sums(step->stores[s]);
     MIMO_TRY(nn_exchange_agree(&world, status));
     MIMO_TRY(mimo_gradient_finalize(step->gradient, list->buckets, list->n, stream));
     for (int s = 0; s < step->n; s++) {

@@ -25,8 +25,6 @@ static mimo_status sum_fixed(const nn_params *params, int index, const nn_token_
                           .count = tokens.batch,
                           .parts = nn_params_pairs(params),
                           .folded = true};
-    if (MIMO_MUTATED("leaf-by-cp") || MIMO_MUTATED("wgrad-whole"))
-        product.parts = 1;
     return runtime->ops->matmul(runtime, &product);
 }
 
@@ -48,18 +46,6 @@ mimo_status nn_sum_products(const nn_params *params, int index, const nn_token_p
     return runtime->ops->matmul(runtime, &product);
 }
 
-/* A planted bug: the rows are added in f32 first. */
-static mimo_status sum_rows_in_f32(const nn_runtime *runtime, int64_t *sums, const nn_real *dy,
-                                   int64_t rows, int64_t width)
-{
-    nn_real *room;
-    int64_t bytes = width * (int64_t)sizeof *room;
-    MIMO_TRY(nn_runtime_workspace(runtime, &room, bytes));
-    MIMO_TRY(nn_runtime_zero(runtime, room, bytes));
-    MIMO_TRY(runtime->ops->add_columns(runtime, room, dy, rows, width));
-    return runtime->ops->add_columns_fixed(runtime, sums, room, 1, width);
-}
-
 mimo_status nn_sum_rows(const nn_params *params, int index, const nn_real *dy, int64_t rows)
 {
     const nn_runtime *runtime = nn_params_runtime(params);
@@ -68,8 +54,6 @@ mimo_status nn_sum_rows(const nn_params *params, int index, const nn_real *dy, i
         return MIMO_OK;
     if (runtime->order == NN_ORDER_FAST)
         return runtime->ops->add_columns(runtime, param->grad, dy, rows, param->count);
-    if (MIMO_MUTATED("bias-f32"))
-        return sum_rows_in_f32(runtime, param->sums, dy, rows, param->count);
     return runtime->ops->add_columns_fixed(runtime, param->sums, dy, rows, param->count);
 }
 

@@ -20,20 +20,12 @@ static void join_slices(nn_real *whole, const nn_real *slices, const nn_placemen
     for (int t = 0; t < placement->ranks; t++)
         for (int64_t i = 0; i < nn_placement_runs(placement); i++) {
             nn_run run = nn_placement_run(placement, t, i);
-            int64_t slice = MIMO_MUTATED("save-first-slice") ? 0 : t * count;
+            int64_t slice = t * count;
+            if (MIMO_MUTATED("save-first-slice"))
+                slice = 0;
             memcpy(whole + run.global, slices + slice + run.local,
                    (size_t)run.count * sizeof *whole);
         }
-}
-
-/* How the slices are joined. The planted bug takes copies of what is not cut for slices of it. */
-static nn_placement joined(const nn_param *param)
-{
-    nn_placement placement = param->placement;
-    if (placement.cut < 0 && placement.shape[0] % placement.ranks == 0 &&
-        MIMO_MUTATED("save-copies"))
-        placement.cut = 0;
-    return placement;
 }
 
 mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *from)
@@ -43,35 +35,22 @@ mimo_status nn_whole_gather(const nn_whole_rooms *rooms, const nn_param_part *fr
     const nn_param *param = nn_params_at(from->params, from->index);
     const nn_runtime *runtime = nn_params_runtime(from->params);
     nn_exchange tp = exchange_of(from);
-    nn_placement placement = joined(param);
+    const nn_placement *placement = &param->placement;
     int64_t bytes = param->count * (int64_t)sizeof *rooms->whole;
-    if (nn_exchange_size(&tp) == 1 || placement.cut < 0)
+    if (nn_exchange_size(&tp) == 1 || placement->cut < 0)
         return nn_params_read(from->params, from->index, from->part, rooms->whole);
     MIMO_TRY(nn_exchange_gather(&tp, rooms->gathered, slice, bytes));
-    MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, placement.ranks * bytes));
-    join_slices(rooms->whole, rooms->slices, &placement, param->count);
+    MIMO_TRY(nn_runtime_read(runtime, rooms->slices, rooms->gathered, placement->ranks * bytes));
+    join_slices(rooms->whole, rooms->slices, placement, param->count);
     return MIMO_OK;
-}
-
-/* The run's place in the whole. The planted bug takes a packed parameter's rows as if those of the
- * whole lay one tensor after the other; its slices are whole rows. */
-static void copy_run(nn_real *local, const nn_real *whole, const nn_param *param, nn_run run)
-{
-    int64_t width = param->placement.shape[1], rows = param->placement.shape[0];
-    if (param->packing.groups == 0 || !MIMO_MUTATED("qkv-pack-order")) {
-        memcpy(local + run.local, whole + run.global, (size_t)run.count * sizeof *local);
-        return;
-    }
-    for (int64_t i = 0; i < run.count / width; i++) {
-        int64_t row = nn_packing_unpacked(&param->packing, rows, run.global / width + i);
-        memcpy(local + run.local + i * width, whole + row * width, (size_t)width * sizeof *local);
-    }
 }
 
 static void slice_of_rank(nn_real *local, const nn_real *whole, const nn_param *param, int rank)
 {
-    for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++)
-        copy_run(local, whole, param, nn_placement_run(&param->placement, rank, i));
+    for (int64_t i = 0; i < nn_placement_runs(&param->placement); i++) {
+        nn_run run = nn_placement_run(&param->placement, rank, i);
+        memcpy(local + run.local, whole + run.global, (size_t)run.count * sizeof *local);
+    }
 }
 
 void nn_whole_slice(nn_real *local, const nn_real *whole, const nn_params *params, int index)
@@ -109,10 +88,10 @@ static mimo_status pack(nn_real **out, const nn_param_part *to, const nn_real *w
     if (!whole)
         return MIMO_OK;
     MIMO_TRY(mimo_reserve(&slices, ranks * param->count, sizeof *slices));
-    for (int t = 0; t < ranks; t++) {
-        int place = MIMO_MUTATED("scatter-reversed") ? ranks - 1 - t : t;
-        slice_of_rank(slices + place * param->count, whole, param, t);
-    }
+    for (int t = 0; t < ranks; t++)
+        slice_of_rank(slices + t * param->count, whole, param, t);
+    if (MIMO_MUTATED("last-slice-first"))
+        slice_of_rank(slices, whole, param, ranks - 1);
     mimo_status status = nn_runtime_reserve(runtime, out, ranks * param->count, sizeof **out);
     if (status == MIMO_OK)
         status = nn_runtime_write(runtime, *out, slices, bytes);

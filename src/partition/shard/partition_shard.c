@@ -227,11 +227,8 @@ mimo_status mimo_partition_shard(const mimo_partition *partition, mimo_content c
     MIMO_RANGE();
     shard_pair pair;
     MIMO_TRY(pair_of(&pair, partition, content, from, to));
-    if (content == MIMO_LABELS && MIMO_MUTATED("contiguous-labels")) {
-        int64_t rows = pair.runs.shard_rows;
-        pair.runs.zigzag[0] = (mimo_run){0, partition->coords.cp_rank * rows, rows};
-        pair.runs.count = 1;
-    }
+    if (content == MIMO_LABELS && MIMO_MUTATED("contiguous-labels"))
+        pair.runs.zigzag[1].global = pair.runs.zigzag[0].global + pair.runs.zigzag[0].length;
     const mimo_rows rows = shard_rows(&pair, pair.shard), full = full_rows(&pair);
     const shard_copy copy = {pair.device, &rows, &full, stream};
     return keep_runs(&copy, &pair.runs);
