@@ -36,6 +36,7 @@ static mimo_status fill_local(mimo_bridge *bridge, const mimo_comm *comm,
 static mimo_status connect(mimo_bridge *bridge, mimo_comm *comm, const mimo_bridge_request *own)
 {
     MIMO_TRY(mimo_comm_split(&bridge->comm, comm, 0, comm->rank));
+    bridge->comm->used_with = comm;
     bridge->staging.allocator = bridge->comm->staging.allocator;
     bridge->compares_calls = (own->checks & MIMO_CHECK_CALLS) != 0;
     bridge->names_tensors = !comm->device->enqueues || bridge->compares_calls;

@@ -19,15 +19,11 @@ static void queue(mimo_op *op)
     *last = op;
 }
 
-/* On a device an operation ends as soon as its work is enqueued. This includes its agreement, where
- * there is one. Otherwise the agreements of two bridges could end in one order on one rank and in
- * another order elsewhere, and their work would be enqueued in these orders. */
-static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
+/* Inside of a call. On a device an operation ends as soon as its work is enqueued. This includes
+ * its agreement, where there is one. Otherwise the agreements of two bridges could end in one order
+ * on one rank and in another order elsewhere, and their work would be enqueued in these orders. */
+static mimo_status start(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
 {
-    const char *pass = request->backward ? "backward" : "forward";
-    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL", pass,
-               out ? "bridge" : "out");
-    MIMO_ENTER(bridge->comm, pass);
     MIMO_TRY(mimo_op_begin(out, bridge, request));
     bridge->unwaited++;
     if (bridge->compares_calls) {
@@ -46,11 +42,24 @@ static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_reque
     return MIMO_OK;
 }
 
-static mimo_status begin_whole(mimo_op **out, mimo_bridge *bridge, bool backward,
-                               const mimo_move_desc *move)
+static const char *pass_of(const mimo_op_request *request)
 {
-    const mimo_op_request request = {.backward = backward, .move = *move};
-    return begin(out, bridge, &request);
+    return request->backward ? "backward" : "forward";
+}
+
+static mimo_status begin(mimo_op **out, mimo_bridge *bridge, const mimo_op_request *request)
+{
+    const char *pass = pass_of(request);
+    MIMO_CHECK(out && bridge, MIMO_ERR_ARGUMENT, "bridge %s: %s is NULL", pass,
+               out ? "bridge" : "out");
+    MIMO_ENTER(bridge->comm, pass);
+    return start(out, bridge, request);
+}
+
+static mimo_op_request whole(bool backward, const mimo_tensor *to, const mimo_tensor *from, int n,
+                             mimo_stream stream)
+{
+    return (mimo_op_request){.backward = backward, .move = {0, to, from, n, 1, stream}};
 }
 
 /* A descriptor that can't be read is an error of this rank's checks: all ranks get it from the
@@ -75,14 +84,16 @@ mimo_status mimo_bridge_forward_start(mimo_op **out, mimo_bridge *bridge, const 
                                       const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    return begin_whole(out, bridge, false, &(mimo_move_desc){0, to, from, n, 1, stream});
+    const mimo_op_request request = whole(false, to, from, n, stream);
+    return begin(out, bridge, &request);
 }
 
 mimo_status mimo_bridge_backward_start(mimo_op **out, mimo_bridge *bridge, const mimo_tensor *to,
                                        const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    return begin_whole(out, bridge, true, &(mimo_move_desc){0, to, from, n, 1, stream});
+    const mimo_op_request request = whole(true, to, from, n, stream);
+    return begin(out, bridge, &request);
 }
 
 mimo_status mimo_bridge_forward_start_chunked(mimo_op **out, mimo_bridge *bridge,
@@ -131,14 +142,10 @@ mimo_status mimo_op_wait_chunk(mimo_op *op, int chunk, mimo_stream stream)
     return mimo_op_wait_event(op, chunk, stream);
 }
 
-mimo_status mimo_op_wait(mimo_op **handle)
+/* Inside of a call of the bridge's parent, which outlives the bridge. */
+static mimo_status finish(mimo_op **handle)
 {
-    MIMO_RANGE();
-    MIMO_CHECK(handle, MIMO_ERR_ARGUMENT, "mimo_op_wait: NULL");
     mimo_op *op = *handle;
-    if (!op)
-        return MIMO_OK;
-    MIMO_ENTER(op->bridge->parent, "mimo_op_wait"); /* which outlives the bridge */
     mimo_op_progress_to(op, INT_MAX);
     mimo_bridge *bridge = op->bridge;
     mimo_free_list_put(&bridge->spare, &op->item);
@@ -148,6 +155,16 @@ mimo_status mimo_op_wait(mimo_op **handle)
     if (bridge->destroyed && bridge->unwaited == 0)
         mimo_bridge_destroy(bridge);
     return status;
+}
+
+mimo_status mimo_op_wait(mimo_op **handle)
+{
+    MIMO_RANGE();
+    MIMO_CHECK(handle, MIMO_ERR_ARGUMENT, "mimo_op_wait: NULL");
+    if (!*handle)
+        return MIMO_OK;
+    MIMO_ENTER((*handle)->bridge->parent, "mimo_op_wait");
+    return finish(handle);
 }
 
 mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward, const mimo_move_desc *move)
@@ -167,20 +184,29 @@ mimo_status mimo_bridge_prepare(mimo_bridge *bridge, bool backward, const mimo_m
     return status == MIMO_OK ? finished : status;
 }
 
+/* One call from the start to the end: no other thread gets in between, and no operation is left. */
+static mimo_status move_whole(mimo_bridge *bridge, const mimo_op_request *request)
+{
+    mimo_op *op;
+    const char *pass = pass_of(request);
+    MIMO_CHECK(bridge, MIMO_ERR_ARGUMENT, "bridge %s: bridge is NULL", pass);
+    MIMO_ENTER(bridge->parent, pass);
+    MIMO_TRY(start(&op, bridge, request));
+    return finish(&op);
+}
+
 mimo_status mimo_bridge_forward(mimo_bridge *bridge, const mimo_tensor *to, const mimo_tensor *from,
                                 int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_op *op;
-    MIMO_TRY(mimo_bridge_forward_start(&op, bridge, to, from, n, stream));
-    return mimo_op_wait(&op);
+    const mimo_op_request request = whole(false, to, from, n, stream);
+    return move_whole(bridge, &request);
 }
 
 mimo_status mimo_bridge_backward(mimo_bridge *bridge, const mimo_tensor *to,
                                  const mimo_tensor *from, int n, mimo_stream stream)
 {
     MIMO_RANGE();
-    mimo_op *op;
-    MIMO_TRY(mimo_bridge_backward_start(&op, bridge, to, from, n, stream));
-    return mimo_op_wait(&op);
+    const mimo_op_request request = whole(true, to, from, n, stream);
+    return move_whole(bridge, &request);
 }

@@ -23,7 +23,10 @@
  *    a rank aborted. Afterwards every later call returns the same at once ("Deadlines", below).
  *
  * Threads. One thread at a time uses a communicator and what was made from it (bridges, buffers,
- * gradient rules). Any thread may take its turn: an object belongs to no thread.
+ * gradient rules). Any thread may take its turn: an object belongs to no thread. A call that meets
+ * another thread inside of one gets MIMO_ERR_STATE, on that rank alone: it did not begin, and where
+ * it is collective the other ranks still wait for it. A destroy function then releases nothing, and
+ * mimo_last_error() says so. (Grids and gradient objects free their memory, and their groups stay.)
  *  - On MPI the level that MPI was initialised with decides. Below MPI_THREAD_SERIALIZED only MPI's
  *    main thread may call. Another thread gets MIMO_ERR_STATE with the level, on that rank alone.
  *    With MPI_THREAD_SERIALIZED threads take turns, with each other and with the program's own

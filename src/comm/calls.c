@@ -16,16 +16,59 @@ mimo_status mimo_check_open(const mimo_family *family, const char *call)
     return family->backend->check_open ? family->backend->check_open(family, call) : MIMO_OK;
 }
 
+/* The thread that made the family may call the transport: it did. */
 static mimo_status check_transport(const mimo_family *family, const char *call)
 {
     MIMO_TRY(mimo_check_open(family, call));
-    return family->backend->check_thread ? family->backend->check_thread(family, call) : MIMO_OK;
+    if (!family->backend->check_thread || family->maker == mimo_this_thread())
+        return MIMO_OK;
+    return family->backend->check_thread(family, call);
 }
 
-static void enter(mimo_call_scope *out, mimo_comm *comm, bool may_end)
+/* ---------------------------------------- owners ----------------------------------------- */
+
+static mimo_owner *owner_of(mimo_comm *comm)
+{
+    if (!comm->family->parallel)
+        return &comm->family->owner;
+    return comm->used_with ? &comm->used_with->owner : &comm->owner;
+}
+
+/* NULL: another thread is inside. A thread that finds itself is in a call already, since no other
+ * one writes its address. */
+static mimo_owner *own(mimo_comm *comm)
+{
+    mimo_owner *owner = owner_of(comm);
+    const void *none = NULL, *thread = mimo_this_thread();
+    if (__atomic_load_n(&owner->thread, __ATOMIC_RELAXED) != thread &&
+        !__atomic_compare_exchange_n(&owner->thread, &none, thread, false, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED))
+        return NULL;
+    owner->calls++;
+    return owner;
+}
+
+static void disown(mimo_owner *owner)
+{
+    if (owner && --owner->calls == 0)
+        __atomic_store_n(&owner->thread, NULL, __ATOMIC_RELEASE);
+}
+
+static mimo_status occupied(const mimo_comm *comm, const char *call, const char *consequence)
+{
+    return mimo_fail(
+        MIMO_ERR_STATE,
+        "%s: another thread of this rank is inside a call of the same %s, and one at a "
+        "time may be. %s",
+        call, comm->family->parallel ? "communicator" : "family of communicators", consequence);
+}
+
+/* ---------------------------------------- scopes ----------------------------------------- */
+
+static void enter(mimo_call_scope *out, mimo_comm *comm, mimo_owner *owner, bool may_end)
 {
     mimo_family *family = comm->family;
-    *out = (mimo_call_scope){comm, may_end, mimo_device_enter(comm)};
+    *out = (mimo_call_scope){comm, owner, may_end, mimo_device_enter(comm)};
     mimo_family_retain(family);
     mimo_comm_retain(comm);
     __atomic_fetch_add(&family->inside, 1, __ATOMIC_SEQ_CST);
@@ -39,11 +82,17 @@ static void enter(mimo_call_scope *out, mimo_comm *comm, bool may_end)
 mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *call)
 {
     const mimo_family *family = comm->family;
+    mimo_owner *owner = NULL;
     bool forgotten = mimo_family_is_forgotten(family);
     MIMO_TRY(mimo_check_process(family, call));
-    if (!forgotten)
+    if (!forgotten) {
         MIMO_TRY(check_transport(family, call));
-    enter(out, comm, !forgotten);
+        owner = own(comm);
+        if (!owner)
+            return occupied(comm, call,
+                            "This call did not begin, and the other ranks still wait for it");
+    }
+    enter(out, comm, owner, !forgotten);
     return MIMO_OK;
 }
 
@@ -51,9 +100,15 @@ bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm)
 {
     const mimo_family *family = comm->family;
     const char *call = "destroy";
+    bool forgotten = mimo_family_is_forgotten(family);
     if (mimo_check_process(family, call) != MIMO_OK)
         return false;
-    enter(out, comm, !mimo_family_is_forgotten(family) && check_transport(family, call) == MIMO_OK);
+    mimo_owner *owner = forgotten ? NULL : own(comm);
+    if (!forgotten && !owner) {
+        (void)occupied(comm, call, "Nothing was released");
+        return false;
+    }
+    enter(out, comm, owner, !forgotten && check_transport(family, call) == MIMO_OK);
     return true;
 }
 
@@ -62,9 +117,15 @@ void mimo_call_leave(mimo_call_scope *scope)
     if (!scope->comm)
         return;
     mimo_family *family = scope->comm->family;
+    mimo_owner *owner = scope->owner;
+    if (owner == &scope->comm->owner) { /* which may be gone after the release */
+        disown(owner);
+        owner = NULL;
+    }
     mimo_comm_release(scope->comm);
     if (__atomic_sub_fetch(&family->inside, 1, __ATOMIC_SEQ_CST) == 0 && scope->may_end)
         mimo_family_end_asked(family);
+    disown(owner);
     mimo_family_release(family);
     mimo_device_leave(&scope->visit);
 }

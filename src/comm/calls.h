@@ -2,7 +2,7 @@
  * Every public call that can reach the transport is a scope: MIMO_ENTER begins it, and it ends
  * where the function does. Calls inside calls are counted as well. A scope
  *   - refuses a process that was forked, a transport that has ended, and a thread that may not call
- *     it
+ *     it, or that would meet another thread in what it uses
  *   - works on the communicator's device, and leaves the caller's current device as it was
  *   - keeps the communicator and its family alive, also where this call or another thread gives the
  *     last of them back
@@ -16,8 +16,9 @@
 #include "core/check.h"
 
 typedef struct mimo_call_scope {
-    mimo_comm *comm; /* NULL: not entered */
-    bool may_end;    /* this thread may call the transport */
+    mimo_comm *comm;   /* NULL: not entered */
+    mimo_owner *owner; /* which this thread has meanwhile; NULL: none is needed */
+    bool may_end;      /* this thread may call the transport */
     mimo_device_visit visit;
 } mimo_call_scope;
 
@@ -31,14 +32,15 @@ mimo_status mimo_check_open(const mimo_family *family, const char *call);
 mimo_status mimo_call_enter(mimo_call_scope *out, mimo_comm *comm, const char *call);
 
 /* Begin the release of an object. Any thread may, but without the transport it leaves what the
- * transport holds. False in a forked child, which leaves everything as it is. */
+ * transport holds. False, and everything stays as it is, in a forked child, and where another
+ * thread is inside a call (then with a sentence). */
 bool mimo_release_enter(mimo_call_scope *out, mimo_comm *comm);
 
 /* End either. */
 void mimo_call_leave(mimo_call_scope *scope);
 
 #define MIMO_CALL_SCOPE(name) \
-    __attribute__((cleanup(mimo_call_leave))) mimo_call_scope name = {NULL, false, {NULL, -1}}
+    __attribute__((cleanup(mimo_call_leave))) mimo_call_scope name = {NULL, NULL, false, {NULL, -1}}
 
 #define MIMO_ENTER(comm, call)     \
     MIMO_CALL_SCOPE(mimo_entered); \

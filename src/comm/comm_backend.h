@@ -275,6 +275,9 @@ struct mimo_comm {
     mimo_staging staging;  /* of the backend, and of calls that borrow the communicator */
     int holders;           /* the caller, and what was made from it (bridges, buffers): an atomic */
     bool destroyed;        /* by the caller */
+    mimo_owner owner;      /* where threads may use different communicators of the family at once */
+    mimo_comm *used_with; /* whose owner uses this one too: a bridge's own communicator is used with
+                              the one that the bridge was made from. NULL: none's */
 };
 
 /* Add a holder; take it away. The last one frees the communicator (holders.c). */

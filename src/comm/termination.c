@@ -112,7 +112,7 @@ mimo_status mimo_family_init(mimo_family *family, const mimo_comm_backend *backe
     family->checks = own.checks;
     family->backend = backend;
     family->forks = mimo_forks();
-    family->caller = mimo_this_thread();
+    family->maker = family->caller = mimo_this_thread();
     return MIMO_OK;
 }
 

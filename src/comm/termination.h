@@ -27,6 +27,12 @@
 
 enum { MIMO_CALL_TEXT = 192, MIMO_SENTENCE_TEXT = 768 };
 
+/* The thread that is inside calls of a communicator, or of a family (comm/calls.h). */
+typedef struct mimo_owner {
+    const void *thread; /* mimo_this_thread; NULL: none. An atomic */
+    int calls;          /* that it is inside of; no other thread touches it */
+} mimo_owner;
+
 /* All fields that change, except the texts, are read and written as atomics: threads may use
  * different communicators of a family. (By the compiler's functions: kernels include this header as
  * well.) */
@@ -43,9 +49,12 @@ typedef struct mimo_family {
     bool if_crowded;  /* they do where ranks outnumber processors */
     char sentence[MIMO_SENTENCE_TEXT]; /* of `end` */
 
+    const void *maker;    /* the thread that made it (mimo_this_thread) */
     int inside;           /* calls that threads are in; a call inside a call counts as well */
-    const void *caller;   /* the thread that entered last (mimo_this_thread) */
+    const void *caller;   /* the thread that entered last */
     bool any_thread_ends; /* a thread that was not the last to enter may call the transport */
+    bool parallel;        /* threads may use different communicators of it at once */
+    mimo_owner owner;     /* of all of them where they may not */
 
     bool asking, asked; /* some thread asks it to end; `silent` and `why` can be read */
     bool silent;        /* no peer is told */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm_backend.h"
+#include "bridge/bridge_types.h"
+#include "comm/buffer_state.h"
 #include "fault_bed.h"
 #include "mpi_callers.h"
 #include "mpi_test.h"
@@ -20,8 +21,11 @@ int mpi_test_level(void)
     } levels[] = {{"below_serialized", MPI_THREAD_FUNNELED},
                   {"abort_of_any_call", MPI_THREAD_FUNNELED},
                   {"take_turns", MPI_THREAD_SERIALIZED},
+                  {"second_is_refused", MPI_THREAD_SERIALIZED},
                   {"abort_while_no_call_waits", MPI_THREAD_SERIALIZED},
                   {"at_once", MPI_THREAD_MULTIPLE},
+                  {"bridges_at_once", MPI_THREAD_MULTIPLE},
+                  {"forwards_at_once", MPI_THREAD_MULTIPLE},
                   {"abort_tells_at_once", MPI_THREAD_MULTIPLE},
                   {"aborts_at_any_time", MPI_THREAD_MULTIPLE}};
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
@@ -132,6 +136,71 @@ MPI_TEST(threads, take_turns)
 
 /* ------------------------------------- at the same time --------------------------------- */
 
+static bool is_inside(const mimo_comm *comm)
+{
+    return __atomic_load_n(&comm->family->inside, __ATOMIC_ACQUIRE) > 0;
+}
+
+static void expect_refused(const char *call, mimo_status status)
+{
+    MPI_EXPECT(status == MIMO_ERR_STATE, "%s: %s", call, mimo_status_name(status));
+    MPI_EXPECT_SENTENCE(": another thread of this rank is inside a call of the same family");
+}
+
+/* Calls and ends of a thread that finds another one inside. `other` has the same objects. */
+static void meet(fault_bed *other, mimo_buffer *buffer)
+{
+    while (!is_inside(other->comm))
+        sched_yield();
+    for (const fault_call *call = fault_calls; call->name; call++) {
+        expect_refused(call->name, call->act(other));
+        MPI_EXPECT_SENTENCE("This call did not begin, and the other ranks still wait for it");
+    }
+    MPI_EXPECT_OK(mimo_comm_state(other->comm));
+    MPI_EXPECT_OK(mimo_comm_set_deadline(other->comm, mimo_comm_deadline(other->comm)));
+    mimo_bridge_destroy(other->bridge);
+    expect_refused("bridge destroy", MIMO_ERR_STATE);
+    mimo_buffer_destroy(buffer);
+    expect_refused("buffer destroy", MIMO_ERR_STATE);
+    mimo_comm_destroy(other->comm);
+    expect_refused("communicator destroy", MIMO_ERR_STATE);
+    MPI_EXPECT_SENTENCE("Nothing was released");
+}
+
+static void *forward_once(void *of)
+{
+    MPI_EXPECT_OK(fault_forward(of));
+    return NULL;
+}
+
+/* One thread of rank 0 waits for the late rank, and another one calls meanwhile. Rank 0 tells the
+ * late rank through shared memory, as the first thread has MPI. */
+MPI_TEST(threads, second_is_refused)
+{
+    fault_bed bed;
+    pthread_t thread;
+    mimo_buffer *buffer = NULL;
+    begin(&bed, EXECUTOR_ROUTED);
+    MPI_EXPECT_OK(mimo_buffer_create(&buffer, bed.comm, 8));
+    char *met = buffer->data[LATE];
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (bed.rank == 0) {
+        fault_bed other = bed;
+        MPI_EXPECT(pthread_create(&thread, NULL, forward_once, &bed) == 0, "no thread");
+        meet(&other, buffer);
+        __atomic_store_n(met, 1, __ATOMIC_RELEASE);
+        pthread_join(thread, NULL);
+    } else {
+        while (bed.rank == LATE && !__atomic_load_n(met, __ATOMIC_ACQUIRE))
+            sched_yield();
+        MPI_EXPECT_OK(fault_forward(&bed));
+    }
+    MPI_EXPECT(fault_wrong_shard(&bed, bed.shard) == 0, "a wrong shard");
+    (void)use(&bed);
+    mimo_buffer_destroy(buffer);
+    end(&bed);
+}
+
 static void *many_sums(void *of)
 {
     enum { SUMS = 300 };
@@ -160,12 +229,95 @@ MPI_TEST(threads, at_once)
         mimo_comm_destroy(comms[i]);
 }
 
-/* ----------------------------------------- aborts --------------------------------------- */
+/* Forwards of a thread; more where no call has met another one yet. */
+enum { FORWARDS = 20000, MOST_FORWARDS = 50 * FORWARDS };
 
-static bool is_inside(const mimo_comm *comm)
+/* A bridge of one rank, and what became of its forwards in one thread. */
+typedef struct lone_bridge {
+    mimo_bridge *bridge;
+    bool *met; /* of both threads */
+    int from, to, calls, moved, refused;
+} lone_bridge;
+
+static void *many_forwards(void *of)
 {
-    return __atomic_load_n(&comm->family->inside, __ATOMIC_ACQUIRE) > 0;
+    lone_bridge *it = of;
+    const mimo_tensor to = mimo_tensor_2d(&it->to, MIMO_I32, "bh", 1, 1);
+    const mimo_tensor from = mimo_tensor_2d(&it->from, MIMO_I32, "bh", 1, 1);
+    while (it->calls < FORWARDS ||
+           (!__atomic_load_n(it->met, __ATOMIC_RELAXED) && it->calls < MOST_FORWARDS)) {
+        it->from = ++it->calls;
+        mimo_status status = mimo_bridge_forward(it->bridge, &to, &from, 1, NULL);
+        it->moved += status == MIMO_OK && it->to == it->calls;
+        it->refused += status == MIMO_ERR_STATE;
+        if (status == MIMO_ERR_STATE)
+            __atomic_store_n(it->met, true, __ATOMIC_RELAXED);
+    }
+    return NULL;
 }
+
+/* Two threads use one communicator. Each call moves its row or is refused, and leaves no operation
+ * behind. A communicator of one rank, as no peer waits there for a call that was refused. */
+MPI_TEST(threads, forwards_at_once)
+{
+    pthread_t threads[2];
+    bool met = false;
+    lone_bridge lone[2] = {{.met = &met}, {.met = &met}};
+    mimo_comm *comm = NULL;
+    mimo_grid *grid = NULL;
+    mimo_bridge_desc desc = MIMO_BRIDGE_DESC_INIT;
+    MPI_EXPECT_OK(mimo_comm_create_mpi(&comm, MPI_COMM_SELF, NULL));
+    MPI_EXPECT_OK(mimo_grid_create_text(&grid, "tp=1,dp=1", 0));
+    desc.src = desc.dst = grid;
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT_OK(mimo_bridge_create(&lone[i].bridge, comm, &desc));
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT(pthread_create(&threads[i], NULL, many_forwards, &lone[i]) == 0, "no thread");
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        MPI_EXPECT(lone[i].moved + lone[i].refused == lone[i].calls,
+                   "of %d, %d moved, and %d were refused", lone[i].calls, lone[i].moved,
+                   lone[i].refused);
+        MPI_EXPECT(lone[i].bridge->unwaited == 0, "%d operations are left",
+                   lone[i].bridge->unwaited);
+    }
+    MPI_EXPECT(met, "no call met another one");
+    for (int i = 0; i < 2; i++)
+        mimo_bridge_destroy(lone[i].bridge);
+    mimo_grid_destroy(grid);
+    mimo_comm_destroy(comm);
+}
+
+static void *live_and_end(void *of)
+{
+    enum { LIVES = 3, ROUNDS = 20 };
+    mimo_comm *comm = of;
+    for (int life = 0; life < LIVES; life++) {
+        fault_bed bed;
+        MPI_EXPECT_OK(fault_bed_begin(&bed, comm, EXECUTOR_ROUTED));
+        MPI_EXPECT_OK(fault_bed_create(&bed, FAULT_ALL));
+        for (int i = 0; i < ROUNDS; i++)
+            (void)use(&bed);
+        fault_bed_end(&bed);
+    }
+    return NULL;
+}
+
+/* Each thread has a communicator of the same family. */
+MPI_TEST(threads, bridges_at_once)
+{
+    pthread_t threads[2];
+    mimo_comm *comms[2] = {mpi_test_comm_new(), NULL};
+    MPI_EXPECT_OK(mimo_comm_split(&comms[1], comms[0], 0, 0));
+    for (int i = 0; i < 2; i++)
+        MPI_EXPECT(pthread_create(&threads[i], NULL, live_and_end, comms[i]) == 0, "no thread");
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
+        mimo_comm_destroy(comms[i]);
+}
+
+/* ----------------------------------------- aborts --------------------------------------- */
 
 /* Aborts once another thread is inside a call. */
 static void *watch(void *of)

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "comm/calls.h"
@@ -132,6 +133,112 @@ Test(calls, scope_keeps_the_family, .timeout = 60)
     cr_assert_eq(it.released, false, "released under a call");
     mimo_call_leave(&scope);
     cr_assert_eq(it.released, true, "never released");
+}
+
+/* ------------------------------------- one at a time ------------------------------------ */
+
+/* What another thread is given, and its sentence. */
+typedef struct attempt {
+    mimo_comm *comm;
+    bool releases;
+    mimo_status status;
+    char sentence[256];
+} attempt;
+
+static void *enter_and_leave(void *of)
+{
+    attempt *it = of;
+    MIMO_CALL_SCOPE(scope);
+    it->status = MIMO_OK;
+    if (it->releases)
+        it->status = mimo_release_enter(&scope, it->comm) ? MIMO_OK : MIMO_ERR_STATE;
+    else
+        it->status = mimo_call_enter(&scope, it->comm, "barrier");
+    snprintf(it->sentence, sizeof it->sentence, "%s", it->status ? mimo_last_error() : "");
+    return NULL;
+}
+
+static attempt attempted_elsewhere(mimo_comm *comm, bool releases)
+{
+    pthread_t thread;
+    attempt it = {.comm = comm, .releases = releases};
+    cr_assert_eq(pthread_create(&thread, NULL, enter_and_leave, &it), 0, "no thread");
+    pthread_join(thread, NULL);
+    return it;
+}
+
+static void expect_refused(mimo_comm *comm, bool releases, const char *sentence)
+{
+    const attempt it = attempted_elsewhere(comm, releases);
+    cr_assert_eq(it.status, MIMO_ERR_STATE, "two threads at once");
+    cr_assert_eq(strcmp(it.sentence, sentence), 0, "%s", it.sentence);
+}
+
+static void expect_let_in(mimo_comm *comm, const char *when)
+{
+    for (int releases = 0; releases < 2; releases++) {
+        const attempt it = attempted_elsewhere(comm, releases);
+        cr_assert_eq(it.status, MIMO_OK, "%s: %s", when, it.sentence);
+    }
+}
+
+#define INSIDE "another thread of this rank is inside a call of the same "
+#define ONE_AT_A_TIME ", and one at a time may be. "
+
+/* From the first call that this thread enters to the last one that it leaves. */
+Test(calls, second_thread_is_refused, .timeout = 60)
+{
+    fake it;
+    mimo_comm comm = comm_of(&it, true);
+    it.base.parallel = true;
+    mimo_call_scope outer = entered(&comm), inner = entered(&comm);
+    mimo_call_leave(&inner);
+    expect_refused(&comm, false,
+                   "barrier: " INSIDE "communicator" ONE_AT_A_TIME
+                   "This call did not begin, and the other ranks still wait for it");
+    expect_refused(&comm, true,
+                   "destroy: " INSIDE "communicator" ONE_AT_A_TIME "Nothing was released");
+    cr_assert_eq(it.base.inside, 1, "%d inside", it.base.inside);
+    cr_assert_eq(comm.holders, 2, "%d holders", comm.holders);
+    mimo_call_leave(&outer);
+    expect_let_in(&comm, "once the first one has left");
+}
+
+/* Two communicators of a family, and one that is used with the first. */
+Test(calls, what_one_thread_has, .timeout = 60)
+{
+    fake it;
+    mimo_comm first = comm_of(&it, true), second = first, of_bridge = first;
+    of_bridge.used_with = &first;
+    mimo_call_scope scope = entered(&of_bridge);
+    expect_refused(&first, true,
+                   "destroy: " INSIDE "family of communicators" ONE_AT_A_TIME
+                   "Nothing was released");
+    expect_refused(&second, true,
+                   "destroy: " INSIDE "family of communicators" ONE_AT_A_TIME
+                   "Nothing was released");
+    mimo_call_leave(&scope);
+    expect_let_in(&second, "once the first one has left");
+    it.base.parallel = true;
+    scope = entered(&of_bridge);
+    expect_refused(&first, true,
+                   "destroy: " INSIDE "communicator" ONE_AT_A_TIME "Nothing was released");
+    expect_let_in(&second, "another communicator");
+    mimo_call_leave(&scope);
+    expect_let_in(&first, "once the first one has left");
+}
+
+Test(calls, any_thread_where_all_is_forgotten, .timeout = 60)
+{
+    fake it;
+    mimo_comm comm = comm_of(&it, true);
+    mimo_call_scope scope = entered(&comm);
+    it.base.forgotten = true;
+    expect_let_in(&comm, "forgotten");
+    mimo_call_leave(&scope);
+    expect_let_in(&comm, "forgotten, and left");
+    it.base.forgotten = false;
+    expect_let_in(&comm, "as before");
 }
 
 /* ---------------------------------------- races ----------------------------------------- */

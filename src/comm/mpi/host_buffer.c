@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "comm/agreement.h"
-#include "comm/mpi/mpi_family.h"
+#include "comm/mpi/mpi_closing.h"
 #include "core/memory.h"
 
 static const char CALL[] = "buffer create"; /* in sentences of waits */

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
 
 #include "comm/termination.h"
 #include "core/memory.h"
@@ -26,7 +25,9 @@ struct mimo_mpi_closing {
 /* Of all families, which end before their handles. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mimo_mpi_closing *closings;
-static bool finalize_knows;
+
+/* Whether MPI_Finalize calls finish(); whether it has. */
+static bool watched, finalizing;
 
 mimo_status mimo_mpi_closing_create(mimo_mpi_closing **out)
 {
@@ -93,6 +94,7 @@ void mimo_mpi_close_rest(void)
 static int finish(MPI_Comm self, int key, void *value, void *context)
 {
     (void)self, (void)key, (void)value, (void)context;
+    __atomic_store_n(&finalizing, true, __ATOMIC_RELEASE);
     pthread_mutex_lock(&lock);
     for (int64_t until = mimo_now() + PATIENCE; closings && mimo_now() < until;) {
         if (move_on() > 0)
@@ -104,14 +106,33 @@ static int finish(MPI_Comm self, int key, void *value, void *context)
 }
 
 /* MPI_Finalize begins with the attributes of MPI_COMM_SELF. */
-static void tell_finalize(void)
+static bool watch(void)
 {
     int key;
-    finalize_knows = true;
     if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finish, &key, NULL) != MPI_SUCCESS)
-        return;
-    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+        return false;
+    int code = MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
     MPI_Comm_free_keyval(&key); /* it lives on with the attribute */
+    return code == MPI_SUCCESS;
+}
+
+void mimo_mpi_watch_finalize(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!watched && watch())
+        __atomic_store_n(&watched, true, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Each call of the library asks, so MPI is asked only once MPI_Finalize has begun. Other attributes
+ * of MPI_COMM_SELF may still use MPI then. */
+bool mimo_mpi_is_finalized(void)
+{
+    int finalized = 0;
+    if (__atomic_load_n(&watched, __ATOMIC_ACQUIRE) &&
+        !__atomic_load_n(&finalizing, __ATOMIC_ACQUIRE))
+        return false;
+    return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized;
 }
 
 void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle)
@@ -124,8 +145,6 @@ void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle)
     if (closing->rank != ROOT)
         tell(closing, ROOT);
     pthread_mutex_lock(&lock);
-    if (!finalize_knows)
-        tell_finalize();
     closing->next = closings;
     closings = closing;
     (void)move_on();

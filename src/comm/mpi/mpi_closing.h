@@ -13,6 +13,7 @@
 #define MIMO_COMM_MPI_CLOSING_H
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include <mimo/status.h>
 
@@ -27,5 +28,11 @@ void mimo_mpi_close(mimo_mpi_closing *closing, MPI_Comm handle);
 
 /* Free the released handles that all ranks have released. Local. */
 void mimo_mpi_close_rest(void);
+
+/* Have MPI_Finalize wait a little for the last of these ends. Once is enough. */
+void mimo_mpi_watch_finalize(void);
+
+/* Whether MPI is finalized. Then nothing else of it may be called: it would end the process. */
+bool mimo_mpi_is_finalized(void);
 
 #endif

@@ -26,6 +26,7 @@ static mimo_status fill(mimo_mpi_family *family, const mimo_comm_backend *backen
                         const mimo_comm_desc *desc)
 {
     int size = family->size;
+    mimo_mpi_watch_finalize();
     MIMO_TRY_MPI(MPI_Query_thread(&family->level));
     MIMO_TRY(mimo_reserve(&family->farewells, size, sizeof *family->farewells));
     MIMO_TRY(mimo_reserve(&family->sends, size, sizeof *family->sends));
@@ -48,7 +49,7 @@ mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backen
         free_family(family);
         return status;
     }
-    family->base.any_thread_ends = family->level == MPI_THREAD_MULTIPLE;
+    family->base.any_thread_ends = family->base.parallel = family->level == MPI_THREAD_MULTIPLE;
     mimo_family_retain(&family->base);
     *out = family;
     return MIMO_OK;
@@ -81,12 +82,6 @@ void mimo_mpi_family_release(mimo_family *base)
 }
 
 /* ------------------------------- who may call MPI --------------------------------- */
-
-bool mimo_mpi_is_finalized(void)
-{
-    int finalized = 0;
-    return MPI_Finalized(&finalized) != MPI_SUCCESS || finalized;
-}
 
 mimo_status mimo_mpi_family_check_open(const mimo_family *family, const char *call)
 {

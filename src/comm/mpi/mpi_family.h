@@ -26,9 +26,6 @@ typedef struct mimo_mpi_family {
 mimo_status mimo_mpi_family_create(mimo_mpi_family **out, const mimo_comm_backend *backend,
                                    int rank, int size, const mimo_comm_desc *desc);
 
-/* Whether MPI is finalized. Then nothing else of it may be called: it would end the process. */
-bool mimo_mpi_is_finalized(void);
-
 /* Whether a release in this thread may call MPI: MPI is not finalized, this may be a thread that
  * calls it, and the family is not forgotten. */
 bool mimo_mpi_family_may_call(const mimo_family *family);
